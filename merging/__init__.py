@@ -1,0 +1,95 @@
+"""Merge fine-tuned CLIP vision experts and measure what the merge did.
+
+The public API is small: ``methods()`` lists what is registered, ``merge()`` runs a chain of edits and one merge.
+Importing this package is cheap; torch is loaded by the first call that needs it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+# libgomp's threads otherwise spin at barriers, which is ruinous beside a busy neighbour (another merge, the app's
+# server, a browser). It is read once, when torch loads, so it must be set before.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+if TYPE_CHECKING:
+    from merging.checkpoints import Source
+    from merging.engine import Cancel, MergeResult, ProgressCallback
+    from merging.evidence import LayerInputs
+    from merging.method import Method
+
+__all__ = ["MergeResult", "__version__", "merge", "methods"]
+__version__ = "0.1.0"
+
+
+def methods() -> tuple[Method, ...]:
+    """Every registered edit, merge and adapt: key, role, title, needs, params, citation."""
+    from merging import registry
+
+    return registry.methods()
+
+
+def merge(
+    pretrained: Source,
+    experts: Mapping[str, Source],
+    merge: str = "task_arithmetic",
+    params: Mapping[str, Any] | None = None,
+    edits: Sequence[tuple[str, Mapping[str, Any]] | str] = (),
+    *,
+    layer_inputs: LayerInputs | None = None,
+    exemplars: Mapping[str, Any] | None = None,
+    device: str = "auto",
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
+) -> MergeResult:
+    """The merged model and what the chain of ``edits`` and one ``merge`` found on the way.
+
+    Args:
+        pretrained: a path, a Checkpoint, or a mapping name -> tensor (open_clip or Hugging Face visual names).
+        experts: ordered mapping expert name -> path | Checkpoint | mapping of tensors.
+        merge: key of a merge; ``params`` its parameters (what is left out takes its default).
+        edits: (key, parameters) pairs, applied to the task vectors in order before the merge.
+        layer_inputs: {expert: {parameter name: rows}}; (n, d_in) entering a linear weight, (n, d) before a norm scale.
+        exemplars: {expert: images (n, 3, h, w)}, from which layer inputs are captured.
+        device: "auto" (CUDA, then MPS, then CPU) or a torch device name.
+        progress: called with a Progress after every piece of work.
+        cancel: an Event or a callable, asked after every piece of work.
+
+    Raises:
+        ParameterError, UnknownMethodError, RecipeError, NeedsError: the recipe cannot be run as given.
+        CheckpointError, FamilyError, CompatibilityError: the files cannot be merged; every problem is named.
+        Cancelled: ``cancel`` said so; nothing is kept.
+    """
+    from merging import engine
+    from merging.checkpoints import open_checkpoint
+    from merging.recipe import Recipe
+
+    base = open_checkpoint(pretrained, name="pretrained")
+    opened = {name: open_checkpoint(source, name=name) for name, source in experts.items()}
+    recipe = Recipe.build(
+        merge=merge,
+        params=params or {},
+        edits=edits,
+        pretrained=base.label,
+        experts={name: checkpoint.label for name, checkpoint in opened.items()},
+    )
+    return engine.run(
+        recipe,
+        base,
+        opened,
+        layer_inputs=layer_inputs,
+        exemplars=exemplars,
+        device=device,
+        progress=progress,
+        cancel=cancel,
+    )
+
+
+def __getattr__(name: str) -> Any:
+    if name == "MergeResult":
+        from merging.engine import MergeResult
+
+        return MergeResult
+    raise AttributeError(f"module 'merging' has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""Tidy tables about checkpoints and runs; no drawing."""

@@ -1,0 +1,110 @@
+"""Saliency of tensors and the masks that follow from it (LwPTV, Eq. 5 to 7), apart from any merge.
+
+The edit ``lwptv`` and the live picture of masks use the same functions, so the picture shows what the edit would do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from merging.families import Parameter
+from merging.method import SlotStream
+
+DEVIATION, MEAN_ABS = "deviation", "mean_abs"
+
+
+def deviations(task_vectors: Tensor, score: str) -> Tensor:
+    """Per scalar, how far each task vector is from their mean (or from zero): (K, *S) -> (K, *S)."""
+    if score == DEVIATION:
+        return (task_vectors - task_vectors.mean(dim=0)).abs()
+    return task_vectors.abs()
+
+
+def scores(slots: SlotStream, score: str = DEVIATION) -> NDArray[np.float64]:
+    """Mean deviation over the entries of each tensor: (K, L), tensors in model order (LwPTV Eq. 5)."""
+    sums = {p.name: np.zeros(len(slots.experts)) for p in slots.parameters}
+    counts = dict.fromkeys(sums, 0)
+    for slot in slots:
+        found = deviations(slot.task_vectors, score)
+        sums[slot.name] += found.reshape(len(slots.experts), -1).sum(dim=1, dtype=torch.float64).cpu().numpy()
+        counts[slot.name] += slot.pretrained.numel()
+    return np.stack([sums[name] / max(counts[name], 1) for name in sums], axis=1)
+
+
+def threshold_index(length: int, prune_ratio: float) -> int:
+    """Index of the threshold among the sorted scores; the tiny term keeps 100 · 0.29 from becoming 28."""
+    return math.floor(length * prune_ratio + 1e-9)
+
+
+def thresholds(saliency: NDArray[np.float64], prune_ratio: float) -> NDArray[np.float64]:
+    """Per expert the score that must be exceeded to be kept (K,): below all at ratio 0, above all at ratio 1."""
+    index = threshold_index(saliency.shape[1], prune_ratio)
+    if prune_ratio == 0.0:
+        return np.full(len(saliency), -np.inf)
+    if index >= saliency.shape[1]:
+        return np.full(len(saliency), np.inf)
+    limits: NDArray[np.float64] = np.sort(saliency, axis=1)[:, index]
+    return limits
+
+
+def own_masks(saliency: NDArray[np.float64], prune_ratio: float) -> NDArray[np.bool_]:
+    """Which tensors each expert keeps on its own (K, L) (LwPTV Eq. 6)."""
+    kept: NDArray[np.bool_] = saliency > thresholds(saliency, prune_ratio)[:, None]
+    return kept
+
+
+def final_masks(own: NDArray[np.bool_], shared: bool) -> NDArray[np.bool_]:
+    """Which tensors are merged per expert (K, L): all that anybody keeps if shared (LwPTV Eq. 7), else its own."""
+    return np.broadcast_to(own.any(axis=0), own.shape) if shared else own
+
+
+def saliency_table(
+    saliency: NDArray[np.float64],
+    experts: Sequence[str],
+    parameters: Sequence[Parameter],
+    numels: Sequence[int],
+    prune_ratio: float,
+    shared: bool = True,
+) -> pd.DataFrame:
+    """Tidy: one row per (expert, tensor) with its score, threshold, own mask (kept) and final mask (final)."""
+    own = own_masks(saliency, prune_ratio)
+    final = final_masks(own, shared)
+    limits = thresholds(saliency, prune_ratio)
+    frames = [
+        pd.DataFrame(
+            {
+                "tensor": [p.name for p in parameters],
+                "order": [p.order for p in parameters],
+                "section": [p.section for p in parameters],
+                "role": [str(p.role) for p in parameters],
+                "part": [p.part for p in parameters],
+                "numel": list(numels),
+                "expert": expert,
+                "saliency": saliency[k],
+                "threshold": limits[k],
+                "kept": own[k],
+                "final": final[k],
+            }
+        )
+        for k, expert in enumerate(experts)
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+def with_ratio(table: pd.DataFrame, prune_ratio: float, shared: bool = True) -> pd.DataFrame:
+    """A saliency table with the masks of another prune ratio; the scores stay, so nothing is read again."""
+    experts = list(dict.fromkeys(table["expert"]))
+    saliency = table["saliency"].to_numpy(np.float64).reshape(len(experts), -1)
+    own = own_masks(saliency, prune_ratio)
+    changed = table.copy()
+    changed["threshold"] = np.repeat(thresholds(saliency, prune_ratio), saliency.shape[1])
+    changed["kept"] = own.reshape(-1)
+    changed["final"] = final_masks(own, shared).reshape(-1)
+    return changed

@@ -1,0 +1,117 @@
+"""Checkpoints: lazy, read-only, name -> tensor, whatever they are stored in."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from merging.errors import CheckpointError
+from merging.families import Parameter, describe
+from merging.places import locate
+from merging.safetensors_file import NAMES, TensorInfo, open_regular, read_header, read_span
+
+DIGEST_PIECE = 1 << 22  # scalars hashed at a time
+
+
+class Checkpoint(ABC):
+    """Named tensors that are read on demand. ``name`` is what messages call it; ``label`` is what a recipe writes."""
+
+    name: str
+    label: str
+    infos: Mapping[str, TensorInfo]
+    metadata: Mapping[str, str]
+
+    @abstractmethod
+    def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        """Scalars [start, stop) of a tensor in storage order, flat (stop - start,), in the stored dtype."""
+
+    def read(self, name: str) -> Tensor:
+        """A whole tensor in its stored dtype and shape."""
+        info = self.infos[name]
+        return self.read_flat(name, 0, info.numel).reshape(info.shape)
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Every tensor with its role and block, in forward order."""
+        return describe(self.infos, self.name)
+
+    @cached_property
+    def digest(self) -> str:
+        """sha-256 over names, dtypes, shapes and values; the container and the order of the file do not matter."""
+        total = hashlib.sha256()
+        for name in sorted(self.infos):
+            info = self.infos[name]
+            total.update(f"{name}\0{NAMES[info.dtype]}\0{info.shape}\0".encode())
+            for start in range(0, info.numel, DIGEST_PIECE):
+                piece = self.read_flat(name, start, min(start + DIGEST_PIECE, info.numel))
+                total.update(memoryview(piece.contiguous().view(torch.uint8).numpy()))
+        return total.hexdigest()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All tensors in memory, in forward order."""
+        return {parameter.name: self.read(parameter.name) for parameter in self.parameters}
+
+
+class MappingCheckpoint(Checkpoint):
+    """A state dict that is in memory already."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], name: str) -> None:
+        for key, value in tensors.items():
+            if not isinstance(value, Tensor):
+                raise CheckpointError(f"{name}: {key!r} is a {type(value).__name__}, not a tensor.")
+            if value.dtype not in NAMES or value.is_sparse:
+                raise CheckpointError(f"{name}: tensor {key!r} of type {value.dtype} cannot be merged; convert it.")
+        self.name, self.label, self.metadata = name, "memory", {}
+        self._tensors = {key: value.detach() for key, value in tensors.items()}
+        self.infos = {key: TensorInfo(tuple(value.shape), value.dtype) for key, value in tensors.items()}
+
+    def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        return self._tensors[name].reshape(-1)[start:stop]
+
+
+class SafetensorsCheckpoint(Checkpoint):
+    """A safetensors file, read by offset from one open descriptor."""
+
+    def __init__(self, path: Path, name: str, label: str) -> None:
+        self.name, self.label = name, label
+        self._descriptor = open_regular(path)
+        try:
+            header = read_header(self._descriptor, path.name)
+        except CheckpointError:
+            os.close(self._descriptor)
+            raise
+        self.infos, self._offsets, self.metadata = header.infos, header.offsets, header.metadata
+        self._path = path
+
+    def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        dtype = self.infos[name].dtype
+        offset = self._offsets[name] + start * dtype.itemsize
+        return read_span(self._descriptor, offset, stop - start, dtype, self._path.name)
+
+    def __del__(self) -> None:
+        if (descriptor := self.__dict__.get("_descriptor")) is not None:
+            os.close(descriptor)
+
+
+Source = str | os.PathLike[str] | Checkpoint | Mapping[str, Tensor]
+
+
+def open_checkpoint(source: Source, name: str | None = None, base: Path | None = None) -> Checkpoint:
+    """A checkpoint from a path, a recipe's reference, a mapping of tensors, or a Checkpoint (returned as it is).
+
+    Raises:
+        CheckpointError: says what the file is instead, or which part of it is damaged.
+    """
+    if isinstance(source, Checkpoint):
+        return source
+    if isinstance(source, Mapping):
+        return MappingCheckpoint(source, name or "checkpoint")
+    path = locate(os.fspath(source), base)
+    return SafetensorsCheckpoint(path, name or path.stem, os.fspath(source))

@@ -1,0 +1,1 @@
+"""Edits: task vectors in, task vectors out. One file each."""

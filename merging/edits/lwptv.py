@@ -1,0 +1,104 @@
+"""LwPTV: prune the layers (or parameters) in which task vectors hardly differ from their mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from merging.analysis import saliency
+from merging.method import Citation, Edit, Slot, SlotStream, Survey, register
+from merging.params import Params, choice, flag, fraction
+from merging.quantile import kth_smallest
+
+
+@dataclass(frozen=True, kw_only=True)
+class LwptvParams(Params):
+    """What can be set."""
+
+    prune_ratio: float = fraction(
+        0.7, symbol=r"\eta", label="Prune ratio", help="Share of layers (or parameters) that each expert gives up."
+    )
+    shared: bool = flag(True, label="Shared mask", help="Keep for all experts what any of them keeps.")
+    score: str = choice(
+        saliency.DEVIATION,
+        saliency.MEAN_ABS,
+        label="Saliency score",
+        help="Mean absolute deviation from the mean task vector, or mean absolute value.",
+    )
+    granularity: str = choice(
+        "tensor", "parameter", label="Granularity", help="Keep or drop whole tensors (LwPTV) or scalars (PwPTV)."
+    )
+
+
+Masks = dict[str, tuple[bool, ...]]  # tensor granularity: tensor -> kept, per expert
+Limits = tuple[float, ...]  # parameter granularity: the score to exceed, per expert
+
+
+def survey(slots: SlotStream, params: LwptvParams) -> Survey:
+    """The masks (tensor granularity) or the thresholds (parameter granularity), from all tensors."""
+    warnings: tuple[str, ...] = ()
+    if len(slots.experts) == 1 and params.score == saliency.DEVIATION and params.prune_ratio > 0:
+        warnings = ("lwptv with one expert prunes everything: a single task vector never deviates from its mean.",)
+    if params.granularity == "parameter":
+        return Survey(_limits(slots, params), warnings=warnings)
+    scores = saliency.scores(slots, params.score)
+    if len(slots.experts) > 1 and not scores.any() and params.prune_ratio > 0:
+        warnings = ("lwptv prunes everything: the task vectors are identical, so none deviates from their mean.",)
+    final = saliency.final_masks(saliency.own_masks(scores, params.prune_ratio), params.shared)
+    masks = {p.name: tuple(bool(kept) for kept in final[:, i]) for i, p in enumerate(slots.parameters)}
+    table = saliency.saliency_table(
+        scores, slots.experts, slots.parameters, slots.numels, params.prune_ratio, params.shared
+    )
+    return Survey(masks, {"saliency": table}, warnings)
+
+
+def _limits(slots: SlotStream, params: LwptvParams) -> Limits:
+    def rows() -> Iterator[Tensor]:
+        return (saliency.deviations(slot.task_vectors, params.score).flatten(1) for slot in slots)
+
+    experts = len(slots.experts)
+    index = saliency.threshold_index(slots.numel, params.prune_ratio)
+    if params.prune_ratio == 0.0:
+        return (-np.inf,) * experts
+    return (np.inf,) * experts if index >= slots.numel else tuple(kth_smallest(rows, [index] * experts))
+
+
+def lwptv(slot: Slot, params: LwptvParams, found: Masks | Limits) -> Tensor:
+    """Task vectors with the pruned part set to zero, (K, *S) -> (K, *S)."""
+    vectors = slot.task_vectors
+    if isinstance(found, dict):
+        kept = vectors.new_tensor(found[slot.name]).reshape(-1, *[1] * (vectors.dim() - 1))
+    else:
+        limits = vectors.new_tensor(found).reshape(-1, *[1] * (vectors.dim() - 1))
+        own = saliency.deviations(vectors, params.score) > limits
+        kept = own.any(dim=0) if params.shared else own
+    return vectors * kept
+
+
+register(
+    Edit(
+        key="lwptv",
+        title="LwPTV",
+        summary="Keeps the pretrained weights of layers in which the task vectors hardly differ from their mean.",
+        formula=r"s_k^l = \mathrm{mean}\,|\tau_k^l - \bar\tau^l|, \quad "
+        r"m_k^l = [\,s_k^l > s_k^{(\lfloor \eta L \rfloor)}\,], \quad \hat m^l = \bigvee_k m_k^l",
+        cite=Citation(
+            key="zhang2025lwptv",
+            authors="Zhang et al.",
+            title="Merging smarter, generalizing better: enhancing model merging on OOD data",
+            venue="NeurIPS",
+            year=2025,
+        ),
+        params=LwptvParams,
+        run=lwptv,
+        survey=survey,
+        survey_passes=1,
+        elementwise=lambda _: True,
+        hard_mask=True,
+        variant="A layer is one named tensor of any kind. prune_ratio 0 keeps everything and 1 nothing (the literal "
+        "rule would still prune one tensor, or run past the end). Ties at the threshold are pruned.",
+    )
+)

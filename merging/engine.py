@@ -1,0 +1,241 @@
+"""Runs a recipe: check, survey, stream tensor by tensor, write.
+
+Memory holds one tensor (or, for elementwise chains, one piece of a tensor) times the number of experts, never a model
+per expert. Everything is checked before the first number is written, and a result that fails half-way is not returned.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor
+
+from merging.checkpoints import Checkpoint
+from merging.errors import MergingError, NeedsError
+from merging.evidence import LayerInputs
+from merging.families import Role
+from merging.fit import FitReport, fit
+from merging.method import Edit, Merge, Needs, Slot
+from merging.progress import Cancel, Meter, Progress, ProgressCallback
+from merging.stream import Inputs, Stage, Stream
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.recipe import Recipe
+
+__all__ = ["Cancel", "MergeResult", "Progress", "ProgressCallback", "Sink", "choose_device", "run"]
+
+MERGED = "merged"  # what the one output of a merge is called; merges per task name their outputs by expert
+
+
+@dataclass(frozen=True)
+class MergeResult:
+    """What came out. Names, shapes, dtypes and order of every state dict are the pretrained model's.
+
+    ``state_dict`` is empty where sinks took the tensors; ``task_state_dicts`` is {expert: state dict} for merges that
+    give one model per task, else None. ``tables`` are tidy, by name (tensors, saliency, masks, thresholds, ...).
+    """
+
+    state_dict: dict[str, Tensor]
+    task_state_dicts: dict[str, dict[str, Tensor]] | None
+    tables: dict[str, pd.DataFrame]
+    recipe: Recipe
+    device: str
+    seconds: float
+    warnings: tuple[str, ...] = ()
+
+
+class Sink(Protocol):
+    """Takes merged tensors, whole or in flat pieces."""
+
+    def write(self, name: str, values: Tensor, start: int = 0) -> None: ...
+
+
+class MemorySink:
+    """Collects a state dict."""
+
+    def __init__(self, pretrained: Checkpoint) -> None:
+        infos = pretrained.infos.items()
+        self.state_dict = {name: torch.empty(info.shape, dtype=info.dtype) for name, info in infos}
+
+    def write(self, name: str, values: Tensor, start: int = 0) -> None:
+        """Put ``values`` at flat position ``start``."""
+        self.state_dict[name].reshape(-1)[start : start + values.numel()].copy_(values.reshape(-1))
+
+
+class Output:
+    """Adds merged task vectors to the pretrained weights, hands them to sinks, and keeps count per tensor."""
+
+    def __init__(self, names: tuple[str, ...], make_sink: Callable[[str], Sink]) -> None:
+        self.sinks = {name: make_sink(name) for name in names}
+        self._count: dict[str, list[float]] = {}
+
+    def add(self, slot: Slot, change: Tensor, kept: Tensor | None) -> None:
+        """Write one slot; ``change`` is (*S), or (K, *S) with one sink per expert."""
+        changes = [change] if len(self.sinks) == 1 and change.shape == slot.pretrained.shape else list(change)
+        for sink, one in zip(self.sinks.values(), changes, strict=True):
+            values = slot.pretrained + one
+            if kept is not None:  # bit for bit: adding zero would turn -0.0 into 0.0
+                values = torch.where(kept, values, slot.pretrained)
+            sink.write(slot.name, values, slot.start)
+        first = changes[0] if kept is None else changes[0] * kept
+        tally = self._count.setdefault(slot.name, [0, 0.0, 0.0])
+        tally[0] += int(torch.count_nonzero(first))
+        tally[1] += _squared_norm(first)
+        tally[2] += _squared_norm(slot.pretrained)
+
+    def table(self, inputs: Inputs) -> pd.DataFrame:
+        """One row per merged tensor: what it is, scalars that differ from pretrained, norms of change and weights."""
+        import pandas as pd
+
+        rows = [
+            (p.name, p.order, p.section, str(p.role), p.part, inputs.pretrained.infos[p.name].numel, int(changed))
+            + (change**0.5, weights**0.5)
+            for p, (changed, change, weights) in ((p, self._count[p.name]) for p in inputs.parameters)
+        ]
+        columns = [
+            "tensor",
+            "order",
+            "section",
+            "role",
+            "part",
+            "numel",
+            "kept_numel",
+            "change_norm",
+            "pretrained_norm",
+        ]
+        return pd.DataFrame(rows, columns=columns)
+
+
+def _squared_norm(values: Tensor) -> float:
+    return float(torch.linalg.vector_norm(values, dtype=torch.float64) ** 2)
+
+
+def run(
+    recipe: Recipe,
+    pretrained: Checkpoint,
+    experts: Mapping[str, Checkpoint],
+    *,
+    layer_inputs: LayerInputs | None = None,
+    exemplars: Mapping[str, Any] | None = None,
+    device: str = "auto",
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
+    make_sink: Callable[[str], Sink] | None = None,
+) -> MergeResult:
+    """Run a recipe on opened checkpoints; see ``merging.merge`` for the arguments and errors.
+
+    ``make_sink`` is called with "merged" (or with each expert's name, for merges that give one model per task); with it
+    the tensors go there piece by piece and the result's state dicts stay empty.
+    """
+    started = time.monotonic()
+    report = fit(pretrained, experts)
+    report.raise_if_bad()
+    _check_needs(recipe, layer_inputs, exemplars)
+    inputs = Inputs(pretrained, experts, layer_inputs, choose_device(device))
+    meter = Meter(inputs.work * _passes(recipe), progress, cancel)
+    meter.check()
+
+    stages, tables, warnings = _survey(recipe, inputs, meter)
+    merge = recipe.methods[-1]
+    per_task = isinstance(merge, Merge) and merge.per_task
+    output = Output(inputs.names if per_task else (MERGED,), make_sink or (lambda _: MemorySink(pretrained)))
+    _stream(inputs, stages, meter, output)
+    _copy_buffers(pretrained, output)
+
+    states = {name: sink.state_dict for name, sink in output.sinks.items() if isinstance(sink, MemorySink)}
+    return MergeResult(
+        state_dict={} if per_task else states.get(MERGED, {}),
+        task_state_dicts=states if per_task else None,
+        tables={"tensors": output.table(inputs), **tables},
+        recipe=recipe,
+        device=describe_device(inputs.device),
+        seconds=time.monotonic() - started,
+        warnings=(*_fit_warnings(report), *warnings),
+    )
+
+
+def _check_needs(recipe: Recipe, layer_inputs: LayerInputs | None, exemplars: Mapping[str, Any] | None) -> None:
+    given = {Needs.EXEMPLARS} if layer_inputs is not None or exemplars is not None else set()
+    if missing := sorted(recipe.needs - given):
+        users = ", ".join(m.key for m in recipe.methods if m.needs in missing)
+        raise NeedsError(
+            f"{users} needs {' and '.join(missing)}: pass layer_inputs={{expert: {{parameter: rows}}}} "
+            "or exemplars={expert: images}."
+        )
+
+
+def _passes(recipe: Recipe) -> int:
+    """Loops over all tensors that the chain will make, for the estimate of time left."""
+    pairs = zip(recipe.methods, recipe.steps, strict=True)
+    return 1 + sum(method.survey_passes for method, step in pairs if method.surveys(step.params))
+
+
+def _survey(
+    recipe: Recipe, inputs: Inputs, meter: Meter
+) -> tuple[tuple[Stage, ...], dict[str, pd.DataFrame], tuple[str, ...]]:
+    """Every stage with what its survey found, each on the task vectors as the earlier stages leave them."""
+    stages: tuple[Stage, ...] = ()
+    tables: dict[str, pd.DataFrame] = {}
+    warnings: tuple[str, ...] = ()
+    for method, step in zip(recipe.methods, recipe.steps, strict=True):
+        found = None
+        if method.surveys(step.params) and method.survey is not None:
+            in_pieces = all(stage.elementwise for stage in stages) and method.elementwise(step.params)
+            stream = Stream(inputs, stages, in_pieces, meter, f"Surveying for {method.title}")
+            survey = method.survey(stream, step.params)
+            found = survey.found
+            tables |= survey.tables
+            warnings += survey.warnings
+        stages = (*stages, Stage(method, step.params, found))
+    return stages, tables, warnings
+
+
+def _stream(inputs: Inputs, stages: tuple[Stage, ...], meter: Meter, output: Output) -> None:
+    *edits, merge = stages
+    assert all(isinstance(stage.method, Edit) for stage in edits)
+    in_pieces = all(stage.elementwise for stage in stages)
+    stream = Stream(inputs, tuple(edits), in_pieces, meter, f"Merging with {merge.method.title}")
+    for slot, kept in stream.masked():
+        output.add(slot, merge.method.run(slot, merge.params, merge.found), kept)
+
+
+def _copy_buffers(pretrained: Checkpoint, output: Output) -> None:
+    for parameter in pretrained.parameters:
+        if parameter.role == Role.BUFFER:
+            for sink in output.sinks.values():
+                sink.write(parameter.name, pretrained.read(parameter.name))
+
+
+def _fit_warnings(report: FitReport) -> tuple[str, ...]:
+    return (report.text(),) if report.warnings else ()
+
+
+def choose_device(wanted: str = "auto") -> torch.device:
+    """The device to compute on: "auto" takes CUDA, then MPS, then the CPU.
+
+    Raises:
+        MergingError: that device is not here.
+    """
+    if wanted == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(wanted)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise MergingError(f"Device {wanted!r} is not available here: {str(error).splitlines()[0]}") from None
+    return device
+
+
+def describe_device(device: torch.device) -> str:
+    """'CPU' or the accelerator's name, for the record beside every number."""
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    return device.type.upper()

@@ -1,0 +1,89 @@
+"""Everything that can go wrong, as one tree. Catch ``MergingError`` to catch all of it.
+
+MergingError
+├── ParameterError          a value outside its bounds, an unknown parameter            (also ValueError)
+├── UnknownMethodError      no method of that key; says which is nearest                (also KeyError)
+├── RecipeError             a recipe that cannot be read, or that makes no sense
+├── NeedsError              a method needs data that was not given
+├── CheckpointError         a file or mapping that is not a usable checkpoint
+│   ├── CompatibilityError  pretrained and experts do not fit together; carries the report
+│   └── FamilyError         tensor names of no known model family
+├── TaskError               a benchmark folder, a data set or a head that cannot be used
+├── StoreError              a run that cannot be written or is not there
+└── Cancelled               the caller asked to stop; nothing was kept
+
+Every message says which thing, what was expected, what came, and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from merging.fit import FitReport
+
+
+class MergingError(Exception):
+    """Anything this package raises on purpose; its text is meant for the user."""
+
+
+class ParameterError(MergingError, ValueError):
+    """A parameter is unknown or its value is outside its bounds."""
+
+
+class UnknownMethodError(MergingError, KeyError):
+    """No method is registered under that key."""
+
+    def __str__(self) -> str:  # KeyError would show the repr of the message
+        return str(self.args[0])
+
+
+class RecipeError(MergingError, ValueError):
+    """A recipe cannot be read, or its chain makes no sense."""
+
+
+class NeedsError(MergingError, ValueError):
+    """A method needs exemplars, labels or test data that were not given."""
+
+
+class CheckpointError(MergingError, ValueError):
+    """A file or mapping is not a usable checkpoint."""
+
+
+class CompatibilityError(CheckpointError):
+    """Pretrained and experts do not fit together; ``report`` names every tensor."""
+
+    def __init__(self, report: FitReport) -> None:
+        super().__init__(report.text())
+        self.report = report
+
+
+class FamilyError(CheckpointError):
+    """Tensor names match no known model family."""
+
+
+class TaskError(MergingError, ValueError):
+    """A benchmark folder, a data set or a head cannot be used."""
+
+
+class StoreError(MergingError):
+    """A run cannot be written, or is not there."""
+
+
+class Cancelled(MergingError):  # noqa: N818 - a request that was honored, not an error
+    """The caller asked to stop; nothing was kept."""
+
+
+def first_few(items: Iterable[object], limit: int = 5) -> str:
+    """'a, b, c and 7 more': a list short enough for a sentence."""
+    texts = [str(item) for item in items]
+    head = ", ".join(texts[:limit])
+    return head if len(texts) <= limit else f"{head} and {len(texts) - limit} more"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """' Did you mean x?' or the empty string."""
+    close = get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f" Did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,1 @@
+"""Merges: task vectors in, one merged task vector out. One file each."""

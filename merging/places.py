@@ -1,0 +1,27 @@
+"""Where things are: the bundled benchmark, the library of precomputed runs, this user's own runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+BUNDLED = Path(__file__).resolve().parent.parent / "sample_data"
+LIBRARY = BUNDLED / "runs"
+BUNDLED_PREFIX = "bundled:"  # in a recipe, "bundled:fashion" is the bundled benchmark's expert
+
+
+def store_root() -> Path:
+    """This user's runs: $MERGESCOPE_STORE, else a folder in the user's cache directory."""
+    if chosen := os.environ.get("MERGESCOPE_STORE"):
+        return Path(chosen)
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "mergescope"
+
+
+def locate(reference: str, base: Path | None = None) -> Path:
+    """The file that a reference in a recipe means; relative paths count from ``base`` (default: here)."""
+    if reference.startswith(BUNDLED_PREFIX):
+        name = reference.removeprefix(BUNDLED_PREFIX)
+        return BUNDLED / "models" / f"{Path(name).name}.safetensors"
+    path = Path(reference).expanduser()
+    return path if path.is_absolute() else (base or Path.cwd()) / path

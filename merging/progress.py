@@ -1,0 +1,57 @@
+"""Progress, time left and cancel: the same small objects for every kind of long work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Event
+
+from merging.errors import Cancelled
+
+Cancel = Event | Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a piece of work is. ``done`` and ``total`` count work (scalars or images), not time."""
+
+    phase: str
+    done: int
+    total: int
+    seconds_left: float | None  # None until there is something to judge by
+    detail: str = ""  # what is being worked on, e.g. a tensor's name
+
+    @property
+    def fraction(self) -> float:
+        """Share of the work that is done, in [0, 1]."""
+        return min(1.0, self.done / self.total) if self.total else 1.0
+
+
+ProgressCallback = Callable[[Progress], None]
+
+
+class Meter:
+    """Counts work, estimates the time left, and raises Cancelled when asked to stop."""
+
+    def __init__(self, total: int, progress: ProgressCallback | None = None, cancel: Cancel | None = None) -> None:
+        self.total, self.done = total, 0
+        self._progress, self._cancel = progress, cancel
+        self._started = time.monotonic()
+
+    def check(self) -> None:
+        """Raise Cancelled if the caller wants to stop."""
+        if self._cancel is None:
+            return
+        if self._cancel.is_set() if isinstance(self._cancel, Event) else self._cancel():
+            raise Cancelled("Cancelled; nothing was kept.")
+
+    def advance(self, work: int, phase: str, detail: str = "") -> None:
+        """Report ``work`` more as done, then honor a request to stop."""
+        self.done += work
+        self.total = max(self.total, self.done)
+        if self._progress is not None:
+            passed = time.monotonic() - self._started
+            left = passed * (self.total - self.done) / self.done if self.done and passed > 0.2 else None
+            self._progress(Progress(phase, self.done, self.total, left, detail))
+        self.check()

@@ -1,0 +1,192 @@
+"""A recipe: which checkpoints, which chain of edits, which merge. Written as YAML, named by its digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from merging import registry
+from merging.errors import MergingError, RecipeError, did_you_mean
+from merging.method import Edit, Merge, Needs
+from merging.params import Params
+
+VERSION = 1
+FIELDS = ("version", "title", "pretrained", "experts", "edits", "merge")
+EditSpec = str | tuple[str, Mapping[str, Any]] | Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One stage of a chain: a method's key and its complete, checked parameters."""
+
+    key: str
+    params: Params
+
+    def plain(self) -> dict[str, dict[str, Any]]:
+        """{key: {parameter: value}}, defaults written out."""
+        return {self.key: self.params.values()}
+
+    def text(self) -> str:
+        """'ties(density=0.2)': the key with the parameters that differ from their defaults."""
+        bounds = self.params.bounds()
+        shown = [
+            f"{n}={v:g}" if isinstance(v, float) else f"{n}={v}"
+            for n, v in self.params.values().items()
+            if v != bounds[n].default
+        ]
+        return f"{self.key}({', '.join(shown)})" if shown else self.key
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """References to checkpoints, any number of edits, then one merge. ``title`` is for people and not in the digest."""
+
+    pretrained: str
+    experts: tuple[tuple[str, str], ...]  # (expert name, reference), in order
+    edits: tuple[Step, ...]
+    merge: Step
+    title: str = ""
+
+    @classmethod
+    def build(
+        cls,
+        merge: str,
+        params: Mapping[str, Any] | None = None,
+        edits: Sequence[EditSpec] = (),
+        pretrained: str = "memory",
+        experts: Mapping[str, str] | None = None,
+        title: str = "",
+    ) -> Self:
+        """A checked recipe.
+
+        Raises:
+            UnknownMethodError, ParameterError: with the nearest known name, or the admitted range.
+        """
+        last = registry.merge(merge)
+        steps = tuple(_edit_step(spec) for spec in edits)
+        pairs = tuple((experts or {}).items())
+        return cls(pretrained, pairs, steps, Step(last.key, last.params.build(params or {})), title)
+
+    @property
+    def methods(self) -> tuple[Edit | Merge, ...]:
+        """The registered methods of the chain, in order."""
+        return (*(registry.edit(step.key) for step in self.edits), registry.merge(self.merge.key))
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The chain: the edits, then the merge."""
+        return (*self.edits, self.merge)
+
+    @property
+    def needs(self) -> frozenset[Needs]:
+        """What the chain must be given besides checkpoints."""
+        return frozenset(method.needs for method in self.methods) - {Needs.NOTHING}
+
+    def text(self) -> str:
+        """The chain in one line: 'lwptv → ties(density=0.1)'."""
+        return " → ".join(step.text() for step in self.steps)
+
+    @cached_property
+    def chain_digest(self) -> str:
+        """sha-256 of the chain with every parameter and every method's version; references are left out."""
+        versions = [method.version for method in self.methods]
+        return _sha256([VERSION, [step.plain() for step in self.steps], versions])
+
+    def run_id(self, pretrained_digest: str, expert_digests: Mapping[str, str]) -> str:
+        """The name of the run: the chain and the contents of its inputs, as twelve hexadecimal digits.
+
+        Where the files are, what the recipe is titled and which device computes do not enter.
+        """
+        inputs = [pretrained_digest, [[name, expert_digests[name]] for name, _ in self.experts]]
+        return _sha256([self.chain_digest, inputs])[:12]
+
+    def plain(self) -> dict[str, Any]:
+        """The recipe as plain data, defaults written out."""
+        return {
+            "version": VERSION,
+            **({"title": self.title} if self.title else {}),
+            "pretrained": self.pretrained,
+            "experts": dict(self.experts),
+            "edits": [step.plain() for step in self.edits],
+            "merge": self.merge.plain(),
+        }
+
+    def to_yaml(self) -> str:
+        """The recipe as a YAML document that ``from_yaml`` reads back to an equal one."""
+        return yaml.safe_dump(self.plain(), sort_keys=False, allow_unicode=True)
+
+    @classmethod
+    def from_yaml(cls, text: str) -> Self:
+        """A recipe from YAML.
+
+        Raises:
+            RecipeError: not YAML, or a field is missing, unknown or of the wrong shape; says which.
+        """
+        try:
+            data = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise RecipeError(f"The recipe is not valid YAML: {error}") from None
+        return cls.from_plain(data)
+
+    @classmethod
+    def from_plain(cls, data: Any) -> Self:
+        """A recipe from plain data, as ``plain`` writes it."""
+        if not isinstance(data, dict):
+            raise RecipeError(f"A recipe is a mapping with the fields {', '.join(FIELDS)}; got {type(data).__name__}.")
+        for field in data:
+            if field not in FIELDS:
+                raise RecipeError(f"The recipe has an unknown field {field!r}.{did_you_mean(str(field), FIELDS)}")
+        if data.get("version", VERSION) != VERSION:
+            raise RecipeError(f"The recipe is of version {data['version']!r}; this program reads version {VERSION}.")
+        merge, params = _keyed(data.get("merge"), "merge")
+        edits = data.get("edits") or []
+        experts = data.get("experts") or {}
+        if not isinstance(edits, list) or not isinstance(experts, dict):
+            raise RecipeError("In a recipe, edits is a list and experts is a mapping of name to file.")
+        return cls.build(
+            merge=merge,
+            params=params,
+            edits=[_keyed(entry, "edits") for entry in edits],
+            pretrained=str(data.get("pretrained", "")),
+            experts={str(name): str(reference) for name, reference in experts.items()},
+            title=str(data.get("title", "")),
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """A recipe from a file; errors name the file."""
+        try:
+            return cls.from_yaml(path.read_text("utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise RecipeError(f"{path.name} cannot be read as a recipe: {error}") from None
+        except MergingError as error:
+            raise type(error)(f"{path.name}: {error}") from None
+
+
+def _edit_step(spec: EditSpec) -> Step:
+    key, params = (spec, {}) if isinstance(spec, str) else (spec[0], spec[1] if len(spec) > 1 else {})
+    method = registry.edit(key)
+    return Step(method.key, method.params.build(params))
+
+
+def _keyed(entry: Any, field: str) -> tuple[str, dict[str, Any]]:
+    """('ties', {...}) from 'ties' or {'ties': {...}}."""
+    if isinstance(entry, str):
+        return entry, {}
+    if isinstance(entry, dict) and len(entry) == 1:
+        ((key, params),) = entry.items()
+        if isinstance(key, str) and (params is None or isinstance(params, dict)):
+            return key, params or {}
+    raise RecipeError(f"In a recipe, {field} is written as `ties` or as `ties: {{density: 0.2}}`; got {entry!r}.")
+
+
+def _sha256(data: Any) -> str:
+    canonical = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()

@@ -1,0 +1,251 @@
+"""The safetensors format, read by offset and written in place: nothing is mapped, nothing is held in memory.
+
+Mapped files would kill the whole server if somebody truncated them while they are open; reading by offset turns that
+into an error about one file. The header is checked against the file's size before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+
+from merging.errors import CheckpointError
+
+MAX_HEADER = 100_000_000
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """Shape and dtype of a tensor, known without reading it."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def numel(self) -> int:
+        """Number of scalars."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the raw data."""
+        return self.numel * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a safetensors file promises: tensors, where each begins, string metadata."""
+
+    infos: dict[str, TensorInfo]
+    offsets: dict[str, int]
+    metadata: dict[str, str]
+
+
+def open_regular(path: Path) -> int:
+    """A file descriptor of a regular file; pipes, folders and missing files are refused without waiting."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise CheckpointError(f"{path.name}: not found ({error.strerror}).") from None
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
+        raise CheckpointError(f"{path.name} is {kind}; a .safetensors file is expected.")
+    try:
+        return os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise CheckpointError(f"{path.name} cannot be opened: {error.strerror}.") from None
+
+
+def read_header(descriptor: int, label: str) -> Header:
+    """The checked header of an open file.
+
+    Raises:
+        CheckpointError: not safetensors, truncated, trailing bytes, a tensor that overlaps, leaves a hole or lies.
+    """
+    size = os.fstat(descriptor).st_size
+    if size == 0:
+        raise CheckpointError(f"{label} is empty (0 bytes).")
+    length = int.from_bytes(os.pread(descriptor, 8, 0), "little")
+    if size < 8 or length > MAX_HEADER or length > size - 8:
+        raise CheckpointError(f"{label}: {_what_else(descriptor, size, length)}")
+    entries = _parse(os.pread(descriptor, length, 8), label)
+    metadata = entries.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise CheckpointError(f"{label}: the metadata is not a mapping of text to text.")
+    return _checked(entries, metadata, start=8 + length, size=size, label=label)
+
+
+def _what_else(descriptor: int, size: int, length: int) -> str:
+    """Which well-known thing a file is that is not safetensors."""
+    start = os.pread(descriptor, 64, 0)
+    known = {
+        b"version https://git-lfs": "it is a Git LFS pointer, not the file itself: run `git lfs pull`.",
+        b"PK\x03\x04": "it is a zip archive (a torch checkpoint?), not safetensors.",
+        b"\x89PNG": "it is a PNG image, not safetensors.",
+        b"<!DOCTYPE": "it is a web page, not safetensors: download the file again.",
+        b"<html": "it is a web page, not safetensors: download the file again.",
+        b"\x80": "it is a Python pickle, not safetensors.",
+    }
+    for magic, text in known.items():
+        if start.startswith(magic):
+            return text
+    if 8 < length <= MAX_HEADER:
+        return f"truncated: the header alone promises {length + 8} bytes, the file has {size}; download it again."
+    return f"not a safetensors file (header length {length}, file size {size} bytes)."
+
+
+def _parse(raw: bytes, label: str) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        seen: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in seen:
+                raise CheckpointError(f"{label}: the header names {key!r} twice.")
+            seen[key] = value
+        return seen
+
+    try:
+        entries = json.loads(raw.decode("utf-8"), object_pairs_hook=unique)
+    except (ValueError, RecursionError):
+        raise CheckpointError(
+            f"{label}: the header is not valid JSON; the file is damaged or not safetensors."
+        ) from None
+    if not isinstance(entries, dict):
+        raise CheckpointError(f"{label}: the header is a {type(entries).__name__}, not a mapping of tensors.")
+    return entries
+
+
+def _checked(entries: dict[str, Any], metadata: dict[str, str], *, start: int, size: int, label: str) -> Header:
+    infos: dict[str, TensorInfo] = {}
+    spans: list[tuple[int, int, str]] = []
+    for name, entry in entries.items():
+        infos[name], begin, end = _entry(name, entry, label)
+        spans.append((begin, end, name))
+    if not infos:
+        raise CheckpointError(f"{label} holds no tensors.")
+    expected = 0
+    for begin, end, name in sorted(spans):
+        if begin != expected:
+            what = "overlaps the one before it" if begin < expected else "leaves a hole before it"
+            raise CheckpointError(f"{label}: tensor {name!r} {what} (starts at {begin}, expected {expected}).")
+        expected = end
+    if start + expected > size:
+        raise CheckpointError(
+            f"{label}: truncated: the header promises {start + expected} bytes, the file has {size}; download it again."
+        )
+    if start + expected < size:
+        raise CheckpointError(f"{label}: {size - start - expected} bytes follow the last tensor; the file is damaged.")
+    return Header(infos, {name: start + begin for begin, _, name in spans}, metadata)
+
+
+def _entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
+    try:
+        dtype_name, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        whole = all(type(v) is int and v >= 0 for v in (*shape, begin, end))
+    except (TypeError, KeyError, ValueError):
+        whole = False
+    if not whole:
+        raise CheckpointError(f"{label}: the header's entry of tensor {name!r} is malformed.")
+    if dtype_name not in DTYPES:
+        raise CheckpointError(f"{label}: tensor {name!r} has dtype {dtype_name!r}, which cannot be merged; convert it.")
+    info = TensorInfo(tuple(shape), DTYPES[dtype_name])
+    if end - begin != info.nbytes:
+        raise CheckpointError(
+            f"{label}: tensor {name!r} of shape {list(shape)} and dtype {dtype_name} needs {info.nbytes} bytes, "
+            f"its offsets give {end - begin}."
+        )
+    return info, begin, end
+
+
+def read_span(descriptor: int, offset: int, numel: int, dtype: torch.dtype, label: str) -> torch.Tensor:
+    """``numel`` scalars starting at byte ``offset``: a new flat tensor (numel,)."""
+    raw = torch.empty(numel * dtype.itemsize, dtype=torch.uint8)
+    view, done = memoryview(raw.numpy()), 0
+    while done < len(view):
+        got = os.preadv(descriptor, [view[done:]], offset + done)
+        if got == 0:
+            raise CheckpointError(f"{label} became shorter while it was being read; was it replaced?")
+        done += got
+    return raw.view(dtype)
+
+
+class SafetensorsWriter:
+    """Writes tensors of known shapes in any order, whole or in pieces; the file appears whole or not at all."""
+
+    def __init__(self, path: Path, infos: Mapping[str, TensorInfo], metadata: Mapping[str, str] | None = None) -> None:
+        self.path = path
+        self._partial = path.with_name(f".tmp-{uuid.uuid4().hex}-{os.getpid()}")
+        self._offsets: dict[str, int] = {}
+        self._infos = dict(infos)
+        header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
+        end = 0
+        # Widest dtypes first, then by name, as the reference writer does: every tensor stays aligned.
+        for name in sorted(infos, key=lambda n: (-infos[n].dtype.itemsize, n)):
+            info = infos[name]
+            span = [end, end + info.nbytes]
+            header[name] = {"dtype": NAMES[info.dtype], "shape": list(info.shape), "data_offsets": span}
+            self._offsets[name], end = end, span[1]
+        raw = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+        raw += b" " * (-len(raw) % 8)
+        self._start = 8 + len(raw)
+        self._file = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        os.pwrite(self._file, len(raw).to_bytes(8, "little") + raw, 0)
+        os.ftruncate(self._file, self._start + end)
+
+    def write(self, name: str, values: torch.Tensor, start: int = 0) -> None:
+        """Put ``values`` (flattened) at flat position ``start`` of tensor ``name``."""
+        info = self._infos[name]
+        flat = values.detach().to("cpu", info.dtype).reshape(-1).contiguous()
+        view, done = memoryview(flat.view(torch.uint8).numpy()), 0
+        offset = self._start + self._offsets[name] + start * info.dtype.itemsize
+        while done < len(view):
+            done += os.pwrite(self._file, view[done:], offset + done)
+
+    def commit(self) -> None:
+        """Make the file appear under its name."""
+        os.fsync(self._file)
+        os.close(self._file)
+        self._partial.replace(self.path)
+
+    def abort(self) -> None:
+        """Drop everything written."""
+        os.close(self._file)
+        self._partial.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.abort() if kind else self.commit()
+
+
+def save(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    """Write a state dict; the same tensors and metadata give the same bytes."""
+    infos = {name: TensorInfo(tuple(t.shape), t.dtype) for name, t in tensors.items()}
+    with SafetensorsWriter(path, infos, metadata) as writer:
+        for name, tensor in tensors.items():
+            writer.write(name, tensor)

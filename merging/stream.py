@@ -1,0 +1,162 @@
+"""Checkpoints as a stream of slots: one tensor (or one cache-sized piece of one) times the number of experts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from merging.checkpoints import Checkpoint
+from merging.errors import CompatibilityError
+from merging.evidence import LayerInputs, inputs_of
+from merging.families import Parameter, Role
+from merging.fit import fit
+from merging.method import Edit, Merge, Slot
+from merging.params import Params
+from merging.progress import Meter
+
+PIECE_CPU = 1 << 17  # scalars per expert: K + 1 such pieces stay in the processor's cache
+PIECE_GPU = 1 << 24
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a chain, with what its survey found."""
+
+    method: Edit | Merge
+    params: Params
+    found: Any = None
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether it may see tensors in pieces."""
+        return self.method.elementwise(self.params)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The checkpoints of one run and how they are read."""
+
+    pretrained: Checkpoint
+    experts: Mapping[str, Checkpoint]
+    layer_inputs: LayerInputs | None
+    device: torch.device
+    parameters: tuple[Parameter, ...] = field(init=False)  # what is merged, in forward order
+    dtype: torch.dtype = field(init=False)
+
+    def __post_init__(self) -> None:
+        merged = tuple(p for p in self.pretrained.parameters if p.role != Role.BUFFER)
+        double = any(self.pretrained.infos[p.name].dtype == torch.float64 for p in merged)
+        object.__setattr__(self, "parameters", merged)
+        object.__setattr__(self, "dtype", torch.float64 if double else torch.float32)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the experts, in order."""
+        return tuple(self.experts)
+
+    @property
+    def numels(self) -> tuple[int, ...]:
+        """Scalars per merged tensor."""
+        return tuple(self.pretrained.infos[p.name].numel for p in self.parameters)
+
+    @property
+    def work(self) -> int:
+        """Scalars read by one pass over everything that is merged."""
+        return sum(self.numels) * (len(self.experts) + 1)
+
+    def slots(self, in_pieces: bool) -> Iterator[Slot]:
+        """Every slot, whole or in flat pieces that fit the cache."""
+        size = PIECE_CPU if self.device.type == "cpu" else PIECE_GPU
+        for parameter in self.parameters:
+            info = self.pretrained.infos[parameter.name]
+            if in_pieces:
+                for start in range(0, info.numel, size):
+                    yield self._slot(parameter, start, min(start + size, info.numel))
+            else:
+                slot = self._slot(parameter, 0, info.numel)
+                shape = (len(self.experts), *info.shape)
+                inputs = inputs_of(self.layer_inputs, self.names, parameter.name)
+                vectors = slot.task_vectors.reshape(shape)
+                yield Slot(parameter, self.names, slot.pretrained.reshape(info.shape), vectors, inputs=inputs)
+
+    def _slot(self, parameter: Parameter, start: int, stop: int) -> Slot:
+        name = parameter.name
+        base = self._read(self.pretrained, name, start, stop)
+        vectors = torch.empty((len(self.experts), stop - start), dtype=self.dtype, device=self.device)
+        for row, expert in zip(vectors, self.experts.values(), strict=True):
+            torch.sub(self._read(expert, name, start, stop), base, out=row)
+        # One sum is NaN or infinite if any number is; only then is every number looked at.
+        if not torch.isfinite(vectors.sum()) and not torch.isfinite(vectors).all():
+            self._explain_not_finite()
+        return Slot(parameter, self.names, base, vectors, start)
+
+    def _read(self, checkpoint: Checkpoint, name: str, start: int, stop: int) -> Tensor:
+        return checkpoint.read_flat(name, start, stop).to(self.device, self.dtype)
+
+    def _explain_not_finite(self) -> None:
+        """Name every tensor that is not finite, in all files, not only the first one met."""
+        report = fit(self.pretrained, self.experts, values=True)
+        report.raise_if_bad()
+        raise CompatibilityError(report)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The slots as the stages so far leave them; every loop reads the files again."""
+
+    inputs: Inputs
+    stages: tuple[Stage, ...]
+    in_pieces: bool
+    meter: Meter
+    phase: str
+
+    @property
+    def experts(self) -> tuple[str, ...]:
+        """Names of the experts, in order."""
+        return self.inputs.names
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What is merged, in forward order."""
+        return self.inputs.parameters
+
+    @property
+    def numels(self) -> tuple[int, ...]:
+        """Scalars per tensor."""
+        return self.inputs.numels
+
+    @property
+    def numel(self) -> int:
+        """Scalars per expert, over all tensors."""
+        return sum(self.inputs.numels)
+
+    def __iter__(self) -> Iterator[Slot]:
+        for slot, _ in self.masked():
+            yield slot
+
+    def masked(self) -> Iterator[tuple[Slot, Tensor | None]]:
+        """Every slot with its hard mask: False where an edit decided that the pretrained value stays."""
+        for raw in self.inputs.slots(self.in_pieces):
+            slot, kept = raw, None
+            for stage in self.stages:
+                after = stage.method.run(slot, stage.params, stage.found)
+                if isinstance(stage.method, Edit) and stage.method.hard_mask:
+                    kept = _and(kept, ~_dropped(slot.task_vectors, after))
+                slot = slot.with_task_vectors(after)
+            yield slot, kept
+            self.meter.advance(raw.task_vectors.numel() + raw.pretrained.numel(), self.phase, raw.name)
+
+
+def _dropped(before: Tensor, after: Tensor) -> Tensor:
+    """Where an edit zeroed what was there, for every expert: (K, *S) twice -> (*S)."""
+    if not bool(after.any()):
+        return before.new_ones(before.shape[1:], dtype=torch.bool)
+    return (after == 0).all(dim=0) & (before != 0).any(dim=0)
+
+
+def _and(first: Tensor | None, second: Tensor) -> Tensor:
+    return second if first is None else first & second

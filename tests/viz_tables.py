@@ -1,0 +1,133 @@
+"""Small generated tables of the shape that the charts take, with made-up numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+EXPERTS = ("Shapes", "Digits", "Stripes", "Letters", "Flags", "Leaves", "Signs", "Tiles")
+ROLES = {"weight": "linear", "in_proj_weight": "linear", "bias": "shift", "in_proj_bias": "shift"}
+BLOCK = (
+    ("ln_1.weight", "ln_1", "norm_scale", 1), ("ln_1.bias", "ln_1", "shift", 1),
+    ("attn.in_proj_weight", "attn.in_proj", "linear", 192), ("attn.in_proj_bias", "attn.in_proj", "shift", 3),
+    ("attn.out_proj.weight", "attn.out_proj", "linear", 64), ("attn.out_proj.bias", "attn.out_proj", "shift", 1),
+    ("ln_2.weight", "ln_2", "norm_scale", 1), ("ln_2.bias", "ln_2", "shift", 1),
+    ("mlp.c_fc.weight", "mlp.c_fc", "linear", 256), ("mlp.c_fc.bias", "mlp.c_fc", "shift", 4),
+    ("mlp.c_proj.weight", "mlp.c_proj", "linear", 256), ("mlp.c_proj.bias", "mlp.c_proj", "shift", 1),
+)  # fmt: skip
+
+
+def names(number: int, stem: str = "Expert") -> list[str]:
+    """That many expert names."""
+    return [EXPERTS[i] if i < len(EXPERTS) else f"{stem} {i + 1}" for i in range(number)]
+
+
+def tensors(blocks: int = 6) -> pd.DataFrame:
+    """The tensors of a vision tower: tensor, section, role, part, numel, order; 8 + 12 · blocks rows."""
+    rows = [
+        ("visual.class_embedding", "embeddings", "embedding", "class_embedding", 64),
+        ("visual.positional_embedding", "embeddings", "embedding", "positional_embedding", 64 * 17),
+        ("visual.conv1.weight", "embeddings", "conv", "conv1", 64 * 48),
+        ("visual.ln_pre.weight", "embeddings", "norm_scale", "ln_pre", 64),
+        ("visual.ln_pre.bias", "embeddings", "shift", "ln_pre", 64),
+    ]
+    for block in range(blocks):
+        stem = f"visual.transformer.resblocks.{block}."
+        rows += [(stem + name, f"block {block}", role, part, 64 * size) for name, part, role, size in BLOCK]
+    rows += [
+        ("visual.ln_post.weight", "output", "norm_scale", "ln_post", 64),
+        ("visual.ln_post.bias", "output", "shift", "ln_post", 64),
+        ("visual.proj", "output", "projection", "proj", 64 * 32),
+    ]
+    return pd.DataFrame(rows, columns=["tensor", "section", "role", "part", "numel"]).assign(order=range(len(rows)))
+
+
+def saliency_matrix(experts: int = 8, blocks: int = 6, seed: int = 0) -> pd.DataFrame:
+    """Saliency and masks as LwPTV makes them: own masks of the top 30 %, the final mask their union."""
+    rng = np.random.default_rng(seed)
+    base = tensors(blocks)
+    level = rng.lognormal(-9, 0.8, len(base))
+    frames = []
+    for name in names(experts):
+        saliency = level * rng.lognormal(0, 0.35, len(base))
+        kept = saliency > np.sort(saliency)[int(0.7 * len(base))]
+        frames.append(base.assign(expert=name, saliency=saliency, kept=kept))
+    table = pd.concat(frames, ignore_index=True)
+    return table.assign(final=table.groupby("tensor")["kept"].transform("any"))
+
+
+def saliency_tensor(experts: int = 8, seed: int = 0) -> pd.DataFrame:
+    """One tensor's rows."""
+    rng = np.random.default_rng(seed)
+    saliency, threshold = rng.lognormal(-9, 0.5, experts), rng.lognormal(-9, 0.1, experts)
+    return pd.DataFrame(
+        {"expert": names(experts), "saliency": saliency, "threshold": threshold, "kept": saliency > threshold}
+    )
+
+
+def kept_share(experts: int = 8, blocks: int = 6, seed: int = 0) -> pd.DataFrame:
+    """The final mask, one row a tensor."""
+    table = saliency_matrix(experts, blocks, seed).drop_duplicates("tensor")
+    return table[["tensor", "section", "role", "part", "numel", "order"]].assign(kept=table["final"])
+
+
+def id_ood_scatter(runs: int = 12, seed: int = 0) -> pd.DataFrame:
+    """Scores of that many runs: references first, then merges, every fifth from a paper."""
+    rng = np.random.default_rng(seed)
+    labels = ["Pretrained", "Individual experts", "Weight averaging", "Task arithmetic", "Task arithmetic w/ LwPTV",
+              "TIES", "TIES w/ LwPTV", "PCB", "LOT", "Iso-C", "Layer-wise AdaMerging",
+              "TIES (LwPTV, Table 2)"]  # fmt: skip
+    points = [(0.48, 0.615), (0.905, 0.47), (0.658, 0.613), (0.691, 0.505), (0.728, 0.609), (0.729, 0.578),
+              (0.731, 0.603), (0.758, 0.53), (0.827, 0.562), (0.79, 0.59), (0.813, 0.545), (0.72, 0.585)]  # fmt: skip
+    kinds = ["pretrained", "individual", *["merge"] * 9, "paper"]
+    while len(labels) < runs:
+        labels.append(f"Sweep {len(labels) - 11}")
+        points.append((float(rng.uniform(0.6, 0.85)), float(rng.uniform(0.5, 0.62))))
+        kinds.append("merge")
+    inside, outside = np.array(points[:runs]).T
+    return pd.DataFrame(
+        {
+            "run": [f"r{i:03}" for i in range(runs)], "label": labels[:runs], "kind": kinds[:runs], "in_domain": inside,
+            "out_of_domain": outside, "h_score": 2 * inside * outside / (inside + outside), 
+            "in_low": inside - 0.012, "in_high": inside + 0.012, "out_low": outside - 0.015, "out_high": outside + 0.015,
+            "n_in": 3200, "n_out": 2000,
+            "adapts_on_test": ["AdaMerging" in label for label in labels[:runs]],
+            "source": ["LwPTV, Table 2" if kind == "paper" else "" for kind in kinds[:runs]],
+        }
+    )  # fmt: skip
+
+
+def task_accuracy(runs: int = 4, tasks: int = 12, seed: int = 0) -> pd.DataFrame:
+    """Accuracy of every run on every task, the first two thirds of the tasks in-domain."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for task in range(tasks):
+        n, expert, zero_shot = 400, rng.uniform(0.85, 0.99), rng.uniform(0.25, 0.6)
+        title = EXPERTS[task] if task < len(EXPERTS) else f"Unseen task {task - len(EXPERTS) + 1}"
+        inside = task < (2 * tasks + 2) // 3
+        for run in range(runs):
+            correct = int(rng.binomial(n, rng.uniform(zero_shot, expert)))
+            low, high = wilson(correct, n)
+            rows.append((
+                f"r{run:03}", f"Merge {run}", f"t{task}", title, inside, correct / n, low, high, n, correct,
+                expert if inside else np.nan, zero_shot, 0.1,
+            ))  # fmt: skip
+    columns = ["run", "label", "task", "title", "in_domain", "accuracy", "low", "high", "n", "correct"]
+    return pd.DataFrame(rows, columns=[*columns, "expert", "zero_shot", "chance"])
+
+
+def task_vector_norms(experts: int = 8, blocks: int = 6, seed: int = 0) -> pd.DataFrame:
+    """Norms of every expert in every section."""
+    rng = np.random.default_rng(seed)
+    sections = ["embeddings", *(f"block {i}" for i in range(blocks)), "output"]
+    rows = [
+        (name, section, rng.uniform(0.5, 2), rng.uniform(0.01, 0.06)) for name in names(experts) for section in sections
+    ]
+    return pd.DataFrame(rows, columns=["expert", "section", "norm", "relative"])
+
+
+def wilson(correct: int, n: int) -> tuple[float, float]:
+    """95 % interval of a share."""
+    z, p = 1.96, correct / n
+    middle, half = p + z * z / (2 * n), z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return float((middle - half) / (1 + z * z / n)), float((middle + half) / (1 + z * z / n))
