@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from merging.errors import CheckpointError
 from merging.families import Parameter, describe
 from merging.places import locate
-from merging.safetensors_file import NAMES, TensorInfo, open_regular, read_header, read_span
+from merging.safetensors_file import NAMES, TensorInfo, open_regular, raw_bytes, read_header, read_span
 
 DIGEST_PIECE = 1 << 22  # scalars hashed at a time
 
@@ -51,7 +50,7 @@ class Checkpoint(ABC):
             total.update(f"{name}\0{NAMES[info.dtype]}\0{info.shape}\0".encode())
             for start in range(0, info.numel, DIGEST_PIECE):
                 piece = self.read_flat(name, start, min(start + DIGEST_PIECE, info.numel))
-                total.update(memoryview(piece.contiguous().view(torch.uint8).numpy()))
+                total.update(raw_bytes(piece.contiguous()))
         return total.hexdigest()
 
     def state_dict(self) -> dict[str, Tensor]:

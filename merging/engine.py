@@ -94,22 +94,20 @@ class Output:
         import pandas as pd
 
         rows = [
-            (p.name, p.order, p.section, str(p.role), p.part, inputs.pretrained.infos[p.name].numel, int(changed))
-            + (change**0.5, weights**0.5)
-            for p, (changed, change, weights) in ((p, self._count[p.name]) for p in inputs.parameters)
+            {
+                "tensor": p.name,
+                "order": p.order,
+                "section": p.section,
+                "role": str(p.role),
+                "part": p.part,
+                "numel": numel,
+                "kept_numel": int(self._count[p.name][0]),
+                "change_norm": self._count[p.name][1] ** 0.5,
+                "pretrained_norm": self._count[p.name][2] ** 0.5,
+            }
+            for p, numel in zip(inputs.parameters, inputs.numels, strict=True)
         ]
-        columns = [
-            "tensor",
-            "order",
-            "section",
-            "role",
-            "part",
-            "numel",
-            "kept_numel",
-            "change_norm",
-            "pretrained_norm",
-        ]
-        return pd.DataFrame(rows, columns=columns)
+        return pd.DataFrame(rows)
 
 
 def _squared_norm(values: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""Whether pretrained and experts fit together: every missing, extra, misshapen, mistyped or non-finite tensor, by name."""
+"""Whether pretrained and experts fit together: every tensor that does not, by name."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class FitReport:
         """One row per problem: severity, checkpoint, tensor, problem, expected, found, fix."""
         import pandas as pd
 
-        columns = [name for name in Problem.__slots__]
+        columns = list(Problem.__slots__)
         return pd.DataFrame([asdict(p) for p in self.problems], columns=columns)
 
     def raise_if_bad(self) -> None:

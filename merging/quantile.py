@@ -47,7 +47,8 @@ class _Bracket:
         inside = sum(len(piece) for piece in self.inside)
         position = self.rank - self.below
         if position < 0:
-            return self._move(0.0, math.nextafter(self.low, -math.inf))
+            self._move(0.0, math.nextafter(self.low, -math.inf))
+            return None
         if position < self.at_low:
             return self.low
         if position < self.at_low + inside:
@@ -55,7 +56,8 @@ class _Bracket:
             return float(torch.kthvalue(kept.cpu(), position - self.at_low + 1).values)
         if position < self.at_low + inside + self.at_high:
             return self.high
-        return self._move(math.nextafter(self.high, math.inf), math.inf)
+        self._move(math.nextafter(self.high, math.inf), math.inf)
+        return None
 
     def _move(self, low: float, high: float) -> None:
         self.low, self.high = low, high

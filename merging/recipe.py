@@ -19,7 +19,7 @@ from merging.params import Params
 
 VERSION = 1
 FIELDS = ("version", "title", "pretrained", "experts", "edits", "merge")
-EditSpec = str | tuple[str, Mapping[str, Any]] | Sequence[Any]
+EditSpec = str | tuple[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class Recipe:
 
 
 def _edit_step(spec: EditSpec) -> Step:
-    key, params = (spec, {}) if isinstance(spec, str) else (spec[0], spec[1] if len(spec) > 1 else {})
+    key, params = (spec, {}) if isinstance(spec, str) else (spec[0], dict(spec[1]))
     method = registry.edit(key)
     return Step(method.key, method.params.build(params))
 

@@ -181,10 +181,16 @@ def _entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
     return info, begin, end
 
 
+def raw_bytes(flat: torch.Tensor) -> memoryview:
+    """The bytes of a flat, contiguous CPU tensor, without a copy."""
+    array: Any = flat.view(torch.uint8).numpy()
+    return memoryview(array)
+
+
 def read_span(descriptor: int, offset: int, numel: int, dtype: torch.dtype, label: str) -> torch.Tensor:
     """``numel`` scalars starting at byte ``offset``: a new flat tensor (numel,)."""
     raw = torch.empty(numel * dtype.itemsize, dtype=torch.uint8)
-    view, done = memoryview(raw.numpy()), 0
+    view, done = raw_bytes(raw), 0
     while done < len(view):
         got = os.preadv(descriptor, [view[done:]], offset + done)
         if got == 0:
@@ -220,7 +226,7 @@ class SafetensorsWriter:
         """Put ``values`` (flattened) at flat position ``start`` of tensor ``name``."""
         info = self._infos[name]
         flat = values.detach().to("cpu", info.dtype).reshape(-1).contiguous()
-        view, done = memoryview(flat.view(torch.uint8).numpy()), 0
+        view, done = raw_bytes(flat), 0
         offset = self._start + self._offsets[name] + start * info.dtype.itemsize
         while done < len(view):
             done += os.pwrite(self._file, view[done:], offset + done)

@@ -1,4 +1,4 @@
-"""Golden vectors: small float64 checkpoints with the exact merged result for each case, called through the public API."""
+"""Golden vectors: small float64 checkpoints and the exact merged result of each case, through the public API."""
 
 from __future__ import annotations
 

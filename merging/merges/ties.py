@@ -61,7 +61,8 @@ def _trim(slot: Slot, params: TiesParams, thresholds: tuple[float, ...] | None) 
 
 def survey(slots: SlotStream, params: TiesParams) -> Survey:
     """The global thresholds, and the majority of elected signs for exact ties."""
-    thresholds, table = None, {}
+    thresholds: tuple[float, ...] | None = None
+    table: dict[str, pd.DataFrame] = {}
     if params.density < 1.0 and params.scope == "global":
         thresholds, table = _global_thresholds(slots, params)
     votes = sum(int(_trim(slot, params, thresholds).sum(dim=0).sign().sum()) for slot in slots)
@@ -110,8 +111,8 @@ register(
         survey=survey,
         survey_passes=3,
         elementwise=lambda params: params.scope == "global",
-        variant="Trims over the whole model by default, as the authors do (mergekit trims per tensor). Sum with scaling "
-        "0.3 is the AdaMerging and LwPTV setting; the authors' own is mean with scaling 1. int(d·ρ) + 1 scalars and "
-        "ties survive; an exactly zero vote takes the majority sign of the whole model.",
+        variant="Trims over the whole model by default, as the authors do (mergekit trims per tensor). Sum with "
+        "scaling 0.3 is the AdaMerging and LwPTV setting; the authors' own is mean with scaling 1. "
+        "int(d·ρ) + 1 scalars and ties survive; an exactly zero vote takes the majority sign of the whole model.",
     )
 )
