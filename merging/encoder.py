@@ -1,0 +1,159 @@
+"""CLIP's visual tower as functions of a state dict: features of images, layer by layer, with nothing hidden.
+
+open_clip's own module hides the inputs of the packed attention weights from hooks, and a module per checkpoint would
+cost memory. Here a tower is its tensors; ``record`` sees the rows that enter every weight.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor
+
+from merging.checkpoints import Checkpoint
+from merging.errors import CheckpointError
+
+EPS = 1e-5
+Record = Callable[[str, Tensor], None]  # (parameter name, rows entering it (n, d))
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """What the shapes of a tower do not say, beside what they do."""
+
+    image_size: int
+    patch_size: int
+    width: int
+    layers: int
+    heads: int
+    embed_dim: int
+    quick_gelu: bool
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> Self:
+        """The architecture of an open_clip-named tower: from its metadata, else from its shapes.
+
+        Without metadata, heads are 64 wide and the activation is QuickGELU, as in every OpenAI model.
+
+        Raises:
+            CheckpointError: a tensor that a tower must have is missing, or the metadata contradicts the shapes.
+        """
+        prefix = tower_prefix(checkpoint.infos)
+        try:
+            shapes = {n.removeprefix(prefix): i.shape for n, i in checkpoint.infos.items() if n.startswith(prefix)}
+            width, _, patch, _ = shapes["conv1.weight"]
+            tokens, embed_dim = shapes["positional_embedding"][0], shapes["proj"][1]
+        except (KeyError, ValueError, IndexError) as error:
+            raise CheckpointError(f"{checkpoint.name} is not a visual tower: {error} is missing or odd.") from None
+        layers = len({name.split(".")[2] for name in shapes if name.startswith("transformer.resblocks.")})
+        stated = _stated(checkpoint)
+        head_width = int(stated.get("vision_cfg", {}).get("head_width", 64))
+        if width % head_width:
+            raise CheckpointError(f"{checkpoint.name}: width {width} is not a multiple of its head width {head_width}.")
+        side = round((tokens - 1) ** 0.5)
+        quick_gelu = bool(stated.get("quick_gelu", True))
+        return cls(side * patch, patch, width, layers, width // head_width, embed_dim, quick_gelu)
+
+
+def _stated(checkpoint: Checkpoint) -> dict[str, Any]:
+    text = checkpoint.metadata.get("architecture")
+    if text is None:
+        return {}
+    try:
+        stated = json.loads(text)
+    except ValueError:
+        stated = None
+    if not isinstance(stated, dict) or not isinstance(stated.get("vision_cfg", {}), dict):
+        raise CheckpointError(f"{checkpoint.name}: its metadata 'architecture' is not a JSON mapping.")
+    return stated
+
+
+def tower_prefix(names: Mapping[str, Any]) -> str:
+    """'visual.' where the tower's tensors carry it, else nothing."""
+    return "visual." if "visual.conv1.weight" in names else ""
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A visual tower ready to run: float32 tensors on one device, under open_clip's names without prefix."""
+
+    architecture: Architecture
+    tensors: Mapping[str, Tensor]
+    prefix: str = ""
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint, device: torch.device | str = "cpu") -> Self:
+        """The tower of a checkpoint."""
+        prefix = tower_prefix(checkpoint.infos)
+        own = [name for name in checkpoint.infos if name.startswith(prefix)]
+        tensors = {name.removeprefix(prefix): checkpoint.read(name).to(device, torch.float32) for name in own}
+        return cls(Architecture.of(checkpoint), tensors, prefix)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.tensors["proj"].device
+
+    def __call__(self, images: Tensor, record: Record | None = None) -> Tensor:
+        """Features (n, embed_dim) of normalized images (n, 3, h, w), not normalized to unit length."""
+        return self._head(self.tokens(images, record)[:, 0], record)
+
+    def tokens(self, images: Tensor, record: Record | None = None) -> Tensor:
+        """Tokens (n, 1 + patches, width) after the last block; the class token comes first."""
+        x = self._stem(images, record)
+        for block in range(self.architecture.layers):
+            x = self._block(x, f"transformer.resblocks.{block}.", record)
+        return x
+
+    def _stem(self, images: Tensor, record: Record | None) -> Tensor:
+        t, patch = self.tensors, self.architecture.patch_size
+        patches = nnf.unfold(images, patch, stride=patch).transpose(1, 2)  # (n, patches, 3 * patch * patch)
+        kernel = t["conv1.weight"].flatten(1)
+        x = self._linear("conv1.weight", patches, kernel, None, record)
+        cls_token = t["class_embedding"].expand(len(x), 1, -1)
+        x = torch.cat([cls_token, x], dim=1) + t["positional_embedding"]
+        return self._norm("ln_pre", x, record)
+
+    def _block(self, x: Tensor, at: str, record: Record | None) -> Tensor:
+        t = self.tensors
+        x = x + self._attention(self._norm(at + "ln_1", x, record), at + "attn.", record)
+        hidden = self._norm(at + "ln_2", x, record)
+        fc = at + "mlp.c_fc"
+        hidden = self._activate(self._linear(fc + ".weight", hidden, t[fc + ".weight"], t[fc + ".bias"], record))
+        out = at + "mlp.c_proj"
+        return x + self._linear(out + ".weight", hidden, t[out + ".weight"], t[out + ".bias"], record)
+
+    def _attention(self, x: Tensor, at: str, record: Record | None) -> Tensor:
+        t, heads = self.tensors, self.architecture.heads
+        n, length, width = x.shape
+        packed = self._linear(at + "in_proj_weight", x, t[at + "in_proj_weight"], t[at + "in_proj_bias"], record)
+        q, k, v = packed.reshape(n, length, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
+        mixed = nnf.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(n, length, width)
+        out = at + "out_proj"
+        return self._linear(out + ".weight", mixed, t[out + ".weight"], t[out + ".bias"], record)
+
+    def _head(self, x: Tensor, record: Record | None) -> Tensor:
+        x = self._norm("ln_post", x, record)
+        if record is not None:
+            record(self.prefix + "proj", x)
+        return x @ self.tensors["proj"]
+
+    def _activate(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(1.702 * x) if self.architecture.quick_gelu else nnf.gelu(x)
+
+    def _linear(self, name: str, x: Tensor, weight: Tensor, bias: Tensor | None, record: Record | None) -> Tensor:
+        if record is not None:
+            record(self.prefix + name, x.reshape(-1, x.shape[-1]))
+        return nnf.linear(x, weight, bias)
+
+    def _norm(self, name: str, x: Tensor, record: Record | None) -> Tensor:
+        t = self.tensors
+        if record is not None:
+            plain = nnf.layer_norm(x, x.shape[-1:], eps=EPS)
+            record(self.prefix + name + ".weight", plain.reshape(-1, x.shape[-1]))
+        return nnf.layer_norm(x, x.shape[-1:], t[name + ".weight"], t[name + ".bias"], EPS)
