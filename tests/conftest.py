@@ -1,0 +1,28 @@
+"""Fixtures that several test files share: the tiny family, the tiny benchmark, an empty store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tiny
+
+from merging.tasks import Benchmark
+
+
+@pytest.fixture(scope="session")
+def tiny_family(tmp_path_factory: pytest.TempPathFactory) -> tiny.Family:
+    """Float32 checkpoint files of a pretrained model and four experts; do not change them."""
+    return tiny.write_family(tmp_path_factory.mktemp("family"))
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A benchmark folder in the layout of sample_data/, float16 checkpoints; do not change it."""
+    return tiny.write_benchmark(tmp_path_factory.mktemp("benchmark"))
+
+
+@pytest.fixture(scope="session")
+def tiny_benchmark(tiny_folder: Path) -> Benchmark:
+    """The loaded tiny benchmark."""
+    return Benchmark.load(tiny_folder)
