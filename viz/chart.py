@@ -1,0 +1,143 @@
+"""The one abstraction of this package: a chart is a question, the columns that answer it, and a function that draws.
+
+A chart is a decorated function in ``viz/figures/``, one a file, of the file's name. It is found by walking that folder.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from viz import theme
+from viz.text import clean_text, identifier
+
+
+class ChartError(ValueError):
+    """A chart cannot be drawn as asked; the text says which column, row or option is at fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Draws one kind of figure when called with a table.
+
+    ``columns`` must be in the table, ``optional`` may be; ``rows`` names the columns that tell rows apart.
+    ``picks`` names the fields of a clicked mark's customdata, in order.
+    """
+
+    key: str
+    title: str
+    question: str
+    columns: tuple[str, ...]
+    optional: tuple[str, ...]
+    rows: tuple[str, ...]
+    picks: tuple[str, ...]
+    empty: str
+    render: Callable[..., go.Figure]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Name and default of every option."""
+        parameters = list(inspect.signature(self.render).parameters.values())[1:]
+        return {parameter.name: parameter.default for parameter in parameters}
+
+    def __call__(self, table: pd.DataFrame, **options: object) -> go.Figure:
+        """The figure; see ``viz.draw``."""
+        if unknown := [name for name in options if name not in self.options]:
+            raise ChartError(f"{self.key} has no option {unknown[0]!r}; it has {_listed(self.options)}")
+        if missing := [name for name in self.columns if name not in table.columns]:
+            raise ChartError(f"{self.key} needs {_listed(missing)}, which the table lacks; it has {_listed(table)}")
+        if table.empty:
+            return theme.notice(self.key, self.empty, bool(options.get("present", False)))
+        table = table.assign(**{name: _as_text(table[name]) for name in self._texts(table)})
+        repeated = table.duplicated(list(self.rows)) if self.rows else pd.Series(dtype=bool)
+        if repeated.any():
+            again = table.loc[repeated, list(self.rows)].iloc[0].tolist()
+            raise ChartError(f"{self.key} takes one row for each {' and '.join(self.rows)}; repeated: {_listed(again)}")
+        return self.render(table, **options)
+
+    def _texts(self, table: pd.DataFrame) -> list[str]:
+        """The columns in use that hold something other than numbers and flags."""
+        used = [name for name in (*self.columns, *self.optional) if name in table]
+        return [name for name in used if not pd.api.types.is_numeric_dtype(table[name])]
+
+    def picked(self, points: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
+        """What a click chose, by field; None for the empty selection that follows every redraw."""
+        for point in points:
+            data = point.get("customdata")
+            if data is None:
+                continue
+            # the app's front end hands lists back as dicts with the index as key
+            values = list(data.values()) if isinstance(data, Mapping) else [data] if isinstance(data, str) else data
+            return dict(zip(self.picks, map(str, values), strict=False))
+        return None
+
+
+def chart(
+    *,
+    title: str,
+    question: str,
+    columns: Sequence[str],
+    optional: Sequence[str] = (),
+    rows: Sequence[str] = (),
+    picks: Sequence[str] = (),
+    empty: str = "Nothing to show: the table is empty.",
+) -> Callable[[Callable[..., go.Figure]], Chart]:
+    """Make a drawing function the chart of its name."""
+
+    def register(render: Callable[..., go.Figure]) -> Chart:
+        return Chart(
+            render.__name__, title, question, tuple(columns), tuple(optional), tuple(rows), tuple(picks), empty, render
+        )
+
+    return register
+
+
+@cache
+def charts() -> tuple[Chart, ...]:
+    """Every chart found in ``viz/figures/``, by key."""
+    from viz import figures
+
+    modules = [importlib.import_module(f"viz.figures.{found.name}") for found in pkgutil.iter_modules(figures.__path__)]
+    found = [value for module in modules for value in vars(module).values() if isinstance(value, Chart)]
+    return tuple(sorted(found, key=lambda chart: chart.key))
+
+
+def find(key: str) -> Chart:
+    """The chart of that key. Raises ChartError naming the nearest one."""
+    by_key = {chart.key: chart for chart in charts()}
+    if key not in by_key:
+        near = get_close_matches(key, by_key, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {_listed(by_key)}"
+        raise ChartError(f"no chart is called {clean_text(key)!r}; {hint}")
+    return by_key[key]
+
+
+def one_of(option: str, value: str, choices: Sequence[str]) -> str:
+    """``value``, if it is one of the choices. Raises ChartError."""
+    if value not in choices:
+        raise ChartError(f"option {option} is {clean_text(value)!r}; it takes {_listed(choices)}")
+    return value
+
+
+def in_order(values: Iterable[object]) -> list[str]:
+    """The distinct names in the order in which they first come."""
+    return list(dict.fromkeys(str(value) for value in values))
+
+
+def _as_text(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Names that every later step can encode; what is not text, such as a missing value, stays as it is."""
+    values = [identifier(value) if isinstance(value, str) else value for value in column]
+    return pd.Series(values, index=column.index, dtype=object)
+
+
+def _listed(names: Iterable[object]) -> str:
+    return ", ".join(repr(clean_text(name)) for name in names) or "nothing"

@@ -1,0 +1,215 @@
+"""How every figure looks: template, colors, symbols, sizes, and the settings of the chart's tool bar.
+
+Builders pass ``TEMPLATE`` explicitly through ``finish`` because importing streamlit changes plotly's default.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import plotly.graph_objects as go
+
+from viz.text import clean_text, power
+
+# Okabe and Ito's eight, told apart by every kind of color vision. Yellow and black come last: yellow is faint on
+# white, so that every filled mark also has a dark edge.
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
+SYMBOLS = (
+    "circle", "square", "diamond", "triangle-up", "cross", "star", "triangle-down", "x",
+    "pentagon", "hexagon", "triangle-left", "triangle-right",
+)  # fmt: skip
+INK, FADED, GRID, PANEL = "#1F2933", "#5F6B7A", "#E3E7EC", "#F6F7F9"
+ACCENT = "#D55E00"  # the outline of what is selected
+SEQUENTIAL, DIVERGING = "Cividis", "PuOr"
+PRUNED, KEPT = "#DDE1E6", "#0B3C5D"
+FONT, SMALL = 13, 12  # px; nothing is smaller than 12
+LINE_HEIGHT = 18  # px
+PRESENT = 1.3
+WIDE_CHARACTER = 0.58  # mean width of a character in units of the font size, on the generous side
+
+
+class Look(NamedTuple):
+    """Color and marker symbol of one name or one kind of row."""
+
+    color: str
+    symbol: str
+
+
+KINDS: Mapping[str, Look] = {
+    "pretrained": Look("#4B5563", "diamond-open"),
+    "individual": Look("#009E73", "square-open"),
+    "multitask": Look("#A3467C", "triangle-up-open"),
+    "merge": Look("#0072B2", "circle"),
+    "paper": Look("#C24E00", "x-thin-open"),
+}
+ROLE_COLORS: Mapping[str, str] = {
+    "linear": "#0072B2",
+    "conv": "#56B4E9",
+    "norm_scale": "#E69F00",
+    "shift": "#CC79A7",
+    "embedding": "#009E73",
+    "projection": "#D55E00",
+    "buffer": "#999999",
+}
+
+TEMPLATE = go.layout.Template(
+    layout={
+        "font": {"family": '"Source Sans", Arial, Helvetica, sans-serif', "size": FONT, "color": INK},
+        "paper_bgcolor": "white",
+        "plot_bgcolor": "white",
+        "colorway": PALETTE,
+        "colorscale": {"sequential": SEQUENTIAL, "diverging": DIVERGING},
+        "hovermode": "closest",
+        "hoverlabel": {"bgcolor": "white", "bordercolor": FADED, "align": "left", "font": {"size": FONT, "color": INK}},
+        "legend": {"font": {"size": SMALL}, "title": {"font": {"size": SMALL}}, "bgcolor": "rgba(0,0,0,0)"},
+        "margin": {"l": 60, "r": 20, "t": 30, "b": 50, "pad": 2},
+        "xaxis": {
+            "gridcolor": GRID,
+            "linecolor": FADED,
+            "zeroline": False,
+            "ticks": "outside",
+            "tickcolor": FADED,
+            "ticklen": 4,
+            "tickfont": {"size": SMALL},
+            "title": {"standoff": 8, "font": {"size": FONT}},
+        },
+        "yaxis": {
+            "gridcolor": GRID,
+            "linecolor": FADED,
+            "zeroline": False,
+            "ticks": "",
+            "tickfont": {"size": SMALL},
+            "title": {"standoff": 8, "font": {"size": FONT}},
+        },
+        "annotationdefaults": {"font": {"size": SMALL, "color": INK}, "showarrow": False},
+    }
+)
+
+
+def looks(names: Sequence[str], groups: Mapping[str, str] | None = None) -> dict[str, Look]:
+    """Color and symbol of every name, fixed by its position in ``names``.
+
+    Up to eight names have a color each. Beyond that no palette stays readable, so that a color stands for a group
+    (``groups``, or eight consecutive names) and the symbol for the member.
+    """
+    if len(names) <= len(PALETTE):
+        return {name: Look(PALETTE[i], SYMBOLS[i]) for i, name in enumerate(names)}
+    group_of = groups or {name: str(i // len(PALETTE)) for i, name in enumerate(names)}
+    members: dict[str, int] = {}
+    chosen = {}
+    for name in names:
+        group = group_of.get(name, "")
+        member = members[group] = members.get(group, -1) + 1
+        color = PALETTE[list(members).index(group) % len(PALETTE)]
+        chosen[name] = Look(color, SYMBOLS[member % len(SYMBOLS)])
+    return chosen
+
+
+def config(name: str, format: str = "svg", clicks: bool = False) -> dict[str, Any]:
+    """Settings for the chart's tool bar: what the camera saves, and no selection tools where single clicks matter."""
+    remove = ["autoScale2d"]
+    if clicks:
+        remove += ["select2d", "lasso2d"]  # with either active, plotly drops single clicks
+    return {
+        "displaylogo": False,
+        "responsive": True,
+        "modeBarButtonsToRemove": remove,
+        "toImageButtonOptions": {"format": format, "filename": re.sub(r"[^\w.-]+", "_", name)[:80] or "figure"},
+    }
+
+
+CONFIG = config("mergescope")
+
+
+def text_width(text: str, size: float = SMALL) -> float:
+    """About how many pixels the text takes, entities and tags not counted."""
+    bare = re.sub(r"&#?\w+;", "x", re.sub(r"<[^>]*>", "", text))
+    return len(bare) * size * WIDE_CHARACTER
+
+
+def finish(fig: go.Figure, key: str, alt: str, height: float, present: bool = False, state: str = "") -> go.Figure:
+    """The figure with template, height, alt text and, for a projector, everything larger. ``state`` resets the zoom."""
+    fig.update_layout(
+        template=TEMPLATE,
+        height=round(height),
+        meta={"alt": clean_text(alt, 600), "key": key},
+        uirevision=f"{key}:{state}",
+    )
+    return _enlarged(fig) if present else fig
+
+
+def notice(key: str, sentence: str, present: bool = False) -> go.Figure:
+    """A figure with nothing but a sentence that says why; ``sentence`` is already escaped."""
+    fig = go.Figure()
+    fig.update_xaxes(visible=False, range=[0, 1])
+    fig.update_yaxes(visible=False, range=[0, 1])
+    fig.add_annotation(x=0.5, y=0.5, xref="paper", yref="paper", text=sentence, font={"size": 15, "color": FADED})
+    return finish(fig, key, sentence, 160, present)
+
+
+def ticks(low: float, high: float, log: bool = False) -> dict[str, Any]:
+    """Axis settings with four to eight round ticks, small numbers written as powers of ten.
+
+    On a log axis positions are logarithms, as a color bar of log values needs them; ``low`` must be above zero.
+    """
+    if log:
+        decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+        for steps in ((1,), (1, 3), (1, 2, 5), range(1, 10)):
+            values = [step * 10.0**decade for decade in decades for step in steps]
+            values = [value for value in values if low * 0.999 <= value <= high * 1.001]
+            if len(values) >= 3:
+                break
+        return {
+            "tickmode": "array",
+            "tickvals": [float(np.log10(v)) for v in values],
+            "ticktext": list(map(power, values)),
+        }
+    rough = (high - low) / 6
+    unit = 10.0 ** np.floor(np.log10(rough))
+    step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= rough * 0.999)
+    values = [float(i * step) for i in range(int(np.ceil(low / step - 1e-9)), int(np.floor(high / step + 1e-9)) + 1)]
+    return {"tickmode": "array", "tickvals": values, "ticktext": list(map(power, values))}
+
+
+def caption(text: str, y: float, size: float = SMALL) -> dict[str, Any]:
+    """Annotation over the left edge of a panel whose top is at ``y`` (paper)."""
+    return {
+        "text": text, "x": 0, "y": y, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom",
+        "yshift": 2, "font": {"size": size, "color": INK}, "showarrow": False,
+    }  # fmt: skip
+
+
+def edge(width: float = 1) -> dict[str, Any]:
+    """The dark outline of a filled mark, without which yellow is lost on white."""
+    return {"color": INK, "width": width}
+
+
+_PIXELS = {
+    "size", "l", "r", "t", "b", "xshift", "yshift", "standoff", "startstandoff", "ticklen", "thickness", "arrowwidth",
+    "itemwidth", "len", "height",
+}  # fmt: skip
+
+
+def _enlarged(fig: go.Figure) -> go.Figure:
+    """The same figure with what is measured in pixels scaled: fonts, marks, lines, margins, height; not the width."""
+    data = [_scaled("data", trace.to_plotly_json(), "") for trace in fig.data]
+    layout = _scaled("layout", fig.layout.to_plotly_json(), "")
+    return go.Figure(data, layout | {"height": round(layout["height"])})
+
+
+def _scaled(key: str, value: Any, parent: str) -> Any:
+    if isinstance(value, dict):
+        arrow_in_data = str(value.get("axref", "pixel")) != "pixel"
+        skip = {"ax", "ay"} if arrow_in_data else set()
+        return {k: v if k in skip else _scaled(k, v, key) for k, v in value.items()}
+    if isinstance(value, list | tuple) and value and isinstance(value[0], dict):
+        return [_scaled(key, item, key) for item in value]
+    in_pixels = key in _PIXELS or (key == "width" and parent in ("line", "error_x", "error_y"))
+    in_pixels = in_pixels or (key in ("ax", "ay") and parent == "annotations")
+    if not in_pixels or value is None or isinstance(value, str | bool):
+        return value
+    scaled = np.asarray(value, np.float64) * PRESENT
+    return float(scaled) if scaled.ndim == 0 else scaled
