@@ -1,0 +1,145 @@
+"""How much of every part of the network the merge keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from viz import theme
+from viz.chart import chart, in_order, one_of
+from viz.text import count, first_few, percent, plural, safe_text
+
+COLORS = 7  # kinds of layer with a color of their own; the rest share one
+OTHER = "other kinds"
+SHAPES = ("", "/", "x", ".", "\\", "-", "+")  # beside color, so that a gray print can be read
+PATTERN = {"fgcolor": "white", "fillmode": "overlay", "size": 6, "solidity": 0.2}
+
+
+@chart(
+    title="Kept share",
+    question="How much of each block does the merge keep?",
+    columns=("section", "role", "part", "numel", "kept"),
+    optional=("tensor", "kept_numel", "order"),
+    rows=(),
+    empty="This method has no mask: it keeps everything.",
+)
+def kept_share(table: pd.DataFrame, *, by: str = "role", present: bool = False) -> go.Figure:
+    """A bar for each section, as long as the share of its scalars that is kept, split by role or kind of layer.
+
+    section, role, part, numel (scalars), kept (bool), one row a tensor; kept_numel (scalars, where single parameters
+    are masked), tensor (name), order (model order; otherwise rows are taken to be in it). ``by`` is role or part.
+    """
+    one_of("by", by, ("role", "part"))
+    if "order" in table:
+        table = table.sort_values("order", kind="stable")
+    table = table.assign(_kept=_kept_scalars(table), _kind=_kinds(table, by), section=table["section"].astype(str))
+    sections = in_order(table["section"])
+    totals = table.groupby("section", sort=False)["numel"].sum().reindex(sections).to_numpy(np.float64)
+    size = table.groupby("_kind")["numel"].sum()
+    kinds = sorted(in_order(table["_kind"]), key=lambda kind: (kind == OTHER, -float(size[kind])))
+    colors = _colors(kinds, by)
+    rows = np.arange(len(sections), dtype=np.float32)
+    fig = go.Figure()
+    kept_in_all = np.zeros(len(sections))
+    for index, kind in enumerate(kinds):
+        members = table[table["_kind"] == kind]
+        kept = members.groupby("section")["_kept"].sum().reindex(sections, fill_value=0).to_numpy(np.float64)
+        kept_in_all += kept
+        fig.add_trace(
+            go.Bar(
+                x=_ratio(kept, totals).astype(np.float32), y=rows, orientation="h", name=safe_text(kind, 40),
+                text=_hover(members, sections), hovertemplate="%{text}<extra></extra>", textposition="none",
+                marker={
+                    "color": colors[kind], "line": {"color": "white", "width": 0.5},
+                    "pattern": PATTERN | {"shape": SHAPES[index % len(SHAPES)]},
+                },
+            )
+        )  # fmt: skip
+    shares = _ratio(kept_in_all, totals)
+    fig.add_trace(_rest(shares, totals, rows, sections))
+    fig.add_trace(_labels(shares, rows))
+    labels = [safe_text(section, 24) for section in sections]
+    fig.update_xaxes(title={"text": "Share of the section's scalars that is kept (%)"}, range=[0, 1], tickformat=".0%")
+    fig.update_yaxes(
+        title={"text": "Section"}, tickmode="array", tickvals=rows, ticktext=labels,
+        range=[len(sections) - 0.5, -0.5], showgrid=False,
+    )  # fmt: skip
+    fig.update_layout(
+        barmode="stack", bargap=0.22,
+        legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"},
+        margin={"l": max(map(theme.text_width, labels)) + 40, "t": 40, "r": 64},
+    )  # fmt: skip
+    return theme.finish(fig, "kept_share", _alt(shares, totals, sections), 130 + 24 * len(sections), present, by)
+
+
+def _kept_scalars(table: pd.DataFrame) -> pd.Series[float]:
+    whole = table["numel"].astype(float) * table["kept"].astype(bool)
+    return table["kept_numel"].astype(float).fillna(whole) if "kept_numel" in table else whole
+
+
+def _kinds(table: pd.DataFrame, by: str) -> pd.Series[str]:
+    """The role or part of every row, parts beyond the largest few called other."""
+    kinds = table[by].astype(str)
+    largest = table["numel"].groupby(kinds).sum().nlargest(COLORS).index
+    return kinds if kinds.nunique() <= COLORS else kinds.where(kinds.isin(largest), OTHER)
+
+
+def _colors(kinds: list[str], by: str) -> Mapping[str, str]:
+    free = iter(theme.PALETTE)
+    known = theme.ROLE_COLORS if by == "role" else {OTHER: "#999999"}
+    return {kind: known.get(kind) or next(free, "#999999") for kind in kinds}
+
+
+def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    return np.where(whole > 0, part / np.where(whole > 0, whole, 1), 0.0)
+
+
+def _hover(members: pd.DataFrame, sections: list[str]) -> list[str]:
+    texts = []
+    for section in sections:
+        rows = members[members["section"] == section]
+        if rows.empty:
+            texts.append("")
+            continue
+        kept, numel = float(rows["_kept"].sum()), float(rows["numel"].sum())
+        survivors = rows[rows["_kept"] > 0]
+        scalars = f"{count(kept)} of {count(numel)} scalars ({percent(kept / numel if numel else 0)})"
+        text = f"<b>{safe_text(section)}, {safe_text(rows['_kind'].iloc[0])}</b>"
+        text += f"<br>kept {len(survivors)} of {plural(len(rows), 'tensor')}, {scalars}"
+        for word, some in (("kept", survivors), ("pruned", rows[rows["_kept"] == 0])):
+            if "tensor" in rows and len(some):
+                text += f"<br>{word}: {first_few(some['tensor'], 4).replace(', ', ',<br>   ')}"
+        texts.append(text)
+    return texts
+
+
+def _rest(shares: np.ndarray, totals: np.ndarray, rows: np.ndarray, sections: list[str]) -> go.Bar:
+    hover = [
+        f"<b>{safe_text(section)}</b><br>pruned: {count((1 - share) * total)} of {count(total)} scalars "
+        f"({percent(1 - share)})"
+        for section, share, total in zip(sections, shares, totals, strict=True)
+    ]
+    return go.Bar(
+        x=(1 - shares).astype(np.float32), y=rows, orientation="h", name="pruned", text=hover, textposition="none",
+        hovertemplate="%{text}<extra></extra>", marker={"color": theme.PRUNED},
+    )  # fmt: skip
+
+
+def _labels(shares: np.ndarray, rows: np.ndarray) -> go.Scatter:
+    return go.Scatter(
+        x=np.ones(len(rows), np.float32), y=rows, mode="text", text=[f"\xa0{percent(share)}" for share in shares],
+        textposition="middle right", cliponaxis=False, hoverinfo="skip", showlegend=False, name="Kept share",
+        textfont={"size": theme.SMALL},
+    )  # fmt: skip
+
+
+def _alt(shares: np.ndarray, totals: np.ndarray, sections: list[str]) -> str:
+    overall = float((shares * totals).sum() / totals.sum()) if totals.sum() else 0.0
+    most, least = int(shares.argmax()), int(shares.argmin())
+    return (
+        f"The merge keeps {percent(overall)} of the scalars: most in {sections[most]} ({percent(shares[most])}), "
+        f"least in {sections[least]} ({percent(shares[least])})."
+    )
