@@ -1,0 +1,92 @@
+"""Direct labels that keep off each other and off the marks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from viz import theme
+
+# Where a label may stand, nearest first: (horizontal side, vertical side, distance in px); far places get a thin line.
+# A corner comes first, because the mark's own intervals leave it free.
+CORNERS, SIDES = ((1, 1), (1, -1), (-1, 1), (-1, -1)), ((1, 0), (-1, 0), (0, 1), (0, -1))
+PLACES = (
+    *((h, v, 6) for h, v in CORNERS),
+    *((h, v, gap) for gap in (18, 26, 40, 58) for h, v in (*SIDES, *CORNERS)),
+)
+LINED = 15  # px: a label farther from its mark than this is tied to it
+
+
+class Box(NamedTuple):
+    """Rectangle by its center and size, in px, y upward."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    def overlap(self, other: Box) -> float:
+        """Common area in px²."""
+        w = (self.width + other.width) / 2 - abs(self.x - other.x)
+        h = (self.height + other.height) / 2 - abs(self.y - other.y)
+        return w * h if w > 0 and h > 0 else 0.0
+
+    def outside(self, size: tuple[float, float]) -> bool:
+        """Whether any of it lies outside (0, 0, *size)."""
+        half_w, half_h = self.width / 2, self.height / 2
+        return not (half_w <= self.x <= size[0] - half_w and half_h <= self.y <= size[1] - half_h)
+
+
+@dataclass(frozen=True)
+class View:
+    """Where the marks fall, in px from the lower left corner of a plot of that size, and what else is in the way."""
+
+    marks: Sequence[tuple[float, float]]
+    size: tuple[float, float]
+    taken: Sequence[Box] = ()
+
+
+def place_labels(
+    texts: Sequence[str], data: Sequence[tuple[float, float]], views: Sequence[View]
+) -> list[dict[str, Any]]:
+    """Annotations that label the marks at ``data`` (axis units) and stay clear in every view, narrow page or wide.
+
+    Crowded marks choose first. A label with no free place is left out: an unreadable pile tells less than the hover.
+    """
+    obstacles = [[*view.taken, *(Box(x, y, 12, 12) for x, y in view.marks)] for view in views]
+    crowd = [sum(abs(x - a) < 90 and abs(y - b) < 30 for a, b in views[0].marks) for x, y in views[0].marks]
+    annotations = []
+    for index in sorted(range(len(texts)), key=lambda i: (-crowd[i], i)):
+        wide, high = theme.text_width(texts[index]), theme.SMALL + 3
+        for side, up, gap in PLACES:
+            boxes = [_box(view.marks[index], side, up, gap, wide, high) for view in views]
+            if all(_is_free(*found) for found in zip(boxes, views, obstacles, strict=True)):
+                for box, found in zip(boxes, obstacles, strict=True):
+                    found.append(box)
+                annotations.append(_annotation(texts[index], data[index], side, up, gap))
+                break
+    return annotations
+
+
+def _is_free(box: Box, view: View, obstacles: Sequence[Box]) -> bool:
+    return not box.outside(view.size) and not any(box.overlap(other) for other in obstacles)
+
+
+def _box(point: tuple[float, float], side: int, up: int, gap: float, wide: float, high: float) -> Box:
+    # a diagonal label is moved by the same distance along each axis
+    return Box(point[0] + side * (gap + wide / 2), point[1] + up * (gap + high / 2), wide, high)
+
+
+def _annotation(text: str, data: tuple[float, float], side: int, up: int, gap: float) -> dict[str, Any]:
+    common = {
+        "text": text, "x": data[0], "y": data[1], "name": "label",
+        "xanchor": {1: "left", 0: "center", -1: "right"}[side], "yanchor": {1: "bottom", 0: "middle", -1: "top"}[up],
+        "font": {"size": theme.SMALL, "color": theme.INK},
+    }  # fmt: skip
+    if gap < LINED:
+        return common | {"xshift": side * gap, "yshift": up * gap, "showarrow": False}
+    return common | {
+        "showarrow": True, "arrowhead": 0, "arrowwidth": 1, "arrowcolor": theme.FADED, "standoff": 7,
+        "ax": side * gap, "ay": -up * gap, "axref": "pixel", "ayref": "pixel",
+    }  # fmt: skip
