@@ -88,8 +88,9 @@ def id_ood_scatter(runs: int = 12, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "run": [f"r{i:03}" for i in range(runs)], "label": labels[:runs], "kind": kinds[:runs], "in_domain": inside,
-            "out_of_domain": outside, "h_score": 2 * inside * outside / (inside + outside), 
-            "in_low": inside - 0.012, "in_high": inside + 0.012, "out_low": outside - 0.015, "out_high": outside + 0.015,
+            "out_of_domain": outside, "h_score": 2 * inside * outside / (inside + outside),
+            "in_low": inside - 0.012, "in_high": inside + 0.012,
+            "out_low": outside - 0.015, "out_high": outside + 0.015,
             "n_in": 3200, "n_out": 2000,
             "adapts_on_test": ["AdaMerging" in label for label in labels[:runs]],
             "source": ["LwPTV, Table 2" if kind == "paper" else "" for kind in kinds[:runs]],
