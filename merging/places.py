@@ -10,6 +10,12 @@ LIBRARY = BUNDLED / "runs"
 BUNDLED_PREFIX = "bundled:"  # in a recipe, "bundled:fashion" is the bundled benchmark's expert
 
 
+def benchmark_folder() -> Path:
+    """The benchmark that is used where none is named: $MERGESCOPE_BENCHMARK, else the bundled one."""
+    chosen = os.environ.get("MERGESCOPE_BENCHMARK")
+    return Path(chosen).resolve() if chosen else BUNDLED
+
+
 def store_root() -> Path:
     """This user's runs: $MERGESCOPE_STORE, else a folder in the user's cache directory."""
     if chosen := os.environ.get("MERGESCOPE_STORE"):

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from merging.checkpoints import Checkpoint, open_checkpoint
 from merging.errors import TaskError, did_you_mean
-from merging.places import BUNDLED, BUNDLED_PREFIX
+from merging.places import BUNDLED, BUNDLED_PREFIX, benchmark_folder
 
 SPLITS = ("choosing", "reporting")  # the halves of each test set: one to choose values on, one to report
 EXEMPLARS = "exemplars"  # from the training images; what methods may see
@@ -48,12 +48,13 @@ class Benchmark:
     std: tuple[float, ...]
 
     @classmethod
-    def load(cls, folder: Path = BUNDLED) -> Self:
-        """The benchmark in ``folder``.
+    def load(cls, folder: Path | None = None) -> Self:
+        """The benchmark in ``folder`` (default: ``places.benchmark_folder()``).
 
         Raises:
             TaskError: tasks.json is missing or malformed; says what is wrong.
         """
+        folder = folder or benchmark_folder()
         path = folder / "tasks.json"
         try:
             data = json.loads(path.read_text("utf-8"))
