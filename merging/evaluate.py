@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -16,20 +15,12 @@ from merging.checkpoints import Checkpoint, Source, open_checkpoint
 from merging.encoder import Encoder
 from merging.engine import choose_device
 from merging.progress import Cancel, Meter, ProgressCallback
+from merging.summary import Summary, h_score, summarize, wilson
 from merging.tasks import SPLITS, Benchmark
 
+__all__ = ["Summary", "evaluate", "evaluate_per_task", "features", "h_score", "predict", "summarize", "wilson"]
+
 BATCH = 128
-Z95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
-
-
-def wilson(correct: int, n: int) -> tuple[float, float]:
-    """The Wilson 95 % interval of a proportion, as fractions; (nan, nan) without images."""
-    if n == 0:
-        return math.nan, math.nan
-    share, z = correct / n, Z95
-    center = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return max(0.0, center - half), min(1.0, center + half)
 
 
 def features(
@@ -128,77 +119,3 @@ def _encoders(
             encoder, last = Encoder.of(checkpoint, choose_device(device)), model
         for split in splits:
             yield (key, split), encoder
-
-
-def h_score(in_domain: float, out_of_domain: float) -> float:
-    """Harmonic mean of the two averages; 0 if both are 0, NaN if either group is empty (LwPTV, section 5.1)."""
-    if math.isnan(in_domain) or math.isnan(out_of_domain):
-        return math.nan
-    total = in_domain + out_of_domain
-    return 2 * in_domain * out_of_domain / total if total else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """Averages over data sets, unweighted, as fractions; NaN where a group has no data set.
-
-    ``normalized`` is the mean over in-domain tasks of accuracy over the expert's (``normalized_tasks`` of them had an
-    expert accuracy above zero). Intervals are 95 % for the average of independent proportions.
-    """
-
-    in_domain: float
-    in_low: float
-    in_high: float
-    out_of_domain: float
-    out_low: float
-    out_high: float
-    h_score: float
-    normalized: float
-    normalized_tasks: int
-    tasks_in: int
-    tasks_out: int
-    n_in: int
-    n_out: int
-
-
-def summarize(
-    scores: pd.DataFrame,
-    in_domain: Sequence[str],
-    expert_accuracy: Mapping[str, float] | None = None,
-    split: str = "reporting",
-) -> Summary:
-    """Averages of one model's scores; a task is in domain if its expert is among the merged (``in_domain``)."""
-    chosen = scores[scores["split"] == split]
-    inside = chosen["task"].isin(list(in_domain))
-    id_mean, id_low, id_high = _average(chosen[inside])
-    ood_mean, ood_low, ood_high = _average(chosen[~inside])
-    reference = expert_accuracy or {}
-    pairs = zip(chosen[inside]["task"].astype(str), chosen[inside]["accuracy"].to_numpy(float), strict=True)
-    ratios = [accuracy / reference[task] for task, accuracy in pairs if reference.get(task, 0.0) > 0]
-    return Summary(
-        in_domain=id_mean,
-        in_low=id_low,
-        in_high=id_high,
-        out_of_domain=ood_mean,
-        out_low=ood_low,
-        out_high=ood_high,
-        h_score=h_score(id_mean, ood_mean),
-        normalized=float(np.mean(ratios)) if ratios else math.nan,
-        normalized_tasks=len(ratios),
-        tasks_in=int(inside.sum()),
-        tasks_out=int((~inside).sum()),
-        n_in=int(chosen[inside]["n"].sum()),
-        n_out=int(chosen[~inside]["n"].sum()),
-    )
-
-
-def _average(rows: pd.DataFrame) -> tuple[float, float, float]:
-    """Mean of the accuracies and a 95 % interval: the proportions are independent, so their variances add."""
-    if rows.empty:
-        return math.nan, math.nan, math.nan
-    share, n = rows["accuracy"].to_numpy(float), rows["n"].to_numpy(float)
-    # Agresti-Coull's two successes and two failures keep the variance away from zero at 0 and 100 %.
-    smooth = (share * n + 2) / (n + 4)
-    half = Z95 * math.sqrt(float((smooth * (1 - smooth) / (n + 4)).sum())) / len(rows)
-    mean = float(share.mean())
-    return mean, max(0.0, mean - half), min(1.0, mean + half)
