@@ -1,0 +1,189 @@
+"""A stored run: small facts at once, tables and models when they are asked for."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from merging.entries import DamagedError, Manifest, read_manifest, verified
+from merging.errors import StoreError, did_you_mean
+from merging.recipe import Recipe
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FACTS, RECIPE, SCORES = "run.json", "recipe.yaml", "scores"
+FORMAT = 1
+TABLE_NAME = re.compile(r"[a-z0-9_]{1,80}")
+THIS_MACHINE, PRECOMPUTED = "this machine", "precomputed"
+KINDS = ("merge", "pretrained", "expert", "multitask")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One stored run. Reading a table or a model checks its hash the first time.
+
+    ``kind`` is "merge", or what checkpoint was evaluated: "pretrained", "expert", "multitask". ``seconds`` is time per
+    phase on ``device``. ``created`` is an ISO time, None for precomputed runs. ``inputs`` are the sha-256 digests of
+    the checkpoints, as "pretrained" and "experts/<name>"; ``experts`` the names of those that were merged, which are
+    the in-domain tasks. ``chain`` holds the keys of the recipe's steps.
+    """
+
+    id: str
+    kind: str
+    title: str
+    provenance: str  # THIS_MACHINE or PRECOMPUTED
+    device: str
+    seconds: Mapping[str, float]
+    created: str | None
+    warnings: tuple[str, ...]
+    versions: Mapping[str, str]
+    seed: int | None
+    chain: tuple[str, ...]
+    experts: tuple[str, ...]
+    inputs: Mapping[str, str]
+    benchmark: str | None  # digest of the benchmark that the scores are on
+    work: Mapping[str, float]  # scalars and images worked on per phase, for estimates
+    path: Path
+    models: Mapping[str, str] = field(repr=False)  # "merged" or expert name -> file name
+    _schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
+    _manifest: Manifest = field(repr=False)
+    _damaged: Callable[[DamagedError], None] = field(repr=False, compare=False)  # told of damage found later
+
+    @classmethod
+    def read(cls, path: Path, provenance: str, damaged: Callable[[DamagedError], None]) -> Self:
+        """The run in a folder.
+
+        Raises:
+            DamagedError: the folder is not whole.
+        """
+        manifest = read_manifest(path)
+        facts_file = verified(path, manifest, FACTS)
+        try:
+            facts = json.loads(facts_file.read_bytes())
+            if facts["format"] != FORMAT or facts["kind"] not in KINDS or facts["id"] != path.name:
+                raise DamagedError(f"{FACTS} is of another format or of another run")
+            return cls(
+                id=facts["id"],
+                kind=facts["kind"],
+                title=facts["title"],
+                provenance=provenance,
+                device=facts["device"],
+                seconds=facts["seconds"],
+                created=facts.get("created"),
+                warnings=tuple(facts["warnings"]),
+                versions=facts["versions"],
+                seed=facts.get("seed"),
+                chain=tuple(facts["chain"]),
+                experts=tuple(facts["experts"]),
+                inputs=facts["inputs"],
+                benchmark=facts.get("benchmark"),
+                work=facts.get("work", {}),
+                path=path,
+                models={key: name for key, name in facts["models"].items() if name in manifest},
+                _schemas=facts["tables"],
+                _manifest=manifest,
+                _damaged=damaged,
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DamagedError(f"{FACTS} cannot be read: {error!r}") from None
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables, without the scores."""
+        return tuple(name for name in self._schemas if name != SCORES)
+
+    def table(self, name: str) -> pd.DataFrame:
+        """A table as it was written.
+
+        Raises:
+            StoreError: there is none of that name, or the file is damaged.
+        """
+        if name not in self._schemas:
+            known = ", ".join(self.tables) or "none"
+            hint = did_you_mean(name, self.tables)
+            raise StoreError(f"Run {self.id} has no table {name!r}.{hint} It has: {known}.")
+        return read_table(self._file(table_file(name)), self._schemas[name])
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether it was evaluated."""
+        return SCORES in self._schemas
+
+    @cached_property
+    def scores(self) -> pd.DataFrame | None:
+        """Accuracies as ``merging.evaluate.evaluate`` gives them, None if it was not evaluated."""
+        return self.table(SCORES) if self.has_scores else None
+
+    @cached_property
+    def recipe_yaml(self) -> str:
+        """The recipe as written; empty for runs of other kinds than "merge"."""
+        return self._file(RECIPE).read_text("utf-8") if RECIPE in self._manifest else ""
+
+    @cached_property
+    def recipe(self) -> Recipe | None:
+        """The recipe of a merge; raises RecipeError if this version no longer knows one of its methods."""
+        return Recipe.from_yaml(self.recipe_yaml) if self.recipe_yaml else None
+
+    @property
+    def has_model(self) -> bool:
+        """Whether the weights are here (cheap: no hash is computed)."""
+        return bool(self.models)
+
+    @property
+    def model_path(self) -> Path | None:
+        """The merged model's file; None if only tables are kept, or if there is one model per task."""
+        return self._file(self.models["merged"]) if list(self.models) == ["merged"] else None
+
+    @property
+    def model_paths(self) -> dict[str, Path]:
+        """The files of all models: {"merged": path}, or {expert: path} for merges that give one per task."""
+        return {key: self._file(name) for key, name in self.models.items()}
+
+    def _file(self, name: str) -> Path:
+        try:
+            return verified(self.path, self._manifest, name)
+        except DamagedError as damage:
+            self._damaged(damage)
+            raise StoreError(f"Run {self.id} is damaged ({damage}); it was set aside. Run its recipe again.") from None
+
+
+def table_file(name: str) -> str:
+    """Where a table lies in the run's folder."""
+    if not TABLE_NAME.fullmatch(name):
+        raise StoreError(f"A table cannot be called {name!r}; use lowercase letters, digits and underscores.")
+    return "scores.csv" if name == SCORES else f"tables/{name}.csv"
+
+
+def write_table(folder: Path, name: str, table: pd.DataFrame) -> dict[str, str]:
+    """Write a table as CSV; gives its schema, column -> dtype, with which it reads back the same."""
+    path = folder / table_file(name)
+    path.parent.mkdir(exist_ok=True)
+    table.to_csv(path, index=False, quoting=csv.QUOTE_MINIMAL, lineterminator="\n")
+    return {str(column): _kind(dtype.kind) for column, dtype in table.dtypes.items()}
+
+
+def _kind(code: str) -> str:
+    return {"f": "float64", "i": "int64", "u": "int64", "b": "bool"}.get(code, "str")
+
+
+def read_table(path: Path, schema: Mapping[str, str]) -> pd.DataFrame:
+    """A table from CSV; an expert called "1" or "NA" stays text."""
+    import pandas as pd
+
+    text = pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[])
+    return pd.DataFrame({name: _typed(text[name], kind) for name, kind in schema.items()})
+
+
+def _typed(column: Any, kind: str) -> Any:
+    if kind == "bool":
+        return column == "True"
+    if kind == "float64":
+        column = column.where(column != "", "nan")
+    return column.astype(kind)

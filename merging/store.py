@@ -1,0 +1,204 @@
+"""Stored runs: this user's own, and read-only libraries of precomputed ones beside them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import re
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from merging import entries, places
+from merging.entries import DamagedError
+from merging.errors import StoreError
+from merging.runs import PRECOMPUTED, THIS_MACHINE, Run
+
+__all__ = ["Run", "Store"]
+
+RUN_ID = re.compile(r"[0-9a-f]{12}")
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+LOCK_PATIENCE = 0.5  # seconds between two looks whether the caller wants to stop
+log = logging.getLogger(__name__)
+
+
+class Store:
+    """Runs under ``root`` (made when first written to), and in ``libraries``, which are never written to.
+
+    A run is a folder named by its id. What is damaged counts as absent: an own entry is moved to ``root``/corrupt, a
+    library's is left where it is, and one warning is logged. ``dated=False`` leaves times of creation out, for
+    libraries under version control.
+    """
+
+    def __init__(
+        self,
+        root: Path | None = None,
+        libraries: Sequence[Path] = (places.LIBRARY,),
+        *,
+        dated: bool = True,
+    ) -> None:
+        self.root = root or places.store_root()
+        self.libraries = tuple(libraries)
+        self.dated = dated
+        self._own = self.root / "runs"
+        self._complained: set[Path] = set()
+        entries.sweep(self._own)
+
+    def runs(self) -> list[Run]:
+        """Every whole run: own ones, newest first, then the precomputed ones that are not among them."""
+        own = [run for path in _ids(self._own) if (run := self._read(path))]
+        own.sort(key=lambda run: run.created or "", reverse=True)
+        found = {run.id: run for run in own}
+        for library in self.libraries:
+            for path in _ids(library):
+                if path.name not in found and (run := self._read(path)):
+                    found[run.id] = run
+        return list(found.values())
+
+    def candidates(self, run_id: str) -> list[Run]:
+        """All whole copies of a run: the own one first."""
+        if not RUN_ID.fullmatch(run_id):
+            return []
+        paths = [folder / run_id for folder in (self._own, *self.libraries)]
+        return [run for path in paths if path.is_dir() and (run := self._read(path))]
+
+    def find(self, run_id: str) -> Run | None:
+        """The run, one with scores before one without, or None."""
+        found = self.candidates(run_id)
+        return next((run for run in found if run.has_scores), found[0] if found else None)
+
+    def run(self, run_id: str) -> Run:
+        """The run of that id; raises StoreError if it is not here."""
+        if found := self.find(run_id):
+            return found
+        raise StoreError(
+            f"There is no run {run_id[:40]!r} on this machine. A link that carries the recipe can compute it again."
+        )
+
+    def has(self, run_id: str) -> bool:
+        """Whether the run is here and whole."""
+        return self.find(run_id) is not None
+
+    @contextlib.contextmanager
+    def writing(self, run_id: str, *, replace: bool = False) -> Iterator[Path]:
+        """A temporary folder that becomes the run when the block ends without an error, and vanishes otherwise.
+
+        If another writer was first, its copy stays and ours is dropped; with ``replace`` ours takes its place.
+
+        Raises:
+            StoreError: the store cannot be written to, or the disk is full.
+        """
+        if not RUN_ID.fullmatch(run_id):
+            raise StoreError(f"A run cannot be called {run_id[:40]!r}; its id is twelve hexadecimal digits.")
+        with self._explained():
+            folder = entries.make_temporary(self._own)
+            try:
+                yield folder
+                entries.seal(folder)
+                self._publish(folder, self._own / run_id, replace)
+            finally:
+                entries.drop(folder)
+
+    def _publish(self, folder: Path, final: Path, replace: bool) -> None:
+        if replace or (final.exists() and self._read(final) is None):
+            entries.retire(final)
+        entries.publish(folder, final)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn what the disk says into a sentence."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno in FULL:
+                raise StoreError(
+                    f"The disk that holds the runs is full ({error.strerror}); nothing was kept. "
+                    "Free some space or delete runs."
+                ) from None
+            if error.errno in {errno.EACCES, errno.EROFS, errno.EPERM}:
+                raise StoreError(
+                    f"Runs cannot be written ({error.strerror}); set MERGESCOPE_STORE to a folder of yours."
+                ) from None
+            raise
+
+    def delete(self, run_id: str) -> None:
+        """Remove an own run; raises StoreError if it is not one."""
+        path = self._own / run_id
+        if not RUN_ID.fullmatch(run_id) or not path.is_dir():
+            raise StoreError(f"Run {run_id[:40]!r} is not one of this machine's own, so it cannot be deleted.")
+        with self._explained():
+            entries.retire(path)
+
+    def size(self) -> int:
+        """Bytes that the own runs take."""
+        return sum(path.stat().st_size for path in self._own.rglob("*") if path.is_file())
+
+    def sweep(self, writer: int) -> None:
+        """Remove what a writer that is known to be dead has left behind."""
+        entries.sweep(self._own, writer)
+
+    @contextlib.contextmanager
+    def lock(self, run_id: str, check: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Wait until nobody else computes this run; ``check`` is called while waiting and may raise.
+
+        It only saves double work: nothing depends on it being exclusive.
+        """
+        held = _acquire(self.root / "locks" / f"{run_id}.lock", check)
+        try:
+            yield
+        finally:
+            if held is not None:
+                held.release()
+
+    def _read(self, path: Path) -> Run | None:
+        """The run in a folder, or None after setting a damaged one aside."""
+        provenance = THIS_MACHINE if path.parent == self._own else PRECOMPUTED
+
+        def later(damage: DamagedError) -> None:
+            self._set_aside(path, damage)
+
+        # Another process may be swapping the folder at this moment: only what is damaged twice is damaged.
+        for last in (False, True):
+            try:
+                return Run.read(path, provenance, later)
+            except DamagedError as damage:
+                if last and path.is_dir():
+                    self._set_aside(path, damage)
+        return None
+
+    def _set_aside(self, path: Path, damage: DamagedError) -> None:
+        """Move an own entry out of the way; a library is never touched. Warns once per entry."""
+        if path not in self._complained:
+            log.warning("Run %s counts as absent: %s.", path.name, damage)
+            self._complained.add(path)
+        if path.parent != self._own:
+            return
+        corrupt = self.root / "corrupt"
+        with contextlib.suppress(OSError):  # gone already, or the store is read-only
+            corrupt.mkdir(mode=0o700, exist_ok=True)
+            path.rename(corrupt / f"{path.name}-{uuid.uuid4().hex[:8]}")
+
+
+def _ids(folder: Path) -> list[Path]:
+    """The folders that are called like runs."""
+    try:
+        return sorted(path for path in folder.iterdir() if RUN_ID.fullmatch(path.name))
+    except OSError:
+        return []
+
+
+def _acquire(path: Path, check: Callable[[], None]) -> FileLock | None:
+    """The lock, waited for; None where the file system has no locks or cannot be written to."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = FileLock(path)
+        while True:
+            check()
+            with contextlib.suppress(Timeout):
+                lock.acquire(timeout=LOCK_PATIENCE)
+                return lock
+    except (OSError, NotImplementedError):
+        return None
