@@ -31,6 +31,10 @@ class Checkpoint(ABC):
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
         """Scalars [start, stop) of a tensor in storage order, flat (stop - start,), in the stored dtype."""
 
+    def state(self) -> tuple[int, ...] | None:
+        """Something that changes when the stored bytes may have changed; None if nothing can tell."""
+        return None
+
     def read(self, name: str) -> Tensor:
         """A whole tensor in its stored dtype and shape."""
         info = self.infos[name]
@@ -93,6 +97,10 @@ class SafetensorsCheckpoint(Checkpoint):
         dtype = self.infos[name].dtype
         offset = self._offsets[name] + start * dtype.itemsize
         return read_span(self._descriptor, offset, stop - start, dtype, self._path.name)
+
+    def state(self) -> tuple[int, ...]:
+        found = os.fstat(self._descriptor)
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
     def __del__(self) -> None:
         if (descriptor := self.__dict__.get("_descriptor")) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Event
 
@@ -55,3 +55,30 @@ class Meter:
             left = passed * (self.total - self.done) / self.done if self.done and passed > 0.2 else None
             self._progress(Progress(phase, self.done, self.total, left, detail))
         self.check()
+
+
+class Phases:
+    """One fraction over several pieces of work, each weighted by the time it is expected to take."""
+
+    UNITS = 10_000
+
+    def __init__(self, weights: Mapping[str, float], progress: ProgressCallback | None) -> None:
+        self._weights, self._progress = dict(weights), progress
+        self._total = sum(weights.values()) or 1.0
+        self._started = time.monotonic()
+
+    def callback(self, phase: str) -> ProgressCallback | None:
+        """What the work of one phase reports to."""
+        if self._progress is None:
+            return None
+        report = self._progress
+        names = list(self._weights)
+        before = sum(self._weights[name] for name in names[: names.index(phase)])
+
+        def tell(inner: Progress) -> None:
+            fraction = (before + self._weights[phase] * inner.fraction) / self._total
+            passed = time.monotonic() - self._started
+            left = passed * (1 - fraction) / fraction if fraction > 0.01 and passed > 0.2 else None
+            report(Progress(inner.phase, round(fraction * self.UNITS), self.UNITS, left, inner.detail))
+
+        return tell

@@ -116,6 +116,14 @@ class Benchmark:
             raise TaskError(f"{path.name}: {split!r} has labels outside 0 … {len(task.class_names) - 1}.")
         return images, labels.astype(np.int64)
 
+    def count(self, key: str, split: str) -> int:
+        """Number of images of a split, without reading them; 0 if it cannot be read."""
+        try:
+            with np.load(self.folder / "data" / f"{key}.npz", allow_pickle=False) as arrays:
+                return len(arrays[f"{split.removesuffix('s')}_labels"])
+        except (OSError, ValueError, KeyError):
+            return 0
+
     def preprocess(self, images: NDArray[np.uint8]) -> Tensor:
         """Normalized float32 images (n, 3, h, w)."""
         x = torch.from_numpy(images).permute(0, 3, 1, 2).to(torch.float32) / 255

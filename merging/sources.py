@@ -1,0 +1,85 @@
+"""The checkpoints of a recipe, opened, with their digests and the id of the run that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from merging.checkpoints import Checkpoint, open_checkpoint
+from merging.errors import CheckpointError
+from merging.progress import Cancel, Meter, ProgressCallback
+from merging.recipe import Recipe
+
+READING = "Reading checkpoints"
+_digests: dict[tuple[int, ...] | None, str] = {}  # state of a file -> digest, so that a page need not read it twice
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A recipe with its checkpoints, as they were when they were opened."""
+
+    recipe: Recipe
+    pretrained: Checkpoint
+    experts: Mapping[str, Checkpoint]
+    states: tuple[tuple[int, ...] | None, ...]
+
+    def __iter__(self) -> Iterator[Checkpoint]:
+        yield self.pretrained
+        yield from self.experts.values()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors of all checkpoints."""
+        return sum(info.nbytes for checkpoint in self for info in checkpoint.infos.values())
+
+    @property
+    def unread(self) -> int:
+        """Bytes that ``digests`` would have to read: files whose digest this process does not know yet."""
+        new = [checkpoint for checkpoint in self if checkpoint.state() not in _digests]
+        return sum(info.nbytes for checkpoint in new for info in checkpoint.infos.values())
+
+    def digests(self, progress: ProgressCallback | None = None, cancel: Cancel | None = None) -> dict[str, str]:
+        """{"pretrained": sha-256, "experts/<name>": sha-256}; files that this process knows are not read again."""
+        meter = Meter(self.nbytes, progress, cancel)
+        names = ["pretrained", *(f"experts/{name}" for name in self.experts)]
+        found = {}
+        for name, checkpoint in zip(names, self, strict=True):
+            meter.check()
+            found[name] = digest(checkpoint)
+            meter.advance(sum(info.nbytes for info in checkpoint.infos.values()), READING, checkpoint.name)
+        return found
+
+    def run_id(self, digests: Mapping[str, str] | None = None) -> str:
+        """The id of the run: what is merged, and how."""
+        found = digests or self.digests()
+        return self.recipe.run_id(found["pretrained"], {name: found[f"experts/{name}"] for name in self.experts})
+
+    def raise_if_changed(self) -> None:
+        """Raise CheckpointError if a file was overwritten since it was opened."""
+        for checkpoint, state in zip(self, self.states, strict=True):
+            if checkpoint.state() != state:
+                raise CheckpointError(
+                    f"{checkpoint.name} was changed while it was being read; nothing was kept. Run the recipe again."
+                )
+
+
+def open_inputs(recipe: Recipe, base: Path | None = None) -> Opened:
+    """The checkpoints that a recipe refers to; relative paths count from ``base`` (default: here).
+
+    Raises:
+        CheckpointError: a file that is not there or not a checkpoint.
+    """
+    pretrained = open_checkpoint(recipe.pretrained, "pretrained", base)
+    experts = {name: open_checkpoint(reference, name, base) for name, reference in recipe.experts}
+    return Opened(recipe, pretrained, experts, tuple(c.state() for c in (pretrained, *experts.values())))
+
+
+def digest(checkpoint: Checkpoint) -> str:
+    """The checkpoint's digest, remembered while its file stays the same."""
+    state = checkpoint.state()
+    if state is None:
+        return checkpoint.digest
+    if state not in _digests:
+        _digests[state] = checkpoint.digest
+    return _digests[state]

@@ -1,0 +1,246 @@
+"""One computation of one run: merge, evaluate, and everything that is written about it."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import shutil
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import psutil
+import torch
+
+import merging
+from merging import engine
+from merging.entries import write_json
+from merging.errors import MergingError, StoreError
+from merging.estimate import EVALUATING, MERGING, Estimate
+from merging.evaluate import evaluate, evaluate_per_task
+from merging.method import Merge
+from merging.progress import Cancel, Phases
+from merging.recipe import Recipe
+from merging.runs import FACTS, FORMAT, RECIPE, SCORES, Run, write_table
+from merging.safetensors_file import SafetensorsWriter
+from merging.sources import Opened
+from merging.store import Store
+from merging.tasks import Benchmark
+
+MODEL_NAME = 100  # characters of an expert's name that enter a file name
+
+
+@dataclass
+class Work:
+    """One computation of one run, from opened checkpoints to a published folder."""
+
+    run_id: str
+    opened: Opened
+    digests: Mapping[str, str]
+    store: Store
+    benchmark: Benchmark | None
+    device: str
+    phases: Phases
+    cancel: Cancel | None
+    plan: Estimate
+    keep_model: bool
+    seconds: dict[str, float] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    models: dict[str, str] = field(default_factory=dict)
+    schemas: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.opened.recipe
+
+    def merge(self) -> None:
+        """Merge, evaluate, write."""
+        self._check_budget()
+        with self.store.writing(self.run_id, replace=self.store.has(self.run_id)) as folder:
+            started = time.monotonic()
+            result = self._stream(folder)
+            self.opened.raise_if_changed()
+            self.seconds[MERGING] = time.monotonic() - started
+            self.warnings.extend(result.warnings)
+            for name, table in result.tables.items():
+                self.schemas[name] = write_table(folder, name, table)
+            (folder / RECIPE).write_text(self.recipe.to_yaml(), "utf-8")
+            self._score(folder)
+            if not self.keep_model:
+                for name in self.models.values():
+                    (folder / name).unlink()
+                self.models = {}
+            write_json(folder / FACTS, self._facts(result.device, self.plan.work))
+
+    def add_scores(self, run: Run) -> None:
+        """Evaluate a stored run and write it anew, whole."""
+        self.models = {key: path.name for key, path in run.model_paths.items()}
+        self.seconds |= {**run.seconds}
+        self.warnings.extend(run.warnings)
+        with self.store.writing(self.run_id, replace=True) as folder:
+            for name in self.models.values():
+                _link(run.path / name, folder / name)
+            for name in run.tables:
+                self.schemas[name] = write_table(folder, name, run.table(name))
+            (folder / RECIPE).write_text(run.recipe_yaml, "utf-8")
+            self._score(folder)
+            write_json(folder / FACTS, self._facts(run.device, {**self.plan.work, **run.work}))
+
+    def _stream(self, folder: Path) -> engine.MergeResult:
+        """Merge into model files; they are complete when this returns."""
+        with ExitStack() as files:
+
+            def sink(name: str) -> SafetensorsWriter:
+                self.models[name] = _model_file(name, self.models.values())
+                path = folder / self.models[name]
+                return files.enter_context(SafetensorsWriter(path, self.opened.pretrained.infos, self._metadata(name)))
+
+            return engine.run(
+                self.recipe,
+                self.opened.pretrained,
+                self.opened.experts,
+                device=self.device,
+                progress=self.phases.callback(MERGING),
+                cancel=self.cancel,
+                make_sink=sink,
+            )
+
+    def _metadata(self, name: str) -> dict[str, str]:
+        """What the model file says of itself: nothing of this machine or of the time, so that bytes repeat."""
+        plain = self.recipe.plain()
+        experts = {key: self.digests[f"experts/{key}"] for key in self.opened.experts}
+        chain = {"edits": plain["edits"], "merge": plain["merge"]}
+        said = {
+            "format": "pt",
+            "role": engine.MERGED,
+            "run": self.run_id,
+            "recipe": json.dumps({**chain, "pretrained": self.digests["pretrained"], "experts": experts}),
+        }
+        if name != engine.MERGED:
+            said["task"] = name
+        if architecture := self.opened.pretrained.metadata.get("architecture"):
+            said["architecture"] = architecture
+        return said
+
+    def _score(self, folder: Path) -> None:
+        """Evaluate the models in ``folder``, if there is something to evaluate them on."""
+        if self.benchmark is None:
+            return
+        started = time.monotonic()
+        paths = {key: folder / name for key, name in self.models.items()}
+        tell = self.phases.callback(EVALUATING)
+        if self._per_task:
+            own = {task.key: paths[task.key] for task in self.benchmark.tasks if task.key in paths}
+            scores = evaluate_per_task(own, self.benchmark, device=self.device, progress=tell, cancel=self.cancel)
+        else:
+            scores = evaluate(
+                paths[engine.MERGED], self.benchmark, device=self.device, progress=tell, cancel=self.cancel
+            )
+        self.schemas[SCORES] = write_table(folder, SCORES, scores)
+        self.seconds[EVALUATING] = time.monotonic() - started
+
+    @property
+    def _per_task(self) -> bool:
+        last = self.recipe.methods[-1]
+        return isinstance(last, Merge) and last.per_task
+
+    def _check_budget(self) -> None:
+        """Refuse what cannot fit, before anything is written.
+
+        Raises:
+            MergingError: not enough memory. StoreError: not enough room on the disk.
+        """
+        needed, free = self.plan.anonymous_bytes, psutil.virtual_memory().available
+        if needed > free:
+            raise MergingError(f"This merge needs about {_size(needed)} of memory; {_size(free)} are free.")
+        infos = self.opened.pretrained.infos.values()
+        copies = len(self.opened.experts) if self._per_task else 1
+        needed = copies * sum(info.nbytes for info in infos)
+        free = shutil.disk_usage(_existing(self.store.root)).free
+        if needed > free:
+            raise StoreError(
+                f"The merged model needs {_size(needed)} on the disk that holds the runs; {_size(free)} are free."
+            )
+
+    def _facts(self, device: str, work: Mapping[str, float]) -> dict[str, Any]:
+        steps = self.recipe.steps
+        seeds = [step.params.values()["seed"] for step in steps if "seed" in step.params.values()]
+        return facts(
+            run_id=self.run_id,
+            kind="merge",
+            title=self.recipe.title or self.recipe.text(),
+            device=device,
+            seconds=self.seconds,
+            warnings=self.warnings,
+            seed=seeds[0] if seeds else None,
+            chain=[step.key for step in steps],
+            experts=list(self.opened.experts),
+            inputs=dict(self.digests),
+            benchmark=self.benchmark.digest if self.benchmark else None,
+            work={key: value for key, value in work.items() if key in self.seconds},
+            models=self.models,
+            tables=self.schemas,
+            created=self.store.dated,
+        )
+
+
+def facts(*, run_id: str, created: bool, device: str, **rest: Any) -> dict[str, Any]:
+    """The contents of run.json: small facts, no paths and no names of users or machines."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {
+        "format": FORMAT,
+        "id": run_id,
+        "device": device,
+        "created": now if created else None,
+        "versions": versions(),
+        **rest,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of what numbers depend on."""
+    return {
+        "mergescope": merging.__version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+    }
+
+
+def _model_file(name: str, taken: Iterable[str]) -> str:
+    """A file name for a model; an expert's name is text of anybody's, so it is quoted and cut."""
+    if name == engine.MERGED:
+        return "model.safetensors"
+    stem = f"model.{quote(name, safe='')[:MODEL_NAME]}"
+    while f"{stem}.safetensors" in taken:
+        stem += "_"
+    return f"{stem}.safetensors"
+
+
+def _link(source: Path, target: Path) -> None:
+    """The same file under a second name, or a copy where the file system has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that is there."""
+    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+
+
+def _size(count: float) -> str:
+    """'1.2 GB'."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
