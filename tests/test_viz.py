@@ -267,9 +267,20 @@ def test_saliency_matrix_hovers_and_clicks_name_the_cell_they_lie_on() -> None:
         fig = viz.draw("saliency_matrix", table, group=group, log=False)
         heat, cells = fig.data[0], fig.data[3]
         by_name = table.set_index(["expert", "tensor"])["saliency"]
-        for x, y, (expert, tensor), words in zip(cells.x, cells.y, cells.customdata, cells.text, strict=True):
+        for x, y, (expert, tensor), words in zip(cells.x, cells.base + 0.5, cells.customdata, cells.text, strict=True):
             assert heat.z[int(y), int(x)] == pytest.approx(by_name[expert, tensor], rel=1e-6)
             assert tensor in words and expert in words and text.real(by_name[expert, tensor]) in words
+
+
+def test_saliency_matrix_covers_every_cell_with_a_bar_that_takes_the_click() -> None:
+    fig = viz.draw("saliency_matrix", viz_tables.saliency_matrix(3, 2))
+    assert fig.layout.barmode == "overlay"  # stacked, the bars would drift off their rows
+    for heat, cells in zip(fig.data[:3], fig.data[3:], strict=True):
+        assert (cells.type, cells.width, cells.marker.opacity, cells.yaxis) == ("bar", 1, 0, heat.yaxis)
+        covered = {(int(base + 0.5), int(x)) for base, x, y in zip(cells.base, cells.x, cells.y, strict=True) if y == 1}
+        assert covered == {(i, j) for i in range(heat.z.shape[0]) for j in range(heat.z.shape[1])}
+    shared = [{"customdata": {"0": "", "1": "visual.proj"}}]
+    assert one_chart("saliency_matrix").picked(shared) == {"tensor": "visual.proj"}
 
 
 def test_saliency_matrix_groups_columns() -> None:

@@ -70,14 +70,17 @@ class Chart:
         return [name for name in used if not pd.api.types.is_numeric_dtype(table[name])]
 
     def picked(self, points: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
-        """What a click chose, by field; None for the empty selection that follows every redraw."""
+        """What a click chose, by field, fields it does not settle left out (a shared mask has no expert).
+
+        None for the empty selection that follows every redraw.
+        """
         for point in points:
             data = point.get("customdata")
             if data is None:
                 continue
             # the app's front end hands lists back as dicts with the index as key
             values = list(data.values()) if isinstance(data, Mapping) else [data] if isinstance(data, str) else data
-            return dict(zip(self.picks, map(str, values), strict=False))
+            return {pick: str(value) for pick, value in zip(self.picks, values, strict=False) if value != ""}
         return None
 
 

@@ -11,11 +11,12 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from viz import theme
+from viz.cells import click_targets
 from viz.chart import ChartError, chart, in_order, one_of
-from viz.text import count, identifier, percent, plural, real, safe_text, short_name
+from viz.text import count, percent, plural, real, safe_text, short_name
 
 Floats = npt.NDArray[np.float32]
-TOP, GAP, FINAL = 26, 34, 30  # px: above the first panel, between panels, the shared mask's row
+TOP, GAP, FINAL = 38, 34, 30  # px: above (room for the tool bar) the first panel, between panels, the shared mask's row
 MASK_SCALE = [[0, theme.PRUNED], [0.5, theme.PRUNED], [0.5, theme.KEPT], [1, theme.KEPT]]
 
 
@@ -69,10 +70,10 @@ def saliency_matrix(
     fig.add_trace(_saliency_map(grid, log, normalize, limits, domains[0], inner))
     fig.add_trace(_mask_map(grid.kept, "Own mask", "y2", domains[1], inner))
     fig.add_trace(_mask_map(grid.final[None], "Final mask", "y3", None, inner))
-    hover = _hover_texts(grid)
-    fig.add_trace(_click_targets(grid.experts, grid, hover, "y", "Saliency cells"))
-    fig.add_trace(_click_targets(grid.experts, grid, hover, "y2", "Own mask cells"))
-    fig.add_trace(_click_targets([""], grid, _final_texts(grid), "y3", "Final mask cells"))
+    names, hover = list(grid.tensors["tensor"]), _hover_texts(grid)
+    fig.add_trace(click_targets(grid.experts, names, hover, "Saliency cells", "y"))
+    fig.add_trace(click_targets(grid.experts, names, hover, "Own mask cells", "y2"))
+    fig.add_trace(click_targets([""], names, _final_texts(grid), "Final mask cells", "y3"))
 
     _lay_out_axes(fig, grid, group, domains)
     titles = ("(a) Saliency", "(b) Each expert's own mask", "(c) Mask applied to all experts")
@@ -83,6 +84,7 @@ def saliency_matrix(
         shapes=[*_separators(grid), *_outline(grid, *selected)],
         margin={"l": _left_margin(grid), "r": 92, "t": TOP, "b": bottom},
         showlegend=False,
+        barmode="overlay",
     )
     return theme.finish(fig, "saliency_matrix", _alt(grid), inner + TOP + bottom, present, group)
 
@@ -181,19 +183,6 @@ def _mask_map(
     return go.Heatmap(
         z=mask, zmin=0, zmax=1, colorscale=MASK_SCALE, xaxis="x", yaxis=axis, ygap=1, name=name, hoverinfo="skip",
         showscale=bar is not None, colorbar=bar,
-    )  # fmt: skip
-
-
-def _click_targets(rows: list[str], grid: Grid, texts: list[str], axis: str, name: str) -> go.Scatter:
-    """Invisible squares over the cells: a heat map gives the app no clicks, and these carry the hover as well."""
-    columns = len(grid.tensors)
-    names = [identifier(tensor) for tensor in grid.tensors["tensor"]]
-    return go.Scatter(
-        x=np.tile(np.arange(columns, dtype=np.float32), len(rows)),
-        y=np.repeat(np.arange(len(rows), dtype=np.float32), columns),
-        customdata=[[identifier(row), tensor] for row in rows for tensor in names],
-        text=texts, hovertemplate="%{text}<extra></extra>", mode="markers", name=name, xaxis="x", yaxis=axis,
-        marker={"symbol": "square", "size": 14, "opacity": 0},
     )  # fmt: skip
 
 

@@ -9,8 +9,9 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from viz import theme
+from viz.cells import click_targets
 from viz.chart import chart, in_order, one_of
-from viz.text import clean_text, identifier, percent, real, safe_text
+from viz.text import clean_text, percent, real, safe_text
 
 
 @chart(
@@ -57,15 +58,8 @@ def task_vector_norms(
         for expert in experts
         for section in sections
     ]
+    fig.add_trace(click_targets(experts, sections, hover, "Cells"))
     rows, columns = len(experts), len(sections)
-    fig.add_trace(
-        go.Scatter(
-            x=np.tile(np.arange(columns, dtype=np.float32), rows), mode="markers", name="Cells",
-            y=np.repeat(np.arange(rows, dtype=np.float32), columns), text=hover,
-            customdata=[[identifier(expert), identifier(section)] for expert in experts for section in sections],
-            hovertemplate="%{text}<extra></extra>", marker={"symbol": "square", "size": 14, "opacity": 0},
-        )
-    )  # fmt: skip
     short = [safe_text(section.removeprefix("block "), 14) for section in sections]
     labels = [safe_text(expert, 24) for expert in experts]
     fig.update_xaxes(
@@ -79,8 +73,8 @@ def task_vector_norms(
     )  # fmt: skip
     shapes = _outline(experts, sections, *selected)
     left = max(map(theme.text_width, labels)) + 40
-    fig.update_layout(shapes=shapes, margin={"l": left, "r": 92, "t": 30, "b": 92}, showlegend=False)
-    return theme.finish(fig, "task_vector_norms", _alt(table), 150 + 26 * max(rows, 3), present, value)
+    fig.update_layout(shapes=shapes, margin={"l": left, "r": 92, "t": 38, "b": 92}, showlegend=False, barmode="overlay")
+    return theme.finish(fig, "task_vector_norms", _alt(table), 158 + 26 * max(rows, 3), present, value)
 
 
 def _outline(
