@@ -7,7 +7,7 @@ cost memory. Here a tower is its tensors; ``record`` sees the rows that enter ev
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -78,6 +78,22 @@ def tower_prefix(names: Mapping[str, Any]) -> str:
     return "visual." if "visual.conv1.weight" in names else ""
 
 
+class _OnDemand(Mapping[str, Tensor]):
+    """A tower's tensors in float32, read from the checkpoint whenever they are asked for."""
+
+    def __init__(self, checkpoint: Checkpoint, prefix: str, device: torch.device | str) -> None:
+        self._checkpoint, self._prefix, self._device = checkpoint, prefix, device
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._checkpoint.read(self._prefix + name).to(self._device, torch.float32)
+
+    def __iter__(self) -> Iterator[str]:
+        return (n.removeprefix(self._prefix) for n in self._checkpoint.infos if n.startswith(self._prefix))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 @dataclass(frozen=True)
 class Encoder:
     """A visual tower ready to run: float32 tensors on one device, under open_clip's names without prefix."""
@@ -87,12 +103,11 @@ class Encoder:
     prefix: str = ""
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint, device: torch.device | str = "cpu") -> Self:
-        """The tower of a checkpoint."""
+    def of(cls, checkpoint: Checkpoint, device: torch.device | str = "cpu", *, on_demand: bool = False) -> Self:
+        """The tower of a checkpoint: in memory, or reading each tensor when it is used (``on_demand``)."""
         prefix = tower_prefix(checkpoint.infos)
-        own = [name for name in checkpoint.infos if name.startswith(prefix)]
-        tensors = {name.removeprefix(prefix): checkpoint.read(name).to(device, torch.float32) for name in own}
-        return cls(Architecture.of(checkpoint), tensors, prefix)
+        tensors = _OnDemand(checkpoint, prefix, device)
+        return cls(Architecture.of(checkpoint), tensors if on_demand else dict(tensors), prefix)
 
     @property
     def device(self) -> torch.device:
@@ -101,16 +116,13 @@ class Encoder:
 
     def __call__(self, images: Tensor, record: Record | None = None) -> Tensor:
         """Features (n, embed_dim) of normalized images (n, 3, h, w), not normalized to unit length."""
-        return self._head(self.tokens(images, record)[:, 0], record)
-
-    def tokens(self, images: Tensor, record: Record | None = None) -> Tensor:
-        """Tokens (n, 1 + patches, width) after the last block; the class token comes first."""
-        x = self._stem(images, record)
+        x = self.stem(images, record)
         for block in range(self.architecture.layers):
-            x = self._block(x, f"transformer.resblocks.{block}.", record)
-        return x
+            x = self.block(x, block, record)
+        return self.head(x, record)
 
-    def _stem(self, images: Tensor, record: Record | None) -> Tensor:
+    def stem(self, images: Tensor, record: Record | None = None) -> Tensor:
+        """Tokens (n, 1 + patches, width) that enter the first block; the class token comes first."""
         t, patch = self.tensors, self.architecture.patch_size
         patches = nnf.unfold(images, patch, stride=patch).transpose(1, 2)  # (n, patches, 3 * patch * patch)
         kernel = t["conv1.weight"].flatten(1)
@@ -119,8 +131,9 @@ class Encoder:
         x = torch.cat([cls_token, x], dim=1) + t["positional_embedding"]
         return self._norm("ln_pre", x, record)
 
-    def _block(self, x: Tensor, at: str, record: Record | None) -> Tensor:
-        t = self.tensors
+    def block(self, x: Tensor, index: int, record: Record | None = None) -> Tensor:
+        """Tokens after one residual block."""
+        t, at = self.tensors, f"transformer.resblocks.{index}."
         x = x + self._attention(self._norm(at + "ln_1", x, record), at + "attn.", record)
         hidden = self._norm(at + "ln_2", x, record)
         fc = at + "mlp.c_fc"
@@ -137,8 +150,9 @@ class Encoder:
         out = at + "out_proj"
         return self._linear(out + ".weight", mixed, t[out + ".weight"], t[out + ".bias"], record)
 
-    def _head(self, x: Tensor, record: Record | None) -> Tensor:
-        x = self._norm("ln_post", x, record)
+    def head(self, x: Tensor, record: Record | None = None) -> Tensor:
+        """Features (n, embed_dim) from the tokens after the last block."""
+        x = self._norm("ln_post", x[:, 0], record)
         if record is not None:
             record(self.prefix + "proj", x)
         return x @ self.tensors["proj"]

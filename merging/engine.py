@@ -16,7 +16,7 @@ from torch import Tensor
 
 from merging.checkpoints import Checkpoint
 from merging.errors import MergingError, NeedsError
-from merging.evidence import LayerInputs
+from merging.evidence import CapturedInputs, Evidence, GivenInputs, LayerInputs
 from merging.families import Role
 from merging.fit import FitReport, fit
 from merging.method import Edit, Merge, Needs, Slot
@@ -135,7 +135,9 @@ def run(
     report = fit(pretrained, experts)
     report.raise_if_bad()
     _check_needs(recipe, layer_inputs, exemplars)
-    inputs = Inputs(pretrained, experts, layer_inputs, choose_device(device))
+    where = choose_device(device)
+    evidence = _evidence(recipe, experts, layer_inputs, exemplars, where)
+    inputs = Inputs(pretrained, experts, evidence, where)
     meter = Meter(inputs.work * _passes(recipe), progress, cancel)
     meter.check()
 
@@ -166,6 +168,20 @@ def _check_needs(recipe: Recipe, layer_inputs: LayerInputs | None, exemplars: Ma
             f"{users} needs {' and '.join(missing)}: pass layer_inputs={{expert: {{parameter: rows}}}} "
             "or exemplars={expert: images}."
         )
+
+
+def _evidence(
+    recipe: Recipe,
+    experts: Mapping[str, Checkpoint],
+    layer_inputs: LayerInputs | None,
+    exemplars: Mapping[str, Any] | None,
+    device: torch.device,
+) -> Evidence | None:
+    if not recipe.needs:
+        return None
+    if layer_inputs is not None:
+        return GivenInputs(layer_inputs, tuple(experts))
+    return CapturedInputs(experts, exemplars or {}, device)
 
 
 def _passes(recipe: Recipe) -> int:

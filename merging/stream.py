@@ -11,14 +11,14 @@ from torch import Tensor
 
 from merging.checkpoints import Checkpoint
 from merging.errors import CompatibilityError
-from merging.evidence import LayerInputs, inputs_of
-from merging.families import Parameter, Role
+from merging.evidence import Evidence
+from merging.families import OUTPUT, Parameter, Role
 from merging.fit import fit
 from merging.method import Edit, Merge, Slot
 from merging.params import Params
 from merging.progress import Meter
 
-PIECE_CPU = 1 << 17  # scalars per expert: K + 1 such pieces stay in the processor's cache
+PIECE_CPU = 1 << 16  # scalars per expert: K + 1 such pieces stay in the processor's cache
 PIECE_GPU = 1 << 24
 
 
@@ -42,7 +42,7 @@ class Inputs:
 
     pretrained: Checkpoint
     experts: Mapping[str, Checkpoint]
-    layer_inputs: LayerInputs | None
+    evidence: Evidence | None
     device: torch.device
     parameters: tuple[Parameter, ...] = field(init=False)  # what is merged, in forward order
     dtype: torch.dtype = field(init=False)
@@ -71,7 +71,8 @@ class Inputs:
     def slots(self, in_pieces: bool) -> Iterator[Slot]:
         """Every slot, whole or in flat pieces that fit the cache."""
         size = PIECE_CPU if self.device.type == "cpu" else PIECE_GPU
-        for parameter in self.parameters:
+        # open_clip registers the output projection first, but captured inputs come layer by layer.
+        for parameter in sorted(self.parameters, key=lambda p: p.section == OUTPUT):
             info = self.pretrained.infos[parameter.name]
             if in_pieces:
                 for start in range(0, info.numel, size):
@@ -79,7 +80,8 @@ class Inputs:
             else:
                 slot = self._slot(parameter, 0, info.numel)
                 shape = (len(self.experts), *info.shape)
-                inputs = inputs_of(self.layer_inputs, self.names, parameter.name)
+                rows = self.evidence.rows(parameter) if self.evidence is not None else None
+                inputs = tuple(r.to(self.device, self.dtype) for r in rows) if rows is not None else None
                 vectors = slot.task_vectors.reshape(shape)
                 yield Slot(parameter, self.names, slot.pretrained.reshape(info.shape), vectors, inputs=inputs)
 

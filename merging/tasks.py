@@ -130,7 +130,7 @@ class Benchmark:
         return (x - torch.tensor(self.mean).reshape(3, 1, 1)) / torch.tensor(self.std).reshape(3, 1, 1)
 
     def exemplars(self, per_task: int, seed: int = 0) -> dict[str, Tensor]:
-        """{task: preprocessed images (n, 3, h, w)} of every task with an expert, a seeded draw from its training part."""
+        """{task: preprocessed images (n, 3, h, w)}: a seeded draw from each expert task's training part."""
         drawn = {}
         for key in self.experts:
             images, _ = self.images(key, EXEMPLARS)

@@ -67,9 +67,9 @@ def test_record_sees_the_rows_that_enter_every_weight(tower):
         tower(images)
     weights = [p.name for p in checkpoint.parameters if p.role in {"linear", "conv", "projection", "norm_scale"}]
     assert sorted(seen) == sorted(weights)
-    at = "visual.transformer.resblocks.1."
-    fc = seen[at + "mlp.c_fc.weight"] @ checkpoint.read(at + "mlp.c_fc.weight").T + checkpoint.read(at + "mlp.c_fc.bias")
-    ln = seen[at + "ln_1.weight"] * checkpoint.read(at + "ln_1.weight") + checkpoint.read(at + "ln_1.bias")
+    at, read = "visual.transformer.resblocks.1.", checkpoint.read
+    fc = seen[at + "mlp.c_fc.weight"] @ read(at + "mlp.c_fc.weight").T + read(at + "mlp.c_fc.bias")
+    ln = seen[at + "ln_1.weight"] * read(at + "ln_1.weight") + read(at + "ln_1.bias")
     assert torch.allclose(fc, hidden["fc"].reshape(fc.shape), atol=1e-5)
     assert torch.allclose(ln, hidden["ln"].reshape(ln.shape), atol=1e-5)
 

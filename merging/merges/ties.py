@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 import torch
 from torch import Tensor
+from torch.nn.functional import hardshrink
 
 from merging.merges.task_arithmetic import SCALING_HELP
 from merging.method import Citation, Merge, Slot, SlotStream, Survey, register
@@ -51,12 +52,16 @@ def _trim(slot: Slot, params: TiesParams, thresholds: tuple[float, ...] | None) 
     vectors = slot.task_vectors
     if params.density == 1.0:
         return vectors
-    size = vectors.abs()
     if thresholds is None:
-        flat = size.reshape(size.shape[0], -1)
+        flat = vectors.abs().flatten(1)
         thresholds = tuple(kth_smallest(lambda: [flat], [_rank(flat.shape[1], params.density)] * len(flat)))
-    limits = vectors.new_tensor(thresholds).reshape(-1, *[1] * (vectors.dim() - 1))
-    return torch.where(size >= limits, vectors, vectors.new_zeros(()))
+    # hardshrink drops |x| <= limit in one pass; the limit just below the threshold keeps the threshold itself.
+    below = [_just_below(threshold, vectors) for threshold in thresholds]
+    return torch.stack([hardshrink(row, limit) for row, limit in zip(vectors, below, strict=True)])
+
+
+def _just_below(threshold: float, like: Tensor) -> float:
+    return float(torch.nextafter(like.new_tensor(threshold), like.new_tensor(-1.0)))
 
 
 def survey(slots: SlotStream, params: TiesParams) -> Survey:
@@ -82,12 +87,13 @@ def _global_thresholds(slots: SlotStream, params: TiesParams) -> tuple[tuple[flo
 def ties(slot: Slot, params: TiesParams, found: Election) -> Tensor:
     """Trim, elect, merge: (K, *S) -> (*S)."""
     trimmed = _trim(slot, params, found.thresholds)
-    elected = trimmed.sum(dim=0).sign()
-    elected = torch.where(elected == 0, elected.new_tensor(found.tie_sign), elected)
-    agreeing = trimmed * (trimmed * elected > 0)
-    merged = agreeing.sum(dim=0)
+    votes = trimmed.sum(dim=0)
+    votes = torch.where(votes == 0, found.tie_sign, votes)
+    positive, negative = trimmed.relu(), trimmed.clamp(max=0)
+    merged = torch.where(votes > 0, positive.sum(dim=0), negative.sum(dim=0) * (votes < 0))
     if params.aggregation == "mean":
-        merged = merged / (agreeing != 0).sum(dim=0).clamp(min=1)
+        agreeing = torch.where(votes > 0, positive.sign().sum(dim=0), -negative.sign().sum(dim=0))
+        merged = merged / agreeing.clamp(min=1)
     return params.scaling * merged
 
 
