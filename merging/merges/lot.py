@@ -72,7 +72,7 @@ register(
     Merge(
         key="lot",
         title="LOT",
-        summary="Solves, per layer, for the task vector whose outputs drift least from the experts' on their exemplars.",
+        summary="Solves, per layer, for the task vector whose outputs drift least from the experts' on exemplars.",
         formula=r"T^* = \Big(\sum_k X_k^\top X_k\Big)^{+} \sum_k X_k^\top X_k T_k, \quad "
         r"\theta = \theta_0 + \lambda T^*",
         cite=Citation(
