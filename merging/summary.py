@@ -97,3 +97,23 @@ def _average(rows: pd.DataFrame) -> tuple[float, float, float]:
     half = Z95 * math.sqrt(float((smooth * (1 - smooth) / (n + 4)).sum())) / len(rows)
     mean = float(share.mean())
     return mean, max(0.0, mean - half), min(1.0, mean + half)
+
+
+def individual(experts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Scores of "each task with its own expert" from {task: that expert's scores}: one row per (task, split).
+
+    Tasks without an expert take the mean over the experts, counted as one model's answers, which keeps the interval
+    on the wide side.
+    """
+    import pandas as pd
+
+    rows = pd.concat([table.assign(expert=task) for task, table in experts.items()], ignore_index=True)
+    keys = [name for name in rows.columns if name not in ("expert", "correct", "accuracy", "low", "high")]
+    own = rows[rows["task"] == rows["expert"]]
+    others = rows[~rows["task"].isin(list(experts))].groupby(keys, sort=False, as_index=False)["correct"].mean()
+    found: pd.DataFrame = pd.concat([own[[*keys, "correct"]], pd.DataFrame(others)], ignore_index=True)
+    found["accuracy"] = found["correct"] / found["n"]
+    found["correct"] = found["correct"].round().astype("int64")
+    intervals = [wilson(int(c), int(n)) for c, n in zip(found["correct"], found["n"], strict=True)]
+    found["low"], found["high"] = zip(*intervals, strict=True) if intervals else ((), ())
+    return found
