@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
@@ -85,11 +86,8 @@ class SafetensorsCheckpoint(Checkpoint):
     def __init__(self, path: Path, name: str, label: str) -> None:
         self.name, self.label = name, label
         self._descriptor = open_regular(path)
-        try:
-            header = read_header(self._descriptor, path.name)
-        except CheckpointError:
-            os.close(self._descriptor)
-            raise
+        weakref.finalize(self, os.close, self._descriptor)
+        header = read_header(self._descriptor, path.name)
         self.infos, self._offsets, self.metadata = header.infos, header.offsets, header.metadata
         self._path = path
 
@@ -101,10 +99,6 @@ class SafetensorsCheckpoint(Checkpoint):
     def state(self) -> tuple[int, ...]:
         found = os.fstat(self._descriptor)
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-    def __del__(self) -> None:
-        if (descriptor := self.__dict__.get("_descriptor")) is not None:
-            os.close(descriptor)
 
 
 Source = str | os.PathLike[str] | Checkpoint | Mapping[str, Tensor]
