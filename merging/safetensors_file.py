@@ -130,7 +130,7 @@ def _parse(raw: bytes, label: str) -> dict[str, Any]:
 
     try:
         entries = json.loads(raw.decode("utf-8"), object_pairs_hook=unique)
-    except (ValueError, RecursionError):
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         raise CheckpointError(
             f"{label}: the header is not valid JSON; the file is damaged or not safetensors."
         ) from None

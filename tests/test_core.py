@@ -238,7 +238,10 @@ def test_the_worked_saliency_example():
     ]
     scores = np.array(
         [
-            [float(saliency.deviations(torch.tensor(row), "deviation")[k].mean()) for row in zip(*vectors, strict=True)]
+            [
+                float(saliency.deviations(torch.tensor(row, dtype=torch.float64), "deviation")[k].mean())
+                for row in zip(*vectors, strict=True)
+            ]
             for k in range(3)
         ]
     )
