@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from merging.checkpoints import open_checkpoint
+from merging.checkpoints import Checkpoint, open_checkpoint
 from merging.encoder import Architecture
 from merging.engine import choose_device, describe_device
 from merging.entries import write_json
@@ -26,7 +26,7 @@ from merging.work import Work, facts
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Estimate", "accuracy_of_experts", "estimate", "execute", "references"]
+__all__ = ["Estimate", "accuracy_of_experts", "estimate", "execute", "misfit", "references"]
 
 
 def execute(
@@ -103,18 +103,25 @@ def _choose_benchmark(opened: Opened, benchmark: Benchmark | None) -> tuple[Benc
     """The benchmark to evaluate on, or None and the reason."""
     try:
         found = benchmark or Benchmark.load()
-        tower = Architecture.of(opened.pretrained)
-    except (TaskError, CheckpointError) as error:
+    except TaskError as error:
         return None, f"Not evaluated: {error}"
-    if tower.image_size != found.image_size:
-        return None, (
-            f"Not evaluated: the model takes images of {tower.image_size} × {tower.image_size}, "
-            f"the benchmark has {found.image_size} × {found.image_size}."
-        )
-    width = found.head(found.tasks[0].key).shape[1]
+    reason = misfit(opened.pretrained, found)
+    return (None, f"Not evaluated: {reason}") if reason else (found, "")
+
+
+def misfit(checkpoint: Checkpoint, benchmark: Benchmark) -> str:
+    """Why a checkpoint cannot be evaluated on a benchmark; empty if it can."""
+    try:
+        tower = Architecture.of(checkpoint)
+    except CheckpointError as error:
+        return str(error)
+    if tower.image_size != benchmark.image_size:
+        side, own = tower.image_size, benchmark.image_size
+        return f"the model takes images of {side} × {side}, the benchmark has {own} × {own}."
+    width = benchmark.head(benchmark.tasks[0].key).shape[1]
     if tower.embed_dim != width:
-        return None, f"Not evaluated: the model gives {tower.embed_dim} features, the benchmark's heads take {width}."
-    return found, ""
+        return f"the model gives {tower.embed_dim} features, the benchmark's heads take {width}."
+    return ""
 
 
 def references(

@@ -1,0 +1,100 @@
+"""What the command line shows: progress on stderr, events for a program, tables and JSON on stdout."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from merging.progress import Progress
+
+BAR, BAR_INTERVAL, EVENT_INTERVAL = 24, 0.1, 0.2
+
+
+class Bar:
+    """A line that moves on a terminal; elsewhere one line a phase."""
+
+    def __init__(self, stream: IO[str] | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._moving = self._stream.isatty()
+        self._phase, self._last = "", 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        """Show progress."""
+        now = time.monotonic()
+        if not self._moving:
+            if progress.phase != self._phase:
+                print(progress.phase, file=self._stream, flush=True)
+        elif now - self._last > BAR_INTERVAL or progress.fraction == 1.0:
+            full = round(BAR * progress.fraction)
+            left = f"  {_duration(progress.seconds_left)} left" if progress.seconds_left is not None else ""
+            text = f"{'█' * full}{'·' * (BAR - full)} {progress.fraction:4.0%}  {progress.phase}{left}"
+            print(f"\r\x1b[2K{text}", end="", file=self._stream, flush=True)
+            self._last = now
+        self._phase = progress.phase
+
+    def end(self) -> None:
+        """Take the line away."""
+        if self._moving and self._phase:
+            print("\r\x1b[2K", end="", file=self._stream, flush=True)
+
+
+class Events:
+    """Appends progress to a file, one JSON object a line: at most five a second, and every change of phase."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", encoding="utf-8")
+        self._phase, self._last = "", 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        """Write progress, unless the last was a moment ago."""
+        now = time.monotonic()
+        if progress.phase == self._phase and now - self._last < EVENT_INTERVAL and progress.fraction < 1.0:
+            return
+        self._phase, self._last = progress.phase, now
+        event = {"phase": progress.phase, "fraction": round(progress.fraction, 4), "detail": progress.detail}
+        event["seconds_left"] = None if progress.seconds_left is None else round(progress.seconds_left, 1)
+        self._file.write(dumps(event, indent=None) + "\n")
+        self._file.flush()
+
+    def end(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02} min" if minutes else f"{rest} s"
+
+
+def dumps(data: Any, indent: int | None = 1) -> str:
+    """JSON that every reader takes: numbers that are not finite become null."""
+    return json.dumps(_plain(data), indent=indent, allow_nan=False, ensure_ascii=False)
+
+
+def _plain(data: Any) -> Any:
+    if isinstance(data, Mapping):
+        return {str(key): _plain(value) for key, value in data.items()}
+    if isinstance(data, str | bool | int | None):
+        return data
+    if isinstance(data, float):
+        return data if math.isfinite(data) else None
+    if isinstance(data, Sequence):
+        return [_plain(value) for value in data]
+    return _plain(data.item()) if hasattr(data, "item") else str(data)
+
+
+def columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:
+    """Rows of text in aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(indent + line.rstrip() for line in lines)
+
+
+def percent(share: float, low: float, high: float) -> str:
+    """'72.8 % [70.1, 75.3]': a share with its interval; a dash if there is none."""
+    return "–" if math.isnan(share) else f"{100 * share:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
