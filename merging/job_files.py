@@ -1,0 +1,186 @@
+"""What is on the disk about a job, and the child process that does it.
+
+<store>/jobs/<run id>/ holds recipe.yaml, state.json (written by the runner), events.jsonl (written by the child) and
+log.txt (what the child prints).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+from merging import places
+from merging.entries import write_json
+
+PATIENCE = 2.5  # seconds that a child has to stop when asked, before it is killed
+NICE = 10
+TAIL = 8192  # bytes from the end of the events in which the last one is looked for
+PACKAGE_ROOT = Path(__file__).resolve().parent.parent
+
+
+class State(StrEnum):
+    """What a job is at."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """A process, told apart from a later one of the same number by its time of birth."""
+
+    pid: int = 0
+    born: float = 0.0
+
+    @classmethod
+    def of(cls, pid: int) -> Self:
+        """The process that has this number now; nobody if it is gone."""
+        try:
+            return cls(pid, psutil.Process(pid).create_time())
+        except psutil.Error:
+            return cls()
+
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        if not self.pid:
+            return False
+        try:
+            process = psutil.Process(self.pid)
+            return abs(process.create_time() - self.born) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return False
+
+    def elsewhere(self) -> bool:
+        """Whether it still runs and is not this process."""
+        return self.pid != os.getpid() and self.alive()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The contents of state.json."""
+
+    state: State
+    title: str
+    base: str  # the folder from which relative paths in the recipe count
+    need_model: bool
+    submitted: float
+    owner: ProcessId  # the server
+    worker: ProcessId = ProcessId()
+    started: float | None = None
+    finished: float | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFiles:
+    """The folder of one job."""
+
+    root: Path
+    run_id: str
+
+    @property
+    def folder(self) -> Path:
+        """Where everything is."""
+        return self.root / self.run_id
+
+    def create(self, recipe_yaml: str, *, title: str, base: Path, need_model: bool) -> None:
+        """A new queued job in place of whatever was known under this id."""
+        self.remove()
+        self.folder.mkdir(mode=0o700, parents=True)
+        (self.folder / "recipe.yaml").write_text(recipe_yaml, "utf-8")
+        owner = ProcessId.of(os.getpid())
+        self._write(Record(State.QUEUED, title, str(base), need_model, time.time(), owner))
+
+    def remove(self) -> None:
+        """Forget the job."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def read(self) -> Record | None:
+        """What state.json says; None if there is none that can be read."""
+        try:
+            plain = json.loads((self.folder / "state.json").read_bytes())
+            owner, worker = ProcessId(**plain.pop("owner")), ProcessId(**plain.pop("worker"))
+            return Record(**{**plain, "state": State(plain["state"])}, owner=owner, worker=worker)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def update(self, **changes: Any) -> None:
+        """Change some of what state.json says; nothing happens if the job is gone."""
+        if (record := self.read()) is not None:
+            self._write(replace(record, **changes))
+
+    def _write(self, record: Record) -> None:
+        write_json(self.folder / "state.json", asdict(record))
+
+    def recipe_yaml(self) -> str:
+        """The recipe as submitted."""
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            return (self.folder / "recipe.yaml").read_text("utf-8")
+        return ""
+
+    def last_event(self) -> dict[str, Any]:
+        """The last whole line that the child wrote; empty before the first."""
+        try:
+            with (self.folder / "events.jsonl").open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+                lines = file.read().split(b"\n")[:-1]
+            event = json.loads(lines[-1])
+        except (OSError, ValueError, IndexError):
+            return {}
+        return event if isinstance(event, dict) else {}
+
+    def start(self, store_root: Path, device: str) -> subprocess.Popen[bytes]:
+        """The child process that does the job, in a process group of its own."""
+        record = self.read()
+        assert record is not None
+        command = [sys.executable, "-m", "merging", "run", str(self.folder / "recipe.yaml")]
+        command += ["--events", str(self.folder / "events.jsonl"), "--store", str(store_root.absolute())]
+        command += ["--base", record.base, "--device", device, "--nice", str(NICE)]
+        if record.need_model:
+            command.append("--need-model")
+        with (self.folder / "log.txt").open("wb") as output:
+            return subprocess.Popen(
+                command,
+                cwd=PACKAGE_ROOT,
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+
+def _environment() -> dict[str, str]:
+    """The server's environment, with as many threads as this process may use cores, and no spinning."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    found = dict(os.environ)
+    found |= {"OMP_NUM_THREADS": str(cores), "MKL_NUM_THREADS": str(cores), "OMP_WAIT_POLICY": "PASSIVE"}
+    if "MERGESCOPE_BENCHMARK" in found:  # may be relative, and the child starts elsewhere
+        found["MERGESCOPE_BENCHMARK"] = str(places.benchmark_folder())
+    return found
+
+
+def stop_process(process: subprocess.Popen[bytes] | psutil.Process) -> None:
+    """Ask a child and everything it started to stop; kill them if they have not after ``PATIENCE`` seconds."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired, psutil.TimeoutExpired):
+            process.wait(timeout=PATIENCE)
+            return

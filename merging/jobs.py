@@ -1,0 +1,273 @@
+"""A queue of merges, each in a child process: the server stays responsive, and lives on if a merge takes all memory.
+
+What is known about a job lies on the disk (see job_files), so that a second tab or a restarted server sees it.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from merging.errors import StoreError
+from merging.job_files import JobFiles, ProcessId, Record, State, stop_process
+from merging.recipe import Recipe
+from merging.sources import open_inputs
+from merging.store import Store
+
+__all__ = ["Job", "Runner"]
+
+POLL = 0.1  # seconds between two looks at a running child
+ORPHAN_POLL = 0.5  # seconds between two looks whether another server's child has ended
+CANCELLED_CODE = 130
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A merge that was asked for. ``position`` is its place in the queue from 1, 0 if it is not waiting.
+
+    ``state`` is queued, running, done, failed, cancelled or interrupted (its process is gone without a word, such as
+    after a restart). Times are seconds since the epoch.
+    """
+
+    id: str
+    title: str
+    state: str
+    phase: str = ""
+    detail: str = ""
+    fraction: float = 0.0
+    seconds_left: float | None = None
+    position: int = 0
+    error: str = ""
+    submitted: float = 0.0
+    started: float | None = None
+    finished: float | None = None
+    recipe_yaml: str = ""
+
+    @property
+    def run_id(self) -> str:
+        """The run that it makes; the job has the same id."""
+        return self.id
+
+    @property
+    def live(self) -> bool:
+        """Whether something may still change."""
+        return self.state in {State.QUEUED, State.RUNNING}
+
+
+class Runner:
+    """Runs one job at a time, in the order of submission. Every method may be called from any thread.
+
+    Only ``submit`` may take a moment: it reads the checkpoints that this process has not read yet, to name the run.
+    """
+
+    def __init__(self, store: Store, *, device: str = "auto") -> None:
+        self.store, self.device = store, device
+        self._root = store.root / "jobs"
+        self._changed = threading.Condition()
+        self._queue: deque[str] = deque()
+        self._running: str | None = None
+        self._cancelled: set[str] = set()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    def submit(self, recipe: Recipe, *, base: Path | None = None, need_model: bool = False) -> Job:
+        """The job of a recipe: the one that is waiting, running or done, or a new one at the end of the queue.
+
+        Raises:
+            CheckpointError: a checkpoint is missing or damaged. StoreError: the store cannot be written to.
+        """
+        opened = open_inputs(recipe, base)
+        run_id = opened.run_id()
+        with self._changed:
+            if self._closing:
+                raise StoreError("The runner is closed; it takes no more jobs.")
+            known = self._job(run_id)
+            if known is not None and known.live:
+                return known
+            if self._is_stored(run_id, need_model):
+                return known if known is not None and known.state == State.DONE else self._stored_job(run_id)
+            self._files(run_id).create(
+                recipe.to_yaml(),
+                title=recipe.title or recipe.text(),
+                base=(base or Path.cwd()).absolute(),
+                need_model=need_model,
+            )
+            self._cancelled.discard(run_id)
+            self._queue.append(run_id)
+            self._start_thread()
+            self._changed.notify_all()
+        return self.get(run_id)
+
+    def jobs(self) -> list[Job]:
+        """All jobs, newest first."""
+        names = sorted(path.name for path in self._root.iterdir()) if self._root.is_dir() else []
+        found = [job for name in names if (job := self._job(name)) is not None]
+        return sorted(found, key=lambda job: job.submitted, reverse=True)
+
+    def get(self, run_id: str) -> Job:
+        """The job of that id (a stored run counts as done); raises StoreError if there is none."""
+        if (job := self._job(run_id)) is not None:
+            return job
+        if self.store.has(run_id):
+            return self._stored_job(run_id)
+        raise StoreError(f"There is no job {run_id[:40]!r}.")
+
+    def cancel(self, run_id: str) -> None:
+        """Ask a job to stop; a running one is gone after three seconds at most. Others stay as they are."""
+        with self._changed:
+            if run_id in self._queue:
+                self._queue.remove(run_id)
+                self._files(run_id).update(state=State.CANCELLED, finished=time.time())
+            elif run_id == self._running:
+                self._cancelled.add(run_id)
+                self._changed.notify_all()
+            elif (job := self._job(run_id)) is not None and job.state == State.RUNNING:
+                threading.Thread(target=self._stop_orphan, args=(run_id,), daemon=True).start()
+
+    def dismiss(self, run_id: str) -> None:
+        """Forget a job that has ended; its run stays."""
+        with self._changed:
+            if not self.get(run_id).live:
+                self._files(run_id).remove()
+
+    def close(self) -> None:
+        """Stop the running job and the queue; both are "interrupted" afterwards. For tests and for shutting down."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    # What is known
+
+    def _files(self, run_id: str) -> JobFiles:
+        return JobFiles(self._root, run_id)
+
+    def _is_stored(self, run_id: str, need_model: bool) -> bool:
+        return any(run.has_model or not need_model for run in self.store.candidates(run_id))
+
+    def _stored_job(self, run_id: str) -> Job:
+        run = self.store.run(run_id)
+        return Job(run_id, run.title, State.DONE, fraction=1.0, recipe_yaml=run.recipe_yaml)
+
+    def _job(self, run_id: str) -> Job | None:
+        """What the disk and this process know of a job; None if there is none, or if its run was deleted."""
+        files = self._files(run_id)
+        record = files.read()
+        if record is None:
+            return None
+        state = self._state(run_id, record)
+        if state == State.DONE and not self.store.has(run_id):
+            return None
+        event = files.last_event()
+        with self._changed:
+            position = self._queue.index(run_id) + 1 if run_id in self._queue else 0
+        return Job(
+            id=run_id,
+            title=record.title,
+            state=state,
+            phase=str(event.get("phase", "Starting" if state == State.RUNNING else "")),
+            detail=str(event.get("detail", "")),
+            fraction=1.0 if state == State.DONE else float(event.get("fraction", 0.0)),
+            seconds_left=event.get("seconds_left") if state == State.RUNNING else None,
+            position=position,
+            error=record.error,
+            submitted=record.submitted,
+            started=record.started,
+            finished=record.finished,
+            recipe_yaml=files.recipe_yaml(),
+        )
+
+    def _state(self, run_id: str, record: Record) -> State:
+        """The state on the disk, unless the process that would change it is gone."""
+        if record.state == State.QUEUED:
+            waiting = run_id in self._queue or run_id == self._running or record.owner.elsewhere()
+            return State.QUEUED if waiting else State.INTERRUPTED
+        if record.state == State.RUNNING and run_id != self._running and not record.worker.alive():
+            return State.DONE if self.store.has(run_id) else State.INTERRUPTED
+        return record.state
+
+    # The thread that works the queue off
+
+    def _start_thread(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="merge-queue", daemon=True)
+            self._thread.start()
+
+    def _work(self) -> None:
+        while (run_id := self._next()) is not None:
+            try:
+                self._run(run_id)
+            except Exception as error:  # the queue must go on
+                log.exception("Job %s could not be run", run_id)
+                self._files(run_id).update(state=State.FAILED, error=f"The job could not be run: {error}")
+            with self._changed:
+                self._running = None
+
+    def _next(self) -> str | None:
+        """The next job, as soon as nothing else runs; None when the runner closes."""
+        with self._changed:
+            while not self._closing:
+                if self._queue and not self._orphan_runs():
+                    self._running = self._queue.popleft()
+                    return self._running
+                self._changed.wait(ORPHAN_POLL if self._queue else None)
+            for run_id in self._queue:
+                self._files(run_id).update(state=State.INTERRUPTED)
+            self._queue.clear()
+            return None
+
+    def _orphan_runs(self) -> bool:
+        """Whether a job that another server started is still running."""
+        return any(job.state == State.RUNNING for job in self.jobs())
+
+    def _run(self, run_id: str) -> None:
+        files = self._files(run_id)
+        process = files.start(self.store.root, self.device)
+        files.update(state=State.RUNNING, started=time.time(), worker=ProcessId.of(process.pid))
+        stopped = self._wait(process, run_id)
+        self.store.sweep(process.pid)
+        state, error = self._outcome(run_id, process.returncode, stopped)
+        files.update(state=state, error=error, finished=time.time())
+
+    def _wait(self, process: subprocess.Popen[bytes], run_id: str) -> bool:
+        """Wait for a child to end; True if it was stopped."""
+        while process.poll() is None:
+            with self._changed:
+                stop = self._closing or run_id in self._cancelled
+                if not stop:
+                    self._changed.wait(POLL)
+            if stop:
+                stop_process(process)
+                return True
+        return False
+
+    def _outcome(self, run_id: str, code: int, stopped: bool) -> tuple[State, str]:
+        """How a job ended, and the sentence for the user if it failed."""
+        if code == 0 and self.store.has(run_id):
+            return State.DONE, ""
+        if stopped or code == CANCELLED_CODE:
+            return (State.INTERRUPTED if self._closing else State.CANCELLED), ""
+        if code == -signal.SIGKILL:
+            return State.FAILED, "The merge was killed, likely because the computer ran out of memory."
+        if code < 0:
+            return State.FAILED, f"The merge's process died of {signal.Signals(-code).name}; see log.txt in its folder."
+        event = self._files(run_id).last_event()
+        return State.FAILED, str(event.get("error") or f"The merge ended with code {code}; see log.txt in its folder.")
+
+    def _stop_orphan(self, run_id: str) -> None:
+        """Stop a job that another, dead server started."""
+        record = self._files(run_id).read()
+        if record is not None and record.worker.alive():
+            stop_process(psutil.Process(record.worker.pid))
+            self.store.sweep(record.worker.pid)
+            self._files(run_id).update(state=State.CANCELLED, finished=time.time())
