@@ -122,6 +122,17 @@ def verified(folder: Path, manifest: Mapping[str, Mapping[str, Any]], name: str)
     return path
 
 
+def is_whole(folder: Path) -> bool:
+    """Whether every file is what the manifest says."""
+    try:
+        manifest = read_manifest(folder)
+        for name in manifest:
+            verified(folder, manifest, name)
+    except DamagedError:
+        return False
+    return True
+
+
 def sweep(root: Path, writer: int | None = None) -> None:
     """Remove temporary folders of dead writers: those of ``writer`` at once, others when long untouched."""
     for folder, pid in _temporaries(root):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from merging.entries import DamagedError, Manifest, read_manifest, verified
 from merging.errors import StoreError, did_you_mean
@@ -23,6 +25,13 @@ FORMAT = 1
 TABLE_NAME = re.compile(r"[a-z0-9_]{1,80}")
 THIS_MACHINE, PRECOMPUTED = "this machine", "precomputed"
 KINDS = ("merge", "pretrained", "expert", "multitask")
+ATTEMPTS, PAUSE = 4, 0.01  # looks at a file that is not as it should be, and seconds between them
+
+T = TypeVar("T")
+
+
+class OtherFormatError(Exception):
+    """A run that another version of the program wrote; never leaves the store."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +70,16 @@ class Run:
         """The run in a folder.
 
         Raises:
-            DamagedError: the folder is not whole.
+            DamagedError: the folder is not whole. OtherFormatError: another version of the program wrote it.
         """
         manifest = read_manifest(path)
         facts_file = verified(path, manifest, FACTS)
         try:
             facts = json.loads(facts_file.read_bytes())
-            if facts["format"] != FORMAT or facts["kind"] not in KINDS or facts["id"] != path.name:
-                raise DamagedError(f"{FACTS} is of another format or of another run")
+            if facts["format"] != FORMAT or facts["kind"] not in KINDS:
+                raise OtherFormatError
+            if facts["id"] != path.name:
+                raise DamagedError(f"{FACTS} is that of another run")
             return cls(
                 id=facts["id"],
                 kind=facts["kind"],
@@ -109,7 +120,7 @@ class Run:
             known = ", ".join(self.tables) or "none"
             hint = did_you_mean(name, self.tables)
             raise StoreError(f"Run {self.id} has no table {name!r}.{hint} It has: {known}.")
-        return read_table(self._file(table_file(name)), self._schemas[name])
+        return self._reading(table_file(name), lambda path: read_table(path, self._schemas[name]))
 
     @property
     def has_scores(self) -> bool:
@@ -124,7 +135,9 @@ class Run:
     @cached_property
     def recipe_yaml(self) -> str:
         """The recipe as written; empty for runs of other kinds than "merge"."""
-        return self._file(RECIPE).read_text("utf-8") if RECIPE in self._manifest else ""
+        if RECIPE not in self._manifest:
+            return ""
+        return self._reading(RECIPE, lambda path: path.read_text("utf-8"))
 
     @cached_property
     def recipe(self) -> Recipe | None:
@@ -147,11 +160,28 @@ class Run:
         return {key: self._file(name) for key, name in self.models.items()}
 
     def _file(self, name: str) -> Path:
-        try:
-            return verified(self.path, self._manifest, name)
-        except DamagedError as damage:
-            self._damaged(damage)
-            raise StoreError(f"Run {self.id} is damaged ({damage}); it was set aside. Run its recipe again.") from None
+        return self._reading(name, lambda path: path)
+
+    def _reading(self, name: str, read: Callable[[Path], T]) -> T:
+        """What ``read`` makes of a file that has its hash.
+
+        The folder may be swapped for a newer copy of the run while we look, so a miss is looked at again.
+        """
+        manifest, damage = self._manifest, DamagedError("it cannot be read")
+        for attempt in range(ATTEMPTS):
+            try:
+                return read(verified(self.path, manifest, name))
+            except FileNotFoundError as error:
+                damage = DamagedError(f"{name} is missing: {error.strerror}")
+            except DamagedError as error:
+                damage = error
+            time.sleep(attempt * PAUSE)
+            with contextlib.suppress(DamagedError):
+                manifest = read_manifest(self.path)
+        if not self.path.exists():
+            raise StoreError(f"Run {self.id} was deleted meanwhile. Run its recipe again.")
+        self._damaged(damage)
+        raise StoreError(f"Run {self.id} is damaged ({damage}); it was set aside. Run its recipe again.")
 
 
 def table_file(name: str) -> str:

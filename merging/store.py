@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 from merging import entries, places
 from merging.entries import DamagedError
 from merging.errors import StoreError
-from merging.runs import PRECOMPUTED, THIS_MACHINE, Run
+from merging.runs import PRECOMPUTED, THIS_MACHINE, OtherFormatError, Run
 
 __all__ = ["Run", "Store"]
 
@@ -164,6 +164,8 @@ class Store:
         for last in (False, True):
             try:
                 return Run.read(path, provenance, later)
+            except OtherFormatError:
+                return None
             except DamagedError as damage:
                 if last and path.is_dir():
                     self._set_aside(path, damage)
@@ -171,6 +173,8 @@ class Store:
 
     def _set_aside(self, path: Path, damage: DamagedError) -> None:
         """Move an own entry out of the way; a library is never touched. Warns once per entry."""
+        if entries.is_whole(path):  # it was swapped for a good copy since
+            return
         if path not in self._complained:
             log.warning("Run %s counts as absent: %s.", path.name, damage)
             self._complained.add(path)
