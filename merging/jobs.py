@@ -19,7 +19,6 @@ import psutil
 from merging.errors import StoreError
 from merging.job_files import JobFiles, ProcessId, Record, State, stop_process
 from merging.recipe import Recipe
-from merging.sources import open_inputs
 from merging.store import Store
 
 __all__ = ["Job", "Runner"]
@@ -85,6 +84,8 @@ class Runner:
         Raises:
             CheckpointError: a checkpoint is missing or damaged. StoreError: the store cannot be written to.
         """
+        from merging.sources import open_inputs  # loads torch, which listing jobs does not need
+
         opened = open_inputs(recipe, base)
         run_id = opened.run_id()
         with self._changed:
