@@ -1,0 +1,182 @@
+"""The left-hand side of the Merge page: which experts, which edits, which merge, with which values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import streamlit as st
+
+from app import controls, data, state, text
+from app.draft import Draft, Stage, in_order, parse_chain
+from merging import registry
+from merging.errors import MergingError
+from merging.method import Edit, Merge, Method
+from merging.presets import PRESETS, preset
+from merging.recipe import Recipe, Step
+
+FIRST = "task_arithmetic_lwptv"  # the preset that the page opens with
+LONGEST = 100_000  # characters of a recipe; real ones have a few hundred
+
+
+def draft(pretrained: Mapping[str, str], experts: Mapping[str, str]) -> Draft:
+    """The recipe being built: the link's, else this session's, else a preset."""
+    found = state.draft()
+    if linked := state.linked_chain():
+        chain, names = linked
+        try:
+            edits, merge = parse_chain(chain)
+            chosen = in_order(names, experts) or list(experts)
+            found = Draft(next(iter(pretrained.values())), chosen, edits, merge)
+        except MergingError as error:
+            st.warning(f"The recipe in this link cannot be used: {text.safe_text(error, 300)}")
+    if found is None:
+        found = Draft.of(preset(FIRST).recipe(next(iter(pretrained.values())), experts))
+    state.keep_draft(found)
+    return found
+
+
+def presets(current: Draft, experts: Mapping[str, str]) -> None:
+    """Start from a paper's combination, or from a recipe of one's own."""
+    by_key = {found.key: found for found in PRESETS}
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.selectbox(
+            "Start from a combination in the papers",
+            list(by_key),
+            None,
+            format_func=lambda key: by_key[key].title,
+            key="preset",
+            on_change=_use_preset,
+            args=(current, experts),
+            placeholder="Choose a preset",
+            width=420,
+        )
+        with st.popover("Load a recipe", icon=":material/upload_file:"):
+            st.text_area("Recipe as YAML", key="recipe_text", max_chars=LONGEST, height=220)
+            st.file_uploader("or a file", ["yaml", "yml"], key="recipe_file", max_upload_size=1)
+            st.button("Use this recipe", on_click=_use_recipe, args=(experts,))
+    if problem := st.session_state.pop("recipe_problem", ""):
+        st.error(text.safe_text(problem, 1000), icon=":material/error:")
+    if chosen := by_key.get(st.session_state.get("preset_shown", "")):
+        st.caption(f"{chosen.title}: {chosen.source}. {chosen.note}")
+
+
+def _use_preset(current: Draft, experts: Mapping[str, str]) -> None:
+    if key := st.session_state["preset"]:
+        chosen = {name: experts[name] for name in current.experts} or dict(experts)
+        state.keep_draft(Draft.of(preset(key).recipe(current.pretrained, chosen)))
+        st.session_state["preset_shown"] = key
+
+
+def _use_recipe(experts: Mapping[str, str]) -> None:
+    """Take over a recipe, if it names checkpoints that are offered here: a page opens no other files."""
+    upload = st.session_state.get("recipe_file")
+    try:
+        written = upload.getvalue().decode("utf-8") if upload else st.session_state["recipe_text"]
+        recipe = Recipe.from_yaml(written[:LONGEST])
+    except UnicodeDecodeError:
+        st.session_state["recipe_problem"] = "The file is not text, so it is no recipe."
+    except MergingError as error:
+        st.session_state["recipe_problem"] = str(error)
+    else:
+        pretrained, _ = data.models()
+        odd = [name for name, reference in recipe.experts if experts.get(name) != reference]
+        if odd or recipe.pretrained not in pretrained.values():
+            names = ", ".join(odd) or "pretrained"
+            st.session_state["recipe_problem"] = (
+                f"This recipe uses checkpoints that this page does not offer ({names}). "
+                "Run it with `python -m merging run recipe.yaml`."
+            )
+        else:
+            state.keep_draft(Draft.of(recipe))
+            st.session_state["preset_shown"] = ""
+
+
+def controls_of(stage: Stage, method: Method) -> bool:
+    """One stage's summary and parameters; whether they are valid."""
+    st.caption(text.safe_text(method.summary, 300))
+    return controls.draw(method.params, stage.values, f"stage{stage.uid}") is not None
+
+
+def models(current: Draft, pretrained: Mapping[str, str], experts: Mapping[str, str]) -> None:
+    """Pickers for the pretrained model and the experts, each with its own accuracy."""
+    titles = {reference: title for title, reference in pretrained.items()}
+    st.markdown(f"Pretrained: **{text.safe_text(titles.get(current.pretrained, current.pretrained))}**")
+    own = data.own_accuracy()
+    key = "experts_chosen"
+    st.session_state[key] = in_order(current.experts, experts)
+    chosen = st.multiselect(
+        "Experts",
+        list(experts),
+        format_func=lambda name: (
+            f"{text.clean_text(name, 40)} {text.percent(own[name]) if name in own else ''}".strip()
+        ),
+        key=key,
+        help="With each expert's accuracy on its own task, on the reporting half.",
+        placeholder="Choose at least one expert",
+    )
+    current.experts = in_order(chosen, experts)
+
+
+def controls_all(current: Draft) -> bool:
+    """The chain: edits in order, then the merge; whether every value is valid."""
+    methods = registry.methods()
+    edits = {m.key: m for m in methods if isinstance(m, Edit)}
+    merges = {m.key: m for m in methods if isinstance(m, Merge)}
+    valid = True
+    for place, stage in enumerate(current.edits):
+        with st.container(border=True, key=f"box{stage.uid}"):
+            with st.container(horizontal=True, vertical_alignment="center", gap="xsmall", wrap=False):
+                st.markdown(f"**{place + 1}. {edits[stage.key].title}**", width="stretch")
+                last = place == len(current.edits) - 1
+                _icon("arrow_upward", stage, "Earlier in the chain", place == 0, current.move, stage.uid, -1)
+                _icon("arrow_downward", stage, "Later in the chain", last, current.move, stage.uid, 1)
+                _icon("close", stage, "Remove this edit", False, current.remove, stage.uid)
+            valid &= controls_of(stage, edits[stage.key])
+    st.selectbox(
+        "Add an edit",
+        list(edits),
+        None,
+        format_func=lambda key: edits[key].title,
+        key="new_edit",
+        on_change=_add_edit,
+        args=(current,),
+        placeholder="Add an edit to the chain",
+        label_visibility="collapsed",
+    )
+    with st.container(border=True):
+        key = f"merge{current.merge.uid}"
+        st.session_state.setdefault(key, current.merge.key)
+        chosen = st.selectbox("Then merge with", list(merges), format_func=lambda key: merges[key].title, key=key)
+        if chosen != current.merge.key:
+            current.merge = Stage(chosen)
+            st.session_state[f"merge{current.merge.uid}"] = chosen
+            st.rerun()
+        valid &= controls_of(current.merge, merges[chosen])
+    return valid
+
+
+def _icon(icon: str, stage: Stage, words: str, off: bool, act: Callable[..., None], *args: int) -> None:
+    """A small button in the head of a stage."""
+    st.button(
+        "", icon=f":material/{icon}:", key=f"{icon}{stage.uid}", type="tertiary", disabled=off, help=words,
+        on_click=act, args=args,
+    )  # fmt: skip
+
+
+def _add_edit(current: Draft) -> None:
+    if key := st.session_state["new_edit"]:
+        current.edits.append(Stage(key))
+        st.session_state["new_edit"] = None
+
+
+def all_controls(current: Draft, pretrained: Mapping[str, str], experts: Mapping[str, str]) -> bool:
+    """Everything on the left; whether every value is valid."""
+    st.subheader("Models", anchor=False)
+    models(current, pretrained, experts)
+    st.subheader("Chain", anchor=False)
+    return controls_all(current)
+
+
+def stage_text(step: Step) -> str:
+    """A step as the command line writes it."""
+    return Stage.of(step).text()

@@ -1,0 +1,173 @@
+"""Everything the pages read: runs, tables, the benchmark. Caches are keyed by run ids and small values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from merging import places
+from merging.errors import MergingError
+from merging.runs import PRECOMPUTED, Run
+from merging.store import Store
+from merging.summary import Summary, individual, summarize
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.estimate import Estimate
+    from merging.fit import FitReport
+    from merging.jobs import Runner
+    from merging.recipe import Recipe
+    from merging.tasks import Benchmark
+
+SPLIT = "reporting"  # numbers on the other half, "choosing", are for choosing values only
+KEPT = 64  # entries of a cache; one is a table of a few hundred kilobytes
+
+
+@st.cache_resource(show_spinner=False)
+def store() -> Store:
+    """The runs of this machine and the library beside them."""
+    return Store(libraries=(places.benchmark_folder() / "runs",))
+
+
+@st.cache_resource(show_spinner=False)
+def runner() -> Runner:
+    """What computes runs, one at a time, for all sessions."""
+    from merging.jobs import Runner
+
+    return Runner(store())
+
+
+@st.cache_resource(show_spinner="Opening the benchmark …")
+def benchmark() -> Benchmark:
+    """The bundled benchmark; raises TaskError if it is not there."""
+    from merging.tasks import Benchmark
+
+    return Benchmark.load()
+
+
+def runs(kind: str = "merge") -> list[Run]:
+    """The stored runs of one kind: own ones, newest first, then precomputed ones in the order of the presets."""
+    from merging.presets import PRESETS
+
+    place = {preset.title: number for number, preset in enumerate(PRESETS)}
+    found = [run for run in store().runs() if run.kind == kind]
+    own = [run for run in found if run.provenance != PRECOMPUTED]
+    library = [run for run in found if run.provenance == PRECOMPUTED]
+    return own + sorted(library, key=lambda run: (place.get(run.title, len(place)), run.title))
+
+
+def scored_runs() -> list[Run]:
+    """The merges that were evaluated on the same benchmark as most of them."""
+    found = [run for run in runs() if run.has_scores]
+    digests = [run.benchmark for run in found]
+    common = max(set(digests), key=digests.count) if digests else None
+    return [run for run in found if run.benchmark == common]
+
+
+def scores(run: Run) -> pd.DataFrame | None:
+    """A run's accuracies on the reporting half, None if it was not evaluated."""
+    return _scores(run.id, run.benchmark) if run.has_scores else None
+
+
+@st.cache_data(max_entries=KEPT, show_spinner=False)
+def _scores(run_id: str, benchmark_digest: str | None) -> pd.DataFrame:
+    table = store().run(run_id).scores
+    assert table is not None  # asked for runs with scores only
+    return table[table["split"] == SPLIT].reset_index(drop=True)
+
+
+@st.cache_data(max_entries=KEPT, show_spinner=False)
+def table(run_id: str, name: str) -> pd.DataFrame:
+    """One table of a run; raises StoreError if it has none of that name."""
+    return store().run(run_id).table(name)
+
+
+def references(benchmark_digest: str | None) -> dict[str, Run]:
+    """Stored evaluations to compare with, on that benchmark: "pretrained", "multitask", and each expert by its task."""
+    found = {}
+    for run in store().runs():
+        if run.benchmark == benchmark_digest and run.has_scores and run.kind != "merge":
+            found[run.experts[0] if run.kind == "expert" else run.kind] = run
+    return found
+
+
+def expert_scores(benchmark_digest: str | None) -> dict[str, Mapping[str, Any]]:
+    """{task: the row of its own expert on it}."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for task, run in references(benchmark_digest).items():
+        rows = scores(run) if run.kind == "expert" else None
+        if rows is not None and len(rows := rows[rows["task"] == task]):
+            found[task] = rows.iloc[0].to_dict()
+    return found
+
+
+def summary(run: Run) -> Summary | None:
+    """Averages in and out of domain, None if the run was not evaluated."""
+    return _summary(run.id, run.benchmark, len(references(run.benchmark))) if run.has_scores else None
+
+
+@st.cache_data(max_entries=4 * KEPT, show_spinner=False)
+def _summary(run_id: str, benchmark_digest: str | None, references_known: int) -> Summary:
+    experts = {task: row["accuracy"] for task, row in expert_scores(benchmark_digest).items()}
+    return summarize(_scores(run_id, benchmark_digest), store().run(run_id).experts, experts, SPLIT)
+
+
+def reference_scores(benchmark_digest: str | None, experts: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """Reference rows by kind, as the charts name them: pretrained, individual, multitask."""
+    known = references(benchmark_digest)
+    found = {kind: known[kind] for kind in ("pretrained", "multitask") if kind in known}
+    tables = {kind: rows for kind, run in found.items() if (rows := scores(run)) is not None}
+    own = {task: rows for task in experts if task in known and (rows := scores(known[task])) is not None}
+    return tables | ({"individual": individual(own)} if len(own) == len(experts) > 0 else {})
+
+
+@st.cache_data(max_entries=4, show_spinner="Measuring the saliency of the task vectors …")
+def measured_saliency(run_id: str) -> pd.DataFrame:
+    """Saliency of the task vectors that a run merged, for runs that did not measure it themselves."""
+    import merging
+
+    recipe = store().run(run_id).recipe
+    assert recipe is not None  # only merges are asked for
+    found = merging.merge(recipe.pretrained, dict(recipe.experts), "weight_averaging", edits=["lwptv"])
+    return found.tables["saliency"]
+
+
+def models() -> tuple[dict[str, str], dict[str, str]]:
+    """Pretrained models {title: reference} and experts {name: reference} that can be chosen."""
+    found = benchmark()
+    return {"Bundled miniature CLIP": found.pretrained}, dict(found.experts)
+
+
+def own_accuracy() -> dict[str, float]:
+    """{task: its own expert's accuracy} on the benchmark that most runs were evaluated on."""
+    digests = [run.benchmark for run in runs("expert")]
+    return {task: row["accuracy"] for task, row in expert_scores(digests[0]).items()} if digests else {}
+
+
+def estimate(recipe: Recipe) -> Estimate:
+    """Time and memory that a recipe will take; raises CheckpointError if a file cannot be opened."""
+    from merging.estimate import estimate
+    from merging.sources import open_inputs
+
+    try:
+        on = benchmark()
+    except MergingError:
+        on = None
+    return estimate(open_inputs(recipe), on, store().runs())
+
+
+def fit_report(recipe: Recipe) -> FitReport:
+    """Whether the checkpoints fit together; raises CheckpointError if a file cannot be opened."""
+    return _fit_report(recipe.pretrained, recipe.experts)
+
+
+@st.cache_data(max_entries=KEPT, show_spinner="Comparing the checkpoints …")
+def _fit_report(pretrained: str, experts: tuple[tuple[str, str], ...]) -> FitReport:
+    from merging.checkpoints import open_checkpoint
+    from merging.fit import fit
+
+    opened = {name: open_checkpoint(reference, name) for name, reference in experts}
+    return fit(open_checkpoint(pretrained, "pretrained"), opened)

@@ -1,0 +1,57 @@
+"""The entry of the app: ``streamlit run app/main.py``. Sets the frame that all pages share, then runs one of them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+# Streamlit puts this folder on the path; the packages lie beside it.
+if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
+    sys.path.insert(0, root)
+
+import streamlit as st
+
+from app import state, warm
+from app.text import safe_text
+from merging.errors import MergingError
+
+ICON = Path(__file__).with_name("icon.png")
+SECTIONS = {
+    "Start": [("home", "Home", "home", "What this is, and the library of runs.")],
+    "Build": [("merge", "Merge", "merge", "Choose experts and a chain of methods, and merge them.")],
+    "Explore": [("masks", "Masks", "grid_on", "Which layers each expert calls salient, and which the merge keeps.")],
+    "Results": [("scores", "Scores", "monitoring", "Accuracy in and out of domain, run by run, task by task.")],
+}
+LARGE = "<style>html { font-size: 19px; }</style>"  # everything on the page is measured in this
+
+st.set_page_config("Mergescope", page_icon=str(ICON), layout="wide", initial_sidebar_state=240)
+st.logo(str(ICON), size="large")
+page = st.navigation(
+    {
+        section: [
+            st.Page(
+                f"screens/{name}.py", title=title, icon=f":material/{icon}:", help=help_text, default=name == "home",
+                url_path=None if name == "home" else name,
+            )
+            for name, title, icon, help_text in entries
+        ]
+        for section, entries in SECTIONS.items()
+    }
+)  # fmt: skip
+with st.sidebar:
+    jobs = st.container(key="jobs")
+    st.toggle("Present", key=state.PRESENT, bind=state.BIND, help="Larger type and charts, for a projector.")
+if state.present():
+    st.html(LARGE)
+
+state.enter(page.title)
+try:
+    page.run()
+except MergingError as error:  # its text is meant for people; anything else goes to the log
+    st.error(safe_text(error, 1000), icon=":material/error:")
+
+with jobs:
+    from app.tray import tray
+
+    tray()
+warm.settle()

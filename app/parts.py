@@ -1,0 +1,166 @@
+"""Pieces that every page is made of: heading, run picker, chart with its downloads, empty states, the link."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import state, text
+from merging.runs import PRECOMPUTED, Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+HOME, MERGE, MASKS, SCORES = (f"screens/{name}.py" for name in ("home", "merge", "masks", "scores"))
+FORMATS = ("SVG", "PNG")
+
+
+def heading(title: str, sentence: str) -> None:
+    """The page's title and what it is for; both are ours."""
+    st.title(title, anchor=False)
+    st.markdown(sentence)
+
+
+def open_page(path: str, label: str, icon: str, width: Any = "content", **query: str) -> None:
+    """A link to a page with state; it opens in a new tab like any other link."""
+    st.page_link(path, label=label, icon=f":material/{icon}:", query_params=query or None, width=width)
+
+
+def empty(sentence: str, label: str, path: str, **query: str) -> None:
+    """What is missing, and the one link that mends it."""
+    with st.container(border=True):
+        st.markdown(sentence)
+        open_page(path, label, "arrow_forward", **query)
+
+
+def pick_run(runs: Sequence[Run], first: Run | None = None) -> tuple[Run, bool] | None:
+    """The run that the page shows, with a picker and a sentence about it; None if there is none to show.
+
+    ``first`` is shown where neither the link nor the session names one.
+
+    The flag says that it was picked just now, so that the view should start from that run's own values.
+    """
+    if not runs:
+        empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", MERGE)
+        return None
+    by_id = {run.id: run for run in runs}
+    picked = state.picked_run(list(by_id), first.id if first else next(iter(by_id)))
+    if picked.missing is not None or picked.run_id is None:
+        missing_runs([picked.missing or ""])
+        return None
+    st.session_state["picker"] = picked.run_id  # the picker shows what the link says
+    st.selectbox(
+        "Run",
+        list(by_id),
+        format_func=lambda run_id: text.label(by_id[run_id]),
+        key="picker",
+        on_change=state.pick_from,
+        args=("picker",),
+    )
+    run = by_id[picked.run_id]
+    about(run)
+    return run, picked.fresh
+
+
+def missing_runs(run_ids: Sequence[str]) -> None:
+    """Runs that a link names and this machine lacks."""
+    names = text.listed([f"“{text.safe_text(run_id, 20)}”" for run_id in run_ids])
+    st.warning(
+        f"This link asks for {'run' if len(run_ids) == 1 else 'runs'} {names}, which this machine does not have. "
+        "Whoever sent the link can send the recipe too; the same recipe gives the same run.",
+        icon=":material/link_off:",
+    )
+    st.button("Show a run that is here", on_click=state.clear_link, type="primary")
+
+
+def about(run: Run) -> None:
+    """One sentence on the run, and where its numbers come from."""
+    st.markdown(f"{text.about(run)} {badges(run)}")
+    for warning in run.warnings:
+        st.caption(f":material/info: {text.safe_text(warning, 400)}")
+
+
+def badges(run: Run) -> str:
+    """Where a run was computed, on what, and with which seed; Markdown."""
+    device = text.safe_text(run.device, 40)
+    if run.provenance == PRECOMPUTED:
+        found = f":gray-badge[:material/inventory_2: precomputed on {device}]"
+    else:
+        seconds = text.duration(sum(run.seconds.values()))
+        found = f":blue-badge[:material/computer: this machine, {device}, {seconds}]"
+    return found if run.seed is None else f"{found} :gray-badge[:material/casino: seed {run.seed}]"
+
+
+def ask(key: str) -> None:
+    """The question that a chart answers, as its heading; for charts whose controls stand under it."""
+    from viz.chart import find
+
+    st.subheader(find(key).question, anchor=False)
+
+
+def chart(
+    key: str,
+    table: pd.DataFrame,
+    *,
+    name: str,
+    asked: bool = False,
+    on_click: Callable[[], None] | None = None,
+    **options: Any,
+) -> None:
+    """A chart under the question that it answers (unless ``asked`` already), with what can be taken away.
+
+    ``name`` is what files are called. ``on_click`` makes marks clickable; the click is read with ``clicked``.
+    """
+    from viz import draw, theme
+
+    if not asked:
+        ask(key)
+    figure = draw(key, table, present=state.present(), **options)
+    extra: dict[str, Any] = {"on_select": on_click, "selection_mode": "points"} if on_click else {}
+    form = str(st.session_state.get(f"format_{key}") or FORMATS[0])
+    config = theme.config(name, form.lower(), clicks=on_click is not None)
+    st.plotly_chart(figure, theme=None, key=f"chart_{key}", config=config, alt=figure.layout.meta["alt"], **extra)
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        st.download_button(
+            "Data (CSV)",
+            lambda: text.csv_bytes(table),
+            f"{name}.csv",
+            "text/csv",
+            key=f"csv_{key}",
+            on_click="ignore",
+            type="tertiary",
+            icon=":material/table:",
+            help="Exactly the table that is drawn.",
+        )
+        with st.popover("Figure", icon=":material/photo_camera:", type="tertiary", help="Save the figure"):
+            st.segmented_control("Save as", FORMATS, default=FORMATS[0], key=f"format_{key}", required=True)
+            st.caption("The camera in the chart's upper right corner, which shows under the pointer, saves it.")
+        link()
+
+
+def clicked(key: str) -> dict[str, str] | None:
+    """What the last click on the chart ``key`` chose, by field; None for the empty selection after a redraw."""
+    from viz.chart import find
+
+    return find(key).picked(st.session_state[f"chart_{key}"].selection.points)
+
+
+def link() -> None:
+    """The address that restores this view."""
+    with st.popover("Link", icon=":material/link:", type="tertiary", help="A link that restores this view"):
+        query = str(st.query_params)
+        address = (st.context.url or "http://localhost:8501/").split("?")[0]
+        st.code(f"{address}?{query}" if query else address, language=None, wrap_lines=True)
+        st.caption("It also is the address of this page. It names runs by their recipe, so it works wherever they are.")
+
+
+def recipe_buttons(run: Run, key: str) -> None:
+    """A run's recipe, one click away: to read, to take along, to build on."""
+    with st.popover("Recipe", icon=":material/receipt_long:", type="tertiary"):
+        st.code(run.recipe_yaml, language="yaml")
+        st.download_button(
+            "Download", run.recipe_yaml, f"{run.id}.yaml", "text/yaml", key=f"yaml_{key}", on_click="ignore"
+        )
+        st.caption(f"On a command line: `python -m merging run {run.id}.yaml`")

@@ -1,0 +1,129 @@
+"""Masks: what every expert calls salient, which tensors a run keeps, and one tensor in full."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import data, parts, state, text
+from merging.runs import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+GROUPS = {"order": "model order", "block": "block, kinds aligned", "part": "kind of layer"}
+HOW = "Click a cell, or choose"
+SPLITS = {"role": "role", "part": "kind of layer"}
+
+parts.heading("Masks", "One run's task vectors, tensor by tensor: what pruning drops, what it keeps, and for whom.")
+
+
+def own_values(run: Run) -> tuple[float, bool, bool]:
+    """Prune ratio and shared mask that the run was made with, and whether it masked tensors at all."""
+    for step in run.recipe.edits if run.recipe else ():
+        values = step.params.values()
+        if "prune_ratio" in values and "shared" in values:
+            return values["prune_ratio"], values["shared"], "saliency" in run.tables
+    return 0.7, True, False
+
+
+def choose_cell() -> None:
+    """Callback of a click: the cell's expert and tensor go into their pickers."""
+    if cell := parts.clicked("saliency_matrix"):
+        st.session_state[state.TENSOR] = cell["tensor"]
+        st.session_state[state.EXPERT] = cell["expert"] or None
+
+
+def kept_in_words(table: pd.DataFrame, ratio: float, own: float | None) -> str:
+    """What the final mask keeps, in words."""
+    tensors = table.groupby("tensor", sort=False).agg(numel=("numel", "first"), final=("final", "any"))
+    kept = tensors[tensors["final"]]
+    share = kept["numel"].sum() / tensors["numel"].sum()
+    used = "" if own is None else ", as in this run" if abs(ratio - own) < 1e-9 else f"; this run itself used {own:g}"
+    return (
+        f"At prune ratio {ratio:g}{used}: **{len(kept)} of {text.plural(len(tensors), 'tensor')}** are kept for at "
+        f"least one expert, **{kept['numel'].sum():,} of {tensors['numel'].sum():,} scalars "
+        f"({text.percent(share)})**; the others stay as pretrained."
+    )
+
+
+@st.fragment
+def explore(run: Run, fresh: bool) -> None:
+    """The live picture: moving the ratio draws new masks from the stored saliency, without merging again."""
+    from merging.analysis.saliency import with_ratio
+
+    ratio, shared, masked = own_values(run)
+    stored = data.table(run.id, "saliency") if "saliency" in run.tables else data.measured_saliency(run.id)
+    if not masked:
+        st.info("This run did not prune tensors. Below is what pruning its task vectors would keep.")
+    experts, tensors = list(dict.fromkeys(stored["expert"])), list(dict.fromkeys(stored["tensor"]))
+    if fresh:
+        st.session_state[state.RATIO], st.session_state[state.SHARED] = ratio, shared
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        chosen: float = st.slider("Prune ratio", 0.0, 1.0, ratio, 0.01, key=state.RATIO, bind=state.BIND, width=320)
+        one_mask = st.toggle("One mask for all experts", shared, key=state.SHARED, bind=state.BIND)
+        group = st.selectbox(
+            "Tensors in order of", GROUPS, format_func=GROUPS.get, key=state.GROUP, bind=state.BIND, width=230
+        )
+    table = with_ratio(stored, chosen, one_mask)
+    st.markdown(kept_in_words(table, chosen, ratio if masked else None))
+    picture = st.container()  # the pickers are read before the picture above them is drawn
+    with st.container(horizontal=True, gap="medium"):
+        tensor = st.selectbox("Tensor", tensors, None, key=state.TENSOR, bind=state.BIND, placeholder=HOW, width=380)
+        expert = st.selectbox("Expert", experts, None, key=state.EXPERT, bind=state.BIND, placeholder="None", width=220)
+    with picture:
+        name, selected = f"masks_{run.id[:8]}", (expert, tensor)
+        parts.chart("saliency_matrix", table, name=name, on_click=choose_cell, selected=selected, group=group)
+    if tensor:
+        one_tensor(table[table["tensor"] == tensor], tensor, expert, experts)
+    kept_per_block(table.drop_duplicates("tensor").assign(kept=_kept_for_any(table)), run)
+
+
+def _kept_for_any(table: pd.DataFrame) -> Any:
+    return table.groupby("tensor", sort=False)["final"].any().to_numpy()
+
+
+def one_tensor(rows: pd.DataFrame, tensor: str, expert: str | None, experts: list[str]) -> None:
+    """One tensor's numbers for every expert."""
+    first = rows.iloc[0]
+    keepers = int(rows["kept"].sum())
+    what = f"{first['numel']:,} scalars, {first['role'].replace('_', ' ')} in {text.safe_text(first['section'])}"
+    st.markdown(
+        f"**{text.safe_text(tensor, 120)}**, {what}: {keepers} of {text.plural(len(rows), 'expert')} "
+        f"{'keeps' if keepers == 1 else 'keep'} it."
+    )
+    parts.chart("saliency_tensor", rows, name="saliency_tensor", tensor=tensor, selected=expert, experts=experts)
+    st.dataframe(
+        rows[["expert", "saliency", "threshold", "kept", "final"]],
+        hide_index=True,
+        column_config={
+            "saliency": st.column_config.NumberColumn("Saliency", format="%.3e"),
+            "threshold": st.column_config.NumberColumn("Threshold", format="%.3e"),
+            "kept": st.column_config.CheckboxColumn("Kept by its own mask"),
+            "final": st.column_config.CheckboxColumn("Merged"),
+            "expert": "Expert",
+        },
+        alt="Saliency of the chosen tensor for every expert",
+    )
+
+
+def kept_per_block(table: pd.DataFrame, run: Run) -> None:
+    """Shares kept, from the masks in the picture, or from the merged weights themselves."""
+    parts.ask("kept_share")
+    sources = {"masks": "the masks above", "weights": "the merged weights"}
+    with st.container(horizontal=True, gap="medium"):
+        by = st.selectbox("Split by", SPLITS, format_func=SPLITS.get, key=state.BY, bind=state.BIND, width=200)
+        source = st.segmented_control(
+            "Counted from", sources, format_func=sources.get, default="masks", key="source", required=True
+        )
+    if source == "weights":
+        table = data.table(run.id, "tensors")
+        table = table.assign(kept=table["kept_numel"] > 0)
+        st.caption("Every scalar in which the merged model differs from the pretrained one counts as kept.")
+    parts.chart("kept_share", table, name=f"kept_share_{run.id[:8]}", asked=True, by=by)
+
+
+runs = data.runs()
+if found := parts.pick_run(runs, next((run for run in runs if "saliency" in run.tables), None)):
+    explore(*found)

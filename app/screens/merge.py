@@ -1,0 +1,147 @@
+"""Merge: choose experts, build a chain of edits and one merge, see what it will take, run it, see what came out."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+
+import streamlit as st
+
+from app import build, data, parts, state, text, tray
+from app.controls import filled_formula
+from app.draft import Draft
+from merging import registry
+from merging.errors import MergingError, StoreError
+from merging.recipe import Recipe
+from merging.runs import Run
+
+parts.heading("Merge", "Choose experts, chain edits and one merge, and see what the result does in and out of domain.")
+
+
+def formulas(recipe: Recipe) -> None:
+    """What the chain computes, with the chosen values in it."""
+    for method, step in zip(recipe.methods, recipe.steps, strict=True):
+        formula, rest = filled_formula(method.formula, step.params.bounds(), step.params.values())
+        st.markdown(f"**{method.title}**: {method.summary}")
+        st.latex(formula)
+        if rest:
+            st.caption("With " + ", ".join(text.safe_text(words) for words in rest) + ".")
+
+
+def fits(recipe: Recipe) -> bool:
+    """The compatibility report; whether the merge can run."""
+    report = data.fit_report(recipe)
+    if report.ok and not report.warnings:
+        st.markdown(f":material/check_circle: All {report.tensors} tensors of every checkpoint fit.")
+        return True
+    (st.warning if report.ok else st.error)(text.safe_text(report.text(), 2000))
+    st.dataframe(report.table(), hide_index=True, height=200, alt="Every tensor that does not fit")
+    return report.ok
+
+
+def costs(recipe: Recipe) -> None:
+    """What the merge needs and how long it takes."""
+    needs = sorted(str(need) for need in recipe.needs)
+    data_needed = f"It needs {text.listed(needs)}." if needs else "It needs nothing but the checkpoints."
+    found = data.estimate(recipe)
+    st.markdown(
+        f":material/timer: About **{text.duration(found.seconds)}** of computing with evaluation, after a few seconds "
+        f"to start; up to **{text.size(found.anonymous_bytes)}** of memory, {text.size(found.reads_bytes)} to read. "
+        f"{data_needed}"
+    )
+
+
+def take_along(recipe: Recipe) -> None:
+    """The recipe as a file and as a command line."""
+    with st.expander("Recipe as YAML and as a command line", icon=":material/receipt_long:"):
+        st.code(recipe.to_yaml(), language="yaml")
+        st.download_button("Download recipe.yaml", recipe.to_yaml(), "recipe.yaml", "text/yaml", on_click="ignore")
+        st.code(command(recipe), language="bash", wrap_lines=True)
+
+
+def command(recipe: Recipe) -> str:
+    """The command line that does the same."""
+    words = ["python", "-m", "merging", "merge", "--pretrained", recipe.pretrained]
+    words += [word for name, reference in recipe.experts for word in ("--expert", f"{name}={reference}")]
+    words += [word for stage in map(build.stage_text, recipe.edits) for word in ("--edit", stage)]
+    return shlex.join([*words, "--merge", build.stage_text(recipe.merge), "--out", "merged.safetensors"])
+
+
+def average(name: str, value: float, interval: tuple[float, float], tasks: int, n: int) -> None:
+    """One average with its interval and what it is over."""
+    with st.container(gap="xsmall"):
+        st.metric(name, text.percent(value))
+        low, high = map(text.percent, interval)
+        st.caption(f"{low} to {high}, {text.plural(tasks, 'task')}, n = {n:,}")
+
+
+def result(run: Run) -> None:
+    """What came out, and where to look further."""
+    summary = data.summary(run)
+    with st.container(border=True, key="result"):
+        st.markdown(f":material/check_circle: **{text.safe_text(run.title)}** is done. Run {run.id[:8]}.")
+        if summary is None:
+            st.caption("It was not evaluated." + "".join(f" {text.safe_text(w, 300)}" for w in run.warnings))
+        else:
+            with st.grid(3, min_column_width=130):
+                s = summary
+                average("In-domain", s.in_domain, (s.in_low, s.in_high), s.tasks_in, s.n_in)
+                average("Out-of-domain", s.out_of_domain, (s.out_low, s.out_high), s.tasks_out, s.n_out)
+                with st.container(gap="xsmall"):
+                    st.metric("H-score", text.percent(summary.h_score))
+                    st.caption("harmonic mean of the two")
+        with st.container(horizontal=True, vertical_alignment="center"):
+            parts.open_page(parts.MASKS, "See its masks", "grid_on", run=run.id)
+            if summary is not None:
+                parts.open_page(parts.SCORES, "See its scores", "monitoring", runs=run.id)
+            parts.recipe_buttons(run, "result")
+
+
+def outcome(run_id: str) -> None:
+    """How the last run that was asked for is doing."""
+    try:
+        job = data.runner().get(run_id)
+    except StoreError:  # it was dismissed
+        return
+    if job.state == "done":
+        result(data.store().run(run_id))
+    elif job.live:
+        st.markdown("Running. You can go on working: the tray on the left follows you to every page.")
+    else:
+        tray.show(job, "merge")
+
+
+def act(draft: Draft, references: Mapping[str, str]) -> None:
+    """The right-hand side: what the chain does, takes and gave."""
+    recipe = draft.recipe(references)
+    recipe = replace(recipe, title=recipe.title or text.chain_title(recipe))
+    formulas(recipe)
+    ready = fits(recipe)
+    if ready:
+        costs(recipe)
+    if st.button("Run", type="primary", icon=":material/play_arrow:", disabled=not ready, key="run_button"):
+        state.watch(data.runner().submit(recipe).run_id)
+        st.rerun()  # so that the tray, which is drawn last, follows the job from now on
+    if watched := state.watched():
+        outcome(watched)
+    take_along(recipe)
+
+
+registry.methods()  # loads torch, with the heading on the page already
+pretrained, experts = data.models()
+draft = build.draft(pretrained, experts)
+build.presets(draft, experts)
+with st.grid(2, min_column_width=400, gap="large"):
+    with st.container():
+        valid = build.all_controls(draft, pretrained, experts)
+    with st.container(border=True):
+        try:
+            if valid:
+                act(draft, experts)
+            else:
+                st.info("Mend the value marked in red; then the recipe can be run.")
+        except MergingError as error:
+            st.error(text.safe_text(error, 1000), icon=":material/error:")
+state.link_chain(draft.chain(), [] if len(draft.experts) == len(experts) else draft.experts)
+parts.link()

@@ -1,0 +1,111 @@
+"""Scores: what merging cost, in and out of domain, run by run and task by task."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import data, parts, state, tables, text
+from merging.runs import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DEFAULT = 6  # runs shown at first
+PERCENT = {
+    "in_domain": "In-domain",
+    "in_low": "In: low",
+    "in_high": "In: high",
+    "out_of_domain": "Out-of-domain",
+    "out_low": "Out: low",
+    "out_high": "Out: high",
+    "h_score": "H-score",
+    "normalized": "Normalized",
+}
+
+
+def numbers(table: pd.DataFrame) -> None:
+    """The sortable table behind the scatter."""
+    st.subheader("Every average, with its interval", anchor=False)
+    shown = table[["label", "kind", *PERCENT, "n_in", "n_out", "run"]].copy()
+    shown[list(PERCENT)] *= 100
+    number = st.column_config.NumberColumn
+    st.dataframe(
+        shown,
+        hide_index=True,
+        column_config={
+            "label": st.column_config.TextColumn("Run", width="medium", pinned=True),
+            "kind": "Kind",
+            **{key: number(title, format="%.1f%%") for key, title in PERCENT.items()},
+            "n_in": number("Images in", format="localized"),
+            "n_out": number("Images out", format="localized"),
+            "run": "Id",
+        },
+        alt="Averages of every run with intervals",
+    )
+    st.caption(
+        "Means over data sets on the reporting half with 95% intervals; images are counted over all data sets. "
+        "H-score is the harmonic mean of the two averages. Normalized is relative to each task's own expert."
+    )
+
+
+def recipes(runs: list[Run]) -> None:
+    """What each run is, with its recipe."""
+    st.subheader("The recipes", anchor=False)
+    for run in runs:
+        with st.container(border=True, gap="xsmall"):
+            parts.about(run)
+            with st.container(horizontal=True, vertical_alignment="center"):
+                parts.recipe_buttons(run, run.id)
+                parts.open_page(parts.MASKS, "Masks", "grid_on", run=run.id)
+
+
+def compare(runs: list[Run]) -> None:
+    """Everything about the chosen runs."""
+    if len({frozenset(run.experts) for run in runs}) > 1:
+        st.warning("These runs merge different experts, so their averages are not over the same tasks.")
+    averages = tables.averages(runs)
+    parts.chart("id_ood_scatter", averages, name="scores_in_out")
+    parts.ask("task_accuracy")
+    relative = st.toggle("Relative to each task's own expert", key=state.RELATIVE, bind=state.BIND)
+    colors = [run.id for run in runs]
+    parts.chart(
+        "task_accuracy", tables.accuracies(runs), name="scores_tasks", asked=True, normalized=relative, runs=colors
+    )
+    numbers(averages)
+    recipes(runs)
+
+
+def choose(known: list[Run]) -> None:
+    """The picker of runs, and what they scored."""
+    by_id = {run.id: run for run in known}
+    chosen, missing = state.picked_runs(list(by_id), list(by_id)[:DEFAULT])
+    if missing:
+        parts.missing_runs(missing)
+    st.session_state["compare"] = chosen
+    st.multiselect(
+        "Runs",
+        list(by_id),
+        format_func=lambda run_id: text.label(by_id[run_id]),
+        key="compare",
+        on_change=state.pick_runs_from,
+        args=("compare",),
+        placeholder="Choose runs to compare",
+    )
+    if chosen:
+        st.markdown(
+            f"You see **{text.plural(len(chosen), 'merge')}** beside the reference models, all measured by this "
+            "program on the reporting half of each test set."
+        )
+        compare([by_id[run_id] for run_id in chosen])
+    elif not missing:
+        st.info("Choose at least one run above.")
+
+
+parts.heading("Scores", "What merging gained in domain, what it cost out of domain, and which task paid for it.")
+if scored := data.scored_runs():
+    choose(scored)
+else:
+    sentence = "No run has been evaluated yet. Merge some experts and their accuracy appears here."
+    parts.empty(sentence, "Merge experts", parts.MERGE)

@@ -1,0 +1,153 @@
+"""What the app remembers: the only module that knows keys of the session and of the address.
+
+Keys in the address are an interface, because people share links. Those marked * belong to a widget bound to the
+address; the others are written here, because a link should carry a run's id and not the label that a picker shows.
+
+    run       the run on Masks                         runs      the runs on Scores, ids with commas
+    ratio*    prune ratio of the picture of masks      shared*   whether all experts share one mask
+    group*    order of the tensors                     by*       how kept shares are split
+    expert*   the expert of the chosen cell            tensor*   the tensor of the chosen cell
+    relative* accuracies relative to the experts'      present*  larger type, for a projector
+    chain     the edits and the merge being built      experts   names of the experts being merged, with commas
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from app.draft import Draft
+
+RUN, RUNS, CHAIN, EXPERTS = "run", "runs", "chain", "experts"
+RATIO, SHARED, GROUP, BY = "ratio", "shared", "group", "by"
+EXPERT, TENSOR, RELATIVE, PRESENT = "expert", "tensor", "relative", "present"
+BIND: Any = "query-params"
+
+_CURRENT, _CURRENT_MANY, _DRAFT, _WATCHED = "_run", "_runs", "_draft", "_watched"
+_PAGE, _ENTERED = "_page", "_entered"
+_FRESH = "_fresh"  # a run was picked on the page: the view starts from that run's own values
+
+
+def present() -> bool:
+    """Whether pages are shown on a projector."""
+    return bool(st.session_state.get(PRESENT, False))
+
+
+def enter(page: str) -> None:
+    """Note which page is shown. The address is read when a page is entered; later the session knows better.
+
+    Between two clicks the browser may still send the address that it had before the first.
+    """
+    st.session_state[_ENTERED] = st.session_state.get(_PAGE) != page
+    st.session_state[_PAGE] = page
+
+
+def _linked(key: str) -> str:
+    """What the link that was just opened says about ``key``."""
+    return st.query_params.get(key, "") if st.session_state.get(_ENTERED, True) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """The run that a page shows; ``missing`` is the id in the link if there is no such run here."""
+
+    run_id: str | None
+    missing: str | None = None
+    fresh: bool = False
+
+
+def picked_run(known: Sequence[str], first: str) -> Picked:
+    """The run that the link or the session names, else ``first``."""
+    asked = _linked(RUN) or st.session_state.get(_CURRENT)
+    if asked and asked not in known:
+        st.session_state[_CURRENT] = asked
+        return Picked(None, missing=asked)
+    run_id = asked or first
+    pick_run(run_id)
+    return Picked(run_id, fresh=bool(st.session_state.pop(_FRESH, False)))
+
+
+def pick_run(run_id: str) -> None:
+    """Show this run from now on."""
+    st.session_state[_CURRENT] = run_id
+    if st.query_params.get(RUN) != run_id:
+        st.query_params[RUN] = run_id
+
+
+def pick_from(widget: str) -> None:
+    """Callback of a run picker: show what it holds, with that run's own values."""
+    st.session_state[_FRESH] = True
+    pick_run(st.session_state[widget])
+
+
+def picked_runs(known: Sequence[str], default: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The runs to compare, and the ids in the link that are not here."""
+    linked = [run_id for run_id in _linked(RUNS).split(",") if run_id]
+    asked = linked or st.session_state.get(_CURRENT_MANY) or list(default)
+    pick_runs(asked)
+    return [run_id for run_id in asked if run_id in known], [run_id for run_id in asked if run_id not in known]
+
+
+def pick_runs(run_ids: Sequence[str]) -> None:
+    """Compare these runs from now on."""
+    st.session_state[_CURRENT_MANY] = list(run_ids)
+    joined = ",".join(run_ids)
+    if run_ids and st.query_params.get(RUNS) != joined:
+        st.query_params[RUNS] = joined
+    elif not run_ids and RUNS in st.query_params:
+        del st.query_params[RUNS]
+
+
+def pick_runs_from(widget: str) -> None:
+    """Callback of a picker of several runs."""
+    pick_runs(st.session_state[widget])
+
+
+def clear_link() -> None:
+    """Forget the run that a link asked for."""
+    for key in (RUN, RUNS):
+        if key in st.query_params:
+            del st.query_params[key]
+    for key in (_CURRENT, _CURRENT_MANY):
+        st.session_state.pop(key, None)
+
+
+def draft() -> Draft | None:
+    """The recipe being built, if one was begun in this session."""
+    found = st.session_state.get(_DRAFT)
+    return found if isinstance(found, Draft) else None
+
+
+def keep_draft(new: Draft) -> None:
+    """Build on this recipe from now on."""
+    st.session_state[_DRAFT] = new
+
+
+def linked_chain() -> tuple[str, list[str]] | None:
+    """Chain and experts of the link that was just opened."""
+    chain = _linked(CHAIN)
+    return (chain, [name for name in _linked(EXPERTS).split(",") if name]) if chain else None
+
+
+def link_chain(chain: str, experts: Sequence[str]) -> None:
+    """Put the recipe being built into the link; ``experts`` is empty if all are merged."""
+    joined = ",".join(experts)
+    if st.query_params.get(CHAIN) != chain:
+        st.query_params[CHAIN] = chain
+    if joined and st.query_params.get(EXPERTS) != joined:
+        st.query_params[EXPERTS] = joined
+    elif not joined and EXPERTS in st.query_params:
+        del st.query_params[EXPERTS]
+
+
+def watch(run_id: str | None) -> None:
+    """Show how this run is doing on the Merge page."""
+    st.session_state[_WATCHED] = run_id
+
+
+def watched() -> str | None:
+    """The run whose progress the Merge page shows."""
+    return st.session_state.get(_WATCHED)

@@ -1,0 +1,60 @@
+"""The tables that the charts of Scores take, put together from stored runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from app import data
+from merging.runs import Run
+from merging.summary import Summary, summarize
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NAMES = {"pretrained": "Pretrained", "individual": "Individual experts", "multitask": "Trained on all tasks"}
+
+
+def averages(runs: Sequence[Run]) -> pd.DataFrame:
+    """One row for each reference and each run; references are averaged over the first run's tasks."""
+    import pandas as pd
+
+    experts, benchmark = runs[0].experts, runs[0].benchmark
+    own = {task: row["accuracy"] for task, row in data.expert_scores(benchmark).items()}
+    rows = [
+        _row(kind, NAMES[kind], kind, summarize(table, experts, own, data.SPLIT))
+        for kind, table in data.reference_scores(benchmark, experts).items()
+    ]
+    rows += [_row(run.id, run.title, "merge", found) for run in runs if (found := data.summary(run))]
+    return pd.DataFrame(rows)
+
+
+def _row(run: str, label: str, kind: str, summary: Summary) -> dict[str, Any]:
+    return {"run": run, "label": label, "kind": kind, **asdict(summary)}
+
+
+def accuracies(runs: Sequence[Run]) -> pd.DataFrame:
+    """One row for each run and task, with the task's own expert and the pretrained model beside it."""
+    import pandas as pd
+
+    experts = {task: row["accuracy"] for task, row in data.expert_scores(runs[0].benchmark).items()}
+    pretrained = data.reference_scores(runs[0].benchmark, ()).get("pretrained")
+    zero_shot = {} if pretrained is None else dict(zip(pretrained["task"], pretrained["accuracy"], strict=True))
+    frames = []
+    for run in runs:
+        table = data.scores(run)
+        assert table is not None  # only evaluated runs are compared
+        inside = {task: experts.get(task, math.nan) for task in run.experts}
+        frames.append(
+            table.assign(
+                run=run.id,
+                label=run.title,
+                in_domain=table["task"].isin(run.experts),
+                expert=table["task"].map(inside).astype(float),
+                zero_shot=table["task"].map(zero_shot).astype(float),
+                chance=1 / table["classes"],
+            )
+        )
+    return pd.concat(frames, ignore_index=True).sort_values("in_domain", ascending=False, kind="stable")

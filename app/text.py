@@ -1,0 +1,119 @@
+"""Text on pages. Names, titles and messages may come from anyone: they pass through ``safe_text`` and stay text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from merging import registry
+from merging.errors import MergingError
+from merging.recipe import Recipe, Step
+from merging.runs import Run
+from viz.text import clean_text, percent, plural
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["clean_text", "percent", "plural", "safe_text"]
+
+MARKUP = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$:<>&\"'=@/])")  # ASCII punctuation, all of which Markdown lets escape
+NUMBERS = ("real", "integer")
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def safe_text(text: object, limit: int = 80) -> str:
+    """``clean_text`` for places that read Markdown: it shows exactly the characters that it was given."""
+    return MARKUP.sub(r"\\\1", clean_text(text, limit))
+
+
+def listed(words: Sequence[str]) -> str:
+    """'a, b and c'."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "nothing"
+
+
+def duration(seconds: float) -> str:
+    """'12 s', '3 min 20 s', '2 h 5 min'."""
+    whole = round(seconds)
+    if seconds < 9.95:
+        return f"{max(seconds, 0.1):.1f} s"
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def size(count: float) -> str:
+    """'1.2 GB'."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def in_words(value: Any) -> str:
+    """A parameter's value as a sentence would say it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if value is None:
+        return "automatic"
+    return f"{value:g}" if isinstance(value, float) else str(value).replace("_", " ")
+
+
+def step_words(step: Step, numbers: bool = True) -> str:
+    """'TIES (density 0.2, scaling coefficient 0.3)': what is not the default, and with ``numbers`` every number."""
+    title = next((m.title for m in registry.methods() if m.key == step.key), step.key)
+    bounds = step.params.bounds()
+    shown = [
+        f"{bounds[name].label.lower()} {in_words(value)}"
+        for name, value in step.params.values().items()
+        if value != bounds[name].default or (numbers and value is not None and bounds[name].kind in NUMBERS)
+    ]
+    return f"{title} ({', '.join(shown)})" if shown else title
+
+
+def chain_words(recipe: Recipe) -> str:
+    """The chain in words: 'LwPTV (prune ratio 0.7), then TIES (density 0.2)'."""
+    return ", then ".join(step_words(step) for step in recipe.steps)
+
+
+def chain_title(recipe: Recipe) -> str:
+    """A short name for a chain: 'LwPTV (prune ratio 0.6) → TIES'."""
+    return " → ".join(step_words(step, numbers=False) for step in recipe.steps)
+
+
+def about(run: Run) -> str:
+    """One sentence saying what a run is, in Markdown."""
+    if run.kind != "merge":
+        return f"**{safe_text(run.title)}**, evaluated as it is. Run {run.id[:8]}."
+    try:
+        chain = safe_text(chain_words(run.recipe), 300) if run.recipe else ""
+    except MergingError:
+        chain = "a chain with a method that this version does not know"
+    experts = plural(len(run.experts), "expert")
+    return f"**{safe_text(run.title)}**: {chain}, merging {experts}. Run {run.id[:8]}."
+
+
+def label(run: Run) -> str:
+    """How pickers call a run; plain text."""
+    return f"{clean_text(run.title, 60)}  ·  {run.id[:6]}"
+
+
+def csv_bytes(table: pd.DataFrame) -> bytes:
+    """The table as CSV in which no cell is a formula to a spreadsheet."""
+    safe = table.copy()
+    for name in safe.columns:
+        if safe[name].dtype.kind not in "biufc":
+            safe[name] = [_inert(value) for value in safe[name]]
+    safe.columns = [_inert(name) for name in safe.columns]
+    out = io.StringIO()
+    safe.to_csv(out, index=False, quoting=csv.QUOTE_MINIMAL, lineterminator="\n")
+    return out.getvalue().encode()
+
+
+def _inert(value: object) -> str:
+    text = "" if value is None else str(value)
+    return f"'{text}" if text.startswith(FORMULA) else text

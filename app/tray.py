@@ -1,0 +1,62 @@
+"""The job tray: what is being computed, on every page. What it knows lives on disk, so every tab sees the same."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import data, parts, text
+from merging.jobs import Job
+
+POLL = 1.0  # seconds between two looks while something is live
+SHOWN = 4
+ICONS = {"failed": "error", "cancelled": "cancel", "interrupted": "power_off", "done": "check_circle"}
+
+
+def tray() -> None:
+    """Draw the tray; it polls only while something is live."""
+    live = any(job.live for job in data.runner().jobs())
+    st.fragment(_tray, run_every=POLL if live else None)(live)
+
+
+def _tray(was_live: bool) -> None:
+    jobs = data.runner().jobs()
+    live = [job for job in jobs if job.live]
+    if was_live and {job.id for job in live} != st.session_state.get("_live"):
+        changed = "_live" in st.session_state
+        st.session_state["_live"] = {job.id for job in live}
+        if changed:
+            st.rerun()  # the pages show what is finished, and polling ends with the last job
+    if not jobs:
+        return
+    st.markdown("**Jobs**")
+    for job in [*live, *(job for job in jobs if not job.live)][:SHOWN]:
+        show(job, "tray")
+
+
+def show(job: Job, place: str) -> None:
+    """One job: how far it is, how long it still takes, and a way to stop it."""
+    with st.container(border=True, gap="xsmall"):
+        st.markdown(text.safe_text(job.title, 60))
+        if job.state == "running":
+            left = f", about {text.duration(job.seconds_left)} left" if job.seconds_left is not None else ""
+            st.progress(min(max(job.fraction, 0.0), 1.0), f"{text.safe_text(job.phase or 'Starting')}{left}")
+        elif job.state == "queued":
+            st.caption(f":material/schedule: queued, place {job.position}")
+        else:
+            st.caption(f":material/{ICONS.get(job.state, 'info')}: {job.state}")
+            if job.error:
+                st.caption(text.safe_text(job.error, 300))
+        with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
+            buttons(job, place)
+
+
+def buttons(job: Job, place: str) -> None:
+    """What can be done with a job."""
+    if job.live:
+        st.button("Cancel", key=f"cancel_{place}_{job.id}", on_click=data.runner().cancel, args=(job.id,))
+        return
+    if job.state == "done" and place == "tray":
+        parts.open_page(parts.SCORES, "Scores", "monitoring", runs=job.run_id)
+    st.button(
+        "Dismiss", key=f"dismiss_{place}_{job.id}", on_click=data.runner().dismiss, args=(job.id,), type="tertiary"
+    )
