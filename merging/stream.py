@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +19,8 @@ from merging.fit import fit
 from merging.method import Edit, Merge, Slot
 from merging.params import Params
 from merging.progress import Meter
+
+T = TypeVar("T")
 
 PIECE_CPU = 1 << 16  # scalars per expert: K + 1 such pieces stay in the processor's cache
 PIECE_GPU = 1 << 24
@@ -142,7 +146,12 @@ class Stream:
 
     def masked(self) -> Iterator[tuple[Slot, Tensor | None]]:
         """Every slot with its hard mask: False where an edit decided that the pretrained value stays."""
-        for raw in self.inputs.slots(self.in_pieces):
+        # While one piece is worked on, the next one is read: one core each, instead of two that wait at every barrier.
+        with _threads(1 if self.in_pieces else None), _ahead(self.inputs.slots(self.in_pieces)) as slots:
+            yield from self._masked(slots)
+
+    def _masked(self, slots: Iterator[Slot]) -> Iterator[tuple[Slot, Tensor | None]]:
+        for raw in slots:
             slot, kept = raw, None
             for stage in self.stages:
                 after = stage.method.run(slot, stage.params, stage.found)
@@ -151,6 +160,31 @@ class Stream:
                 slot = slot.with_task_vectors(after)
             yield slot, kept
             self.meter.advance(raw.task_vectors.numel() + raw.pretrained.numel(), self.phase, raw.name)
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """Let torch use ``count`` threads per operation for a while; None leaves it as it is."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _ahead(items: Iterator[T]) -> Iterator[Iterator[T]]:
+    """The same items, each made by another thread while the one before it is in use."""
+    with ThreadPoolExecutor(1) as pool:
+
+        def handed_on() -> Iterator[T]:
+            following = pool.submit(next, items, None)
+            while (item := following.result()) is not None:
+                following = pool.submit(next, items, None)
+                yield item
+
+        yield handed_on()
 
 
 def _dropped(before: Tensor, after: Tensor) -> Tensor:

@@ -1,0 +1,56 @@
+# Everything needs Python 3.11 or newer and make; the rest is installed into .venv/ by the first target that needs it.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PORT ?= 8501
+# Worker threads sleep at barriers instead of spinning, and the allocator keeps few arenas: kind to small machines.
+export OMP_WAIT_POLICY := PASSIVE
+export MALLOC_ARENA_MAX := 2
+
+.PHONY: app test check fast sample-data library bench clean help
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
+
+$(BIN)/python:
+	@echo "Making a virtual environment in $(VENV)/ with $(PYTHON) ..."
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=...") if sys.version_info < (3, 11) else None'
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.app: requirements.txt | $(BIN)/python
+	@echo "Installing what the app needs (torch is large; some minutes the first time) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.txt $(VENV)/.app
+	@echo "Installing what the tests and checks need ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+app: $(VENV)/.app ## open the app on the bundled benchmark
+	@echo "Opening http://127.0.0.1:$(PORT) (stop with Ctrl-C) ..."
+	@$(BIN)/python -m streamlit run app/main.py --server.port $(PORT) --server.headless false
+
+test: $(VENV)/.dev ## run all tests, the browser ones included
+	@echo "Running the tests ..."
+	@$(BIN)/python -m pytest
+
+fast: $(VENV)/.dev ## run the tests that need no browser
+	@$(BIN)/python -m pytest -m "not browser"
+
+check: $(VENV)/.dev ## lint, format check, strict types
+	@echo "ruff ..." && $(BIN)/ruff check .
+	@echo "ruff format ..." && $(BIN)/ruff format --check .
+	@echo "mypy --strict on merging/ and viz/ ..." && $(BIN)/mypy
+
+sample-data: $(VENV)/.dev ## rebuild the bundled benchmark from its sources (an hour on two cores; see sample_data/README.md)
+	@$(BIN)/python sample_data/make.py
+
+library: $(VENV)/.app ## recompute the library of precomputed runs on the bundled benchmark
+	@$(BIN)/python sample_data/library.py
+
+bench: $(VENV)/.dev ## time merges of synthetic ViT-B/32 checkpoints against reading them once
+	@$(BIN)/python tests/bench.py
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

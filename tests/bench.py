@@ -1,0 +1,157 @@
+"""Times merges of synthetic ViT-B/32 checkpoints (K = 8) as whole processes, as ratios to reading the files once.
+
+    make bench                       # three rounds; the checkpoints (3.2 GB) go to a temporary folder
+    python tests/bench.py --keep DIR # keep and reuse the checkpoints
+
+The floor is a process that imports what a merge imports and reads all nine files once, piece by piece. Every round
+times the floor and every case one after another; the table gives medians, the peak of anonymous memory, and how busy
+the machine was with other work (a ratio taken on a busy machine is not worth much).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+EXPERTS = 8
+CASES = {
+    "read all files once": None,
+    "weight_averaging": ("weight_averaging", []),
+    "task_arithmetic": ("task_arithmetic", []),
+    "lwptv → task_arithmetic": ("task_arithmetic", ["lwptv"]),
+    "ties (global)": ("ties", []),
+}
+CHILD = """
+import json, sys, threading, time
+started = time.monotonic()
+sys.path.insert(0, sys.argv[1])
+import merging, merging.engine, pandas
+case, files = json.loads(sys.argv[2]), sys.argv[3:]
+peak = [0]
+def watch():
+    while True:
+        with open("/proc/self/smaps_rollup") as rollup:
+            peak[0] = max(peak[0], *(int(line.split()[1]) for line in rollup if line.startswith("Anonymous")))
+        time.sleep(0.02)
+threading.Thread(target=watch, daemon=True).start()
+imported = time.monotonic()
+if case is None:
+    from merging.checkpoints import open_checkpoint
+    from merging.stream import PIECE_CPU
+    for file in files:
+        checkpoint = open_checkpoint(file)
+        for name, info in checkpoint.infos.items():
+            for start in range(0, info.numel, PIECE_CPU):
+                checkpoint.read_flat(name, start, min(start + PIECE_CPU, info.numel)).sum()
+else:
+    experts = {f"expert {k}": file for k, file in enumerate(files[1:])}
+    merging.merge(files[0], experts, case[0], edits=case[1], device="cpu")
+work = time.monotonic() - imported
+time.sleep(0.03)
+print(json.dumps({"import": imported - started, "work": work, "anonymous": peak[0] * 1024}))
+"""
+
+
+def tower(width: int = 768, layers: int = 12, patch: int = 32, tokens: int = 50, out: int = 512):
+    """ViT-B/32's visual tower at random initialization: {name: tensor}."""
+    import torch
+
+    state = {
+        "visual.class_embedding": torch.randn(width) * 0.02,
+        "visual.positional_embedding": torch.randn(tokens, width) * 0.01,
+        "visual.proj": torch.randn(width, out) * width**-0.5,
+        "visual.conv1.weight": torch.randn(width, 3, patch, patch) * 0.02,
+    }
+    norms = ["visual.ln_pre", "visual.ln_post"]
+    for block in range(layers):
+        at = f"visual.transformer.resblocks.{block}."
+        norms += [at + "ln_1", at + "ln_2"]
+        linear = {"attn.in_proj_": (3, 1), "attn.out_proj.": (1, 1), "mlp.c_fc.": (4, 1), "mlp.c_proj.": (1, 4)}
+        for part, (rows, columns) in linear.items():
+            state[at + part + "weight"] = torch.randn(rows * width, columns * width) * 0.02
+            state[at + part + "bias"] = torch.zeros(rows * width)
+    for norm in norms:
+        state |= {norm + ".weight": torch.ones(width), norm + ".bias": torch.zeros(width)}
+    return state
+
+
+def write_checkpoints(folder: Path) -> list[Path]:
+    """Pretrained and experts: the tower plus noise of about one percent of its size."""
+    import torch
+
+    from merging.safetensors_file import save
+
+    torch.manual_seed(0)
+    files = [folder / "pretrained.safetensors", *(folder / f"expert{k}.safetensors" for k in range(EXPERTS))]
+    if not all(file.is_file() for file in files):
+        base = tower()
+        for k, file in enumerate(files):
+            moved = {n: v + torch.randn_like(v) * 2e-4 * (1 + k / EXPERTS) for n, v in base.items()} if k else base
+            save(file, moved)
+    return files
+
+
+def run_once(case: tuple[str, list[str]] | None, files: list[Path]) -> dict[str, float]:
+    """One process: seconds as a whole and in parts, peak anonymous bytes, share of the machine that others used."""
+    machine, own, started = psutil.cpu_times(), _children_seconds(), time.monotonic()
+    command = [sys.executable, "-c", CHILD, str(ROOT), json.dumps(case), *map(str, files)]
+    child = subprocess.run(command, check=True, capture_output=True, text=True)
+    wall = time.monotonic() - started
+    now = psutil.cpu_times()
+    busy = sum(getattr(now, kind) - getattr(machine, kind) for kind in ("user", "nice", "system"))
+    others = max(0.0, busy - (_children_seconds() - own)) / (wall * (psutil.cpu_count() or 1))
+    return json.loads(child.stdout.splitlines()[-1]) | {"wall": wall, "others": others}
+
+
+def _children_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def report(found: dict[str, list[dict[str, float]]]) -> None:
+    """Medians per case, and ratios to the floor's medians: of whole processes, and of the work after the imports."""
+    medians = {
+        name: {key: statistics.median(run[key] for run in runs) for key in runs[0]} for name, runs in found.items()
+    }
+    floor = medians["read all files once"]
+    print(f"{'case':26} {'wall s':>7} {'ratio':>6} {'work s':>7} {'ratio':>6} {'anonymous GiB':>14} {'others':>7}")
+    for name, row in medians.items():
+        print(
+            f"{name:26} {row['wall']:7.2f} {row['wall'] / floor['wall']:6.2f} {row['work']:7.2f} "
+            f"{row['work'] / floor['work']:6.2f} {row['anonymous'] / 2**30:14.2f} {row['others']:7.0%}"
+        )
+
+
+def main() -> None:
+    """Run the rounds and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--keep", type=Path, help="folder in which the checkpoints stay")
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        print(f"Writing nine synthetic ViT-B/32 checkpoints to {folder.name}/ ...", flush=True)
+        files = write_checkpoints(folder)
+        run_once(None, files)  # warms the file cache
+        found: dict[str, list[dict[str, float]]] = {name: [] for name in CASES}
+        for number in range(arguments.rounds):
+            for name, case in CASES.items():
+                print(f"round {number + 1} of {arguments.rounds}: {name} ...", flush=True)
+                found[name].append(run_once(case, files))
+        report(found)
+
+
+if __name__ == "__main__":
+    main()
