@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 import tiny
+import torch
 
 from merging.tasks import Benchmark
+
+torch.set_num_threads(1)  # tensors are tiny here: handing pieces of them to other threads only costs time
 
 
 @pytest.fixture(scope="session")
