@@ -12,12 +12,12 @@ from merging.checkpoints import Checkpoint, open_checkpoint
 from merging.encoder import Architecture
 from merging.engine import choose_device, describe_device
 from merging.entries import write_json
-from merging.errors import CheckpointError, StoreError, TaskError
+from merging.errors import CheckpointError, NeedsError, StoreError, TaskError
 from merging.estimate import EVALUATING, READING, Estimate, estimate
 from merging.evaluate import evaluate as evaluate_model
 from merging.progress import Cancel, Meter, Phases, ProgressCallback
 from merging.recipe import Recipe
-from merging.runs import FACTS, SCORES, Run, write_table
+from merging.runs import FACTS, NOT_EVALUATED, SCORES, Run, write_table
 from merging.sources import Opened, digest, open_inputs
 from merging.store import Store
 from merging.tasks import MULTITASK, PRETRAINED, Benchmark
@@ -25,6 +25,7 @@ from merging.work import Work, facts
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch import Tensor
 
 __all__ = ["Estimate", "accuracy_of_experts", "estimate", "execute", "misfit", "references"]
 
@@ -58,7 +59,8 @@ def execute(
         Cancelled: ``cancel`` said so; nothing is kept.
     """
     opened = open_inputs(recipe, base)
-    chosen, reason = _choose_benchmark(opened, benchmark) if evaluate else (None, "")
+    fitting, reason = _choose_benchmark(opened, benchmark) if evaluate or recipe.needs else (None, "")
+    chosen = fitting if evaluate else None
     plan = estimate(opened, chosen, store.runs())
     phases = Phases(plan.phases, progress)
     started = time.monotonic()
@@ -72,8 +74,9 @@ def execute(
     with store.lock(run_id, check):
         if found := _stored(store, run_id, chosen, need_model):
             return found
-        work = Work(run_id, opened, digests, store, chosen, device, phases, cancel, plan, keep_model)
-        if reason:
+        exemplars = _exemplars(recipe, fitting, reason)
+        work = Work(run_id, opened, digests, store, chosen, exemplars, device, phases, cancel, plan, keep_model)
+        if reason and evaluate:
             work.warnings.append(reason)
         work.seconds[READING] = reading
         scoreable = next((run for run in store.candidates(run_id) if run.has_model), None)
@@ -82,6 +85,15 @@ def execute(
         else:
             work.merge()
     return _own(store, run_id)
+
+
+def _exemplars(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict[str, Tensor] | None:
+    """Training images for the methods that need some, drawn as the recipe says."""
+    if recipe.exemplars is None:
+        return None
+    if benchmark is None:
+        raise NeedsError(f"{recipe.text()} needs exemplars, and there are none for these models. {reason}")
+    return benchmark.exemplars(recipe.exemplars.per_task, recipe.exemplars.seed)
 
 
 def _stored(store: Store, run_id: str, benchmark: Benchmark | None, need_model: bool) -> Run | None:
@@ -104,9 +116,9 @@ def _choose_benchmark(opened: Opened, benchmark: Benchmark | None) -> tuple[Benc
     try:
         found = benchmark or Benchmark.load()
     except TaskError as error:
-        return None, f"Not evaluated: {error}"
+        return None, f"{NOT_EVALUATED}: {error}"
     reason = misfit(opened.pretrained, found)
-    return (None, f"Not evaluated: {reason}") if reason else (found, "")
+    return (None, f"{NOT_EVALUATED}: {reason}") if reason else (found, "")
 
 
 def misfit(checkpoint: Checkpoint, benchmark: Benchmark) -> str:

@@ -15,11 +15,22 @@ import yaml
 from merging import registry
 from merging.errors import MergingError, RecipeError, did_you_mean
 from merging.method import Edit, Merge, Needs
-from merging.params import Params
+from merging.params import Params, integer
 
 VERSION = 1
-FIELDS = ("version", "title", "pretrained", "experts", "edits", "merge")
+FIELDS = ("version", "title", "pretrained", "experts", "exemplars", "edits", "merge")
+NEEDS_EXEMPLARS = {Needs.EXEMPLARS, Needs.LABELED_EXEMPLARS}
 EditSpec = str | tuple[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exemplars(Params):
+    """How many training images a chain that needs exemplars may see, and which."""
+
+    per_task: int = integer(
+        64, low=1, high=100_000, slider=(1, 64), label="Exemplars per task", help="Training images that are looked at."
+    )
+    seed: int = integer(0, low=0, slider=(0, 100), label="Exemplar seed", help="Which training images are drawn.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +64,7 @@ class Recipe:
     edits: tuple[Step, ...]
     merge: Step
     title: str = ""
+    exemplars: Exemplars | None = None  # None for chains that need none
 
     @classmethod
     def build(
@@ -63,6 +75,7 @@ class Recipe:
         pretrained: str = "memory",
         experts: Mapping[str, str] | None = None,
         title: str = "",
+        exemplars: Mapping[str, Any] | None = None,
     ) -> Self:
         """A checked recipe.
 
@@ -72,7 +85,9 @@ class Recipe:
         last = registry.merge(merge)
         steps = tuple(_edit_step(spec) for spec in edits)
         pairs = tuple((experts or {}).items())
-        return cls(pretrained, pairs, steps, Step(last.key, last.params.build(params or {})), title)
+        needs = {m.needs for m in (last, *(registry.edit(step.key) for step in steps))} & NEEDS_EXEMPLARS
+        drawn = Exemplars.build(exemplars or {}) if needs else None
+        return cls(pretrained, pairs, steps, Step(last.key, last.params.build(params or {})), title, drawn)
 
     @property
     def methods(self) -> tuple[Edit | Merge, ...]:
@@ -97,7 +112,8 @@ class Recipe:
     def chain_digest(self) -> str:
         """sha-256 of the chain with every parameter and every method's version; references are left out."""
         versions = [method.version for method in self.methods]
-        return _sha256([VERSION, [step.plain() for step in self.steps], versions])
+        drawn = [self.exemplars.values()] if self.exemplars else []
+        return _sha256([VERSION, [step.plain() for step in self.steps], versions, *drawn])
 
     def run_id(self, pretrained_digest: str, expert_digests: Mapping[str, str]) -> str:
         """The name of the run: the chain and the contents of its inputs, as twelve hexadecimal digits.
@@ -114,6 +130,7 @@ class Recipe:
             **({"title": self.title} if self.title else {}),
             "pretrained": self.pretrained,
             "experts": dict(self.experts),
+            **({"exemplars": self.exemplars.values()} if self.exemplars else {}),
             "edits": [step.plain() for step in self.edits],
             "merge": self.merge.plain(),
         }
@@ -147,9 +164,11 @@ class Recipe:
             raise RecipeError(f"The recipe is of version {data['version']!r}; this program reads version {VERSION}.")
         merge, params = _keyed(data.get("merge"), "merge")
         edits = data.get("edits") or []
-        experts = data.get("experts") or {}
-        if not isinstance(edits, list) or not isinstance(experts, dict):
-            raise RecipeError("In a recipe, edits is a list and experts is a mapping of name to file.")
+        experts, exemplars = data.get("experts") or {}, data.get("exemplars") or {}
+        if not isinstance(edits, list) or not isinstance(experts, dict) or not isinstance(exemplars, dict):
+            raise RecipeError(
+                "In a recipe, edits is a list, experts a mapping of name to file, exemplars a mapping of settings."
+            )
         return cls.build(
             merge=merge,
             params=params,
@@ -157,6 +176,7 @@ class Recipe:
             pretrained=str(data.get("pretrained", "")),
             experts={str(name): str(reference) for name, reference in experts.items()},
             title=str(data.get("title", "")),
+            exemplars=exemplars,
         )
 
     @classmethod

@@ -28,7 +28,7 @@ from merging.evaluate import evaluate, evaluate_per_task
 from merging.method import Merge
 from merging.progress import Cancel, Phases
 from merging.recipe import Recipe
-from merging.runs import FACTS, FORMAT, RECIPE, SCORES, Run, write_table
+from merging.runs import FACTS, FORMAT, NOT_EVALUATED, RECIPE, SCORES, Run, write_table
 from merging.safetensors_file import SafetensorsWriter
 from merging.sources import Opened
 from merging.store import Store
@@ -46,6 +46,7 @@ class Work:
     digests: Mapping[str, str]
     store: Store
     benchmark: Benchmark | None
+    exemplars: Mapping[str, torch.Tensor] | None
     device: str
     phases: Phases
     cancel: Cancel | None
@@ -83,7 +84,7 @@ class Work:
         """Evaluate a stored run and write it anew, whole."""
         self.models = {key: path.name for key, path in run.model_paths.items()}
         self.seconds |= {**run.seconds}
-        self.warnings.extend(run.warnings)
+        self.warnings.extend(text for text in run.warnings if not text.startswith(NOT_EVALUATED))
         with self.store.writing(self.run_id, replace=True) as folder:
             for name in self.models.values():
                 _link(run.path / name, folder / name)
@@ -106,6 +107,7 @@ class Work:
                 self.recipe,
                 self.opened.pretrained,
                 self.opened.experts,
+                exemplars=self.exemplars,
                 device=self.device,
                 progress=self.phases.callback(MERGING),
                 cancel=self.cancel,
@@ -116,7 +118,7 @@ class Work:
         """What the model file says of itself: nothing of this machine or of the time, so that bytes repeat."""
         plain = self.recipe.plain()
         experts = {key: self.digests[f"experts/{key}"] for key in self.opened.experts}
-        chain = {"edits": plain["edits"], "merge": plain["merge"]}
+        chain = {key: plain[key] for key in ("exemplars", "edits", "merge") if key in plain}
         said = {
             "format": "pt",
             "role": engine.MERGED,
@@ -171,7 +173,8 @@ class Work:
 
     def _facts(self, device: str, work: Mapping[str, float]) -> dict[str, Any]:
         steps = self.recipe.steps
-        seeds = [step.params.values()["seed"] for step in steps if "seed" in step.params.values()]
+        drawn = [self.recipe.exemplars.seed] if self.recipe.exemplars else []
+        seeds = [step.params.values()["seed"] for step in steps if "seed" in step.params.values()] + drawn
         return facts(
             run_id=self.run_id,
             kind="merge",

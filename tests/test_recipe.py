@@ -112,7 +112,7 @@ def test_whole_numbers_and_decimals_are_one_recipe():
         ("merge: !!python/object/apply:os.system [id]", RecipeError, "not valid YAML"),
         ("merge: ties\nversion: 2", RecipeError, "version 2; this program reads version 1"),
         ("merge: ties\nedits: lwptv", RecipeError, "edits is a list"),
-        ("merge: ties\nexperts: [a, b]", RecipeError, "experts is a mapping"),
+        ("merge: ties\nexperts: [a, b]", RecipeError, "experts a mapping"),
     ],
 )
 def test_bad_recipes_say_what_is_wrong(text, error, message):
@@ -151,3 +151,11 @@ def test_presets_are_distinct():
     assert len({entry.recipe("p", EXPERTS).chain_digest for entry in PRESETS}) == len(PRESETS)
     with pytest.raises(RecipeError, match="Did you mean 'ties_mean'"):
         preset("ties_meen")
+
+
+def test_exemplars_enter_the_recipe_of_chains_that_need_them():
+    plain, few = Recipe.build("lot"), Recipe.build("lot", exemplars={"per_task": 4})
+    assert plain.exemplars is not None and plain.exemplars.per_task == 64
+    assert Recipe.from_yaml(few.to_yaml()) == few != plain
+    assert few.chain_digest != plain.chain_digest
+    assert Recipe.build("ties").exemplars is None

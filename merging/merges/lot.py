@@ -61,11 +61,12 @@ def _least_drift(inputs: tuple[Tensor, ...], columns: Tensor, rtol: float | None
     """The pseudo-inverse solution (Σ G_k)⁺ Σ G_k T_k in float64: rows (n, d_in), columns (K, d_in, d_out)."""
     width = columns.shape[1]
     grams = [rows.double().T @ rows.double() for rows in inputs]
-    target = sum(gram @ column.double() for gram, column in zip(grams, columns, strict=True))
+    target = torch.stack([gram @ column.double() for gram, column in zip(grams, columns, strict=True)]).sum(dim=0)
     values, vectors = torch.linalg.eigh(torch.stack(grams).sum(dim=0))
     kept = values > (width * EPS_FLOAT32 if rtol is None else rtol) * values[-1]
     basis = vectors[:, kept]
-    return (basis @ ((basis.T @ target) / values[kept, None])).to(columns.dtype)
+    solution: Tensor = basis @ ((basis.T @ target) / values[kept, None])
+    return solution.to(columns.dtype)
 
 
 register(
