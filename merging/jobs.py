@@ -154,7 +154,8 @@ class Runner:
         return JobFiles(self._root, run_id)
 
     def _is_stored(self, run_id: str, need_model: bool) -> bool:
-        return any(run.has_model or not need_model for run in self.store.candidates(run_id))
+        found = self.store.candidates(run_id)
+        return any(run.evaluation_settled and (run.has_model or not need_model) for run in found)
 
     def _stored_job(self, run_id: str) -> Job:
         run = self.store.run(run_id)

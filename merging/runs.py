@@ -25,6 +25,7 @@ FORMAT = 1
 TABLE_NAME = re.compile(r"[a-z0-9_]{1,80}")
 THIS_MACHINE, PRECOMPUTED = "this machine", "precomputed"
 KINDS = ("merge", "pretrained", "expert", "multitask")
+NOT_EVALUATED = "Not evaluated"  # how the warning begins that gives the reason
 ATTEMPTS, PAUSE = 4, 0.01  # looks at a file that is not as it should be, and seconds between them
 
 T = TypeVar("T")
@@ -126,6 +127,11 @@ class Run:
     def has_scores(self) -> bool:
         """Whether it was evaluated."""
         return SCORES in self._schemas
+
+    @property
+    def evaluation_settled(self) -> bool:
+        """Whether it has scores, or says why it cannot have any."""
+        return self.has_scores or any(warning.startswith(NOT_EVALUATED) for warning in self.warnings)
 
     @cached_property
     def scores(self) -> pd.DataFrame | None:
