@@ -125,6 +125,14 @@ PRESETS: tuple[Preset, ...] = (
         source=f"{LWPTV_PAPER}, Tables 8 and 9",
         note="Layers ranked by the mean size of the task vector, one mask for all experts.",
     ),
+    Preset(
+        key="lot",
+        title="LOT Merging",
+        merge="lot",
+        params={"scaling": 1.2},
+        source="Sun et al. (LOT), NeurIPS 2025, Table 1",
+        note="64 exemplars per task; scaling 1.2 for ViT-B/32, 1.5 for ViT-L/14.",
+    ),
 )
 
 

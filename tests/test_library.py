@@ -1,0 +1,61 @@
+"""The precomputed library is complete, belongs to these checkpoints and this code, and its numbers come out again."""
+
+from __future__ import annotations
+
+import pytest
+
+from merging import places
+from merging.pipeline import execute, references
+from merging.presets import PRESETS
+from merging.runs import PRECOMPUTED
+from merging.sources import open_inputs
+from merging.store import Store
+from merging.tasks import Benchmark
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    return Benchmark.load()
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "store", libraries=(places.LIBRARY,))
+
+
+def test_every_preset_is_there_and_not_stale(benchmark, store):
+    """A changed method, parameter, checkpoint or test image changes an id or a digest: run `make library`."""
+    for preset in PRESETS:
+        run = store.run(open_inputs(preset.recipe(benchmark.pretrained, benchmark.experts)).run_id())
+        assert run.provenance == PRECOMPUTED and run.title == preset.title
+        assert run.benchmark == benchmark.digest
+    assert len([run for run in store.runs() if run.kind == "merge"]) == len(PRESETS)
+
+
+def test_every_reference_is_there(benchmark, store):
+    found = references(store, benchmark, compute=False)
+    assert set(found) == {"pretrained", "multitask", *benchmark.experts}
+    assert {run.benchmark for run in found.values()} == {benchmark.digest}
+
+
+def test_the_library_holds_no_weights_and_nothing_of_a_machine():
+    for path in places.LIBRARY.rglob("*"):
+        assert path.suffix != ".safetensors"
+        if path.is_file():
+            text = path.read_text("utf-8")
+            assert "/home/" not in text and "/root/" not in text and "/tmp/" not in text
+
+
+@pytest.mark.parametrize("key", ["task_arithmetic_lwptv", "ties"])
+def test_a_run_computed_now_equals_the_stored_one(key, benchmark, tmp_path, store):
+    """The scores may differ by an image or two where another processor rounds otherwise; the tables not visibly."""
+    (preset,) = (p for p in PRESETS if p.key == key)
+    recipe = preset.recipe(benchmark.pretrained, benchmark.experts)
+    fresh = execute(recipe, Store(tmp_path / "fresh", libraries=()), benchmark=benchmark)
+    stored = store.run(fresh.id)
+    merged = fresh.scores.merge(stored.scores, on=["task", "split"], validate="one_to_one")
+    assert len(merged) == len(fresh.scores)
+    assert (merged["correct_x"] - merged["correct_y"]).abs().max() <= 2
+    ours, theirs = fresh.table("tensors"), stored.table("tensors")
+    assert ours["tensor"].equals(theirs["tensor"])
+    assert (ours["change_norm"] - theirs["change_norm"]).abs().max() < 1e-4 * ours["change_norm"].max()
