@@ -148,6 +148,8 @@ class Edit(Method):
 
     role: ClassVar[str] = "edit"
     hard_mask: bool = False  # what it zeroes for every expert stays pretrained bit for bit, whatever the merge does
+    # Whether the survey found that a whole tensor is zeroed for every expert: then the experts' are not even read.
+    drops: Callable[[Parameter, Any], bool] = lambda parameter, found: False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -72,26 +72,29 @@ class Inputs:
         """Scalars read by one pass over everything that is merged."""
         return sum(self.numels) * (len(self.experts) + 1)
 
-    def slots(self, in_pieces: bool) -> Iterator[Slot]:
-        """Every slot, whole or in flat pieces that fit the cache."""
+    def slots(self, in_pieces: bool, dropped: Callable[[Parameter], bool]) -> Iterator[Slot]:
+        """Every slot, whole or in flat pieces that fit the cache; of dropped tensors only the pretrained is read."""
         size = PIECE_CPU if self.device.type == "cpu" else PIECE_GPU
         # open_clip registers the output projection first, but captured inputs come layer by layer.
         for parameter in sorted(self.parameters, key=lambda p: p.section == OUTPUT):
             info = self.pretrained.infos[parameter.name]
             if in_pieces:
                 for start in range(0, info.numel, size):
-                    yield self._slot(parameter, start, min(start + size, info.numel))
+                    yield self._slot(parameter, start, min(start + size, info.numel), dropped(parameter))
             else:
-                slot = self._slot(parameter, 0, info.numel)
+                slot = self._slot(parameter, 0, info.numel, dropped(parameter))
                 shape = (len(self.experts), *info.shape)
                 rows = self.evidence.rows(parameter) if self.evidence is not None else None
                 inputs = tuple(r.to(self.device, self.dtype) for r in rows) if rows is not None else None
                 vectors = slot.task_vectors.reshape(shape)
                 yield Slot(parameter, self.names, slot.pretrained.reshape(info.shape), vectors, inputs=inputs)
 
-    def _slot(self, parameter: Parameter, start: int, stop: int) -> Slot:
+    def _slot(self, parameter: Parameter, start: int, stop: int, dropped: bool) -> Slot:
         name = parameter.name
         base = self._read(self.pretrained, name, start, stop)
+        if dropped:
+            nothing = torch.zeros(1, dtype=self.dtype, device=self.device)
+            return Slot(parameter, self.names, base, nothing.expand(len(self.experts), stop - start), start)
         vectors = torch.empty((len(self.experts), stop - start), dtype=self.dtype, device=self.device)
         for row, expert in zip(vectors, self.experts.values(), strict=True):
             torch.sub(self._read(expert, name, start, stop), base, out=row)
@@ -147,8 +150,12 @@ class Stream:
     def masked(self) -> Iterator[tuple[Slot, Tensor | None]]:
         """Every slot with its hard mask: False where an edit decided that the pretrained value stays."""
         # While one piece is worked on, the next one is read: one core each, instead of two that wait at every barrier.
-        with _threads(1 if self.in_pieces else None), _ahead(self.inputs.slots(self.in_pieces)) as slots:
+        with _threads(1 if self.in_pieces else None), _ahead(self.inputs.slots(self.in_pieces, self._drops)) as slots:
             yield from self._masked(slots)
+
+    def _drops(self, parameter: Parameter) -> bool:
+        edits = [(stage.method, stage.found) for stage in self.stages]
+        return any(isinstance(edit, Edit) and edit.drops(parameter, found) for edit, found in edits)
 
     def _masked(self, slots: Iterator[Slot]) -> Iterator[tuple[Slot, Tensor | None]]:
         for raw in slots:
@@ -156,7 +163,7 @@ class Stream:
             for stage in self.stages:
                 after = stage.method.run(slot, stage.params, stage.found)
                 if isinstance(stage.method, Edit) and stage.method.hard_mask:
-                    kept = _and(kept, ~_dropped(slot.task_vectors, after))
+                    kept = _and(kept, ~_zeroed(slot.task_vectors, after))
                 slot = slot.with_task_vectors(after)
             yield slot, kept
             self.meter.advance(raw.task_vectors.numel() + raw.pretrained.numel(), self.phase, raw.name)
@@ -187,7 +194,7 @@ def _ahead(items: Iterator[T]) -> Iterator[Iterator[T]]:
         yield handed_on()
 
 
-def _dropped(before: Tensor, after: Tensor) -> Tensor:
+def _zeroed(before: Tensor, after: Tensor) -> Tensor:
     """Where an edit zeroed what was there, for every expert: (K, *S) twice -> (*S)."""
     if not bool(after.any()):
         return before.new_ones(before.shape[1:], dtype=torch.bool)

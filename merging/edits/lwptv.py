@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from merging.analysis import saliency
+from merging.families import Parameter
 from merging.method import Citation, Edit, Slot, SlotStream, Survey, register
 from merging.params import Params, choice, flag, fraction
 from merging.quantile import kth_smallest
@@ -66,6 +67,11 @@ def _limits(slots: SlotStream, params: LwptvParams) -> Limits:
     return (np.inf,) * experts if index >= slots.numel else tuple(kth_smallest(rows, [index] * experts))
 
 
+def drops(parameter: Parameter, found: Masks | Limits) -> bool:
+    """Whether no expert keeps this tensor."""
+    return isinstance(found, dict) and not any(found[parameter.name])
+
+
 def lwptv(slot: Slot, params: LwptvParams, found: Masks | Limits) -> Tensor:
     """Task vectors with the pruned part set to zero, (K, *S) -> (K, *S)."""
     vectors = slot.task_vectors
@@ -98,6 +104,7 @@ register(
         survey_passes=1,
         elementwise=lambda _: True,
         hard_mask=True,
+        drops=drops,
         variant="A layer is one named tensor of any kind. prune_ratio 0 keeps everything and 1 nothing (the literal "
         "rule would still prune one tensor, or run past the end). Ties at the threshold are pruned.",
     )
