@@ -304,13 +304,12 @@ def test_two_processes_and_a_broken_lock(tmp_path, tiny_folder, run_it, recipe):
 @pytest.mark.parametrize("locked", [True, False])
 def test_threads_on_the_same_run(recipe, run_it, store, monkeypatch, locked):
     computed, problems = [], []
-    merge = work.Work.merge
 
-    def counted(self):
-        computed.append(1)
-        merge(self)
+    def counted(method):
+        return lambda *args: computed.append(1) or method(*args)
 
-    monkeypatch.setattr(work.Work, "merge", counted)
+    for name in ("merge", "add_scores"):
+        monkeypatch.setattr(work.Work, name, counted(getattr(work.Work, name)))
     if not locked:
         monkeypatch.setattr(Store, "lock", lambda self, run_id, check=None: contextlib.nullcontext())
 

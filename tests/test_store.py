@@ -19,7 +19,7 @@ import time
 import pandas as pd
 import pytest
 
-from merging import entries
+from merging import entries, runs
 from merging.entries import write_json
 from merging.errors import StoreError
 from merging.runs import FACTS, read_table, write_table
@@ -180,6 +180,30 @@ def test_damage_is_a_miss(store, damage, seed, caplog):
     assert store.runs() == []
     assert [path.name[:12] for path in (store.root / "corrupt").iterdir()] == [ID]
     assert _write(store).id == ID
+
+
+def test_sizes_are_checked_before_anything_is_used(store):
+    os.truncate(_write(store).model_path, 10)
+    assert store.runs() == []
+
+
+def test_a_reader_goes_on_when_the_run_is_swapped(store, monkeypatch):
+    run = _write(store)
+    with store.writing(ID, replace=True) as folder:
+        monkeypatch.setattr("test_store.TABLE", TABLE.assign(value=0.5))
+        _fill(folder)
+    assert set(run.table("saliency")["value"]) == {0.5}
+
+
+def test_a_good_copy_is_not_set_aside_for_what_was_there_before(store, monkeypatch):
+    monkeypatch.setattr(runs, "ATTEMPTS", 1)
+    run = _write(store)
+    with store.writing(ID, replace=True) as folder:
+        monkeypatch.setattr("test_store.TABLE", TABLE.assign(value=0.5))
+        _fill(folder)
+    with pytest.raises(StoreError, match="damaged"):
+        run.table("saliency")
+    assert set(store.run(ID).table("saliency")["value"]) == {0.5}
 
 
 def test_damage_after_the_first_use_is_seen(store):
