@@ -58,7 +58,7 @@ def execute(
         StoreError: the disk is full or cannot be written to.
         Cancelled: ``cancel`` said so; nothing is kept.
     """
-    opened = open_inputs(recipe, base)
+    opened = open_inputs(recipe, base, benchmark)
     fitting, reason = _choose_benchmark(opened, benchmark) if evaluate or recipe.needs else (None, "")
     chosen = fitting if evaluate else None
     plan = estimate(opened, chosen, store.runs())

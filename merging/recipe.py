@@ -115,13 +115,15 @@ class Recipe:
         drawn = [self.exemplars.values()] if self.exemplars else []
         return _sha256([VERSION, [step.plain() for step in self.steps], versions, *drawn])
 
-    def run_id(self, pretrained_digest: str, expert_digests: Mapping[str, str]) -> str:
+    def run_id(self, pretrained_digest: str, expert_digests: Mapping[str, str], benchmark_digest: str = "") -> str:
         """The name of the run: the chain and the contents of its inputs, as twelve hexadecimal digits.
 
-        Where the files are, what the recipe is titled and which device computes do not enter.
+        Where the files are, what the recipe is titled and which device computes do not enter; the benchmark does only
+        where exemplars are drawn from it.
         """
         inputs = [pretrained_digest, [[name, expert_digests[name]] for name, _ in self.experts]]
-        return _sha256([self.chain_digest, inputs])[:12]
+        drawn_from = [benchmark_digest] if self.exemplars else []
+        return _sha256([self.chain_digest, inputs, *drawn_from])[:12]
 
     def plain(self) -> dict[str, Any]:
         """The recipe as plain data, defaults written out."""

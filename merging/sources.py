@@ -10,6 +10,7 @@ from merging.checkpoints import Checkpoint, open_checkpoint
 from merging.errors import CheckpointError
 from merging.progress import Cancel, Meter, ProgressCallback
 from merging.recipe import Recipe
+from merging.tasks import Benchmark
 
 READING = "Reading checkpoints"
 _digests: dict[tuple[int, ...] | None, str] = {}  # state of a file -> digest, so that a page need not read it twice
@@ -23,6 +24,7 @@ class Opened:
     pretrained: Checkpoint
     experts: Mapping[str, Checkpoint]
     states: tuple[tuple[int, ...] | None, ...]
+    benchmark: Benchmark | None = None  # where exemplars come from; None is the bundled one
 
     def __iter__(self) -> Iterator[Checkpoint]:
         yield self.pretrained
@@ -53,7 +55,9 @@ class Opened:
     def run_id(self, digests: Mapping[str, str] | None = None) -> str:
         """The id of the run: what is merged, and how."""
         found = digests or self.digests()
-        return self.recipe.run_id(found["pretrained"], {name: found[f"experts/{name}"] for name in self.experts})
+        experts = {name: found[f"experts/{name}"] for name in self.experts}
+        drawn_from = (self.benchmark or Benchmark.load()).digest if self.recipe.exemplars else ""
+        return self.recipe.run_id(found["pretrained"], experts, drawn_from)
 
     def raise_if_changed(self) -> None:
         """Raise CheckpointError if a file was overwritten since it was opened."""
@@ -64,7 +68,7 @@ class Opened:
                 )
 
 
-def open_inputs(recipe: Recipe, base: Path | None = None) -> Opened:
+def open_inputs(recipe: Recipe, base: Path | None = None, benchmark: Benchmark | None = None) -> Opened:
     """The checkpoints that a recipe refers to; relative paths count from ``base`` (default: here).
 
     Raises:
@@ -72,7 +76,7 @@ def open_inputs(recipe: Recipe, base: Path | None = None) -> Opened:
     """
     pretrained = open_checkpoint(recipe.pretrained, "pretrained", base)
     experts = {name: open_checkpoint(reference, name, base) for name, reference in recipe.experts}
-    return Opened(recipe, pretrained, experts, tuple(c.state() for c in (pretrained, *experts.values())))
+    return Opened(recipe, pretrained, experts, tuple(c.state() for c in (pretrained, *experts.values())), benchmark)
 
 
 def digest(checkpoint: Checkpoint) -> str:
