@@ -15,6 +15,7 @@ from merging.presets import PRESETS, preset
 from merging.recipe import Recipe, Step
 
 FIRST = "task_arithmetic_lwptv"  # the preset that the page opens with
+CHOSEN = "experts_chosen"  # widget of the chosen experts
 LONGEST = 100_000  # characters of a recipe; real ones have a few hundred
 
 
@@ -102,19 +103,23 @@ def models(current: Draft, pretrained: Mapping[str, str], experts: Mapping[str, 
     titles = {reference: title for title, reference in pretrained.items()}
     st.markdown(f"Pretrained: **{text.safe_text(titles.get(current.pretrained, current.pretrained))}**")
     own = data.own_accuracy()
-    key = "experts_chosen"
-    st.session_state[key] = in_order(current.experts, experts)
-    chosen = st.multiselect(
+    st.session_state[CHOSEN] = in_order(current.experts, experts)  # the callback has put the user's choice there
+    st.multiselect(
         "Experts",
         list(experts),
         format_func=lambda name: (
             f"{text.clean_text(name, 40)} {text.percent(own[name]) if name in own else ''}".strip()
         ),
-        key=key,
+        key=CHOSEN,
+        on_change=_choose_experts,
+        args=(current, experts),
         help="With each expert's accuracy on its own task, on the reporting half.",
         placeholder="Choose at least one expert",
     )
-    current.experts = in_order(chosen, experts)
+
+
+def _choose_experts(current: Draft, experts: Mapping[str, str]) -> None:
+    current.experts = in_order(st.session_state[CHOSEN], experts)
 
 
 def controls_all(current: Draft) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -150,7 +151,7 @@ def clicked(key: str) -> dict[str, str] | None:
 def link() -> None:
     """The address that restores this view."""
     with st.popover("Link", icon=":material/link:", type="tertiary", help="A link that restores this view"):
-        query = str(st.query_params)
+        query = urlencode(st.query_params.to_dict())
         address = (st.context.url or "http://localhost:8501/").split("?")[0]
         st.code(f"{address}?{query}" if query else address, language=None, wrap_lines=True)
         st.caption("It also is the address of this page. It names runs by their recipe, so it works wherever they are.")

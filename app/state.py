@@ -86,7 +86,7 @@ def pick_from(widget: str) -> None:
 def picked_runs(known: Sequence[str], default: Sequence[str]) -> tuple[list[str], list[str]]:
     """The runs to compare, and the ids in the link that are not here."""
     linked = [run_id for run_id in _linked(RUNS).split(",") if run_id]
-    asked = linked or st.session_state.get(_CURRENT_MANY) or list(default)
+    asked = linked or st.session_state.get(_CURRENT_MANY, list(default))
     pick_runs(asked)
     return [run_id for run_id in asked if run_id in known], [run_id for run_id in asked if run_id not in known]
 

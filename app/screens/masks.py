@@ -12,9 +12,10 @@ from merging.runs import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-GROUPS = {"order": "model order", "block": "block, kinds aligned", "part": "kind of layer"}
+# What people read, and links say -> what the charts call it.
+GROUPS = {"model order": "order", "block, kinds aligned": "block", "kind of layer": "part"}
 HOW = "Click a cell, or choose"
-SPLITS = {"role": "role", "part": "kind of layer"}
+SPLITS = {"role": "role", "kind of layer": "part"}
 
 parts.heading("Masks", "One run's task vectors, tensor by tensor: what pruning drops, what it keeps, and for whom.")
 
@@ -32,7 +33,7 @@ def choose_cell() -> None:
     """Callback of a click: the cell's expert and tensor go into their pickers."""
     if cell := parts.clicked("saliency_matrix"):
         st.session_state[state.TENSOR] = cell["tensor"]
-        st.session_state[state.EXPERT] = cell["expert"] or None
+        st.session_state[state.EXPERT] = cell.get("expert")  # the final mask belongs to no expert
 
 
 def kept_in_words(table: pd.DataFrame, ratio: float, own: float | None) -> str:
@@ -63,9 +64,7 @@ def explore(run: Run, fresh: bool) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         chosen: float = st.slider("Prune ratio", 0.0, 1.0, ratio, 0.01, key=state.RATIO, bind=state.BIND, width=320)
         one_mask = st.toggle("One mask for all experts", shared, key=state.SHARED, bind=state.BIND)
-        group = st.selectbox(
-            "Tensors in order of", GROUPS, format_func=GROUPS.get, key=state.GROUP, bind=state.BIND, width=230
-        )
+        group = GROUPS[st.selectbox("Tensors in order of", GROUPS, key=state.GROUP, bind=state.BIND, width=230)]
     table = with_ratio(stored, chosen, one_mask)
     st.markdown(kept_in_words(table, chosen, ratio if masked else None))
     picture = st.container()  # the pickers are read before the picture above them is drawn
@@ -113,7 +112,7 @@ def kept_per_block(table: pd.DataFrame, run: Run) -> None:
     parts.ask("kept_share")
     sources = {"masks": "the masks above", "weights": "the merged weights"}
     with st.container(horizontal=True, gap="medium"):
-        by = st.selectbox("Split by", SPLITS, format_func=SPLITS.get, key=state.BY, bind=state.BIND, width=200)
+        by = SPLITS[st.selectbox("Split by", SPLITS, key=state.BY, bind=state.BIND, width=200)]
         source = st.segmented_control(
             "Counted from", sources, format_func=sources.get, default="masks", key="source", required=True
         )

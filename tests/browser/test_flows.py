@@ -1,0 +1,162 @@
+"""What a user does, in a real Chromium against a real server."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import tiny_library
+from conftest import App, new_tab
+from playwright.sync_api import BrowserContext, expect
+
+pytestmark = pytest.mark.browser
+PATIENCE = 60_000  # ms
+
+
+def test_open_merge_and_see_the_run_in_scores(app: App) -> None:
+    app.open("/").page.get_by_role("link", name="Open Merge").click()
+    app.settled()
+    slider = app.page.locator("input[type=range]").first
+    slider.focus()
+    for _ in range(5):
+        app.page.keyboard.press("ArrowLeft")  # typed faster than the server answers
+    app.wait_for_address("prune_ratio%3D0.65")
+    app.settled()
+    app.page.get_by_role("button", name="Run", exact=True).click()
+    expect(app.page.locator(".st-key-jobs")).to_contain_text("prune ratio 0.65", timeout=PATIENCE)
+    expect(app.page.locator(".st-key-result")).to_contain_text("H-score", timeout=PATIENCE)
+    app.page.get_by_role("link", name="See its scores").click()
+    app.settled().charted()
+    chosen = app.page.locator("[data-testid=stMultiSelect]")
+    expect(chosen).to_contain_text("LwPTV (prune ratio 0.65)")
+    expect(app.text("this machine")).to_be_visible()
+
+
+def test_click_a_cell(app: App) -> None:
+    app.open("/masks").charted()
+    app.page.wait_for_selector(".heatmaplayer image")
+    app.click_cell(1, 7)
+    app.wait_for_address("expert=digits")
+    app.wait_for_address("tensor=visual.")
+    expect(app.text("For which experts is this tensor salient enough")).to_be_visible(timeout=PATIENCE)
+    app.settled()
+    app.click_cell(0, 3, "yaxis3")  # the final mask belongs to no expert
+    app.page.wait_for_function("!location.href.includes('expert=')", timeout=PATIENCE)
+
+
+def test_the_ratio_is_live(app: App) -> None:
+    app.open("/masks").charted()
+    slider = app.page.locator("input[type=range]").first
+    slider.focus()
+    started = time.monotonic()
+    app.page.keyboard.press("Home")
+    expect(app.text("At prune ratio 0")).to_be_visible(timeout=PATIENCE)
+    assert time.monotonic() - started < 5  # nothing is merged again
+    expect(app.text("32 of 32 tensors")).to_be_visible()
+
+
+def test_a_link_opens_the_same_view_in_a_second_tab(app: App, context: BrowserContext, server: str) -> None:
+    app.open("/masks").charted()
+    app.page.locator("input[type=range]").first.focus()
+    for _ in range(7):
+        app.page.keyboard.press("ArrowRight")
+    app.wait_for_address("ratio=")
+    app.settled()
+    ratio = app.page.locator("input[type=range]").first.input_value()
+    app.click_cell(2, 5)
+    app.wait_for_address("expert=flags")
+    app.settled()
+    app.page.get_by_test_id("stPopoverButton").filter(has_text="Link").first.click()
+    link = app.page.locator("[data-testid=stPopoverBody] code").first.inner_text()
+    assert f"ratio={ratio}" in link
+    assert "run=" in link
+    other = new_tab(context, server).open(link.removeprefix(server)).charted()
+    expect(other.text(f"At prune ratio {float(ratio):g}")).to_be_visible()
+    assert other.page.locator("input[type=range]").first.input_value() == ratio
+    expect(other.text("For which experts is this tensor salient enough")).to_be_visible()
+    assert not other.problems
+    assert not other.outside()
+
+
+def test_a_job_is_seen_and_cancelled_from_another_tab(app: App, context: BrowserContext, server: str) -> None:
+    app.open("/merge?chain=ties:density=0.47")
+    app.page.get_by_role("button", name="Run", exact=True).click()
+    expect(app.page.locator(".st-key-jobs")).to_contain_text("density 0.47", timeout=PATIENCE)
+    other = new_tab(context, server).open("/")
+    started = time.monotonic()
+    other.page.get_by_role("button", name="Cancel").first.click()
+    expect(other.page.locator(".st-key-jobs")).to_contain_text("cancelled", timeout=PATIENCE)
+    assert time.monotonic() - started < 6
+    expect(app.page.locator(".st-key-jobs")).to_contain_text("cancelled", timeout=PATIENCE)
+
+
+def test_downloads(app: App, tmp_path: Path) -> None:
+    app.open("/scores").charted()
+    with app.page.expect_download() as waiting:
+        app.page.get_by_role("button", name="Data (CSV)").first.click()
+    waiting.value.save_as(tmp_path / "scores.csv")
+    lines = (tmp_path / "scores.csv").read_text("utf-8").splitlines()
+    assert lines[0].startswith("run,label,kind,in_domain")
+    assert any("'=A <img" in line for line in lines)  # not a formula to a spreadsheet
+    app.page.locator(".js-plotly-plot").first.hover()
+    with app.page.expect_download() as waiting:
+        app.page.locator(".js-plotly-plot .modebar-btn[data-title*='Download']").first.click()
+    assert waiting.value.suggested_filename.endswith(".svg")
+
+
+@pytest.mark.parametrize("path", ["/", "/scores", "/masks", "/merge"])
+def test_names_from_files_stay_text(app: App, path: str) -> None:
+    app.open(path)
+    if path in ("/scores", "/masks"):
+        app.charted()
+    if path in ("/", "/scores"):
+        expect(app.page.get_by_test_id("stMarkdown").get_by_text(tiny_library.NASTY).first).to_be_visible()
+    assert app.page.locator("img[src='x'], a[href^='javascript']").count() == 0
+
+
+def test_the_first_text_is_there_soon(app: App) -> None:
+    started = time.monotonic()
+    app.page.goto(app.url)
+    expect(app.text("Mergescope merges fine-tuned CLIP")).to_be_visible(timeout=PATIENCE)
+    assert time.monotonic() - started < 5  # 2.5 s on a machine that does nothing else
+
+
+def test_a_missing_run_is_explained(app: App) -> None:
+    app.open("/masks?run=0123456789ab")
+    expect(app.text("which this machine does not have")).to_be_visible()
+    app.page.get_by_role("button", name="Show a run that is here").click()
+    app.settled().charted()
+
+
+def test_present_mode_follows_to_other_pages(app: App) -> None:
+    app.open("/").page.locator("label", has_text="Present").first.click()
+    app.wait_for_address("present=true")
+    app.page.get_by_role("link", name="Scores").first.click()
+    app.settled().charted()
+    assert app.page.evaluate("getComputedStyle(document.documentElement).fontSize") == "19px"
+
+
+def test_the_server_listens_on_this_machine_only(server: str) -> None:
+    port = int(server.rsplit(":", 1)[1])
+    listening = [c for c in psutil.net_connections("tcp") if c.status == "LISTEN" and c.laddr.port == port]
+    assert {connection.laddr.ip for connection in listening} == {"127.0.0.1"}
+
+
+def test_home_loads_no_torch(server: str) -> None:
+    code = (
+        "import sys; from streamlit.testing.v1 import AppTest; "
+        "from unittest.mock import patch; "
+        "import app.warm; app.warm.SLOW = (); "
+        "at = AppTest.from_file('app/main.py', default_timeout=60).run(); "
+        "assert not at.exception, at.exception; "
+        "sys.exit(3 if 'torch' in sys.modules else 0)"
+    )
+    import sys
+
+    from conftest import ROOT
+
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()

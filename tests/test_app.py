@@ -1,0 +1,445 @@
+"""Every page in the states full, empty and bad link; controls of every method; the job tray; what users take away."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import streamlit as st
+import tiny_library
+from streamlit.testing.v1 import AppTest
+
+from app import controls, data, text
+from app.draft import Draft, parse_chain
+from merging import registry
+from merging.errors import MergingError
+from merging.params import Bound, Params, choice, flag, fraction, integer, real
+from merging.presets import PRESETS
+from merging.recipe import Recipe
+from merging.store import Store
+
+MAIN = Path(__file__).resolve().parent.parent / "app" / "main.py"
+PAGES = ("home", "merge", "masks", "scores")
+SLOW = 60  # seconds that a page may take on a busy machine
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_library.write(tmp_path_factory.mktemp("library"))
+
+
+@pytest.fixture
+def open_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A function that opens a page of the app on a benchmark, with an empty store."""
+    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
+
+    def clear() -> None:
+        st.cache_data.clear()
+        st.cache_resource.clear()
+
+    def opened(page: str, benchmark: Path, **query: str) -> AppTest:
+        monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(benchmark))
+        clear()
+        at = AppTest.from_file(str(MAIN), default_timeout=SLOW)
+        if page != "home":
+            at.run()
+            at.switch_page(f"screens/{page}.py")
+        for key, value in query.items():
+            at.query_params[key] = value
+        return at.run()
+
+    yield opened
+    data.runner().close()
+    clear()
+
+
+def words(at: AppTest) -> str:
+    """All text on the page."""
+    kinds = ("title", "subheader", "markdown", "caption", "text", "info", "warning", "error", "success")
+    return "\n".join(str(element.value) for kind in kinds for element in at.get(kind))
+
+
+def charts(at: AppTest) -> int:
+    return len(at.get("plotly_chart"))
+
+
+# Pages
+
+
+@pytest.mark.parametrize(("page", "drawn"), [("home", 0), ("merge", 0), ("masks", 2), ("scores", 2)])
+def test_page_with_a_library(open_app: Any, library: Path, page: str, drawn: int) -> None:
+    at = open_app(page, library)
+    assert not at.exception
+    assert not at.error
+    assert charts(at) == drawn
+    assert at.title[0].value in {"Mergescope", "Merge", "Masks", "Scores"}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_without_runs(open_app: Any, tiny_folder: Path, page: str) -> None:
+    at = open_app(page, tiny_folder)
+    assert not at.exception
+    assert charts(at) == 0
+    if page != "merge":
+        assert "Merge some experts" in words(at)
+        assert [link.value for link in at.page_link if link.value == "Merge experts"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_without_a_benchmark(open_app: Any, tmp_path: Path, page: str) -> None:
+    at = open_app(page, tmp_path / "nothing")
+    assert not at.exception
+    assert page != "merge" or "There is no benchmark here" in at.error[0].value
+
+
+BAD_LINKS = [
+    ("masks", {"run": "000000000000"}, "does not have"),
+    ("masks", {"run": "../../etc/passwd"}, "does not have"),
+    ("scores", {"runs": "000000000000,ffffffffffff"}, "does not have"),
+    ("merge", {"chain": "no_such_edit;ties"}, "cannot be used"),
+    ("merge", {"chain": "ties:density=1e400"}, "cannot be used"),
+    ("merge", {"chain": "ties:density="}, "cannot be used"),
+    ("merge", {"chain": ";;;"}, "cannot be used"),
+    ("merge", {"chain": "ties", "experts": "nobody,../x"}, ""),
+    ("home", {"present": "maybe", "run": "x"}, ""),
+    ("masks", {"ratio": "7", "group": "EVIL", "tensor": "none", "shared": "x", "by": "1"}, ""),
+]
+
+
+@pytest.mark.parametrize(("page", "query", "says"), BAD_LINKS)
+def test_page_with_a_bad_link(open_app: Any, library: Path, page: str, query: dict[str, str], says: str) -> None:
+    at = open_app(page, library, **query)
+    assert not at.exception
+    assert says in words(at)
+
+
+def test_a_run_that_is_not_here_can_be_left_behind(open_app: Any, library: Path) -> None:
+    at = open_app("masks", library, run="000000000000")
+    assert charts(at) == 0
+    next(button for button in at.button if button.label == "Show a run that is here").click().run()
+    assert not at.exception
+    assert charts(at) == 2
+
+
+def test_a_link_restores_the_masks(open_app: Any, library: Path) -> None:
+    run = next(run.id for run in Store(libraries=(library / "runs",)).runs() if "saliency" in run.tables)
+    tensor = "visual.proj"
+    at = open_app("masks", library, run=run, ratio="0.5", tensor=tensor, expert="flags", group="kind of layer")
+    assert at.slider(key="ratio").value == 0.5
+    assert at.selectbox(key="group").value == "kind of layer"
+    assert charts(at) == 3  # the chosen tensor has a chart of its own
+    assert "At prune ratio 0.5; this run itself used 0.7" in words(at)
+
+
+def test_a_run_without_masks_says_so(open_app: Any, library: Path) -> None:
+    run = next(run.id for run in Store(libraries=(library / "runs",)).runs() if run.title == "Weight Averaging")
+    at = open_app("masks", library, run=run)
+    assert "did not prune" in at.info[0].value
+    assert charts(at) == 2
+
+
+def test_picking_another_run_starts_from_its_own_ratio(open_app: Any, library: Path) -> None:
+    runs = {run.title: run.id for run in Store(libraries=(library / "runs",)).runs()}
+    at = open_app("masks", library, run=runs["Task Arithmetic w/ LwPTV"], ratio="0.2")
+    at.selectbox(key="picker").select(runs["Weight Averaging"]).run()
+    at.selectbox(key="picker").select(runs["Task Arithmetic w/ LwPTV"]).run()
+    assert at.slider(key="ratio").value == 0.7
+    assert at.query_params["run"] == runs["Task Arithmetic w/ LwPTV"]
+
+
+def test_scores_compare_the_chosen_runs(open_app: Any, library: Path) -> None:
+    at = open_app("scores", library)
+    chosen = at.multiselect(key="compare").value
+    assert len(chosen) == 4
+    at.multiselect(key="compare").unselect(chosen[0]).run()
+    assert at.query_params["runs"] == ",".join(chosen[1:])
+    table = at.dataframe[0].value
+    assert set(table["kind"]) == {"pretrained", "individual", "multitask", "merge"}
+    assert (table["in_low"] <= table["in_domain"]).all()
+    for run in chosen[1:]:
+        at.multiselect(key="compare").unselect(run)
+    at.run()
+    assert not at.exception
+    assert "Choose at least one run" in at.info[0].value
+
+
+def test_names_are_shown_as_they_are(open_app: Any, library: Path) -> None:
+    for page in ("home", "scores"):
+        at = open_app(page, library)
+        assert not re.search(r"(?<!\\)<img", words(at))
+        assert text.safe_text(tiny_library.NASTY) in words(at)
+
+
+# The Merge page
+
+
+def press(at: AppTest, label: str) -> AppTest:
+    """Click the button of that label."""
+    return next(button for button in at.button if button.label == label).click().run()
+
+
+def finish(at: AppTest) -> AppTest:
+    """Run the page until nothing is live any more."""
+    limit = time.monotonic() + SLOW
+    while any(job.live for job in data.runner().jobs()) and time.monotonic() < limit:
+        time.sleep(0.2)
+    return at.run()
+
+
+def test_merging_shows_accuracy_and_links(open_app: Any, library: Path) -> None:
+    at = open_app("merge", library, chain="lwptv:prune_ratio=0.4;task_arithmetic")
+    assert at.slider[0].value == 0.4
+    press(at, "Run")
+    assert not at.exception
+    assert "**Jobs**" in words(at)
+    at = finish(at)
+    assert [metric.label for metric in at.metric] == ["In-domain", "Out-of-domain", "H-score"]
+    assert all(metric.value.endswith("%") for metric in at.metric)
+    (job,) = data.runner().jobs()
+    assert job.title == "LwPTV (prune ratio 0.4) → Task arithmetic"
+    assert data.store().run(job.run_id).has_scores
+    at.switch_page("screens/scores.py").run()
+    assert job.run_id in at.multiselect(key="compare").options or job.run_id in at.multiselect(key="compare").value
+
+
+def test_a_job_can_be_cancelled_and_dismissed(open_app: Any, library: Path) -> None:
+    at = open_app("merge", library, chain="ties:density=0.37")
+    press(at, "Run")
+    press(at, "Cancel")
+    at = finish(at)
+    (job,) = data.runner().jobs()
+    assert job.state == "cancelled"
+    assert not data.store().has(job.run_id)
+    press(at, "Dismiss")
+    assert not at.exception
+    assert not data.runner().jobs()
+
+
+def test_a_job_is_seen_in_another_tab(open_app: Any, library: Path) -> None:
+    at = open_app("merge", library, chain="ties:density=0.41")
+    press(at, "Run")
+    other = AppTest.from_file(str(MAIN), default_timeout=SLOW).run()
+    assert "TIES" in words(other)
+    assert "density 0\\.41" in words(other)
+    press(other, "Cancel")
+    finish(at)
+
+
+def test_edits_are_added_moved_and_removed(open_app: Any, library: Path) -> None:
+    at = open_app("merge", library, chain="lwptv:prune_ratio=0.3;weight_averaging")
+    at.selectbox(key="new_edit").select("lwptv").run()
+    assert at.query_params["chain"] == "lwptv:prune_ratio=0.3;lwptv;weight_averaging"
+    later = [button for button in at.button if str(button.key).startswith("arrow_downward")]
+    later[0].click().run()
+    assert at.query_params["chain"] == "lwptv;lwptv:prune_ratio=0.3;weight_averaging"
+    next(button for button in at.button if str(button.key).startswith("close")).click().run()
+    assert at.query_params["chain"] == "lwptv:prune_ratio=0.3;weight_averaging"
+    assert not at.exception
+
+
+def test_another_merge_and_other_experts(open_app: Any, library: Path) -> None:
+    at = open_app("merge", library, chain="weight_averaging")
+    next(box for box in at.selectbox if box.label == "Then merge with").select("ties").run()
+    assert at.query_params["chain"] == "ties"
+    at.multiselect(key="experts_chosen").unselect("digits").run()
+    assert at.query_params["experts"] == "circles,flags,leaves"
+    at.multiselect(key="experts_chosen").set_value([]).run()
+    assert not at.exception
+    assert "Choose at least one expert" in at.error[0].value
+
+
+def test_the_recipe_survives_a_visit_to_another_page(open_app: Any, library: Path) -> None:
+    at = open_app("merge", library, chain="lwptv:prune_ratio=0.3;ties:density=0.5")
+    at.switch_page("screens/home.py").run()
+    del at.query_params["chain"]
+    at.switch_page("screens/merge.py").run()
+    assert [slider.value for slider in at.slider][:2] == [0.3, 0.5]
+
+
+def test_every_preset_can_be_chosen(open_app: Any, library: Path) -> None:
+    at = open_app("merge", library)
+    for preset in PRESETS:
+        at.selectbox(key="preset").select(preset.key).run()
+        assert not at.exception
+        assert not at.error
+        stages, merge = parse_chain(at.query_params["chain"])
+        assert [stage.key for stage in stages] == [key for key, _ in preset.edits]
+        assert {name: merge.values[name] for name in preset.params} == dict(preset.params)
+
+
+def test_a_recipe_is_loaded_from_text(open_app: Any, library: Path) -> None:
+    at = open_app("merge", library)
+    recipe = at.code[0].value if at.code else ""
+    recipe = next(block.value for block in at.code if "pretrained:" in block.value)
+    at.text_area(key="recipe_text").set_value(recipe.replace("prune_ratio: 0.7", "prune_ratio: 0.25"))
+    press(at, "Use this recipe")
+    assert at.query_params["chain"].startswith("lwptv:prune_ratio=0.25;")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "says"),
+    [
+        ("a: [", "not valid YAML"),
+        ("just words", "A recipe is a mapping"),
+        ("merge: tiez\nexperts: {}", "Did you mean"),
+        ("merge: ties\npretrained: /etc/passwd\nexperts: {digits: /etc/shadow}", "does not offer"),
+    ],
+)
+def test_a_recipe_that_cannot_be_used_says_why(open_app: Any, library: Path, recipe: str, says: str) -> None:
+    at = open_app("merge", library)
+    at.text_area(key="recipe_text").set_value(recipe)
+    press(at, "Use this recipe")
+    assert not at.exception
+    assert text.safe_text(says) in at.error[0].value
+
+
+# Controls
+
+
+@dataclass(frozen=True, kw_only=True)
+class EveryKind(Params):
+    """Every kind of parameter that a later method may bring."""
+
+    rate: float = real(1e-5, low=0.0, open_low=True, label="Rate", help="A small number.")
+    steps: int = integer(300, low=1, high=100_000, label="Steps", help="A large whole number.")
+    few: int = integer(4, low=1, high=16, label="Few", help="A small whole number.")
+    share: float = fraction(0.5, label="Share", help="A fraction.")
+    tiny: float = real(1e-6, low=0.0, label="Tiny", help="A floor.")
+    cut: float | None = real(None, low=0.0, high=1.0, optional=True, unset="1/K", label="Cut", help="May be unset.")
+    mode: str = choice("a", "b", label="Mode", help="Two.")
+    many: str = choice(*"abcdef", label="Many", help="Six.")
+    on: bool = flag(True, label="On", help="A switch.")
+
+
+KINDS = {method.key: method.params for method in registry.methods()} | {"every_kind": EveryKind}
+
+
+def valid_values(bound: Bound) -> list[Any]:
+    """Values that a control must be able to hold, the edges among them."""
+    if bound.kind == "flag":
+        return [True, False]
+    if bound.kind == "choice":
+        return list(bound.choices)
+    low, high = (bound.slider or (bound.low, bound.high)) if bound.slider else (bound.low, bound.high)
+    step = bound.step or 0.1
+    low = low if math.isfinite(low) else -3.0
+    high = high if math.isfinite(high) else 50.0
+    found = [low + step if bound.open_low else low, high, bound.default]
+    found += [low + 0.12345 * (high - low)] if bound.kind == "real" else [low + 1]
+    if bound.kind == "real" and math.isinf(bound.high):
+        found.append(3 * high)  # beyond what the slider offers, as a recipe may be
+    if bound.optional:
+        found.append(None)
+    return [int(v) if bound.kind == "integer" and v is not None else v for v in found if bound.accepts(v)]
+
+
+def script(key: str, values: dict) -> None:  # type: ignore[type-arg]  # it runs without this module
+    """A page that draws the controls of one method."""
+    import streamlit as st
+    from test_app import KINDS
+
+    from app import controls
+
+    st.session_state["found"] = controls.draw(KINDS[key], values, "x")
+
+
+@pytest.mark.parametrize("key", KINDS)
+def test_controls_hold_every_valid_value(key: str) -> None:
+    kind = KINDS[key]
+    for name, bound in {"": None, **kind.bounds()}.items():
+        for value in [None] if bound is None else valid_values(bound):
+            wanted = kind.build({name: value} if name else {})
+            at = AppTest.from_function(script, args=(key, wanted.values()), default_timeout=SLOW).run()
+            assert not at.exception, (name, value)
+            assert not at.error, (name, value, at.error[0].value)
+            assert at.session_state["found"] == wanted, (name, value)
+
+
+@pytest.mark.parametrize("key", KINDS)
+def test_controls_follow_the_widgets(key: str) -> None:
+    at = AppTest.from_function(script, args=(key, {}), default_timeout=SLOW).run()
+    for slider in at.slider:
+        at.slider(key=slider.key).set_value(slider.max).run()
+        assert at.session_state["found"].values()[slider.key.removeprefix("x.")] == slider.max
+    for toggle in [toggle for toggle in at.toggle if not toggle.key.endswith(".unset")]:
+        before = toggle.value
+        at.toggle(key=toggle.key).set_value(not before).run()
+        assert at.session_state["found"].values()[toggle.key.removeprefix("x.")] is not before
+    assert not at.exception
+
+
+def test_a_wrong_value_is_refused_under_its_control() -> None:
+    at = AppTest.from_function(script, args=("every_kind", {"rate": 0.0}), default_timeout=SLOW).run()
+    assert at.session_state["found"] is None
+    assert "rate must be a number above 0" in at.error[0].value
+
+
+def test_formulas_take_the_chosen_values() -> None:
+    for method in registry.methods():
+        params = method.params()
+        filled, rest = controls.filled_formula(method.formula, params.bounds(), params.values())
+        for name, bound in params.bounds().items():
+            named = any(words.startswith(bound.label.lower()) for words in rest)
+            assert named or f"{params.values()[name]:g}" in filled
+
+
+# Links, texts and downloads
+
+
+def test_a_chain_reads_back_from_a_link() -> None:
+    for preset in PRESETS:
+        draft = Draft.of(preset.recipe("p", {"a": "x"}))
+        edits, merge = parse_chain(draft.chain())
+        again = Draft("p", ["a"], edits, merge, draft.title, draft.titled).recipe({"a": "x"})
+        assert again == preset.recipe("p", {"a": "x"})
+
+
+def test_a_changed_preset_loses_its_name() -> None:
+    draft = Draft.of(PRESETS[1].recipe("p", {"a": "x"}))
+    assert draft.recipe({"a": "x"}).title == PRESETS[1].title
+    draft.merge.values["scaling"] = 0.9
+    assert draft.recipe({"a": "x"}).title == ""
+
+
+def test_a_draft_without_experts_is_no_recipe() -> None:
+    draft = Draft("p", [], *parse_chain("lwptv;ties"))
+    with pytest.raises(MergingError, match="at least one expert"):
+        draft.recipe({})
+
+
+def test_sentences_name_what_counts() -> None:
+    recipe = Recipe.build("ties", {"aggregation": "mean"}, [("lwptv", {"shared": False})])
+    assert text.chain_words(recipe) == (
+        "LwPTV (prune ratio 0.7, shared mask off), then TIES (density 0.2, aggregation mean, scaling coefficient 0.3)"
+    )
+    assert text.chain_title(recipe) == "LwPTV (shared mask off) → TIES (aggregation mean)"
+
+
+@pytest.mark.parametrize(("seconds", "says"), [(0.01, "0.1 s"), (7.25, "7.2 s"), (42, "42 s"), (200, "3 min 20 s")])
+def test_durations(seconds: float, says: str) -> None:
+    assert text.duration(seconds) == says
+
+
+def test_downloads_hold_no_formulas() -> None:
+    table = pd.DataFrame({"=1+1": ["=cmd|' /C calc'!A0", "+1", "-1", "@x", "\tx", "plain"], "number": [-1.5] * 6})
+    read = pd.read_csv(io.BytesIO(text.csv_bytes(table)))
+    assert list(read.columns) == ["'=1+1", "number"]
+    assert all(not str(cell).startswith(("=", "+", "-", "@", "\t")) for cell in read["'=1+1"])
+    assert read["number"].tolist() == [-1.5] * 6
+
+
+def test_the_app_names_no_parameter() -> None:
+    names = {name for kind in (m.params for m in registry.methods()) for name in kind.bounds()}
+    allowed = {"prune_ratio", "shared"}  # what the live picture of masks itself offers
+    for path in sorted((MAIN.parent).rglob("*.py")):
+        source = path.read_text("utf-8")
+        for name in names - allowed:
+            assert f'"{name}"' not in source, (path.name, name)

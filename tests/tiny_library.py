@@ -1,0 +1,31 @@
+"""A tiny benchmark with a library of precomputed runs, as the app's tests open it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import tiny
+
+from merging import pipeline
+from merging.presets import preset
+from merging.store import Store
+from merging.tasks import Benchmark
+
+PRESETS = ("weight_averaging", "task_arithmetic_lwptv", "ties")
+# Text of anybody's: it must be shown as it is, wherever a title appears.
+NASTY = "=A <img src=x onerror=alert(1)> **b** $x$ :red[c] [d](javascript:alert(1)) `e`"
+
+
+def write(folder: Path) -> Path:
+    """The benchmark folder: references, three presets, and one run with a nasty title in ``folder``/runs."""
+    tiny.write_benchmark(folder)
+    benchmark = Benchmark.load(folder)
+    library = Store(folder / "making", libraries=(), dated=False)
+    pipeline.references(library, benchmark)
+    recipes = [preset(key).recipe(benchmark.pretrained, benchmark.experts) for key in PRESETS]
+    nasty = preset("task_arithmetic").recipe(benchmark.pretrained, benchmark.experts)
+    for recipe in (*recipes, replace(nasty, title=NASTY)):
+        pipeline.execute(recipe, library, benchmark=benchmark, keep_model=False)
+    (folder / "making" / "runs").rename(folder / "runs")
+    return folder
