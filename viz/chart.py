@@ -131,6 +131,13 @@ def one_of(option: str, value: str, choices: Sequence[str]) -> str:
     return value
 
 
+def in_forward_order(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows in the order in which data meets the tensors. The model's own ``order`` puts the output projection first."""
+    if "order" in table:
+        table = table.sort_values("order", kind="stable")
+    return table.sort_values("section", key=lambda section: section.astype(str) == "output", kind="stable")
+
+
 def in_order(values: Iterable[object]) -> list[str]:
     """The distinct names in the order in which they first come."""
     return list(dict.fromkeys(str(value) for value in values))

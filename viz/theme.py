@@ -162,6 +162,7 @@ def ticks(low: float, high: float, log: bool = False) -> dict[str, Any]:
             values = [value for value in values if low * 0.999 <= value <= high * 1.001]
             if len(values) >= 3:
                 break
+        values = _apart(values, np.log10(high / low) / 8)
         return {
             "tickmode": "array",
             "tickvals": [float(np.log10(v)) for v in values],
@@ -172,6 +173,15 @@ def ticks(low: float, high: float, log: bool = False) -> dict[str, Any]:
     step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= rough * 0.999)
     values = [float(i * step) for i in range(int(np.ceil(low / step - 1e-9)), int(np.floor(high / step + 1e-9)) + 1)]
     return {"tickmode": "array", "tickvals": values, "ticktext": list(map(power, values))}
+
+
+def _apart(values: list[float], decades: float) -> list[float]:
+    """The values without those that would crowd the one before them on a log axis."""
+    kept: list[float] = []
+    for value in values:
+        if not kept or np.log10(value / kept[-1]) >= decades:
+            kept.append(value)
+    return kept
 
 
 def caption(text: str, y: float, size: float = SMALL) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from viz import theme
-from viz.chart import chart, in_order, one_of
+from viz.chart import chart, in_forward_order, in_order, one_of
 from viz.text import count, first_few, percent, plural, safe_text
 
 COLORS = 7  # kinds of layer with a color of their own; the rest share one
@@ -33,8 +33,7 @@ def kept_share(table: pd.DataFrame, *, by: str = "role", present: bool = False) 
     are masked), tensor (name), order (model order; otherwise rows are taken to be in it). ``by`` is role or part.
     """
     one_of("by", by, ("role", "part"))
-    if "order" in table:
-        table = table.sort_values("order", kind="stable")
+    table = in_forward_order(table)
     table = table.assign(_kept=_kept_scalars(table), _kind=_kinds(table, by), section=table["section"].astype(str))
     sections = in_order(table["section"])
     totals = table.groupby("section", sort=False)["numel"].sum().reindex(sections).to_numpy(np.float64)

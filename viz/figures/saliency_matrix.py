@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.cells import click_targets
-from viz.chart import ChartError, chart, in_order, one_of
+from viz.chart import ChartError, chart, in_forward_order, in_order, one_of
 from viz.text import count, percent, plural, real, safe_text, short_name
 
 Floats = npt.NDArray[np.float32]
@@ -92,7 +92,7 @@ def saliency_matrix(
 def _grid(table: pd.DataFrame, group: str) -> Grid:
     experts = in_order(table["expert"])
     table = table.assign(expert=table["expert"].astype(str), tensor=table["tensor"].astype(str))
-    tensors = table.drop_duplicates("tensor").sort_values("order", kind="stable").reset_index(drop=True)
+    tensors = in_forward_order(table.drop_duplicates("tensor")).reset_index(drop=True)
     tensors["label"] = _group_labels(tensors, by_part=group == "part")
     if group != "order":
         rank = {label: i for i, label in enumerate(in_order(tensors["label"]))}
@@ -243,9 +243,9 @@ def _lay_out_axes(fig: go.Figure, grid: Grid, group: str, domains: list[tuple[fl
 
 def _axis_title(group: str, columns: int) -> str:
     by = {
-        "order": "in model order; numbers are blocks",
+        "order": "in forward order; numbers are blocks",
         "block": "by block, then kind of layer; numbers are blocks",
-        "part": "by kind of layer, then model order",
+        "part": "by kind of layer, then forward order",
     }
     return f"Tensors ({columns}), {by[group]}"
 
