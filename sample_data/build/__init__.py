@@ -1,0 +1,1 @@
+"""What makes the bundled benchmark: a miniature CLIP, eight fine-tuned experts, and the images they are measured on."""

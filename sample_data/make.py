@@ -1,0 +1,110 @@
+"""Rebuilds the bundled benchmark: images, pretraining, eight experts, one multi-task model, files, acceptance table.
+
+Everything comes from fixed seeds and fixed numbers of steps; no clock enters. Two processor cores need about an hour
+(pretraining twenty minutes when nothing else runs). A stopped run goes on where it stopped.
+
+    python sample_data/make.py                      all stages
+    python sample_data/make.py --stage check        one of: images, pretrain, finetune, export, check
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two threads of one process are slower than two processes
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import torch
+import torch.multiprocessing as processes
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+from build import check, corpus, export, finetune, notices, pretrain  # noqa: E402
+
+STAGES = ("images", "pretrain", "finetune", "export", "check")
+STARTED = time.monotonic()
+
+
+def say(text: str) -> None:
+    """A line of progress with the minutes since the start."""
+    print(f"[{(time.monotonic() - STARTED) / 60:5.1f} min] {text}", flush=True)
+
+
+def _workers() -> int:
+    return 1 if torch.cuda.is_available() else 2
+
+
+def images(work: Path) -> None:
+    """Draws all images, unless they are there."""
+    if not (work / "images/broad_web_labels.npy").exists():
+        corpus.draw_all(work / "images", export.DATA_SEED, say)
+
+
+def _pretrain_worker(rank: int, workers: int, work: Path) -> None:
+    pretrain.run(rank, workers, work / "images", work, say)
+
+
+def pretrain_tower(work: Path) -> None:
+    """Pretrains in as many processes as there are cores to use, or on the GPU."""
+    (work / "meeting").unlink(missing_ok=True)
+    processes.spawn(_pretrain_worker, (_workers(), work), nprocs=_workers())
+
+
+def _tune_worker(rank: int, lists: list[list[str]], work: Path) -> None:
+    torch.set_num_threads(1)
+    for name in lists[rank]:
+        finetune.save(name, work / "images", work, say)
+
+
+def fine_tune(work: Path) -> None:
+    """The multi-task model in one process, the eight experts, which cost as much together, in the other."""
+    lists = [[finetune.MULTITASK], list(finetune.EXPERTS)]
+    if _workers() == 1:
+        lists = [[*lists[0], *lists[1]]]
+    processes.spawn(_tune_worker, (lists, work), nprocs=len(lists))
+
+
+def export_files(work: Path, out: Path) -> None:
+    """Writes the files of the repository."""
+    export.models(work / "images", work, out)
+    export.data(work / "images", out)
+    export.task_list(out)
+    notices.write(out, export.package_versions())
+    export.manifest(out)
+    total = sum(path.stat().st_size for pattern in export.GENERATED for path in out.glob(pattern))
+    say(f"wrote {out}: {total / 1e6:.1f} MB")
+
+
+def main() -> int:
+    """Runs the stages asked for; the exit code is 0 when every measured floor holds."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stage", choices=STAGES, action="append", help="run only this stage (may be repeated)")
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "mergescope-sample-data",
+                        help="folder for images and checkpoints between stages")
+    parser.add_argument("--out", type=Path, default=HERE, help="folder to write the benchmark to")
+    arguments = parser.parse_args()
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    passed = True
+    for stage in arguments.stage or STAGES:
+        say(f"stage {stage}")
+        if stage == "images":
+            images(arguments.work)
+        elif stage == "pretrain":
+            pretrain_tower(arguments.work)
+        elif stage == "finetune":
+            fine_tune(arguments.work)
+        elif stage == "export":
+            export_files(arguments.work, arguments.out)
+        else:
+            passed = check.run(arguments.out, say)
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
