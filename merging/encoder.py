@@ -19,6 +19,7 @@ from merging.checkpoints import Checkpoint
 from merging.errors import CheckpointError
 
 EPS = 1e-5
+HEAD_WIDTHS = {768: 64, 1024: 64, 1280: 80}  # of the published towers ViT-B, ViT-L and ViT-H
 Record = Callable[[str, Tensor], None]  # (parameter name, rows entering it (n, d))
 
 
@@ -35,13 +36,15 @@ class Architecture:
     quick_gelu: bool
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint) -> Self:
-        """The architecture of an open_clip-named tower: from its metadata, else from its shapes.
+    def of(cls, checkpoint: Checkpoint, like: Checkpoint | None = None) -> Self:
+        """The architecture of an open_clip-named tower: its shapes, and what its metadata says beside them.
 
-        Without metadata, heads are 64 wide and the activation is QuickGELU, as in every OpenAI model.
+        A checkpoint without metadata (a state dict in memory) takes that of ``like``. Without either, the widths of the
+        published models tell their heads, and the activation is QuickGELU, as in every OpenAI model.
 
         Raises:
-            CheckpointError: a tensor that a tower must have is missing, or the metadata contradicts the shapes.
+            CheckpointError: a tensor that a tower must have is missing, the metadata contradicts the shapes, or
+                nothing says how many heads there are.
         """
         prefix = tower_prefix(checkpoint.infos)
         try:
@@ -51,13 +54,23 @@ class Architecture:
         except (KeyError, ValueError, IndexError) as error:
             raise CheckpointError(f"{checkpoint.name} is not a visual tower: {error} is missing or odd.") from None
         layers = len({name.split(".")[2] for name in shapes if name.startswith("transformer.resblocks.")})
-        stated = _stated(checkpoint)
-        head_width = int(stated.get("vision_cfg", {}).get("head_width", 64))
+        stated = _stated(checkpoint) or (_stated(like) if like is not None and _alike(checkpoint, like) else {})
+        head_width = stated.get("vision_cfg", {}).get("head_width", 64 if stated else HEAD_WIDTHS.get(width))
+        if not isinstance(head_width, int):
+            raise CheckpointError(
+                f"{checkpoint.name}: nothing says how many heads a tower of width {width} has. Its file needs the "
+                'metadata architecture = {"vision_cfg": {"head_width": 64}, "quick_gelu": true}, with its own numbers.'
+            )
         if width % head_width:
             raise CheckpointError(f"{checkpoint.name}: width {width} is not a multiple of its head width {head_width}.")
         side = round((tokens - 1) ** 0.5)
         quick_gelu = bool(stated.get("quick_gelu", True))
         return cls(side * patch, patch, width, layers, width // head_width, embed_dim, quick_gelu)
+
+
+def _alike(one: Checkpoint, other: Checkpoint) -> bool:
+    """Whether two checkpoints hold the same names in the same shapes."""
+    return {n: i.shape for n, i in one.infos.items()} == {n: i.shape for n, i in other.infos.items()}
 
 
 def _stated(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -103,11 +116,21 @@ class Encoder:
     prefix: str = ""
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint, device: torch.device | str = "cpu", *, on_demand: bool = False) -> Self:
-        """The tower of a checkpoint: in memory, or reading each tensor when it is used (``on_demand``)."""
+    def of(
+        cls,
+        checkpoint: Checkpoint,
+        device: torch.device | str = "cpu",
+        *,
+        on_demand: bool = False,
+        like: Checkpoint | None = None,
+    ) -> Self:
+        """The tower of a checkpoint: in memory, or reading each tensor when it is used (``on_demand``).
+
+        ``like`` tells the architecture of a checkpoint that has no metadata.
+        """
         prefix = tower_prefix(checkpoint.infos)
         tensors = _OnDemand(checkpoint, prefix, device)
-        return cls(Architecture.of(checkpoint), tensors if on_demand else dict(tensors), prefix)
+        return cls(Architecture.of(checkpoint, like), tensors if on_demand else dict(tensors), prefix)
 
     @property
     def device(self) -> torch.device:

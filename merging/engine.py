@@ -136,7 +136,7 @@ def run(
     report.raise_if_bad()
     _check_needs(recipe, layer_inputs, exemplars)
     where = choose_device(device)
-    evidence = _evidence(recipe, experts, layer_inputs, exemplars, where)
+    evidence = _evidence(recipe, pretrained, experts, layer_inputs, exemplars, where)
     inputs = Inputs(pretrained, experts, evidence, where)
     meter = Meter(inputs.work * _passes(recipe), progress, cancel)
     meter.check()
@@ -172,6 +172,7 @@ def _check_needs(recipe: Recipe, layer_inputs: LayerInputs | None, exemplars: Ma
 
 def _evidence(
     recipe: Recipe,
+    pretrained: Checkpoint,
     experts: Mapping[str, Checkpoint],
     layer_inputs: LayerInputs | None,
     exemplars: Mapping[str, Any] | None,
@@ -181,7 +182,7 @@ def _evidence(
         return None
     if layer_inputs is not None:
         return GivenInputs(layer_inputs, tuple(experts))
-    return CapturedInputs(experts, exemplars or {}, device)
+    return CapturedInputs(experts, exemplars or {}, device, like=pretrained)
 
 
 def _passes(recipe: Recipe) -> int:

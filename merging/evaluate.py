@@ -85,7 +85,7 @@ def _evaluate(
     data = {(key, split): benchmark.images(key, split) for key in models for split in splits}
     meter = Meter(sum(len(labels) for _, labels in data.values()), progress, cancel)
     rows = []
-    for (key, split), encoder in _encoders(models, splits, device):
+    for (key, split), encoder in _encoders(models, benchmark, splits, device):
         images, labels = data[key, split]
         task = benchmark.task(key)
         found = features(encoder, benchmark.preprocess(images), meter, "Evaluating", task.title)
@@ -108,7 +108,7 @@ def _evaluate(
 
 
 def _encoders(
-    models: Mapping[str, Source], splits: Sequence[str], device: str
+    models: Mapping[str, Source], benchmark: Benchmark, splits: Sequence[str], device: str
 ) -> Iterator[tuple[tuple[str, str], Encoder]]:
     """Each (task, split) with the encoder to use; one model after another, the last one kept."""
     last: Source | None = None
@@ -116,6 +116,6 @@ def _encoders(
     for key, model in models.items():
         if encoder is None or model is not last:
             checkpoint: Checkpoint = open_checkpoint(model, name=key)
-            encoder, last = Encoder.of(checkpoint, choose_device(device)), model
+            encoder, last = Encoder.of(checkpoint, choose_device(device), like=benchmark.tower), model
         for split in splits:
             yield (key, split), encoder

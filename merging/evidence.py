@@ -53,11 +53,15 @@ class CapturedInputs:
     """
 
     def __init__(
-        self, experts: Mapping[str, Checkpoint], exemplars: Mapping[str, Tensor], device: torch.device
+        self,
+        experts: Mapping[str, Checkpoint],
+        exemplars: Mapping[str, Tensor],
+        device: torch.device,
+        like: Checkpoint | None = None,
     ) -> None:
         if missing := [name for name in experts if not len(exemplars.get(name, ()))]:
             raise NeedsError(f"There are no exemplars for {', '.join(missing)}; give images for every expert.")
-        self._encoders = [Encoder.of(checkpoint, device, on_demand=True) for checkpoint in experts.values()]
+        self._encoders = [Encoder.of(checkpoint, device, on_demand=True, like=like) for checkpoint in experts.values()]
         self._images = [exemplars[name].to(device, torch.float32) for name in experts]
         self._next = 0  # section to run next: 0 the stem, 1 … the blocks, then the output
         self._tokens: list[Tensor] = []

@@ -84,6 +84,12 @@ class Benchmark:
         """Reference of the pretrained model."""
         return self._reference(PRETRAINED)
 
+    @cached_property
+    def tower(self) -> Checkpoint | None:
+        """The pretrained model's checkpoint, which tells the architecture of state dicts that come without metadata."""
+        path = self.folder / "models" / f"{PRETRAINED}.safetensors"
+        return open_checkpoint(path) if path.is_file() else None
+
     @property
     def multitask(self) -> str | None:
         """Reference of the model trained on all tasks together, if there is one."""

@@ -78,3 +78,12 @@ def test_a_checkpoint_without_tower_says_so():
     checkpoint = MappingCheckpoint({"visual.ln_post.weight": torch.ones(4)}, "half")
     with pytest.raises(CheckpointError, match="half is not a visual tower"):
         Architecture.of(checkpoint)
+
+
+def test_without_metadata_the_heads_are_not_guessed(tower):
+    """Width 24 could have any number of heads; a wrong guess would give wrong features without an error."""
+    known = _checkpoint(tower)
+    bare = MappingCheckpoint({name: known.read(name) for name in known.infos}, "bare")
+    with pytest.raises(CheckpointError, match="how many heads a tower of width 24 has"):
+        Architecture.of(bare)
+    assert Architecture.of(bare, like=known) == Architecture.of(known)

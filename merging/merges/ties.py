@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import pandas as pd
 import torch
 from torch import Tensor
-from torch.nn.functional import hardshrink
 
 from merging.merges.task_arithmetic import SCALING_HELP
 from merging.method import Citation, Merge, Slot, SlotStream, Survey, register
@@ -57,7 +56,10 @@ def _trim(slot: Slot, params: TiesParams, thresholds: tuple[float, ...] | None) 
         thresholds = tuple(kth_smallest(lambda: [flat], [_rank(flat.shape[1], params.density)] * len(flat)))
     # hardshrink drops |x| <= limit in one pass; the limit just below the threshold keeps the threshold itself.
     below = [_just_below(threshold, vectors) for threshold in thresholds]
-    return torch.stack([hardshrink(row, limit) for row, limit in zip(vectors, below, strict=True)])
+    trimmed = torch.empty_like(vectors)
+    for row, limit, out in zip(vectors, below, trimmed, strict=True):
+        torch.hardshrink(row, limit, out=out)
+    return trimmed
 
 
 def _just_below(threshold: float, like: Tensor) -> float:
