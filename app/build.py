@@ -12,9 +12,13 @@ from merging import registry
 from merging.errors import MergingError
 from merging.method import Edit, Merge, Method
 from merging.presets import PRESETS, preset
-from merging.recipe import Recipe, Step
+from merging.recipe import Exemplars, Recipe
 
 FIRST = "task_arithmetic_lwptv"  # the preset that the page opens with
+OWN = (
+    "Checkpoints of your own are merged on the command line for now: `python -m merging run recipe.yaml` with their "
+    "paths in the recipe. The run then appears here like any other."
+)
 CHOSEN = "experts_chosen"  # widget of the chosen experts
 LONGEST = 100_000  # characters of a recipe; real ones have a few hundred
 
@@ -25,9 +29,8 @@ def draft(pretrained: Mapping[str, str], experts: Mapping[str, str]) -> Draft:
     if linked := state.linked_chain():
         chain, names = linked
         try:
-            edits, merge = parse_chain(chain)
             chosen = in_order(names, experts) or list(experts)
-            found = Draft(next(iter(pretrained.values())), chosen, edits, merge)
+            found = parse_chain(chain, next(iter(pretrained.values())), chosen)
         except MergingError as error:
             st.warning(f"The recipe in this link cannot be used: {text.safe_text(error, 300)}")
     if found is None:
@@ -101,7 +104,7 @@ def controls_of(stage: Stage, method: Method) -> bool:
 def models(current: Draft, pretrained: Mapping[str, str], experts: Mapping[str, str]) -> None:
     """Pickers for the pretrained model and the experts, each with its own accuracy."""
     titles = {reference: title for title, reference in pretrained.items()}
-    st.markdown(f"Pretrained: **{text.safe_text(titles.get(current.pretrained, current.pretrained))}**")
+    st.markdown(f"Pretrained: **{text.safe_text(titles.get(current.pretrained, current.pretrained))}**", help=OWN)
     own = data.own_accuracy()
     st.session_state[CHOSEN] = in_order(current.experts, experts)  # the callback has put the user's choice there
     st.multiselect(
@@ -157,6 +160,11 @@ def controls_all(current: Draft) -> bool:
             st.session_state[f"merge{current.merge.uid}"] = chosen
             st.rerun()
         valid &= controls_of(current.merge, merges[chosen])
+    if current.needs_exemplars:
+        with st.container(border=True):
+            st.markdown("**Exemplars**")
+            st.caption("Training images that the chain looks at, without their labels. They come from the benchmark.")
+            valid &= controls.draw(Exemplars, current.exemplars, f"exemplars{current.merge.uid}") is not None
     return valid
 
 
@@ -180,8 +188,3 @@ def all_controls(current: Draft, pretrained: Mapping[str, str], experts: Mapping
     models(current, pretrained, experts)
     st.subheader("Chain", anchor=False)
     return controls_all(current)
-
-
-def stage_text(step: Step) -> str:
-    """A step as the command line writes it."""
-    return Stage.of(step).text()

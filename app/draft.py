@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -9,9 +10,12 @@ from typing import Any, Self
 
 from merging import registry
 from merging.errors import RecipeError
-from merging.recipe import Recipe, Step
+from merging.method import Edit, Merge
+from merging.params import Params
+from merging.recipe import NEEDS_EXEMPLARS, Exemplars, Recipe, Step
 from merging.specs import parse_step
 
+EXEMPLARS = "exemplars"  # stands where a link says how they are drawn
 _number = count()
 
 
@@ -35,8 +39,8 @@ class Stage:
         return self.key + (":" + ",".join(shown) if shown else "")
 
     def _bounds(self) -> Mapping[str, Any]:
-        known = {method.key: method for method in registry.methods()}
-        return known[self.key].params.bounds() if self.key in known else {}
+        known: dict[str, type[Params]] = {method.key: method.params for method in registry.methods()}
+        return (known | {EXEMPLARS: Exemplars})[self.key].bounds()
 
 
 def _plain(value: Any) -> str:
@@ -53,18 +57,30 @@ class Draft:
     merge: Stage
     title: str = ""
     titled: str = ""  # the chain that ``title`` is the name of
+    exemplars: dict[str, Any] = field(default_factory=dict)  # how they are drawn, for chains that need them
 
     @classmethod
     def of(cls, recipe: Recipe) -> Self:
         """A draft that starts from a recipe."""
         names = [name for name, _ in recipe.experts]
         found = cls(recipe.pretrained, names, [*map(Stage.of, recipe.edits)], Stage.of(recipe.merge), recipe.title)
+        found.exemplars = recipe.exemplars.values() if recipe.exemplars else {}
         found.titled = found.chain()
         return found
 
     def chain(self) -> str:
         """The chain in one line, as links and the command line write it: 'lwptv;ties:density=0.1'."""
-        return ";".join(stage.text() for stage in (*self.edits, self.merge))
+        drawn = Stage(EXEMPLARS, self.exemplars).text() if self.needs_exemplars else EXEMPLARS
+        stages = [stage.text() for stage in (*self.edits, self.merge)]
+        return ";".join(stages if drawn == EXEMPLARS else [drawn, *stages])
+
+    @property
+    def needs_exemplars(self) -> bool:
+        """Whether a method of the chain looks at exemplars."""
+        return any(method.needs in NEEDS_EXEMPLARS for method in self._methods())
+
+    def _methods(self) -> list[Edit | Merge]:
+        return [*(registry.edit(stage.key) for stage in self.edits), registry.merge(self.merge.key)]
 
     def recipe(self, references: Mapping[str, str]) -> Recipe:
         """The checked recipe; ``references`` says where each expert is.
@@ -80,6 +96,7 @@ class Draft:
             edits=[(stage.key, stage.values) for stage in self.edits],
             pretrained=self.pretrained,
             experts={name: references[name] for name in self.experts},
+            exemplars=self.exemplars,
             title=self.title if self.chain() == self.titled else "",
         )
 
@@ -95,23 +112,53 @@ class Draft:
         self.edits = [stage for stage in self.edits if stage.uid != uid]
 
 
-def parse_chain(text: str) -> tuple[list[Stage], Stage]:
-    """The stages that ``Draft.chain`` wrote; the last one is the merge.
+def parse_chain(text: str, pretrained: str, experts: list[str]) -> Draft:
+    """The draft whose chain is written as ``Draft.chain`` writes it.
 
     Raises:
         MergingError: an unknown method or parameter, or a value outside its bounds.
     """
     problems: list[str] = []
-    *edits, last = text.split(";")
-    steps = [parse_step("edit", edit, problems) for edit in edits]
-    merge = parse_step("merge", last, problems)
+    drawn, *rest = text.split(";")
+    if drawn.partition(":")[0] != EXEMPLARS:
+        drawn, rest = "", [drawn, *rest]
+    if not rest:
+        raise RecipeError("The chain has no merge.")
+    exemplars = parse_values(Exemplars, drawn.partition(":")[2])
+    steps = [parse_step("edit", edit, problems) for edit in rest[:-1]]
+    merge = parse_step("merge", rest[-1], problems)
     if problems:
         raise RecipeError(" ".join(problems))
-    stages = [Stage(key, registry.edit(key).params.build(values).values()) for key, values in steps]
-    return stages, Stage(merge[0], registry.merge(merge[0]).params.build(merge[1]).values())
+    edits = [Stage(key, registry.edit(key).params.build(values).values()) for key, values in steps]
+    last = Stage(merge[0], registry.merge(merge[0]).params.build(merge[1]).values())
+    return Draft(pretrained, experts, edits, last, exemplars=exemplars)
+
+
+def parse_values(kind: type[Params], text: str) -> dict[str, Any]:
+    """The checked values in 'name=value,name=value', with the defaults of the others."""
+    bounds = kind.bounds()
+    values: dict[str, Any] = {}
+    for name, _, word in (pair.partition("=") for pair in text.split(",") if pair):
+        try:
+            values[name] = bounds[name].parse(word) if name in bounds else word
+        except ValueError:
+            values[name] = word  # the check below says what is wrong
+    return kind.build(values).values()
 
 
 def in_order(names: Iterable[str], known: Iterable[str]) -> list[str]:
     """The names that are known, in the order of ``known``; a merge must not depend on the order of clicks."""
     chosen = set(names)
     return [name for name in known if name in chosen]
+
+
+def command(recipe: Recipe) -> str:
+    """The command lines that do the same: from the file, and without one where that can be said."""
+    run = "python -m merging run recipe.yaml"
+    if recipe.exemplars and recipe.exemplars != type(recipe.exemplars)():
+        return run
+    words = ["python", "-m", "merging", "merge", "--pretrained", recipe.pretrained]
+    words += [word for name, reference in recipe.experts for word in ("--expert", f"{name}={reference}")]
+    words += [word for stage in map(Stage.of, recipe.edits) for word in ("--edit", stage.text())]
+    whole = shlex.join([*words, "--merge", Stage.of(recipe.merge).text(), "--out", "merged.safetensors"])
+    return f"{run}\n\n# or, without the file\n{whole}"

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import streamlit as st
+
 from app import data
 from merging.runs import Run
 from merging.summary import Summary, summarize
@@ -19,8 +21,14 @@ NAMES = {"pretrained": "Pretrained", "individual": "Individual experts", "multit
 
 def averages(runs: Sequence[Run]) -> pd.DataFrame:
     """One row for each reference and each run; references are averaged over the first run's tasks."""
+    return _averages(tuple(run.id for run in runs), len(data.references(runs[0].benchmark)))
+
+
+@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+def _averages(run_ids: tuple[str, ...], references_known: int) -> pd.DataFrame:
     import pandas as pd
 
+    runs = [data.store().run(run_id) for run_id in run_ids]
     experts, benchmark = runs[0].experts, runs[0].benchmark
     own = {task: row["accuracy"] for task, row in data.expert_scores(benchmark).items()}
     rows = [
@@ -37,8 +45,14 @@ def _row(run: str, label: str, kind: str, summary: Summary) -> dict[str, Any]:
 
 def accuracies(runs: Sequence[Run]) -> pd.DataFrame:
     """One row for each run and task, with the task's own expert and the pretrained model beside it."""
+    return _accuracies(tuple(run.id for run in runs), len(data.references(runs[0].benchmark)))
+
+
+@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+def _accuracies(run_ids: tuple[str, ...], references_known: int) -> pd.DataFrame:
     import pandas as pd
 
+    runs = [data.store().run(run_id) for run_id in run_ids]
     experts = {task: row["accuracy"] for task, row in data.expert_scores(runs[0].benchmark).items()}
     pretrained = data.reference_scores(runs[0].benchmark, ()).get("pretrained")
     zero_shot = {} if pretrained is None else dict(zip(pretrained["task"], pretrained["accuracy"], strict=True))

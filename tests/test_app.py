@@ -18,12 +18,12 @@ import tiny_library
 from streamlit.testing.v1 import AppTest
 
 from app import controls, data, text
-from app.draft import Draft, parse_chain
+from app.draft import Draft, command, parse_chain
 from merging import registry
 from merging.errors import MergingError
 from merging.params import Bound, Params, choice, flag, fraction, integer, real
 from merging.presets import PRESETS
-from merging.recipe import Recipe
+from merging.recipe import Exemplars, Recipe
 from merging.store import Store
 
 MAIN = Path(__file__).resolve().parent.parent / "app" / "main.py"
@@ -108,6 +108,8 @@ BAD_LINKS = [
     ("merge", {"chain": "ties:density=1e400"}, "cannot be used"),
     ("merge", {"chain": "ties:density="}, "cannot be used"),
     ("merge", {"chain": ";;;"}, "cannot be used"),
+    ("merge", {"chain": "exemplars:per_task=0;lot"}, "cannot be used"),
+    ("merge", {"chain": "exemplars"}, "cannot be used"),
     ("merge", {"chain": "ties", "experts": "nobody,../x"}, ""),
     ("home", {"present": "maybe", "run": "x"}, ""),
     ("masks", {"ratio": "7", "group": "EVIL", "tensor": "none", "shared": "x", "by": "1"}, ""),
@@ -233,6 +235,20 @@ def test_a_job_is_seen_in_another_tab(open_app: Any, library: Path) -> None:
     finish(at)
 
 
+def test_a_chain_that_needs_exemplars_can_be_run(open_app: Any, library: Path) -> None:
+    at = open_app("merge", library, chain="exemplars:per_task=8,seed=3;lot")
+    assert at.caption
+    assert "Training images that the chain looks at" in words(at)
+    press(at, "Run")
+    at = finish(at)
+    assert not at.error
+    (job,) = data.runner().jobs()
+    assert job.state == "done"
+    recipe = data.store().run(job.run_id).recipe
+    assert recipe is not None
+    assert recipe.exemplars == Exemplars(per_task=8, seed=3)
+
+
 def test_edits_are_added_moved_and_removed(open_app: Any, library: Path) -> None:
     at = open_app("merge", library, chain="lwptv:prune_ratio=0.3;weight_averaging")
     at.selectbox(key="new_edit").select("lwptv").run()
@@ -270,9 +286,9 @@ def test_every_preset_can_be_chosen(open_app: Any, library: Path) -> None:
         at.selectbox(key="preset").select(preset.key).run()
         assert not at.exception
         assert not at.error
-        stages, merge = parse_chain(at.query_params["chain"])
-        assert [stage.key for stage in stages] == [key for key, _ in preset.edits]
-        assert {name: merge.values[name] for name in preset.params} == dict(preset.params)
+        found = parse_chain(at.query_params["chain"], "p", [])
+        assert [stage.key for stage in found.edits] == [key for key, _ in preset.edits]
+        assert {name: found.merge.values[name] for name in preset.params} == dict(preset.params)
 
 
 def test_a_recipe_is_loaded_from_text(open_app: Any, library: Path) -> None:
@@ -319,7 +335,8 @@ class EveryKind(Params):
     on: bool = flag(True, label="On", help="A switch.")
 
 
-KINDS = {method.key: method.params for method in registry.methods()} | {"every_kind": EveryKind}
+KINDS = {method.key: method.params for method in registry.methods()}
+KINDS |= {"every_kind": EveryKind, "exemplars": Exemplars}
 
 
 def valid_values(bound: Bound) -> list[Any]:
@@ -397,9 +414,29 @@ def test_formulas_take_the_chosen_values() -> None:
 def test_a_chain_reads_back_from_a_link() -> None:
     for preset in PRESETS:
         draft = Draft.of(preset.recipe("p", {"a": "x"}))
-        edits, merge = parse_chain(draft.chain())
-        again = Draft("p", ["a"], edits, merge, draft.title, draft.titled).recipe({"a": "x"})
-        assert again == preset.recipe("p", {"a": "x"})
+        again = parse_chain(draft.chain(), "p", ["a"])
+        again.title, again.titled = draft.title, draft.titled
+        assert again.recipe({"a": "x"}) == preset.recipe("p", {"a": "x"})
+
+
+def test_a_link_says_how_exemplars_are_drawn() -> None:
+    draft = parse_chain("exemplars:per_task=9;lwptv;lot", "p", ["a"])
+    recipe = draft.recipe({"a": "x"})
+    assert recipe.exemplars is not None
+    assert recipe.exemplars.per_task == 9
+    assert draft.chain() == "exemplars:per_task=9;lwptv;lot"
+    draft.merge = parse_chain("ties", "p", []).merge
+    assert draft.chain() == "lwptv;ties"  # nothing looks at them any more
+
+
+def test_the_command_line_says_the_same() -> None:
+    recipe = parse_chain("lwptv:prune_ratio=0.5;ties", "p q", ["a"]).recipe({"a": "x"})
+    assert command(recipe).splitlines()[-1] == (
+        "python -m merging merge --pretrained 'p q' --expert a=x --edit lwptv:prune_ratio=0.5 --merge ties "
+        "--out merged.safetensors"
+    )
+    seeded = parse_chain("exemplars:seed=4;lot", "p", ["a"]).recipe({"a": "x"})
+    assert command(seeded) == "python -m merging run recipe.yaml"
 
 
 def test_a_changed_preset_loses_its_name() -> None:
@@ -410,7 +447,7 @@ def test_a_changed_preset_loses_its_name() -> None:
 
 
 def test_a_draft_without_experts_is_no_recipe() -> None:
-    draft = Draft("p", [], *parse_chain("lwptv;ties"))
+    draft = parse_chain("lwptv;ties", "p", [])
     with pytest.raises(MergingError, match="at least one expert"):
         draft.recipe({})
 

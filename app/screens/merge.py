@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -10,7 +9,7 @@ import streamlit as st
 
 from app import build, data, parts, state, text, tray
 from app.controls import filled_formula
-from app.draft import Draft
+from app.draft import Draft, command
 from merging import registry
 from merging.errors import MergingError, StoreError
 from merging.recipe import Recipe
@@ -43,7 +42,7 @@ def fits(recipe: Recipe) -> bool:
 def costs(recipe: Recipe) -> None:
     """What the merge needs and how long it takes."""
     needs = sorted(str(need) for need in recipe.needs)
-    data_needed = f"It needs {text.listed(needs)}." if needs else "It needs nothing but the checkpoints."
+    data_needed = f"It needs {text.listed(needs)}." if needs else "It needs no data."
     found = data.estimate(recipe)
     st.markdown(
         f":material/timer: About **{text.duration(found.seconds)}** of computing with evaluation, after a few seconds "
@@ -58,14 +57,6 @@ def take_along(recipe: Recipe) -> None:
         st.code(recipe.to_yaml(), language="yaml")
         st.download_button("Download recipe.yaml", recipe.to_yaml(), "recipe.yaml", "text/yaml", on_click="ignore")
         st.code(command(recipe), language="bash", wrap_lines=True)
-
-
-def command(recipe: Recipe) -> str:
-    """The command line that does the same."""
-    words = ["python", "-m", "merging", "merge", "--pretrained", recipe.pretrained]
-    words += [word for name, reference in recipe.experts for word in ("--expert", f"{name}={reference}")]
-    words += [word for stage in map(build.stage_text, recipe.edits) for word in ("--edit", stage)]
-    return shlex.join([*words, "--merge", build.stage_text(recipe.merge), "--out", "merged.safetensors"])
 
 
 def average(name: str, value: float, interval: tuple[float, float], tasks: int, n: int) -> None:
