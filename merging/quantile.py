@@ -60,8 +60,9 @@ class _Bracket:
     def look(self, values: NDArray[Any]) -> None:
         """Count ``values`` (n,) against the bracket and keep those strictly inside."""
         low, high = values.dtype.type(self.low), values.dtype.type(self.high)
-        self.below += int(np.count_nonzero(values < low))
-        candidates = values[(values >= low) & (values <= high)]
+        enough = values >= low
+        self.below += len(values) - int(np.count_nonzero(enough))
+        candidates = values[enough & (values <= high)]
         at_low, at_high = candidates == low, candidates == high
         self.at_low += int(np.count_nonzero(at_low))
         if high > low:

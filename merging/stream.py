@@ -22,7 +22,7 @@ from merging.progress import Meter
 
 T = TypeVar("T")
 
-PIECE_CPU = 1 << 16  # scalars per expert: K + 1 such pieces stay in the processor's cache
+PIECE_CPU = 1 << 15  # scalars per expert: K + 1 such pieces stay in the processor's cache
 PIECE_GPU = 1 << 24
 
 

@@ -89,13 +89,12 @@ def _global_thresholds(slots: SlotStream, params: TiesParams) -> tuple[tuple[flo
 def ties(slot: Slot, params: TiesParams, found: Election) -> Tensor:
     """Trim, elect, merge: (K, *S) -> (*S)."""
     trimmed = _trim(slot, params, found.thresholds)
-    votes = trimmed.sum(dim=0)
-    votes = torch.where(votes == 0, found.tie_sign, votes)
-    positive, negative = trimmed.relu(), trimmed.clamp(max=0)
-    merged = torch.where(votes > 0, positive.sum(dim=0), negative.sum(dim=0) * (votes < 0))
+    sign = trimmed.sum(dim=0).sign()
+    sign = sign + found.tie_sign * (1 - sign.abs())
+    agreeing = (trimmed * sign).relu()  # sizes of the scalars that have the elected sign, zero elsewhere
+    merged = agreeing.sum(dim=0) * sign
     if params.aggregation == "mean":
-        agreeing = torch.where(votes > 0, positive.sign().sum(dim=0), -negative.sign().sum(dim=0))
-        merged = merged / agreeing.clamp(min=1)
+        merged = merged / agreeing.sign().sum(dim=0).clamp(min=1)
     return params.scaling * merged
 
 
