@@ -43,7 +43,7 @@ with st.grid(3, min_column_width=260):
             parts.open_page(page, label, icon, **query)
 
 
-WIDTHS = [4.4, 1.2, 1.2, 1.2, 2.8]
+WIDTHS = [3.6, 1.5, 1.5, 1.5, 2.4]
 
 
 def row(run: Run) -> None:

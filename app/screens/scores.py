@@ -106,6 +106,8 @@ def choose(known: list[Run]) -> None:
 parts.heading("Scores", "What merging gained in domain, what it cost out of domain, and which task paid for it.")
 if scored := data.scored_runs():
     choose(scored)
+    if others := sum(run.has_scores for run in data.runs()) - len(scored):
+        st.caption(f"{text.plural(others, 'run')} left out: evaluated on another version of the benchmark.")
 else:
     sentence = "No run has been evaluated yet. Merge some experts and their accuracy appears here."
     parts.empty(sentence, "Merge experts", parts.MERGE)
