@@ -85,8 +85,12 @@ def main() -> int:
     """Runs the stages asked for; the exit code is 0 when every measured floor holds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stage", choices=STAGES, action="append", help="run only this stage (may be repeated)")
-    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "mergescope-sample-data",
-                        help="folder for images and checkpoints between stages")
+    parser.add_argument(
+        "--work",
+        type=Path,
+        default=Path(tempfile.gettempdir()) / "mergescope-sample-data",
+        help="folder for images and checkpoints between stages",
+    )
     parser.add_argument("--out", type=Path, default=HERE, help="folder to write the benchmark to")
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)

@@ -38,8 +38,9 @@ class Recipe:
 
     def at(self, scaling: float) -> Recipe:
         """The same recipe with another scaling coefficient."""
-        return Recipe(f"{self.title}, {scaling:g}", self.merge, {**self.params, "scaling": scaling}, self.edits,
-                      self.exemplars)
+        return Recipe(
+            f"{self.title}, {scaling:g}", self.merge, {**self.params, "scaling": scaling}, self.edits, self.exemplars
+        )
 
 
 class Bench:
@@ -78,8 +79,13 @@ class Bench:
             images = {key: self.benchmark.images(key, EXEMPLARS)[0][: recipe.exemplars] for key in names}
             shown = {key: self.benchmark.preprocess(pixels) for key, pixels in images.items()}
         result = merging.merge(
-            self.path("pretrained"), {key: self.path(key) for key in names}, merge=recipe.merge, params=recipe.params,
-            edits=recipe.edits, exemplars=shown, device="cpu",
+            self.path("pretrained"),
+            {key: self.path(key) for key in names},
+            merge=recipe.merge,
+            params=recipe.params,
+            edits=recipe.edits,
+            exemplars=shown,
+            device="cpu",
         )
         return {name: value.float() for name, value in result.state_dict.items()}
 

@@ -20,9 +20,18 @@ GLYPH_STYLES = (
 PICTURES = Style(rotate=10, scale=(0.8, 1.0), elastic=0.05, background="noise", light=0.2, noise=0.08, bar=0.1)
 KANJI = "一二三十人大小山川田日月木水火土金口目手足力女子犬虫貝車糸竹石空雨上下中左右天正生立王玉町村学校赤青白早先"
 SCRIPT_RANGES = {  # in Noto's single-script faces
-    "Hebrew": (0x5D0, 0x5EB), "Armenian": (0x531, 0x557), "Georgian": (0x10D0, 0x10F1), "Thai": (0xE01, 0xE2F),
-    "Cherokee": (0x13A0, 0x13E0), "Ethiopic": (0x1200, 0x1290), "Tamil": (0xB85, 0xBBA), "Devanagari": (0x905, 0x93A),
-    "Bengali": (0x985, 0x9BA), "Runic": (0x16A0, 0x16EB), "Tifinagh": (0x2D30, 0x2D68), "Gujarati": (0xA85, 0xABA),
+    "Hebrew": (0x5D0, 0x5EB),
+    "Armenian": (0x531, 0x557),
+    "Georgian": (0x10D0, 0x10F1),
+    "Thai": (0xE01, 0xE2F),
+    "Cherokee": (0x13A0, 0x13E0),
+    "Ethiopic": (0x1200, 0x1290),
+    "Tamil": (0xB85, 0xBBA),
+    "Devanagari": (0x905, 0x93A),
+    "Bengali": (0x985, 0x9BA),
+    "Runic": (0x16A0, 0x16EB),
+    "Tifinagh": (0x2D30, 0x2D68),
+    "Gujarati": (0xA85, 0xABA),
 }
 EMOJI_RANGES = ((0x1F330, 0x1F360), (0x1F400, 0x1F440), (0x1F680, 0x1F6A4), (0x1F3A0, 0x1F3C0), (0x1F600, 0x1F618))
 
@@ -32,8 +41,16 @@ def general_characters() -> list[str]:
     taken = {*LETTERS, *GREEK.values(), *CYRILLIC.values(), *KANA.values()}
     hiragana = [chr(code) for code in range(0x3042, 0x3094)]
     katakana = [chr(code) for code in range(0x30A2, 0x30F4)]
-    pool = [*"BCDFGIJKNPQRUVWY", *"abdefghijkmnqrtuy", *"ГЗЙПУЧШЩЫЪ", *"ΓΔΘΛΞΠΣΦΨΩ", *"(){}[]<>/:;,^~", *hiragana,
-            *katakana, *KANJI]
+    pool = [
+        *"BCDFGIJKNPQRUVWY",
+        *"abdefghijkmnqrtuy",
+        *"ГЗЙПУЧШЩЫЪ",
+        *"ΓΔΘΛΞΠΣΦΨΩ",
+        *"(){}[]<>/:;,^~",
+        *hiragana,
+        *katakana,
+        *KANJI,
+    ]
     return [character for character in pool if character not in taken]
 
 
@@ -73,9 +90,7 @@ def _pictures(draw: Draw) -> list[np.ndarray]:
 
 def _textures(draw: Draw) -> list[np.ndarray]:
     makers = list(textures.OTHER_TEXTURES.values())
-    makers += [
-        lambda random, o=o, f=f: textures.grating(random, o, f) for o in range(8) for f in range(4)
-    ]
+    makers += [lambda random, o=o, f=f: textures.grating(random, o, f) for o in range(8) for f in range(4)]
     return [
         _shade(torch.from_numpy(np.stack([maker(draw.choice) for _ in range(PER_TEXTURE)])).float(), draw)
         for maker in makers

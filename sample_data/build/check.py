@@ -57,8 +57,9 @@ def _best_merge(m: Measured) -> Iterator[Row]:
 
 
 def _lot(m: Measured) -> Iterator[Row]:
-    found = {count: m.correct(Recipe(f"LOT 1.0, {count}", "lot", {"scaling": 1.0}, exemplars=count))
-             for count in (1, 16, 64)}
+    found = {
+        count: m.correct(Recipe(f"LOT 1.0, {count}", "lot", {"scaling": 1.0}, exemplars=count)) for count in (1, 16, 64)
+    }
     gain, error = paired(found[64], m.correct(AVERAGING), m.inside)
     yield Row("LOT over averaging, in domain, paired", f"{gain:+.1f} ± {1.96 * error:.1f}", gain >= 5, gain >= 8)
     more, near = (paired(found[64], found[count], m.inside)[0] for count in (1, 16))
@@ -69,8 +70,12 @@ def _lot(m: Measured) -> Iterator[Row]:
 def _mask(m: Measured) -> Iterator[Row]:
     masked, plain = m.correct(MASKED.at(0.3)), m.correct(TASK_ARITHMETIC.at(0.3))
     gain, error = paired(masked, plain, m.outside)
-    yield Row("lwptv then task arithmetic over task arithmetic, 0.3, out of domain",
-              f"{gain:+.1f} ± {1.96 * error:.1f}", gain >= 8, gain >= 12)
+    yield Row(
+        "lwptv then task arithmetic over task arithmetic, 0.3, out of domain",
+        f"{gain:+.1f} ± {1.96 * error:.1f}",
+        gain >= 8,
+        gain >= 12,
+    )
     inside, error = paired(masked, plain, m.inside)
     yield Row("the same, in domain", f"{inside:+.1f} ± {1.96 * error:.1f}", inside >= -1.5)
 
@@ -92,8 +97,9 @@ def _drift(m: Measured) -> Iterator[Row]:
     low, high = profiles[LOT.title][-1], profiles[AVERAGING.title][-1]
     yield Row("drift at the output, LOT under averaging", f"{low:.3f} < {high:.3f}", bool(low < high))
     r = float(np.corrcoef(np.array(points).T)[0, 1])
-    yield Row(f"pooled correlation of output drift with accuracy lost, {len(points)} points", f"{r:.2f}", r >= 0.55,
-              r >= 0.7)
+    yield Row(
+        f"pooled correlation of output drift with accuracy lost, {len(points)} points", f"{r:.2f}", r >= 0.55, r >= 0.7
+    )
 
 
 def _retention(m: Measured) -> Iterator[Row]:

@@ -38,8 +38,13 @@ STYLES = {
 }
 SURFACE = EASY.harder(light=0.08, noise=0.05, blur=0.2)
 CHARACTERS = {
-    "street": "0123456789", "digits": "0123456789", "letters": LETTERS, "kana": KANA.values(), "greek": GREEK.values(),
-    "cyrillic": CYRILLIC.values(), "symbols": SYMBOLS.values(),
+    "street": "0123456789",
+    "digits": "0123456789",
+    "letters": LETTERS,
+    "kana": KANA.values(),
+    "greek": GREEK.values(),
+    "cyrillic": CYRILLIC.values(),
+    "symbols": SYMBOLS.values(),
 }
 FLAG_FOLDER = Path("/usr/share/iso-flags-png-320x240")
 FASHION_FOLDER = Path("/usr/share/datasets/fashion-mnist")
@@ -79,8 +84,10 @@ def _sprites(task: Task, split: str, labels: np.ndarray, draw: Draw) -> torch.Te
         masks = fonts.draw_many(list(CHARACTERS[task.key]), labels, files, draw.choice)
         return torch.from_numpy(_with_neighbors(masks, files, draw) if task.key == "street" else masks)
     picture: Callable[[str], np.ndarray] = {
-        "signs": drawings.sign, "shapes": drawings.shape,
-        "flags": lambda name: flag(FLAGS[name]), "emoji": lambda name: emoji(EMOJI[name]),
+        "signs": drawings.sign,
+        "shapes": drawings.shape,
+        "flags": lambda name: flag(FLAGS[name]),
+        "emoji": lambda name: emoji(EMOJI[name]),
     }[task.key]
     return torch.from_numpy(np.stack([picture(name) for name in task.class_names])[labels])
 

@@ -93,12 +93,26 @@ def _draw_warning(kind: str, draw: ImageDraw.ImageDraw) -> None:
 
 
 SIGNS = {
-    "stop": "stop", "yield": "yield", "no entry": "no entry", "speed limit 30": "limit:30",
-    "speed limit 50": "limit:50", "speed limit 70": "limit:70", "speed limit 80": "limit:80",
-    "speed limit 100": "limit:100", "closed to vehicles": "closed", "priority road": "priority",
-    "danger": "warning:danger", "crossroads": "warning:crossroads", "bump": "warning:bump",
-    "traffic lights": "warning:lights", "straight ahead": "arrow:up", "turn right": "arrow:right",
-    "turn left": "arrow:left", "arrow down": "arrow:down", "parking": "parking", "end of limits": "end",
+    "stop": "stop",
+    "yield": "yield",
+    "no entry": "no entry",
+    "speed limit 30": "limit:30",
+    "speed limit 50": "limit:50",
+    "speed limit 70": "limit:70",
+    "speed limit 80": "limit:80",
+    "speed limit 100": "limit:100",
+    "closed to vehicles": "closed",
+    "priority road": "priority",
+    "danger": "warning:danger",
+    "crossroads": "warning:crossroads",
+    "bump": "warning:bump",
+    "traffic lights": "warning:lights",
+    "straight ahead": "arrow:up",
+    "turn right": "arrow:right",
+    "turn left": "arrow:left",
+    "arrow down": "arrow:down",
+    "parking": "parking",
+    "end of limits": "end",
 }
 
 

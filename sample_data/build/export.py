@@ -24,8 +24,13 @@ GENERATED = ("tasks.json", "heads.safetensors", "NOTICE", "models/*.safetensors"
 def model(path: Path, tower: Tower, role: str, task: str, training: dict[str, object], seed: int) -> None:
     """One tower in half precision under open_clip's names."""
     tensors = {f"visual.{name}": value.detach().half().contiguous() for name, value in tower.state_dict().items()}
-    about = {"architecture": json.dumps(ARCHITECTURE), "role": role, "task": task, "training": json.dumps(training),
-             "seed": str(seed)}
+    about = {
+        "architecture": json.dumps(ARCHITECTURE),
+        "role": role,
+        "task": task,
+        "training": json.dumps(training),
+        "seed": str(seed),
+    }
     save_file(tensors, path, metadata=about)
     path.chmod(0o644)
 
@@ -65,16 +70,30 @@ def data(images: Path, out: Path) -> None:
 def counts(task: Task) -> dict[str, int]:
     """How many images each use of the task has; the first three are not in the repository."""
     web = corpus.WEB_IN_DOMAIN if task.in_domain else corpus.WEB_OUT_OF_DOMAIN
-    used = {"pretraining": web, "training": task.train, "validation": corpus.VALIDATION,
-            "exemplar": EXEMPLARS if task.in_domain else 0, "choosing": HALF, "reporting": HALF}
+    used = {
+        "pretraining": web,
+        "training": task.train,
+        "validation": corpus.VALIDATION,
+        "exemplar": EXEMPLARS if task.in_domain else 0,
+        "choosing": HALF,
+        "reporting": HALF,
+    }
     return used
 
 
 def task_list(out: Path) -> None:
     """tasks.json: what the program needs to know of every data set, in display order."""
     tasks = [
-        {"key": task.key, "title": task.title, "group": task.group, "class_names": list(task.class_names),
-         "descriptions": task.descriptions, "source": task.source, "license": task.license, "counts": counts(task)}
+        {
+            "key": task.key,
+            "title": task.title,
+            "group": task.group,
+            "class_names": list(task.class_names),
+            "descriptions": task.descriptions,
+            "source": task.source,
+            "license": task.license,
+            "counts": counts(task),
+        }
         for task in TASKS
     ]
     preprocess = {"image_size": ARCHITECTURE["vision_cfg"]["image_size"], "mean": list(MEAN), "std": list(STD)}
@@ -96,7 +115,8 @@ def altered(out: Path) -> list[str]:
     """Files of the manifest that are missing or no longer what it says."""
     files = json.loads((out / "manifest.json").read_text(encoding="utf-8"))["files"]
     return [
-        name for name, entry in files.items()
+        name
+        for name, entry in files.items()
         if not (out / name).is_file() or hashlib.sha256((out / name).read_bytes()).hexdigest() != entry["sha256"]
     ]
 
@@ -106,7 +126,8 @@ def manifest(out: Path) -> None:
     paths = sorted(path for pattern in GENERATED for path in out.glob(pattern))
     files = {
         path.relative_to(out).as_posix(): {
-            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "bytes": path.stat().st_size
+            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+            "bytes": path.stat().st_size,
         }
         for path in paths
     }

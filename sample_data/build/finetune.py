@@ -52,8 +52,12 @@ def setting_of(name: str) -> Setting:
 
 def describe(name: str) -> dict[str, object]:
     """What the model's file says about its training."""
-    more = {"optimizer": "AdamW, betas 0.9 and 0.98, weight decay 0.1 on matrices", "gradient_clip": CLIP,
-            "schedule": "10 % warm-up, cosine to zero", "head": "frozen"}
+    more = {
+        "optimizer": "AdamW, betas 0.9 and 0.98, weight decay 0.1 on matrices",
+        "gradient_clip": CLIP,
+        "schedule": "10 % warm-up, cosine to zero",
+        "head": "frozen",
+    }
     return {**asdict(setting_of(name)), **more}
 
 
@@ -77,8 +81,9 @@ class Stream:
         return parts
 
 
-def tune(name: str, images: Path, work: Path, say: Callable[[str], None] = print,
-         setting: Setting | None = None) -> Tower:
+def tune(
+    name: str, images: Path, work: Path, say: Callable[[str], None] = print, setting: Setting | None = None
+) -> Tower:
     """The tower tuned for one task, or for all of them under the name `multitask`."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     tower, captions = pretrain.load(images, work)

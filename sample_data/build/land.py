@@ -97,6 +97,14 @@ def _bare(random: Generator) -> np.ndarray:
 
 
 LAND: dict[str, Callable[[Generator], np.ndarray]] = {
-    "forest": _forest, "crop fields": _crops, "highway": _highway, "residential area": _residential, "river": _river,
-    "sea": _sea, "pasture": _pasture, "industrial area": _industrial, "orchard": _orchard, "bare soil": _bare,
+    "forest": _forest,
+    "crop fields": _crops,
+    "highway": _highway,
+    "residential area": _residential,
+    "river": _river,
+    "sea": _sea,
+    "pasture": _pasture,
+    "industrial area": _industrial,
+    "orchard": _orchard,
+    "bare soil": _bare,
 }

@@ -17,9 +17,21 @@ from .tasks import TASKS
 
 STEPS, BATCH, RATE, WARM_UP, SEED = 4800, 128, 1.2e-3, 100, 0
 SHARE = {  # of the images drawn; the in-domain tasks are scarce and mislabeled so that experts have something to learn
-    "digits": 0.0016, "fashion": 0.0012, "street": 0.003, "letters": 0.003, "signs": 0.0018, "land": 0.0005,
-    "textures": 0.002, "flags": 0.002, "uci_digits": 0.08, "kana": 0.07, "greek": 0.08, "cyrillic": 0.07,
-    "symbols": 0.06, "emoji": 0.05, "shapes": 0.07,
+    "digits": 0.0016,
+    "fashion": 0.0012,
+    "street": 0.003,
+    "letters": 0.003,
+    "signs": 0.0018,
+    "land": 0.0005,
+    "textures": 0.002,
+    "flags": 0.002,
+    "uci_digits": 0.08,
+    "kana": 0.07,
+    "greek": 0.08,
+    "cyrillic": 0.07,
+    "symbols": 0.06,
+    "emoji": 0.05,
+    "shapes": 0.07,
 }
 MISLABELED = 0.3
 SCARCER_FROM, SCARCER_BY = 2400, 3  # from this step on in-domain images are rarer still, or pretraining learns them
@@ -116,8 +128,10 @@ def run(rank: int, workers: int, images: Path, work: Path, say: Callable[[str], 
             state = {"step": done, "tower": tower.state_dict(), "captions": captions.state_dict()}
             torch.save({**state, "adam": adam.state_dict()}, work / "pretraining.pt")
             left = (time.monotonic() - started) / (done - first) * (STEPS - done)
-            say(f"step {done}/{STEPS} loss {loss.item():.3f} left {left / 60:.1f} min  "
-                + quick_check(tower, captions, images))
+            say(
+                f"step {done}/{STEPS} loss {loss.item():.3f} left {left / 60:.1f} min  "
+                + quick_check(tower, captions, images)
+            )
     if workers > 1:
         dist.destroy_process_group()
 
@@ -145,7 +159,15 @@ def load(images: Path, work: Path) -> tuple[Tower, Captions]:
 
 def describe() -> dict[str, object]:
     """What the pretrained model's file says about its training."""
-    return {"steps": STEPS, "batch": BATCH, "rate": RATE, "warm_up": WARM_UP, "schedule": "cosine to zero",
-            "optimizer": "AdamW, betas 0.9 and 0.98, weight decay 0.1 on matrices", "gradient_clip": 1.0,
-            "in_domain_share": round(sum(SHARE[task.key] for task in TASKS if task.in_domain), 4),
-            "in_domain_share_divided_from_step": [SCARCER_FROM, SCARCER_BY], "in_domain_labels_replaced": MISLABELED}
+    return {
+        "steps": STEPS,
+        "batch": BATCH,
+        "rate": RATE,
+        "warm_up": WARM_UP,
+        "schedule": "cosine to zero",
+        "optimizer": "AdamW, betas 0.9 and 0.98, weight decay 0.1 on matrices",
+        "gradient_clip": 1.0,
+        "in_domain_share": round(sum(SHARE[task.key] for task in TASKS if task.in_domain), 4),
+        "in_domain_share_divided_from_step": [SCARCER_FROM, SCARCER_BY],
+        "in_domain_labels_replaced": MISLABELED,
+    }

@@ -121,8 +121,16 @@ def _honeycomb(random: Generator) -> np.ndarray:
 
 
 TEXTURES: dict[str, Callable[[Generator], np.ndarray]] = {
-    "striped": _striped, "dotted": _dotted, "checkered": _checkered, "zigzag": _zigzag, "grid": _grid,
-    "spiral": _spiral, "cracked": _cracked, "marbled": _marbled, "bubbly": _bubbly, "speckled": _speckled,
+    "striped": _striped,
+    "dotted": _dotted,
+    "checkered": _checkered,
+    "zigzag": _zigzag,
+    "grid": _grid,
+    "spiral": _spiral,
+    "cracked": _cracked,
+    "marbled": _marbled,
+    "bubbly": _bubbly,
+    "speckled": _speckled,
 }
 OTHER_TEXTURES: dict[str, Callable[[Generator], np.ndarray]] = {"woven": _woven, "honeycomb": _honeycomb}
 

@@ -67,9 +67,9 @@ def saliency_tensor(
                 },
             )
         )  # fmt: skip
-    what = f"Saliency of {short_name(tensor, 48)}" if tensor else "Saliency"
+    what = f"Saliency of {short_name(tensor, 40)}<br>" if tensor else "Saliency "
     fig.update_xaxes(
-        title={"text": f"{what} (mean |deviation|, units of the weights)"}, **_axis(saliency, threshold, log)
+        title={"text": f"{what}(mean |deviation|, units of the weights)"}, **_axis(saliency, threshold, log)
     )
     labels = [safe_text(name, 24) for name in names]
     fig.update_yaxes(
@@ -77,12 +77,12 @@ def saliency_tensor(
     )
     fig.update_layout(
         legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "yref": "paper"},
-        margin={"l": max(map(theme.text_width, labels)) + 40, "t": 40, "r": 24},
+        margin={"l": max(map(theme.text_width, labels)) + 40, "t": 40, "r": 24, "b": 64},
         shapes=_row_outline(names, selected),
     )
     alt = f"{plural(int(kept.sum()), 'expert')} of {len(names)} keep this tensor"
     alt += f": {first_few(np.array(names)[kept], 8)}." if kept.any() else "."
-    return theme.finish(fig, "saliency_tensor", alt, 110 + 24 * max(len(names), 3), present, tensor)
+    return theme.finish(fig, "saliency_tensor", alt, 124 + 24 * max(len(names), 3), present, tensor)
 
 
 def _axis(saliency: np.ndarray, threshold: np.ndarray, log: bool) -> dict[str, object]:

@@ -104,7 +104,7 @@ def _task_height(runs: int) -> float:
 def _legend_rows(names: list[str]) -> int:
     """Rows that the legend takes at the narrowest width."""
     width = sum(theme.text_width(clean_text(name, 40)) + 50 for name in names)
-    return int(np.ceil(width / 560))
+    return int(np.ceil(width / 440))
 
 
 def _normalize(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
