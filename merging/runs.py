@@ -26,7 +26,7 @@ TABLE_NAME = re.compile(r"[a-z0-9_]{1,80}")
 THIS_MACHINE, PRECOMPUTED = "this machine", "precomputed"
 KINDS = ("merge", "pretrained", "expert", "multitask")
 NOT_EVALUATED = "Not evaluated"  # how the warning begins that gives the reason
-ATTEMPTS, PAUSE = 4, 0.01  # looks at a file that is not as it should be, and seconds between them
+ATTEMPTS, PAUSE = 10, 0.01  # looks at a file that is not as it should be, and seconds between them
 
 T = TypeVar("T")
 

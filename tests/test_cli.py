@@ -133,7 +133,7 @@ def test_ctrl_c_ends_with_130(recipe_file, tiny_folder, capsys, monkeypatch):
     monkeypatch.setattr(commands, "Bar", Interrupting)
     assert main(["run", str(recipe_file), "--base", str(tiny_folder / "models")]) == 130
     assert capsys.readouterr().err == "Cancelled; nothing was kept.\n"
-    assert Store().runs() == []
+    assert Store(libraries=()).runs() == []
 
 
 def test_merge_to_a_file(inputs, tmp_path, capsys):

@@ -7,7 +7,9 @@ import getpass
 import json
 import multiprocessing
 import shutil
+import sys
 import threading
+import types
 from dataclasses import replace
 from pathlib import Path
 
@@ -285,8 +287,10 @@ def _execute_apart(root, folder, results):
     results.put((run.id, sources.open_inputs(recipe).run_id(), run.model_path.read_bytes()))
 
 
-def test_two_processes_and_a_broken_lock(tmp_path, tiny_folder, run_it, recipe):
+def test_two_processes_and_a_broken_lock(tmp_path, tiny_folder, run_it, recipe, monkeypatch):
     """Work may be done twice, but there is one run, whole, with the same bytes."""
+    # Page tests leave a script of theirs as __main__, which a spawned process would run again.
+    monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
     arguments = (tmp_path / "store", tiny_folder, results)
