@@ -64,8 +64,11 @@ def merge(
     """
     from merging import engine
     from merging.checkpoints import open_checkpoint
+    from merging.errors import RecipeError
     from merging.recipe import Recipe
 
+    if not isinstance(experts, Mapping):
+        raise RecipeError(f"experts is a mapping of name to checkpoint; got {type(experts).__name__}.")
     base = open_checkpoint(pretrained, name="pretrained")
     opened = {name: open_checkpoint(source, name=name) for name, source in experts.items()}
     recipe = Recipe.build(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from merging.errors import CheckpointError
@@ -68,10 +69,13 @@ class MappingCheckpoint(Checkpoint):
 
     def __init__(self, tensors: Mapping[str, Tensor], name: str) -> None:
         for key, value in tensors.items():
+            if not isinstance(key, str):
+                raise CheckpointError(f"{name}: tensors have names, {key!r} is none.")
             if not isinstance(value, Tensor):
                 raise CheckpointError(f"{name}: {key!r} is a {type(value).__name__}, not a tensor.")
-            if value.dtype not in NAMES or value.is_sparse:
-                raise CheckpointError(f"{name}: tensor {key!r} of type {value.dtype} cannot be merged; convert it.")
+            if value.dtype not in NAMES or value.layout != torch.strided or value.is_meta:
+                kind = "without data" if value.is_meta else f"of type {value.dtype}, {value.layout}"
+                raise CheckpointError(f"{name}: tensor {key!r} {kind} cannot be merged; convert it.")
         self.name, self.label, self.metadata = name, "memory", {}
         self._tensors = {key: value.detach() for key, value in tensors.items()}
         self.infos = {key: TensorInfo(tuple(value.shape), value.dtype) for key, value in tensors.items()}
@@ -114,5 +118,8 @@ def open_checkpoint(source: Source, name: str | None = None, base: Path | None =
         return source
     if isinstance(source, Mapping):
         return MappingCheckpoint(source, name or "checkpoint")
-    path = locate(os.fspath(source), base)
-    return SafetensorsCheckpoint(path, name or path.stem, os.fspath(source))
+    if not isinstance(source, (str, os.PathLike)):
+        kind = type(source).__name__
+        raise CheckpointError(f"{name or 'A checkpoint'} is a path, a Checkpoint or a mapping of tensors; got {kind}.")
+    path = locate(str(os.fspath(source)), base)
+    return SafetensorsCheckpoint(path, name or path.stem, str(os.fspath(source)))

@@ -56,7 +56,7 @@ class Architecture:
         layers = len({name.split(".")[2] for name in shapes if name.startswith("transformer.resblocks.")})
         stated = _stated(checkpoint) or (_stated(like) if like is not None and _alike(checkpoint, like) else {})
         head_width = stated.get("vision_cfg", {}).get("head_width", 64 if stated else HEAD_WIDTHS.get(width))
-        if not isinstance(head_width, int):
+        if type(head_width) is not int or head_width < 1:
             raise CheckpointError(
                 f"{checkpoint.name}: nothing says how many heads a tower of width {width} has. Its file needs the "
                 'metadata architecture = {"vision_cfg": {"head_width": 64}, "quick_gelu": true}, with its own numbers.'
@@ -79,7 +79,7 @@ def _stated(checkpoint: Checkpoint) -> dict[str, Any]:
         return {}
     try:
         stated = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         stated = None
     if not isinstance(stated, dict) or not isinstance(stated.get("vision_cfg", {}), dict):
         raise CheckpointError(f"{checkpoint.name}: its metadata 'architecture' is not a JSON mapping.")

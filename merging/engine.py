@@ -71,8 +71,9 @@ class MemorySink:
 class Output:
     """Adds merged task vectors to the pretrained weights, hands them to sinks, and keeps count per tensor."""
 
-    def __init__(self, names: tuple[str, ...], make_sink: Callable[[str], Sink]) -> None:
+    def __init__(self, pretrained: Checkpoint, names: tuple[str, ...], make_sink: Callable[[str], Sink]) -> None:
         self.sinks = {name: make_sink(name) for name in names}
+        self._dtypes = pretrained.infos
         self._count: dict[str, list[float]] = {}
 
     def add(self, slot: Slot, change: Tensor, kept: Tensor | None) -> None:
@@ -82,7 +83,10 @@ class Output:
             values = slot.pretrained + one
             if kept is not None:  # bit for bit: adding zero would turn -0.0 into 0.0
                 values = torch.where(kept, values, slot.pretrained)
-            sink.write(slot.name, values, slot.start)
+            stored = values.to(self._dtypes[slot.name].dtype)
+            if not torch.isfinite(stored.sum(dtype=values.dtype)) and not torch.isfinite(stored).all():
+                raise _overflow(slot.name, values, stored.dtype)
+            sink.write(slot.name, stored, slot.start)
         first = changes[0] if kept is None else changes[0] * kept
         tally = self._count.setdefault(slot.name, [0, 0.0, 0.0])
         tally[0] += int(torch.count_nonzero(first))
@@ -108,6 +112,15 @@ class Output:
             for p, numel in zip(inputs.parameters, inputs.numels, strict=True)
         ]
         return pd.DataFrame(rows)
+
+
+def _overflow(name: str, values: Tensor, dtype: torch.dtype) -> MergingError:
+    size = float(values.abs().nan_to_num(float("inf")).max())
+    kind = str(dtype).removeprefix("torch.")
+    return MergingError(
+        f"The merged tensor {name!r} cannot be stored: its largest number is {size:g}, and {kind} ends at "
+        f"{torch.finfo(dtype).max:g}. Nothing was kept; use a smaller scaling."
+    )
 
 
 def _squared_norm(values: Tensor) -> float:
@@ -144,7 +157,9 @@ def run(
     stages, tables, warnings = _survey(recipe, inputs, meter)
     merge = recipe.methods[-1]
     per_task = isinstance(merge, Merge) and merge.per_task
-    output = Output(inputs.names if per_task else (MERGED,), make_sink or (lambda _: MemorySink(pretrained)))
+    output = Output(
+        pretrained, inputs.names if per_task else (MERGED,), make_sink or (lambda _: MemorySink(pretrained))
+    )
     _stream(inputs, stages, meter, output)
     _copy_buffers(pretrained, output)
 
@@ -181,7 +196,7 @@ def _evidence(
     if not recipe.needs:
         return None
     if layer_inputs is not None:
-        return GivenInputs(layer_inputs, tuple(experts))
+        return GivenInputs(layer_inputs, tuple(experts), pretrained)
     return CapturedInputs(experts, exemplars or {}, device, like=pretrained)
 
 

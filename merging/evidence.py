@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -10,8 +11,8 @@ from torch import Tensor
 
 from merging.checkpoints import Checkpoint
 from merging.encoder import Encoder
-from merging.errors import NeedsError
-from merging.families import EMBEDDINGS, Parameter
+from merging.errors import NeedsError, first_few
+from merging.families import EMBEDDINGS, Parameter, Role
 
 # {expert: {parameter name: rows}}: (n, d_in) entering a linear weight, (n, d) normalized rows before a norm scale.
 LayerInputs = Mapping[str, Mapping[str, Tensor]]
@@ -26,20 +27,37 @@ class Evidence(Protocol):
 class GivenInputs:
     """Layer inputs that the caller has already."""
 
-    def __init__(self, layer_inputs: LayerInputs, experts: tuple[str, ...]) -> None:
-        self._inputs, self._experts = layer_inputs, experts
+    def __init__(self, layer_inputs: LayerInputs, experts: tuple[str, ...], pretrained: Checkpoint) -> None:
+        self._inputs, self._experts, self._pretrained = layer_inputs, experts, pretrained
+        named = {name for expert in experts for name in layer_inputs.get(expert, {})}
+        if unknown := sorted(named - set(pretrained.infos)):
+            raise NeedsError(f"Layer inputs name tensors that the model does not have: {first_few(unknown)}.")
+        if not named:
+            raise NeedsError(f"The layer inputs hold no rows for any of {', '.join(experts)}.")
 
     def rows(self, parameter: Parameter) -> tuple[Tensor, ...] | None:
         """The given rows.
 
         Raises:
-            NeedsError: some experts have rows for this parameter and others do not.
+            NeedsError: some experts have rows for this parameter and others do not, or rows that cannot enter it.
         """
         have = [e for e in self._experts if parameter.name in self._inputs.get(e, {})]
         if 0 < len(have) < len(self._experts):
             missing = next(e for e in self._experts if e not in have)
             raise NeedsError(f"Layer inputs of {parameter.name!r} are given for {have[0]!r} but not for {missing!r}.")
-        return tuple(self._inputs[e][parameter.name] for e in self._experts) if have else None
+        return tuple(self._checked(parameter, e) for e in self._experts) if have else None
+
+    def _checked(self, parameter: Parameter, expert: str) -> Tensor:
+        rows = self._inputs[expert][parameter.name]
+        shape = self._pretrained.infos[parameter.name].shape
+        width = shape[0] if parameter.role in {Role.PROJECTION, Role.NORM_SCALE} else math.prod(shape[1:])
+        what = f"Layer inputs of {parameter.name!r} for {expert!r}"
+        if not isinstance(rows, Tensor) or rows.ndim != 2 or rows.shape[1] != width:
+            found = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
+            raise NeedsError(f"{what} must be a tensor (n, {width}); got {found}.")
+        if not torch.isfinite(rows).all():
+            raise NeedsError(f"{what} hold NaN or infinity.")
+        return rows
 
 
 class CapturedInputs:

@@ -25,7 +25,7 @@ class Problem:
     severity: str
     checkpoint: str
     tensor: str
-    problem: str  # missing | extra | shape | type | not finite | precision | not changed
+    problem: str  # a key of FIXES
     expected: str
     found: str
     fix: str
@@ -39,6 +39,8 @@ FIXES = {
     "not finite": "the file holds NaN or infinity; train or export it again",
     "precision": "nothing to do: it is computed in the pretrained model's precision, at least float32",
     "not changed": "the expert equals the pretrained model; is it the right file?",
+    "same file twice": "two experts hold the same numbers; is one of them the wrong file?",
+    "other names": "rename the tensors: all names differ by this prefix only",
     "nothing to merge": "choose at least one expert",
 }
 
@@ -102,6 +104,7 @@ def fit(pretrained: Checkpoint, experts: Mapping[str, Checkpoint], *, values: bo
         problems.extend(_not_finite("pretrained", pretrained))
         for name, expert in experts.items():
             problems.extend(_not_finite(name, expert))
+        problems.extend(_repeated(pretrained, experts))
     return FitReport(tuple(problems), len(pretrained.parameters))
 
 
@@ -121,6 +124,9 @@ def _structure(pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> Ite
 
 
 def _against(pretrained: Checkpoint, name: str, expert: Checkpoint) -> Iterator[Problem]:
+    if prefixes := _prefix(list(pretrained.infos), list(expert.infos)):
+        yield _problem("error", name, "every tensor", "other names", *prefixes)
+        return
     for parameter in pretrained.parameters:
         want, have = pretrained.infos[parameter.name], expert.infos.get(parameter.name)
         if have is None:
@@ -135,6 +141,26 @@ def _against(pretrained: Checkpoint, name: str, expert: Checkpoint) -> Iterator[
     for extra in expert.infos:
         if extra not in pretrained.infos:
             yield _problem("warning", name, extra, "extra", "no such tensor", str(expert.infos[extra].shape))
+
+
+def _prefix(wanted: list[str], found: list[str]) -> tuple[str, str] | None:
+    """(expected, found) names of the first tensor, if all names differ by one prefix and by nothing else."""
+    for short, long in ((wanted, found), (found, wanted)):
+        longer = next((name for name in long if name.endswith("." + short[0])), None)
+        if longer and {longer.removesuffix(short[0]) + name for name in short} <= set(long):
+            return (short[0], longer) if short is wanted else (longer, short[0])
+    return None
+
+
+def _repeated(pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> Iterator[Problem]:
+    """Experts whose numbers are the pretrained model's, or another expert's."""
+    seen: dict[str, str] = {}
+    for name, expert in experts.items():
+        if expert.digest == pretrained.digest:
+            yield _problem("warning", name, "every tensor", "not changed", "a fine-tuned model", "the pretrained one")
+        elif expert.digest in seen:
+            yield _problem("warning", name, "every tensor", "same file twice", "another model", seen[expert.digest])
+        seen.setdefault(expert.digest, name)
 
 
 def _type(dtype: torch.dtype) -> str:

@@ -29,5 +29,7 @@ def locate(reference: str, base: Path | None = None) -> Path:
     if reference.startswith(BUNDLED_PREFIX):
         name = reference.removeprefix(BUNDLED_PREFIX)
         return BUNDLED / "models" / f"{Path(name).name}.safetensors"
-    path = Path(reference).expanduser()
+    path = Path(reference)
+    if reference.startswith("~/"):
+        path = path.expanduser()
     return path if path.is_absolute() else (base or Path.cwd()) / path

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
-
 from merging import registry
 from merging.errors import MergingError, RecipeError, did_you_mean
 from merging.method import Edit, Merge, Needs
 from merging.params import Params, integer
+from merging.plain_yaml import plain_yaml, write_yaml
 
 VERSION = 1
 FIELDS = ("version", "title", "pretrained", "experts", "exemplars", "edits", "merge")
@@ -139,7 +139,7 @@ class Recipe:
 
     def to_yaml(self) -> str:
         """The recipe as a YAML document that ``from_yaml`` reads back to an equal one."""
-        return yaml.safe_dump(self.plain(), sort_keys=False, allow_unicode=True)
+        return write_yaml(self.plain())
 
     @classmethod
     def from_yaml(cls, text: str) -> Self:
@@ -148,11 +148,7 @@ class Recipe:
         Raises:
             RecipeError: not YAML, or a field is missing, unknown or of the wrong shape; says which.
         """
-        try:
-            data = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise RecipeError(f"The recipe is not valid YAML: {error}") from None
-        return cls.from_plain(data)
+        return cls.from_plain(plain_yaml(text))
 
     @classmethod
     def from_plain(cls, data: Any) -> Self:
@@ -163,7 +159,8 @@ class Recipe:
             if field not in FIELDS:
                 raise RecipeError(f"The recipe has an unknown field {field!r}.{did_you_mean(str(field), FIELDS)}")
         if data.get("version", VERSION) != VERSION:
-            raise RecipeError(f"The recipe is of version {data['version']!r}; this program reads version {VERSION}.")
+            found = _short(data["version"])
+            raise RecipeError(f"The recipe is of version {found}; this program reads version {VERSION}.")
         merge, params = _keyed(data.get("merge"), "merge")
         edits = data.get("edits") or []
         experts, exemplars = data.get("experts") or {}, data.get("exemplars") or {}
@@ -175,9 +172,9 @@ class Recipe:
             merge=merge,
             params=params,
             edits=[_keyed(entry, "edits") for entry in edits],
-            pretrained=str(data.get("pretrained", "")),
-            experts={str(name): str(reference) for name, reference in experts.items()},
-            title=str(data.get("title", "")),
+            pretrained=_text(data.get("pretrained", ""), "pretrained"),
+            experts={_text(n, "an expert's name"): _text(r, "an expert's file") for n, r in experts.items()},
+            title=_text(data.get("title", ""), "title"),
             exemplars=exemplars,
         )
 
@@ -193,9 +190,27 @@ class Recipe:
 
 
 def _edit_step(spec: EditSpec) -> Step:
-    key, params = (spec, {}) if isinstance(spec, str) else (spec[0], dict(spec[1]))
+    if isinstance(spec, str):
+        spec = (spec, {})
+    if len(spec) != 2 or not isinstance(spec[0], str) or not isinstance(spec[1], Mapping):
+        raise RecipeError(f"An edit is a key, or a key and its parameters; got {_short(spec)}.")
+    key, params = spec
     method = registry.edit(key)
     return Step(method.key, method.params.build(params))
+
+
+def _text(value: Any, what: str) -> str:
+    """A piece of text; numbers are taken as they are written, anything else is refused."""
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        text = str(value)
+        if not any("\ud800" <= c <= "\udfff" for c in text):  # lone surrogates cannot be written to any file
+            return text
+    raise RecipeError(f"In a recipe, {what} is a piece of text; got {_short(value)}.")
+
+
+def _short(value: Any) -> str:
+    """A value for an error text, never longer than a line."""
+    return reprlib.repr(value)
 
 
 def _keyed(entry: Any, field: str) -> tuple[str, dict[str, Any]]:
@@ -206,7 +221,7 @@ def _keyed(entry: Any, field: str) -> tuple[str, dict[str, Any]]:
         ((key, params),) = entry.items()
         if isinstance(key, str) and (params is None or isinstance(params, dict)):
             return key, params or {}
-    raise RecipeError(f"In a recipe, {field} is written as `ties` or as `ties: {{density: 0.2}}`; got {entry!r}.")
+    raise RecipeError(f"In a recipe, {field} is written as `ties` or as `ties: {{density: 0.2}}`; got {_short(entry)}.")
 
 
 def _sha256(data: Any) -> str:

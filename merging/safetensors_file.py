@@ -68,17 +68,21 @@ class Header:
 
 def open_regular(path: Path) -> int:
     """A file descriptor of a regular file; pipes, folders and missing files are refused without waiting."""
+    label = path.name[:80] or str(path)[:80]
     try:
-        mode = path.stat().st_mode
-    except OSError as error:
-        raise CheckpointError(f"{path.name}: not found ({error.strerror}).") from None
+        # Opened first and looked at through the descriptor: what is looked at is what is read. Pipes do not block.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise CheckpointError(f"{label}: not found.") from None
+    except (OSError, ValueError) as error:  # ValueError: a name with a NUL in it
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise CheckpointError(f"{label}: not found or not readable ({reason}).") from None
+    mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
+        os.close(descriptor)
         kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
-        raise CheckpointError(f"{path.name} is {kind}; a .safetensors file is expected.")
-    try:
-        return os.open(path, os.O_RDONLY)
-    except OSError as error:
-        raise CheckpointError(f"{path.name} cannot be opened: {error.strerror}.") from None
+        raise CheckpointError(f"{label} is {kind}; a .safetensors file is expected.")
+    return descriptor
 
 
 def read_header(descriptor: int, label: str) -> Header:
@@ -124,13 +128,16 @@ def _parse(raw: bytes, label: str) -> dict[str, Any]:
         seen: dict[str, Any] = {}
         for key, value in pairs:
             if key in seen:
-                raise CheckpointError(f"{label}: the header names {key!r} twice.")
+                raise CheckpointError(f"{label}: the header names {key[:80]!r} twice.")
+            key.encode()  # a lone surrogate cannot be written back, and raises a ValueError
             seen[key] = value
         return seen
 
     try:
         entries = json.loads(raw.decode("utf-8"), object_pairs_hook=unique)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+    except CheckpointError:
+        raise
+    except (ValueError, RecursionError):  # a number of thousands of digits is a plain ValueError
         raise CheckpointError(
             f"{label}: the header is not valid JSON; the file is damaged or not safetensors."
         ) from None
@@ -165,7 +172,8 @@ def _checked(entries: dict[str, Any], metadata: dict[str, str], *, start: int, s
 def _entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
     try:
         dtype_name, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
-        whole = all(type(v) is int and v >= 0 for v in (*shape, begin, end))
+        whole = all(type(v) is int and 0 <= v < 2**63 for v in (*shape, begin, end))
+        whole = whole and isinstance(shape, list) and isinstance(dtype_name, str)
     except (TypeError, KeyError, ValueError):
         whole = False
     if not whole:

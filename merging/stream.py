@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from merging.checkpoints import Checkpoint
-from merging.errors import CompatibilityError
+from merging.errors import CheckpointError
 from merging.evidence import Evidence
 from merging.families import OUTPUT, Parameter, Role
 from merging.fit import fit
@@ -79,7 +79,7 @@ class Inputs:
         for parameter in sorted(self.parameters, key=lambda p: p.section == OUTPUT):
             info = self.pretrained.infos[parameter.name]
             if in_pieces:
-                for start in range(0, info.numel, size):
+                for start in range(0, max(info.numel, 1), size):  # an empty tensor is one empty piece
                     yield self._slot(parameter, start, min(start + size, info.numel), dropped(parameter))
             else:
                 slot = self._slot(parameter, 0, info.numel, dropped(parameter))
@@ -100,17 +100,19 @@ class Inputs:
             torch.sub(self._read(expert, name, start, stop), base, out=row)
         # One sum is NaN or infinite if any number is; only then is every number looked at.
         if not torch.isfinite(vectors.sum()) and not torch.isfinite(vectors).all():
-            self._explain_not_finite()
+            self._explain_not_finite(name)
         return Slot(parameter, self.names, base, vectors, start)
 
     def _read(self, checkpoint: Checkpoint, name: str, start: int, stop: int) -> Tensor:
         return checkpoint.read_flat(name, start, stop).to(self.device, self.dtype)
 
-    def _explain_not_finite(self) -> None:
+    def _explain_not_finite(self, name: str) -> None:
         """Name every tensor that is not finite, in all files, not only the first one met."""
-        report = fit(self.pretrained, self.experts, values=True)
-        report.raise_if_bad()
-        raise CompatibilityError(report)
+        fit(self.pretrained, self.experts, values=True).raise_if_bad()
+        raise CheckpointError(
+            f"The difference between an expert and the pretrained model overflows in tensor {name!r}, although all its "
+            "numbers are finite. Are these checkpoints of one family?"
+        )
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def test_a_failure_is_one_sentence_everywhere(recipe_file, tmp_path, capsys):
     events = tmp_path / "events.jsonl"
     assert main(["run", str(recipe_file), "--events", str(events), "--json"]) == 1
     out, err = capsys.readouterr()
-    sentence = "pretrained.safetensors: not found (No such file or directory)."
+    sentence = "pretrained.safetensors: not found."
     assert err == sentence + "\n"
     assert json.loads(out) == {"error": sentence, "code": 1}
     assert json.loads(events.read_text()) == {"error": sentence, "code": 1}
@@ -185,8 +185,8 @@ def test_every_problem_of_the_arguments_is_said(inputs, tmp_path, capsys):
         _message_of_no_edit("ties"),
         "lwptv: write parameters as name=value; got '0.5'.",
         "ties.density must be a number in (0, 1]. Got '0' instead.",
-        "ties.scaling must be a number of at least 0. Got 'big' instead.",
-        "ties.scaling must be a number of at least 0. Got 'nan' instead.",
+        "ties.scaling must be a number in [0, 1000]. Got 'big' instead.",
+        "ties.scaling must be a number in [0, 1000]. Got 'nan' instead.",
     ]
 
 

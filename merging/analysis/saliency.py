@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,26 @@ from torch import Tensor
 from merging.families import Parameter
 from merging.method import SlotStream
 
+if TYPE_CHECKING:
+    from merging.recipe import Recipe
+
 DEVIATION, MEAN_ABS = "deviation", "mean_abs"
+
+
+class Settings(NamedTuple):
+    """What decides which tensors are kept, apart from their saliency; as in the papers unless told."""
+
+    prune_ratio: float = 0.7
+    shared: bool = True
+
+
+def settings_of(recipe: Recipe | None) -> Settings:
+    """The settings of a recipe's first edit that prunes by saliency, the papers' if there is none."""
+    for step in recipe.edits if recipe else ():
+        values = step.params.values()
+        if values.keys() >= set(Settings._fields):
+            return Settings(**{name: values[name] for name in Settings._fields})
+    return Settings()
 
 
 def deviations(task_vectors: Tensor, score: str) -> Tensor:

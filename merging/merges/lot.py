@@ -20,7 +20,14 @@ class LotParams(Params):
     """What can be set."""
 
     scaling: float = real(
-        1.2, low=0.0, slider=(0.5, 2.0), step=0.05, symbol=r"\lambda", label="Scaling coefficient", help=SCALING_HELP
+        1.2,
+        low=0.0,
+        high=1000.0,
+        slider=(0.5, 2.0),
+        step=0.05,
+        symbol=r"\lambda",
+        label="Scaling coefficient",
+        help=SCALING_HELP,
     )
     rtol: float | None = real(
         None,

@@ -17,7 +17,14 @@ class TaskArithmeticParams(Params):
     """What can be set."""
 
     scaling: float = real(
-        0.3, low=0.0, slider=(0.0, 1.0), step=0.05, symbol=r"\lambda", label="Scaling coefficient", help=SCALING_HELP
+        0.3,
+        low=0.0,
+        high=1000.0,
+        slider=(0.0, 1.0),
+        step=0.05,
+        symbol=r"\lambda",
+        label="Scaling coefficient",
+        help=SCALING_HELP,
     )
 
 

@@ -26,7 +26,14 @@ class TiesParams(Params):
         "sum", "mean", label="Aggregation", help="Sum the agreeing scalars, or take their mean (disjoint mean)."
     )
     scaling: float = real(
-        0.3, low=0.0, slider=(0.0, 2.0), step=0.05, symbol=r"\lambda", label="Scaling coefficient", help=SCALING_HELP
+        0.3,
+        low=0.0,
+        high=1000.0,
+        slider=(0.0, 2.0),
+        step=0.05,
+        symbol=r"\lambda",
+        label="Scaling coefficient",
+        help=SCALING_HELP,
     )
     scope: str = choice(
         "global", "tensor", label="Trim scope", help="One threshold per expert over all tensors, or one per tensor."
