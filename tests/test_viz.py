@@ -363,6 +363,7 @@ def test_kept_share_adds_up(by: str) -> None:
     totals = table.groupby("section", sort=False)[["kept_numel", "numel"]].sum()
     shown = np.sum([bar.x for bar in bars if bar.name != "pruned"], axis=0)
     np.testing.assert_allclose(shown, totals["kept_numel"] / totals["numel"], rtol=1e-5)
+    assert by == "part" or "norm scale" in {bar.name for bar in bars}
 
 
 def test_id_ood_scatter_draws_every_complete_run_once() -> None:
@@ -478,6 +479,7 @@ def test_every_expert_keeps_one_color_and_symbol() -> None:
         looks = theme.looks(names)
         assert len(set(looks.values())) == number
         assert looks == theme.looks(names)
+        assert all(set(looks[a]).isdisjoint(looks[b]) for a, b in pairwise(names))
     assert len({look.color for look in theme.looks([f"e{i}" for i in range(8)]).values()}) == 8
     grouped = theme.looks([f"e{i}" for i in range(10)], {f"e{i}": "digits" if i < 4 else "scenes" for i in range(10)})
     assert len({grouped[f"e{i}"].color for i in range(4)}) == 1

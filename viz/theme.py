@@ -92,16 +92,20 @@ TEMPLATE = go.layout.Template(
 def looks(names: Sequence[str], groups: Mapping[str, str] | None = None) -> dict[str, Look]:
     """Color and symbol of every name, fixed by its position in ``names``.
 
-    Up to eight names have a color each. Beyond that no palette stays readable, so that a color stands for a group
-    (``groups``, or eight consecutive names) and the symbol for the member.
+    Up to eight names have a color each. Beyond that no palette stays readable: with ``groups`` a color stands for a
+    group and the symbol for the member, without them colors come round again with other symbols, so that neighbors
+    differ in both.
     """
-    if len(names) <= len(PALETTE):
-        return {name: Look(PALETTE[i], SYMBOLS[i]) for i, name in enumerate(names)}
-    group_of = groups or {name: str(i // len(PALETTE)) for i, name in enumerate(names)}
+    size = len(PALETTE)
+    if not groups or len(names) <= size:
+        return {
+            name: Look(PALETTE[i % size], SYMBOLS[(i % size + i // size) % len(SYMBOLS)])
+            for i, name in enumerate(names)
+        }
     members: dict[str, int] = {}
     chosen = {}
     for name in names:
-        group = group_of.get(name, "")
+        group = groups.get(name, "")
         member = members[group] = members.get(group, -1) + 1
         color = PALETTE[list(members).index(group) % len(PALETTE)]
         chosen[name] = Look(color, SYMBOLS[member % len(SYMBOLS)])

@@ -18,7 +18,7 @@ from viz.text import clean_text, count, first_few, identifier, percent, plural, 
 KIND_NAMES: Mapping[str, str] = {
     "pretrained": "Pretrained",
     "individual": "Individual experts",
-    "multitask": "Multitask",
+    "multitask": "Trained on all tasks",
     "merge": "Merge",
     "paper": "Quoted from a paper, not measured here",
 }

@@ -80,15 +80,18 @@ def _kept_scalars(table: pd.DataFrame) -> pd.Series[float]:
 
 
 def _kinds(table: pd.DataFrame, by: str) -> pd.Series[str]:
-    """The role or part of every row, parts beyond the largest few called other."""
+    """The role, in words, or the part of every row, parts beyond the largest few called other."""
     kinds = table[by].astype(str)
+    if by == "role":
+        kinds = kinds.str.replace("_", " ")
     largest = table["numel"].groupby(kinds).sum().nlargest(COLORS).index
     return kinds if kinds.nunique() <= COLORS else kinds.where(kinds.isin(largest), OTHER)
 
 
 def _colors(kinds: list[str], by: str) -> Mapping[str, str]:
     free = iter(theme.PALETTE)
-    known = theme.ROLE_COLORS if by == "role" else {OTHER: "#999999"}
+    roles = {role.replace("_", " "): color for role, color in theme.ROLE_COLORS.items()}
+    known = roles if by == "role" else {OTHER: "#999999"}
     return {kind: known.get(kind) or next(free, "#999999") for kind in kinds}
 
 

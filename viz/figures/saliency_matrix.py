@@ -187,9 +187,10 @@ def _mask_map(
 
 
 def _hover_texts(grid: Grid) -> list[str]:
+    roles = grid.tensors["role"].astype(str).str.replace("_", " ")
     facts = [
-        f"<br>{safe_text(row.section)}, {safe_text(row.part)} ({safe_text(row.role)}), {count(numel)} scalars"
-        for row, numel in zip(grid.tensors.itertuples(), grid.tensors["numel"], strict=True)
+        f"<br>{safe_text(row.section)}, {safe_text(row.part)} ({safe_text(role)}), {count(numel)} scalars"
+        for row, role, numel in zip(grid.tensors.itertuples(), roles, grid.tensors["numel"], strict=True)
     ]
     names = [short_name(name) for name in grid.tensors["tensor"]]
     words = ("pruned", "kept")
