@@ -91,6 +91,15 @@ def _span(bound: Bound, value: float) -> tuple[float, float, float] | None:
     return low, high, bound.step
 
 
+def _in_latex(value: float) -> str:
+    """'0.3', '10^{300}', '2.5 \\cdot 10^{-5}': a computer's 1e+300 would read as a sum."""
+    digits, _, exponent = f"{value:g}".partition("e")
+    if not exponent:
+        return digits
+    power = f"10^{{{int(exponent)}}}"
+    return {"1": power, "-1": f"-{power}"}.get(digits, rf"{digits} \cdot {power}")
+
+
 def filled_formula(formula: str, bounds: Mapping[str, Bound], values: Mapping[str, Any]) -> tuple[str, list[str]]:
     """The formula with chosen numbers for symbols, and the parameters that it has no symbol for, in words."""
     rest = []
@@ -98,7 +107,7 @@ def filled_formula(formula: str, bounds: Mapping[str, Bound], values: Mapping[st
         value = values.get(name)
         pattern = re.compile(re.escape(bound.symbol) + r"(?![A-Za-z])") if bound.symbol.startswith("\\") else None
         if pattern and isinstance(value, int | float) and pattern.search(formula):
-            number = rf"\textcolor{{#0B6AA8}}{{{value:g}}}"
+            number = rf"\textcolor{{#0B6AA8}}{{{_in_latex(value)}}}"
             formula = pattern.sub(lambda _, number=number: number, formula)
         else:
             rest.append(f"{bound.label.lower()} {in_words(value)}")

@@ -44,7 +44,11 @@ class Stage:
 
 
 def _plain(value: Any) -> str:
-    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value).lower()
+    """The value so that it reads back as exactly the same: another number would be another run."""
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    return "none" if value is None else str(value).lower()
 
 
 @dataclass
