@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from app import state, text
+from merging.errors import first_few
 from merging.runs import PRECOMPUTED, Run
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def pick_run(runs: Sequence[Run], first: Run | None = None) -> tuple[Run, bool] 
 
 def missing_runs(run_ids: Sequence[str]) -> None:
     """Runs that a link names and this machine lacks."""
-    names = text.listed([f"“{text.safe_text(run_id, 20)}”" for run_id in run_ids])
+    names = first_few((f"“{text.safe_text(run_id, 20)}”" for run_id in run_ids), 3)
     st.warning(
         f"This link asks for {'run' if len(run_ids) == 1 else 'runs'} {names}, which this machine does not have. "
         "Whoever sent the link can send the recipe too; the same recipe gives the same run.",
