@@ -101,11 +101,10 @@ def controls_of(stage: Stage, method: Method) -> bool:
     return controls.draw(method.params, stage.values, f"stage{stage.uid}") is not None
 
 
-def models(current: Draft, pretrained: Mapping[str, str], experts: Mapping[str, str]) -> None:
+def models(current: Draft, pretrained: Mapping[str, str], experts: Mapping[str, str], own: Mapping[str, float]) -> None:
     """Pickers for the pretrained model and the experts, each with its own accuracy."""
     titles = {reference: title for title, reference in pretrained.items()}
     st.markdown(f"Pretrained: **{text.safe_text(titles.get(current.pretrained, current.pretrained))}**", help=OWN)
-    own = data.own_accuracy()
     st.session_state[CHOSEN] = in_order(current.experts, experts)  # the callback has put the user's choice there
     st.multiselect(
         "Experts",
@@ -182,9 +181,11 @@ def _add_edit(current: Draft) -> None:
         st.session_state["new_edit"] = None
 
 
-def all_controls(current: Draft, pretrained: Mapping[str, str], experts: Mapping[str, str]) -> bool:
+def all_controls(
+    current: Draft, pretrained: Mapping[str, str], experts: Mapping[str, str], own: Mapping[str, float]
+) -> bool:
     """Everything on the left; whether every value is valid."""
     st.subheader("Models", anchor=False)
-    models(current, pretrained, experts)
+    models(current, pretrained, experts, own)
     st.subheader("Chain", anchor=False)
     return controls_all(current)

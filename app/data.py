@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from merging import places
-from merging.errors import MergingError
+from merging.errors import CheckpointError, MergingError, first_few
 from merging.runs import PRECOMPUTED, Run
 from merging.store import Store
 from merging.summary import Summary, individual, summarize
@@ -48,20 +48,25 @@ def benchmark() -> Benchmark:
     return Benchmark.load()
 
 
-def runs(kind: str = "merge") -> list[Run]:
-    """The stored runs of one kind: own ones, newest first, then precomputed ones in the order of the presets."""
+def stored() -> list[Run]:
+    """Every stored run. This reads the disk: a page asks once each time that it is drawn, and passes them on."""
+    return store().runs()
+
+
+def runs(stored: Sequence[Run]) -> list[Run]:
+    """The merges among the stored runs: own ones, newest first, then precomputed ones in the order of the presets."""
     from merging.presets import PRESETS
 
     place = {preset.title: number for number, preset in enumerate(PRESETS)}
-    found = [run for run in store().runs() if run.kind == kind]
+    found = [run for run in stored if run.kind == "merge"]
     own = [run for run in found if run.provenance != PRECOMPUTED]
     library = [run for run in found if run.provenance == PRECOMPUTED]
     return own + sorted(library, key=lambda run: (place.get(run.title, len(place)), run.title))
 
 
-def scored_runs() -> list[Run]:
+def scored_runs(stored: Sequence[Run]) -> list[Run]:
     """The merges that were evaluated on the same benchmark as most of them."""
-    found = [run for run in runs() if run.has_scores]
+    found = [run for run in runs(stored) if run.has_scores]
     digests = [run.benchmark for run in found]
     common = max(set(digests), key=digests.count) if digests else None
     return [run for run in found if run.benchmark == common]
@@ -85,39 +90,44 @@ def table(run_id: str, name: str) -> pd.DataFrame:
     return store().run(run_id).table(name)
 
 
-def references(benchmark_digest: str | None) -> dict[str, Run]:
+def references(benchmark_digest: str | None, stored: Sequence[Run]) -> dict[str, Run]:
     """Stored evaluations to compare with, on that benchmark: "pretrained", "multitask", and each expert by its task."""
     found = {}
-    for run in store().runs():
+    for run in stored:
         if run.benchmark == benchmark_digest and run.has_scores and run.kind != "merge":
             found[run.experts[0] if run.kind == "expert" else run.kind] = run
     return found
 
 
-def expert_scores(benchmark_digest: str | None) -> dict[str, Mapping[str, Any]]:
+def expert_scores(benchmark_digest: str | None, stored: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
     """{task: the row of its own expert on it}."""
     found: dict[str, Mapping[str, Any]] = {}
-    for task, run in references(benchmark_digest).items():
+    for task, run in references(benchmark_digest, stored).items():
         rows = scores(run) if run.kind == "expert" else None
         if rows is not None and len(rows := rows[rows["task"] == task]):
             found[task] = rows.iloc[0].to_dict()
     return found
 
 
-def summary(run: Run) -> Summary | None:
+def summary(run: Run, stored: Sequence[Run]) -> Summary | None:
     """Averages in and out of domain, None if the run was not evaluated."""
-    return _summary(run.id, run.benchmark, len(references(run.benchmark))) if run.has_scores else None
+    known = len(references(run.benchmark, stored))
+    return _summary(run.id, run.benchmark, known, stored) if run.has_scores else None
 
 
 @st.cache_data(max_entries=4 * KEPT, show_spinner=False)
-def _summary(run_id: str, benchmark_digest: str | None, references_known: int) -> Summary:
-    experts = {task: row["accuracy"] for task, row in expert_scores(benchmark_digest).items()}
+def _summary(
+    run_id: str, benchmark_digest: str | None, references_known: int, _stored: Sequence[Run]
+) -> Summary:  # the underscore keeps the runs themselves out of the cache's key
+    experts = {task: row["accuracy"] for task, row in expert_scores(benchmark_digest, _stored).items()}
     return summarize(_scores(run_id, benchmark_digest), store().run(run_id).experts, experts, SPLIT)
 
 
-def reference_scores(benchmark_digest: str | None, experts: Sequence[str]) -> dict[str, pd.DataFrame]:
+def reference_scores(
+    benchmark_digest: str | None, experts: Sequence[str], stored: Sequence[Run]
+) -> dict[str, pd.DataFrame]:
     """Reference rows by kind, as the charts name them: pretrained, individual, multitask."""
-    known = references(benchmark_digest)
+    known = references(benchmark_digest, stored)
     found = {kind: known[kind] for kind in ("pretrained", "multitask") if kind in known}
     tables = {kind: rows for kind, run in found.items() if (rows := scores(run)) is not None}
     own = {task: rows for task in experts if task in known and (rows := scores(known[task])) is not None}
@@ -126,12 +136,24 @@ def reference_scores(benchmark_digest: str | None, experts: Sequence[str]) -> di
 
 @st.cache_data(max_entries=4, show_spinner="Measuring the saliency of the task vectors …")
 def measured_saliency(run_id: str) -> pd.DataFrame:
-    """Saliency of the task vectors that a run merged, for runs that did not measure it themselves."""
-    import merging
+    """Saliency of the task vectors that a run merged, for runs that did not measure it themselves.
 
-    recipe = store().run(run_id).recipe
-    assert recipe is not None  # only merges are asked for
-    found = merging.merge(recipe.pretrained, dict(recipe.experts), "weight_averaging", edits=["lwptv"])
+    Raises:
+        CheckpointError: a checkpoint of the run is not where its recipe says, or is another one by now.
+    """
+    import merging
+    from merging.sources import open_inputs
+
+    run = store().run(run_id)
+    assert run.recipe is not None  # only merges are asked for
+    opened = open_inputs(run.recipe)
+    digests = opened.digests()
+    if others := [name.removeprefix("experts/") for name in run.inputs if digests.get(name) != run.inputs[name]]:
+        raise CheckpointError(
+            f"The files that its recipe names are not the ones that this run merged: {first_few(others, 3)}. "
+            "Put those back, or run the recipe again."
+        )
+    found = merging.merge(opened.pretrained, opened.experts, "weight_averaging", edits=["lwptv"])
     return found.tables["saliency"]
 
 
@@ -141,13 +163,13 @@ def models() -> tuple[dict[str, str], dict[str, str]]:
     return {"Bundled miniature CLIP": found.pretrained}, dict(found.experts)
 
 
-def own_accuracy() -> dict[str, float]:
+def own_accuracy(stored: Sequence[Run]) -> dict[str, float]:
     """{task: its own expert's accuracy} on the benchmark that most runs were evaluated on."""
-    digests = [run.benchmark for run in runs("expert")]
-    return {task: row["accuracy"] for task, row in expert_scores(digests[0]).items()} if digests else {}
+    digests = [run.benchmark for run in stored if run.kind == "expert"]
+    return {task: row["accuracy"] for task, row in expert_scores(digests[0], stored).items()} if digests else {}
 
 
-def estimate(recipe: Recipe) -> Estimate:
+def estimate(recipe: Recipe, stored: Sequence[Run]) -> Estimate:
     """Time and memory that a recipe will take; raises CheckpointError if a file cannot be opened."""
     from merging.estimate import estimate
     from merging.sources import open_inputs
@@ -156,7 +178,7 @@ def estimate(recipe: Recipe) -> Estimate:
         on = benchmark()
     except MergingError:
         on = None
-    return estimate(open_inputs(recipe), on, store().runs())
+    return estimate(open_inputs(recipe), on, stored)
 
 
 def fit_report(recipe: Recipe) -> FitReport:

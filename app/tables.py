@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 NAMES = {"pretrained": "Pretrained", "individual": "Individual experts", "multitask": "Trained on all tasks"}
 
 
-def averages(runs: Sequence[Run]) -> pd.DataFrame:
+def averages(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
     """One row for each reference and each run; references are averaged over the first run's tasks."""
-    return _averages(tuple(run.id for run in runs), len(data.references(runs[0].benchmark)))
+    return _averages(tuple(run.id for run in runs), len(data.references(runs[0].benchmark, stored)), stored)
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
-def _averages(run_ids: tuple[str, ...], references_known: int) -> pd.DataFrame:
+def _averages(run_ids: tuple[str, ...], references_known: int, _stored: Sequence[Run]) -> pd.DataFrame:
     import pandas as pd
 
     runs = [data.store().run(run_id) for run_id in run_ids]
     experts, benchmark = runs[0].experts, runs[0].benchmark
-    own = {task: row["accuracy"] for task, row in data.expert_scores(benchmark).items()}
+    own = {task: row["accuracy"] for task, row in data.expert_scores(benchmark, _stored).items()}
     rows = [
         _row(kind, NAMES[kind], kind, summarize(table, experts, own, data.SPLIT))
-        for kind, table in data.reference_scores(benchmark, experts).items()
+        for kind, table in data.reference_scores(benchmark, experts, _stored).items()
     ]
-    rows += [_row(run.id, run.title, "merge", found) for run in runs if (found := data.summary(run))]
+    rows += [_row(run.id, run.title, "merge", found) for run in runs if (found := data.summary(run, _stored))]
     return pd.DataFrame(rows)
 
 
@@ -43,18 +43,18 @@ def _row(run: str, label: str, kind: str, summary: Summary) -> dict[str, Any]:
     return {"run": run, "label": label, "kind": kind, **asdict(summary)}
 
 
-def accuracies(runs: Sequence[Run]) -> pd.DataFrame:
+def accuracies(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
     """One row for each run and task, with the task's own expert and the pretrained model beside it."""
-    return _accuracies(tuple(run.id for run in runs), len(data.references(runs[0].benchmark)))
+    return _accuracies(tuple(run.id for run in runs), len(data.references(runs[0].benchmark, stored)), stored)
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
-def _accuracies(run_ids: tuple[str, ...], references_known: int) -> pd.DataFrame:
+def _accuracies(run_ids: tuple[str, ...], references_known: int, _stored: Sequence[Run]) -> pd.DataFrame:
     import pandas as pd
 
     runs = [data.store().run(run_id) for run_id in run_ids]
-    experts = {task: row["accuracy"] for task, row in data.expert_scores(runs[0].benchmark).items()}
-    pretrained = data.reference_scores(runs[0].benchmark, ()).get("pretrained")
+    experts = {task: row["accuracy"] for task, row in data.expert_scores(runs[0].benchmark, _stored).items()}
+    pretrained = data.reference_scores(runs[0].benchmark, (), _stored).get("pretrained")
     zero_shot = {} if pretrained is None else dict(zip(pretrained["task"], pretrained["accuracy"], strict=True))
     frames = []
     for run in runs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -146,6 +147,44 @@ def test_a_run_without_masks_says_so(open_app: Any, library: Path) -> None:
     at = open_app("masks", library, run=run)
     assert "did not prune" in at.info[0].value
     assert charts(at) == 2
+
+
+def test_a_run_whose_checkpoints_changed_says_so(open_app: Any, tmp_path: Path) -> None:
+    folder = tiny_library.write(tmp_path / "library")  # its own, because it is changed
+    run = next(run.id for run in Store(libraries=(folder / "runs",)).runs() if run.title == "Weight Averaging")
+    expert = folder / "models" / "flags.safetensors"
+    shutil.copy(folder / "models" / "pretrained.safetensors", expert)
+    at = open_app("masks", folder, run=run)
+    assert not at.exception
+    assert charts(at) == 0
+    assert "not the ones that this run merged: flags" in at.info[0].value.replace("\\", "")
+    expert.unlink()
+    at = open_app("masks", folder, run=run)
+    assert not at.exception
+    assert charts(at) == 0
+    assert "cannot be measured" in at.info[0].value
+
+
+def test_a_link_with_many_missing_runs_names_a_few(open_app: Any, library: Path) -> None:
+    at = open_app("scores", library, runs=",".join(f"{number:012x}" for number in range(10)))
+    assert "and 7 more" in at.warning[0].value
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_reads_the_runs_once(open_app: Any, library: Path, page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = open_app(page, library)
+    reads = []
+    whole = Store.runs
+    monkeypatch.setattr(Store, "runs", lambda self: reads.append(1) or whole(self))
+    at.run()
+    assert not at.exception
+    assert len(reads) == 1
+
+
+def test_the_run_button_stands_above_the_formulas(open_app: Any, library: Path) -> None:
+    at = open_app("merge", library)
+    order = [element.key if element.type == "button" else element.type for element in at.main]
+    assert order.index("run_button") < order.index("latex")
 
 
 def test_picking_another_run_starts_from_its_own_ratio(open_app: Any, library: Path) -> None:
@@ -408,6 +447,14 @@ def test_formulas_take_the_chosen_values() -> None:
             assert named or f"{params.values()[name]:g}" in filled
 
 
+@pytest.mark.parametrize(
+    ("value", "says"), [(0.3, "{0.3}"), (1e300, "{10^{300}}"), (-1e-9, "{-10^{-9}}"), (2.5e-5, r"{2.5 \cdot 10^{-5}}")]
+)
+def test_formulas_write_exponents_as_powers(value: float, says: str) -> None:
+    bound = Bound(kind="real", default=0.0, label="X", help="X.", symbol=r"\lambda")
+    assert controls.filled_formula(r"\lambda x", {"x": bound}, {"x": value})[0].endswith(f"{says} x")
+
+
 # Links, texts and downloads
 
 
@@ -417,6 +464,16 @@ def test_a_chain_reads_back_from_a_link() -> None:
         again = parse_chain(draft.chain(), "p", ["a"])
         again.title, again.titled = draft.title, draft.titled
         assert again.recipe({"a": "x"}) == preset.recipe("p", {"a": "x"})
+
+
+@pytest.mark.parametrize("value", [0.123456789, 0.1 + 0.2, 1e-7, 999.0000000001, 2.0])
+def test_links_and_commands_keep_every_digit(value: float) -> None:
+    recipe = Recipe.build("task_arithmetic", {"scaling": value}, experts={"a": "x"})
+    draft = parse_chain(Draft.of(recipe).chain(), recipe.pretrained, ["a"])
+    assert draft.recipe({"a": "x"}).merge == recipe.merge
+    written = re.search(r"scaling=([^ ]+)", command(recipe))
+    assert written
+    assert float(written[1]) == value
 
 
 def test_a_link_says_how_exemplars_are_drawn() -> None:
@@ -475,7 +532,7 @@ def test_downloads_hold_no_formulas() -> None:
 
 def test_the_app_names_no_parameter() -> None:
     names = {name for kind in (m.params for m in registry.methods()) for name in kind.bounds()}
-    allowed = {"prune_ratio", "shared"}  # what the live picture of masks itself offers
+    allowed = {"shared"}  # what the live picture of masks itself offers
     for path in sorted((MAIN.parent).rglob("*.py")):
         source = path.read_text("utf-8")
         for name in names - allowed:

@@ -16,7 +16,8 @@ parts.heading(
     "benchmark of real images or on checkpoints of your own.",
 )
 
-runs = data.runs()
+stored = data.stored()
+runs = data.runs(stored)
 masked = next((run for run in runs if "saliency" in run.tables), runs[0] if runs else None)
 DOORS = (
     (
@@ -48,7 +49,7 @@ WIDTHS = [3.6, 1.5, 1.5, 1.5, 2.4]
 
 def row(run: Run) -> None:
     """One run of the library: what it is, its three numbers, where it opens."""
-    summary = data.summary(run)
+    summary = data.summary(run, stored)
     title, inside, outside, h_score, doors = st.columns(WIDTHS, vertical_alignment="center", gap="small")
     origin = "precomputed" if run.provenance == PRECOMPUTED else "this machine"
     title.markdown(

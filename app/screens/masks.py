@@ -7,26 +7,18 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import data, parts, state, text
+from merging.errors import CheckpointError
 from merging.runs import Run
 
 if TYPE_CHECKING:
     import pandas as pd
 
 # What people read, and links say -> what the charts call it.
-GROUPS = {"model order": "order", "block, kinds aligned": "block", "kind of layer": "part"}
+GROUPS = {"forward order": "order", "block, kinds aligned": "block", "kind of layer": "part"}
 HOW = "Click a cell, or choose"
 SPLITS = {"role": "role", "kind of layer": "part"}
 
 parts.heading("Masks", "One run's task vectors, tensor by tensor: what pruning drops, what it keeps, and for whom.")
-
-
-def own_values(run: Run) -> tuple[float, bool, bool]:
-    """Prune ratio and shared mask that the run was made with, and whether it masked tensors at all."""
-    for step in run.recipe.edits if run.recipe else ():
-        values = step.params.values()
-        if "prune_ratio" in values and "shared" in values:
-            return values["prune_ratio"], values["shared"], "saliency" in run.tables
-    return 0.7, True, False
 
 
 def choose_cell() -> None:
@@ -52,10 +44,17 @@ def kept_in_words(table: pd.DataFrame, ratio: float, own: float | None) -> str:
 @st.fragment
 def explore(run: Run, fresh: bool) -> None:
     """The live picture: moving the ratio draws new masks from the stored saliency, without merging again."""
-    from merging.analysis.saliency import with_ratio
+    from merging.analysis.saliency import settings_of, with_ratio
 
-    ratio, shared, masked = own_values(run)
-    stored = data.table(run.id, "saliency") if "saliency" in run.tables else data.measured_saliency(run.id)
+    ratio, shared = settings_of(run.recipe)
+    masked = "saliency" in run.tables
+    try:
+        stored = data.table(run.id, "saliency") if masked else data.measured_saliency(run.id)
+    except CheckpointError as error:
+        st.info(
+            f"This run did not prune tensors, and its task vectors cannot be measured. {text.safe_text(error, 600)}"
+        )
+        return
     if not masked:
         st.info("This run did not prune tensors. Below is what pruning its task vectors would keep.")
     experts, tensors = list(dict.fromkeys(stored["expert"])), list(dict.fromkeys(stored["tensor"]))
@@ -123,6 +122,6 @@ def kept_per_block(table: pd.DataFrame, run: Run) -> None:
     parts.chart("kept_share", table, name=f"kept_share_{run.id[:8]}", asked=True, by=by)
 
 
-runs = data.runs()
+runs = data.runs(data.stored())
 if found := parts.pick_run(runs, next((run for run in runs if "saliency" in run.tables), None)):
     explore(*found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import streamlit as st
@@ -39,11 +39,11 @@ def fits(recipe: Recipe) -> bool:
     return report.ok
 
 
-def costs(recipe: Recipe) -> None:
+def costs(recipe: Recipe, stored: Sequence[Run]) -> None:
     """What the merge needs and how long it takes."""
     needs = sorted(str(need) for need in recipe.needs)
     data_needed = f"It needs {text.listed(needs)}." if needs else "It needs no data."
-    found = data.estimate(recipe)
+    found = data.estimate(recipe, stored)
     st.markdown(
         f":material/timer: About **{text.duration(found.seconds)}** of computing with evaluation, after a few seconds "
         f"to start; up to **{text.size(found.anonymous_bytes)}** of memory, {text.size(found.reads_bytes)} to read. "
@@ -67,9 +67,9 @@ def average(name: str, value: float, interval: tuple[float, float], tasks: int, 
         st.caption(f"{low} to {high}, {text.plural(tasks, 'task')}, n = {n:,}")
 
 
-def result(run: Run) -> None:
+def result(run: Run, stored: Sequence[Run]) -> None:
     """What came out, and where to look further."""
-    summary = data.summary(run)
+    summary = data.summary(run, stored)
     with st.container(border=True, key="result"):
         st.markdown(f":material/check_circle: **{text.safe_text(run.title)}** is done. Run {run.id[:8]}.")
         if summary is None:
@@ -89,47 +89,48 @@ def result(run: Run) -> None:
             parts.recipe_buttons(run, "result")
 
 
-def outcome(run_id: str) -> None:
+def outcome(run_id: str, stored: Sequence[Run]) -> None:
     """How the last run that was asked for is doing."""
     try:
         job = data.runner().get(run_id)
     except StoreError:  # it was dismissed
         return
     if job.state == "done":
-        result(data.store().run(run_id))
+        result(data.store().run(run_id), stored)
     elif job.live:
         st.markdown("Running. You can go on working: the tray on the left follows you to every page.")
     else:
         tray.show(job, "merge")
 
 
-def act(draft: Draft, references: Mapping[str, str]) -> None:
-    """The right-hand side: what the chain does, takes and gave."""
+def act(draft: Draft, references: Mapping[str, str], stored: Sequence[Run]) -> None:
+    """The right-hand side: what the chain takes and gave, where it is seen without scrolling, then what it does."""
     recipe = draft.recipe(references)
     recipe = replace(recipe, title=recipe.title or text.chain_title(recipe))
-    formulas(recipe)
     ready = fits(recipe)
     if ready:
-        costs(recipe)
+        costs(recipe, stored)
     if st.button("Run", type="primary", icon=":material/play_arrow:", disabled=not ready, key="run_button"):
         state.watch(data.runner().submit(recipe).run_id)
         st.rerun()  # so that the tray, which is drawn last, follows the job from now on
     if watched := state.watched():
-        outcome(watched)
+        outcome(watched, stored)
+    formulas(recipe)
     take_along(recipe)
 
 
 registry.methods()  # loads torch, with the heading on the page already
 pretrained, experts = data.models()
+stored = data.stored()
 draft = build.draft(pretrained, experts)
 build.presets(draft, experts)
 with st.grid(2, min_column_width=400, gap="large"):
     with st.container():
-        valid = build.all_controls(draft, pretrained, experts)
+        valid = build.all_controls(draft, pretrained, experts, data.own_accuracy(stored))
     with st.container(border=True):
         try:
             if valid:
-                act(draft, experts)
+                act(draft, experts, stored)
             else:
                 st.info("Mend the value marked in red; then the recipe can be run.")
         except MergingError as error:

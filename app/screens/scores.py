@@ -61,23 +61,28 @@ def recipes(runs: list[Run]) -> None:
                 parts.open_page(parts.MASKS, "Masks", "grid_on", run=run.id)
 
 
-def compare(runs: list[Run]) -> None:
+def compare(runs: list[Run], stored: list[Run]) -> None:
     """Everything about the chosen runs."""
     if len({frozenset(run.experts) for run in runs}) > 1:
         st.warning("These runs merge different experts, so their averages are not over the same tasks.")
-    averages = tables.averages(runs)
+    averages = tables.averages(runs, stored)
     parts.chart("id_ood_scatter", averages, name="scores_in_out")
     parts.ask("task_accuracy")
     relative = st.toggle("Relative to each task's own expert", key=state.RELATIVE, bind=state.BIND)
     colors = [run.id for run in runs]
     parts.chart(
-        "task_accuracy", tables.accuracies(runs), name="scores_tasks", asked=True, normalized=relative, runs=colors
+        "task_accuracy",
+        tables.accuracies(runs, stored),
+        name="scores_tasks",
+        asked=True,
+        normalized=relative,
+        runs=colors,
     )
     numbers(averages)
     recipes(runs)
 
 
-def choose(known: list[Run]) -> None:
+def choose(known: list[Run], stored: list[Run]) -> None:
     """The picker of runs, and what they scored."""
     by_id = {run.id: run for run in known}
     chosen, missing = state.picked_runs(list(by_id), list(by_id)[:DEFAULT])
@@ -98,15 +103,16 @@ def choose(known: list[Run]) -> None:
             f"You see **{text.plural(len(chosen), 'merge')}** beside the reference models, all measured by this "
             "program on the reporting half of each test set."
         )
-        compare([by_id[run_id] for run_id in chosen])
+        compare([by_id[run_id] for run_id in chosen], stored)
     elif not missing:
         st.info("Choose at least one run above.")
 
 
 parts.heading("Scores", "What merging gained in domain, what it cost out of domain, and which task paid for it.")
-if scored := data.scored_runs():
-    choose(scored)
-    if others := sum(run.has_scores for run in data.runs()) - len(scored):
+stored = data.stored()
+if scored := data.scored_runs(stored):
+    choose(scored, stored)
+    if others := sum(run.has_scores for run in data.runs(stored)) - len(scored):
         st.caption(f"{text.plural(others, 'run')} left out: evaluated on another version of the benchmark.")
 else:
     sentence = "No run has been evaluated yet. Merge some experts and their accuracy appears here."
