@@ -13,7 +13,7 @@ from merging.errors import CheckpointError
 from merging.families import Role
 from merging.runs import THIS_MACHINE, Run
 from merging.sources import Opened
-from merging.stream import PIECE_CPU
+from merging.stream import BLOCK_CPU
 from merging.tasks import SPLITS, Benchmark
 
 READING, MERGING, EVALUATING = "reading", "merging", "evaluating"
@@ -51,7 +51,7 @@ def estimate(opened: Opened, benchmark: Benchmark | None = None, known: Sequence
     }
     chain = tuple(step.key for step in opened.recipe.steps)
     phases = {phase: work[phase] / _speed(phase, chain, known, pieces) for phase in PHASES}
-    largest = min(max(numels, default=0), PIECE_CPU) if pieces else max(numels, default=0)
+    largest = min(max(numels, default=0), 4 * BLOCK_CPU) if pieces else max(numels, default=0)
     itemsize = 8 if any(i.dtype == torch.float64 for i in opened.pretrained.infos.values()) else 4
     memory = largest * (len(opened.experts) + 1) * itemsize * COPIES
     if benchmark is not None:

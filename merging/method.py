@@ -52,8 +52,9 @@ class Slot:
     """One tensor (or, for elementwise chains, one flat piece of it) as a method sees it.
 
     ``pretrained`` has some shape S; ``task_vectors`` is (K, *S), one row per expert in the order of ``experts``. Both
-    are in the compute dtype and must not be changed in place. ``inputs`` are the rows entering this tensor per expert
-    ((n, d_in) each), for methods that need exemplars. ``start`` is the flat offset of a piece.
+    are in the compute dtype, must not be changed in place, and are good until the loop that gave the slot goes on.
+    ``inputs`` are the rows entering this tensor per expert ((n, d_in) each), for methods that need exemplars. ``start``
+    is the flat offset of a piece.
     """
 
     parameter: Parameter
@@ -147,7 +148,9 @@ class Edit(Method):
     """Task vectors in, task vectors out: ``run`` returns (K, *S)."""
 
     role: ClassVar[str] = "edit"
-    hard_mask: bool = False  # what it zeroes for every expert stays pretrained bit for bit, whatever the merge does
+    # Which scalars any expert keeps, as booleans (*S), None for all: ``kept(slot before the edit, params, found)``. The
+    # others stay pretrained bit for bit, whatever the merge does.
+    kept: Callable[[Slot, Any, Any], Tensor | None] = lambda slot, params, found: None
     # Whether the survey found that a whole tensor is zeroed for every expert: then the experts' are not even read.
     drops: Callable[[Parameter, Any], bool] = lambda parameter, found: False
 

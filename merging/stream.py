@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,8 +23,9 @@ from merging.progress import Meter
 
 T = TypeVar("T")
 
-PIECE_CPU = 1 << 15  # scalars per expert: K + 1 such pieces stay in the processor's cache
-PIECE_GPU = 1 << 24
+BLOCK_CPU = 1 << 18  # scalars per expert that are read at a time
+BLOCK_GPU = 1 << 24
+PIECE_CPU = 1 << 15  # scalars per expert that are worked on at a time: K + 1 such pieces stay in the cache
 
 
 @dataclass(frozen=True)
@@ -72,30 +74,46 @@ class Inputs:
         """Scalars read by one pass over everything that is merged."""
         return sum(self.numels) * (len(self.experts) + 1)
 
-    def slots(self, in_pieces: bool, dropped: Callable[[Parameter], bool]) -> Iterator[Slot]:
-        """Every slot, whole or in flat pieces that fit the cache; of dropped tensors only the pretrained is read."""
-        size = PIECE_CPU if self.device.type == "cpu" else PIECE_GPU
+    def slots(self, in_blocks: bool, dropped: Callable[[Parameter], bool]) -> Iterator[Slot]:
+        """Every slot, whole or in flat blocks; of dropped tensors only the pretrained is read."""
+        size = BLOCK_CPU if self.device.type == "cpu" else BLOCK_GPU
+        # Blocks take turns in three buffers (one in use, one being read, one to spare): fresh memory for every block
+        # would cost more time in page faults than the arithmetic takes. A slot is good until the loop goes on.
+        buffers = itertools.cycle([self._empty(size) for _ in range(3)] if in_blocks else [None])
         # open_clip registers the output projection first, but captured inputs come layer by layer.
         for parameter in sorted(self.parameters, key=lambda p: p.section == OUTPUT):
             info = self.pretrained.infos[parameter.name]
-            if in_pieces:
-                for start in range(0, max(info.numel, 1), size):  # an empty tensor is one empty piece
-                    yield self._slot(parameter, start, min(start + size, info.numel), dropped(parameter))
+            if in_blocks:
+                for start in range(0, max(info.numel, 1), size):  # an empty tensor is one empty block
+                    stop = min(start + size, info.numel)
+                    yield self._slot(parameter, start, stop, dropped(parameter), next(buffers))
             else:
-                slot = self._slot(parameter, 0, info.numel, dropped(parameter))
-                shape = (len(self.experts), *info.shape)
+                slot = self._slot(parameter, 0, info.numel, dropped(parameter), None)
                 rows = self.evidence.rows(parameter) if self.evidence is not None else None
                 inputs = tuple(r.to(self.device, self.dtype) for r in rows) if rows is not None else None
-                vectors = slot.task_vectors.reshape(shape)
+                vectors = slot.task_vectors.reshape(len(self.experts), *info.shape)
                 yield Slot(parameter, self.names, slot.pretrained.reshape(info.shape), vectors, inputs=inputs)
 
-    def _slot(self, parameter: Parameter, start: int, stop: int, dropped: bool) -> Slot:
+    def pieces(self, block: Slot) -> Iterator[Slot]:
+        """A flat block in pieces that fit the processor's cache: views, nothing is copied."""
+        size, numel = block.pretrained.numel(), block.pretrained.numel()
+        if self.device.type == "cpu":
+            size = PIECE_CPU
+        for start in range(0, max(numel, 1), max(size, 1)):
+            part = slice(start, start + size)
+            base, vectors = block.pretrained[part], block.task_vectors[:, part]
+            yield Slot(block.parameter, block.experts, base, vectors, block.start + start)
+
+    def _empty(self, numel: int) -> Tensor:
+        return torch.empty((len(self.experts), numel), dtype=self.dtype, device=self.device)
+
+    def _slot(self, parameter: Parameter, start: int, stop: int, dropped: bool, buffer: Tensor | None) -> Slot:
         name = parameter.name
         base = self._read(self.pretrained, name, start, stop)
         if dropped:
             nothing = torch.zeros(1, dtype=self.dtype, device=self.device)
             return Slot(parameter, self.names, base, nothing.expand(len(self.experts), stop - start), start)
-        vectors = torch.empty((len(self.experts), stop - start), dtype=self.dtype, device=self.device)
+        vectors = (self._empty(stop - start) if buffer is None else buffer)[:, : stop - start]
         for row, expert in zip(vectors, self.experts.values(), strict=True):
             torch.sub(self._read(expert, name, start, stop), base, out=row)
         # One sum is NaN or infinite if any number is; only then is every number looked at.
@@ -151,24 +169,27 @@ class Stream:
 
     def masked(self) -> Iterator[tuple[Slot, Tensor | None]]:
         """Every slot with its hard mask: False where an edit decided that the pretrained value stays."""
-        # While one piece is worked on, the next one is read: one core each, instead of two that wait at every barrier.
-        with _threads(1 if self.in_pieces else None), _ahead(self.inputs.slots(self.in_pieces, self._drops)) as slots:
-            yield from self._masked(slots)
+        # While one block is worked on, the next one is read: one core each, instead of two that wait at every barrier.
+        threads = _threads(1 if self.in_pieces else None)
+        with threads, _ahead(self.inputs.slots(self.in_pieces, self._drops)) as blocks:
+            for block in blocks:
+                for raw in self.inputs.pieces(block) if self.in_pieces else (block,):
+                    yield self._edited(raw)
+                    self.meter.advance(raw.task_vectors.numel() + raw.pretrained.numel(), self.phase, raw.name)
 
     def _drops(self, parameter: Parameter) -> bool:
         edits = [(stage.method, stage.found) for stage in self.stages]
         return any(isinstance(edit, Edit) and edit.drops(parameter, found) for edit, found in edits)
 
-    def _masked(self, slots: Iterator[Slot]) -> Iterator[tuple[Slot, Tensor | None]]:
-        for raw in slots:
-            slot, kept = raw, None
-            for stage in self.stages:
-                after = stage.method.run(slot, stage.params, stage.found)
-                if isinstance(stage.method, Edit) and stage.method.hard_mask:
-                    kept = _and(kept, ~_zeroed(slot.task_vectors, after))
-                slot = slot.with_task_vectors(after)
-            yield slot, kept
-            self.meter.advance(raw.task_vectors.numel() + raw.pretrained.numel(), self.phase, raw.name)
+    def _edited(self, slot: Slot) -> tuple[Slot, Tensor | None]:
+        """A slot after the edits, and which of its scalars they keep (None: all)."""
+        mask = None
+        for stage in self.stages:
+            if isinstance(stage.method, Edit):
+                kept = stage.method.kept(slot, stage.params, stage.found)
+                mask = kept if mask is None else mask if kept is None else mask & kept
+            slot = slot.with_task_vectors(stage.method.run(slot, stage.params, stage.found))
+        return slot, mask
 
 
 @contextmanager
@@ -194,14 +215,3 @@ def _ahead(items: Iterator[T]) -> Iterator[Iterator[T]]:
                 yield item
 
         yield handed_on()
-
-
-def _zeroed(before: Tensor, after: Tensor) -> Tensor:
-    """Where an edit zeroed what was there, for every expert: (K, *S) twice -> (*S)."""
-    if not bool(after.any()):
-        return before.new_ones(before.shape[1:], dtype=torch.bool)
-    return (after == 0).all(dim=0) & (before != 0).any(dim=0)
-
-
-def _and(first: Tensor | None, second: Tensor) -> Tensor:
-    return second if first is None else first & second

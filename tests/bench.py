@@ -48,12 +48,12 @@ threading.Thread(target=watch, daemon=True).start()
 imported = time.monotonic()
 if case is None:
     from merging.checkpoints import open_checkpoint
-    from merging.stream import PIECE_CPU
+    from merging.stream import BLOCK_CPU
     for file in files:
         checkpoint = open_checkpoint(file)
         for name, info in checkpoint.infos.items():
-            for start in range(0, info.numel, PIECE_CPU):
-                checkpoint.read_flat(name, start, min(start + PIECE_CPU, info.numel)).sum()
+            for start in range(0, info.numel, BLOCK_CPU):
+                checkpoint.read_flat(name, start, min(start + BLOCK_CPU, info.numel)).sum()
 else:
     experts = {f"expert {k}": file for k, file in enumerate(files[1:])}
     merging.merge(files[0], experts, case[0], edits=case[1], device="cpu")

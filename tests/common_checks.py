@@ -163,6 +163,7 @@ def pieces_equal_whole_tensors(method: Method) -> None:
     whole = states(merge(method, base, experts))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("merging.stream.PIECE_CPU", 7)
+        patch.setattr("merging.stream.BLOCK_CPU", 33)
         pieces = states(merge(method, base, experts))
     for one, other in zip(whole, pieces, strict=True):
         assert_close(other, one, base)

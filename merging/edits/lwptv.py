@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from merging.analysis import saliency
@@ -75,13 +76,24 @@ def drops(parameter: Parameter, found: Masks | Limits) -> bool:
 def lwptv(slot: Slot, params: LwptvParams, found: Masks | Limits) -> Tensor:
     """Task vectors with the pruned part set to zero, (K, *S) -> (K, *S)."""
     vectors = slot.task_vectors
+    if not isinstance(found, dict):
+        own = _own(slot, params, found)
+        return vectors * (own.any(dim=0) if params.shared else own)
+    masks = found[slot.name]
+    return vectors if all(masks) else vectors * vectors.new_tensor(masks).reshape(-1, *[1] * (vectors.dim() - 1))
+
+
+def kept(slot: Slot, params: LwptvParams, found: Masks | Limits) -> Tensor | None:
+    """Which scalars any expert keeps, (*S); None for all."""
     if isinstance(found, dict):
-        kept = vectors.new_tensor(found[slot.name]).reshape(-1, *[1] * (vectors.dim() - 1))
-    else:
-        limits = vectors.new_tensor(found).reshape(-1, *[1] * (vectors.dim() - 1))
-        own = saliency.deviations(vectors, params.score) > limits
-        kept = own.any(dim=0) if params.shared else own
-    return vectors * kept
+        return None if any(found[slot.name]) else torch.zeros_like(slot.pretrained, dtype=torch.bool)
+    return _own(slot, params, found).any(dim=0)
+
+
+def _own(slot: Slot, params: LwptvParams, limits: Limits) -> Tensor:
+    """Which scalars each expert keeps, (K, *S)."""
+    shape = (-1, *[1] * slot.pretrained.dim())
+    return saliency.deviations(slot.task_vectors, params.score) > slot.task_vectors.new_tensor(limits).reshape(shape)
 
 
 register(
@@ -103,7 +115,7 @@ register(
         survey=survey,
         survey_passes=1,
         elementwise=lambda _: True,
-        hard_mask=True,
+        kept=kept,
         drops=drops,
         variant="A layer is one named tensor of any kind. prune_ratio 0 keeps everything and 1 nothing (the literal "
         "rule would still prune one tensor, or run past the end). Ties at the threshold are pruned.",
