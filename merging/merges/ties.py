@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pandas as pd
 import torch
@@ -62,15 +63,16 @@ def _trim(slot: Slot, params: TiesParams, thresholds: tuple[float, ...] | None) 
         flat = vectors.abs().flatten(1)
         thresholds = tuple(kth_smallest(lambda: [flat], [_rank(flat.shape[1], params.density)] * len(flat)))
     # hardshrink drops |x| <= limit in one pass; the limit just below the threshold keeps the threshold itself.
-    below = [_just_below(threshold, vectors) for threshold in thresholds]
+    below = [_just_below(threshold, vectors.dtype) for threshold in thresholds]
     trimmed = torch.empty_like(vectors)
     for row, limit, out in zip(vectors, below, trimmed, strict=True):
         torch.hardshrink(row, limit, out=out)
     return trimmed
 
 
-def _just_below(threshold: float, like: Tensor) -> float:
-    return float(torch.nextafter(like.new_tensor(threshold), like.new_tensor(-1.0)))
+@lru_cache(maxsize=1024)
+def _just_below(threshold: float, dtype: torch.dtype) -> float:
+    return float(torch.nextafter(torch.tensor(threshold, dtype=dtype), torch.tensor(-1.0, dtype=dtype)))
 
 
 def survey(slots: SlotStream, params: TiesParams) -> Survey:
