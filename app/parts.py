@@ -163,6 +163,6 @@ def recipe_buttons(run: Run, key: str) -> None:
     with st.popover("Recipe", icon=":material/receipt_long:", type="tertiary"):
         st.code(run.recipe_yaml, language="yaml")
         st.download_button(
-            "Download", run.recipe_yaml, f"{run.id}.yaml", "text/yaml", key=f"yaml_{key}", on_click="ignore"
+            "Download", lambda: run.recipe_yaml, f"{run.id}.yaml", "text/yaml", key=f"yaml_{key}", on_click="ignore"
         )
         st.caption(f"On a command line: `python -m merging run {run.id}.yaml`")

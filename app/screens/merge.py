@@ -55,7 +55,7 @@ def take_along(recipe: Recipe) -> None:
     """The recipe as a file and as a command line."""
     with st.expander("Recipe as YAML and as a command line", icon=":material/receipt_long:"):
         st.code(recipe.to_yaml(), language="yaml")
-        st.download_button("Download recipe.yaml", recipe.to_yaml(), "recipe.yaml", "text/yaml", on_click="ignore")
+        st.download_button("Download recipe.yaml", recipe.to_yaml, "recipe.yaml", "text/yaml", on_click="ignore")
         st.code(command(recipe), language="bash", wrap_lines=True)
 
 
