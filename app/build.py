@@ -19,6 +19,10 @@ OWN = (
     "Checkpoints of your own are merged on the command line for now: `python -m merging run recipe.yaml` with their "
     "paths in the recipe. The run then appears here like any other."
 )
+DEAD = (
+    "This checkpoint carries tensors of a text tower that no expert changed. Published code counts them when it takes "
+    "the largest scalars or layers of a task vector; turn this on to compare with published figures."
+)
 CHOSEN = "experts_chosen"  # widget of the chosen experts
 LONGEST = 100_000  # characters of a recipe; real ones have a few hundred
 
@@ -34,7 +38,7 @@ def draft(pretrained: Mapping[str, str], experts: Mapping[str, str]) -> Draft:
         except MergingError as error:
             st.warning(f"The recipe in this link cannot be used: {text.safe_text(error, 300)}")
     if found is None:
-        found = Draft.of(preset(FIRST).recipe(next(iter(pretrained.values())), experts))
+        found = _preset(FIRST, next(iter(pretrained.values())), experts)
     state.keep_draft(found)
     return found
 
@@ -64,10 +68,14 @@ def presets(current: Draft, experts: Mapping[str, str]) -> None:
         st.caption(f"{chosen.title}: {chosen.source}. {chosen.note}")
 
 
+def _preset(key: str, pretrained: str, experts: Mapping[str, str]) -> Draft:
+    return Draft.of(preset(key).recipe(pretrained, experts, data.carries_dead_params(pretrained)))
+
+
 def _use_preset(current: Draft, experts: Mapping[str, str]) -> None:
     if key := st.session_state["preset"]:
         chosen = {name: experts[name] for name in current.experts} or dict(experts)
-        state.keep_draft(Draft.of(preset(key).recipe(current.pretrained, chosen)))
+        state.keep_draft(_preset(key, current.pretrained, chosen))
         st.session_state["preset_shown"] = key
 
 
@@ -159,6 +167,10 @@ def controls_all(current: Draft) -> bool:
             st.session_state[f"merge{current.merge.uid}"] = chosen
             st.rerun()
         valid &= controls_of(current.merge, merges[chosen])
+    if data.carries_dead_params(current.pretrained):
+        current.count_dead_params = st.toggle(
+            "Count the unused text tensors", current.count_dead_params, key=f"dead{current.merge.uid}", help=DEAD
+        )
     if current.needs_exemplars:
         with st.container(border=True):
             st.markdown("**Exemplars**")

@@ -181,6 +181,14 @@ def estimate(recipe: Recipe, stored: Sequence[Run]) -> Estimate:
     return estimate(open_inputs(recipe), on, stored)
 
 
+@st.cache_data(max_entries=KEPT, show_spinner=False)
+def carries_dead_params(pretrained: str) -> bool:
+    """Whether a checkpoint carries unused text tensors, so that counting them in quantiles is a choice."""
+    from merging.checkpoints import open_checkpoint
+
+    return open_checkpoint(pretrained, "pretrained").dead.numel > 0
+
+
 def fit_report(recipe: Recipe) -> FitReport:
     """Whether the checkpoints fit together; raises CheckpointError if a file cannot be opened."""
     return _fit_report(recipe.pretrained, recipe.experts)

@@ -16,6 +16,7 @@ from merging.recipe import NEEDS_EXEMPLARS, Exemplars, Recipe, Step
 from merging.specs import parse_step
 
 EXEMPLARS = "exemplars"  # stands where a link says how they are drawn
+COUNT_DEAD = "count_dead_params"  # stands first in a link whose quantiles count unused text tensors
 _number = count()
 
 
@@ -62,6 +63,7 @@ class Draft:
     title: str = ""
     titled: str = ""  # the chain that ``title`` is the name of
     exemplars: dict[str, Any] = field(default_factory=dict)  # how they are drawn, for chains that need them
+    count_dead_params: bool = False
 
     @classmethod
     def of(cls, recipe: Recipe) -> Self:
@@ -69,6 +71,7 @@ class Draft:
         names = [name for name, _ in recipe.experts]
         found = cls(recipe.pretrained, names, [*map(Stage.of, recipe.edits)], Stage.of(recipe.merge), recipe.title)
         found.exemplars = recipe.exemplars.values() if recipe.exemplars else {}
+        found.count_dead_params = recipe.count_dead_params
         found.titled = found.chain()
         return found
 
@@ -76,7 +79,8 @@ class Draft:
         """The chain in one line, as links and the command line write it: 'lwptv;ties:density=0.1'."""
         drawn = Stage(EXEMPLARS, self.exemplars).text() if self.needs_exemplars else EXEMPLARS
         stages = [stage.text() for stage in (*self.edits, self.merge)]
-        return ";".join(stages if drawn == EXEMPLARS else [drawn, *stages])
+        dead = [COUNT_DEAD] if self.count_dead_params else []
+        return ";".join([*dead, *stages] if drawn == EXEMPLARS else [*dead, drawn, *stages])
 
     @property
     def needs_exemplars(self) -> bool:
@@ -101,6 +105,7 @@ class Draft:
             pretrained=self.pretrained,
             experts={name: references[name] for name in self.experts},
             exemplars=self.exemplars,
+            count_dead_params=self.count_dead_params,
             title=self.title if self.chain() == self.titled else "",
         )
 
@@ -123,7 +128,7 @@ def parse_chain(text: str, pretrained: str, experts: list[str]) -> Draft:
         MergingError: an unknown method or parameter, or a value outside its bounds.
     """
     problems: list[str] = []
-    drawn, *rest = text.split(";")
+    drawn, *rest = text.removeprefix(f"{COUNT_DEAD};").split(";")
     if drawn.partition(":")[0] != EXEMPLARS:
         drawn, rest = "", [drawn, *rest]
     if not rest:
@@ -135,7 +140,8 @@ def parse_chain(text: str, pretrained: str, experts: list[str]) -> Draft:
         raise RecipeError(" ".join(problems))
     edits = [Stage(key, registry.edit(key).params.build(values).values()) for key, values in steps]
     last = Stage(merge[0], registry.merge(merge[0]).params.build(merge[1]).values())
-    return Draft(pretrained, experts, edits, last, exemplars=exemplars)
+    dead = text.startswith(f"{COUNT_DEAD};")
+    return Draft(pretrained, experts, edits, last, exemplars=exemplars, count_dead_params=dead)
 
 
 def parse_values(kind: type[Params], text: str) -> dict[str, Any]:
@@ -164,5 +170,6 @@ def command(recipe: Recipe) -> str:
     words = ["python", "-m", "merging", "merge", "--pretrained", recipe.pretrained]
     words += [word for name, reference in recipe.experts for word in ("--expert", f"{name}={reference}")]
     words += [word for stage in map(Stage.of, recipe.edits) for word in ("--edit", stage.text())]
+    words += ["--count-dead-params"] if recipe.count_dead_params else []
     whole = shlex.join([*words, "--merge", Stage.of(recipe.merge).text(), "--out", "merged.safetensors"])
     return f"{run}\n\n# or, without the file\n{whole}"

@@ -31,7 +31,7 @@ def methods() -> tuple[Method, ...]:
     return registry.methods()
 
 
-def merge(
+def merge(  # noqa: PLR0913 - the public contract
     pretrained: Source,
     experts: Mapping[str, Source],
     merge: str = "task_arithmetic",
@@ -40,6 +40,7 @@ def merge(
     *,
     layer_inputs: LayerInputs | None = None,
     exemplars: Mapping[str, Any] | None = None,
+    count_dead_params: bool = False,
     device: str = "auto",
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
@@ -53,6 +54,8 @@ def merge(
         edits: (key, parameters) pairs, applied to the task vectors in order before the merge.
         layer_inputs: {expert: {parameter name: rows}}; (n, d_in) entering a linear weight, (n, d) before a norm scale.
         exemplars: {expert: images (n, 3, h, w)}, from which layer inputs are captured.
+        count_dead_params: whether global quantiles count the unused text tensors that a published image encoder
+            carries, as its authors' code does.
         device: "auto" (CUDA, then MPS, then CPU) or a torch device name.
         progress: called with a Progress after every piece of work.
         cancel: an Event or a callable, asked after every piece of work.
@@ -77,6 +80,7 @@ def merge(
         edits=edits,
         pretrained=base.label,
         experts={name: checkpoint.label for name, checkpoint in opened.items()},
+        count_dead_params=count_dead_params,
     )
     return engine.run(
         recipe,

@@ -7,6 +7,7 @@ import os
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -14,11 +15,19 @@ import torch
 from torch import Tensor
 
 from merging.errors import CheckpointError
-from merging.families import Parameter, describe
+from merging.families import UNUSED_TEXT, Parameter, describe
 from merging.places import locate
 from merging.safetensors_file import NAMES, TensorInfo, open_regular, raw_bytes, read_header, read_span
 
 DIGEST_PIECE = 1 << 22  # scalars hashed at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """How much of an unused text tower there is: its task vectors are exactly zero."""
+
+    tensors: int = 0
+    numel: int = 0
 
 
 class Checkpoint(ABC):
@@ -46,6 +55,12 @@ class Checkpoint(ABC):
     def parameters(self) -> tuple[Parameter, ...]:
         """Every tensor with its role and block, in forward order."""
         return describe(self.infos, self.name)
+
+    @cached_property
+    def dead(self) -> Dead:
+        """The unused text tensors that published image encoders carry along."""
+        infos = [self.infos[p.name] for p in self.parameters if p.part == UNUSED_TEXT]
+        return Dead(len(infos), sum(info.numel for info in infos))
 
     @cached_property
     def digest(self) -> str:

@@ -110,6 +110,11 @@ def parser() -> argparse.ArgumentParser:
     _checkpoints(merge)
     merge.add_argument("--edit", action="append", default=[], metavar="SPEC", help="an edit; may be given repeatedly")
     merge.add_argument("--merge", default="task_arithmetic", metavar="SPEC", help="the merge (default: %(default)s)")
+    merge.add_argument(
+        "--count-dead-params",
+        action="store_true",
+        help="count unused text tensors in quantiles, as published code does",
+    )
     merge.add_argument("--title", default="", help="what to call the run")
     merge.add_argument("--out", type=Path, required=True, help="a .safetensors file, or a folder for everything")
     merge.add_argument("--force", action="store_true", help="replace what is at --out")

@@ -90,7 +90,9 @@ def merge(args: argparse.Namespace, stop: Event) -> int:
         problems.append(f"{args.out} is a folder with other things in it; it is not replaced. Choose another --out.")
     if problems:
         raise UsageError(problems)
-    recipe = Recipe.build(key, params, edits, args.pretrained, experts, args.title)
+    recipe = Recipe.build(
+        key, params, edits, args.pretrained, experts, args.title, count_dead_params=args.count_dead_params
+    )
     with _progress(args) as progress:
         found = execute(
             recipe,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from merging.checkpoints import Checkpoint
+from merging.checkpoints import Checkpoint, Dead
 from merging.errors import MergingError, NeedsError
 from merging.evidence import CapturedInputs, Evidence, GivenInputs, LayerInputs
 from merging.families import Role
@@ -150,7 +150,8 @@ def run(
     _check_needs(recipe, layer_inputs, exemplars)
     where = choose_device(device)
     evidence = _evidence(recipe, pretrained, experts, layer_inputs, exemplars, where)
-    inputs = Inputs(pretrained, experts, evidence, where)
+    dead = pretrained.dead if recipe.count_dead_params else Dead()
+    inputs = Inputs(pretrained, experts, evidence, where, dead)
     meter = Meter(inputs.work * _passes(recipe), progress, cancel)
     meter.check()
 

@@ -28,6 +28,7 @@ class Role(StrEnum):
 
 
 EMBEDDINGS, OUTPUT, TEXT = "embeddings", "output", "not merged"
+UNUSED_TEXT = "unused text"  # the part that text tensors of an image encoder are
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +123,15 @@ def _hugging_face_rules() -> tuple[Rule, ...]:
 
 
 # Text-side tensors that image-encoder checkpoints carry along; their task vectors are zero and they are not merged.
+# The published image encoders drop the text transformer and keep these six, which their authors count in quantiles.
 _UNUSED_TEXT = (
     Rule(
-        r"positional_embedding|text_projection|token_embedding\.weight|ln_final\.(?:weight|bias)|attn_mask"
-        r"|logit_scale|logit_bias|transformer\.resblocks\..+",
+        r"positional_embedding|text_projection|token_embedding\.weight|ln_final\.(?:weight|bias)|logit_scale",
         Role.BUFFER,
-        "text tower",
+        UNUSED_TEXT,
         TEXT,
     ),
+    Rule(r"transformer\.resblocks\..+|attn_mask|logit_bias", Role.BUFFER, "text tower", TEXT),
 )
 
 

@@ -8,7 +8,7 @@ the engine hands it one ``Slot`` at a time.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
@@ -54,7 +54,8 @@ class Slot:
     ``pretrained`` has some shape S; ``task_vectors`` is (K, *S), one row per expert in the order of ``experts``. Both
     are in the compute dtype, must not be changed in place, and are good until the loop that gave the slot goes on.
     ``inputs`` are the rows entering this tensor per expert ((n, d_in) each), for methods that need exemplars. ``start``
-    is the flat offset of a piece.
+    is the flat offset of a piece. A method that takes long over one tensor calls ``tick`` with the share of it that is
+    done, in [0, 1]: that is what progress and cancel live on, and it may raise Cancelled.
     """
 
     parameter: Parameter
@@ -63,6 +64,7 @@ class Slot:
     task_vectors: Tensor
     start: int = 0
     inputs: tuple[Tensor, ...] | None = None
+    tick: Callable[[float], None] = lambda share: None
 
     @property
     def name(self) -> str:
@@ -99,6 +101,14 @@ class SlotStream(Protocol):
     @property
     def numel(self) -> int: ...  # scalars per expert, over all tensors
 
+    # Scalars and tensors of an unused text tower that a recipe wants counted in every global quantile. Their task
+    # vectors are exactly zero and are not streamed.
+    @property
+    def dead_numel(self) -> int: ...
+
+    @property
+    def dead_tensors(self) -> int: ...
+
     def __iter__(self) -> Iterator[Slot]: ...
 
 
@@ -134,6 +144,9 @@ class Method:
     survey: SurveyFunction | None = None
     survey_when: Callable[[Any], bool] = lambda _: True
     survey_passes: int = 1  # loops over all tensors, for the estimate of time left
+    # A sentence that says why this method, with these parameters, makes no sense after the edits before it
+    # ({key: parameters}); empty where it does.
+    refuses: Callable[[Any, Mapping[str, Params]], str] = lambda params, before: ""
     # True if every scalar of the result depends only on the same position of the inputs (and on the survey). Chains of
     # such methods stream in pieces that fit the processor's cache.
     elementwise: Callable[[Any], bool] = lambda _: False

@@ -27,9 +27,17 @@ class Preset:
     source: str = ""
     note: str = ""
 
-    def recipe(self, pretrained: str, experts: Mapping[str, str]) -> Recipe:
-        """The preset on these checkpoints."""
-        return Recipe.build(self.merge, self.params, self.edits, pretrained, experts, self.title)
+    def recipe(self, pretrained: str, experts: Mapping[str, str], count_dead_params: bool = True) -> Recipe:
+        """The preset on these checkpoints, as published: with the unused text tensors that they may carry counted."""
+        return Recipe.build(
+            self.merge,
+            self.params,
+            self.edits,
+            pretrained,
+            experts,
+            self.title,
+            count_dead_params=count_dead_params,
+        )
 
 
 TA = {"scaling": 0.3}

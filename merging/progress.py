@@ -50,10 +50,15 @@ class Meter:
         """Report ``work`` more as done, then honor a request to stop."""
         self.done += work
         self.total = max(self.total, self.done)
+        self.within(0, phase, detail)
+
+    def within(self, work: int, phase: str, detail: str = "") -> None:
+        """Report ``work`` of the piece in hand as done, without counting it yet, then honor a request to stop."""
         if self._progress is not None:
+            done = min(self.done + work, self.total)
             passed = time.monotonic() - self._started
-            left = passed * (self.total - self.done) / self.done if self.done and passed > 0.2 else None
-            self._progress(Progress(phase, self.done, self.total, left, detail))
+            left = passed * (self.total - done) / done if done and passed > 0.2 else None
+            self._progress(Progress(phase, done, self.total, left, detail))
         self.check()
 
 

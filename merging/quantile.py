@@ -92,12 +92,15 @@ class _Bracket:
         self.inside = _Pile()
 
 
-def kth_smallest(rows: Rows, ranks: Sequence[int]) -> list[float]:
+def kth_smallest(rows: Rows, ranks: Sequence[int], zeros: int = 0) -> list[float]:
     """For each of K rows of non-negative numbers, its value of 0-based rank ``ranks[k]`` in ascending order.
 
-    ``rows()`` streams the rows in pieces (K, n), finite, any float dtype; it is called two times, rarely more.
-    Ranks beyond the end give the largest value.
+    ``rows()`` streams the rows in pieces (K, n), finite, any float dtype; it is called two times, rarely more. Every
+    row has ``zeros`` more numbers, all 0, that are not streamed. Ranks beyond the end give the largest value.
     """
+    if zeros:
+        found = kth_smallest(rows, [max(rank - zeros, 0) for rank in ranks])
+        return [0.0 if rank < zeros else value for rank, value in zip(ranks, found, strict=True)]
     sample, total = _sample(rows)
     if total == 0:
         return [0.0 for _ in ranks]

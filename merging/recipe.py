@@ -13,12 +13,12 @@ from typing import Any, Self
 
 from merging import registry
 from merging.errors import MergingError, RecipeError, did_you_mean
-from merging.method import Edit, Merge, Needs
+from merging.method import Edit, Merge, Method, Needs
 from merging.params import Params, integer
 from merging.plain_yaml import plain_yaml, write_yaml
 
 VERSION = 1
-FIELDS = ("version", "title", "pretrained", "experts", "exemplars", "edits", "merge")
+FIELDS = ("version", "title", "pretrained", "experts", "exemplars", "count_dead_params", "edits", "merge")
 NEEDS_EXEMPLARS = {Needs.EXEMPLARS, Needs.LABELED_EXEMPLARS}
 EditSpec = str | tuple[str, Mapping[str, Any]]
 
@@ -57,7 +57,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Recipe:
-    """References to checkpoints, any number of edits, then one merge. ``title`` is for people and not in the digest."""
+    """References to checkpoints, any number of edits, then one merge. ``title`` is for people and not in the digest.
+
+    With ``count_dead_params``, global quantiles count the unused text tensors that published image encoders carry, as
+    their authors' code does; it changes nothing where a checkpoint carries none.
+    """
 
     pretrained: str
     experts: tuple[tuple[str, str], ...]  # (expert name, reference), in order
@@ -65,6 +69,7 @@ class Recipe:
     merge: Step
     title: str = ""
     exemplars: Exemplars | None = None  # None for chains that need none
+    count_dead_params: bool = False
 
     @classmethod
     def build(
@@ -76,18 +81,24 @@ class Recipe:
         experts: Mapping[str, str] | None = None,
         title: str = "",
         exemplars: Mapping[str, Any] | None = None,
+        count_dead_params: bool = False,
     ) -> Self:
         """A checked recipe.
 
         Raises:
             UnknownMethodError, ParameterError: with the nearest known name, or the admitted range.
+            RecipeError: the chain makes no sense; says why.
         """
         last = registry.merge(merge)
         steps = tuple(_edit_step(spec) for spec in edits)
         pairs = tuple((experts or {}).items())
         needs = {m.needs for m in (last, *(registry.edit(step.key) for step in steps))} & NEEDS_EXEMPLARS
         drawn = Exemplars.build(exemplars or {}) if needs else None
-        return cls(pretrained, pairs, steps, Step(last.key, last.params.build(params or {})), title, drawn)
+        if not isinstance(count_dead_params, bool):
+            raise RecipeError(f"In a recipe, count_dead_params is true or false; got {_short(count_dead_params)}.")
+        end = Step(last.key, last.params.build(params or {}))
+        _refuse_meaningless((*steps, end), (*(registry.edit(step.key) for step in steps), last))
+        return cls(pretrained, pairs, steps, end, title, drawn, count_dead_params)
 
     @property
     def methods(self) -> tuple[Edit | Merge, ...]:
@@ -98,6 +109,12 @@ class Recipe:
     def steps(self) -> tuple[Step, ...]:
         """The chain: the edits, then the merge."""
         return (*self.edits, self.merge)
+
+    @property
+    def per_task(self) -> bool:
+        """Whether it gives one model for each expert, instead of one for all."""
+        last = self.methods[-1]
+        return isinstance(last, Merge) and last.per_task
 
     @property
     def needs(self) -> frozenset[Needs]:
@@ -115,15 +132,22 @@ class Recipe:
         drawn = [self.exemplars.values()] if self.exemplars else []
         return _sha256([VERSION, [step.plain() for step in self.steps], versions, *drawn])
 
-    def run_id(self, pretrained_digest: str, expert_digests: Mapping[str, str], benchmark_digest: str = "") -> str:
+    def run_id(
+        self,
+        pretrained_digest: str,
+        expert_digests: Mapping[str, str],
+        benchmark_digest: str = "",
+        carries_dead: bool = False,
+    ) -> str:
         """The name of the run: the chain and the contents of its inputs, as twelve hexadecimal digits.
 
         Where the files are, what the recipe is titled and which device computes do not enter; the benchmark does only
-        where exemplars are drawn from it.
+        where exemplars are drawn from it, and counting dead parameters only where the pretrained model carries some.
         """
         inputs = [pretrained_digest, [[name, expert_digests[name]] for name, _ in self.experts]]
         drawn_from = [benchmark_digest] if self.exemplars else []
-        return _sha256([self.chain_digest, inputs, *drawn_from])[:12]
+        dead = ["count_dead_params"] if self.count_dead_params and carries_dead else []
+        return _sha256([self.chain_digest, inputs, *drawn_from, *dead])[:12]
 
     def plain(self) -> dict[str, Any]:
         """The recipe as plain data, defaults written out."""
@@ -133,6 +157,7 @@ class Recipe:
             "pretrained": self.pretrained,
             "experts": dict(self.experts),
             **({"exemplars": self.exemplars.values()} if self.exemplars else {}),
+            **({"count_dead_params": True} if self.count_dead_params else {}),
             "edits": [step.plain() for step in self.edits],
             "merge": self.merge.plain(),
         }
@@ -176,6 +201,7 @@ class Recipe:
             experts={_text(n, "an expert's name"): _text(r, "an expert's file") for n, r in experts.items()},
             title=_text(data.get("title", ""), "title"),
             exemplars=exemplars,
+            count_dead_params=data.get("count_dead_params", False),
         )
 
     @classmethod
@@ -197,6 +223,13 @@ def _edit_step(spec: EditSpec) -> Step:
     key, params = spec
     method = registry.edit(key)
     return Step(method.key, method.params.build(params))
+
+
+def _refuse_meaningless(steps: Sequence[Step], methods: Sequence[Method]) -> None:
+    """Raise RecipeError for a chain whose result would not mean what it says."""
+    for i, (step, method) in enumerate(zip(steps, methods, strict=True)):
+        if reason := method.refuses(step.params, {before.key: before.params for before in steps[:i]}):
+            raise RecipeError(reason)
 
 
 def _text(value: Any, what: str) -> str:

@@ -57,7 +57,7 @@ class Opened:
         found = digests or self.digests()
         experts = {name: found[f"experts/{name}"] for name in self.experts}
         drawn_from = (self.benchmark or Benchmark.load()).digest if self.recipe.exemplars else ""
-        return self.recipe.run_id(found["pretrained"], experts, drawn_from)
+        return self.recipe.run_id(found["pretrained"], experts, drawn_from, self.pretrained.dead.numel > 0)
 
     def raise_if_changed(self) -> None:
         """Raise CheckpointError if a file was overwritten since it was opened."""

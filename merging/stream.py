@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from merging.checkpoints import Checkpoint
+from merging.checkpoints import Checkpoint, Dead
 from merging.errors import CheckpointError
 from merging.evidence import Evidence
 from merging.families import OUTPUT, Parameter, Role
@@ -50,6 +50,7 @@ class Inputs:
     experts: Mapping[str, Checkpoint]
     evidence: Evidence | None
     device: torch.device
+    dead: Dead = field(default_factory=Dead)  # what global quantiles count besides
     parameters: tuple[Parameter, ...] = field(init=False)  # what is merged, in forward order
     dtype: torch.dtype = field(init=False)
 
@@ -163,6 +164,16 @@ class Stream:
         """Scalars per expert, over all tensors."""
         return sum(self.inputs.numels)
 
+    @property
+    def dead_numel(self) -> int:
+        """Scalars of an unused text tower that count in global quantiles."""
+        return self.inputs.dead.numel
+
+    @property
+    def dead_tensors(self) -> int:
+        """Tensors of it."""
+        return self.inputs.dead.tensors
+
     def __iter__(self) -> Iterator[Slot]:
         for slot, _ in self.masked():
             yield slot
@@ -173,9 +184,17 @@ class Stream:
         threads = _threads(1 if self.in_pieces else None)
         with threads, _ahead(self.inputs.slots(self.in_pieces, self._drops)) as blocks:
             for block in blocks:
-                for raw in self.inputs.pieces(block) if self.in_pieces else (block,):
+                for raw in self.inputs.pieces(block) if self.in_pieces else (self._ticking(block),):
                     yield self._edited(raw)
-                    self.meter.advance(raw.task_vectors.numel() + raw.pretrained.numel(), self.phase, raw.name)
+                    self.meter.advance(_work(raw), self.phase, raw.name)
+
+    def _ticking(self, slot: Slot) -> Slot:
+        """A whole tensor that reports progress while a method works on it."""
+
+        def tick(share: float) -> None:
+            self.meter.within(round(share * _work(slot)), self.phase, slot.name)
+
+        return replace(slot, tick=tick)
 
     def _drops(self, parameter: Parameter) -> bool:
         edits = [(stage.method, stage.found) for stage in self.stages]
@@ -190,6 +209,10 @@ class Stream:
                 mask = kept if mask is None else mask if kept is None else mask & kept
             slot = slot.with_task_vectors(stage.method.run(slot, stage.params, stage.found))
         return slot, mask
+
+
+def _work(slot: Slot) -> int:
+    return slot.task_vectors.numel() + slot.pretrained.numel()
 
 
 @contextmanager

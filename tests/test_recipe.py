@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from merging import registry
@@ -50,10 +50,14 @@ TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc"), include_characters
     experts=st.dictionaries(TEXT, TEXT, max_size=4),
     pretrained=TEXT,
     title=TEXT,
+    dead=st.booleans(),
 )
 @settings(max_examples=60, deadline=None)
-def test_yaml_round_trip(edits, merge, experts, pretrained, title):
-    recipe = Recipe.build(merge[0], merge[1], edits, pretrained, experts, title)
+def test_yaml_round_trip(edits, merge, experts, pretrained, title, dead):
+    try:
+        recipe = Recipe.build(merge[0], merge[1], edits, pretrained, experts, title, count_dead_params=dead)
+    except RecipeError:  # a chain that makes no sense is refused as a whole
+        reject()
     again = Recipe.from_yaml(recipe.to_yaml())
     assert again == recipe
     assert again.chain_digest == recipe.chain_digest

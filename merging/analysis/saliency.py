@@ -72,20 +72,24 @@ def threshold_index(length: int, prune_ratio: float) -> int:
     return math.floor(length * prune_ratio + 1e-9)
 
 
-def thresholds(saliency: NDArray[np.float64], prune_ratio: float) -> NDArray[np.float64]:
-    """Per expert the score that must be exceeded to be kept (K,): below all at ratio 0, above all at ratio 1."""
-    index = threshold_index(saliency.shape[1], prune_ratio)
+def thresholds(saliency: NDArray[np.float64], prune_ratio: float, dead_tensors: int = 0) -> NDArray[np.float64]:
+    """Per expert the score that must be exceeded to be kept (K,): below all at ratio 0, above all at ratio 1.
+
+    ``dead_tensors`` more tensors, of an unused text tower, count with a score of zero.
+    """
+    counted = np.pad(saliency, ((0, 0), (dead_tensors, 0)))
+    index = threshold_index(counted.shape[1], prune_ratio)
     if prune_ratio == 0.0:
         return np.full(len(saliency), -np.inf)
-    if index >= saliency.shape[1]:
+    if index >= counted.shape[1]:
         return np.full(len(saliency), np.inf)
-    limits: NDArray[np.float64] = np.sort(saliency, axis=1)[:, index]
+    limits: NDArray[np.float64] = np.sort(counted, axis=1)[:, index]
     return limits
 
 
-def own_masks(saliency: NDArray[np.float64], prune_ratio: float) -> NDArray[np.bool_]:
+def own_masks(saliency: NDArray[np.float64], prune_ratio: float, dead_tensors: int = 0) -> NDArray[np.bool_]:
     """Which tensors each expert keeps on its own (K, L) (LwPTV Eq. 6)."""
-    kept: NDArray[np.bool_] = saliency > thresholds(saliency, prune_ratio)[:, None]
+    kept: NDArray[np.bool_] = saliency > thresholds(saliency, prune_ratio, dead_tensors)[:, None]
     return kept
 
 
@@ -101,11 +105,12 @@ def saliency_table(
     numels: Sequence[int],
     prune_ratio: float,
     shared: bool = True,
+    dead_tensors: int = 0,
 ) -> pd.DataFrame:
     """Tidy: one row per (expert, tensor) with its score, threshold, own mask (kept) and final mask (final)."""
-    own = own_masks(saliency, prune_ratio)
+    own = own_masks(saliency, prune_ratio, dead_tensors)
     final = final_masks(own, shared)
-    limits = thresholds(saliency, prune_ratio)
+    limits = thresholds(saliency, prune_ratio, dead_tensors)
     frames = [
         pd.DataFrame(
             {
@@ -120,6 +125,7 @@ def saliency_table(
                 "threshold": limits[k],
                 "kept": own[k],
                 "final": final[k],
+                **({"dead_tensors": dead_tensors} if dead_tensors else {}),
             }
         )
         for k, expert in enumerate(experts)
@@ -131,9 +137,10 @@ def with_ratio(table: pd.DataFrame, prune_ratio: float, shared: bool = True) -> 
     """A saliency table with the masks of another prune ratio; the scores stay, so nothing is read again."""
     experts = list(dict.fromkeys(table["expert"]))
     saliency = table["saliency"].to_numpy(np.float64).reshape(len(experts), -1)
-    own = own_masks(saliency, prune_ratio)
+    dead_tensors = int(table["dead_tensors"].iloc[0]) if "dead_tensors" in table else 0
+    own = own_masks(saliency, prune_ratio, dead_tensors)
     changed = table.copy()
-    changed["threshold"] = np.repeat(thresholds(saliency, prune_ratio), saliency.shape[1])
+    changed["threshold"] = np.repeat(thresholds(saliency, prune_ratio, dead_tensors), saliency.shape[1])
     changed["kept"] = own.reshape(-1)
     changed["final"] = final_masks(own, shared).reshape(-1)
     return changed

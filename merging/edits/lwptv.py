@@ -49,10 +49,17 @@ def survey(slots: SlotStream, params: LwptvParams) -> Survey:
     scores = saliency.scores(slots, params.score)
     if len(slots.experts) > 1 and not scores.any() and params.prune_ratio > 0:
         warnings = ("lwptv prunes everything: the task vectors are identical, so none deviates from their mean.",)
-    final = saliency.final_masks(saliency.own_masks(scores, params.prune_ratio), params.shared)
+    own = saliency.own_masks(scores, params.prune_ratio, slots.dead_tensors)
+    final = saliency.final_masks(own, params.shared)
     masks = {p.name: tuple(bool(kept) for kept in final[:, i]) for i, p in enumerate(slots.parameters)}
     table = saliency.saliency_table(
-        scores, slots.experts, slots.parameters, slots.numels, params.prune_ratio, params.shared
+        scores,
+        slots.experts,
+        slots.parameters,
+        slots.numels,
+        params.prune_ratio,
+        params.shared,
+        slots.dead_tensors,
     )
     return Survey(masks, {"saliency": table}, warnings)
 
@@ -62,10 +69,13 @@ def _limits(slots: SlotStream, params: LwptvParams) -> Limits:
         return (saliency.deviations(slot.task_vectors, params.score).flatten(1) for slot in slots)
 
     experts = len(slots.experts)
-    index = saliency.threshold_index(slots.numel, params.prune_ratio)
+    counted = slots.numel + slots.dead_numel
+    index = saliency.threshold_index(counted, params.prune_ratio)
     if params.prune_ratio == 0.0:
         return (-np.inf,) * experts
-    return (np.inf,) * experts if index >= slots.numel else tuple(kth_smallest(rows, [index] * experts))
+    if index >= counted:
+        return (np.inf,) * experts
+    return tuple(kth_smallest(rows, [index] * experts, zeros=slots.dead_numel))
 
 
 def drops(parameter: Parameter, found: Masks | Limits) -> bool:

@@ -89,9 +89,10 @@ def _global_thresholds(slots: SlotStream, params: TiesParams) -> tuple[tuple[flo
     def sizes() -> Iterator[Tensor]:
         return (slot.task_vectors.abs().reshape(len(slot.experts), -1) for slot in slots)
 
-    ranks = [_rank(slots.numel, params.density)] * len(slots.experts)
-    thresholds = tuple(kth_smallest(sizes, ranks))
-    rows = {"expert": slots.experts, "threshold": thresholds, "numel": slots.numel, "density": params.density}
+    counted = slots.numel + slots.dead_numel
+    ranks = [_rank(counted, params.density)] * len(slots.experts)
+    thresholds = tuple(kth_smallest(sizes, ranks, zeros=slots.dead_numel))
+    rows = {"expert": slots.experts, "threshold": thresholds, "numel": counted, "density": params.density}
     return thresholds, {"trim_thresholds": pd.DataFrame(rows)}
 
 
