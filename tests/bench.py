@@ -1,7 +1,11 @@
 """Times merges of synthetic ViT-B/32 checkpoints (K = 8) as whole processes, as ratios to reading the files once.
 
-    make bench                       # three rounds; the checkpoints (3.2 GB) go to a temporary folder
-    python tests/bench.py --keep DIR # keep and reuse the checkpoints
+    make bench                        # three rounds; the checkpoints (3.2 GB) go to a temporary folder
+    python tests/bench.py --keep DIR  # keep and reuse the checkpoints
+    python tests/bench.py --only ties # the floor and the cases with that word in their name
+
+Every registered method that needs only checkpoints has a row, an edit before task arithmetic. Cases of over a minute
+are timed once.
 
 The floor is a process that imports what a merge imports and reads all nine files once, piece by piece. Every round
 times the floor and every case one after another; the table gives medians, the peak of anonymous memory, and how busy
@@ -19,19 +23,26 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import merging
+from merging.method import Needs
+
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
 EXPERTS = 8
-CASES = {
-    "read all files once": None,
-    "weight_averaging": ("weight_averaging", []),
-    "task_arithmetic": ("task_arithmetic", []),
-    "lwptv → task_arithmetic": ("task_arithmetic", ["lwptv"]),
-    "ties (global)": ("ties", []),
+FLOOR = "read all files once"
+LONG = 60.0  # seconds; cases that take longer are timed once
+Case = tuple[str, dict[str, Any], list[str]]  # merge, its parameters, edits before it
+COMBINATIONS: dict[str, Case] = {
+    "dare → ties": ("ties", {}, ["dare"]),
+    "lwptv → ties": ("ties", {}, ["lwptv"]),
+    "lwptv → pcb": ("pcb", {}, ["lwptv"]),
 }
+PARAMS = {"wudi": {"steps": 3}}  # of 300: a hundredth of the steps says enough
 CHILD = """
 import json, sys, threading, time
 started = time.monotonic()
@@ -56,7 +67,7 @@ if case is None:
                 checkpoint.read_flat(name, start, min(start + BLOCK_CPU, info.numel)).sum()
 else:
     experts = {f"expert {k}": file for k, file in enumerate(files[1:])}
-    merging.merge(files[0], experts, case[0], edits=case[1], device="cpu")
+    merging.merge(files[0], experts, case[0], case[1], case[2], device="cpu")
 work = time.monotonic() - imported
 time.sleep(0.03)
 print(json.dumps({"import": imported - started, "work": work, "anonymous": peak[0] * 1024}))
@@ -102,7 +113,20 @@ def write_checkpoints(folder: Path) -> list[Path]:
     return files
 
 
-def run_once(case: tuple[str, list[str]] | None, files: list[Path]) -> dict[str, float]:
+def cases(only: str) -> dict[str, Case]:
+    """{name: case} of every method that needs no data, and of combinations that papers report."""
+    found: dict[str, Case] = {}
+    for method in (m for m in merging.methods() if m.needs is Needs.NOTHING):
+        params = PARAMS.get(method.key, {})
+        said = "".join(f" ({name} {value})" for name, value in params.items())
+        if method.role == "merge":
+            found[method.key + said] = (method.key, params, [])
+        else:
+            found[f"{method.key} → task_arithmetic"] = ("task_arithmetic", {}, [method.key])
+    return {name: case for name, case in (found | COMBINATIONS).items() if only in name}
+
+
+def run_once(case: Case | None, files: list[Path]) -> dict[str, float]:
     """One process: seconds as a whole and in parts, peak anonymous bytes, share of the machine that others used."""
     machine, own, started = psutil.cpu_times(), _children_seconds(), time.monotonic()
     command = [sys.executable, "-c", CHILD, str(ROOT), json.dumps(case), *map(str, files)]
@@ -124,11 +148,11 @@ def report(found: dict[str, list[dict[str, float]]]) -> None:
     medians = {
         name: {key: statistics.median(run[key] for run in runs) for key in runs[0]} for name, runs in found.items()
     }
-    floor = medians["read all files once"]
-    print(f"{'case':26} {'wall s':>7} {'ratio':>6} {'work s':>7} {'ratio':>6} {'anonymous GiB':>14} {'others':>7}")
+    floor = medians[FLOOR]
+    print(f"{'case':30} {'wall s':>7} {'ratio':>6} {'work s':>7} {'ratio':>6} {'anonymous GiB':>14} {'others':>7}")
     for name, row in medians.items():
         print(
-            f"{name:26} {row['wall']:7.2f} {row['wall'] / floor['wall']:6.2f} {row['work']:7.2f} "
+            f"{name:30} {row['wall']:7.2f} {row['wall'] / floor['wall']:6.2f} {row['work']:7.2f} "
             f"{row['work'] / floor['work']:6.2f} {row['anonymous'] / 2**30:14.2f} {row['others']:7.0%}"
         )
 
@@ -138,6 +162,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--keep", type=Path, help="folder in which the checkpoints stay")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", help="part of a case's name")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.keep or Path(temporary)
@@ -145,11 +170,13 @@ def main() -> None:
         print(f"Writing nine synthetic ViT-B/32 checkpoints to {folder.name}/ ...", flush=True)
         files = write_checkpoints(folder)
         run_once(None, files)  # warms the file cache
-        found: dict[str, list[dict[str, float]]] = {name: [] for name in CASES}
+        timed: dict[str, Case | None] = {FLOOR: None, **cases(arguments.only)}
+        found: dict[str, list[dict[str, float]]] = {name: [] for name in timed}
         for number in range(arguments.rounds):
-            for name, case in CASES.items():
-                print(f"round {number + 1} of {arguments.rounds}: {name} ...", flush=True)
-                found[name].append(run_once(case, files))
+            for name, case in timed.items():
+                if number == 0 or found[name][0]["wall"] < LONG:
+                    print(f"round {number + 1} of {arguments.rounds}: {name} ...", flush=True)
+                    found[name].append(run_once(case, files))
         report(found)
 
 

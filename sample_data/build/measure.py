@@ -11,6 +11,8 @@ import numpy as np
 from .bench import Bench, Recipe, percent
 
 LWPTV = (("lwptv", {"prune_ratio": 0.7}),)
+DISJOINT_MEAN = {"density": 1.0, "aggregation": "mean", "scaling": 1.0}
+MAGNITUDE, RANDOM = (("magnitude", {}),), (("random_mask", {}),)
 AVERAGING = Recipe("weight averaging", "weight_averaging")
 TASK_ARITHMETIC = Recipe("task arithmetic", "task_arithmetic", {"scaling": 0.3}, grid=(0.1, 0.15, 0.2, 0.3, 0.4))
 MASKED = Recipe("lwptv, task arithmetic", "task_arithmetic", {"scaling": 0.3}, LWPTV, grid=(0.2, 0.3, 0.4, 0.5))
@@ -23,11 +25,24 @@ RECIPES = (
     TIES_MEAN,
     MASKED,
     Recipe("lwptv, TIES, sum", "ties", {"scaling": 0.3}, LWPTV, grid=(0.3, 0.4, 0.5, 0.7)),
-    Recipe("cat, task arithmetic", "task_arithmetic", {"scaling": 0.3}, (("cat", {}),), 2, (0.2, 0.3, 0.4)),
+    Recipe("dare, task arithmetic", "task_arithmetic", {"scaling": 0.3}, (("dare", {}),), grid=(0.1, 0.2, 0.3)),
+    Recipe("dare, TIES, mean", "ties", DISJOINT_MEAN, (("dare", {"drop_rate": 0.8}),), grid=(0.3, 0.5, 0.7, 1.0)),
+    Recipe("magnitude, task arithmetic", "task_arithmetic", {"scaling": 0.3}, MAGNITUDE, grid=(0.2, 0.3, 0.4, 0.5)),
+    Recipe("random mask, task arithmetic", "task_arithmetic", {"scaling": 0.3}, RANDOM, grid=(0.3, 0.5, 0.7, 1.0)),
+    Recipe("awd, task arithmetic", "task_arithmetic", {"scaling": 0.3}, (("awd", {}),), grid=(0.2, 0.3, 0.4)),
+    Recipe("lines, task arithmetic", "task_arithmetic", {"scaling": 1.0}, (("lines", {}),), grid=(0.4, 0.6, 0.8, 1.0)),
+    Recipe("Consensus", "consensus", {"scaling": 0.3}, grid=(0.2, 0.3, 0.4, 0.5)),
+    Recipe("Consensus, TIES", "consensus", {"scaling": 0.3, "base": "ties"}, grid=(0.3, 0.4, 0.5, 0.7)),
     Recipe("PCB", "pcb", {"scaling": 1.2}, grid=(0.8, 1.0, 1.2, 1.6)),
-    Recipe("DRM, horizontal", "drm", {"scaling": 1.0}, grid=(0.5, 0.7, 1.0)),
-    Recipe("TSV-M", "tsv_m", {"scaling": 1.0}, grid=(0.5, 0.7, 1.0)),
-    Recipe("Iso-C", "iso_c", {"scaling": 1.5}, grid=(0.75, 1.0, 1.5)),
+    Recipe("lwptv, PCB", "pcb", {"scaling": 1.2}, LWPTV, grid=(0.8, 1.2, 1.6, 2.0)),
+    Recipe("Model Stock", "model_stock"),
+    Recipe("DRM, horizontal", "drm", {"scaling": 1.0}, grid=(0.5, 0.7, 1.0, 1.3)),
+    Recipe("DRM, vertical", "drm", {"scaling": 1.0, "direction": "vertical"}, grid=(0.5, 0.7, 1.0, 1.3)),
+    Recipe("TSV-M", "tsv_m", {"scaling": 1.0}, grid=(0.5, 0.7, 1.0, 1.3)),
+    Recipe("Iso-C", "iso_c", {"scaling": 1.5}, grid=(0.5, 0.75, 1.0, 1.5)),
+    Recipe("Iso-CTS", "iso_cts", {"scaling": 1.5}, grid=(0.5, 0.75, 1.0, 1.5)),
+    Recipe("WUDI", "wudi", {"scaling": 1.0}, grid=(0.5, 0.7, 1.0, 1.3)),
+    Recipe("cat, task arithmetic", "task_arithmetic", {"scaling": 0.4}, (("cat", {}),), 2, (0.2, 0.3, 0.4, 0.5)),
     Recipe("RegMean, 64 exemplars", "regmean", exemplars=64),
     LOT,
 )
