@@ -95,6 +95,7 @@ class _Bracket:
 def kth_smallest(rows: Rows, ranks: Sequence[int], zeros: int = 0) -> list[float]:
     """For each of K rows of non-negative numbers, its value of 0-based rank ``ranks[k]`` in ascending order.
 
+    Further values of the same rows take no further pass: ``ranks[K + k]`` is another rank in row k, and so on.
     ``rows()`` streams the rows in pieces (K, n), finite, any float dtype; it is called two times, rarely more. Every
     row has ``zeros`` more numbers, all 0, that are not streamed. Ranks beyond the end give the largest value.
     """
@@ -104,14 +105,14 @@ def kth_smallest(rows: Rows, ranks: Sequence[int], zeros: int = 0) -> list[float
     sample, total = _sample(rows)
     if total == 0:
         return [0.0 for _ in ranks]
-    brackets = [_bracket(sample[k], min(rank, total - 1), total) for k, rank in enumerate(ranks)]
+    brackets = [_bracket(sample[k % len(sample)], min(rank, total - 1), total) for k, rank in enumerate(ranks)]
     answers: list[float | None] = [None] * len(brackets)
     while None in answers:
         for piece in rows():
             for k, bracket in enumerate(brackets):
                 if answers[k] is None:
                     # numpy compares and selects several times faster than torch on a CPU.
-                    bracket.look(piece[k].reshape(-1).cpu().numpy())
+                    bracket.look(piece[k % len(piece)].reshape(-1).cpu().numpy())
         answers = [known if known is not None else brackets[k].answer() for k, known in enumerate(answers)]
     return [value for value in answers if value is not None]
 

@@ -212,8 +212,8 @@ VALUES = st.floats(0, 1e6, width=32) | st.sampled_from([0.0, 1.0, 2.0])
 @given(data=hnp.arrays(np.float32, (2, 300), elements=VALUES), rank=st.integers(0, 299), piece=st.integers(1, 300))
 def test_kth_smallest_is_exact(data, rank, piece):
     rows = torch.from_numpy(data)
-    found = kth_smallest(lambda: rows.split(piece, dim=1), [rank, rank])
-    assert found == [float(np.sort(row)[rank]) for row in data]
+    found = kth_smallest(lambda: rows.split(piece, dim=1), [rank, rank, 299 - rank, 299 - rank])
+    assert found == [float(np.sort(row)[r]) for r in (rank, 299 - rank) for row in data]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
