@@ -19,7 +19,7 @@ from merging.errors import MergingError, NeedsError
 from merging.evidence import CapturedInputs, Evidence, GivenInputs, LayerInputs
 from merging.families import Role
 from merging.fit import FitReport, fit
-from merging.method import Edit, Merge, Needs, Slot
+from merging.method import Edit, Needs, Slot
 from merging.progress import Cancel, Meter, Progress, ProgressCallback
 from merging.stream import Inputs, Stage, Stream
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Cancel", "MergeResult", "Progress", "ProgressCallback", "Sink", "choose_device", "run"]
 
+WHAT = ("tensor", "order", "section", "role", "part", "numel", "itemsize")  # columns that say what a tensor is
 MERGED = "merged"  # what the one output of a merge is called; merges per task name their outputs by expert
 
 
@@ -68,13 +69,34 @@ class MemorySink:
         self.state_dict[name].reshape(-1)[start : start + values.numel()].copy_(values.reshape(-1))
 
 
+@dataclass
+class Tally:
+    """What is counted while one tensor goes by, with one entry of the lists for each model that is made."""
+
+    kept: list[int]
+    squared: list[float]
+    kept_by_any: int = 0
+    pretrained_squared: float = 0.0
+
+    def add(self, slot: Slot, changes: list[Tensor]) -> None:
+        """Count one slot, whole or a piece."""
+        for index, change in enumerate(changes):
+            self.kept[index] += int(torch.count_nonzero(change))
+            self.squared[index] += _squared_norm(change)
+        self.pretrained_squared += _squared_norm(slot.pretrained)
+        if len(changes) > 1:
+            self.kept_by_any += int(torch.stack([change != 0 for change in changes]).any(dim=0).sum())
+        else:
+            self.kept_by_any = self.kept[0]
+
+
 class Output:
     """Adds merged task vectors to the pretrained weights, hands them to sinks, and keeps count per tensor."""
 
     def __init__(self, pretrained: Checkpoint, names: tuple[str, ...], make_sink: Callable[[str], Sink]) -> None:
         self.sinks = {name: make_sink(name) for name in names}
-        self._dtypes = pretrained.infos
-        self._count: dict[str, list[float]] = {}
+        self._infos = pretrained.infos
+        self._tallies: dict[str, Tally] = {}
 
     def add(self, slot: Slot, change: Tensor, kept: Tensor | None) -> None:
         """Write one slot; ``change`` is (*S), or (K, *S) with one sink per expert."""
@@ -83,35 +105,38 @@ class Output:
             values = slot.pretrained + one
             if kept is not None:  # bit for bit: adding zero would turn -0.0 into 0.0
                 values = torch.where(kept, values, slot.pretrained)
-            stored = values.to(self._dtypes[slot.name].dtype)
+            stored = values.to(self._infos[slot.name].dtype)
             if not torch.isfinite(stored.sum(dtype=values.dtype)) and not torch.isfinite(stored).all():
                 raise _overflow(slot.name, values, stored.dtype)
             sink.write(slot.name, stored, slot.start)
-        first = changes[0] if kept is None else changes[0] * kept
-        tally = self._count.setdefault(slot.name, [0, 0.0, 0.0])
-        tally[0] += int(torch.count_nonzero(first))
-        tally[1] += _squared_norm(first)
-        tally[2] += _squared_norm(slot.pretrained)
+        count = len(changes)
+        tally = self._tallies.setdefault(slot.name, Tally([0] * count, [0.0] * count))
+        tally.add(slot, changes if kept is None else [one * kept for one in changes])
 
-    def table(self, inputs: Inputs) -> pd.DataFrame:
-        """One row per merged tensor: what it is, scalars that differ from pretrained, norms of change and weights."""
+    def tables(self, inputs: Inputs, per_task: bool) -> dict[str, pd.DataFrame]:
+        """The table "tensors": a row per merged tensor; with one model per task "task_tensors": a row per expert, too.
+
+        They say what the tensor is, how many of its scalars differ from pretrained (in any of the models), the norms of
+        the change (the root of the mean square over the models) and of the weights, and the bytes that a scalar takes.
+        """
         import pandas as pd
 
-        rows = [
-            {
-                "tensor": p.name,
-                "order": p.order,
-                "section": p.section,
-                "role": str(p.role),
-                "part": p.part,
-                "numel": numel,
-                "kept_numel": int(self._count[p.name][0]),
-                "change_norm": self._count[p.name][1] ** 0.5,
-                "pretrained_norm": self._count[p.name][2] ** 0.5,
-            }
-            for p, numel in zip(inputs.parameters, inputs.numels, strict=True)
-        ]
-        return pd.DataFrame(rows)
+        rows = []
+        for p, numel in zip(inputs.parameters, inputs.numels, strict=True):
+            tally = self._tallies[p.name]
+            what = (p.name, p.order, p.section, str(p.role), p.part, numel, self._infos[p.name].dtype.itemsize)
+            norm = (sum(tally.squared) / len(tally.squared)) ** 0.5
+            rows.append((*what, tally.kept_by_any, norm, tally.pretrained_squared**0.5))
+        found = {"tensors": pd.DataFrame(rows, columns=[*WHAT, "kept_numel", "change_norm", "pretrained_norm"])}
+        if per_task:
+            tallies = self._tallies.items()
+            parts = [
+                (expert, name, tally.kept[index], tally.squared[index] ** 0.5)
+                for index, expert in enumerate(inputs.names)
+                for name, tally in tallies
+            ]
+            found["task_tensors"] = pd.DataFrame(parts, columns=["expert", "tensor", "kept_numel", "change_norm"])
+        return found
 
 
 def _overflow(name: str, values: Tensor, dtype: torch.dtype) -> MergingError:
@@ -156,19 +181,16 @@ def run(
     meter.check()
 
     stages, tables, warnings = _survey(recipe, inputs, meter)
-    merge = recipe.methods[-1]
-    per_task = isinstance(merge, Merge) and merge.per_task
-    output = Output(
-        pretrained, inputs.names if per_task else (MERGED,), make_sink or (lambda _: MemorySink(pretrained))
-    )
+    names = inputs.names if recipe.per_task else (MERGED,)
+    output = Output(pretrained, names, make_sink or (lambda _: MemorySink(pretrained)))
     _stream(inputs, stages, meter, output)
     _copy_buffers(pretrained, output)
 
     states = {name: sink.state_dict for name, sink in output.sinks.items() if isinstance(sink, MemorySink)}
     return MergeResult(
-        state_dict={} if per_task else states.get(MERGED, {}),
-        task_state_dicts=states if per_task else None,
-        tables={"tensors": output.table(inputs), **tables},
+        state_dict={} if recipe.per_task else states.get(MERGED, {}),
+        task_state_dicts=states if recipe.per_task else None,
+        tables={**output.tables(inputs, recipe.per_task), **tables},
         recipe=recipe,
         device=describe_device(inputs.device),
         seconds=time.monotonic() - started,

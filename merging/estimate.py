@@ -46,7 +46,7 @@ def estimate(opened: Opened, benchmark: Benchmark | None = None, known: Sequence
     passes, pieces = _passes(opened), _in_pieces(opened)
     work = {
         READING: float(opened.unread),
-        MERGING: float(sum(numels) * (len(opened.experts) + 1) * passes),
+        MERGING: float(sum(numels) * ((len(opened.experts) + 1) * passes + _more_models(opened))),
         EVALUATING: _evaluation_work(opened, benchmark),
     }
     chain = tuple(step.key for step in opened.recipe.steps)
@@ -64,13 +64,21 @@ def _passes(opened: Opened) -> int:
     return 1 + sum(method.survey_passes for method, step in pairs if method.surveys(step.params))
 
 
+def _more_models(opened: Opened) -> int:
+    """Models that are written beyond the one that every merge gives."""
+    return len(opened.experts) - 1 if opened.recipe.per_task else 0
+
+
 def _in_pieces(opened: Opened) -> bool:
     pairs = zip(opened.recipe.methods, opened.recipe.steps, strict=True)
     return all(method.elementwise(step.params) for method, step in pairs)
 
 
 def _evaluation_work(opened: Opened, benchmark: Benchmark | None) -> float:
-    """Multiply-adds of the tower over all images, about: weights × tokens × images."""
+    """Multiply-adds of the tower over all images, about: weights × tokens × images.
+
+    With one model per task, tasks in domain see their own model, the others see all of them.
+    """
     if benchmark is None:
         return 0.0
     try:
@@ -78,7 +86,9 @@ def _evaluation_work(opened: Opened, benchmark: Benchmark | None) -> float:
     except CheckpointError:
         return 0.0
     tokens = (tower.image_size // tower.patch_size) ** 2 + 1
-    images = sum(benchmark.count(task.key, split) for task in benchmark.tasks for split in SPLITS)
+    outside = 1 + _more_models(opened)
+    models = {task.key: 1 if task.key in opened.experts else outside for task in benchmark.tasks}
+    images = sum(models[key] * benchmark.count(key, split) for key in models for split in SPLITS)
     return 12.0 * tower.layers * tower.width**2 * tokens * images
 
 

@@ -42,7 +42,9 @@ class Run:
     ``kind`` is "merge", or what checkpoint was evaluated: "pretrained", "expert", "multitask". ``seconds`` is time per
     phase on ``device``. ``created`` is an ISO time, None for precomputed runs. ``inputs`` are the sha-256 digests of
     the checkpoints, as "pretrained" and "experts/<name>"; ``experts`` the names of those that were merged, which are
-    the in-domain tasks. ``chain`` holds the keys of the recipe's steps.
+    the in-domain tasks. ``chain`` holds the keys of the recipe's steps. ``per_task`` says that the merge gave one model
+    for each expert. ``sizes`` are bytes of the model ``files`` and of the ``header`` in them, as they were written, and
+    ``dead`` scalars of unused text tensors; empty if the version that made the run did not note them.
     """
 
     id: str
@@ -60,6 +62,8 @@ class Run:
     inputs: Mapping[str, str]
     benchmark: str | None  # digest of the benchmark that the scores are on
     work: Mapping[str, float]  # scalars and images worked on per phase, for estimates
+    per_task: bool
+    sizes: Mapping[str, int]
     path: Path
     models: Mapping[str, str] = field(repr=False)  # "merged" or expert name -> file name
     _schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
@@ -97,6 +101,8 @@ class Run:
                 inputs=facts["inputs"],
                 benchmark=facts.get("benchmark"),
                 work=facts.get("work", {}),
+                per_task=facts.get("per_task", False),
+                sizes=facts.get("sizes", {}),
                 path=path,
                 models={key: name for key, name in facts["models"].items() if name in manifest},
                 _schemas=facts["tables"],
@@ -158,7 +164,7 @@ class Run:
     @property
     def model_path(self) -> Path | None:
         """The merged model's file; None if only tables are kept, or if there is one model per task."""
-        return self._file(self.models["merged"]) if list(self.models) == ["merged"] else None
+        return self._file(self.models["merged"]) if list(self.models) == ["merged"] and not self.per_task else None
 
     @property
     def model_paths(self) -> dict[str, Path]:

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Z95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
+# What must be said wherever the numbers of a merge that gives one model per task stand beside those of a single model.
+PER_TASK = (
+    "One model per task: to use it, somebody has to say which task an image belongs to, so its in-domain accuracy does "
+    "not compare with that of a single model. Out of domain no model is the right one, and the figure is the mean over "
+    "all of them."
+)
 
 
 def wilson(correct: int, n: int) -> tuple[float, float]:
@@ -99,21 +105,21 @@ def _average(rows: pd.DataFrame) -> tuple[float, float, float]:
     return mean, max(0.0, mean - half), min(1.0, mean + half)
 
 
-def individual(experts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Scores of "each task with its own expert" from {task: that expert's scores}: one row per (task, split).
+def individual(models: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Scores of "each task with its own model" from {task: that model's scores}: one row per (task, split).
 
-    Tasks without an expert take the mean over the experts, counted as one model's answers, which keeps the interval
-    on the wide side.
+    Tasks without a model take the mean over the models, counted as one model's answers, which keeps the interval on
+    the wide side.
     """
     import pandas as pd
 
-    rows = pd.concat([table.assign(expert=task) for task, table in experts.items()], ignore_index=True)
-    keys = [name for name in rows.columns if name not in ("expert", "correct", "accuracy", "low", "high")]
-    own = rows[rows["task"] == rows["expert"]]
-    others = rows[~rows["task"].isin(list(experts))].groupby(keys, sort=False, as_index=False)["correct"].mean()
+    rows = pd.concat([table.assign(model=task) for task, table in models.items()], ignore_index=True)
+    keys = [name for name in rows.columns if name not in ("model", "correct", "accuracy", "low", "high")]
+    own = rows[rows["task"] == rows["model"]]
+    others = rows[~rows["task"].isin(list(models))].groupby(keys, sort=False, as_index=False)["correct"].mean()
     found: pd.DataFrame = pd.concat([own[[*keys, "correct"]], pd.DataFrame(others)], ignore_index=True)
     found["accuracy"] = found["correct"] / found["n"]
     found["correct"] = found["correct"].round().astype("int64")
     intervals = [wilson(int(c), int(n)) for c, n in zip(found["correct"], found["n"], strict=True)]
     found["low"], found["high"] = zip(*intervals, strict=True) if intervals else ((), ())
-    return found
+    return found[[name for name in rows.columns if name != "model"]]

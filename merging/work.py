@@ -25,7 +25,6 @@ from merging.entries import write_json
 from merging.errors import MergingError, StoreError
 from merging.estimate import EVALUATING, MERGING, Estimate
 from merging.evaluate import evaluate, evaluate_per_task
-from merging.method import Merge
 from merging.progress import Cancel, Phases
 from merging.recipe import Recipe
 from merging.runs import FACTS, FORMAT, NOT_EVALUATED, RECIPE, SCORES, Run, write_table
@@ -56,6 +55,7 @@ class Work:
     warnings: list[str] = field(default_factory=list)
     models: dict[str, str] = field(default_factory=dict)
     schemas: dict[str, dict[str, str]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
 
     @property
     def recipe(self) -> Recipe:
@@ -74,6 +74,7 @@ class Work:
                 self.schemas[name] = write_table(folder, name, table)
             (folder / RECIPE).write_text(self.recipe.to_yaml(), "utf-8")
             self._score(folder)
+            self._measure(folder)
             if not self.keep_model:
                 for name in self.models.values():
                     (folder / name).unlink()
@@ -92,6 +93,7 @@ class Work:
                 self.schemas[name] = write_table(folder, name, run.table(name))
             (folder / RECIPE).write_text(run.recipe_yaml, "utf-8")
             self._score(folder)
+            self._measure(folder)
             write_json(folder / FACTS, self._facts(run.device, {**self.plan.work, **run.work}))
 
     def _stream(self, folder: Path) -> engine.MergeResult:
@@ -125,7 +127,7 @@ class Work:
             "run": self.run_id,
             "recipe": json.dumps({**chain, "pretrained": self.digests["pretrained"], "experts": experts}),
         }
-        if name != engine.MERGED:
+        if self.recipe.per_task:
             said["task"] = name
         if architecture := self.opened.pretrained.metadata.get("architecture"):
             said["architecture"] = architecture
@@ -138,9 +140,8 @@ class Work:
         started = time.monotonic()
         paths = {key: folder / name for key, name in self.models.items()}
         tell = self.phases.callback(EVALUATING)
-        if self._per_task:
-            own = {task.key: paths[task.key] for task in self.benchmark.tasks if task.key in paths}
-            scores = evaluate_per_task(own, self.benchmark, device=self.device, progress=tell, cancel=self.cancel)
+        if self.recipe.per_task:
+            scores = evaluate_per_task(paths, self.benchmark, device=self.device, progress=tell, cancel=self.cancel)
         else:
             scores = evaluate(
                 paths[engine.MERGED], self.benchmark, device=self.device, progress=tell, cancel=self.cancel
@@ -148,10 +149,12 @@ class Work:
         self.schemas[SCORES] = write_table(folder, SCORES, scores)
         self.seconds[EVALUATING] = time.monotonic() - started
 
-    @property
-    def _per_task(self) -> bool:
-        last = self.recipe.methods[-1]
-        return isinstance(last, Merge) and last.per_task
+    def _measure(self, folder: Path) -> None:
+        """Note what the model files take, which may not stay."""
+        pretrained = self.opened.pretrained
+        files = sum((folder / name).stat().st_size for name in self.models.values())
+        tensors = len(self.models) * sum(info.nbytes for info in pretrained.infos.values())
+        self.sizes = {"files": files, "header": files - tensors, "dead": pretrained.dead.numel}
 
     def _check_budget(self) -> None:
         """Refuse what cannot fit, before anything is written.
@@ -163,13 +166,12 @@ class Work:
         if needed > free:
             raise MergingError(f"This merge needs about {_size(needed)} of memory; {_size(free)} are free.")
         infos = self.opened.pretrained.infos.values()
-        copies = len(self.opened.experts) if self._per_task else 1
+        copies = len(self.opened.experts) if self.recipe.per_task else 1
         needed = copies * sum(info.nbytes for info in infos)
         free = shutil.disk_usage(_existing(self.store.root)).free
         if needed > free:
-            raise StoreError(
-                f"The merged model needs {_size(needed)} on the disk that holds the runs; {_size(free)} are free."
-            )
+            what = f"The merge gives {copies} models; they need" if self.recipe.per_task else "The merged model needs"
+            raise StoreError(f"{what} {_size(needed)} on the disk that holds the runs; {_size(free)} are free.")
 
     def _facts(self, device: str, work: Mapping[str, float]) -> dict[str, Any]:
         steps = self.recipe.steps
@@ -188,6 +190,8 @@ class Work:
             inputs=dict(self.digests),
             benchmark=self.benchmark.digest if self.benchmark else None,
             work={key: value for key, value in work.items() if key in self.seconds},
+            per_task=self.recipe.per_task,
+            sizes=self.sizes,
             models=self.models,
             tables=self.schemas,
             created=self.store.dated,
