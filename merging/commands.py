@@ -26,11 +26,13 @@ from merging.recipe import Recipe
 from merging.runs import FACTS, Run
 from merging.specs import check_file, parse_experts, parse_step
 from merging.store import Store
-from merging.summary import summarize
+from merging.summary import PER_TASK, summarize
 from merging.tasks import Benchmark
 
 if TYPE_CHECKING:
     import pandas as pd
+
+SINGLE = ".safetensors"  # with this ending --out is a model's file, otherwise a folder for everything
 
 
 def list_methods(args: argparse.Namespace, stop: Event) -> int:
@@ -93,6 +95,8 @@ def merge(args: argparse.Namespace, stop: Event) -> int:
     recipe = Recipe.build(
         key, params, edits, args.pretrained, experts, args.title, count_dead_params=args.count_dead_params
     )
+    if recipe.per_task and args.out.suffix == SINGLE:
+        raise UsageError([f"{recipe.text()} gives one model per task; name a folder with --out, not a file."])
     with _progress(args) as progress:
         found = execute(
             recipe,
@@ -111,9 +115,7 @@ def merge(args: argparse.Namespace, stop: Event) -> int:
 def _export(found: Run, out: Path) -> None:
     """Put a run's model, or everything, in its place at once."""
     paths = found.model_paths
-    single = out.suffix == ".safetensors"
-    if single and len(paths) != 1:
-        raise MergingError(f"{found.title} gives one model per task; name a folder with --out, not a file.")
+    single = out.suffix == SINGLE
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(f".tmp-{uuid.uuid4().hex}")
     try:
@@ -183,7 +185,7 @@ def _report(found: Run, as_json: bool, out: Path | None = None) -> None:
     scores = found.scores
     summary = None if scores is None else summarize(scores, found.experts)
     if as_json:
-        facts = ("id", "kind", "title", "device", "seconds", "warnings", "versions", "seed", "provenance")
+        facts = ("id", "kind", "title", "device", "seconds", "warnings", "versions", "seed", "provenance", "per_task")
         said = {name: getattr(found, name) for name in facts}
         said["path"], said["out"] = found.path, out
         said["models"] = found.model_paths
@@ -192,7 +194,7 @@ def _report(found: Run, as_json: bool, out: Path | None = None) -> None:
         print(dumps(said))
         return
     print(f"{found.title}: run {found.id} on {found.device}, {sum(found.seconds.values()):.1f} s")
-    for warning in found.warnings:
+    for warning in (*found.warnings, *([PER_TASK] if found.per_task else [])):
         print(warning)
     if scores is not None and summary is not None:
         print(_scores(scores, found.experts))
