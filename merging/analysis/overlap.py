@@ -1,0 +1,49 @@
+"""How much task vectors overlap, and how that changes as one vector is subtracted from all of them (AWD).
+
+The vector is a combination of the task vectors, so everything follows from its K coefficients and the Gram matrix
+(K, K) of the task vectors in float64.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+PARALLEL = 1e-12  # |cos| this near to 1 pulls at nothing: its gradient is zero, and rounding must not start a descent
+
+
+def cosines(gram: Array, coefficients: Array) -> tuple[Array, Array]:
+    """Cosines (K, K) of the task vectors less the redundant one, 0 on the diagonal and for zero vectors; 1/norms (K,).
+
+    Experts that equal the pretrained model have no direction and take no part.
+    """
+    left = np.eye(len(gram)) - coefficients
+    inner = left @ gram @ left.T
+    squares = np.where(gram.diagonal() > 0, inner.diagonal(), 0.0)
+    inverse = np.sqrt(np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0))
+    found: Array = inner * np.outer(inverse, inverse)
+    np.fill_diagonal(found, 0.0)
+    return found, inverse
+
+
+def loss(gram: Array, coefficients: Array, penalty: float) -> float:
+    """Mean |cos| over pairs of experts plus the penalized length of the redundant vector."""
+    pairs = _pairs(gram)
+    length = max(float(coefficients @ gram @ coefficients), 0.0) ** 0.5
+    return float(np.abs(cosines(gram, coefficients)[0]).sum() / pairs) + penalty * length if pairs else 0.0
+
+
+def gradient(gram: Array, coefficients: Array, penalty: float) -> Array:
+    """The gradient of ``loss`` by the redundant vector, as combination of task vectors (K,)."""
+    cos, inverse = cosines(gram, coefficients)
+    pull = np.where(np.abs(cos) < 1 - PARALLEL, np.sign(cos), 0.0)
+    weights = (pull * (cos * inverse[:, None] ** 2 - np.outer(inverse, inverse))).sum(axis=1)
+    found: Array = 2 * weights @ (np.eye(len(gram)) - coefficients) / max(_pairs(gram), 1)
+    square = float(coefficients @ gram @ coefficients)
+    return found + penalty * coefficients / square**0.5 if square > 0 else found
+
+
+def _pairs(gram: Array) -> int:
+    moved = int(np.count_nonzero(gram.diagonal()))
+    return moved * (moved - 1)
