@@ -136,6 +136,18 @@ def test_pcb_ignores_an_expert_that_never_left_pretrained(family):
     assert _close(_change(base, _merge(base, {**experts, "still": base}, "pcb").state_dict), expected)
 
 
+def test_pcb_finds_no_winners_among_sizes_that_are_all_one(family):
+    base, experts = family
+    zero = {n: torch.zeros_like(v) for n, v in base.items()}
+    vector = _task_vectors(base, experts)[0]
+    models = {"any": _from_flat(zero, vector), "flat": _from_flat(zero, 0.125 * vector.sign() + 0.125 * (vector == 0))}
+    result = _merge(zero, models, "pcb", {"clip": 0.0})
+    limits = result.tables["pcb_limits"].set_index("expert")
+    assert limits.loc["flat", "cut"] == limits.loc["flat", "top"] == 0 < limits.loc["any", "cut"]
+    change = _change(zero, result.state_dict)
+    assert _close(change, 1.2 * vector * (change != 0)) and change.any()
+
+
 def test_pcb_takes_a_hundred_experts_in_single_precision(family):
     base, experts = family
     base = {n: v.float() for n, v in base.items()}

@@ -105,7 +105,7 @@ def pcb(slot: Slot, params: PcbParams, found: Limits) -> Tensor:
     clipped, scores = _compete(slot.task_vectors, found)
     cut, top = _column(found.cut, scores), _column(found.top, scores)
     room = top - cut
-    weights = ((scores - cut) / torch.where(room > 0, room, 1.0)).clamp(0, 1) * (room > 0)
+    weights = ((scores - cut) / torch.where(room > 0, room, 1.0)).clamp(0, 1)  # no room: no score above the cut
     return params.scaling * (weights * clipped).sum(dim=0) / weights.sum(dim=0).clamp(min=1e-12)
 
 
