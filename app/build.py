@@ -69,7 +69,8 @@ def presets(current: Draft, experts: Mapping[str, str]) -> None:
 
 
 def _preset(key: str, pretrained: str, experts: Mapping[str, str]) -> Draft:
-    return Draft.of(preset(key).recipe(pretrained, experts, data.carries_dead_params(pretrained)))
+    dead, large = data.carries_dead_params(pretrained), data.is_large(pretrained)
+    return Draft.of(preset(key).recipe(pretrained, experts, count_dead_params=dead, large=large))
 
 
 def _use_preset(current: Draft, experts: Mapping[str, str]) -> None:

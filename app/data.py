@@ -189,6 +189,18 @@ def carries_dead_params(pretrained: str) -> bool:
     return open_checkpoint(pretrained, "pretrained").dead.numel > 0
 
 
+@st.cache_data(max_entries=KEPT, show_spinner=False)
+def is_large(pretrained: str) -> bool:
+    """Whether a checkpoint is of ViT-L/14's size or above, for which papers set some parameters otherwise."""
+    from merging.checkpoints import open_checkpoint
+    from merging.encoder import Architecture
+
+    try:
+        return Architecture.of(open_checkpoint(pretrained, "pretrained")).width >= 1024
+    except CheckpointError:
+        return False
+
+
 def fit_report(recipe: Recipe) -> FitReport:
     """Whether the checkpoints fit together; raises CheckpointError if a file cannot be opened."""
     return _fit_report(recipe.pretrained, recipe.experts)

@@ -243,7 +243,8 @@ def _survey(
             stream = Stream(inputs, stages, in_pieces, meter, f"Surveying for {method.title}")
             survey = method.survey(stream, step.params)
             found = survey.found
-            tables |= survey.tables
+            for name, table in survey.tables.items():
+                tables[f"{name}_{len(stages) + 1}" if name in tables else name] = table
             warnings += survey.warnings
         stages = (*stages, Stage(method, step.params, found))
     return stages, tables, warnings

@@ -149,6 +149,11 @@ def test_every_preset_builds(entry):
     assert preset(entry.key) is entry
 
 
+def test_presets_know_what_papers_set_otherwise_for_large_models():
+    small, large = (preset("ties").recipe("p", EXPERTS, large=large) for large in (False, True))
+    assert small.merge.params.values()["scaling"] == 0.3 and large.merge.params.values()["scaling"] == 0.4
+
+
 def test_presets_are_distinct():
     assert len({entry.key for entry in PRESETS}) == len(PRESETS)
     assert len({entry.title for entry in PRESETS}) == len(PRESETS)
