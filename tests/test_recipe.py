@@ -168,3 +168,18 @@ def test_exemplars_enter_the_recipe_of_chains_that_need_them():
     assert Recipe.from_yaml(few.to_yaml()) == few != plain
     assert few.chain_digest != plain.chain_digest
     assert Recipe.build("ties").exemplars is None
+
+
+@pytest.mark.parametrize(
+    "edits,merge,reason",
+    [
+        (["dare"], "model_stock", "matter of chance"),
+        ([("dare", {"drop_rate": 0.2}), "dare"], "ties", "give the second another seed"),
+        (["random_mask", ("random_mask", {"prune_ratio": 0.1})], "ties", "give the second another seed"),
+    ],
+)
+def test_chains_that_make_no_sense_are_refused_with_a_reason(edits, merge, reason):
+    with pytest.raises(RecipeError, match=reason):
+        Recipe.build(merge, edits=edits)
+    Recipe.build(merge, edits=["lwptv"])
+    Recipe.build("ties", edits=["dare", ("dare", {"seed": 1}), "random_mask"])

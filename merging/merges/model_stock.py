@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 import torch
 from torch import Tensor
 
 from merging.method import Citation, Merge, Slot, SlotStream, Survey, register
-from merging.params import NoParams
+from merging.params import NoParams, Params
 
 Coefficients = dict[str, float]  # tensor -> t
 
@@ -59,6 +61,13 @@ def model_stock(slot: Slot, params: NoParams, found: Coefficients) -> Tensor:
     return found[slot.name] * slot.task_vectors.mean(dim=0)
 
 
+def refuses(params: NoParams, before: Mapping[str, Params]) -> str:
+    """Why it makes no sense after random edits."""
+    if random := sorted({"dare", "random_mask"} & before.keys()):
+        return f"model_stock reads the angles between task vectors, and after {random[0]} those are a matter of chance."
+    return ""
+
+
 register(
     Merge(
         key="model_stock",
@@ -77,6 +86,7 @@ register(
         ),
         run=model_stock,
         survey=survey,
+        refuses=refuses,
         elementwise=lambda _: True,
         variant="Cross-task Model Stock: the paper merges several runs of one task, whose task vectors align; those of "
         "different tasks are nearly orthogonal, so this acts as weight averaging scaled down tensor by tensor. Cosines "
