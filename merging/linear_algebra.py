@@ -1,0 +1,112 @@
+"""Exact factorizations of task vectors, all in float64: bases, truncated decompositions and polar factors.
+
+The Gram matrix of a matrix's short side is several times cheaper to decompose than the matrix, but squares its
+condition number. It is used where that costs no accuracy; everything else takes the decomposition of the matrix itself.
+Directions without a singular value do not exist: nothing here returns the arbitrary vectors that fill a null space.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+EXISTS = 1e-10  # a singular value below this share of the largest is rounding
+SAFE = 1e-5  # eigenvalues of a Gram matrix, relative to the largest, below which it has lost too many digits
+STRIPES = 4  # of the lower triangle of a Gram matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """A truncated singular value decomposition: ``left`` (m, r), ``values`` (r,) descending, ``right`` (r, n)."""
+
+    left: Tensor
+    values: Tensor
+    right: Tensor
+
+
+def double(tensor: Tensor) -> Tensor:
+    """The tensor in float64; on the CPU if its device has no such numbers."""
+    return tensor.to(_device(tensor), torch.float64)
+
+
+def _device(tensor: Tensor) -> torch.device:
+    return torch.device("cpu") if tensor.device.type == "mps" else tensor.device
+
+
+def lower_gram(blocks: Tensor) -> Tensor:
+    """Σ B_k B_kᵀ (m, m) in float64 of blocks (K, m, n), correct on and below the diagonal.
+
+    That triangle is all that ``torch.linalg.eigh`` reads, and computing it in stripes saves most of the other half.
+    """
+    size = blocks.shape[1]
+    total = torch.zeros(size, size, dtype=torch.float64, device=_device(blocks))
+    edges = [size * stripe // STRIPES for stripe in range(STRIPES + 1)]
+    for block in blocks:
+        exact = double(block)
+        for start, stop in itertools.pairwise(edges):
+            total[start:stop, :stop].addmm_(exact[start:stop], exact[:stop].T)
+    return total
+
+
+def left_basis(blocks: Tensor, rank_tol: float) -> Tensor:
+    """Orthonormal left singular vectors (m, r) of the blocks (K, m, n) side by side, largest first.
+
+    Directions of at most ``rank_tol`` times the largest singular value are left out, and in any case those that a Gram
+    matrix in float64 cannot tell from nothing.
+    """
+    count, height, width = blocks.shape
+    outer = None
+    if height > count * width:  # the other side is smaller: an exact change of basis first
+        outer, blocks = torch.linalg.qr(torch.cat([double(block) for block in blocks], dim=1))
+        blocks = blocks[None]
+    squares, vectors = torch.linalg.eigh(lower_gram(blocks))
+    squares, vectors = squares.flip(0), vectors.flip(1)
+    floor = max(rank_tol**2, len(squares) * torch.finfo(squares.dtype).eps)
+    basis: Tensor = vectors[:, squares > floor * squares[:1].clamp(min=0)]
+    return basis if outer is None else outer @ basis
+
+
+def truncated_svd(matrix: Tensor, count: int) -> Factors:
+    """The ``count`` largest singular values of a matrix (m, n) with their vectors; fewer if fewer exist."""
+    exact = double(matrix)
+    tall = exact.shape[0] > exact.shape[1]
+    left, values, right = _wide_svd(exact.T if tall else exact, count)
+    return Factors(right.T, values, left.T) if tall else Factors(left, values, right)
+
+
+def _wide_svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The same for m <= n, from the small Gram matrix if the ``count`` values are not too small for it."""
+    squares, vectors = torch.linalg.eigh(lower_gram(matrix[None]))
+    squares, vectors = squares.flip(0)[:count], vectors.flip(1)[:, :count]
+    if _well_conditioned(squares):
+        values = squares.sqrt()
+        return vectors, values, (vectors.T @ matrix) / values[:, None]
+    return _full_svd(matrix, count)
+
+
+def _full_svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    left, values, right = torch.linalg.svd(matrix, full_matrices=False)
+    kept = slice(min(count, int((values > EXISTS * values[:1]).sum())))
+    return left[:, kept], values[kept], right[kept]
+
+
+def polar(matrix: Tensor) -> Tensor:
+    """The orthogonal polar factor P Qᵀ (m, n) of P diag(d) Qᵀ over the nonzero d, in float64."""
+    exact = double(matrix)
+    if exact.shape[0] > exact.shape[1]:
+        return polar(exact.T).T
+    squares, vectors = torch.linalg.eigh(lower_gram(exact[None]))
+    if _well_conditioned(squares.flip(0)):
+        left, right = vectors / squares.sqrt(), vectors.T @ exact
+    else:
+        left, _, right = _full_svd(exact, len(exact))
+    factor: Tensor = left @ right
+    return factor
+
+
+def _well_conditioned(squares: Tensor) -> bool:
+    """Whether eigenvalues (r,) of a Gram matrix, descending, are all accurate."""
+    return len(squares) == 0 or bool(squares[-1] > SAFE * squares[0])
