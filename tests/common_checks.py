@@ -32,6 +32,9 @@ EXCUSED: dict[tuple[str, str], str] = {
     ("one_expert_at_full_strength", "wise_ft"): "goes half of the way unless told otherwise",
     ("one_expert_at_full_strength", "lines"): "scales deep blocks up unless told otherwise",
     ("one_expert_at_full_strength", "lot"): "directions that the exemplars do not excite are left pretrained",
+    ("one_expert_at_full_strength", "iso_c"): "one expert's spectrum is made flat too",
+    ("one_expert_at_full_strength", "iso_cts"): "one expert's spectrum is made flat too",
+    ("one_expert_at_full_strength", "wudi"): "what is no linear weight stays pretrained",
     ("one_expert_at_full_strength", "pcb"): "sizes are clipped at their quantiles, and the smallest never win",
 }
 
