@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import torch
@@ -17,10 +17,13 @@ from torch import Tensor
 
 from merging.checkpoints import Checkpoint
 from merging.errors import CheckpointError
+from merging.families import Parameter, Role
 
 EPS = 1e-5
 HEAD_WIDTHS = {768: 64, 1024: 64, 1280: 80}  # of the published towers ViT-B, ViT-L and ViT-H
+PACKED = ("attn.in_proj", "attn.q_proj", "attn.k_proj", "attn.v_proj")  # one matrix in open_clip, three elsewhere
 Record = Callable[[str, Tensor], None]  # (parameter name, rows entering it (n, d))
+Names = Mapping[str, tuple[str, ...]]  # open_clip's name -> names in the checkpoint; q, k and v may be apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Architecture:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, like: Checkpoint | None = None) -> Self:
-        """The architecture of an open_clip-named tower: its shapes, and what its metadata says beside them.
+        """The architecture of a tower: its shapes, and what its metadata says beside them.
 
         A checkpoint without metadata (a state dict in memory) takes that of ``like``. Without either, the widths of the
         published models tell their heads, and the activation is QuickGELU, as in every OpenAI model.
@@ -46,11 +49,12 @@ class Architecture:
             CheckpointError: a tensor that a tower must have is missing, the metadata contradicts the shapes, or
                 nothing says how many heads there are.
         """
-        prefix = tower_prefix(checkpoint.infos)
+        names = tower_names(checkpoint)
+        shapes = {name: checkpoint.infos[stored[0]].shape for name, stored in names.items()}
         try:
-            shapes = {n.removeprefix(prefix): i.shape for n, i in checkpoint.infos.items() if n.startswith(prefix)}
             width, _, patch, _ = shapes["conv1.weight"]
-            tokens, embed_dim = shapes["positional_embedding"][0], shapes["proj"][1]
+            tokens = shapes["positional_embedding"][0]
+            embed_dim = shapes["proj"][1 if transposed(names["proj"][0]) else 0] if "proj" in names else width
         except (KeyError, ValueError, IndexError) as error:
             raise CheckpointError(f"{checkpoint.name} is not a visual tower: {error} is missing or odd.") from None
         layers = len({name.split(".")[2] for name in shapes if name.startswith("transformer.resblocks.")})
@@ -86,34 +90,58 @@ def _stated(checkpoint: Checkpoint) -> dict[str, Any]:
     return stated
 
 
-def tower_prefix(names: Mapping[str, Any]) -> str:
-    """'visual.' where the tower's tensors carry it, else nothing."""
-    return "visual." if "visual.conv1.weight" in names else ""
+def tower_names(checkpoint: Checkpoint) -> dict[str, tuple[str, ...]]:
+    """open_clip's names of the visual tower's tensors -> their names in the checkpoint, in forward order."""
+    found: dict[str, tuple[str, ...]] = {}
+    for parameter in checkpoint.parameters:
+        if parameter.role != Role.BUFFER:
+            name = _open_clip_name(parameter)
+            found[name] = (*found.get(name, ()), parameter.name)
+    return found
+
+
+def _open_clip_name(parameter: Parameter) -> str:
+    at = "" if parameter.block is None else f"transformer.resblocks.{parameter.block}."
+    kind = "bias" if parameter.role == Role.SHIFT else "weight"
+    if parameter.part in PACKED:
+        return f"{at}attn.in_proj_{kind}"
+    bare = parameter.role in {Role.EMBEDDING, Role.PROJECTION}
+    return parameter.part if bare else f"{at}{parameter.part}.{kind}"
+
+
+def transposed(name: str) -> bool:
+    """Whether the output projection of that name is stored (d_in, d_out), as open_clip's bare ``proj`` is."""
+    return not name.endswith("weight")
 
 
 class _OnDemand(Mapping[str, Tensor]):
-    """A tower's tensors in float32, read from the checkpoint whenever they are asked for."""
+    """A tower's tensors in float32 as open_clip has them, read from the checkpoint whenever they are asked for."""
 
-    def __init__(self, checkpoint: Checkpoint, prefix: str, device: torch.device | str) -> None:
-        self._checkpoint, self._prefix, self._device = checkpoint, prefix, device
+    def __init__(self, checkpoint: Checkpoint, names: Names, device: torch.device | str) -> None:
+        self._checkpoint, self._names, self._device = checkpoint, names, device
 
     def __getitem__(self, name: str) -> Tensor:
-        return self._checkpoint.read(self._prefix + name).to(self._device, torch.float32)
+        parts = [self._checkpoint.read(stored).to(self._device, torch.float32) for stored in self._names[name]]
+        tensor = torch.cat(parts) if len(parts) > 1 else parts[0]
+        return tensor.T if name == "proj" and not transposed(self._names[name][0]) else tensor
 
     def __iter__(self) -> Iterator[str]:
-        return (n.removeprefix(self._prefix) for n in self._checkpoint.infos if n.startswith(self._prefix))
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(self._names)
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """A visual tower ready to run: float32 tensors on one device, under open_clip's names without prefix."""
+    """A visual tower ready to run: float32 tensors on one device, under open_clip's names without prefix.
+
+    What is recorded goes by the checkpoint's own ``names``; rows that enter q, k and v are recorded under each.
+    """
 
     architecture: Architecture
     tensors: Mapping[str, Tensor]
-    prefix: str = ""
+    names: Names = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -128,21 +156,39 @@ class Encoder:
 
         ``like`` tells the architecture of a checkpoint that has no metadata.
         """
-        prefix = tower_prefix(checkpoint.infos)
-        tensors = _OnDemand(checkpoint, prefix, device)
-        return cls(Architecture.of(checkpoint, like), tensors if on_demand else dict(tensors), prefix)
+        names = tower_names(checkpoint)
+        tensors = _OnDemand(checkpoint, names, device)
+        return cls(Architecture.of(checkpoint, like), tensors if on_demand else dict(tensors), names)
 
     @property
     def device(self) -> torch.device:
         """Where it computes."""
-        return self.tensors["proj"].device
+        return self.tensors["class_embedding"].device
 
     def __call__(self, images: Tensor, record: Record | None = None) -> Tensor:
         """Features (n, embed_dim) of normalized images (n, 3, h, w), not normalized to unit length."""
-        x = self.stem(images, record)
-        for block in range(self.architecture.layers):
-            x = self.block(x, block, record)
-        return self.head(x, record)
+        x = images
+        for section in range(self.sections):
+            x = self.run(section, x, record)
+        return x
+
+    @property
+    def sections(self) -> int:
+        """How many pieces it runs in: the stem, every block, the head."""
+        return self.architecture.layers + 2
+
+    def run(self, section: int, x: Tensor, record: Record | None = None) -> Tensor:
+        """What leaves a section: tokens, after the last one features."""
+        if section == 0:
+            return self.stem(x, record)
+        return self.block(x, section - 1, record) if section <= self.architecture.layers else self.head(x, record)
+
+    def holding(self, section: int) -> Self:
+        """The same tower with nothing but the tensors of one section, in memory."""
+        at = f"transformer.resblocks.{section - 1}."
+        stem = ("class_embedding", "positional_embedding", "conv1.", "ln_pre.")
+        wanted = stem if section == 0 else (at,) if section <= self.architecture.layers else ("ln_post.", "proj")
+        return replace(self, tensors={name: self.tensors[name] for name in self.tensors if name.startswith(wanted)})
 
     def stem(self, images: Tensor, record: Record | None = None) -> Tensor:
         """Tokens (n, 1 + patches, width) that enter the first block; the class token comes first."""
@@ -176,21 +222,25 @@ class Encoder:
     def head(self, x: Tensor, record: Record | None = None) -> Tensor:
         """Features (n, embed_dim) from the tokens after the last block."""
         x = self._norm("ln_post", x[:, 0], record)
-        if record is not None:
-            record(self.prefix + "proj", x)
+        if "proj" not in self.tensors:  # some checkpoints leave it out: it was not trained
+            return x
+        self._tell("proj", x, record)
         return x @ self.tensors["proj"]
 
     def _activate(self, x: Tensor) -> Tensor:
         return x * torch.sigmoid(1.702 * x) if self.architecture.quick_gelu else nnf.gelu(x)
 
     def _linear(self, name: str, x: Tensor, weight: Tensor, bias: Tensor | None, record: Record | None) -> Tensor:
-        if record is not None:
-            record(self.prefix + name, x.reshape(-1, x.shape[-1]))
+        self._tell(name, x, record)
         return nnf.linear(x, weight, bias)
 
     def _norm(self, name: str, x: Tensor, record: Record | None) -> Tensor:
         t = self.tensors
         if record is not None:
-            plain = nnf.layer_norm(x, x.shape[-1:], eps=EPS)
-            record(self.prefix + name + ".weight", plain.reshape(-1, x.shape[-1]))
+            self._tell(name + ".weight", nnf.layer_norm(x, x.shape[-1:], eps=EPS), record)
         return nnf.layer_norm(x, x.shape[-1:], t[name + ".weight"], t[name + ".bias"], EPS)
+
+    def _tell(self, name: str, x: Tensor, record: Record | None) -> None:
+        if record is not None:
+            for stored in self.names.get(name, (name,)):
+                record(stored, x.reshape(-1, x.shape[-1]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import plain_tower
 import pytest
 import torch
 
@@ -54,24 +55,91 @@ def test_activation_and_heads_come_from_the_metadata(tower):
         assert not torch.allclose(Encoder.of(checkpoint)(images), tower(images), atol=1e-5)
 
 
-def test_record_sees_the_rows_that_enter_every_weight(tower):
-    """What is recorded must reproduce the layer's own output, for each weight that has an input."""
-    checkpoint = _checkpoint(tower)
-    seen: dict[str, torch.Tensor] = {}
-    images = torch.randn(3, 3, 16, 16)
-    hidden = {}
-    tower.transformer.resblocks[1].mlp.c_fc.register_forward_hook(lambda m, i, o: hidden.update(fc=o))
-    tower.transformer.resblocks[1].ln_1.register_forward_hook(lambda m, i, o: hidden.update(ln=o))
+def _recorded(checkpoint, images):
+    seen = {}
     with torch.inference_mode():
-        Encoder.of(checkpoint)(images, record=lambda name, rows: seen.update({name: rows}))
-        tower(images)
+        Encoder.of(checkpoint)(images, record=lambda name, rows: seen.update({name: rows.double()}))
     weights = [p.name for p in checkpoint.parameters if p.role in {"linear", "conv", "projection", "norm_scale"}]
     assert sorted(seen) == sorted(weights)
-    at, read = "visual.transformer.resblocks.1.", checkpoint.read
-    fc = seen[at + "mlp.c_fc.weight"] @ read(at + "mlp.c_fc.weight").T + read(at + "mlp.c_fc.bias")
-    ln = seen[at + "ln_1.weight"] * read(at + "ln_1.weight") + read(at + "ln_1.bias")
-    assert torch.allclose(fc, hidden["fc"].reshape(fc.shape), atol=1e-5)
-    assert torch.allclose(ln, hidden["ln"].reshape(ln.shape), atol=1e-5)
+    return seen
+
+
+def _outputs(seen, checkpoint):
+    """What each layer gives for the rows that were recorded: {weight: (n, d_out)}."""
+    found, state = {}, {n: checkpoint.read(n).double() for n in checkpoint.infos}
+    for parameter in checkpoint.parameters:
+        name = parameter.name
+        if name in seen:
+            weight = state[name]
+            bias = state.get(name.removesuffix("weight") + "bias", torch.zeros(()).double())
+            if parameter.role == "norm_scale":
+                found[name] = seen[name] * weight + bias
+            else:
+                found[name] = seen[name] @ (weight if name.endswith("proj") else weight.flatten(1).T) + bias
+    return found
+
+
+@torch.inference_mode()
+def test_record_sees_the_rows_that_enter_every_weight(tower):
+    """What is recorded must reproduce the outputs of open_clip's own layers, for each weight that has an input."""
+    checkpoint, images, hidden, handles = _checkpoint(tower), torch.randn(3, 3, 16, 16), {}, []
+    for name, module in tower.named_modules():
+        handles.append(module.register_forward_hook(lambda m, i, o, name=name: hidden.update({name: o})))
+    features = tower(images)
+    for handle in handles:
+        handle.remove()
+    hidden["conv1"] = hidden["conv1"].flatten(2).transpose(1, 2)
+    hidden["ln_post"] = hidden["ln_post"][:, 0]
+    outputs = _outputs(_recorded(checkpoint, images), checkpoint)
+    for name, found in outputs.items():
+        layer = name.removeprefix("visual.").removesuffix(".weight")
+        if layer.endswith("in_proj_weight"):
+            continue  # no module of its own; what it must give is checked in the next test
+        expected = features if layer == "proj" else hidden[layer.removesuffix(".out_proj")]
+        expected = expected[0] if isinstance(expected, tuple) else expected
+        assert torch.allclose(found, expected.reshape(found.shape).double(), atol=1e-5), name
+
+
+def test_record_sees_the_rows_under_hugging_faces_names(tower):
+    """Against a second implementation, q, k and v among them; and the same rows whichever names the tower has."""
+    packed, images = _checkpoint(tower), torch.randn(3, 3, 16, 16)
+    state = plain_tower.hugging_face({n: packed.read(n) for n in packed.infos})
+    apart = MappingCheckpoint(state, "hf")
+    apart.metadata = packed.metadata
+    double = {n: v.double() for n, v in state.items()}
+    expected = plain_tower.layer_outputs(double, images.double(), layers=2, heads=3, patch=4)
+    seen = _recorded(apart, images)
+    outputs = _outputs(seen, apart)
+    assert outputs.keys() == expected.keys()
+    for name, found in outputs.items():
+        assert torch.allclose(found, expected[name].reshape(found.shape), atol=1e-5), name
+    in_proj = _recorded(packed, images)["visual.transformer.resblocks.1.attn.in_proj_weight"]
+    at = "vision_model.encoder.layers.1.self_attn."
+    assert all(torch.allclose(seen[f"{at}{letter}_proj.weight"], in_proj, atol=1e-6) for letter in "qkv")
+    with torch.inference_mode():
+        assert torch.allclose(Encoder.of(apart)(images), tower(images), atol=1e-5)
+    assert Architecture.of(apart) == Architecture.of(packed)
+
+
+def test_a_tower_without_projection_gives_the_class_token(tower):
+    packed, images = _checkpoint(tower), torch.randn(3, 3, 16, 16)
+    state = plain_tower.hugging_face({n: packed.read(n) for n in packed.infos})
+    projection = state.pop("visual_projection.weight")
+    checkpoint = MappingCheckpoint(state, "hf")
+    checkpoint.metadata = packed.metadata
+    assert Architecture.of(checkpoint).embed_dim == 24
+    with torch.inference_mode():
+        assert torch.allclose(Encoder.of(checkpoint)(images) @ projection.T, tower(images), atol=1e-5)
+
+
+@pytest.mark.parametrize("section", range(4))
+def test_a_section_runs_with_only_its_own_tensors(tower, section):
+    encoder = Encoder.of(_checkpoint(tower), on_demand=True)
+    x = torch.randn(2, 3, 16, 16) if section == 0 else torch.randn(2, 17, 24)
+    held = encoder.holding(section)
+    assert len(held.tensors) < len(encoder.tensors)
+    with torch.inference_mode():
+        assert torch.equal(held.run(section, x), encoder.run(section, x))
 
 
 def test_a_checkpoint_without_tower_says_so():
