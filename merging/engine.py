@@ -21,7 +21,7 @@ from merging.families import Role
 from merging.fit import FitReport, fit
 from merging.method import Edit, Needs, Slot
 from merging.progress import Cancel, Meter, Progress, ProgressCallback
-from merging.stream import Inputs, Stage, Stream
+from merging.stream import Inputs, Notes, Stage, Stream
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -183,14 +183,15 @@ def run(
     stages, tables, warnings = _survey(recipe, inputs, meter)
     names = inputs.names if recipe.per_task else (MERGED,)
     output = Output(pretrained, names, make_sink or (lambda _: MemorySink(pretrained)))
-    _stream(inputs, stages, meter, output)
+    notes = Notes()
+    _stream(inputs, stages, meter, output, notes)
     _copy_buffers(pretrained, output)
 
     states = {name: sink.state_dict for name, sink in output.sinks.items() if isinstance(sink, MemorySink)}
     return MergeResult(
         state_dict={} if recipe.per_task else states.get(MERGED, {}),
         task_state_dicts=states if recipe.per_task else None,
-        tables={**output.tables(inputs, recipe.per_task), **tables},
+        tables={**output.tables(inputs, recipe.per_task), **tables, **notes.tables()},
         recipe=recipe,
         device=describe_device(inputs.device),
         seconds=time.monotonic() - started,
@@ -219,7 +220,7 @@ def _evidence(
     if not recipe.needs:
         return None
     if layer_inputs is not None:
-        return GivenInputs(layer_inputs, tuple(experts), pretrained)
+        return GivenInputs(layer_inputs, tuple(experts), pretrained, device)
     return CapturedInputs(experts, exemplars or {}, device, like=pretrained)
 
 
@@ -250,11 +251,11 @@ def _survey(
     return stages, tables, warnings
 
 
-def _stream(inputs: Inputs, stages: tuple[Stage, ...], meter: Meter, output: Output) -> None:
+def _stream(inputs: Inputs, stages: tuple[Stage, ...], meter: Meter, output: Output, notes: Notes) -> None:
     *edits, merge = stages
     assert all(isinstance(stage.method, Edit) for stage in edits)
     in_pieces = all(stage.elementwise for stage in stages)
-    stream = Stream(inputs, tuple(edits), in_pieces, meter, f"Merging with {merge.method.title}")
+    stream = Stream(inputs, tuple(edits), in_pieces, meter, f"Merging with {merge.method.title}", notes)
     for slot, kept in stream.masked():
         output.add(slot, merge.method.run(slot, merge.params, merge.found), kept)
 

@@ -1,42 +1,120 @@
-"""What a method may see of the data: the rows that enter a layer, per expert."""
+"""What a method may see of the data: moments of the rows that enter a layer, per expert, never the network."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from merging.checkpoints import Checkpoint
-from merging.encoder import Encoder
+from merging.encoder import Encoder, transposed
 from merging.errors import NeedsError, first_few
 from merging.families import EMBEDDINGS, Parameter, Role
+from merging.linear_algebra import double, lower_gram
 
 # {expert: {parameter name: rows}}: (n, d_in) entering a linear weight, (n, d) normalized rows before a norm scale.
 LayerInputs = Mapping[str, Mapping[str, Tensor]]
+Tell = Callable[[str], None]  # called with what is being looked at, between pieces of work; may raise Cancelled
+
+BATCH_CPU = 1 << 12  # tokens that run at a time
+BATCH_GPU = 1 << 16
+
+
+def silent(detail: str) -> None:
+    """Tell nobody."""
+
+
+class Moments:
+    """The rows X (n, d) that enter one tensor in one expert: n, their sum, XᵀX and its diagonal, in float64.
+
+    Rows come in batches. They stay as they are while that takes less memory than their sum of products, so memory does
+    not grow with the number of exemplars. A norm scale needs only the diagonal of that sum.
+    """
+
+    def __init__(self, width: int, diagonal: bool = False) -> None:
+        self.width, self.count = width, 0
+        self._diagonal = diagonal
+        self._rows: list[Tensor] = []
+        self._total: Tensor | None = None  # (d,)
+        self._squares: Tensor | None = None  # (d, d), correct on and below the diagonal, or (d,)
+
+    @classmethod
+    def of(cls, rows: Tensor) -> Moments:
+        """The moments of rows that somebody holds anyway."""
+        found = cls(rows.shape[1])
+        found.count, found._rows = len(rows), [rows]
+        return found
+
+    @property
+    def rows(self) -> Tensor | None:
+        """The rows themselves (n, d), while they are few."""
+        if len(self._rows) > 1:
+            self._rows = [torch.cat(self._rows)]
+        return self._rows[0] if self._rows else None
+
+    def add(self, rows: Tensor) -> None:
+        """Count these rows in, too."""
+        self.count += len(rows)
+        if self._squares is not None and self._total is not None:
+            self._total += double(rows).sum(dim=0)
+            self._squares += self._products(rows)
+            return
+        self._rows.append(rows)
+        size = self.width if self._diagonal else self.width**2
+        if self.count * self.width * rows.element_size() >= size * torch.float64.itemsize:
+            every = torch.cat(self._rows)
+            self._total, self._squares, self._rows = double(every).sum(dim=0), self._products(every), []
+
+    def _products(self, rows: Tensor) -> Tensor:
+        return double(rows).square().sum(dim=0) if self._diagonal else lower_gram(rows.mT[None])
+
+    def gram(self) -> Tensor:
+        """XᵀX (d, d)."""
+        assert not self._diagonal
+        lower = self._products(self.rows) if self.rows is not None else self._squares
+        assert lower is not None
+        return lower.tril() + lower.tril(-1).mT
+
+    def energy(self) -> Tensor:
+        """Sum of squares per column of X, the diagonal of XᵀX, (d,)."""
+        if self.rows is not None:
+            return double(self.rows).square().sum(dim=0)
+        assert self._squares is not None
+        return self._squares if self._diagonal else self._squares.diagonal()
+
+    def total(self) -> Tensor:
+        """Sum of the rows, (d,)."""
+        if self.rows is not None:
+            return double(self.rows).sum(dim=0)
+        assert self._total is not None
+        return self._total
 
 
 class Evidence(Protocol):
-    """Rows entering a parameter, one tensor (n, d_in) per expert; None where there are none."""
+    """Moments of the rows entering a parameter, one per expert; None where no rows enter it."""
 
-    def rows(self, parameter: Parameter) -> tuple[Tensor, ...] | None: ...
+    def moments(self, parameter: Parameter, tell: Tell = silent) -> tuple[Moments, ...] | None: ...
 
 
 class GivenInputs:
     """Layer inputs that the caller has already."""
 
-    def __init__(self, layer_inputs: LayerInputs, experts: tuple[str, ...], pretrained: Checkpoint) -> None:
+    def __init__(
+        self, layer_inputs: LayerInputs, experts: tuple[str, ...], pretrained: Checkpoint, device: torch.device
+    ) -> None:
         self._inputs, self._experts, self._pretrained = layer_inputs, experts, pretrained
+        self._device = torch.device("cpu") if device.type == "mps" else device  # rows may be float64
         named = {name for expert in experts for name in layer_inputs.get(expert, {})}
         if unknown := sorted(named - set(pretrained.infos)):
             raise NeedsError(f"Layer inputs name tensors that the model does not have: {first_few(unknown)}.")
         if not named:
             raise NeedsError(f"The layer inputs hold no rows for any of {', '.join(experts)}.")
 
-    def rows(self, parameter: Parameter) -> tuple[Tensor, ...] | None:
-        """The given rows.
+    def moments(self, parameter: Parameter, tell: Tell = silent) -> tuple[Moments, ...] | None:
+        """The moments of the given rows.
 
         Raises:
             NeedsError: some experts have rows for this parameter and others do not, or rows that cannot enter it.
@@ -45,29 +123,31 @@ class GivenInputs:
         if 0 < len(have) < len(self._experts):
             missing = next(e for e in self._experts if e not in have)
             raise NeedsError(f"Layer inputs of {parameter.name!r} are given for {have[0]!r} but not for {missing!r}.")
-        return tuple(self._checked(parameter, e) for e in self._experts) if have else None
+        return tuple(Moments.of(self._checked(parameter, e)) for e in self._experts) if have else None
 
     def _checked(self, parameter: Parameter, expert: str) -> Tensor:
         rows = self._inputs[expert][parameter.name]
         shape = self._pretrained.infos[parameter.name].shape
-        width = shape[0] if parameter.role in {Role.PROJECTION, Role.NORM_SCALE} else math.prod(shape[1:])
+        first = parameter.role == Role.NORM_SCALE or (parameter.role == Role.PROJECTION and transposed(parameter.name))
+        width = shape[0] if first else math.prod(shape[1:])
         what = f"Layer inputs of {parameter.name!r} for {expert!r}"
         if not isinstance(rows, Tensor) or rows.ndim != 2 or rows.shape[1] != width:
             found = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
             raise NeedsError(f"{what} must be a tensor (n, {width}); got {found}.")
         if not torch.isfinite(rows).all():
             raise NeedsError(f"{what} hold NaN or infinity.")
-        return rows
+        return rows.detach().to(self._device, rows.dtype if rows.dtype == torch.float64 else torch.float32)
 
 
 class CapturedInputs:
     """Layer inputs captured from exemplars, block by block as the merge goes through the network.
 
-    Every expert sees its own task's exemplars (n, 3, h, w). Parameters are best asked for in forward order: memory
-    holds the tokens between two blocks and the rows of one block; an earlier block costs a new pass from the start.
+    Every expert sees its own task's exemplars (n, 3, h, w), in batches. Parameters are best asked for in forward order:
+    memory holds the tokens between two blocks and the moments of one block; an earlier block costs a new pass from the
+    start.
 
     Raises:
-        NeedsError: an expert has no exemplars.
+        NeedsError: an expert has no exemplars, or images that its tower cannot take.
     """
 
     def __init__(
@@ -79,42 +159,70 @@ class CapturedInputs:
     ) -> None:
         if missing := [name for name in experts if not len(exemplars.get(name, ()))]:
             raise NeedsError(f"There are no exemplars for {', '.join(missing)}; give images for every expert.")
-        self._encoders = [Encoder.of(checkpoint, device, on_demand=True, like=like) for checkpoint in experts.values()]
-        self._images = [exemplars[name].to(device, torch.float32) for name in experts]
-        self._next = 0  # section to run next: 0 the stem, 1 … the blocks, then the output
-        self._tokens: list[Tensor] = []
-        self._rows: list[dict[str, Tensor]] = []
+        self._encoders = {n: Encoder.of(c, device, on_demand=True, like=like) for n, c in experts.items()}
+        self._images = {n: _checked_images(n, exemplars[n], e).to(device) for n, e in self._encoders.items()}
+        self._next = 0  # section to run next
+        self._tokens: dict[str, Tensor] = {}
+        self._found: list[dict[str, Moments]] = []
+        self._norms = {p.name for p in next(iter(experts.values())).parameters if p.role == Role.NORM_SCALE}
+        groups = next(iter(self._encoders.values())).names.values()
+        self._first = {name: group[0] for group in groups for name in group}  # q, k and v have the same rows
 
-    def rows(self, parameter: Parameter) -> tuple[Tensor, ...] | None:
-        """The rows that enter this parameter in each expert."""
-        self._go_to(self._section(parameter))
-        found = [rows[parameter.name] for rows in self._rows if parameter.name in rows]
-        return tuple(found) if found else None
+    def moments(self, parameter: Parameter, tell: Tell = silent) -> tuple[Moments, ...] | None:
+        """The moments of what enters this parameter in each expert."""
+        self._go_to(self._section(parameter), tell)
+        name = self._first[parameter.name]
+        found = tuple(moments[name] for moments in self._found if name in moments)
+        return found or None
 
     def _section(self, parameter: Parameter) -> int:
         if parameter.block is not None:
             return parameter.block + 1
-        return 0 if parameter.section == EMBEDDINGS else self._encoders[0].architecture.layers + 1
+        return 0 if parameter.section == EMBEDDINGS else next(iter(self._encoders.values())).sections - 1
 
-    def _go_to(self, section: int) -> None:
-        """Run forward (after starting over, if it lies behind) until the rows are those of ``section``."""
+    def _go_to(self, section: int, tell: Tell) -> None:
+        """Run forward (after starting over, if it lies behind) until the moments are those of ``section``."""
         if section < self._next - 1:
             self._next = 0
-        with torch.inference_mode():
+        with torch.no_grad():
             while self._next <= section:
-                self._run(self._next, record=self._next == section)
+                self._found = []
+                for name in self._encoders:
+                    self._found.append(self._run(name, self._next, tell, record=self._next == section))
                 self._next += 1
 
-    def _run(self, section: int, *, record: bool) -> None:
-        self._rows = [{} for _ in self._encoders]
-        inputs = self._images if section == 0 else self._tokens
-        after = []
-        for encoder, x, rows in zip(self._encoders, inputs, self._rows, strict=True):
-            see = rows.__setitem__ if record else None
-            if section == 0:
-                after.append(encoder.stem(x, see))
-            elif section <= encoder.architecture.layers:
-                after.append(encoder.block(x, section - 1, see))
-            else:
-                after.append(encoder.head(x, see))
-        self._tokens = after
+    def _run(self, expert: str, section: int, tell: Tell, *, record: bool) -> dict[str, Moments]:
+        """Move one expert's tokens on by a section; gives the moments of what entered its parameters."""
+        encoder = self._encoders[expert].holding(section)
+        x = self._images[expert] if section == 0 else self._tokens[expert]
+        found: dict[str, Moments] = {}
+
+        def see(name: str, rows: Tensor) -> None:
+            if self._first[name] == name:
+                found.setdefault(name, Moments(rows.shape[1], name in self._norms)).add(rows)
+
+        for start in range(0, len(x), self._batch(encoder)):
+            tell(expert)
+            part = slice(start, start + self._batch(encoder))
+            after = encoder.run(section, x[part], see if record else None)
+            if section == 0 and start == 0:
+                self._tokens[expert] = after.new_empty((len(x), *after.shape[1:]))
+            if section < encoder.sections - 1:
+                self._tokens[expert][part] = after
+        return found
+
+    def _batch(self, encoder: Encoder) -> int:
+        """How many images run at a time."""
+        shape = encoder.architecture
+        rows = BATCH_CPU if next(iter(self._images.values())).device.type == "cpu" else BATCH_GPU
+        return max(1, rows // ((shape.image_size // shape.patch_size) ** 2 + 1))
+
+
+def _checked_images(expert: str, images: Tensor, encoder: Encoder) -> Tensor:
+    side = encoder.architecture.image_size
+    if not isinstance(images, Tensor) or images.shape[1:] != (3, side, side):
+        found = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
+        raise NeedsError(f"The exemplars of {expert!r} must be a tensor (n, 3, {side}, {side}); got {found}.")
+    if not torch.isfinite(images).all():
+        raise NeedsError(f"The exemplars of {expert!r} hold NaN or infinity.")
+    return images.to(torch.float32)

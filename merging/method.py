@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch import Tensor
 
+    from merging.evidence import Moments
+
 
 class Needs(StrEnum):
     """What a method must be given besides the checkpoints."""
@@ -53,9 +55,10 @@ class Slot:
 
     ``pretrained`` has some shape S; ``task_vectors`` is (K, *S), one row per expert in the order of ``experts``. Both
     are in the compute dtype, must not be changed in place, and are good until the loop that gave the slot goes on.
-    ``inputs`` are the rows entering this tensor per expert ((n, d_in) each), for methods that need exemplars. ``start``
-    is the flat offset of a piece. A method that takes long over one tensor calls ``tick`` with the share of it that is
-    done, in [0, 1]: that is what progress and cancel live on, and it may raise Cancelled.
+    ``start`` is the flat offset of a piece. A method that takes long over one tensor calls ``tick`` with the share of
+    it that is done, in [0, 1]: that is what progress and cancel live on, and it may raise Cancelled. What a method
+    finds on the way to a merged tensor it tells ``note``: the name of a table and one row of it, as keywords. Only
+    whole tensors have these two, and notes are kept in the pass that merges, not in surveys.
     """
 
     parameter: Parameter
@@ -63,8 +66,17 @@ class Slot:
     pretrained: Tensor
     task_vectors: Tensor
     start: int = 0
-    inputs: tuple[Tensor, ...] | None = None
+    look: Callable[[], tuple[Moments, ...] | None] = lambda: None
     tick: Callable[[float], None] = lambda share: None
+    note: Callable[..., None] = lambda table, **row: None
+
+    @property
+    def inputs(self) -> tuple[Moments, ...] | None:
+        """Moments of the rows that enter this tensor, one per expert; None where none enter it or none are known.
+
+        For methods that need exemplars. Asking is what costs: the exemplars run through the network.
+        """
+        return self.look()
 
     @property
     def name(self) -> str:

@@ -7,21 +7,27 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from merging.checkpoints import Checkpoint, Dead
 from merging.errors import CheckpointError
-from merging.evidence import Evidence
+from merging.evidence import Evidence, Moments, Tell, silent
 from merging.families import OUTPUT, Parameter, Role
 from merging.fit import fit
 from merging.method import Edit, Merge, Slot
 from merging.params import Params
 from merging.progress import Meter
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 T = TypeVar("T")
+
+RUNNING = "Running exemplars"
 
 BLOCK_CPU = 1 << 18  # scalars per expert that are read at a time
 BLOCK_GPU = 1 << 24
@@ -90,10 +96,13 @@ class Inputs:
                     yield self._slot(parameter, start, stop, dropped(parameter), next(buffers))
             else:
                 slot = self._slot(parameter, 0, info.numel, dropped(parameter), None)
-                rows = self.evidence.rows(parameter) if self.evidence is not None else None
-                inputs = tuple(r.to(self.device, self.dtype) for r in rows) if rows is not None else None
                 vectors = slot.task_vectors.reshape(len(self.experts), *info.shape)
-                yield Slot(parameter, self.names, slot.pretrained.reshape(info.shape), vectors, inputs=inputs)
+                look = partial(self.look, parameter)
+                yield Slot(parameter, self.names, slot.pretrained.reshape(info.shape), vectors, look=look)
+
+    def look(self, parameter: Parameter, tell: Tell = silent) -> tuple[Moments, ...] | None:
+        """The moments of what enters a tensor, one per expert; None where there is no evidence of it."""
+        return self.evidence.moments(parameter, tell) if self.evidence is not None else None
 
     def pieces(self, block: Slot) -> Iterator[Slot]:
         """A flat block in pieces that fit the processor's cache: views, nothing is copied."""
@@ -134,6 +143,26 @@ class Inputs:
         )
 
 
+class Notes:
+    """What methods tell of single tensors while they merge: rows of tables."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[dict[str, Any]]] = {}
+
+    def add(self, table: str, slot: Slot, row: Mapping[str, Any]) -> None:
+        """One more row, which begins with what the tensor is."""
+        p = slot.parameter
+        what = {"tensor": p.name, "order": p.order, "section": p.section, "role": str(p.role), "part": p.part}
+        self._rows.setdefault(table, []).append({**what, "numel": slot.pretrained.numel(), **row})
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """The tables by name, in forward order."""
+        import pandas as pd
+
+        found = {name: pd.DataFrame(rows) for name, rows in self._rows.items()}
+        return {name: table.sort_values("order", ignore_index=True) for name, table in found.items()}
+
+
 @dataclass(frozen=True)
 class Stream:
     """The slots as the stages so far leave them; every loop reads the files again."""
@@ -143,6 +172,7 @@ class Stream:
     in_pieces: bool
     meter: Meter
     phase: str
+    notes: Notes | None = None
 
     @property
     def experts(self) -> tuple[str, ...]:
@@ -184,17 +214,24 @@ class Stream:
         threads = _threads(1 if self.in_pieces else None)
         with threads, _ahead(self.inputs.slots(self.in_pieces, self._drops)) as blocks:
             for block in blocks:
-                for raw in self.inputs.pieces(block) if self.in_pieces else (self._ticking(block),):
+                for raw in self.inputs.pieces(block) if self.in_pieces else (self._attended(block),):
                     yield self._edited(raw)
                     self.meter.advance(_work(raw), self.phase, raw.name)
 
-    def _ticking(self, slot: Slot) -> Slot:
-        """A whole tensor that reports progress while a method works on it."""
+    def _attended(self, slot: Slot) -> Slot:
+        """A whole tensor to which a method can say how far it is and what it found, and which knows its inputs."""
 
         def tick(share: float) -> None:
             self.meter.within(round(share * _work(slot)), self.phase, slot.name)
 
-        return replace(slot, tick=tick)
+        def look() -> tuple[Moments, ...] | None:
+            return self.inputs.look(slot.parameter, lambda detail: self.meter.within(0, RUNNING, detail))
+
+        def note(table: str, **row: Any) -> None:
+            if self.notes is not None:
+                self.notes.add(table, slot, row)
+
+        return replace(slot, look=look, tick=tick, note=note)
 
     def _drops(self, parameter: Parameter) -> bool:
         edits = [(stage.method, stage.found) for stage in self.stages]

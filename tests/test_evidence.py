@@ -2,51 +2,111 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import common_checks
+import plain_tower
 import pytest
 import tiny
 import torch
 
-from merging import engine
+import merging
+from merging import engine, evidence, registry
+from merging.checkpoints import MappingCheckpoint
 from merging.encoder import Encoder
-from merging.errors import NeedsError
-from merging.evidence import CapturedInputs
+from merging.errors import Cancelled, NeedsError
+from merging.evidence import CapturedInputs, GivenInputs, Moments
+from merging.families import Role
+from merging.method import REGISTERED
 from merging.recipe import Recipe
 
+CPU = torch.device("cpu")
 
-def _images(experts):
-    return {n: torch.randn(5, 3, tiny.SIZE, tiny.SIZE, generator=torch.Generator().manual_seed(k))
+
+def _images(experts, count=5):
+    return {n: torch.randn(count, 3, tiny.SIZE, tiny.SIZE, generator=torch.Generator().manual_seed(k))
             for k, n in enumerate(experts)}  # fmt: skip
 
 
-@pytest.mark.parametrize("backwards", [False, True])
-def test_captured_rows_equal_those_of_a_plain_forward_pass(backwards):
-    _, states = tiny.family()
-    experts, images = {n: tiny.checkpoint(s) for n, s in states.items()}, _images(states)
-    expected = {n: {} for n in experts}
+def _hugging_face(state):
+    found = MappingCheckpoint(plain_tower.hugging_face(state), "hf")
+    found.metadata = tiny.checkpoint(state).metadata
+    return found
+
+
+def _rows(experts, images):
+    """What the whole towers record in one go."""
+    found = {n: {} for n in experts}
     with torch.inference_mode():
         for name, checkpoint in experts.items():
-            Encoder.of(checkpoint)(images[name], record=expected[name].__setitem__)
-    captured = CapturedInputs(experts, images, torch.device("cpu"))
+            Encoder.of(checkpoint)(images[name], record=found[name].__setitem__)
+    return found
+
+
+def _same(found, rows, diagonal=False):
+    rows = rows.double()
+    assert found.count == len(rows) and found.width == rows.shape[1]
+    assert torch.allclose(found.energy(), rows.square().sum(dim=0), atol=1e-4)
+    assert torch.allclose(found.total(), rows.sum(dim=0), atol=1e-4)
+    assert diagonal or torch.allclose(found.gram(), rows.T @ rows, atol=1e-4)
+    assert diagonal or torch.equal(found.gram(), found.gram().T)
+
+
+@pytest.mark.parametrize("opened", [tiny.checkpoint, _hugging_face])
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("batch", [1, 10, 1000])  # tokens: one image, two images, all
+def test_captured_moments_equal_those_of_a_plain_forward_pass(opened, backwards, batch, monkeypatch):
+    monkeypatch.setattr(evidence, "BATCH_CPU", batch)
+    _, states = tiny.family()
+    experts, images = {n: opened(s) for n, s in states.items()}, _images(states)
+    expected = _rows(experts, images)
+    captured = CapturedInputs(experts, images, CPU)
     parameters = next(iter(experts.values())).parameters
     for parameter in reversed(parameters) if backwards else parameters:
-        rows = captured.rows(parameter)
-        assert (rows is None) == (parameter.name not in expected["digits"])
-        for name, row in zip(experts, rows or (), strict=rows is not None):
-            assert torch.allclose(row, expected[name][parameter.name], atol=1e-6)
+        moments = captured.moments(parameter)
+        assert (moments is None) == (parameter.name not in expected["digits"])
+        for name, one in zip(experts, moments or (), strict=moments is not None):
+            _same(one, expected[name][parameter.name], parameter.role == Role.NORM_SCALE)
 
 
-def test_exemplars_and_their_layer_inputs_give_one_result():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_rows_are_kept_only_while_they_are_smaller_than_their_products(dtype, diagonal):
+    """7 columns: a row takes 28 bytes (56 in float64), their Gram matrix 392, its diagonal 56."""
+    rows = torch.randn(30, 7, dtype=dtype)
+    found = Moments(7, diagonal)
+    for count, row in enumerate(rows, 1):
+        found.add(row[None])
+        assert (found.rows is None) == (count * dtype.itemsize >= 8 * (1 if diagonal else 7))
+        assert found.rows is None or torch.equal(found.rows, rows[:count])
+        _same(found, rows[:count], diagonal)
+
+
+def test_every_section_runs_once_per_expert_and_pass(monkeypatch):
     base, states = tiny.family()
-    experts, images = {n: tiny.checkpoint(s) for n, s in states.items()}, _images(states)
-    rows = {n: {} for n in experts}
-    with torch.inference_mode():
-        for name, checkpoint in experts.items():
-            Encoder.of(checkpoint)(images[name], record=rows[name].__setitem__)
-    recipe = Recipe.build("lot")
-    from_images = engine.run(recipe, tiny.checkpoint(base), experts, exemplars=images, device="cpu")
-    from_rows = engine.run(recipe, tiny.checkpoint(base), experts, layer_inputs=rows, device="cpu")
-    common_checks.assert_close(from_images.state_dict, from_rows.state_dict, base, 1e-4)
+    experts, ran, original = {n: tiny.checkpoint(s) for n, s in states.items()}, [], Encoder.run
+
+    def run(self, section, x, record=None):
+        ran.append((section, record is not None))
+        return original(self, section, x, record)
+
+    monkeypatch.setattr(Encoder, "run", run)
+    engine.run(Recipe.build("lot"), tiny.checkpoint(base), experts, exemplars=_images(states), device="cpu")
+    assert ran == [(section, True) for section in range(4) for _ in experts]
+    ran.clear()
+    chain = Recipe.build("weight_averaging", edits=["lwptv"])
+    engine.run(chain, tiny.checkpoint(base), experts, exemplars=_images(states), device="cpu")
+    assert not ran
+
+
+@pytest.mark.parametrize("opened", [tiny.checkpoint, _hugging_face])
+def test_exemplars_and_their_layer_inputs_give_one_result(opened):
+    base, states = tiny.family()
+    experts, images = {n: opened(s) for n, s in states.items()}, _images(states)
+    recipe, pretrained = Recipe.build("lot"), opened(base)
+    from_images = engine.run(recipe, pretrained, experts, exemplars=images, device="cpu")
+    from_rows = engine.run(recipe, pretrained, experts, layer_inputs=_rows(experts, images), device="cpu")
+    common_checks.assert_close(from_images.state_dict, from_rows.state_dict, pretrained.state_dict(), 1e-4)
 
 
 def test_an_expert_without_exemplars_is_named():
@@ -55,3 +115,81 @@ def test_an_expert_without_exemplars_is_named():
     del images["flags"]
     with pytest.raises(NeedsError, match="no exemplars for flags"):
         engine.run(Recipe.build("lot"), tiny.checkpoint(base), experts, exemplars=images)
+
+
+@pytest.mark.parametrize(
+    "wrong,says",
+    [
+        (torch.randn(2, 3, 8, 8), r"of 'leaves' must be a tensor \(n, 3, 16, 16\); got \(2, 3, 8, 8\)"),
+        (torch.full((1, 3, 16, 16), torch.nan), "of 'leaves' hold NaN"),
+        (["a.png"], "got list"),
+    ],
+)
+def test_odd_exemplars_are_refused(wrong, says):
+    base, states = tiny.family()
+    experts, images = {n: tiny.checkpoint(s) for n, s in states.items()}, _images(states)
+    with pytest.raises(NeedsError, match=says):
+        engine.run(Recipe.build("lot"), tiny.checkpoint(base), experts, exemplars=images | {"leaves": wrong})
+
+
+NAME = "visual.transformer.resblocks.0.attn.in_proj_weight"
+
+
+@pytest.mark.parametrize(
+    "inputs,says",
+    [
+        ({"a": {NAME: torch.ones(3, 16)}}, f"of '{NAME}' are given for 'a' but not for 'b'"),
+        ({"a": {NAME: torch.ones(3, 16)}, "b": {NAME: torch.ones(3, 48)}}, r"for 'b' must be a tensor \(n, 16\); got"),
+        ({"a": {NAME: torch.ones(3, 16)}, "b": {NAME: torch.ones(3, 16) * torch.inf}}, "for 'b' hold NaN or infinity"),
+        ({"a": {"visual.nothing": torch.ones(3, 16)}}, "name tensors that the model does not have: visual.nothing"),
+        ({"c": {NAME: torch.ones(3, 16)}}, "hold no rows for any of a, b"),
+    ],
+)
+def test_layer_inputs_that_cannot_be_used_are_refused(inputs, says):
+    base, states = tiny.family(("a", "b"))
+    with pytest.raises(NeedsError, match=says):
+        merging.merge(base, states, "lot", layer_inputs=inputs, device="cpu")
+
+
+@pytest.mark.parametrize("opened,name", [(tiny.checkpoint, "visual.proj"), (_hugging_face, "visual_projection.weight")])
+def test_rows_of_the_projection_are_as_wide_as_its_inputs(opened, name):
+    base = tiny.pretrained()
+    given = GivenInputs({"a": {name: torch.ones(3, tiny.WIDTH)}}, ("a",), opened(base), CPU)
+    parameter = next(p for p in opened(base).parameters if p.name == name)
+    (moments,) = given.moments(parameter)
+    assert moments.width == tiny.WIDTH != tiny.EMBED
+
+
+def test_cancel_stops_between_batches_of_exemplars(monkeypatch):
+    monkeypatch.setattr(evidence, "BATCH_CPU", 1)
+    base, states = tiny.family()
+    experts, told = {n: tiny.checkpoint(s) for n, s in states.items()}, []
+
+    def progress(report):
+        told.append((report.phase, report.detail))
+
+    def cancel():
+        return len([phase for phase, _ in told if phase == "Running exemplars"]) >= 7
+
+    with pytest.raises(Cancelled):
+        engine.run(Recipe.build("lot"), tiny.checkpoint(base), experts, exemplars=_images(states), progress=progress,
+                   cancel=cancel, device="cpu")  # fmt: skip
+    running = [detail for phase, detail in told if phase == "Running exemplars"]
+    assert running == ["circles"] * 5 + ["digits"] * 2  # five images each, one at a time
+
+
+def test_notes_are_of_the_merging_pass_only_and_in_forward_order(monkeypatch):
+    """Ties surveys the task vectors as the edit leaves them, in several passes; the edit's notes must not repeat."""
+
+    def run(slot, params, found):
+        slot.note("seen", size=slot.task_vectors.numel())
+        return slot.task_vectors
+
+    edit = dataclasses.replace(registry.edit("lwptv"), key="noting", run=run, survey=None, elementwise=lambda _: False,
+                               drops=lambda parameter, found: False, kept=lambda slot, params, found: None)  # fmt: skip
+    monkeypatch.setitem(REGISTERED, ("edit", "noting"), edit)
+    base, states = tiny.family()
+    table = merging.merge(base, states, "ties", edits=["noting"], device="cpu").tables["seen"]
+    assert list(table["tensor"]) == [p.name for p in tiny.checkpoint(base).parameters]
+    assert list(table.columns) == ["tensor", "order", "section", "role", "part", "numel", "size"]
+    assert (table["size"] == len(states) * table["numel"]).all()

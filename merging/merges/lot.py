@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from merging.evidence import Moments
 from merging.families import Role
+from merging.least_squares import as_stored, matrices, normal_equations, spectrum
+from merging.linear_algebra import double
 from merging.merges.task_arithmetic import SCALING_HELP
 from merging.method import Citation, Merge, Needs, Slot, register
 from merging.params import Params, real
 
 EPS_FLOAT32 = 2.0**-23  # the published call inverts in float32; its cut-off is reproduced, its rounding is not
+SILENT = 1e-10  # energy of a channel below which it counts as unused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,35 +50,60 @@ class LotParams(Params):
 
 def lot(slot: Slot, params: LotParams, found: None) -> Tensor:
     """The drift-minimizing task vector, (K, *S) -> (*S); the mean where no rows enter the tensor."""
-    if slot.inputs is None:
+    inputs = slot.inputs
+    if inputs is None:
         merged = slot.task_vectors.mean(dim=0)
     elif slot.role == Role.NORM_SCALE:
-        merged = _weighted(slot)
-    elif slot.role == Role.PROJECTION:  # stored (d_in, d_out)
-        merged = _least_drift(slot.inputs, slot.task_vectors, params.rtol)
+        merged = _weighted(slot, inputs)
     else:
-        columns = slot.task_vectors.flatten(2).transpose(1, 2)
-        merged = _least_drift(slot.inputs, columns, params.rtol).T.reshape(slot.pretrained.shape)
+        merged = _least_drift(slot, inputs, params.rtol)
     return params.scaling * merged
 
 
-def _weighted(slot: Slot) -> Tensor:
+def _weighted(slot: Slot, inputs: tuple[Moments, ...]) -> Tensor:
     """Per channel, the mean weighted by each task's energy of the normalized input: (K, d) -> (d,)."""
-    energy = torch.stack([rows.double().square().sum(dim=0) for rows in slot.inputs or ()])
-    total = energy.sum(dim=0).clamp(min=1e-10)
-    return ((energy * slot.task_vectors.double()).sum(dim=0) / total).to(slot.task_vectors.dtype)
+    energy = torch.stack([moments.energy() for moments in inputs])
+    vectors = double(slot.task_vectors)
+    total = energy.sum(dim=0)
+    merged = (energy * vectors).sum(dim=0) / total.clamp(min=SILENT)
+
+    def drift(scale: Tensor) -> float:
+        return float((energy * (scale - vectors).square()).sum())
+
+    kept = total[total > SILENT]
+    _note(slot, inputs, kept, total, (drift(merged), drift(vectors.mean(dim=0)), drift(torch.zeros_like(merged))))
+    return merged.to(slot.task_vectors)
 
 
-def _least_drift(inputs: tuple[Tensor, ...], columns: Tensor, rtol: float | None) -> Tensor:
-    """The pseudo-inverse solution (Σ G_k)⁺ Σ G_k T_k in float64: rows (n, d_in), columns (K, d_in, d_out)."""
-    width = columns.shape[1]
-    grams = [rows.double().T @ rows.double() for rows in inputs]
-    target = torch.stack([gram @ column.double() for gram, column in zip(grams, columns, strict=True)]).sum(dim=0)
-    values, vectors = torch.linalg.eigh(torch.stack(grams).sum(dim=0))
-    kept = values > (width * EPS_FLOAT32 if rtol is None else rtol) * values[-1]
-    basis = vectors[:, kept]
-    solution: Tensor = basis @ ((basis.T @ target) / values[kept, None])
-    return solution.to(columns.dtype)
+def _least_drift(slot: Slot, inputs: tuple[Moments, ...], rtol: float | None) -> Tensor:
+    """The pseudo-inverse solution (Σ G_k)⁺ Σ G_k T_k in float64: (K, *S) -> (*S)."""
+    sums = normal_equations(slot, inputs)
+    values, vectors = spectrum(sums.gram)
+    chosen = values > (len(values) * EPS_FLOAT32 if rtol is None else rtol) * values[-1]
+    basis, kept = vectors[:, chosen], values[chosen]
+    solution: Tensor = basis @ ((basis.T @ sums.target) / kept[:, None])
+    mean = double(matrices(slot).mean(dim=0)).T
+    _note(slot, inputs, kept, values, (sums.least(solution), sums.value(mean), sums.energy))
+    return as_stored(solution.T.to(slot.task_vectors), slot)
+
+
+def _note(
+    slot: Slot, inputs: tuple[Moments, ...], kept: Tensor, values: Tensor, drifts: tuple[float, float, float]
+) -> None:
+    """A row of the table "lot": how much of the inputs' spectrum counts, and the objective Σ_k ‖X_k (T - T_k)‖².
+
+    The objective is given for the solution (before ``scaling``), for the mean task vector, and for zero (pretrained).
+    """
+    trace, largest = float(values.sum()), float(values.max())
+    slot.note(
+        "lot",
+        rows=sum(moments.count for moments in inputs),
+        width=len(values),
+        directions=len(kept),
+        trace_kept=float(kept.sum()) / trace if trace else 0.0,
+        smallest=float(kept.min()) / largest if len(kept) else math.nan,
+        **dict(zip(("drift", "drift_mean", "drift_zero"), drifts, strict=True)),
+    )
 
 
 register(
