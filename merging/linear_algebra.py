@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from merging.errors import MergingError
+
 EXISTS = 1e-10  # a singular value below this share of the largest is rounding
 SAFE = 1e-5  # eigenvalues of a Gram matrix, relative to the largest, below which it has lost too many digits
 STRIPES = 4  # of the lower triangle of a Gram matrix
@@ -40,6 +42,9 @@ def lower_gram(blocks: Tensor) -> Tensor:
     """Σ B_k B_kᵀ (m, m) in float64 of blocks (K, m, n), correct on and below the diagonal.
 
     That triangle is all that ``torch.linalg.eigh`` reads, and computing it in stripes saves most of the other half.
+
+    Raises:
+        MergingError: squares of these numbers are beyond float64.
     """
     size = blocks.shape[1]
     total = torch.zeros(size, size, dtype=torch.float64, device=_device(blocks))
@@ -48,6 +53,8 @@ def lower_gram(blocks: Tensor) -> Tensor:
         exact = double(block)
         for start, stop in itertools.pairwise(edges):
             total[start:stop, :stop].addmm_(exact[start:stop], exact[:stop].T)
+    if not torch.isfinite(total.diagonal()).all():
+        raise MergingError("The task vectors are too large to be factorized. Are these checkpoints of one family?")
     return total
 
 

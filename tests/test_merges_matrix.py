@@ -10,7 +10,7 @@ import torch
 
 import merging
 from merging import linear_algebra, registry
-from merging.errors import Cancelled
+from merging.errors import Cancelled, MergingError
 from merging.families import Parameter, Role
 from merging.linear_algebra import left_basis, lower_gram, polar, truncated_svd
 from merging.merges.wudi import _normal_equations
@@ -122,14 +122,15 @@ NAIVE = {"tsv_m": naive_tsv_m, "iso_c": naive_iso_c, "iso_cts": naive_iso_cts}
 
 
 def naive_wudi(deltas, steps, lr):
-    """torch's own Adam on the loss itself, in the form of the paper."""
-    merged = torch.nn.Parameter(deltas.sum(dim=0))
-    adam = torch.optim.Adam([merged], lr=lr)
-    for _ in range(steps):
-        adam.zero_grad()
-        interference(merged, deltas).backward()
-        adam.step()
-    return merged.detach()
+    """Adam, as its paper writes it, on the loss itself."""
+    merged = deltas.sum(dim=0)
+    first, second = torch.zeros_like(merged), torch.zeros_like(merged)
+    for step in range(1, steps + 1):
+        at = merged.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(interference(at, deltas), at)
+        first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
+        merged = merged - lr * (first / (1 - 0.9**step)) / ((second / (1 - 0.999**step)) ** 0.5 + 1e-8)
+    return merged
 
 
 def interference(merged, deltas):
@@ -183,6 +184,12 @@ def test_the_gram_matrix_is_computed_in_double_precision():
     found = lower_gram(blocks)
     assert found.dtype == torch.float64
     assert_same(found.tril(), expected.tril(), 1e-15)
+
+
+@pytest.mark.parametrize("key", ["drm", *SVD_MERGES])
+def test_numbers_whose_squares_overflow_are_refused(key):
+    with pytest.raises(MergingError, match="too large to be factorized"):
+        run(key, 1e200 * draw(3, 9, 6))
 
 
 @pytest.mark.parametrize("shape", SHAPES)

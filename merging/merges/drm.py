@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from merging.families import Role
+from merging.least_squares import as_stored, matrices
 from merging.linear_algebra import left_basis
 from merging.merges.task_arithmetic import SCALING_HELP
 from merging.method import Citation, Merge, Slot, register
@@ -66,14 +67,12 @@ def drm(slot: Slot, params: DrmParams, found: None) -> Tensor:
     """The task vector merged in the joint space, (K, *S) -> (*S); the mean for what is no linear map."""
     if slot.role not in {Role.LINEAR, Role.PROJECTION}:
         return params.scaling * slot.task_vectors.mean(dim=0)
-    # DRM-V is DRM-H of the transposed matrices, and CLIP's bare ``proj`` is stored (d_in, d_out), unlike a ``weight``.
-    transposed = (params.direction == "vertical") != (not slot.name.endswith("weight"))
-    blocks = slot.task_vectors.mT if transposed else slot.task_vectors
-    basis = left_basis(blocks, params.rank_tol)
+    vertical = params.direction == "vertical"  # the same, of the transposed matrices
+    blocks = matrices(slot).mT if vertical else matrices(slot)
+    basis = left_basis(blocks, params.rank_tol).to(blocks)
     slot.tick(0.5)
-    basis = basis.to(blocks)
-    merged = basis @ _merged(basis.T @ blocks, params)
-    return params.scaling * (merged.T if transposed else merged)
+    merged = params.scaling * basis @ _merged(basis.T @ blocks, params)
+    return as_stored(merged.T if vertical else merged, slot)
 
 
 def _merged(entries: Tensor, params: DrmParams) -> Tensor:

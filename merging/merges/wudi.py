@@ -80,12 +80,14 @@ def _optimize(slot: Slot, params: WudiParams) -> Tensor:
 
 def _normal_equations(vectors: Tensor) -> tuple[Tensor, Tensor]:
     """A = Σ G_k (n, n) and B = Σ τ_k G_k (m, n) with G_k = τ_kᵀ τ_k / ‖τ_k‖²: computed in float64, then as given."""
-    total, target = vectors.new_zeros(()), vectors.new_zeros(())
+    width = vectors.shape[2]
+    total, target = double(vectors.new_zeros(width, width)), double(torch.zeros_like(vectors[0]))
     for vector in vectors:
         exact = double(vector)
         if energy := float(exact.square().sum()):
             gram = exact.T @ exact / energy
-            total, target = total + gram, target + exact @ gram
+            total += gram
+            target += exact @ gram
     return total.to(vectors), target.to(vectors)
 
 
