@@ -117,6 +117,21 @@ def task_accuracy(runs: int = 4, tasks: int = 12, seed: int = 0) -> pd.DataFrame
     return pd.DataFrame(rows, columns=[*columns, "expert", "zero_shot", "chance"])
 
 
+def storage(runs: int = 4, seed: int = 0) -> pd.DataFrame:
+    """Four accounts of every run, the last two in parts; every fourth run has one model per task."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for run in range(runs):
+        whole, models = 5_250_000.0, 8 if run % 4 == 3 else 1
+        kept = float(rng.uniform(0.3, 1)) * whole
+        parts = [("paper", "task vector", 2 * kept), ("dense", "files", models * whole)]
+        parts += [("sparse", "changed tensors", kept), ("sparse", "header", 9_000.0)]
+        parts += [("deploy", "merged model", whole), ("deploy", "heads", 31_000.0)]
+        parts += [("deploy", "masks", models * whole / 16)] * (models > 1)
+        rows += [(f"r{run:03}", f"Merge {run}", *part) for part in parts]
+    return pd.DataFrame(rows, columns=["run", "label", "account", "part", "bytes"])
+
+
 def task_vector_norms(experts: int = 8, blocks: int = 6, seed: int = 0) -> pd.DataFrame:
     """Norms of every expert in every section."""
     rng = np.random.default_rng(seed)

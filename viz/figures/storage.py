@@ -1,0 +1,140 @@
+"""What it takes to store a merge, counted in several ways."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from viz import theme
+from viz.chart import ChartError, chart
+from viz.text import clean_text, count, plural, real, safe_text
+
+MIB = 1 << 20
+LANE, GAP = 15, 16  # px: height of a bar, and between runs
+LABEL = 24  # characters in a line of a run's name
+ACCOUNTS: Mapping[str, str] = {
+    "paper": "Paper's rule",
+    "dense": "Files",
+    "sparse": "Changes only",
+    "deploy": "All that its user needs",
+}
+COLORS = dict(zip(ACCOUNTS, ("#D55E00", "#0072B2", "#56B4E9", "#009E73"), strict=True))
+SHAPES = dict(zip(ACCOUNTS, ("", "/", ".", "\\"), strict=True))  # beside color, so that a gray print can be read
+
+
+@chart(
+    title="Storage",
+    question="What does it take to store the merge?",
+    columns=("run", "label", "account", "part", "bytes"),
+    rows=("run", "account", "part"),
+    empty="No run has noted what it takes to store it.",
+)
+def storage(table: pd.DataFrame, *, present: bool = False) -> go.Figure:
+    """A group of bars for each run, one bar for each way of counting, in MiB (2²⁰ bytes).
+
+    run (id), label, account (paper, dense, sparse or deploy), part (what is counted under it), bytes. The parts of an
+    account add up to its bar; an account with an unknown part has none, and a note says so.
+    """
+    parts = _parts(table)
+    if unknown := sorted({account for _, account in parts} - set(ACCOUNTS)):
+        takes = ", ".join(ACCOUNTS)
+        raise ChartError(f"storage does not know the account {clean_text(unknown[0])!r}; it takes {takes}")
+    sums = {key: sum(sizes.values()) / MIB for key, sizes in parts.items()}
+    known = {key: mib for key, mib in sums.items() if math.isfinite(mib)}
+    if not known:
+        return theme.notice("storage", "Nothing to draw: these runs did not note what they take.", present)
+    labels = dict(zip(table["run"].astype(str), table["label"], strict=True))
+    accounts = [account for account in ACCOUNTS if any(account == other for _, other in known)]
+    group = len(accounts) * LANE + GAP
+    fig = go.Figure()
+    for lane, account in enumerate(accounts):
+        offset = (lane - (len(accounts) - 1) / 2) * LANE / group
+        places = {run: row + offset for row, run in enumerate(labels) if (run, account) in known}
+        hovers = [_hover(labels[run], account, parts[run, account]) for run in places]
+        fig.add_traces(_bars(account, [known[run, account] for run in places], [*places.values()], hovers, group))
+    _lay_out_axes(fig, max(known.values()), [_lines(label) for label in labels.values()])
+    gaps = len({run for run, _ in sums.keys() - known.keys()})
+    if gaps:
+        fig.add_annotation(
+            text=f"Not all is known of {plural(gaps, 'run')}, made by an earlier version", x=0, xref="paper", y=0,
+            yref="paper", xanchor="left", yanchor="top", yshift=-48, font={"color": theme.FADED, "size": theme.SMALL},
+        )  # fmt: skip
+    top, bottom = 58, 56 + (20 if gaps else 0)
+    fig.update_layout(margin={"t": top, "b": bottom})
+    return theme.finish(fig, "storage", _alt(known, labels), len(labels) * group + top + bottom, present)
+
+
+def _parts(table: pd.DataFrame) -> dict[tuple[str, str], dict[str, float]]:
+    """Bytes by part, for each run and account, in the table's order."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    columns = (table[name] for name in ("run", "account", "part", "bytes"))
+    for run, account, part, size in zip(*columns, strict=True):
+        found.setdefault((str(run), str(account)), {})[str(part)] = float(size)
+    return found
+
+
+def _bars(account: str, mib: list[float], y: list[float], hovers: list[str], group: float) -> list[go.Bar | go.Scatter]:
+    """One account's bars and, after each, its number."""
+    common = {"x": np.array(mib, np.float32), "y": np.array(y, np.float32), "legendgroup": account}
+    pattern = {"shape": SHAPES[account], "fgcolor": "white", "fillmode": "overlay", "size": 6, "solidity": 0.25}
+    return [
+        go.Bar(
+            **common, orientation="h", name=ACCOUNTS[account], width=0.9 * LANE / group, text=hovers,
+            textposition="none", hovertemplate="%{text}<extra></extra>",
+            marker={"color": COLORS[account], "line": theme.edge(0.5), "pattern": pattern},
+        ),
+        go.Scatter(
+            **common, mode="text", text=[f"\xa0{_mib(value)}" for value in mib], textposition="middle right",
+            cliponaxis=False, hoverinfo="skip", showlegend=False, name=f"{ACCOUNTS[account]}, MiB",
+            textfont={"size": theme.SMALL},
+        ),
+    ]  # fmt: skip
+
+
+def _mib(value: float) -> str:
+    """Two decimals, as papers print them; three digits of what is smaller."""
+    return f"{value:,.2f}" if value >= 1 else real(value)
+
+
+def _hover(label: str, account: str, parts: Mapping[str, float]) -> str:
+    total = sum(parts.values())
+    text = f"<b>{safe_text(label)}</b><br>{ACCOUNTS[account].lower()}: {_mib(total / MIB)} MiB ({count(total)} bytes)"
+    if len(parts) > 1:
+        text += "".join(f"<br>   {safe_text(part)} {_mib(size / MIB)} MiB" for part, size in parts.items())
+    return text
+
+
+def _lines(label: str) -> list[str]:
+    """A run's name in as many lines as there is room for beside its bars."""
+    lines = textwrap.wrap(clean_text(label), LABEL, max_lines=3, placeholder=" …")
+    return [safe_text(line) for line in lines] or ["\xa0"]
+
+
+def _lay_out_axes(fig: go.Figure, most: float, labels: list[list[str]]) -> None:
+    fig.update_xaxes(title={"text": "MiB (2²⁰ bytes)"}, range=[0, 1.12 * max(most, 1e-6)])
+    fig.update_yaxes(
+        title={"text": "Run"}, tickmode="array", tickvals=np.arange(len(labels)), showgrid=False,
+        ticktext=["<br>".join(lines) for lines in labels], range=[len(labels) - 0.5, -0.5],
+    )  # fmt: skip
+    fig.update_layout(
+        barmode="overlay",
+        legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"},
+        margin={"l": max(theme.text_width(line) for lines in labels for line in lines) + 40, "r": 64},
+    )
+
+
+def _alt(known: Mapping[tuple[str, str], float], labels: Mapping[str, str]) -> str:
+    sentences = [f"{plural(len({run for run, _ in known}), 'run')}."]
+    for account, name in ACCOUNTS.items():
+        if found := {run: mib for (run, other), mib in known.items() if other == account}:
+            least, most = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
+            sentences.append(
+                f"{name}: from {_mib(found[least])} MiB ({clean_text(labels[least], 30)}) "
+                f"to {_mib(found[most])} MiB ({clean_text(labels[most], 30)})."
+            )
+    return " ".join(sentences)
