@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from merging import registry
@@ -21,6 +22,7 @@ __all__ = ["clean_text", "percent", "plural", "safe_text"]
 
 MARKUP = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$:<>&\"'=@/])")  # ASCII punctuation, all of which Markdown lets escape
 NUMBERS = ("real", "integer")
+ONE_PER_TASK = "one model per task"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -85,21 +87,31 @@ def chain_title(recipe: Recipe) -> str:
     return " → ".join(step_words(step, numbers=False) for step in recipe.steps)
 
 
+@lru_cache(maxsize=256)
+def _chain_of(recipe_yaml: str) -> str:
+    return chain_words(Recipe.from_yaml(recipe_yaml))
+
+
 def about(run: Run) -> str:
     """One sentence saying what a run is, in Markdown."""
     if run.kind != "merge":
         return f"**{safe_text(run.title)}**, evaluated as it is. Run {run.id[:8]}."
     try:
-        chain = safe_text(chain_words(run.recipe), 300) if run.recipe else ""
+        chain = safe_text(_chain_of(run.recipe_yaml), 300) if run.recipe_yaml else ""
     except MergingError:
         chain = "a chain with a method that this version does not know"
-    experts = plural(len(run.experts), "expert")
-    return f"**{safe_text(run.title)}**: {chain}, merging {experts}. Run {run.id[:8]}."
+    models = f"{plural(len(run.experts), 'expert')}{f' into {ONE_PER_TASK}' if run.per_task else ''}"
+    return f"**{safe_text(run.title)}**: {chain}, merging {models}. Run {run.id[:8]}."
+
+
+def titled(run: Run) -> str:
+    """A run's title, with what keeps it from being compared; plain text of anybody's."""
+    return f"{run.title} ({ONE_PER_TASK})" if run.per_task else run.title
 
 
 def label(run: Run) -> str:
     """How pickers call a run; plain text."""
-    return f"{clean_text(run.title, 60)}  ·  {run.id[:6]}"
+    return "  ·  ".join([clean_text(run.title, 60), *([ONE_PER_TASK] if run.per_task else []), run.id[:6]])
 
 
 def csv_bytes(table: pd.DataFrame) -> bytes:

@@ -75,7 +75,7 @@ def charts(at: AppTest) -> int:
 # Pages
 
 
-@pytest.mark.parametrize(("page", "drawn"), [("home", 0), ("merge", 0), ("masks", 2), ("scores", 2)])
+@pytest.mark.parametrize(("page", "drawn"), [("home", 0), ("merge", 0), ("masks", 2), ("scores", 3)])
 def test_page_with_a_library(open_app: Any, library: Path, page: str, drawn: int) -> None:
     at = open_app(page, library)
     assert not at.exception

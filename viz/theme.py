@@ -43,6 +43,7 @@ KINDS: Mapping[str, Look] = {
     "individual": Look("#009E73", "square-open"),
     "multitask": Look("#A3467C", "triangle-up-open"),
     "merge": Look("#0072B2", "circle"),
+    "per_task": Look("#0072B2", "square"),
     "paper": Look("#C24E00", "x-thin-open"),
 }
 ROLE_COLORS: Mapping[str, str] = {

@@ -118,7 +118,8 @@ def kept_per_block(table: pd.DataFrame, run: Run) -> None:
     if source == "weights":
         table = data.table(run.id, "tensors")
         table = table.assign(kept=table["kept_numel"] > 0)
-        st.caption("Every scalar in which the merged model differs from the pretrained one counts as kept.")
+        whose = "any of its models differs" if run.per_task else "the merged model differs"
+        st.caption(f"Every scalar in which {whose} from the pretrained one counts as kept.")
     parts.chart("kept_share", table, name=f"kept_share_{run.id[:8]}", asked=True, by=by)
 
 

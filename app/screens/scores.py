@@ -8,11 +8,13 @@ import streamlit as st
 
 from app import data, parts, state, tables, text
 from merging.runs import Run
+from merging.summary import PER_TASK
 
 if TYPE_CHECKING:
     import pandas as pd
 
 DEFAULT = 6  # runs shown at first
+KIND = 145  # px: "one model per task" is read whole
 PERCENT = {
     "in_domain": "In-domain",
     "in_low": "In: low",
@@ -30,13 +32,14 @@ def numbers(table: pd.DataFrame) -> None:
     st.subheader("Every average, with its interval", anchor=False)
     shown = table[["label", "kind", *PERCENT, "n_in", "n_out", "run"]].copy()
     shown[list(PERCENT)] *= 100
+    shown["kind"] = shown["kind"].replace("per_task", f"{text.ONE_PER_TASK} ‡")
     number = st.column_config.NumberColumn
     st.dataframe(
         shown,
         hide_index=True,
         column_config={
             "label": st.column_config.TextColumn("Run", width="medium", pinned=True),
-            "kind": "Kind",
+            "kind": st.column_config.TextColumn("Kind", width=KIND),
             **{key: number(title, format="%.1f%%") for key, title in PERCENT.items()},
             "n_in": number("Images in", format="localized"),
             "n_out": number("Images out", format="localized"),
@@ -47,6 +50,30 @@ def numbers(table: pd.DataFrame) -> None:
     st.caption(
         "Means over data sets on the reporting half with 95% intervals; images are counted over all data sets. "
         "H-score is the harmonic mean of the two averages. Normalized is relative to each task's own expert."
+    )
+
+
+def storage(runs: list[Run]) -> None:
+    """What the merges take on a disk, counted in four ways."""
+    from viz.figures.storage import ACCOUNTS
+
+    parts.chart("storage", tables.storage(runs), name="scores_storage")
+    st.dataframe(
+        tables.storage_by_run(runs, list(ACCOUNTS)),
+        hide_index=True,
+        column_config={
+            "label": st.column_config.TextColumn("Run", width="medium", pinned=True),
+            **{key: st.column_config.NumberColumn(name, format="%.2f MiB") for key, name in ACCOUNTS.items()},
+            "run": "Id",
+        },
+        alt="Mebibytes that every run takes, counted in four ways",
+    )
+    st.caption(
+        "By the rule of LwPTV's Table 15: 4 bytes for each non-zero entry of the merged task vector, nothing for where "
+        "they are; a dense vector counts whole, unused text tensors with it. Files: what was written. Changes: what "
+        "differs from the pretrained model, each tensor left out, whole, with a bitmap or with coordinates, whichever "
+        "is smallest, and a header; it is of use only beside the pretrained model. All that its user needs: the model "
+        "and the heads of the merged tasks. 1 MiB is 1,048,576 bytes."
     )
 
 
@@ -65,6 +92,8 @@ def compare(runs: list[Run], stored: list[Run]) -> None:
     """Everything about the chosen runs."""
     if len({frozenset(run.experts) for run in runs}) > 1:
         st.warning("These runs merge different experts, so their averages are not over the same tasks.")
+    if any(run.per_task for run in runs):
+        st.info(f"Marked ‡. {PER_TASK}")
     averages = tables.averages(runs, stored)
     parts.chart("id_ood_scatter", averages, name="scores_in_out")
     parts.ask("task_accuracy")
@@ -79,6 +108,7 @@ def compare(runs: list[Run], stored: list[Run]) -> None:
         runs=colors,
     )
     numbers(averages)
+    storage(runs)
     recipes(runs)
 
 

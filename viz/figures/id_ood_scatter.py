@@ -20,8 +20,10 @@ KIND_NAMES: Mapping[str, str] = {
     "individual": "Individual experts",
     "multitask": "Trained on all tasks",
     "merge": "Merge",
+    "per_task": "Merge that gives one model per task ‡",
     "paper": "Quoted from a paper, not measured here",
 }
+SIGNS = {"per_task": " ‡", "paper": " (paper)"}  # beside the label
 ADAPTS = "Merge that adapts on test data †"
 HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 62, 30, 50, 56
 LEGEND = {"orientation": "h", "x": 0, "xanchor": "left", "tracegroupgap": 0}
@@ -46,7 +48,7 @@ def id_ood_scatter(
 ) -> go.Figure:
     """A mark for each run; reference points open, merges filled, a paper's numbers as crosses in a legend of their own.
 
-    run (id), label, kind (pretrained, individual, multitask, merge, paper), in_domain, out_of_domain, h_score
+    run (id), label, kind (pretrained, individual, multitask, merge, per_task, paper), in_domain, out_of_domain, h_score
     (fractions; a row without one of them is left out, and a note says so), in_low … out_high (interval, fractions),
     n_in, n_out (images), adapts_on_test (bool), source (of a paper's row). ``arrows`` are pairs (from run, to run).
     """
@@ -189,7 +191,7 @@ def _marks(shown: pd.DataFrame) -> list[go.Scatter]:
             if rows.empty:
                 continue
             name = ADAPTS if adapted and kind == "merge" else KIND_NAMES[kind] + (" †" if adapted else "")
-            filled = kind == "merge"
+            filled = kind in ("merge", "per_task")
             line = theme.edge(3.5 if adapted else 1) if filled else {"color": look.color, "width": 2.5}
             traces.append(
                 go.Scatter(
@@ -288,7 +290,7 @@ def _view(
 
 def _direct_labels(shown: pd.DataFrame, views: list[View]) -> list[dict[str, Any]]:
     texts = [
-        safe_text(label, 26) + (" †" if adapted else "") + (" (paper)" if kind == "paper" else "")
+        safe_text(label, 26) + (" †" if adapted else "") + SIGNS.get(kind, "")
         for label, kind, adapted in zip(shown["label"], shown["kind"].astype(str), _adapts(shown), strict=True)
     ]
     return place_labels(texts, list(zip(shown["in_domain"], shown["out_of_domain"], strict=True)), views)
