@@ -15,6 +15,7 @@ from merging.summary import Summary, individual, summarize
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
     from merging.estimate import Estimate
     from merging.fit import FitReport
@@ -88,6 +89,14 @@ def _scores(run_id: str, benchmark_digest: str | None) -> pd.DataFrame:
 def table(run_id: str, name: str) -> pd.DataFrame:
     """One table of a run; raises StoreError if it has none of that name."""
     return store().run(run_id).table(name)
+
+
+@st.cache_resource(max_entries=KEPT, show_spinner=False)
+def figure(key: str, table: pd.DataFrame, options: dict[str, Any]) -> go.Figure:
+    """A chart's figure, drawn once for the same table and options. It is shared: nobody changes it."""
+    from viz import draw
+
+    return draw(key, table, **options)
 
 
 def references(benchmark_digest: str | None, stored: Sequence[Run]) -> dict[str, Run]:

@@ -8,14 +8,14 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
-from app import state, text
+from app import data, state, text
 from merging.errors import first_few
 from merging.runs import PRECOMPUTED, Run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-HOME, MERGE, MASKS, SCORES = (f"screens/{name}.py" for name in ("home", "merge", "masks", "scores"))
+HOME, MERGE, MASKS, SCORES, METHODS = (f"screens/{name}.py" for name in ("home", "merge", "masks", "scores", "methods"))
 FORMATS = ("SVG", "PNG")
 
 
@@ -115,11 +115,11 @@ def chart(
 
     ``name`` is what files are called. ``on_click`` makes marks clickable; the click is read with ``clicked``.
     """
-    from viz import draw, theme
+    from viz import theme
 
     if not asked:
         ask(key)
-    figure = draw(key, table, present=state.present(), **options)
+    figure = data.figure(key, table, {"present": state.present(), **options})
     extra: dict[str, Any] = {"on_select": on_click, "selection_mode": "points"} if on_click else {}
     form = str(st.session_state.get(f"format_{key}") or FORMATS[0])
     config = theme.config(name, form.lower(), clicks=on_click is not None)
