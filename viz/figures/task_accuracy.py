@@ -102,9 +102,11 @@ def _task_height(runs: int) -> float:
 
 
 def _legend_rows(names: list[str]) -> int:
-    """Rows that the legend takes at the narrowest width."""
-    width = sum(theme.text_width(clean_text(name, 40)) + 50 for name in names)
-    return int(np.ceil(width / 440))
+    """Rows that the legend takes at the narrowest width, where an entry that does not fit begins another row."""
+    rows, used = 1, 0.0
+    for width in (theme.text_width(clean_text(name, 40)) + 50 for name in names):
+        rows, used = (rows, used + width) if used + width <= 440 else (rows + 1, width)
+    return rows
 
 
 def _normalize(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
