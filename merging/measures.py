@@ -1,0 +1,275 @@
+"""What is measured of a stored run, or of the benchmark, when somebody asks: tables that lie beside the runs.
+
+An entry is named by what it depends on (the kind of measurement and its version, the run, the benchmark), so a stale
+one is never found. Own entries are written like runs, whole or not at all; a library brings its own in ``measured``
+beside its runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from merging import entries
+from merging.entries import DamagedError
+from merging.errors import CheckpointError, StoreError, TaskError, did_you_mean, first_few
+from merging.progress import Cancel, Phases, ProgressCallback
+from merging.runs import PRECOMPUTED, THIS_MACHINE, read_table, table_file, write_table
+from merging.store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.checkpoints import Checkpoint
+    from merging.recipe import Recipe
+    from merging.sources import Opened
+    from merging.tasks import Benchmark
+
+FACTS, FOLDER = "measured.json", "measured"
+REMAKING = "merging again"  # a phase, before those of the measurement itself
+DIGITS = 7  # significant digits that are written
+
+
+class Found(NamedTuple):
+    """What a measurement gives: tables by name, and what to say beside every picture of them (n, seed, split ...)."""
+
+    tables: Mapping[str, pd.DataFrame]
+    notes: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """One kind of measurement: of a run, or (``of_run=False``) of the benchmark as a whole."""
+
+    key: str
+    title: str
+    version: int = 1  # raised whenever results change
+    of_run: bool = True
+    compute: Callable[[Subject], Found]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A stored measurement; ``seconds`` on ``device``, ``notes`` as computed."""
+
+    key: str
+    run_id: str
+    provenance: str
+    device: str
+    seconds: float
+    notes: Mapping[str, Any]
+    path: Path
+    _schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
+
+    def table(self, name: str) -> pd.DataFrame:
+        """One of its tables; raises StoreError if it is gone."""
+        try:
+            return read_table(self.path / table_file(name), self._schemas[name])
+        except (OSError, KeyError) as error:
+            raise StoreError(f"The table {name!r} of {self.key} is not there: {error}. Measure it again.") from None
+
+
+@dataclass
+class Subject:
+    """What a measurement works on. Nothing is opened before it is asked for; ``run_id`` is empty for the benchmark."""
+
+    store: Store
+    benchmark: Benchmark
+    run_id: str
+    device: str
+    progress: ProgressCallback | None
+    cancel: Cancel | None
+
+    def phases(self, weights: Mapping[str, float]) -> Phases:
+        """One fraction over the phases of a measurement, and over making the merged model before them."""
+        return Phases({REMAKING: 1.0, **weights} if self.run_id else weights, self.progress)
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the run. Raises StoreError for what is no merge."""
+        if (recipe := self.store.run(self.run_id).recipe) is None:
+            raise StoreError(f"Run {self.run_id} is no merge, so there is nothing to measure.")
+        return recipe
+
+    @cached_property
+    def opened(self) -> Opened:
+        """The checkpoints that the run merged.
+
+        Raises:
+            CheckpointError: they are not where the recipe says, or others by now.
+            TaskError: the benchmark has no images for an expert, or none that fit the model.
+        """
+        from merging.pipeline import misfit
+        from merging.sources import open_inputs
+
+        opened = open_inputs(self.recipe, benchmark=self.benchmark)
+        if opened.run_id() != self.run_id:
+            raise CheckpointError(
+                "The files that its recipe names, or the benchmark, are not the ones of this run any more. "
+                "Put those back, or run the recipe again."
+            )
+        if reason := misfit(opened.pretrained, self.benchmark):
+            raise TaskError(f"It cannot be measured on this benchmark: {reason}")
+        if strange := [name for name in opened.experts if name not in self.benchmark.experts]:
+            raise TaskError(f"The benchmark has no exemplars for {first_few(strange, 3)}; name experts like its tasks.")
+        return opened
+
+    @contextmanager
+    def merged(self, phases: Phases) -> Iterator[Mapping[str, Checkpoint]]:
+        """{task: the merged model that answers it}; merged again if the run was stored without weights."""
+        from merging.checkpoints import open_checkpoint
+        from merging.pipeline import execute
+
+        run = self.store.run(self.run_id)
+        folder = None if run.has_model else entries.make_temporary(_own(self.store))
+        try:
+            if folder is not None:
+                run = execute(
+                    self.recipe,
+                    Store(folder, libraries=()),
+                    benchmark=self.benchmark,
+                    device=self.device,
+                    progress=phases.callback(REMAKING),
+                    cancel=self.cancel,
+                    evaluate=False,
+                )
+            models = {name: open_checkpoint(path, name) for name, path in run.model_paths.items()}
+            yield {task: models[task if run.per_task else "merged"] for task in self.opened.experts}
+        finally:
+            if folder is not None:
+                entries.drop(folder)
+
+
+def _drift(subject: Subject) -> Found:
+    from merging.analysis.drift import measure_drift
+
+    return measure_drift(subject)
+
+
+def _ablation(subject: Subject) -> Found:
+    from merging.analysis.consistency import measure_ablation
+
+    return measure_ablation(subject)
+
+
+def _exemplars(subject: Subject) -> Found:
+    from merging.analysis.exemplar_sensitivity import measure_sensitivity
+
+    return measure_sensitivity(subject)
+
+
+MEASURES = {
+    measure.key: measure
+    for measure in (
+        Measure(key="drift", title="Feature drift", compute=_drift),
+        Measure(key="ablation", title="Ablation by kind of parameter", compute=_ablation),
+        Measure(key="exemplars", title="Exemplar sensitivity", of_run=False, compute=_exemplars),
+    )
+}
+
+
+def kind(key: str) -> Measure:
+    """The measurement of that key; raises StoreError with the nearest one."""
+    if key not in MEASURES:
+        raise StoreError(f"Nothing is measured as {key!r}.{did_you_mean(key, MEASURES)} Known: {', '.join(MEASURES)}.")
+    return MEASURES[key]
+
+
+def find(key: str, store: Store, benchmark: Benchmark, run_id: str = "") -> Measured | None:
+    """The stored measurement, the own one first, or None."""
+    name = _name(kind(key), run_id, benchmark)
+    places = {_own(store): THIS_MACHINE} | {library.parent / FOLDER: PRECOMPUTED for library in store.libraries}
+    for folder, provenance in places.items():
+        if found := _read(folder / name, provenance):
+            return found
+    return None
+
+
+def measure(
+    key: str,
+    store: Store,
+    benchmark: Benchmark,
+    run_id: str = "",
+    *,
+    device: str = "auto",
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
+) -> Measured:
+    """The measurement: the one that is there, or a new one.
+
+    Raises:
+        StoreError: no such run or measurement, or the disk cannot be written to.
+        CheckpointError, TaskError: the run cannot be measured; says why. Cancelled: ``cancel`` said so.
+    """
+    from merging.engine import choose_device, describe_device
+
+    wanted = kind(key)
+    if wanted.of_run != bool(run_id):
+        raise StoreError(
+            f"{wanted.title} is measured of {'a run' if wanted.of_run else 'the benchmark, not of a run'}."
+        )
+    if found := find(key, store, benchmark, run_id):
+        return found
+    entries.sweep(_own(store))
+    started = time.monotonic()
+    tables, notes = wanted.compute(Subject(store, benchmark, run_id, device, progress, cancel))
+    said = {
+        "key": key, "version": wanted.version, "run": run_id, "notes": dict(notes),
+        "device": describe_device(choose_device(device)),
+    }  # fmt: skip
+    _write(store, _name(wanted, run_id, benchmark), tables, said, started)
+    if (found := find(key, store, benchmark, run_id)) is None:
+        raise StoreError("It was measured but cannot be read back; is the store's folder being cleared?")
+    return found
+
+
+def _write(store: Store, name: str, tables: Mapping[str, pd.DataFrame], said: dict[str, Any], started: float) -> None:
+    folder, final = entries.make_temporary(_own(store)), _own(store) / name
+    try:
+        schemas = {key: write_table(folder, key, _rounded(table)) for key, table in tables.items()}
+        seconds = round(time.monotonic() - started, 2)
+        entries.write_json(folder / FACTS, said | {"seconds": seconds, "tables": schemas})
+        entries.seal(folder)
+        if final.exists() and _read(final, THIS_MACHINE) is None:
+            entries.retire(final)
+        entries.publish(folder, final)
+    except OSError as error:
+        raise StoreError(f"The measurement cannot be kept: {error.strerror}.") from None
+    finally:
+        entries.drop(folder)
+
+
+def _rounded(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with the digits that mean something, which makes its file half as long."""
+    numbers = table.select_dtypes("float").columns
+    return table.assign(**{name: [float(f"{value:.{DIGITS}g}") for value in table[name]] for name in numbers})
+
+
+def _read(path: Path, provenance: str) -> Measured | None:
+    """The measurement in a folder; a damaged one counts as absent."""
+    if not path.is_dir() or not entries.is_whole(path):
+        return None
+    try:
+        facts = json.loads(entries.verified(path, entries.read_manifest(path), FACTS).read_bytes())
+        return Measured(
+            facts["key"], facts["run"], provenance, facts["device"], facts["seconds"], facts["notes"], path,
+            facts["tables"],
+        )  # fmt: skip
+    except (DamagedError, OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _own(store: Store) -> Path:
+    return store.root / FOLDER
+
+
+def _name(wanted: Measure, run_id: str, benchmark: Benchmark) -> str:
+    depends = json.dumps([wanted.key, wanted.version, run_id, benchmark.digest])
+    return hashlib.sha256(depends.encode()).hexdigest()[:12]
