@@ -76,33 +76,3 @@ def _accuracies(run_ids: tuple[str, ...], references_known: int, _stored: Sequen
             )
         )
     return pd.concat(frames, ignore_index=True).sort_values("in_domain", ascending=False, kind="stable")
-
-
-def storage(runs: Sequence[Run]) -> pd.DataFrame:
-    """What each run takes to store: one row for each run, account and part, in bytes."""
-    return _storage(tuple(run.id for run in runs))
-
-
-@st.cache_data(max_entries=data.KEPT, show_spinner=False)
-def _storage(run_ids: tuple[str, ...]) -> pd.DataFrame:
-    import pandas as pd
-
-    from merging.analysis.storage import storage
-
-    runs = [data.store().run(run_id) for run_id in run_ids]
-    return pd.concat([storage(run).assign(run=run.id, label=text.titled(run)) for run in runs], ignore_index=True)
-
-
-def storage_by_run(runs: Sequence[Run], accounts: Sequence[str]) -> pd.DataFrame:
-    """The same with a row for each run and a column in MiB for each account; empty where a part is unknown."""
-    return _storage_by_run(tuple(run.id for run in runs), tuple(accounts))
-
-
-@st.cache_data(max_entries=data.KEPT, show_spinner=False)
-def _storage_by_run(run_ids: tuple[str, ...], accounts: tuple[str, ...]) -> pd.DataFrame:
-    from merging.analysis.storage import MIB
-
-    sums = _storage(run_ids).groupby(["label", "run", "account"], sort=False)["bytes"].sum(skipna=False)
-    wide = (sums / MIB).unstack("account").reindex(columns=list(accounts)).reset_index()
-    order = wide["run"].map(run_ids.index).argsort()
-    return wide.iloc[order][["label", *accounts, "run"]]

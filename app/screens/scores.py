@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import data, parts, state, tables, text
+from app import data, parts, state, stored_size, tables, text
 from merging.runs import Run
 from merging.summary import PER_TASK
 
@@ -53,30 +53,6 @@ def numbers(table: pd.DataFrame) -> None:
     )
 
 
-def storage(runs: list[Run]) -> None:
-    """What the merges take on a disk, counted in four ways."""
-    from viz.figures.storage import ACCOUNTS
-
-    parts.chart("storage", tables.storage(runs), name="scores_storage")
-    st.dataframe(
-        tables.storage_by_run(runs, list(ACCOUNTS)),
-        hide_index=True,
-        column_config={
-            "label": st.column_config.TextColumn("Run", width="medium", pinned=True),
-            **{key: st.column_config.NumberColumn(name, format="%.2f MiB") for key, name in ACCOUNTS.items()},
-            "run": "Id",
-        },
-        alt="Mebibytes that every run takes, counted in four ways",
-    )
-    st.caption(
-        "By the rule of LwPTV's Table 15: 4 bytes for each non-zero entry of the merged task vector, nothing for where "
-        "they are; a dense vector counts whole, unused text tensors with it. Files: what was written. Changes: what "
-        "differs from the pretrained model, each tensor left out, whole, with a bitmap or with coordinates, whichever "
-        "is smallest, and a header; it is of use only beside the pretrained model. All that its user needs: the model "
-        "and the heads of the merged tasks. 1 MiB is 1,048,576 bytes."
-    )
-
-
 def recipes(runs: list[Run]) -> None:
     """What each run is, with its recipe."""
     st.subheader("The recipes", anchor=False)
@@ -108,7 +84,7 @@ def compare(runs: list[Run], stored: list[Run]) -> None:
         runs=colors,
     )
     numbers(averages)
-    storage(runs)
+    stored_size.section(runs)
     recipes(runs)
 
 

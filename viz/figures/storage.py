@@ -123,9 +123,12 @@ def _lay_out_axes(fig: go.Figure, most: float, labels: list[list[str]]) -> None:
     )  # fmt: skip
     fig.update_layout(
         barmode="overlay",
-        legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"},
+        legend={
+            "orientation": "h", "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top",
+            "tracegroupgap": 0,
+        },
         margin={"l": max(theme.text_width(line) for lines in labels for line in lines) + 40, "r": 64},
-    )
+    )  # fmt: skip
 
 
 def _alt(known: Mapping[tuple[str, str], float], labels: Mapping[str, str]) -> str:
