@@ -102,9 +102,7 @@ def parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run a recipe file into the store")
     run.add_argument("recipe", type=Path, help="a recipe in YAML")
     run.add_argument("--base", type=Path, help="folder from which relative paths count (default: the recipe's)")
-    run.add_argument("--events", type=Path, help="append progress to this file, one JSON object a line")
     run.add_argument("--need-model", action="store_true", help="compute again if only tables are stored")
-    run.add_argument("--nice", type=int, default=0, help="lower the priority by this much")
 
     merge = commands.add_parser("merge", help="merge checkpoints into a file or folder", epilog=SPEC_HELP)
     _checkpoints(merge)
@@ -119,18 +117,26 @@ def parser() -> argparse.ArgumentParser:
     merge.add_argument("--out", type=Path, required=True, help="a .safetensors file, or a folder for everything")
     merge.add_argument("--force", action="store_true", help="replace what is at --out")
 
+    measure = commands.add_parser("measure", help="measure something of a stored run, such as feature drift")
+    measure.add_argument("what", help="drift or ablation of a run; exemplars of the benchmark")
+    measure.add_argument("run", nargs="?", default="", help="the run's id")
+
     evaluate = commands.add_parser("evaluate", help="accuracy of a checkpoint on the benchmark")
     evaluate.add_argument("checkpoint", help="a file, or bundled:NAME")
     fit = commands.add_parser("fit", help="check whether checkpoints can be merged")
     _checkpoints(fit)
     fit.add_argument("--values", action="store_true", help="read every number, too, and look for NaN and infinity")
 
-    for command in (run, merge):
+    for command in (run, measure):
+        command.add_argument("--events", type=Path, help="append progress to this file, one JSON object a line")
+        command.add_argument("--nice", type=int, default=0, help="lower the priority by this much")
+    for command in (run, merge, measure):
         command.add_argument("--store", type=Path, help="folder of the runs (default: $MERGESCOPE_STORE or the cache)")
+    for command in (run, merge):
         command.add_argument("--no-evaluate", action="store_true", help="merge only")
-    for command in (run, merge, evaluate):
+    for command in (run, merge, measure, evaluate):
         command.add_argument("--device", default="auto", help="auto, cpu, cuda, mps (default: %(default)s)")
-    for command in (methods, run, merge, evaluate, fit):
+    for command in (methods, run, merge, measure, evaluate, fit):
         command.add_argument("--json", action="store_true", help="print JSON")
     return top
 

@@ -12,13 +12,14 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
-from merging import registry
+from merging import places, registry
 from merging.checkpoints import open_checkpoint
 from merging.cli import DONE, FAILED, UsageError
 from merging.console import Bar, Events, columns, dumps, percent
 from merging.errors import MergingError
 from merging.evaluate import evaluate
 from merging.fit import fit
+from merging.measures import kind, measure
 from merging.method import Method
 from merging.pipeline import execute, misfit
 from merging.progress import ProgressCallback
@@ -132,6 +133,23 @@ def _export(found: Run, out: Path) -> None:
         shutil.rmtree(partial, ignore_errors=True) if partial.is_dir() else partial.unlink(missing_ok=True)
 
 
+def measure_run(args: argparse.Namespace, stop: Event) -> int:
+    """Measure something of a stored run, or of the benchmark; its tables stay in the store."""
+    store = Store(args.store, libraries=(places.benchmark_folder() / "runs",))
+    with _progress(args) as progress:
+        found = measure(
+            args.what, store, Benchmark.load(), args.run, device=args.device, progress=progress, cancel=stop
+        )
+    if args.json:
+        facts = ("key", "run_id", "device", "seconds", "provenance", "notes", "path")
+        tables = {name: found.table(name).to_dict("records") for name in found.tables}
+        print(dumps({name: getattr(found, name) for name in facts} | {"tables": tables}))
+    else:
+        print(f"{kind(found.key).title} on {found.device}, {found.seconds:.1f} s: {', '.join(found.tables)}")
+        print(f"Written to {found.path}")
+    return DONE
+
+
 def evaluate_checkpoint(args: argparse.Namespace, stop: Event) -> int:
     """Accuracy of one checkpoint on every task."""
     checkpoint, benchmark = open_checkpoint(args.checkpoint), Benchmark.load()
@@ -164,6 +182,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace, Event], int]] = {
     "methods": list_methods,
     "run": run,
     "merge": merge,
+    "measure": measure_run,
     "evaluate": evaluate_checkpoint,
     "fit": check_fit,
 }

@@ -85,6 +85,7 @@ class Record:
     started: float | None = None
     finished: float | None = None
     error: str = ""
+    measures: str = ""  # what is measured, of a stored run or of the benchmark; empty for a merge
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +100,13 @@ class JobFiles:
         """Where everything is."""
         return self.root / self.run_id
 
-    def create(self, recipe_yaml: str, *, title: str, base: Path, need_model: bool) -> None:
+    def create(self, recipe_yaml: str, *, title: str, base: Path, need_model: bool = False, measures: str = "") -> None:
         """A new queued job in place of whatever was known under this id."""
         self.remove()
         self.folder.mkdir(mode=0o700, parents=True)
         (self.folder / "recipe.yaml").write_text(recipe_yaml, "utf-8")
         owner = ProcessId.of(os.getpid())
-        self._write(Record(State.QUEUED, title, str(base), need_model, time.time(), owner))
+        self._write(Record(State.QUEUED, title, str(base), need_model, time.time(), owner, measures=measures))
 
     def remove(self) -> None:
         """Forget the job."""
@@ -149,11 +150,15 @@ class JobFiles:
         """The child process that does the job, in a process group of its own."""
         record = self.read()
         assert record is not None
-        command = [sys.executable, "-m", "merging", "run", str(self.folder / "recipe.yaml")]
+        command = [sys.executable, "-m", "merging"]
+        if record.measures:
+            run_id = run_of(self.run_id)
+            command += ["measure", record.measures, *([run_id] if run_id else [])]
+        else:
+            command += ["run", str(self.folder / "recipe.yaml"), "--base", record.base]
+            command += ["--need-model"] if record.need_model else []
         command += ["--events", str(self.folder / "events.jsonl"), "--store", str(store_root.absolute())]
-        command += ["--base", record.base, "--device", device, "--nice", str(NICE)]
-        if record.need_model:
-            command.append("--need-model")
+        command += ["--device", device, "--nice", str(NICE)]
         with (self.folder / "log.txt").open("wb") as output:
             return subprocess.Popen(
                 command,
@@ -164,6 +169,16 @@ class JobFiles:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+
+def job_of(measures: str, run_id: str = "") -> str:
+    """The id of the job that measures something: of a run, or of the benchmark."""
+    return f"{measures}-{run_id}"
+
+
+def run_of(job_id: str) -> str:
+    """The run that a job makes or measures; empty if it measures the benchmark."""
+    return job_id.rpartition("-")[2]
 
 
 def _environment() -> dict[str, str]:

@@ -1,4 +1,5 @@
-"""A queue of merges, each in a child process: the server stays responsive, and lives on if a merge takes all memory.
+"""A queue of merges and measurements, each in a child process: the server stays responsive, and lives on if one takes
+all memory.
 
 What is known about a job lies on the disk (see job_files), so that a second tab or a restarted server sees it.
 """
@@ -17,7 +18,8 @@ from pathlib import Path
 import psutil
 
 from merging.errors import StoreError
-from merging.job_files import JobFiles, ProcessId, Record, State, stop_process
+from merging.job_files import JobFiles, ProcessId, Record, State, job_of, run_of, stop_process
+from merging.measures import kind, sweep
 from merging.recipe import Recipe
 from merging.store import Store
 
@@ -31,10 +33,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A merge that was asked for. ``position`` is its place in the queue from 1, 0 if it is not waiting.
+    """A merge, or a measurement, that was asked for. ``position`` is its place in the queue from 1, 0 if not waiting.
 
-    ``state`` is queued, running, done, failed, cancelled or interrupted (its process is gone without a word, such as
-    after a restart). Times are seconds since the epoch.
+    ``measures`` is the key of what is measured, empty for a merge. ``state`` is queued, running, done, failed,
+    cancelled or interrupted (its process is gone without a word, such as after a restart). Times are seconds since the
+    epoch.
     """
 
     id: str
@@ -50,11 +53,12 @@ class Job:
     started: float | None = None
     finished: float | None = None
     recipe_yaml: str = ""
+    measures: str = ""
 
     @property
     def run_id(self) -> str:
-        """The run that it makes; the job has the same id."""
-        return self.id
+        """The run that it makes, whose id it has too, or measures; empty if it measures the benchmark."""
+        return run_of(self.id)
 
     @property
     def live(self) -> bool:
@@ -102,11 +106,33 @@ class Runner:
                 base=(base or Path.cwd()).absolute(),
                 need_model=need_model,
             )
-            self._cancelled.discard(run_id)
-            self._queue.append(run_id)
-            self._start_thread()
-            self._changed.notify_all()
+            self._enqueue(run_id)
         return self.get(run_id)
+
+    def measure(self, key: str, run_id: str = "") -> Job:
+        """The job that measures something of a stored run, or of the benchmark: the live one, or a new one.
+
+        Raises:
+            StoreError: there is no such run or measurement.
+        """
+        title = f"{kind(key).title}: {self.store.run(run_id).title}" if run_id else kind(key).title
+        job_id = job_of(key, run_id)
+        with self._changed:
+            if self._closing:
+                raise StoreError("The runner is closed; it takes no more jobs.")
+            known = self._job(job_id)
+            if known is not None and known.live:
+                return known
+            self._files(job_id).create("", title=title, base=Path.cwd(), measures=key)
+            self._enqueue(job_id)
+        return self.get(job_id)
+
+    def _enqueue(self, job_id: str) -> None:
+        """Put a job whose files are written at the end of the queue."""
+        self._cancelled.discard(job_id)
+        self._queue.append(job_id)
+        self._start_thread()
+        self._changed.notify_all()
 
     def jobs(self) -> list[Job]:
         """All jobs, newest first."""
@@ -168,7 +194,7 @@ class Runner:
         if record is None:
             return None
         state = self._state(run_id, record)
-        if state == State.DONE and not self.store.has(run_id):
+        if state == State.DONE and not record.measures and not self.store.has(run_id):
             return None
         event = files.last_event()
         with self._changed:
@@ -187,6 +213,7 @@ class Runner:
             started=record.started,
             finished=record.finished,
             recipe_yaml=files.recipe_yaml(),
+            measures=record.measures,
         )
 
     def _state(self, run_id: str, record: Record) -> State:
@@ -195,7 +222,8 @@ class Runner:
             waiting = run_id in self._queue or run_id == self._running or record.owner.elsewhere()
             return State.QUEUED if waiting else State.INTERRUPTED
         if record.state == State.RUNNING and run_id != self._running and not record.worker.alive():
-            return State.DONE if self.store.has(run_id) else State.INTERRUPTED
+            made = not record.measures and self.store.has(run_id)
+            return State.DONE if made else State.INTERRUPTED
         return record.state
 
     # The thread that works the queue off
@@ -237,7 +265,7 @@ class Runner:
         process = files.start(self.store.root, self.device)
         files.update(state=State.RUNNING, started=time.time(), worker=ProcessId.of(process.pid))
         stopped = self._wait(process, run_id)
-        self.store.sweep(process.pid)
+        self._sweep(process.pid)
         state, error = self._outcome(run_id, process.returncode, stopped)
         files.update(state=state, error=error, finished=time.time())
 
@@ -253,23 +281,29 @@ class Runner:
                 return True
         return False
 
+    def _sweep(self, writer: int) -> None:
+        """Remove what a child that has ended may have left behind."""
+        self.store.sweep(writer)
+        sweep(self.store, writer)
+
     def _outcome(self, run_id: str, code: int, stopped: bool) -> tuple[State, str]:
         """How a job ended, and the sentence for the user if it failed."""
-        if code == 0 and self.store.has(run_id):
+        record = self._files(run_id).read()
+        if code == 0 and (self.store.has(run_id) or (record is not None and record.measures)):
             return State.DONE, ""
         if stopped or code == CANCELLED_CODE:
             return (State.INTERRUPTED if self._closing else State.CANCELLED), ""
         if code == -signal.SIGKILL:
-            return State.FAILED, "The merge was killed, likely because the computer ran out of memory."
+            return State.FAILED, "It was killed, likely because the computer ran out of memory."
         if code < 0:
-            return State.FAILED, f"The merge's process died of {signal.Signals(-code).name}; see log.txt in its folder."
+            return State.FAILED, f"Its process died of {signal.Signals(-code).name}; see log.txt in its folder."
         event = self._files(run_id).last_event()
-        return State.FAILED, str(event.get("error") or f"The merge ended with code {code}; see log.txt in its folder.")
+        return State.FAILED, str(event.get("error") or f"It ended with code {code}; see log.txt in its folder.")
 
     def _stop_orphan(self, run_id: str) -> None:
         """Stop a job that another, dead server started."""
         record = self._files(run_id).read()
         if record is not None and record.worker.alive():
             stop_process(psutil.Process(record.worker.pid))
-            self.store.sweep(record.worker.pid)
+            self._sweep(record.worker.pid)
             self._files(run_id).update(state=State.CANCELLED, finished=time.time())

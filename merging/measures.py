@@ -68,6 +68,11 @@ class Measured:
     path: Path
     _schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
 
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of its tables."""
+        return tuple(self._schemas)
+
     def table(self, name: str) -> pd.DataFrame:
         """One of its tables; raises StoreError if it is gone."""
         try:
@@ -228,6 +233,11 @@ def measure(
     if (found := find(key, store, benchmark, run_id)) is None:
         raise StoreError("It was measured but cannot be read back; is the store's folder being cleared?")
     return found
+
+
+def sweep(store: Store, writer: int) -> None:
+    """Remove what a writer that is known to be dead has left behind."""
+    entries.sweep(_own(store), writer)
 
 
 def _write(store: Store, name: str, tables: Mapping[str, pd.DataFrame], said: dict[str, Any], started: float) -> None:

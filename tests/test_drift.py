@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
+import time
 
 import numpy as np
 import pandas as pd
@@ -13,16 +15,19 @@ import scipy.stats
 import tiny
 import torch
 
-from merging import measures
+from merging import cli, measures
 from merging.analysis import consistency, drift, exemplar_sensitivity
 from merging.analysis.drift import Models, cumulative_drift, isolated_drift
 from merging.analysis.extreme_cases import ENERGIES, RANK, TASKS, extreme_case
 from merging.errors import Cancelled, CheckpointError, StoreError, TaskError
 from merging.evaluate import evaluate
+from merging.job_files import State
+from merging.jobs import Runner
 from merging.pipeline import execute
 from merging.presets import preset
 from merging.recipe import Recipe
 from merging.store import Store
+from merging.tasks import Benchmark
 
 TASK_NAMES = ("circles", "digits")
 HEADS = tiny.WIDTH // tiny.ARCHITECTURE["vision_cfg"]["head_width"]
@@ -453,3 +458,63 @@ def test_the_images_of_drift_are_never_the_reporting_half(tiny_benchmark, monkey
     few, again = (drift.choosing_images(tiny_benchmark, "circles") for _ in range(2))
     assert len(few) == 5 and torch.equal(few, again)
     assert set(asked) == {"choosing"}
+
+
+# As jobs, and on the command line
+
+
+def _ended(runner, job_id, seconds=120):
+    end = time.monotonic() + seconds
+    while (job := runner.get(job_id)).live:
+        assert time.monotonic() < end, "it takes too long"
+        time.sleep(0.05)
+    return job
+
+
+def test_a_measurement_is_a_job_like_a_merge(library, tmp_path, tiny_benchmark, monkeypatch):
+    folder, (run_id, _) = library
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(_with_library(tmp_path, tiny_benchmark, folder)))
+    store = Store(tmp_path / "store", libraries=(folder,))
+    runner = Runner(store, device="cpu")
+    try:
+        job = runner.measure("drift", run_id)
+        assert runner.measure("drift", run_id).id == job.id
+        assert (job.measures, job.run_id, job.live) == ("drift", run_id, True)
+        assert job.title == f"Feature drift: {store.run(run_id).title}"
+        done = _ended(runner, job.id)
+        assert (done.state, done.error, done.fraction) == (State.DONE, "", 1.0)
+        assert measures.find("drift", store, Benchmark.load(), run_id) is not None
+        assert [found.id for found in runner.jobs()] == [job.id]
+        with pytest.raises(StoreError, match="There is no run"):
+            runner.measure("drift", "0" * 12)
+        with pytest.raises(StoreError, match="Nothing is measured as"):
+            runner.measure("drfit", run_id)
+        whole = runner.measure("exemplars")
+        assert (whole.run_id, whole.title) == ("", "Exemplar sensitivity")
+        runner.cancel(whole.id)
+        assert _ended(runner, whole.id).state == State.CANCELLED
+        assert measures.find("exemplars", store, Benchmark.load()) is None
+        assert len(list((store.root / "measured").iterdir())) == 1
+    finally:
+        runner.close()
+
+
+def _with_library(folder, benchmark, runs):
+    """The benchmark's folder with these runs as its library."""
+    made = shutil.copytree(benchmark.folder, folder / "benchmark")
+    shutil.copytree(runs, made / "runs")
+    return made
+
+
+def test_the_command_line_measures(library, tmp_path, tiny_benchmark, monkeypatch, capsys):
+    folder, (run_id, _) = library
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(_with_library(tmp_path, tiny_benchmark, folder)))
+    store = str(tmp_path / "store")
+    assert cli.main(["measure", "ablation", run_id, "--store", store, "--device", "cpu", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["run_id"], said["device"]) == (run_id, "CPU")
+    assert {row["kind"] for row in said["tables"]["ablation"]} == {"nothing", *consistency.KINDS}
+    assert cli.main(["measure", "ablation", run_id, "--store", store]) == 0
+    assert "Ablation by kind of parameter on CPU" in capsys.readouterr().out
+    assert cli.main(["measure", "drift", "--store", store]) == 1
+    assert "is measured of a run" in capsys.readouterr().err
