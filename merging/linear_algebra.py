@@ -59,7 +59,7 @@ def lower_gram(blocks: Tensor) -> Tensor:
 
 
 def left_basis(blocks: Tensor, rank_tol: float) -> Tensor:
-    """Orthonormal left singular vectors (m, r) of the blocks (K, m, n) side by side, largest first.
+    """Orthonormal left singular vectors (m, r) of the blocks (K, m, n) side by side, largest last.
 
     Directions of at most ``rank_tol`` times the largest singular value are left out, and in any case those that a Gram
     matrix in float64 cannot tell from nothing.
@@ -70,9 +70,9 @@ def left_basis(blocks: Tensor, rank_tol: float) -> Tensor:
         outer, blocks = torch.linalg.qr(torch.cat([double(block) for block in blocks], dim=1))
         blocks = blocks[None]
     squares, vectors = torch.linalg.eigh(lower_gram(blocks))
-    squares, vectors = squares.flip(0), vectors.flip(1)
     floor = max(rank_tol**2, len(squares) * torch.finfo(squares.dtype).eps)
-    basis: Tensor = vectors[:, squares > floor * squares[:1].clamp(min=0)]
+    dropped = int((squares <= floor * squares[-1:].clamp(min=0)).sum())
+    basis: Tensor = vectors[:, dropped:]
     return basis if outer is None else outer @ basis
 
 
