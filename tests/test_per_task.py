@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pandas as pd
@@ -321,6 +322,18 @@ def test_masks_of_it_count_all_models(page):
     at.segmented_control(key="source").set_value("weights").run()
     assert not at.exception
     assert "any of its models" in words(at)
+
+
+def test_the_result_of_merging_says_so(page):
+    opened, ids = page
+    at = opened("merge")
+    at.session_state["_watched"] = data.runner().submit(data.store().run(ids[0]).recipe).run_id
+    limit = time.monotonic() + 60
+    while any(job.live for job in data.runner().jobs()) and time.monotonic() < limit:
+        time.sleep(0.2)
+    at.run()
+    assert not at.exception
+    assert PER_TASK in words(at)
 
 
 # The merge that there is

@@ -14,6 +14,7 @@ from merging import registry
 from merging.errors import MergingError, StoreError
 from merging.recipe import Recipe
 from merging.runs import Run
+from merging.summary import PER_TASK
 
 parts.heading("Merge", "Choose experts, chain edits and one merge, and see what the result does in and out of domain.")
 
@@ -82,6 +83,8 @@ def result(run: Run, stored: Sequence[Run]) -> None:
                 with st.container(gap="xsmall"):
                     st.metric("H-score", text.percent(summary.h_score))
                     st.caption("harmonic mean of the two")
+        if run.per_task:
+            st.caption(PER_TASK)
         with st.container(horizontal=True, vertical_alignment="center"):
             parts.open_page(parts.MASKS, "See its masks", "grid_on", run=run.id)
             if summary is not None:
