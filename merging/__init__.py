@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from merging.checkpoints import Source
     from merging.engine import Cancel, MergeResult, ProgressCallback
     from merging.evidence import LayerInputs
+    from merging.exemplars import TaskExemplars
     from merging.method import Method
 
-__all__ = ["MergeResult", "__version__", "merge", "methods"]
+__all__ = ["MergeResult", "TaskExemplars", "__version__", "merge", "methods"]
 __version__ = "0.1.0"
 
 
@@ -53,7 +54,8 @@ def merge(  # noqa: PLR0913 - the public contract
         merge: key of a merge; ``params`` its parameters (what is left out takes its default).
         edits: (key, parameters) pairs, applied to the task vectors in order before the merge.
         layer_inputs: {expert: {parameter name: rows}}; (n, d_in) entering a linear weight, (n, d) before a norm scale.
-        exemplars: {expert: images (n, 3, h, w)}, from which layer inputs are captured.
+        exemplars: {expert: images (n, 3, h, w)}, from which layer inputs are captured, or {expert: TaskExemplars},
+            with the labels and heads that methods on gradients need, too.
         count_dead_params: whether global quantiles count the unused text tensors that a published image encoder
             carries, as its authors' code does.
         device: "auto" (CUDA, then MPS, then CPU) or a torch device name.
@@ -99,4 +101,8 @@ def __getattr__(name: str) -> Any:
         from merging.engine import MergeResult
 
         return MergeResult
+    if name == "TaskExemplars":
+        from merging.exemplars import TaskExemplars
+
+        return TaskExemplars
     raise AttributeError(f"module 'merging' has no attribute {name!r}")

@@ -7,7 +7,7 @@ cost memory. Here a tower is its tensors; ``record`` sees the rows that enter ev
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -114,6 +114,12 @@ def transposed(name: str) -> bool:
     return not name.endswith("weight")
 
 
+def assemble(name: str, stored: Sequence[str], parts: Sequence[Tensor]) -> Tensor:
+    """A tower's tensor as open_clip has it, from what a checkpoint has under the names ``stored``."""
+    tensor = torch.cat(list(parts)) if len(parts) > 1 else parts[0]
+    return tensor.T if name == "proj" and not transposed(stored[0]) else tensor
+
+
 class _OnDemand(Mapping[str, Tensor]):
     """A tower's tensors in float32 as open_clip has them, read from the checkpoint whenever they are asked for."""
 
@@ -121,9 +127,8 @@ class _OnDemand(Mapping[str, Tensor]):
         self._checkpoint, self._names, self._device = checkpoint, names, device
 
     def __getitem__(self, name: str) -> Tensor:
-        parts = [self._checkpoint.read(stored).to(self._device, torch.float32) for stored in self._names[name]]
-        tensor = torch.cat(parts) if len(parts) > 1 else parts[0]
-        return tensor.T if name == "proj" and not transposed(self._names[name][0]) else tensor
+        stored = self._names[name]
+        return assemble(name, stored, [self._checkpoint.read(n).to(self._device, torch.float32) for n in stored])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)

@@ -7,19 +7,21 @@ per expert. Everything is checked before the first number is written, and a resu
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
 from merging.checkpoints import Checkpoint, Dead
-from merging.errors import MergingError, NeedsError
+from merging.errors import MergingError
 from merging.evidence import CapturedInputs, Evidence, GivenInputs, LayerInputs
+from merging.exemplars import TaskExemplars, check_needs, take
 from merging.families import Role
 from merging.fit import FitReport, fit
-from merging.method import Edit, Needs, Slot
+from merging.method import Edit, Slot
 from merging.progress import Cancel, Meter, Progress, ProgressCallback
 from merging.stream import Inputs, Notes, Stage, Stream
 
@@ -172,19 +174,21 @@ def run(
     started = time.monotonic()
     report = fit(pretrained, experts)
     report.raise_if_bad()
-    _check_needs(recipe, layer_inputs, exemplars)
+    shown = take(exemplars)
+    check_needs(recipe, experts, layer_inputs, shown)
     where = choose_device(device)
-    evidence = _evidence(recipe, pretrained, experts, layer_inputs, exemplars, where)
+    evidence = _evidence(recipe, pretrained, experts, layer_inputs, shown, where)
     dead = pretrained.dead if recipe.count_dead_params else Dead()
     inputs = Inputs(pretrained, experts, evidence, where, dead)
     meter = Meter(inputs.work * _passes(recipe), progress, cancel)
     meter.check()
 
-    stages, tables, warnings = _survey(recipe, inputs, meter)
     names = inputs.names if recipe.per_task else (MERGED,)
     output = Output(pretrained, names, make_sink or (lambda _: MemorySink(pretrained)))
     notes = Notes()
-    _stream(inputs, stages, meter, output, notes)
+    with _gradients(recipe, inputs, shown, meter) as inputs:
+        stages, tables, warnings = _survey(recipe, inputs, meter)
+        _stream(inputs, stages, meter, output, notes)
     _copy_buffers(pretrained, output)
 
     states = {name: sink.state_dict for name, sink in output.sinks.items() if isinstance(sink, MemorySink)}
@@ -199,29 +203,36 @@ def run(
     )
 
 
-def _check_needs(recipe: Recipe, layer_inputs: LayerInputs | None, exemplars: Mapping[str, Any] | None) -> None:
-    given = {Needs.EXEMPLARS} if layer_inputs is not None or exemplars is not None else set()
-    if missing := sorted(recipe.needs - given):
-        users = ", ".join(m.key for m in recipe.methods if m.needs in missing)
-        raise NeedsError(
-            f"{users} needs {' and '.join(missing)}: pass layer_inputs={{expert: {{parameter: rows}}}} "
-            "or exemplars={expert: images}."
-        )
-
-
 def _evidence(
     recipe: Recipe,
     pretrained: Checkpoint,
     experts: Mapping[str, Checkpoint],
     layer_inputs: LayerInputs | None,
-    exemplars: Mapping[str, Any] | None,
+    exemplars: Mapping[str, TaskExemplars] | None,
     device: torch.device,
 ) -> Evidence | None:
-    if not recipe.needs:
+    if all(method.gradients for method, _ in recipe.data_methods):  # nobody looks at layer inputs
         return None
     if layer_inputs is not None:
         return GivenInputs(layer_inputs, tuple(experts), pretrained, device)
-    return CapturedInputs(experts, exemplars or {}, device, like=pretrained)
+    images = {name: task.images for name, task in (exemplars or {}).items()}
+    return CapturedInputs(experts, images, device, like=pretrained)
+
+
+@contextmanager
+def _gradients(
+    recipe: Recipe, inputs: Inputs, exemplars: Mapping[str, TaskExemplars] | None, meter: Meter
+) -> Iterator[Inputs]:
+    """The inputs with the gradients that the chain asks for, which last as long as the block."""
+    wanted = {method.gradients for method, _ in recipe.data_methods if method.gradients}
+    if not wanted:
+        yield inputs
+        return
+    from merging.gradients import gather  # its imports take a while
+
+    seed = recipe.exemplars.seed if recipe.exemplars else 0
+    with gather(wanted, inputs, exemplars or {}, seed, meter) as found:
+        yield replace(inputs, gradients=found)
 
 
 def _passes(recipe: Recipe) -> int:

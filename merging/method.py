@@ -32,6 +32,13 @@ class Needs(StrEnum):
     TEST_DATA = "unlabeled test data"
 
 
+class Gradients(StrEnum):
+    """Statistics of the gradients of a task's loss, one number per weight: means over single exemplars."""
+
+    FISHER = "squared gradients of each expert's loss, labels drawn from its own prediction"
+    SENSITIVITY = "absolute gradients of the pretrained model's loss, true labels"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Citation:
     """Where a method comes from."""
@@ -58,7 +65,8 @@ class Slot:
     ``start`` is the flat offset of a piece. A method that takes long over one tensor calls ``tick`` with the share of
     it that is done, in [0, 1]: that is what progress and cancel live on, and it may raise Cancelled. What a method
     finds on the way to a merged tensor it tells ``note``: the name of a table and one row of it, as keywords. Only
-    whole tensors have these two, and notes are kept in the pass that merges, not in surveys.
+    whole tensors have these two, and notes are kept in the pass that merges, not in surveys. ``gradients`` (K, *S) are
+    there for methods that ask for them: row k is of task k's loss.
     """
 
     parameter: Parameter
@@ -69,6 +77,7 @@ class Slot:
     look: Callable[[], tuple[Moments, ...] | None] = lambda: None
     tick: Callable[[float], None] = lambda share: None
     note: Callable[..., None] = lambda table, **row: None
+    gradients: Mapping[Gradients, Tensor] = field(default_factory=dict)
 
     @property
     def inputs(self) -> tuple[Moments, ...] | None:
@@ -151,6 +160,8 @@ class Method:
     run: EditFunction
     params: type[Params] = NoParams
     needs: Needs = Needs.NOTHING
+    needs_when: Callable[[Any], bool] = lambda _: True  # whether, with these parameters, it needs that
+    gradients: Gradients | None = None  # which of them it needs, beside or instead of layer inputs
     variant: str = ""  # what ours does where the literature disagrees
     version: int = 1  # raised whenever results change, so that stored runs are not mistaken for new ones
     survey: SurveyFunction | None = None
@@ -162,6 +173,10 @@ class Method:
     # True if every scalar of the result depends only on the same position of the inputs (and on the survey). Chains of
     # such methods stream in pieces that fit the processor's cache.
     elementwise: Callable[[Any], bool] = lambda _: False
+
+    def needed(self, params: Params) -> Needs:
+        """What it must be given with these parameters."""
+        return self.needs if self.needs_when(params) else Needs.NOTHING
 
     def surveys(self, params: Params) -> bool:
         """Whether a first pass is needed with these parameters."""

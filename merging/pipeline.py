@@ -25,7 +25,8 @@ from merging.work import Work, facts
 
 if TYPE_CHECKING:
     import pandas as pd
-    from torch import Tensor
+
+    from merging.exemplars import TaskExemplars
 
 __all__ = ["Estimate", "accuracy_of_experts", "estimate", "execute", "misfit", "references"]
 
@@ -87,13 +88,13 @@ def execute(
     return _own(store, run_id)
 
 
-def _exemplars(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict[str, Tensor] | None:
-    """Training images for the methods that need some, drawn as the recipe says."""
+def _exemplars(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict[str, TaskExemplars] | None:
+    """Training images for the methods that need some, drawn as the recipe says, with labels and heads."""
     if recipe.exemplars is None:
         return None
     if benchmark is None:
         raise NeedsError(f"{recipe.text()} needs exemplars, and there are none for these models. {reason}")
-    return benchmark.exemplars(recipe.exemplars.per_task, recipe.exemplars.seed)
+    return benchmark.labeled_exemplars(recipe.exemplars.per_task, recipe.exemplars.seed)
 
 
 def _stored(store: Store, run_id: str, benchmark: Benchmark | None, need_model: bool) -> Run | None:

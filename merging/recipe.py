@@ -6,7 +6,7 @@ import hashlib
 import json
 import reprlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -92,13 +92,12 @@ class Recipe:
         last = registry.merge(merge)
         steps = tuple(_edit_step(spec) for spec in edits)
         pairs = tuple((experts or {}).items())
-        needs = {m.needs for m in (last, *(registry.edit(step.key) for step in steps))} & NEEDS_EXEMPLARS
-        drawn = Exemplars.build(exemplars or {}) if needs else None
         if not isinstance(count_dead_params, bool):
             raise RecipeError(f"In a recipe, count_dead_params is true or false; got {_short(count_dead_params)}.")
         end = Step(last.key, last.params.build(params or {}))
         _refuse_meaningless((*steps, end), (*(registry.edit(step.key) for step in steps), last))
-        return cls(pretrained, pairs, steps, end, title, drawn, count_dead_params)
+        found = cls(pretrained, pairs, steps, end, title, None, count_dead_params)
+        return replace(found, exemplars=Exemplars.build(exemplars or {})) if found.needs & NEEDS_EXEMPLARS else found
 
     @property
     def methods(self) -> tuple[Edit | Merge, ...]:
@@ -117,9 +116,16 @@ class Recipe:
         return isinstance(last, Merge) and last.per_task
 
     @property
+    def data_methods(self) -> tuple[tuple[Edit | Merge, Needs], ...]:
+        """The methods that need data, with the parameters that they have, and what they need."""
+        pairs = zip(self.methods, self.steps, strict=True)
+        found = [(method, method.needed(step.params)) for method, step in pairs]
+        return tuple((method, need) for method, need in found if need != Needs.NOTHING)
+
+    @property
     def needs(self) -> frozenset[Needs]:
         """What the chain must be given besides checkpoints."""
-        return frozenset(method.needs for method in self.methods) - {Needs.NOTHING}
+        return frozenset(need for _, need in self.data_methods)
 
     def text(self) -> str:
         """The chain in one line: 'lwptv → ties(density=0.1)'."""

@@ -18,12 +18,14 @@ from merging.errors import CheckpointError
 from merging.evidence import Evidence, Moments, Tell, silent
 from merging.families import OUTPUT, Parameter, Role
 from merging.fit import fit
-from merging.method import Edit, Merge, Slot
+from merging.method import Edit, Gradients, Merge, Slot
 from merging.params import Params
 from merging.progress import Meter
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from merging.gradients import GradientFile
 
 T = TypeVar("T")
 
@@ -57,6 +59,7 @@ class Inputs:
     evidence: Evidence | None
     device: torch.device
     dead: Dead = field(default_factory=Dead)  # what global quantiles count besides
+    gradients: Mapping[Gradients, GradientFile] = field(default_factory=dict)  # those that the chain asks for
     parameters: tuple[Parameter, ...] = field(init=False)  # what is merged, in forward order
     dtype: torch.dtype = field(init=False)
 
@@ -96,9 +99,14 @@ class Inputs:
                     yield self._slot(parameter, start, stop, dropped(parameter), next(buffers))
             else:
                 slot = self._slot(parameter, 0, info.numel, dropped(parameter), None)
-                vectors = slot.task_vectors.reshape(len(self.experts), *info.shape)
-                look = partial(self.look, parameter)
-                yield Slot(parameter, self.names, slot.pretrained.reshape(info.shape), vectors, look=look)
+                shape = (len(self.experts), *info.shape)
+                yield replace(
+                    slot,
+                    pretrained=slot.pretrained.reshape(info.shape),
+                    task_vectors=slot.task_vectors.reshape(shape),
+                    look=partial(self.look, parameter),
+                    gradients={kind: rows.reshape(shape) for kind, rows in slot.gradients.items()},
+                )
 
     def look(self, parameter: Parameter, tell: Tell = silent) -> tuple[Moments, ...] | None:
         """The moments of what enters a tensor, one per expert; None where there is no evidence of it."""
@@ -112,7 +120,8 @@ class Inputs:
         for start in range(0, max(numel, 1), max(size, 1)):
             part = slice(start, start + size)
             base, vectors = block.pretrained[part], block.task_vectors[:, part]
-            yield Slot(block.parameter, block.experts, base, vectors, block.start + start)
+            gradients = {kind: rows[:, part] for kind, rows in block.gradients.items()}
+            yield Slot(block.parameter, block.experts, base, vectors, block.start + start, gradients=gradients)
 
     def _empty(self, numel: int) -> Tensor:
         return torch.empty((len(self.experts), numel), dtype=self.dtype, device=self.device)
@@ -120,16 +129,17 @@ class Inputs:
     def _slot(self, parameter: Parameter, start: int, stop: int, dropped: bool, buffer: Tensor | None) -> Slot:
         name = parameter.name
         base = self._read(self.pretrained, name, start, stop)
+        gradients = {kind: file.read(name, start, stop) for kind, file in self.gradients.items()}
         if dropped:
-            nothing = torch.zeros(1, dtype=self.dtype, device=self.device)
-            return Slot(parameter, self.names, base, nothing.expand(len(self.experts), stop - start), start)
+            nothing = torch.zeros(1, dtype=self.dtype, device=self.device).expand(len(self.experts), stop - start)
+            return Slot(parameter, self.names, base, nothing, start, gradients=gradients)
         vectors = (self._empty(stop - start) if buffer is None else buffer)[:, : stop - start]
         for row, expert in zip(vectors, self.experts.values(), strict=True):
             torch.sub(self._read(expert, name, start, stop), base, out=row)
         # One sum is NaN or infinite if any number is; only then is every number looked at.
         if not torch.isfinite(vectors.sum()) and not torch.isfinite(vectors).all():
             self._explain_not_finite(name)
-        return Slot(parameter, self.names, base, vectors, start)
+        return Slot(parameter, self.names, base, vectors, start, gradients=gradients)
 
     def _read(self, checkpoint: Checkpoint, name: str, start: int, stop: int) -> Tensor:
         return checkpoint.read_flat(name, start, stop).to(self.device, self.dtype)

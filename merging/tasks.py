@@ -17,6 +17,7 @@ from torch import Tensor
 
 from merging.checkpoints import Checkpoint, open_checkpoint
 from merging.errors import TaskError, did_you_mean
+from merging.exemplars import TaskExemplars
 from merging.places import BUNDLED, BUNDLED_PREFIX, benchmark_folder
 
 SPLITS = ("choosing", "reporting")  # the halves of each test set: one to choose values on, one to report
@@ -137,11 +138,16 @@ class Benchmark:
 
     def exemplars(self, per_task: int, seed: int = 0) -> dict[str, Tensor]:
         """{task: preprocessed images (n, 3, h, w)}: a seeded draw from each expert task's training part."""
+        return {key: drawn.images for key, drawn in self.labeled_exemplars(per_task, seed).items()}
+
+    def labeled_exemplars(self, per_task: int, seed: int = 0) -> dict[str, TaskExemplars]:
+        """The same images with their labels and the task's head."""
         drawn = {}
         for key in self.experts:
-            images, _ = self.images(key, EXEMPLARS)
-            order = np.random.default_rng(seed).permutation(len(images))[:per_task]
-            drawn[key] = self.preprocess(images[np.sort(order)])
+            images, labels = self.images(key, EXEMPLARS)
+            chosen = np.sort(np.random.default_rng(seed).permutation(len(images))[:per_task])
+            shown, truth = self.preprocess(images[chosen]), torch.from_numpy(labels[chosen])
+            drawn[key] = TaskExemplars(shown, truth, self.head(key), self.logit_scale)
         return drawn
 
     @cached_property

@@ -25,6 +25,7 @@ from merging.entries import write_json
 from merging.errors import MergingError, StoreError
 from merging.estimate import EVALUATING, MERGING, Estimate
 from merging.evaluate import evaluate, evaluate_per_task
+from merging.exemplars import TaskExemplars
 from merging.progress import Cancel, Phases
 from merging.recipe import Recipe
 from merging.runs import FACTS, FORMAT, NOT_EVALUATED, RECIPE, SCORES, Run, write_table
@@ -45,7 +46,7 @@ class Work:
     digests: Mapping[str, str]
     store: Store
     benchmark: Benchmark | None
-    exemplars: Mapping[str, torch.Tensor] | None
+    exemplars: Mapping[str, TaskExemplars] | None
     device: str
     phases: Phases
     cancel: Cancel | None
