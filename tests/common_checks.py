@@ -18,6 +18,7 @@ from merging import engine
 from merging.checkpoints import MappingCheckpoint
 from merging.encoder import Encoder
 from merging.errors import MergingError, NeedsError, ParameterError
+from merging.exemplars import TaskExemplars
 from merging.method import Edit, Method, Needs
 from merging.recipe import Recipe
 
@@ -62,6 +63,26 @@ def layer_inputs(experts: Mapping[str, State]) -> dict[str, State]:
     return found
 
 
+def labeled_exemplars(experts: Mapping[str, State]) -> dict[str, TaskExemplars]:
+    """Random images of each expert's own with random labels, and a random head of five classes."""
+    found = {}
+    for seed, name in enumerate(sorted(experts)):
+        draw = torch.Generator().manual_seed(seed)
+        images = torch.randn(6, 3, tiny.SIZE, tiny.SIZE, generator=draw)
+        head = torch.nn.functional.normalize(torch.randn(5, tiny.EMBED, generator=draw), dim=1)
+        found[name] = TaskExemplars(images, torch.randint(5, (6,), generator=draw), head, logit_scale=10.0)
+    return found
+
+
+def data(method: Method, experts: Mapping[str, State]) -> dict[str, Any]:
+    """The options with whatever data a method needs."""
+    if method.needs is Needs.NOTHING:
+        return {}
+    if method.gradients is not None:
+        return {"exemplars": labeled_exemplars(experts)}
+    return {"layer_inputs": layer_inputs(experts)}
+
+
 def recipe(method: Method, params: Mapping[str, Any] | None = None) -> Recipe:
     """The shortest chain with this method in it."""
     if isinstance(method, Edit):
@@ -73,11 +94,9 @@ def merge(
     method: Method, base: State, experts: Mapping[str, State], params: Mapping[str, Any] | None = None, **options: Any
 ) -> engine.MergeResult:
     """Run the shortest chain with this method in it, with whatever data it needs."""
-    if method.needs is not Needs.NOTHING:
-        options.setdefault("layer_inputs", layer_inputs(experts))
     opened = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
-    chain = recipe(method, params)
-    return engine.run(chain, MappingCheckpoint(base, "pretrained"), opened, device="cpu", **options)
+    options = {**data(method, experts), **options}
+    return engine.run(recipe(method, params), tiny.checkpoint(base), opened, device="cpu", **options)
 
 
 def states(result: engine.MergeResult) -> list[State]:
@@ -157,11 +176,9 @@ def one_expert_at_full_strength(method: Method) -> None:
     (expert,) = experts.values()
     full = {name: 1.0 for name in ("scaling", "density") if name in method.params.bounds()}
     chain = Recipe.build("task_arithmetic", {"scaling": 1.0}, edits=[method.key]) if isinstance(method, Edit) else None
-    options = {"layer_inputs": layer_inputs(experts)} if method.needs is not Needs.NOTHING else {}
     opened = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
-    found = engine.run(
-        chain or recipe(method, full), MappingCheckpoint(base, "pretrained"), opened, device="cpu", **options
-    )
+    chain = chain or recipe(method, full)
+    found = engine.run(chain, tiny.checkpoint(base), opened, device="cpu", **data(method, experts))
     for state in states(found):
         assert_close(state, expert, base)
 
@@ -216,7 +233,7 @@ def missing_data_is_named(method: Method) -> None:
         return
     base, experts = family()
     with pytest.raises(NeedsError, match=f"{method.key} needs {method.needs}"):
-        merge(method, base, experts, layer_inputs=None)
+        merge(method, base, experts, layer_inputs=None, exemplars=None)
 
 
 def cancel_stops_it(method: Method) -> None:

@@ -8,6 +8,7 @@ import random
 
 import common_checks
 import pytest
+import tiny
 import torch
 from common_checks import CHECKS, EXCUSED, merge
 
@@ -119,9 +120,9 @@ def _family():
 def test_what_lwptv_masks_stays_pretrained_bit_for_bit(key, granularity):
     """After any merge; -0.0 included."""
     base, experts = _family()
-    inputs = common_checks.layer_inputs(experts)
+    data = common_checks.data(registry.merge(key), experts)
     edits = [("lwptv", {"prune_ratio": 0.8, "granularity": granularity})]
-    result = merging.merge(base, experts, key, edits=edits, layer_inputs=inputs, device="cpu")
+    result = merging.merge(tiny.checkpoint(base), experts, key, edits=edits, device="cpu", **data)
     vectors = {n: torch.stack([e[n] - base[n] for e in experts.values()]) for n in base}
     if granularity == "tensor":
         table = result.tables["saliency"]
