@@ -21,6 +21,7 @@ SECTIONS = {
     "Build": [("merge", "Merge", "merge", "Choose experts and a chain of methods, and merge them.")],
     "Explore": [("masks", "Masks", "grid_on", "Which layers each expert calls salient, and which the merge keeps.")],
     "Results": [("scores", "Scores", "monitoring", "Accuracy in and out of domain, run by run, task by task.")],
+    "Learn": [("methods", "Methods", "menu_book", "What every method does, needs and costs.")],
 }
 LARGE = "<style>html { font-size: 19px; }</style>"  # everything on the page is measured in this
 

@@ -9,6 +9,8 @@ address; the others are written here, because a link should carry a run's id and
     expert*   the expert of the chosen cell            tensor*   the tensor of the chosen cell
     relative* accuracies relative to the experts'      present*  larger type, for a projector
     chain     the edits and the merge being built      experts   names of the experts being merged, with commas
+    method    the method on Methods                    role*     methods of this role only
+    needs*    methods that need this only              find*     methods with these words only
 """
 
 from __future__ import annotations
@@ -24,10 +26,11 @@ from app.draft import Draft
 RUN, RUNS, CHAIN, EXPERTS = "run", "runs", "chain", "experts"
 RATIO, SHARED, GROUP, BY = "ratio", "shared", "group", "by"
 EXPERT, TENSOR, RELATIVE, PRESENT = "expert", "tensor", "relative", "present"
+METHOD, ROLE, NEEDS, FIND = "method", "role", "needs", "find"
 BIND: Any = "query-params"
 
 _CURRENT, _CURRENT_MANY, _DRAFT, _WATCHED = "_run", "_runs", "_draft", "_watched"
-_PAGE, _ENTERED = "_page", "_entered"
+_PAGE, _ENTERED, _METHOD = "_page", "_entered", "_method"
 _FRESH = "_fresh"  # a run was picked on the page: the view starts from that run's own values
 
 
@@ -104,6 +107,28 @@ def pick_runs(run_ids: Sequence[str]) -> None:
 def pick_runs_from(widget: str) -> None:
     """Callback of a picker of several runs."""
     pick_runs(st.session_state[widget])
+
+
+def picked_method(known: Sequence[str], first: str) -> tuple[str, str]:
+    """The method that the link or the session names, else ``first``; and the one in the link if it is not known."""
+    asked = _linked(METHOD) or st.session_state.get(_METHOD) or first
+    missing = "" if asked in known else asked
+    method = first if missing else asked
+    pick_method(method)
+    return method, missing
+
+
+def pick_method(key: str) -> None:
+    """Show this method from now on."""
+    st.session_state[_METHOD] = key
+    if st.query_params.get(METHOD) != key:
+        st.query_params[METHOD] = key
+
+
+def pick_method_from(widget: str) -> None:
+    """Callback of a picker of methods, in which a second click on the same one changes nothing."""
+    if key := st.session_state[widget]:
+        pick_method(key)
 
 
 def clear_link() -> None:

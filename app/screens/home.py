@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import data, parts, text
+from app import data, listing, parts, text
 from merging.runs import PRECOMPUTED, Run
 
-FEW = 12  # runs listed at once
+FEW = 10  # runs on a page of the list
 
 parts.heading(
     "Mergescope",
@@ -44,17 +44,17 @@ with st.grid(3, min_column_width=260):
             parts.open_page(page, label, icon, **query)
 
 
-WIDTHS = [3.6, 1.5, 1.5, 1.5, 2.4]
+WIDTHS = [3.4, 1, 1, 1, 2.6]
+EVERYWHERE, HERE, LIBRARY = "all", "this machine", "library"
 
 
 def row(run: Run) -> None:
     """One run of the library: what it is, its three numbers, where it opens."""
     summary = data.summary(run, stored)
     title, inside, outside, h_score, doors = st.columns(WIDTHS, vertical_alignment="center", gap="small")
-    origin = "precomputed" if run.provenance == PRECOMPUTED else "this machine"
-    title.markdown(
-        f"**{text.safe_text(run.title)}**  \n:small[:gray[{origin}, {text.plural(len(run.experts), 'expert')}]]"
-    )
+    said = ["precomputed" if run.provenance == PRECOMPUTED else HERE, text.plural(len(run.experts), "expert")]
+    said += ["one model per task"] if run.per_task else []
+    title.markdown(f"**{text.safe_text(run.title)}**  \n:small[:gray[{', '.join(said)}]]")
     if summary is None:
         inside.markdown(":gray[not evaluated]")
     else:
@@ -67,23 +67,54 @@ def row(run: Run) -> None:
             parts.open_page(parts.SCORES, "Scores", "monitoring", runs=run.id)
 
 
-def library(runs: list[Run]) -> None:
-    """The list of runs."""
+def chosen(runs: list[Run]) -> list[Run]:
+    """The runs that the controls above the list leave, in the order that they ask for."""
     own = sum(run.provenance != PRECOMPUTED for run in runs)
-    st.caption(
-        f"{text.plural(own, 'run')} made on this machine, {len(runs) - own} precomputed. In and Out are mean "
-        "accuracies in and out of domain, on the reporting half; Scores has every number with its interval."
-    )
-    everything = len(runs) <= FEW or st.toggle(f"Show all {len(runs)}", key="all_runs")
-    with st.container(border=True, gap="xsmall"):
-        for column, name in zip(st.columns(WIDTHS), ("Run", "In", "Out", "H-score"), strict=False):
+    counts = {EVERYWHERE: len(runs), HERE: own, LIBRARY: len(runs) - own}
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        words = st.text_input("Find a run", type="search", live=True, key="find_run", max_chars=80, width=220)
+        where = EVERYWHERE
+        if own and own < len(runs):
+            where = st.segmented_control(
+                "Made by", counts, default=EVERYWHERE, required=True, key="made_by",
+                format_func=lambda place: f"{place} ({counts[place]})",
+            )  # fmt: skip
+        order = st.selectbox("Order by", listing.ORDERS, key="order_by", width=180)
+    found = listing.find_runs(runs, words or "")
+    if where != EVERYWHERE:
+        found = [run for run in found if (run.provenance == PRECOMPUTED) == (where == LIBRARY)]
+    return listing.ordered(found, order, stored)
+
+
+def library(runs: list[Run]) -> None:
+    """The list of runs, a page at a time."""
+    found = chosen(runs) if len(runs) > FEW else runs
+    if not found:
+        st.info("No run has all of this in its title, chain or experts.")
+        return
+    rows = st.container(border=True, gap="xsmall")
+    first = FEW * (pager(len(found)) - 1) if len(found) > FEW else 0
+    with rows:
+        for column, name in zip(st.columns(WIDTHS, gap="small"), ("Run", "In", "Out", "H-score"), strict=False):
             column.caption(name)
-        for run in runs if everything else runs[:FEW]:
+        for run in found[first : first + FEW]:
             row(run)
 
 
-st.subheader("Runs", anchor=False)
+def pager(count: int) -> int:
+    """Which page of the list is shown, from 1."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        page = st.pagination(-(-count // FEW), key="runs_page", width=320)
+        st.caption(f"{FEW * (page - 1) + 1} to {min(FEW * page, count)} of {text.plural(count, 'run')}")
+    return page
+
+
+st.header("Runs", anchor=False)
 if runs:
+    st.caption(
+        "In and Out are mean accuracies in and out of domain, on the reporting half, and the H-score is their harmonic "
+        "mean; Scores has every number with its interval."
+    )
     library(runs)
 else:
     parts.empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", parts.MERGE)

@@ -1,0 +1,87 @@
+"""Methods: a card for every registered method, its published figures beside ours, and what each one needs and costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import data, gallery, parts, state, text
+from app.cards import card
+from merging import registry
+from merging.errors import did_you_mean
+from merging.method import Method, Needs
+from merging.runs import Run
+
+PICK = "methods_{}"  # the picker of a role's methods
+WORDS, NUMBER = st.column_config.TextColumn, st.column_config.NumberColumn
+COLUMNS = {
+    "title": WORDS("Method", pinned=True),
+    "role": WORDS("Role", width=60),
+    "needs": WORDS("Needs", width=140),
+    "passes": NUMBER("Passes", width=65, help="Over all checkpoints at the defaults, the one that merges included."),
+    "works": WORDS("Works", width=115, help="In pieces that fit the processor's cache, or on one tensor at a time."),
+    "gives": WORDS("Gives", width=130),
+    "seconds": NUMBER("Merging", format="%.2f s", width=80, help="Time that the run on the right took to merge."),
+    "device": WORDS("Timed on", width=125),
+    "run": WORDS("Timed run", width=200),
+}
+
+
+def filters(methods: Sequence[Method]) -> list[Method]:
+    """The controls above the gallery; the methods that they leave."""
+    roles = [role for role in gallery.ROLES if any(method.role == role for method in methods)]
+    needs = [str(need) for need in Needs if any(method.needs == need for method in methods)]
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        words = st.text_input(
+            "Find", type="search", live=True, key=state.FIND, bind=state.BIND, width=240, max_chars=80,
+            placeholder="A word on the card",
+        )  # fmt: skip
+        role = st.segmented_control("Role", roles, format_func=str.capitalize, key=state.ROLE, bind=state.BIND)
+        need = st.selectbox("Needs", needs, None, key=state.NEEDS, bind=state.BIND, width=240, placeholder="Any")
+    return gallery.matching(methods, role, need, words or "")
+
+
+def pickers(shown: Sequence[Method], chosen: str) -> None:
+    """The methods by role; a click opens a card."""
+    titles = {method.key: method.title for method in shown}
+    for role, (title, meaning) in gallery.ROLES.items():
+        if keys := [method.key for method in shown if method.role == role]:
+            widget = PICK.format(role)
+            st.session_state[widget] = chosen if chosen in keys else None
+            st.pills(
+                f"**{title}**: {meaning}", keys, format_func=titles.get, key=widget,
+                on_change=state.pick_method_from, args=(widget,),
+            )  # fmt: skip
+
+
+def costs(shown: Sequence[Method], runs: Sequence[Run]) -> None:
+    """The sortable table of what methods need and take."""
+    st.header("Needs and costs", anchor=False)
+    st.markdown("What the methods above need, and what one stored run of each took. A click on a head sorts.")
+    st.dataframe(
+        gallery.costs(shown, runs),
+        hide_index=True,
+        height="content",
+        column_config=COLUMNS,
+        placeholder="—",
+        alt="Needs and costs of every method",
+    )
+
+
+parts.heading("Methods", "Everything that can be part of a recipe: what it does, what can be set, what it scored.")
+methods = registry.methods()  # loads torch, with the heading on the page already
+stored = data.stored()
+runs = data.scored_runs(stored)
+keys = [method.key for method in methods]
+chosen, missing = state.picked_method(keys, gallery.DEFAULT_MERGE)
+if missing:
+    hint = text.safe_text(did_you_mean(missing, keys))
+    st.warning(f"There is no method called “{text.safe_text(missing, 40)}”.{hint}", icon=":material/link_off:")
+if shown := filters(methods):
+    pickers(shown, chosen)
+    card(next(method for method in methods if method.key == chosen), shown, runs, stored)
+    costs(shown, runs)
+else:
+    st.info("No method has all of this. Take a filter away.")
+parts.link()
