@@ -10,7 +10,7 @@ from app import controls, data, state, text
 from app.draft import Draft, Stage, in_order, parse_chain
 from merging import registry
 from merging.errors import MergingError
-from merging.method import Edit, Merge, Method
+from merging.method import Edit, Merge, Method, Needs
 from merging.presets import PRESETS, preset
 from merging.recipe import Exemplars, Recipe
 
@@ -175,7 +175,8 @@ def controls_all(current: Draft) -> bool:
     if current.needs_exemplars:
         with st.container(border=True):
             st.markdown("**Exemplars**")
-            st.caption("Training images that the chain looks at, without their labels. They come from the benchmark.")
+            labels = "with" if Needs.LABELED_EXEMPLARS in current.needs else "without"
+            st.caption(f"Training images that the chain looks at, {labels} their labels. They come from the benchmark.")
             valid &= controls.draw(Exemplars, current.exemplars, f"exemplars{current.merge.uid}") is not None
     return valid
 

@@ -9,8 +9,8 @@ from itertools import count
 from typing import Any, Self
 
 from merging import registry
-from merging.errors import RecipeError
-from merging.method import Edit, Merge
+from merging.errors import ParameterError, RecipeError
+from merging.method import Edit, Merge, Needs
 from merging.params import Params
 from merging.recipe import NEEDS_EXEMPLARS, Exemplars, Recipe, Step
 from merging.specs import parse_step
@@ -83,12 +83,15 @@ class Draft:
         return ";".join([*dead, *stages] if drawn == EXEMPLARS else [*dead, drawn, *stages])
 
     @property
+    def needs(self) -> frozenset[Needs]:
+        """What the chain looks at besides checkpoints."""
+        edits = [(stage, registry.edit(stage.key)) for stage in self.edits]
+        return frozenset(_needed(*pair) for pair in (*edits, (self.merge, registry.merge(self.merge.key))))
+
+    @property
     def needs_exemplars(self) -> bool:
         """Whether a method of the chain looks at exemplars."""
-        return any(method.needs in NEEDS_EXEMPLARS for method in self._methods())
-
-    def _methods(self) -> list[Edit | Merge]:
-        return [*(registry.edit(stage.key) for stage in self.edits), registry.merge(self.merge.key)]
+        return bool(self.needs & NEEDS_EXEMPLARS)
 
     def recipe(self, references: Mapping[str, str]) -> Recipe:
         """The checked recipe; ``references`` says where each expert is.
@@ -119,6 +122,14 @@ class Draft:
     def remove(self, uid: int) -> None:
         """Take an edit out of the chain."""
         self.edits = [stage for stage in self.edits if stage.uid != uid]
+
+
+def _needed(stage: Stage, method: Edit | Merge) -> Needs:
+    """What a stage needs as it is set; as by default where a value is outside its bounds."""
+    try:
+        return method.needed(method.params.build(stage.values))
+    except ParameterError:
+        return method.needs
 
 
 def parse_chain(text: str, pretrained: str, experts: list[str]) -> Draft:

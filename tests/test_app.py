@@ -444,7 +444,7 @@ def test_formulas_take_the_chosen_values() -> None:
         filled, rest = controls.filled_formula(method.formula, params.bounds(), params.values())
         for name, bound in params.bounds().items():
             named = any(words.startswith(bound.label.lower()) for words in rest)
-            assert named or f"{params.values()[name]:g}" in filled
+            assert named or controls.filled_formula(bound.symbol, {name: bound}, params.values())[0] in filled
 
 
 @pytest.mark.parametrize(
@@ -484,6 +484,13 @@ def test_a_link_says_how_exemplars_are_drawn() -> None:
     assert draft.chain() == "exemplars:per_task=9;lwptv;lot"
     draft.merge = parse_chain("ties", "p", []).merge
     assert draft.chain() == "lwptv;ties"  # nothing looks at them any more
+
+
+def test_whether_exemplars_are_drawn_depends_on_the_values() -> None:
+    by_gradient, by_size = (parse_chain(f"tatr:sensitivity={s};ties", "p", ["a"]) for s in ("gradient", "magnitude"))
+    assert by_gradient.needs_exemplars and not by_size.needs_exemplars
+    by_size.edits[0].values["keep"] = 7.0  # refused elsewhere; until it is put right, the method's usual need counts
+    assert by_size.needs_exemplars
 
 
 def test_the_command_line_says_the_same() -> None:
