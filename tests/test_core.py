@@ -260,6 +260,7 @@ def test_the_shared_mask_is_the_union():
 
 
 @given(ratio=st.floats(0, 1), more=st.floats(0, 1))
+@settings(deadline=None)
 def test_a_larger_ratio_never_keeps_more(ratio, more):
     scores = np.random.default_rng(0).random((3, 40))
     low, high = sorted((ratio, more))
