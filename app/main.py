@@ -19,7 +19,10 @@ ICON = Path(__file__).with_name("icon.png")
 SECTIONS = {
     "Start": [("home", "Home", "home", "What this is, and the library of runs.")],
     "Build": [("merge", "Merge", "merge", "Choose experts and a chain of methods, and merge them.")],
-    "Explore": [("masks", "Masks", "grid_on", "Which layers each expert calls salient, and which the merge keeps.")],
+    "Explore": [
+        ("masks", "Masks", "grid_on", "Which layers each expert calls salient, and which the merge keeps."),
+        ("drift", "Drift", "moving", "How far features move from each expert's, layer by layer, and what that costs."),
+    ],
     "Results": [("scores", "Scores", "monitoring", "Accuracy in and out of domain, run by run, task by task.")],
     "Learn": [("methods", "Methods", "menu_book", "What every method does, needs and costs.")],
 }

@@ -15,7 +15,9 @@ from merging.runs import PRECOMPUTED, Run
 if TYPE_CHECKING:
     import pandas as pd
 
-HOME, MERGE, MASKS, SCORES, METHODS = (f"screens/{name}.py" for name in ("home", "merge", "masks", "scores", "methods"))
+HOME, MERGE, MASKS, DRIFT, SCORES, METHODS = (
+    f"screens/{name}.py" for name in ("home", "merge", "masks", "drift", "scores", "methods")
+)
 FORMATS = ("SVG", "PNG")
 
 

@@ -11,6 +11,11 @@ address; the others are written here, because a link should carry a run's id and
     chain     the edits and the merge being built      experts   names of the experts being merged, with commas
     method    the method on Methods                    role*     methods of this role only
     needs*    methods that need this only              find*     methods with these words only
+    view*     what Drift shows                         kind*     tensors of this kind only
+    token*    features of the class token, or mean     distance* how drift is measured
+    task*     the task of the chosen cell              cell*     what a cell of layer-isolated drift says
+    conflict* what a cell of removed conflicts says    overlap*  directions that both tasks of the case share
+    energy*   of one task's inputs against the other's agreement* cosine of the case's task vectors
 """
 
 from __future__ import annotations
@@ -27,6 +32,8 @@ RUN, RUNS, CHAIN, EXPERTS = "run", "runs", "chain", "experts"
 RATIO, SHARED, GROUP, BY = "ratio", "shared", "group", "by"
 EXPERT, TENSOR, RELATIVE, PRESENT = "expert", "tensor", "relative", "present"
 METHOD, ROLE, NEEDS, FIND = "method", "role", "needs", "find"
+VIEW, KIND, TOKEN, DISTANCE, TASK = "view", "kind", "token", "distance", "task"
+CELL, CONFLICT, OVERLAP, ENERGY, AGREEMENT = "cell", "conflict", "overlap", "energy", "agreement"
 BIND: Any = "query-params"
 
 _CURRENT, _CURRENT_MANY, _DRAFT, _WATCHED = "_run", "_runs", "_draft", "_watched"

@@ -55,7 +55,10 @@ def buttons(job: Job, place: str) -> None:
     if job.live:
         st.button("Cancel", key=f"cancel_{place}_{job.id}", on_click=data.runner().cancel, args=(job.id,))
         return
-    if job.state == "done" and place == "tray":
+    if job.state == "done" and place == "tray" and job.measures:
+        where = {"runs": job.run_id} if job.run_id else {"view": job.measures}
+        parts.open_page(parts.DRIFT, "Drift", "moving", **where)
+    elif job.state == "done" and place == "tray":
         parts.open_page(parts.SCORES, "Scores", "monitoring", runs=job.run_id)
     st.button(
         "Dismiss", key=f"dismiss_{place}_{job.id}", on_click=data.runner().dismiss, args=(job.id,), type="tertiary"

@@ -1,0 +1,116 @@
+"""Cumulative drift on the Drift page: by depth, against accuracy lost, and how evenly runs lose it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import measured, measuring, parts, state, text
+from app.measured import Pairs
+from merging.runs import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# What people read, and links say -> what tables and charts call it.
+TOKENS = {"class token": "class", "mean of all tokens": "mean"}
+DISTANCES = {"1 − cosine": "cosine", "mean |difference|": "l1"}
+OVER = {
+    "all points": "all points together",
+    "tasks of one run": "across the tasks of one run, mean over runs",
+    "runs on one task": "across the runs on one task, mean over tasks",
+}
+
+
+def view(pairs: Pairs, stored: Sequence[Run]) -> None:
+    """The pictures and tables of the runs."""
+    with st.container(horizontal=True, gap="medium"):
+        token = st.selectbox("Features", TOKENS, key=state.TOKEN, bind=state.BIND, width=220)
+        distance = DISTANCES[st.selectbox("Distance", DISTANCES, key=state.DISTANCE, bind=state.BIND, width=220)]
+    by_depth(pairs, token, distance)
+    against_accuracy(pairs, stored, distance)
+    consistency([run for run, _ in pairs], stored)
+
+
+def by_depth(pairs: Pairs, token: str, distance: str) -> None:
+    """A line for each run (LOT, Fig. 1b)."""
+    found = [measurement for _, measurement in pairs]
+    table = measured.by_depth(pairs, TOKENS[token])
+    colors = [run.id for run, _ in pairs]
+    parts.chart("drift_depth", table, name=f"drift_by_depth_{distance}", value=distance, runs=colors)
+    st.caption(
+        "Lines are means over tasks; bands run from the task that drifts least to the one that drifts most. The images "
+        "of each task go through the merged model and through the task's own expert, and the features "
+        f"({text.safe_text(token)}) are compared after every part. n = {found[0].notes['images']} images per task of "
+        f"the choosing half, never the reporting half. {measuring.origin(found)}"
+    )
+
+
+def against_accuracy(pairs: Pairs, stored: Sequence[Run], distance: str) -> None:
+    """A point for each task and run (LOT, Fig. 1a), and what may be read from it."""
+    points = measured.against_accuracy(pairs, stored)
+    fit = measured.fit(points, distance) if len(points) else None
+    line = None if fit is None else (fit.slope, fit.intercept, fit.pearson, fit.spearman, fit.n)
+    parts.chart(
+        "drift_accuracy",
+        points,
+        name=f"drift_against_accuracy_{distance}",
+        value=distance,
+        fit=line,
+        runs=[run.id for run, _ in pairs],
+        tasks=list(measured.titles()),
+    )
+    if points.empty:
+        return
+    st.caption(
+        f"Drift of the final features on n = {points['n'].max()} images per task of the choosing half; accuracy on "
+        f"n = {points['n_scored'].max()} of the reporting half. The two do not overlap."
+    )
+    correlations(points, distance)
+
+
+def correlations(points: pd.DataFrame, value: str) -> None:
+    """Pooled and within: points that share a task or a run are not independent."""
+    from merging.analysis.consistency import correlations
+
+    table = correlations(points, value, "lost")
+    table["over"] = table["over"].map(OVER)
+    number = st.column_config.NumberColumn
+    columns = {
+        "over": st.column_config.TextColumn("Correlation", width="large"),
+        "pearson": number("Pearson r", format="%.2f"),
+        "spearman": number("Spearman ρ", format="%.2f"),
+        "points": "Points",
+        "groups": "Groups",
+    }
+    st.dataframe(table, hide_index=True, column_config=columns, alt="Correlations of drift with accuracy lost")
+    st.caption(
+        "The points are not independent: runs share tasks, and tasks share runs. The coefficient of all points mixes "
+        "hard and easy tasks with good and bad merges; the other two each hold one of them still."
+    )
+
+
+def consistency(runs: Sequence[Run], stored: Sequence[Run]) -> None:
+    """LOT's Table 10, from accuracies that are stored anyway."""
+    st.subheader("How evenly does each merge serve its tasks?", anchor=False)
+    table = measured.consistency(runs, stored)
+    if table.empty:
+        st.info("None of these runs was evaluated together with its experts.")
+        return
+    number = st.column_config.NumberColumn
+    columns = {
+        "run": st.column_config.TextColumn("Run", width="medium", pinned=True),
+        "spread": number("Std of the drops", format="%.2f", help="Sample standard deviation over tasks, in points."),
+        "mean": number("Mean drop", format="%.1f"),
+        "worst": "Worst task",
+        "most": number("Its drop", format="%.1f"),
+        "tasks": "Tasks",
+        "n": number("Images", format="localized"),
+    }
+    st.dataframe(table, hide_index=True, column_config=columns, alt="Consistency of every run over its tasks")
+    st.caption(
+        "A drop is the accuracy of the task's own expert minus that of the merge, in percentage points, on the "
+        "reporting half. Its standard deviation over tasks (n − 1) is LOT's measure of inconsistency (Table 10)."
+    )

@@ -1,0 +1,127 @@
+"""One run on the Drift page, layer by layer: isolated drift, LOT's objective, ablation, and what CAT removes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import data, measured, measuring, parts, state, text
+from app.measured import Pairs
+from merging.measures import Measured
+from merging.runs import Run
+
+# What people read, and links say -> what tables and charts call it.
+CELLS = {"share of the output": "relative", "mean square": "mean_square"}
+CONFLICTS = {"share removed": "removed", "conflict, summed": "conflict_sum", "worst conflict": "conflict_top"}
+HOW = "Click a cell, or choose"
+ABLATED = "Accuracy with each kind of parameter put back to the pretrained one has not been measured for"
+
+
+def pick_one(runs: Sequence[Run]) -> Run:
+    """The one of several runs that a view is about, with a picker."""
+    by_id = {run.id: run for run in runs}
+    run_id = state.picked_run(list(by_id), runs[0].id).run_id or runs[0].id
+    state.pick_run(run_id)
+    st.session_state["one"] = run_id  # the picker shows what the link says
+    st.selectbox(
+        "Layers of",
+        list(by_id),
+        format_func=lambda run_id: text.label(by_id[run_id]),
+        key="one",
+        on_change=state.pick_from,
+        args=("one",),
+        width=480,
+    )
+    return by_id[run_id]
+
+
+def view(pairs: Pairs) -> None:
+    """Everything about one of the runs; the others stand beside it where one layer is looked at."""
+    run = pick_one([run for run, _ in pairs])
+    found = next(found for other, found in pairs if other.id == run.id)
+    pictures(run, found, pairs)
+    ablation(run)
+
+
+def choose_cell() -> None:
+    """Callback of a click: the cell's task and tensor go into their pickers."""
+    if cell := parts.clicked("drift_layers"):
+        st.session_state[state.TENSOR], st.session_state[state.TASK] = cell["tensor"], cell["task"]
+
+
+@st.fragment
+def pictures(run: Run, found: Measured, pairs: Pairs) -> None:
+    """Isolated drift, one layer of it, and the objective: redrawn by clicks without the rest of the page."""
+    with st.container(horizontal=True, gap="medium"):
+        kind = st.selectbox("Show", measured.KINDS, key=state.KIND, bind=state.BIND, width=200)
+        value = CELLS[st.selectbox("Drift as", CELLS, key=state.CELL, bind=state.BIND, width=210)]
+    table = measured.layers(run, found)
+    tasks, tensors = dict(zip(table["task"], table["title"], strict=True)), list(dict.fromkeys(table["tensor"]))
+    picture = st.container()  # the pickers are read before the picture above them is drawn
+    with st.container(horizontal=True, gap="medium"):
+        tensor = st.selectbox("Tensor", tensors, None, key=state.TENSOR, bind=state.BIND, placeholder=HOW, width=380)
+        task = st.selectbox(
+            "Task", tasks, None, key=state.TASK, bind=state.BIND, placeholder="None", width=220, format_func=tasks.get
+        )
+    with picture:
+        name, shown = f"drift_layers_{run.id[:8]}", measured.of_kind(table, kind)
+        parts.chart("drift_layers", shown, name=name, on_click=choose_cell, value=value, selected=(task, tensor))
+        st.caption(
+            "In every cell only that tensor of the expert is replaced by the merged one, and its inputs are the "
+            f"expert's own (LOT, Eq. 4): its drift if nothing before it drifted. {_exemplars(found)}"
+        )
+    if tensor:
+        one, colors = measured.one_tensor(pairs, tensor), [other.id for other, _ in pairs]
+        parts.chart("drift_tensor", one, name="drift_tensor", tensor=tensor, selected=task, runs=colors)
+    objective(run, found, kind, tensor)
+
+
+def objective(run: Run, found: Measured, kind: str, tensor: str | None) -> None:
+    """What LOT minimizes, for any run."""
+    table = measured.of_kind(measured.objective(run, found), kind)
+    label = text.clean_text(run.title, 60)
+    parts.chart("drift_objective", table, name=f"drift_objective_{run.id[:8]}", label=label, selected=tensor)
+    st.caption(
+        "LOT minimizes Σₖ ‖Xₖ(T − Tₖ)‖² of each layer over one merged task vector T for all tasks (Eq. 6); before the "
+        f"merge T is zero. The least is LOT's own solution, without its scaling coefficient. {_exemplars(found)}"
+    )
+
+
+def _exemplars(found: Measured) -> str:
+    n, seed = found.notes["exemplars"], found.notes["seed"]
+    return f"n = {n} exemplars per task (training images), seed {seed}. {measuring.origin([found])}"
+
+
+def ablation(run: Run) -> None:
+    """LOT's Table 7 for this run, computed on demand."""
+    st.subheader("Which kind of parameter carries the merge?", anchor=False)
+    found = measured.find(measured.ABLATION, run.id)
+    if found is None:
+        measuring.missing(measured.ABLATION, [run], ABLATED)
+        return
+    table = measured.ablation(found)
+    numbers = {name: st.column_config.NumberColumn(name, format="%.1f%%") for name in table.columns if name != "kind"}
+    first = {"kind": st.column_config.TextColumn("Left as pretrained", pinned=True)}
+    st.dataframe(table, hide_index=True, column_config=first | numbers, alt="Accuracy by what is left as pretrained")
+    st.caption(
+        f"In-domain accuracy on the reporting half, n = {found.notes['images']} images per task (LOT, Table 7, which "
+        f"does not say where embeddings count). {measuring.origin([found])}"
+    )
+
+
+def removed(runs: Sequence[Run]) -> None:
+    """What CAT took out of the task vectors of one run."""
+    run = pick_one(runs)
+    with st.container(horizontal=True, gap="medium"):
+        kind = st.selectbox("Show", measured.KINDS, key=state.KIND, bind=state.BIND, width=200)
+        value = CONFLICTS[st.selectbox("As", CONFLICTS, key=state.CONFLICT, bind=state.BIND, width=210)]
+    table = measured.of_kind(data.table(run.id, measured.CONFLICTS), kind)
+    parts.chart("drift_removed", table, name=f"cat_{run.id[:8]}", value=value)
+    drawn = run.recipe.exemplars if run.recipe else None
+    said = f"n = {drawn.per_task} exemplars per task (training images), seed {drawn.seed}. " if drawn else ""
+    st.caption(
+        "For every task CAT looks for directions in which the other task vectors disturb its outputs more than they "
+        "serve their own; those are projected out. A conflict is the eigenvalue of such a direction, in squared units "
+        f"of the layer's output. {said}Recorded while the run was merged. {parts.badges(run)}"
+    )

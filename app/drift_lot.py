@@ -1,0 +1,81 @@
+"""LOT on the Drift page: its closed form between two extreme cases, and how many exemplars methods need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import measured, measuring, parts, state, text
+from merging.runs import Run
+
+NOT_MEASURED = (
+    "How accuracy depends on the number of exemplars has not been measured on this benchmark. It merges and evaluates "
+    "every method that needs exemplars with 1 to 64 of them, three times with other draws: many minutes, in the "
+    "background, and you can cancel it."
+)
+
+
+@st.fragment
+def cases() -> None:
+    """Two tasks on one layer, from orthogonal to shared feature spaces; exact, and at once."""
+    from merging.analysis.extreme_cases import RANK, extreme_case
+
+    st.markdown(
+        "LOT solves each layer in closed form, which can be watched on two tasks whose inputs span a few directions. "
+        "Where the inputs of only one task point, LOT follows that task's vector and **no drift is left**. Where both "
+        "do, it takes an **average weighted by the energy** of the inputs, and drift is left unless the two task "
+        "vectors agree. Move the first slider from one extreme of the paper's analysis (section 5.1) to the other."
+    )
+    with st.grid(3, min_column_width=220):
+        shared: int = st.slider("Directions that both inputs share", 0, RANK, 2, key=state.OVERLAP, bind=state.BIND)
+        energy: float = st.slider(
+            "Energy of task B's inputs against task A's", 0.1, 5.0, 1.0, 0.1, key=state.ENERGY, bind=state.BIND
+        )
+        agreement: float = st.slider(
+            "Cosine of the two task vectors", -1.0, 1.0, 0.0, 0.05, key=state.AGREEMENT, bind=state.BIND
+        )
+    case = extreme_case(shared, energy, agreement)
+    with st.grid(2, min_column_width=380):
+        with st.container():
+            parts.chart("drift_case_weights", case.weights, name="lot_case_weights")
+        with st.container():
+            parts.chart("drift_case_objective", case.drift, name="lot_case_drift")
+    ends = {
+        0: "The feature spaces are orthogonal: LOT drifts from neither expert.",
+        RANK: "The feature spaces are the same: LOT is a weighted average of the task vectors.",
+    }
+    between = f"The tasks share {shared} of {RANK} directions: LOT does both at once."
+    st.caption(
+        f"{ends.get(shared, between)} Computed here and now on this machine's CPU, from made-up numbers, seed 0. "
+        "The sum is Task Arithmetic with scaling 1, the mean is weight averaging."
+    )
+
+
+def exemplars(stored: Sequence[Run]) -> None:
+    """Accuracy against the number of exemplars, as a picture and as a table."""
+    found = measured.find(measured.EXEMPLARS)
+    if found is None:
+        measuring.missing_benchmark(measured.EXEMPLARS, NOT_MEASURED)
+        return
+    accuracy, rank = measured.exemplars(found)
+    lines = measured.references(stored)
+    parts.chart("drift_exemplars", accuracy, name="exemplar_sensitivity", rank=rank, references=lines)
+    draws, tasks = text.plural(found.notes["seeds"], "draw"), text.plural(int(accuracy["tasks"].iloc[0]), "task")
+    st.caption(
+        f"Lines are means over {draws} of the exemplars (seeds from 0), bands run from the worst draw to the best. "
+        f"In-domain accuracy on the reporting half, n = {accuracy['n'].iloc[0]:,} images over {tasks}; every method "
+        "with its default parameters but for what its name says. With few exemplars the Gram matrices lack most "
+        "directions. RegMean solves for the weights, so what it cannot see is lost from the pretrained model, too "
+        "(LOT, Eq. 20), unless its default shrinkage fills those directions. LOT solves for the task vector and leaves "
+        f"them as pretrained. {measuring.origin([found])}"
+    )
+    wide = 100 * accuracy.pivot_table("accuracy", "exemplars", "method", sort=False).sort_index()
+    number = st.column_config.NumberColumn
+    columns = {name: number(text.safe_text(name, 40), format="%.1f%%") for name in wide.columns}
+    st.dataframe(
+        wide.reset_index(),
+        hide_index=True,
+        column_config={"exemplars": number("Exemplars per task"), **columns},
+        alt="Mean in-domain accuracy by number of exemplars and method",
+    )

@@ -1,0 +1,108 @@
+"""Drift: how far a merge moves each task's features from its expert's, layer by layer, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import streamlit as st
+
+from app import data, drift_depth, drift_layers, drift_lot, measured, measuring, parts, state, text
+from app.measured import Pairs
+from merging.runs import Run
+
+DEPTH, LAYERS, CASES, EXEMPLARS, CAT = (
+    "by depth",
+    "layer by layer",
+    "two extreme cases",
+    "exemplars",
+    "what CAT removes",
+)
+MOST = 6  # runs shown at first: one of each of these chains, else whatever there is
+FIRST = (
+    ("weight_averaging",),
+    ("task_arithmetic",),
+    ("ties",),
+    ("lwptv", "task_arithmetic"),
+    ("cat", "task_arithmetic"),
+    ("lot",),
+)
+NOT_MEASURED = "Feature drift has not been measured for"
+NO_CONFLICTS = (
+    "No run recorded what CAT removes. Runs whose chain holds the edit CAT show here how much of each task vector was "
+    "projected out, tensor by tensor, and how strong the conflicts were."
+)
+
+
+def first_runs(runs: Sequence[Run]) -> list[str]:
+    """Ids of the runs shown where neither the link nor the session names any."""
+    found = [next((run.id for run in runs if run.chain == chain), None) for chain in FIRST]
+    chosen = [run_id for run_id in found if run_id]
+    return chosen if len(chosen) > 1 else [run.id for run in runs[:MOST]]
+
+
+def pick_runs(runs: Sequence[Run]) -> list[Run]:
+    """The picker of runs; those that a link names and this machine lacks are named."""
+    by_id = {run.id: run for run in runs}
+    chosen, lost = state.picked_runs(list(by_id), first_runs(runs))
+    if lost:
+        parts.missing_runs(lost)
+    st.session_state["drifting"] = chosen
+    st.multiselect(
+        "Runs",
+        list(by_id),
+        format_func=lambda run_id: text.label(by_id[run_id]),
+        key="drifting",
+        on_change=state.pick_runs_from,
+        args=("drifting",),
+        placeholder="Choose runs to compare",
+    )
+    if not chosen and not lost:
+        st.info("Choose at least one run above.")
+    return [by_id[run_id] for run_id in chosen]
+
+
+def with_drift(runs: Sequence[Run], draw: Callable[[Pairs], None]) -> None:
+    """Draw what is measured, and offer to measure the rest."""
+    found = [(run, measured.find(measured.DRIFT, run.id)) for run in runs]
+    pairs = [(run, measurement) for run, measurement in found if measurement is not None]
+    if rest := [run for run, measurement in found if measurement is None]:
+        measuring.missing(measured.DRIFT, rest, NOT_MEASURED, [measurement for _, measurement in pairs])
+    if pairs:
+        draw(pairs)
+
+
+def conflicts(chosen: Sequence[Run], runs: Sequence[Run]) -> None:
+    """The runs that recorded what CAT removed, or where one can be made."""
+    for some in (chosen, runs):
+        if having := [run for run in some if measured.CONFLICTS in run.tables]:
+            drift_layers.removed(having)
+            return
+    parts.empty(NO_CONFLICTS, "Merge with CAT", parts.MERGE, chain="cat;task_arithmetic")
+
+
+def main() -> None:
+    """The view that is asked for."""
+    stored = data.stored()
+    runs = data.runs(stored)
+    view = st.segmented_control(
+        "View", (DEPTH, LAYERS, CASES, EXEMPLARS, CAT), default=DEPTH, key=state.VIEW, bind=state.BIND, required=True
+    )
+    if view == CASES:
+        drift_lot.cases()
+    elif view == EXEMPLARS:
+        drift_lot.exemplars(stored)
+    elif not runs:
+        parts.empty(
+            "There is no run yet. Merge some experts and the result appears here.", "Merge experts", parts.MERGE
+        )
+    elif chosen := pick_runs(runs):
+        if view == DEPTH:
+            with_drift(chosen, lambda pairs: drift_depth.view(pairs, stored))
+        elif view == LAYERS:
+            with_drift(chosen, drift_layers.view)
+        else:
+            conflicts(chosen, runs)
+
+
+parts.heading("Drift", "How far merging moves each task's features from its own expert's, where, and what that costs.")
+main()
