@@ -44,7 +44,8 @@ def settings_of(recipe: Recipe | None) -> Settings:
 def deviations(task_vectors: Tensor, score: str) -> Tensor:
     """Per scalar, how far each task vector is from their mean (or from zero): (K, *S) -> (K, *S)."""
     if score == DEVIATION:
-        return (task_vectors - task_vectors.mean(dim=0)).abs_()
+        apart = task_vectors - task_vectors[0]  # so that equal task vectors deviate by nothing, not by rounding
+        return apart.sub_(apart.mean(dim=0)).abs_()
     return task_vectors.abs()
 
 
