@@ -99,6 +99,15 @@ def test_every_section_runs_once_per_expert_and_pass(monkeypatch):
     assert not ran
 
 
+def test_query_key_and_value_share_their_moments():
+    _, states = tiny.family(("a",))
+    checkpoint = _hugging_face(states["a"])
+    captured = CapturedInputs({"a": checkpoint}, _images(states), CPU)
+    q, k, v = (captured.moments(p)[0] for p in checkpoint.parameters
+               if p.block == 1 and p.role == Role.LINEAR and p.part[5:] in ("q_proj", "k_proj", "v_proj"))  # fmt: skip
+    assert q is k is v and len(captured._found[0]) == 6  # two norms, attention's inputs, three more matrices
+
+
 @pytest.mark.parametrize("opened", [tiny.checkpoint, _hugging_face])
 def test_exemplars_and_their_layer_inputs_give_one_result(opened):
     base, states = tiny.family()
