@@ -37,6 +37,7 @@ class Combination:
     params: Mapping[str, Any] = field(default_factory=dict)
     large: Mapping[str, Any] = field(default_factory=dict)
     edits: Chain = ()
+    exemplars: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
     note: str = ""
 
@@ -301,5 +302,58 @@ COMBINATIONS: tuple[Combination, ...] = (
         large={"scaling": 1.5},
         source=f"{LOT_PAPER}, NeurIPS 2025, Table 1",
         note="64 exemplars per task; scaling 1.2 for ViT-B/32, 1.5 for ViT-L/14.",
+    ),
+    Combination(
+        key="regmean",
+        title="RegMean",
+        merge="regmean",
+        params={"alpha": 0.95},
+        source="Jin et al., ICLR 2023; alpha of FusionBench",
+        note="The literature shows it 256 exemplars per task and more; here 64, as LOT.",
+    ),
+    Combination(
+        key="fisher",
+        title="Fisher Merging",
+        merge="fisher",
+        source="Matena and Raffel, NeurIPS 2022",
+        note="The literature shows it 256 exemplars per task; here 64. Labels are drawn from the experts' predictions.",
+    ),
+    Combination(
+        key="cat",
+        title="CAT Merging",
+        edits=(("cat", {}),),
+        merge="task_arithmetic",
+        params={"scaling": 0.4},
+        exemplars={"per_task": 2},
+        source="Sun et al. (CAT), ICML 2025",
+        note="Two exemplars per task, as the authors use.",
+    ),
+    Combination(
+        key="tatr",
+        title="TATR",
+        edits=(("tatr", {"keep": 0.99}),),
+        merge="task_arithmetic",
+        params=TA,
+        source=f"{LOT_PAPER}, NeurIPS 2025, Table 1",
+        note="Sees labels. The authors show it 128 exemplars per task; here 64.",
+    ),
+    Combination(
+        key="ties_tatr",
+        title="TIES & TATR",
+        edits=(("tatr", {"keep": 0.99}),),
+        merge="ties",
+        params=TIES_SUM,
+        source=f"{LOT_PAPER}, NeurIPS 2025, Table 1",
+        note="The trust region first, then TIES on what it leaves; the order is not published.",
+    ),
+    Combination(
+        key="ties_cat",
+        title="TIES w/ CAT",
+        edits=(("cat", {}),),
+        merge="ties",
+        params=TIES_SUM,
+        exemplars={"per_task": 2},
+        source="ours: no paper reports it",
+        note="Conflicting directions out first, then trimming and election.",
     ),
 )

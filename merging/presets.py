@@ -34,6 +34,7 @@ class Preset(Combination):
             pretrained,
             experts,
             self.title,
+            self.exemplars,
             count_dead_params=count_dead_params,
         )
 

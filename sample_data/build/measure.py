@@ -43,6 +43,7 @@ RECIPES = (
     Recipe("Iso-CTS", "iso_cts", {"scaling": 1.5}, grid=(0.5, 0.75, 1.0, 1.5)),
     Recipe("WUDI", "wudi", {"scaling": 1.0}, grid=(0.5, 0.7, 1.0, 1.3)),
     Recipe("cat, task arithmetic", "task_arithmetic", {"scaling": 0.4}, (("cat", {}),), 2, (0.2, 0.3, 0.4, 0.5)),
+    Recipe("WUDI, learning rate 1e-4", "wudi", {"scaling": 1.0, "lr": 1e-4}, grid=(0.5, 0.7, 1.0, 1.3)),
     Recipe("RegMean, 64 exemplars", "regmean", exemplars=64),
     LOT,
 )
