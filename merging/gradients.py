@@ -128,8 +128,8 @@ class _Tower:
         for images, goals in zip(task.images.split(size), targets.split(size), strict=True):
             found = self._each(kind, task, images, goals)
             for key, total in sums.items():
-                each = found.pop(key)
-                total.add_(double((each.abs_() if kind == Gradients.SENSITIVITY else each.square_()).sum(dim=0)))
+                each = found.pop(key).abs_() if kind == Gradients.SENSITIVITY else found.pop(key).square_()
+                total.add_((each[0] if len(each) == 1 else each.sum(dim=0)).to(total.device))
             meter.advance(len(images) * self._numel, PHASE, name)
         for key, total in sums.items():
             if not torch.isfinite(total.div_(len(task.images)).sum()):
