@@ -42,15 +42,21 @@ def rows(figures: Sequence[Figure], runs: Sequence[Run]) -> list[Row]:
     lines: dict[tuple[str, str], dict[str, Figure]] = {}
     for figure in figures:
         lines.setdefault((figure.name, figure.source), {})[figure.model] = figure
-    found = [Row(name, line, _beside([*line.values()], runs)) for (name, _), line in lines.items()]
+    names = [name.casefold() for name, _ in lines]
+    found = [
+        Row(
+            name if names.count(name.casefold()) == 1 else f"{name} ({source.split(',')[0]})", line, _beside(line, runs)
+        )
+        for (name, source), line in lines.items()
+    ]
     shown = {row.run.id for row in found if row.run}
     others = [run for run in runs if run.provenance == PRECOMPUTED and run.id not in shown]
     return found + [Row(run.title, {}, run) for run in others]
 
 
-def _beside(figures: Sequence[Figure], runs: Sequence[Run]) -> Run | None:
+def _beside(figures: Mapping[str, Figure], runs: Sequence[Run]) -> Run | None:
     """The run of the same chain with every value that the paper states; what it leaves open had best be default."""
-    for figure in figures:
+    for figure in figures.values():
         if not figure.unstated:
             keys = tuple(key for key, _ in figure.chain)
             ranked = [(rank, run) for run in runs if run.chain == keys and (rank := _rank(figure, run)) is not None]
@@ -93,7 +99,8 @@ def table(rows: Sequence[Row], stored: Sequence[Run]) -> pd.DataFrame:
     frame = pd.DataFrame(cells + _references(rows, stored)).fillna("")
     printed = [(model, name) for model in MODELS.values() for name in AVERAGES]
     measured = [(OURS, name) for name in (*AVERAGES, *INTERVALS, "Images", "Setting")]
-    used = [column for column in (CHAIN, *printed, *measured, SOURCE) if column in frame and frame[column].any()]
+    told = {column for line in cells for column, cell in line.items() if cell}  # references alone add no column
+    used = [column for column in (CHAIN, *printed, *measured, SOURCE) if column in told]
     frame = frame[used]
     frame.columns = pd.MultiIndex.from_tuples(used)
     return frame
@@ -137,14 +144,20 @@ def _averages(found: Summary) -> Line:
 def _references(rows: Sequence[Row], stored: Sequence[Run]) -> list[Line]:
     """The pretrained model, the experts and the model trained on all tasks, in the same columns."""
     run = next((row.run for row in rows if row.run), None)
-    tables = data.reference_scores(run.benchmark, run.experts, stored) if run else {}
-    experts = data.expert_scores(run.benchmark, stored) if run else {}
-    own = {task: row["accuracy"] for task, row in experts.items()}
+    measured = _of_references(run.benchmark, run.experts, len(stored), stored) if run else {}
+    printed = any(row.figures for row in rows)
     found = []
     for kind, figures in REFERENCES.items():
-        line = _printed(NAMES[kind], {figure.model: figure for figure in figures if any(row.figures for row in rows)})
-        if run and kind in tables:
-            line |= _averages(summarize(tables[kind], run.experts, own, data.SPLIT))
+        line = _printed(NAMES[kind], {figure.model: figure for figure in figures if printed}) | measured.get(kind, {})
         if len(line) > 1:
             found.append(line)
     return found
+
+
+@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+def _of_references(
+    benchmark: str | None, experts: tuple[str, ...], stored_known: int, _stored: Sequence[Run]
+) -> dict[str, Line]:
+    tables = data.reference_scores(benchmark, experts, _stored)
+    own = {task: row["accuracy"] for task, row in data.expert_scores(benchmark, _stored).items()}
+    return {kind: _averages(summarize(scores, experts, own, data.SPLIT)) for kind, scores in tables.items()}

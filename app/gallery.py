@@ -93,11 +93,14 @@ def costs(methods: Sequence[Method], runs: Sequence[Run]) -> pd.DataFrame:
     return pd.DataFrame([_cost(method, runs) for method in methods])
 
 
+def _plainness(run: Run) -> tuple[int, bool, bool]:
+    """Short chains come first, then those that end with the default merge, then this machine's own."""
+    return len(run.chain), run.chain[-1] != DEFAULT_MERGE, run.provenance != THIS_MACHINE
+
+
 def _cost(method: Method, runs: Sequence[Run]) -> dict[str, Any]:
     defaults = method.params()
-    used = with_method(method, runs)
-    own = [run for run in used if run.provenance == THIS_MACHINE]
-    timed = min(own or used, key=lambda run: len(run.chain), default=None)
+    timed = min(with_method(method, runs), key=_plainness, default=None)
     gives = {"edit": "task vectors", "adapt": "a module per task"}.get(method.role, "one model")
     return {
         "title": method.title,

@@ -137,6 +137,15 @@ def test_exemplars_must_be_as_many_where_a_paper_counts_them() -> None:
     assert beside.rows([figure(("lot", {"scaling": 1.2}), exemplars=8)], [])[0].run is None
 
 
+def test_rows_of_one_name_say_whose_they_are() -> None:
+    same = [f for f in FIGURES if len(f.chain) == 1 and f.name.casefold() == "task arithmetic"]
+    assert [row.name for row in beside.rows(same, [])] == [
+        "Task Arithmetic (LwPTV)",
+        "Task Arithmetic (DRM)",
+        "Task arithmetic (FusionBench)",
+    ]
+
+
 def test_both_models_share_a_row_and_other_runs_follow() -> None:
     small = [f for f in FIGURES if f.name == "Ties"]
     other = run([("ties", {"density": 0.5})])
@@ -253,10 +262,10 @@ def test_published_figures_stand_beside_ours(open_app: Any, library: Path) -> No
     table = getattr(table, "data", table)
     table = table.set_index(("", "Chain"))
     printed, ours = (f"{beside.PUBLISHED}, {B32}", "In"), (beside.OURS, "In")
-    assert table.loc["Ties", printed] == "72.9%"
-    assert table.loc["Ties", ours].endswith("%")
-    assert " to " in table.loc["Ties", (beside.OURS, "In, 95%")]
-    assert table.loc["Ties", (beside.OURS, "Setting")] == "CPU"
+    assert table.loc["Ties (LwPTV)", printed] == "72.9%"
+    assert table.loc["Ties (LwPTV)", ours].endswith("%")
+    assert " to " in table.loc["Ties (LwPTV)", (beside.OURS, "In, 95%")]
+    assert table.loc["Ties (LwPTV)", (beside.OURS, "Setting")] == "CPU"
     assert table.loc["TIES Merging, tuned", ours] == ""
     assert table.loc["Individual experts", printed] == "90.5%"
     assert table.loc["Pretrained", ours].endswith("%")
@@ -349,12 +358,20 @@ def test_own_runs_can_be_listed_alone(open_app: Any, many: Path, tmp_path: Path)
     pipeline.execute(recipe, Store(tmp_path / "store", libraries=()), benchmark=benchmark, keep_model=False)
     at = open_app("home", many)
     assert listed(at)[0] == "Mine"
-    at.button_group(key="made_by").set_value("this machine").run()
+    at.button_group(key="runs_from").set_value("this machine").run()
     assert listed(at) == ["Mine"]
-    at.button_group(key="made_by").set_value("library").run()
+    at.button_group(key="runs_from").set_value("library").run()
     assert "Mine" not in listed(at)
     assert not at.exception
 
 
-def test_runs_without_scores_come_last() -> None:
-    assert listing.ordered([1, 2], "own runs first", []) == [1, 2]  # type: ignore[list-item]
+def test_runs_without_scores_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = {"bad": 0.1, "good": 0.9, "empty": float("nan")}
+
+    def summary(name: Any, stored: object) -> SimpleNamespace | None:
+        return SimpleNamespace(h_score=scores[name]) if name in scores else None
+
+    monkeypatch.setattr(listing.data, "summary", summary)
+    names: Any = ["none", "bad", "empty", "good"]
+    assert listing.ordered(names, "H-score", []) == ["good", "bad", "none", "empty"]
+    assert listing.ordered(names, "own runs first", []) == names

@@ -1,4 +1,4 @@
-"""Home: what this is, three doors into live views, and the library of runs. No chart, so that it is there at once."""
+"""Home: what this is, doors into live views, and the library of runs. No chart, so that it is there at once."""
 
 from __future__ import annotations
 
@@ -35,8 +35,13 @@ DOORS = (
         "Choose experts, chain edits and one merge, press Run. On the bundled benchmark it takes seconds.",
         (parts.MERGE, "Open Merge", "merge", {"chain": "lwptv;ties"}),
     ),
+    (
+        "What does each method do?",
+        "Every edit and merge with its formula, what can be set, and the figures that papers print beside ours.",
+        (parts.METHODS, "Open Methods", "menu_book", {}),
+    ),
 )
-with st.grid(3, min_column_width=260):
+with st.grid(4, min_column_width=220):
     for title, sentence, (page, label, icon, query) in DOORS:
         with st.container(border=True, height="stretch"):
             st.markdown(f"**{title}**")
@@ -44,7 +49,7 @@ with st.grid(3, min_column_width=260):
             parts.open_page(page, label, icon, **query)
 
 
-WIDTHS = [3.4, 1, 1, 1, 2.6]
+WIDTHS = [3.6, 1.5, 1.5, 1.5, 2.4]
 EVERYWHERE, HERE, LIBRARY = "all", "this machine", "library"
 
 
@@ -73,13 +78,13 @@ def chosen(runs: list[Run]) -> list[Run]:
     counts = {EVERYWHERE: len(runs), HERE: own, LIBRARY: len(runs) - own}
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         words = st.text_input("Find a run", type="search", live=True, key="find_run", max_chars=80, width=220)
+        order = st.selectbox("Order by", listing.ORDERS, key="order_by", width=180)
         where = EVERYWHERE
         if own and own < len(runs):
             where = st.segmented_control(
-                "Made by", counts, default=EVERYWHERE, required=True, key="made_by",
+                "From", counts, default=EVERYWHERE, required=True, key="runs_from",
                 format_func=lambda place: f"{place} ({counts[place]})",
             )  # fmt: skip
-        order = st.selectbox("Order by", listing.ORDERS, key="order_by", width=180)
     found = listing.find_runs(runs, words or "")
     if where != EVERYWHERE:
         found = [run for run in found if (run.provenance == PRECOMPUTED) == (where == LIBRARY)]

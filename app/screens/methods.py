@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import streamlit as st
 
@@ -14,18 +16,18 @@ from merging.method import Method, Needs
 from merging.runs import Run
 
 PICK = "methods_{}"  # the picker of a role's methods
-WORDS, NUMBER = st.column_config.TextColumn, st.column_config.NumberColumn
-COLUMNS = {
-    "title": WORDS("Method", pinned=True),
-    "role": WORDS("Role", width=60),
-    "needs": WORDS("Needs", width=140),
-    "passes": NUMBER("Passes", width=65, help="Over all checkpoints at the defaults, the one that merges included."),
-    "works": WORDS("Works", width=115, help="In pieces that fit the processor's cache, or on one tensor at a time."),
-    "gives": WORDS("Gives", width=130),
-    "seconds": NUMBER("Merging", format="%.2f s", width=80, help="Time that the run on the right took to merge."),
-    "device": WORDS("Timed on", width=125),
-    "run": WORDS("Timed run", width=200),
-}
+COLUMNS = (  # key, head, pixels, help
+    ("title", "Method", 140, ""),
+    ("role", "Role", 60, ""),
+    ("needs", "Needs", 140, ""),
+    ("passes", "Passes", 65, "Over all checkpoints at the defaults, the one that merges included."),
+    ("works", "Works", 115, "In pieces that fit the processor's cache, or on one tensor at a time."),
+    ("gives", "Gives", 130, ""),
+    ("seconds", "Merging", 80, "Time that the run on the right took to merge."),
+    ("device", "Timed on", 125, ""),
+    ("run", "Timed run", 190, ""),
+)
+PRESENTED = 1.25  # how much wider columns are on a projector
 
 
 def filters(methods: Sequence[Method]) -> list[Method]:
@@ -55,15 +57,22 @@ def pickers(shown: Sequence[Method], chosen: str) -> None:
             )  # fmt: skip
 
 
+def _column(key: str, title: str, width: int, help_text: str) -> Any:
+    wide = round(width * (PRESENTED if state.present() else 1.0))
+    kind = partial(st.column_config.NumberColumn, format="%.2f s") if key == "seconds" else st.column_config.Column
+    return kind(title, width=wide, help=help_text or None, pinned=key == "title")
+
+
 def costs(shown: Sequence[Method], runs: Sequence[Run]) -> None:
     """The sortable table of what methods need and take."""
     st.header("Needs and costs", anchor=False)
     st.markdown("What the methods above need, and what one stored run of each took. A click on a head sorts.")
+    config = {key: _column(key, *said) for key, *said in COLUMNS}
     st.dataframe(
         gallery.costs(shown, runs),
         hide_index=True,
         height="content",
-        column_config=COLUMNS,
+        column_config=config,
         placeholder="—",
         alt="Needs and costs of every method",
     )
