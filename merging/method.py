@@ -53,7 +53,7 @@ class Citation:
     def text(self) -> str:
         """One line for a card."""
         where = f", arXiv:{self.arxiv}" if self.arxiv else ""
-        return f"{self.authors}. {self.title}. {self.venue} {self.year}{where}."
+        return f"{self.authors.rstrip('.')}. {self.title}. {self.venue} {self.year}{where}."
 
 
 @dataclass(frozen=True, slots=True)
