@@ -215,17 +215,22 @@ class Stream:
         return self.inputs.dead.tensors
 
     def __iter__(self) -> Iterator[Slot]:
-        for slot, _ in self.masked():
-            yield slot
+        for raw in self._raw():
+            yield self._edited(raw)[0]
 
     def masked(self) -> Iterator[tuple[Slot, Tensor | None]]:
         """Every slot with its hard mask: False where an edit decided that the pretrained value stays."""
+        for raw in self._raw():
+            yield self._edited(raw, judged=True)
+
+    def _raw(self) -> Iterator[Slot]:
+        """The slots before the edits; asking for the next one reports this one as done."""
         # While one block is worked on, the next one is read: one core each, instead of two that wait at every barrier.
         threads = _threads(1 if self.in_pieces else None)
         with threads, _ahead(self.inputs.slots(self.in_pieces, self._drops)) as blocks:
             for block in blocks:
                 for raw in self.inputs.pieces(block) if self.in_pieces else (self._attended(block),):
-                    yield self._edited(raw)
+                    yield raw
                     self.meter.advance(_work(raw), self.phase, raw.name)
 
     def _attended(self, slot: Slot) -> Slot:
@@ -247,11 +252,11 @@ class Stream:
         edits = [(stage.method, stage.found) for stage in self.stages]
         return any(isinstance(edit, Edit) and edit.drops(parameter, found) for edit, found in edits)
 
-    def _edited(self, slot: Slot) -> tuple[Slot, Tensor | None]:
-        """A slot after the edits, and which of its scalars they keep (None: all)."""
+    def _edited(self, slot: Slot, judged: bool = False) -> tuple[Slot, Tensor | None]:
+        """A slot after the edits, and (if ``judged``) which of its scalars they keep (None: all)."""
         mask = None
         for stage in self.stages:
-            if isinstance(stage.method, Edit):
+            if judged and isinstance(stage.method, Edit):
                 kept = stage.method.kept(slot, stage.params, stage.found)
                 mask = kept if mask is None else mask if kept is None else mask & kept
             slot = slot.with_task_vectors(stage.method.run(slot, stage.params, stage.found))
