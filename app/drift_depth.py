@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app import measured, measuring, parts, state, text
+from app.drift_layers import pick_one
 from app.measured import Pairs
 from merging.runs import Run
 
@@ -29,20 +30,21 @@ def view(pairs: Pairs, stored: Sequence[Run]) -> None:
     with st.container(horizontal=True, gap="medium"):
         token = st.selectbox("Features", TOKENS, key=state.TOKEN, bind=state.BIND, width=220)
         distance = DISTANCES[st.selectbox("Distance", DISTANCES, key=state.DISTANCE, bind=state.BIND, width=220)]
-    by_depth(pairs, token, distance)
+        band = pick_one([run for run, _ in pairs], "Band over the tasks of").id
+    by_depth(pairs, token, distance, band)
     against_accuracy(pairs, stored, distance)
     consistency([run for run, _ in pairs], stored)
 
 
-def by_depth(pairs: Pairs, token: str, distance: str) -> None:
+def by_depth(pairs: Pairs, token: str, distance: str, band: str) -> None:
     """A line for each run (LOT, Fig. 1b)."""
     found = [measurement for _, measurement in pairs]
     table = measured.by_depth(pairs, TOKENS[token])
     colors = [run.id for run, _ in pairs]
-    parts.chart("drift_depth", table, name=f"drift_by_depth_{distance}", value=distance, runs=colors)
+    parts.chart("drift_depth", table, name=f"drift_by_depth_{distance}", value=distance, runs=colors, band=band)
     st.caption(
-        "Lines are means over tasks; bands run from the task that drifts least to the one that drifts most. The images "
-        "of each task go through the merged model and through the task's own expert, and the features "
+        "Lines are means over tasks; the band runs from the task that drifts least to the one that drifts most. Each "
+        "task's images go through the merged model and through the task's own expert, and the features "
         f"({text.safe_text(token)}) are compared after every part. n = {found[0].notes['images']} images per task of "
         f"the choosing half, never the reporting half. {measuring.origin(found)}"
     )
@@ -79,7 +81,7 @@ def correlations(points: pd.DataFrame, value: str) -> None:
     table["over"] = table["over"].map(OVER)
     number = st.column_config.NumberColumn
     columns = {
-        "over": st.column_config.TextColumn("Correlation", width="large"),
+        "over": st.column_config.TextColumn("Correlation", width="medium"),
         "pearson": number("Pearson r", format="%.2f"),
         "spearman": number("Spearman ρ", format="%.2f"),
         "points": "Points",

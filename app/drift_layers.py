@@ -18,14 +18,14 @@ HOW = "Click a cell, or choose"
 ABLATED = "Accuracy with each kind of parameter put back to the pretrained one has not been measured for"
 
 
-def pick_one(runs: Sequence[Run]) -> Run:
-    """The one of several runs that a view is about, with a picker."""
+def pick_one(runs: Sequence[Run], label: str = "Layers of") -> Run:
+    """The one of several runs that a view is about, with a picker; the last one at first."""
     by_id = {run.id: run for run in runs}
-    run_id = state.picked_run(list(by_id), runs[0].id).run_id or runs[0].id
+    run_id = state.picked_run(list(by_id), runs[-1].id).run_id or runs[-1].id
     state.pick_run(run_id)
     st.session_state["one"] = run_id  # the picker shows what the link says
     st.selectbox(
-        "Layers of",
+        label,
         list(by_id),
         format_func=lambda run_id: text.label(by_id[run_id]),
         key="one",
@@ -57,13 +57,11 @@ def pictures(run: Run, found: Measured, pairs: Pairs) -> None:
         kind = st.selectbox("Show", measured.KINDS, key=state.KIND, bind=state.BIND, width=200)
         value = CELLS[st.selectbox("Drift as", CELLS, key=state.CELL, bind=state.BIND, width=210)]
     table = measured.layers(run, found)
-    tasks, tensors = dict(zip(table["task"], table["title"], strict=True)), list(dict.fromkeys(table["tensor"]))
+    tasks, tensors = (list(dict.fromkeys(table[name])) for name in ("task", "tensor"))
     picture = st.container()  # the pickers are read before the picture above them is drawn
     with st.container(horizontal=True, gap="medium"):
         tensor = st.selectbox("Tensor", tensors, None, key=state.TENSOR, bind=state.BIND, placeholder=HOW, width=380)
-        task = st.selectbox(
-            "Task", tasks, None, key=state.TASK, bind=state.BIND, placeholder="None", width=220, format_func=tasks.get
-        )
+        task = st.selectbox("Task", tasks, None, key=state.TASK, bind=state.BIND, placeholder="None", width=220)
     with picture:
         name, shown = f"drift_layers_{run.id[:8]}", measured.of_kind(table, kind)
         parts.chart("drift_layers", shown, name=name, on_click=choose_cell, value=value, selected=(task, tensor))

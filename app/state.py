@@ -3,7 +3,7 @@
 Keys in the address are an interface, because people share links. Those marked * belong to a widget bound to the
 address; the others are written here, because a link should carry a run's id and not the label that a picker shows.
 
-    run       the run on Masks                         runs      the runs on Scores, ids with commas
+    run       the run on Masks, or in focus on Drift   runs      those on Scores and Drift, ids with commas
     ratio*    prune ratio of the picture of masks      shared*   whether all experts share one mask
     group*    order of the tensors                     by*       how kept shares are split
     expert*   the expert of the chosen cell            tensor*   the tensor of the chosen cell

@@ -20,7 +20,7 @@ def tray() -> None:
 
 def _tray(was_live: bool) -> None:
     jobs = data.runner().jobs()
-    live = [job for job in jobs if job.live]
+    live = sorted((job for job in jobs if job.live), key=lambda job: job.position)  # what runs comes first
     if was_live and {job.id for job in live} != st.session_state.get("_live"):
         changed = "_live" in st.session_state
         st.session_state["_live"] = {job.id for job in live}

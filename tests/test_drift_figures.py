@@ -18,7 +18,7 @@ def _named(fig, name):
 
 def test_depth_draws_means_and_bands():
     table = viz_tables.drift_depth(3, 5)
-    fig = viz.draw("drift_depth", table.sample(frac=1, random_state=0), runs=["r000", "r001"])
+    fig = viz.draw("drift_depth", table.sample(frac=1, random_state=0), runs=["r000", "r001"], band="every")
     for label in ("Merge 0", "Merge 1", "Merge 2"):
         rows = table[table["label"] == label].groupby("position")["cosine"]
         line = _named(fig, label)
@@ -29,6 +29,8 @@ def test_depth_draws_means_and_bands():
             np.testing.assert_allclose(band.y, [*rows.min(), *rows.max()[::-1]], rtol=1e-6)
     assert _named(fig, "Merge 2").line.dash == "dash"
     assert not [trace for trace in fig.data if trace.name == "Merge 2, all tasks"]
+    one = viz.draw("drift_depth", table, band="r001")
+    assert [trace.name for trace in one.data if "all tasks" in trace.name] == ["Merge 1, all tasks"]
     assert list(fig.layout.xaxis.ticktext) == ["stem", *map(str, range(6)), "embedding"]
     other = viz.draw("drift_depth", table, value="l1")
     np.testing.assert_allclose(_named(other, "Merge 0").y, 2 * _named(fig, "Merge 0").y, rtol=1e-6)

@@ -27,10 +27,15 @@ def rows(names: Sequence[str]) -> int:
 
 
 def above(names: Sequence[str], title: str = "", start: float = 0) -> tuple[dict[str, Any], float]:
-    """Settings of a legend at the top of the figure, ``start`` px below its upper edge, and the px that it takes."""
-    height = ROW * rows([title, *names] if title else names)
-    settings = {
+    """Settings of a legend at the top of the figure, ``start`` px below its upper edge, and the px down to its end.
+
+    Traces need a legend group each: without, plotly puts entries into columns as wide as the widest.
+    """
+    small = {"font": {"size": theme.SMALL}}
+    settings = small | {
         "orientation": "h", "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top",
         "itemsizing": "constant", "tracegroupgap": 0,
     }  # fmt: skip
-    return settings | ({"title": {"text": title}} if title else {}), start + height
+    if title:
+        settings["title"] = small | {"text": title}
+    return settings, start + ROW * rows([title, *names] if title else names)

@@ -64,7 +64,7 @@ def drift_accuracy(
     subjects, top = legends.above(list(titles.values()), "Task ", used)
     subjects |= {"y": 1 - used / (HEIGHT + top)}
     fig.update_layout(
-        legend=methods, legend2=subjects, margin={"l": LEFT, "r": 26, "t": top + 32, "b": BOTTOM + 20 * bool(left_out)}
+        legend=methods, legend2=subjects, margin={"l": LEFT, "r": 26, "t": top + 34, "b": BOTTOM + 20 * bool(left_out)}
     )
     _lay_out(fig, table, value, fit)
     if left_out:
@@ -76,7 +76,7 @@ def _outlines(rows: pd.DataFrame, value: str, label: str, symbol: str) -> go.Sca
     """A dark edge round a run's points, which also stands for the run in the legend."""
     return go.Scatter(
         x=rows[value].to_numpy(np.float32), y=100 * rows["lost"].to_numpy(np.float32), mode="markers",
-        name=legends.entry(label), legend="legend", hoverinfo="skip",
+        name=legends.entry(label), legend="legend", legendgroup=f"run {legends.entry(label)}", hoverinfo="skip",
         marker={"symbol": symbol, "color": theme.INK, "size": 13}, unselected={"marker": {"opacity": 1}},
     )  # fmt: skip
 
@@ -85,6 +85,7 @@ def _points(rows: pd.DataFrame, value: str, look: theme.Look, symbols: dict[str,
     return go.Scatter(
         x=rows[value].to_numpy(np.float32), y=100 * rows["lost"].to_numpy(np.float32), mode="markers",
         name=legends.entry(rows["title"].iloc[0]), legend="legend2",
+        legendgroup=f"task {legends.entry(rows['title'].iloc[0])}",
         marker={"symbol": [symbols.get(run, "circle") for run in rows["run"]], "color": look.color, "size": 10},
         unselected={"marker": {"opacity": 1}},
         customdata=[[identifier(run), identifier(task)] for run, task in zip(rows["run"], rows["task"], strict=True)],

@@ -11,6 +11,7 @@ from viz.chart import chart, in_order, one_of
 from viz.text import clean_text, count, plural, real, safe_text
 
 VALUES = {"cosine": "1 − cosine to the expert", "l1": "mean |difference| from the expert, per dimension"}
+EVERY = "every"  # as a band: all of them, which is readable for two or three runs
 SCALE = "pretrained"  # the kind of run that is drawn as a yardstick, without a band
 HEIGHT, BOTTOM, LEFT = 430, 56, 66
 
@@ -24,13 +25,19 @@ HEIGHT, BOTTOM, LEFT = 430, 56, 66
     empty="No run's drift has been measured yet.",
 )
 def drift_depth(
-    table: pd.DataFrame, *, value: str = "cosine", runs: list[str] | None = None, present: bool = False
+    table: pd.DataFrame,
+    *,
+    value: str = "cosine",
+    band: str | None = None,
+    runs: list[str] | None = None,
+    present: bool = False,
 ) -> go.Figure:
-    """A line for each run, the mean over tasks, in a band from the least to the most drifted task.
+    """A line for each run, the mean over tasks; one of them in a band from the least to the most drifted task.
 
     run (id), label, kind (merge, or pretrained for the dashed yardstick), task, title, place (stem, "block 0" …,
     embedding), position (of the place, from 0), cosine and l1 (drift, means over images), n (images). ``value`` says
-    which of the two is drawn; ``runs`` is the full ordered list that colors go by.
+    which of the two is drawn; ``band`` is the run with the band, or EVERY; ``runs`` the full ordered list that colors
+    go by.
     """
     one_of("value", value, tuple(VALUES))
     table = table.assign(run=table["run"].astype(str))
@@ -44,7 +51,8 @@ def drift_depth(
             fig.add_trace(_line(rows, value, theme.KINDS[SCALE], "dash"))
         else:
             color = look.get(run, theme.KINDS["merge"])
-            fig.add_trace(_band(rows, value, color.color))
+            if band in (run, EVERY):
+                fig.add_trace(_band(rows, value, color.color))
             fig.add_trace(_line(rows, value, color, "solid"))
     places = table.drop_duplicates("position").sort_values("position")
     labels = table.drop_duplicates("run").set_index("run")["label"]
@@ -55,7 +63,7 @@ def drift_depth(
         range=[-0.25, float(places["position"].max()) + 0.25], tickangle=0,
     )  # fmt: skip
     fig.update_yaxes(title={"text": f"Feature drift:<br>{VALUES[value]}"}, rangemode="tozero")
-    margin = {"l": LEFT + theme.LINE_HEIGHT, "r": 26, "t": top + 32, "b": BOTTOM}
+    margin = {"l": LEFT + theme.LINE_HEIGHT, "r": 26, "t": top + 24, "b": BOTTOM}
     fig.update_layout(legend=legend, margin=margin)
     return theme.finish(fig, "drift_depth", _alt(table, names, kinds, value), HEIGHT + top, present, value)
 
@@ -80,7 +88,7 @@ def _band(rows: pd.DataFrame, value: str, color: str) -> go.Scatter:
     y = np.concatenate([low, high[::-1]]).astype(np.float32)
     red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     return go.Scatter(
-        x=x, y=y, mode="lines", line={"width": 0}, fill="toself", fillcolor=f"rgba({red},{green},{blue},0.10)",
+        x=x, y=y, mode="lines", line={"width": 0}, fill="toself", fillcolor=f"rgba({red},{green},{blue},0.16)",
         hoverinfo="skip", showlegend=False, name=legends.entry(f"{rows['label'].iloc[0]}, all tasks"),
         legendgroup=safe_text(f"run {rows['run'].iloc[0]}"),
     )  # fmt: skip
