@@ -87,7 +87,7 @@ def objective(run: Run, found: Measured, kind: str, tensor: str | None) -> None:
 
 
 def _exemplars(found: Measured) -> str:
-    n, seed = found.notes["exemplars"], found.notes["seed"]
+    n, seed = found.notes["exemplars"], found.notes["exemplar_seed"]
     return f"n = {n} exemplars per task (training images), seed {seed}. {measuring.origin([found])}"
 
 

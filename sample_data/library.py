@@ -1,11 +1,13 @@
-"""Recomputes the library of precomputed runs in sample_data/runs/: every preset, and the references beside them.
+"""Recomputes the library of precomputed runs: every preset, the references beside them, and what is measured of them.
 
-The runs are made by the same code as everybody's, on the bundled benchmark with all eight experts. Their weights are
-left out (they are remade in a second); recipes, tables and scores stay. A test finds out when they are stale.
+All is made by the same code as everybody's, on the bundled benchmark with all eight experts. Weights are left out (they
+are remade in seconds); recipes, tables and scores stay in runs/, measurements in measured/. A test finds out when they
+are stale. ``--keep`` takes over what is there under the same ids instead of computing everything again.
 """
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
 import tempfile
@@ -14,38 +16,89 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from merging import places
+from merging import measures, places
 from merging.evaluate import summarize
 from merging.pipeline import execute, references
-from merging.presets import PRESETS
+from merging.presets import PRESETS, Preset
+from merging.runs import Run
+from merging.sources import open_inputs
 from merging.store import Store
 from merging.tasks import Benchmark
+
+MEASURED = places.LIBRARY.parent / measures.FOLDER
+DRIFT = (  # presets whose feature drift is measured; the others' is on demand
+    "weight_averaging",
+    "task_arithmetic",
+    "ties",
+    "task_arithmetic_lwptv",
+    "tsv_m",
+    "wudi",
+    "lot",
+    "regmean",
+    "cat",
+    "tatr",
+)
+ABLATION = ("task_arithmetic", "lot")
 
 
 def main() -> None:
     """Build the library beside the old one, then swap."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--keep", action="store_true", help="compute only what is missing")
+    keep = parser.parse_args().keep
     benchmark = Benchmark.load()
     with tempfile.TemporaryDirectory(dir=places.BUNDLED) as folder:
         store = Store(Path(folder), libraries=(), dated=False)
+        old = Store(Path(folder) / "none", libraries=(places.LIBRARY,)) if keep else None
         print("Evaluating the pretrained model, the experts and the multi-task model ...", flush=True)
         references(store, benchmark)
+        runs = {}
         for number, preset in enumerate(PRESETS):
-            started = time.monotonic()
-            recipe = preset.recipe(benchmark.pretrained, benchmark.experts)
-            run = execute(recipe, store, benchmark=benchmark, keep_model=False)
-            assert run.scores is not None
-            found = summarize(run.scores, run.experts)
-            print(
-                f"[{number + 1}/{len(PRESETS)}] {preset.title}: in-domain {found.in_domain:.1%}, out-of-domain "
-                f"{found.out_of_domain:.1%}, H-score {found.h_score:.1%} ({time.monotonic() - started:.1f} s)",
-                flush=True,
-            )
-        if places.LIBRARY.exists():
-            shutil.rmtree(places.LIBRARY)
-        (store.root / "runs").rename(places.LIBRARY)
-    for path in places.LIBRARY.rglob("*"):  # the store keeps what it writes private; a library is for everybody
+            print(f"[{number + 1}/{len(PRESETS)}] {preset.title}: ", end="", flush=True)
+            runs[preset.key] = build(preset, store, benchmark, old)
+        for key in DRIFT:
+            measure("drift", store, benchmark, old, runs[key])
+        for key in ABLATION:
+            measure("ablation", store, benchmark, old, runs[key])
+        measure("exemplars", store, benchmark, old)
+        swap(store.root / "runs", places.LIBRARY)
+        swap(store.root / measures.FOLDER, MEASURED)
+
+
+def build(preset: Preset, store: Store, benchmark: Benchmark, old: Store | None) -> Run:
+    """The run of a preset, with scores and without weights."""
+    started = time.monotonic()
+    recipe = preset.recipe(benchmark.pretrained, benchmark.experts)
+    if old is not None and (kept := old.find(open_inputs(recipe).run_id())):
+        shutil.copytree(kept.path, store.root / "runs" / kept.id)
+    run = execute(recipe, store, benchmark=benchmark, keep_model=False)
+    assert run.scores is not None
+    found = summarize(run.scores, run.experts)
+    print(
+        f"in-domain {found.in_domain:.1%}, out-of-domain {found.out_of_domain:.1%}, H-score {found.h_score:.1%} "
+        f"({time.monotonic() - started:.1f} s)",
+        flush=True,
+    )
+    return run
+
+
+def measure(key: str, store: Store, benchmark: Benchmark, old: Store | None, run: Run | None = None) -> None:
+    """A measurement of a run, or of the benchmark."""
+    run_id, started = run.id if run else "", time.monotonic()
+    if old is not None and (kept := measures.find(key, old, benchmark, run_id)):
+        shutil.copytree(kept.path, store.root / measures.FOLDER / kept.path.name)
+    print(f"Measuring {key} of {run.title if run else 'the benchmark'}: ", end="", flush=True)
+    measures.measure(key, store, benchmark, run_id)
+    print(f"{time.monotonic() - started:.1f} s", flush=True)
+
+
+def swap(new: Path, place: Path) -> None:
+    """Put a folder in another's place, readable for everybody: the store keeps what it writes private."""
+    if place.exists():
+        shutil.rmtree(place)
+    new.rename(place)
+    for path in (place, *place.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
-    places.LIBRARY.chmod(0o755)
 
 
 if __name__ == "__main__":

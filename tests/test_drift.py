@@ -320,7 +320,7 @@ def test_a_run_without_weights_is_merged_again_and_measured(library, tmp_path, t
     fractions = [progress.fraction for progress in told]
     assert fractions == sorted(fractions) and fractions[-1] == 1.0
     assert {"Merging with LOT", "Measuring feature drift", "Measuring every layer"} <= {p.phase for p in told}
-    notes = {"images": tiny.CHOOSING, "exemplars": tiny.EXEMPLARS, "split": "choosing", "seed": 0}
+    notes = {"images": tiny.CHOOSING, "exemplars": tiny.EXEMPLARS, "split": "choosing", "exemplar_seed": 0}
     assert (found.notes, found.device, found.provenance) == (notes, "CPU", "this machine")
     assert {"cumulative", "isolated", "objective"} == set(found._schemas)
     again = measures.measure("drift", store, tiny_benchmark, run_id, cancel=lambda: True)  # nothing is computed

@@ -71,7 +71,7 @@ def measure_drift(subject: Subject) -> Found:
         own = {task: exemplars[task] for task in images}
         isolated, objective = isolated_drift(models, own, device, phases.callback(LAYERS), subject.cancel)
     n = {"images": max(map(len, images.values())), "exemplars": max(len(exemplars[task]) for task in images)}
-    notes = {**n, "split": SPLIT, "seed": drawn.seed}
+    notes = {**n, "split": SPLIT, "exemplar_seed": drawn.seed}
     return Found({"cumulative": cumulative, "isolated": isolated, "objective": objective}, notes)
 
 
