@@ -59,7 +59,12 @@ def lower_gram(blocks: Tensor) -> Tensor:
 
 
 def left_basis(blocks: Tensor, rank_tol: float) -> Tensor:
-    """Orthonormal left singular vectors (m, r) of the blocks (K, m, n) side by side, largest last.
+    """The basis of ``left_factors`` (m, r)."""
+    return left_factors(blocks, rank_tol)[0]
+
+
+def left_factors(blocks: Tensor, rank_tol: float) -> tuple[Tensor, Tensor]:
+    """Orthonormal left singular vectors (m, r) of blocks (K, m, n) side by side and their values (r,), largest last.
 
     Directions of at most ``rank_tol`` times the largest singular value are left out, and in any case those that a Gram
     matrix in float64 cannot tell from nothing.
@@ -73,7 +78,7 @@ def left_basis(blocks: Tensor, rank_tol: float) -> Tensor:
     floor = max(rank_tol**2, len(squares) * torch.finfo(squares.dtype).eps)
     dropped = int((squares <= floor * squares[-1:].clamp(min=0)).sum())
     basis: Tensor = vectors[:, dropped:]
-    return basis if outer is None else outer @ basis
+    return basis if outer is None else outer @ basis, squares[dropped:].sqrt()
 
 
 def truncated_svd(matrix: Tensor, count: int) -> Factors:

@@ -98,15 +98,19 @@ class Inputs:
                     stop = min(start + size, info.numel)
                     yield self._slot(parameter, start, stop, dropped(parameter), next(buffers))
             else:
-                slot = self._slot(parameter, 0, info.numel, dropped(parameter), None)
-                shape = (len(self.experts), *info.shape)
-                yield replace(
-                    slot,
-                    pretrained=slot.pretrained.reshape(info.shape),
-                    task_vectors=slot.task_vectors.reshape(shape),
-                    look=partial(self.look, parameter),
-                    gradients={kind: rows.reshape(shape) for kind, rows in slot.gradients.items()},
-                )
+                yield self.whole(parameter, dropped(parameter))
+
+    def whole(self, parameter: Parameter, dropped: bool = False) -> Slot:
+        """One tensor as a slot, in memory of its own."""
+        shape = self.pretrained.infos[parameter.name].shape
+        slot = self._slot(parameter, 0, self.pretrained.infos[parameter.name].numel, dropped, None)
+        return replace(
+            slot,
+            pretrained=slot.pretrained.reshape(shape),
+            task_vectors=slot.task_vectors.reshape(len(self.experts), *shape),
+            look=partial(self.look, parameter),
+            gradients={kind: rows.reshape(len(self.experts), *shape) for kind, rows in slot.gradients.items()},
+        )
 
     def look(self, parameter: Parameter, tell: Tell = silent) -> tuple[Moments, ...] | None:
         """The moments of what enters a tensor, one per expert; None where there is no evidence of it."""

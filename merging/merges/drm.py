@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from merging.families import Role
+from merging.joint import averaged, pruned
 from merging.least_squares import as_stored, matrices
 from merging.linear_algebra import left_basis
 from merging.merges.task_arithmetic import SCALING_HELP
 from merging.method import Citation, Merge, Slot, register
 from merging.params import Params, choice, flag, fraction, real
-from merging.quantile import kth_smallest
-
-# Entries of a task's row that is shorter than this share of its matrix are rounding: renormalized, they would take part
-# of the density, and they would count in the mean.
-ROUNDING = {torch.float64: 1e-10, torch.float32: 1e-5}
-PIECE = 1 << 15  # entries per task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,45 +71,10 @@ def drm(slot: Slot, params: DrmParams, found: None) -> Tensor:
 
 def _merged(entries: Tensor, params: DrmParams) -> Tensor:
     """Tasks in the joint space (K, r, n) pruned, elected and averaged, row by row: (r, n)."""
-    units = _units(entries, params.renorm)
-    limits = _limits(entries, units, params)
     merged = torch.empty_like(entries[0])
-    for rows in _pieces(entries):
-        part = entries[:, rows]
-        part = part * (part.abs().div_(units[:, rows]) >= limits)
-        if params.elect:
-            # An exact tie elects nobody: the majority of all signs would hang on the arbitrary sign of each row.
-            sign = part.sum(dim=0).sign()
-            part = part.mul_(sign).relu_().mul_(sign)
-        count = part.sign().abs_().sum(dim=0).clamp_(min=1) if params.disjoint else len(part)
-        merged[rows] = part.sum(dim=0) / count
+    for rows, part in pruned(entries, params.density, params.renorm, params.pruning == "joint"):
+        merged[rows] = averaged(part, params.elect, params.disjoint)
     return merged
-
-
-def _units(entries: Tensor, renorm: bool) -> Tensor:
-    """What entries are measured against before pruning, (K, r, 1): infinity for rows that are only rounding."""
-    lengths = entries.norm(dim=-1, keepdim=True)  # renormalization moves them into the singular values
-    rounding = lengths <= ROUNDING[entries.dtype] * lengths.norm(dim=1, keepdim=True)
-    return torch.where(rounding, torch.inf, lengths if renorm else lengths.norm(dim=0, keepdim=True))
-
-
-def _limits(entries: Tensor, units: Tensor, params: DrmParams) -> Tensor:
-    """The size that an entry must have in its units to be kept, (K or 1, 1, 1); zeros never have it."""
-    groups = 1 if params.pruning == "joint" else len(entries)
-
-    def sizes() -> Iterator[Tensor]:
-        return (entries[:, rows].abs().div_(units[:, rows]).reshape(groups, -1) for rows in _pieces(entries))
-
-    numel = entries.numel() // groups
-    rank = numel - round(params.density * numel) - 1
-    limits = entries.new_tensor(kth_smallest(sizes, [rank] * groups) if rank >= 0 else [0.0])
-    return limits.clamp(min=torch.finfo(entries.dtype).tiny)[:, None, None]
-
-
-def _pieces(entries: Tensor) -> Iterator[slice]:
-    """Rows whose entries for all tasks fit the processor's cache: everything but the products is done on these."""
-    step = max(PIECE // max(entries.shape[2], 1), 1)
-    return (slice(start, start + step) for start in range(0, entries.shape[1], step))
 
 
 register(
