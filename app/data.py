@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from merging import places
-from merging.errors import CheckpointError, MergingError, first_few
+from merging.errors import CheckpointError, MergingError
 from merging.runs import PRECOMPUTED, Run
 from merging.store import Store
 from merging.summary import Summary, individual, summarize
@@ -151,17 +151,11 @@ def measured_saliency(run_id: str) -> pd.DataFrame:
         CheckpointError: a checkpoint of the run is not where its recipe says, or is another one by now.
     """
     import merging
-    from merging.sources import open_inputs
+    from merging.measures import open_merged
 
     run = store().run(run_id)
     assert run.recipe is not None  # only merges are asked for
-    opened = open_inputs(run.recipe)
-    digests = opened.digests()
-    if others := [name.removeprefix("experts/") for name in run.inputs if digests.get(name) != run.inputs[name]]:
-        raise CheckpointError(
-            f"The files that its recipe names are not the ones that this run merged: {first_few(others, 3)}. "
-            "Put those back, or run the recipe again."
-        )
+    opened = open_merged(run, run.recipe)
     found = merging.merge(opened.pretrained, opened.experts, "weight_averaging", edits=["lwptv"])
     return found.tables["saliency"]
 

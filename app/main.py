@@ -21,6 +21,7 @@ SECTIONS = {
     "Build": [("merge", "Merge", "merge", "Choose experts and a chain of methods, and merge them.")],
     "Explore": [
         ("masks", "Masks", "grid_on", "Which layers each expert calls salient, and which the merge keeps."),
+        ("conflicts", "Conflicts", "call_split", "Where experts disagree: signs, spaces, and who wins the election."),
         ("drift", "Drift", "moving", "How far features move from each expert's, layer by layer, and what that costs."),
     ],
     "Results": [("scores", "Scores", "monitoring", "Accuracy in and out of domain, run by run, task by task.")],

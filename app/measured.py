@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from merging.analysis.consistency import Fit
 
-DRIFT, ABLATION, EXEMPLARS = "drift", "ablation", "exemplars"
+DRIFT, ABLATION, EXEMPLARS, SIGNS = "drift", "ablation", "exemplars", "signs"
 PRETRAINED = "pretrained"
 CONFLICTS = "cat"  # the table that the edit of that name leaves with a run
 Pairs = Sequence[tuple[Run, Measured]]  # runs whose drift is measured
@@ -39,15 +39,13 @@ def find(key: str, run_id: str = "") -> Measured | None:
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
-def _table(key: str, name: str, run_id: str, entry: str) -> pd.DataFrame:  # the entry changes when the benchmark does
-    found = find(key, run_id)
-    assert found is not None  # asked for what was found a moment ago
-    return found.table(name)
+def _table(entry: str, name: str, _found: Measured) -> pd.DataFrame:  # an entry's name says what it depends on
+    return _found.table(name)
 
 
 def table(found: Measured, name: str) -> pd.DataFrame:
     """One table of a measurement."""
-    return _table(found.key, name, found.run_id, found.path.name)
+    return _table(str(found.path), name, found)
 
 
 def titles() -> dict[str, str]:

@@ -15,8 +15,8 @@ from merging.runs import PRECOMPUTED, Run
 if TYPE_CHECKING:
     import pandas as pd
 
-HOME, MERGE, MASKS, DRIFT, SCORES, METHODS = (
-    f"screens/{name}.py" for name in ("home", "merge", "masks", "drift", "scores", "methods")
+HOME, MERGE, MASKS, CONFLICTS, DRIFT, SCORES, METHODS = (
+    f"screens/{name}.py" for name in ("home", "merge", "masks", "conflicts", "drift", "scores", "methods")
 )
 FORMATS = ("SVG", "PNG")
 
@@ -39,10 +39,12 @@ def empty(sentence: str, label: str, path: str, **query: str) -> None:
         open_page(path, label, "arrow_forward", **query)
 
 
-def pick_run(runs: Sequence[Run], first: Run | None = None) -> tuple[Run, bool] | None:
+def pick_run(
+    runs: Sequence[Run], first: Run | None = None, label: str = "Run", say: Callable[[Run], None] | None = None
+) -> tuple[Run, bool] | None:
     """The run that the page shows, with a picker and a sentence about it; None if there is none to show.
 
-    ``first`` is shown where neither the link nor the session names one.
+    ``first`` is shown where neither the link nor the session names one; ``say`` writes the sentence.
 
     The flag says that it was picked just now, so that the view should start from that run's own values.
     """
@@ -56,7 +58,7 @@ def pick_run(runs: Sequence[Run], first: Run | None = None) -> tuple[Run, bool] 
         return None
     st.session_state["picker"] = picked.run_id  # the picker shows what the link says
     st.selectbox(
-        "Run",
+        label,
         list(by_id),
         format_func=lambda run_id: text.label(by_id[run_id]),
         key="picker",
@@ -64,7 +66,7 @@ def pick_run(runs: Sequence[Run], first: Run | None = None) -> tuple[Run, bool] 
         args=("picker",),
     )
     run = by_id[picked.run_id]
-    about(run)
+    (say or about)(run)
     return run, picked.fresh
 
 

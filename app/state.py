@@ -3,7 +3,8 @@
 Keys in the address are an interface, because people share links. Those marked * belong to a widget bound to the
 address; the others are written here, because a link should carry a run's id and not the label that a picker shows.
 
-    run       the run on Masks, or in focus on Drift   runs      those on Scores and Drift, ids with commas
+    run       the run on Masks, the one whose experts  runs      those on Scores and Drift, ids with commas
+              Conflicts shows, or in focus on Drift
     ratio*    prune ratio of the picture of masks      shared*   whether all experts share one mask
     group*    order of the tensors                     by*       how kept shares are split
     expert*   the expert of the chosen cell            tensor*   the tensor of the chosen cell
@@ -12,6 +13,10 @@ address; the others are written here, because a link should carry a run's id and
     method    the method on Methods                    role*     methods of this role only
     needs*    methods that need this only              find*     methods with these words only
     view*     what Drift shows                         kind*     tensors of this kind only
+    about*    what Conflicts shows                     layer*    the linear layer that Conflicts is about
+    density*  share kept before signs are counted      cut*      rank cut of the joint spaces
+    signs*    what a cell of sign agreement says       space*    the space of the chosen cell
+    won*      what the picture of the election shows
     token*    features of the class token, or mean     distance* how drift is measured
     task*     the task of the chosen cell              cell*     what a cell of layer-isolated drift says
     conflict* what a cell of removed conflicts says    overlap*  directions that both tasks of the case share
@@ -33,6 +38,7 @@ RATIO, SHARED, GROUP, BY = "ratio", "shared", "group", "by"
 EXPERT, TENSOR, RELATIVE, PRESENT = "expert", "tensor", "relative", "present"
 METHOD, ROLE, NEEDS, FIND = "method", "role", "needs", "find"
 VIEW, KIND, TOKEN, DISTANCE, TASK = "view", "kind", "token", "distance", "task"
+ABOUT, LAYER, DENSITY, CUT, SIGNS, SPACE, WON = "about", "layer", "density", "cut", "signs", "space", "won"
 CELL, CONFLICT, OVERLAP, ENERGY, AGREEMENT = "cell", "conflict", "overlap", "energy", "agreement"
 BIND: Any = "query-params"
 

@@ -118,7 +118,7 @@ def parser() -> argparse.ArgumentParser:
     merge.add_argument("--force", action="store_true", help="replace what is at --out")
 
     measure = commands.add_parser("measure", help="measure something of a stored run, such as feature drift")
-    measure.add_argument("what", help="drift or ablation of a run; exemplars of the benchmark")
+    measure.add_argument("what", help="drift or ablation of a run, signs of its experts, exemplars of the benchmark")
     measure.add_argument("run", nargs="?", default="", help="the run's id")
 
     evaluate = commands.add_parser("evaluate", help="accuracy of a checkpoint on the benchmark")

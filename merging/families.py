@@ -27,6 +27,7 @@ class Role(StrEnum):
     BUFFER = "buffer"  # copied from the pretrained model, never merged
 
 
+LINEAR_MAPS = frozenset({Role.LINEAR, Role.PROJECTION})  # matrices of which several experts' have a joint space
 EMBEDDINGS, OUTPUT, TEXT = "embeddings", "output", "not merged"
 UNUSED_TEXT = "unused text"  # the part that text tensors of an image encoder are
 

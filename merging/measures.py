@@ -1,7 +1,8 @@
 """What is measured of a stored run, or of the benchmark, when somebody asks: tables that lie beside the runs.
 
-An entry is named by what it depends on (the kind of measurement and its version, the run, the benchmark), so a stale
-one is never found. Own entries are written like runs, whole or not at all; a library brings its own in ``measured``
+An entry is named by what it depends on (the kind of measurement and its version, the run or only the checkpoints that
+it merged, the benchmark), so a stale one is never found, and runs on the same experts share what does not depend on
+how they were merged. Own entries are written like runs, whole or not at all; a library brings its own in ``measured``
 beside its runs.
 """
 
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,7 +23,7 @@ from merging import entries
 from merging.entries import DamagedError
 from merging.errors import CheckpointError, StoreError, TaskError, did_you_mean, first_few
 from merging.progress import Cancel, Phases, ProgressCallback
-from merging.runs import PRECOMPUTED, THIS_MACHINE, read_table, table_file, write_table
+from merging.runs import PRECOMPUTED, THIS_MACHINE, Run, read_table, table_file, write_table
 from merging.store import Store
 
 if TYPE_CHECKING:
@@ -44,20 +46,31 @@ class Found(NamedTuple):
     notes: Mapping[str, Any]
 
 
+class Of(StrEnum):
+    """What a measurement is of, in the words of messages."""
+
+    RUN = "a run"
+    EXPERTS = "the experts of a run"  # however it merged them
+    BENCHMARK = "the benchmark, not of a run"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """One kind of measurement: of a run, or (``of_run=False``) of the benchmark as a whole."""
+    """One kind of measurement."""
 
     key: str
     title: str
     version: int = 1  # raised whenever results change
-    of_run: bool = True
+    of: Of = Of.RUN
     compute: Callable[[Subject], Found]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A stored measurement; ``seconds`` on ``device``, ``notes`` as computed."""
+    """A stored measurement; ``seconds`` on ``device``, ``notes`` as computed.
+
+    ``run_id`` is the run that it was measured with, which need not be there any more if it is of experts.
+    """
 
     key: str
     run_id: str
@@ -91,10 +104,11 @@ class Subject:
     device: str
     progress: ProgressCallback | None
     cancel: Cancel | None
+    of: Of = Of.RUN
 
     def phases(self, weights: Mapping[str, float]) -> Phases:
-        """One fraction over the phases of a measurement, and over making the merged model before them."""
-        return Phases({REMAKING: 1.0, **weights} if self.run_id else weights, self.progress)
+        """One fraction over the phases of a measurement, and over making the merged model before those of a run."""
+        return Phases({REMAKING: 1.0, **weights} if self.of == Of.RUN else weights, self.progress)
 
     @property
     def recipe(self) -> Recipe:
@@ -104,8 +118,17 @@ class Subject:
         return recipe
 
     @cached_property
+    def checkpoints(self) -> Opened:
+        """The checkpoints that the run merged, whether or not the benchmark knows their tasks.
+
+        Raises:
+            CheckpointError: they are not where the recipe says, or others by now.
+        """
+        return open_merged(self.store.run(self.run_id), self.recipe)
+
+    @cached_property
     def opened(self) -> Opened:
-        """The checkpoints that the run merged.
+        """The checkpoints that the run merged, for work on the benchmark's images.
 
         Raises:
             CheckpointError: they are not where the recipe says, or others by now.
@@ -152,6 +175,20 @@ class Subject:
                 entries.drop(folder)
 
 
+def open_merged(run: Run, recipe: Recipe) -> Opened:
+    """The checkpoints that a run merged; raises CheckpointError if they are gone, or others by now."""
+    from merging.sources import open_inputs
+
+    opened = open_inputs(recipe)
+    digests = opened.digests()
+    if others := [name.removeprefix("experts/") for name in run.inputs if digests.get(name) != run.inputs[name]]:
+        raise CheckpointError(
+            f"The files that its recipe names are not the ones that this run merged: {first_few(others, 3)}. "
+            "Put those back, or run the recipe again."
+        )
+    return opened
+
+
 def _drift(subject: Subject) -> Found:
     from merging.analysis.drift import measure_drift
 
@@ -170,12 +207,19 @@ def _exemplars(subject: Subject) -> Found:
     return measure_sensitivity(subject)
 
 
+def _signs(subject: Subject) -> Found:
+    from merging.analysis.signs import measure_signs
+
+    return measure_signs(subject)
+
+
 MEASURES = {
     measure.key: measure
     for measure in (
         Measure(key="drift", title="Feature drift", compute=_drift),
         Measure(key="ablation", title="Ablation by kind of parameter", compute=_ablation),
-        Measure(key="exemplars", title="Exemplar sensitivity", of_run=False, compute=_exemplars),
+        Measure(key="signs", title="Sign agreement", of=Of.EXPERTS, compute=_signs),
+        Measure(key="exemplars", title="Exemplar sensitivity", of=Of.BENCHMARK, compute=_exemplars),
     )
 }
 
@@ -189,7 +233,8 @@ def kind(key: str) -> Measure:
 
 def find(key: str, store: Store, benchmark: Benchmark, run_id: str = "") -> Measured | None:
     """The stored measurement, the own one first, or None."""
-    name = _name(kind(key), run_id, benchmark)
+    if (name := _name(kind(key), store, benchmark, run_id)) is None:
+        return None
     places = {_own(store): THIS_MACHINE} | {library.parent / FOLDER: PRECOMPUTED for library in store.libraries}
     for folder, provenance in places.items():
         if found := _read(folder / name, provenance):
@@ -216,20 +261,21 @@ def measure(
     from merging.engine import choose_device, describe_device
 
     wanted = kind(key)
-    if wanted.of_run != bool(run_id):
-        raise StoreError(
-            f"{wanted.title} is measured of {'a run' if wanted.of_run else 'the benchmark, not of a run'}."
-        )
+    if (wanted.of == Of.BENCHMARK) == bool(run_id):
+        raise StoreError(f"{wanted.title} is measured of {wanted.of}.")
     if found := find(key, store, benchmark, run_id):
         return found
+    if (name := _name(wanted, store, benchmark, run_id)) is None:
+        store.run(run_id)  # says that there is no such run
+        raise StoreError(f"Run {run_id} merged nothing, so {wanted.title.lower()} cannot be measured of its experts.")
     entries.sweep(_own(store))
     started = time.monotonic()
-    tables, notes = wanted.compute(Subject(store, benchmark, run_id, device, progress, cancel))
+    tables, notes = wanted.compute(Subject(store, benchmark, run_id, device, progress, cancel, wanted.of))
     said = {
         "key": key, "version": wanted.version, "run": run_id, "notes": dict(notes),
         "device": describe_device(choose_device(device)),
     }  # fmt: skip
-    _write(store, _name(wanted, run_id, benchmark), tables, said, started)
+    _write(store, name, tables, said, started)
     if (found := find(key, store, benchmark, run_id)) is None:
         raise StoreError("It was measured but cannot be read back; is the store's folder being cleared?")
     return found
@@ -280,6 +326,24 @@ def _own(store: Store) -> Path:
     return store.root / FOLDER
 
 
-def _name(wanted: Measure, run_id: str, benchmark: Benchmark) -> str:
-    depends = json.dumps([wanted.key, wanted.version, run_id, benchmark.digest])
+def same_experts(run: Run, other: Run) -> bool:
+    """Whether two runs merged the same checkpoints in the same order, so that they share what is measured of them."""
+    return _merged_from(run) == _merged_from(other)
+
+
+def _merged_from(run: Run) -> list[tuple[str, str]]:
+    """Name and digest of the pretrained model and of each expert, in order."""
+    names = ["pretrained", *(f"experts/{name}" for name in run.experts)]
+    return [(name, run.inputs.get(name, "")) for name in names]
+
+
+def _name(wanted: Measure, store: Store, benchmark: Benchmark, run_id: str) -> str | None:
+    """The name of an entry; None for experts of a run that is not there, or that merged nothing."""
+    of: object = run_id
+    if wanted.of == Of.EXPERTS:
+        run = store.find(run_id)
+        if run is None or run.kind != "merge":
+            return None
+        of = _merged_from(run)
+    depends = json.dumps([wanted.key, wanted.version, of, benchmark.digest])
     return hashlib.sha256(depends.encode()).hexdigest()[:12]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from merging.families import Role
+from merging.families import LINEAR_MAPS
 from merging.joint import averaged, pruned
 from merging.least_squares import as_stored, matrices
 from merging.linear_algebra import left_basis
@@ -59,7 +59,7 @@ class DrmParams(Params):
 
 def drm(slot: Slot, params: DrmParams, found: None) -> Tensor:
     """The task vector merged in the joint space, (K, *S) -> (*S); the mean for what is no linear map."""
-    if slot.role not in {Role.LINEAR, Role.PROJECTION}:
+    if slot.role not in LINEAR_MAPS:
         return params.scaling * slot.task_vectors.mean(dim=0)
     vertical = params.direction == "vertical"  # the same, of the transposed matrices
     blocks = matrices(slot).mT if vertical else matrices(slot)

@@ -1,0 +1,71 @@
+"""What all views of the Conflicts page share: the linear layers of a run's experts, their picker and their matrices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import data, state
+from app.measured import WHAT
+from merging.families import LINEAR_MAPS
+from merging.runs import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+
+    from merging.stream import Inputs
+
+HOW = "Click a cell, or choose"
+
+
+def linear(run: Run) -> pd.DataFrame:
+    """The linear layers of a run's experts in forward order, with what each is."""
+    from viz.chart import in_forward_order
+
+    rows = data.table(run.id, "tensors")
+    return in_forward_order(rows[rows["role"].isin(LINEAR_MAPS)])[[*WHAT, "numel"]].reset_index(drop=True)
+
+
+def choose(run: Run, first: str | None = None) -> str | None:
+    """The picker of one linear layer; None if none is chosen, and ``first`` where the link says nothing."""
+    names = list(linear(run)["tensor"])
+    if first is not None and st.session_state.get(state.LAYER) not in names:
+        st.session_state[state.LAYER] = first
+    return st.selectbox("Layer", names, None, key=state.LAYER, bind=state.BIND, placeholder=HOW, width=420)
+
+
+def middle(run: Run) -> str:
+    """The first linear layer of the middle block, where a view that needs a layer begins."""
+    rows = linear(run)
+    blocks = list(dict.fromkeys(section for section in rows["section"] if section.startswith("block")))
+    section = blocks[len(blocks) // 2] if blocks else rows["section"].iloc[0]
+    return str(rows[rows["section"] == section]["tensor"].iloc[0])
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def _inputs(run_id: str) -> Inputs:
+    import torch
+
+    from merging.measures import open_merged
+    from merging.stream import Inputs
+
+    run = data.store().run(run_id)
+    assert run.recipe is not None  # only merges are asked for
+    opened = open_merged(run, run.recipe)
+    return Inputs(opened.pretrained, opened.experts, None, torch.device("cpu"))
+
+
+@st.cache_resource(max_entries=2, show_spinner="Reading the layer …")
+def matrices(run_id: str, layer: str) -> torch.Tensor:
+    """Task vectors of a linear layer (K, d_out, d_in), in the order of the run's experts; shared, nobody changes them.
+
+    Raises:
+        CheckpointError: a checkpoint of the run is not where its recipe says, or is another one by now.
+    """
+    from merging.least_squares import matrices
+
+    inputs = _inputs(run_id)
+    parameter = next(p for p in inputs.parameters if p.name == layer)
+    return matrices(inputs.whole(parameter)).contiguous()

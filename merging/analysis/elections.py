@@ -1,0 +1,44 @@
+"""Who wins the election of signs, as TIES holds it: per layer, the share of each expert's entries that survives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from merging.quantile import kth_smallest
+
+Counts = NDArray[np.int64]
+
+
+class Election(NamedTuple):
+    """Per expert (K,): entries that are left after the trim, and how many of those have the elected sign."""
+
+    kept: Counts
+    survived: Counts
+
+
+def trimmed(tensors: Tensor, densities: Sequence[float]) -> Iterator[Tensor]:
+    """Tensors (K, *S) with all but each one's largest entries set to zero, one for each density, one after another.
+
+    round(ρN) + 1 of N entries and ties survive at density ρ, all at 1; zeros never do.
+    """
+    sizes = tensors.abs()
+    count, numel = len(tensors), sizes[0].numel()
+    ranks = [max(numel - round(density * numel) - 1, 0) for density in densities for _ in range(count)]
+    found = np.reshape(kth_smallest(lambda: [sizes.reshape(count, -1)], ranks), (len(densities), count))
+    for density, row in zip(densities, found, strict=True):
+        limits = tensors.new_tensor(row if density < 1 else np.zeros(count)).reshape(-1, *[1] * (tensors.ndim - 1))
+        yield tensors * (sizes >= limits)
+
+
+def elect(kept: Tensor) -> Election:
+    """The election between trimmed tensors (K, *S): the sign of their sum wins; an exact tie elects nobody."""
+    signs = kept.sign()
+    elected = kept.sum(dim=0, dtype=torch.float64).sign().to(signs.dtype)
+    survived = (signs * elected > 0).flatten(1).sum(dim=1)
+    return Election((signs != 0).flatten(1).sum(dim=1).cpu().numpy(), survived.cpu().numpy())
