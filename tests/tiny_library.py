@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import tiny
 
-from merging import pipeline
+from merging import measures, pipeline
 from merging.presets import preset
 from merging.store import Store
 from merging.tasks import Benchmark
@@ -17,15 +18,27 @@ PRESETS = ("weight_averaging", "task_arithmetic_lwptv", "ties")
 NASTY = "=A <img src=x onerror=alert(1)> **b** $x$ :red[c] [d](javascript:alert(1)) `e`"
 
 
-def write(folder: Path) -> Path:
-    """The benchmark folder: references, three presets, and one run with a nasty title in ``folder``/runs."""
+def write(folder: Path, presets: Sequence[str] = PRESETS) -> Path:
+    """The benchmark folder: references, some presets, and one run with a nasty title in ``folder``/runs."""
     tiny.write_benchmark(folder)
     benchmark = Benchmark.load(folder)
     library = Store(folder / "making", libraries=(), dated=False)
     pipeline.references(library, benchmark)
-    recipes = [preset(key).recipe(benchmark.pretrained, benchmark.experts) for key in PRESETS]
+    recipes = [preset(key).recipe(benchmark.pretrained, benchmark.experts) for key in presets]
     nasty = preset("task_arithmetic").recipe(benchmark.pretrained, benchmark.experts)
     for recipe in (*recipes, replace(nasty, title=NASTY)):
         pipeline.execute(recipe, library, benchmark=benchmark, keep_model=False)
     (folder / "making" / "runs").rename(folder / "runs")
     return folder
+
+
+def measure(folder: Path, *ablated: str) -> None:
+    """Put the drift of every merge beside the runs of a library, and the ablation of the runs with those titles."""
+    benchmark = Benchmark.load(folder)
+    store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
+    for run in store.runs():
+        if run.recipe is not None:
+            measures.measure("drift", store, benchmark, run.id, device="cpu")
+        if run.title in ablated:
+            measures.measure("ablation", store, benchmark, run.id, device="cpu")
+    (folder / "measuring" / measures.FOLDER).rename(folder / measures.FOLDER)
