@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 TOKENS = {"class token": "class", "mean of all tokens": "mean"}
 DISTANCES = {"1 − cosine": "cosine", "mean |difference|": "l1"}
 OVER = {
-    "all points": "all points together",
-    "tasks of one run": "across the tasks of one run, mean over runs",
-    "runs on one task": "across the runs on one task, mean over tasks",
+    "all points": "all points",
+    "tasks of one run": "tasks of one run (mean)",
+    "runs on one task": "runs on one task (mean)",
 }
 
 
@@ -104,7 +104,7 @@ def consistency(runs: Sequence[Run], stored: Sequence[Run]) -> None:
     number = st.column_config.NumberColumn
     columns = {
         "run": st.column_config.TextColumn("Run", width="medium", pinned=True),
-        "spread": number("Std of the drops", format="%.2f", help="Sample standard deviation over tasks, in points."),
+        "spread": number("Std of drops", format="%.2f", help="Sample standard deviation over tasks, in points."),
         "mean": number("Mean drop", format="%.1f"),
         "worst": "Worst task",
         "most": number("Its drop", format="%.1f"),

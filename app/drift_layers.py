@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import data, measured, measuring, parts, state, text
+from app import measured, measuring, parts, state, text
 from app.measured import Pairs
 from merging.measures import Measured
 from merging.runs import Run
@@ -72,18 +72,20 @@ def pictures(run: Run, found: Measured, pairs: Pairs) -> None:
     if tensor:
         one, colors = measured.one_tensor(pairs, tensor), [other.id for other, _ in pairs]
         parts.chart("drift_tensor", one, name="drift_tensor", tensor=tensor, selected=task, runs=colors)
-    objective(run, found, kind, tensor)
+    objective(run, found, pairs, kind, tensor)
 
 
-def objective(run: Run, found: Measured, kind: str, tensor: str | None) -> None:
+def objective(run: Run, found: Measured, pairs: Pairs, kind: str, tensor: str | None) -> None:
     """What LOT minimizes, for any run."""
     table = measured.of_kind(measured.objective(run, found), kind)
-    label = text.clean_text(run.title, 60)
-    parts.chart("drift_objective", table, name=f"drift_objective_{run.id[:8]}", label=label, selected=tensor)
+    look = {"label": text.clean_text(run.title, 60), "run": run.id, "runs": [other.id for other, _ in pairs]}
+    parts.chart("drift_objective", table, name=f"drift_objective_{run.id[:8]}", selected=tensor, **look)
     st.caption(
         "LOT minimizes Σₖ ‖Xₖ(T − Tₖ)‖² of each layer over one merged task vector T for all tasks (Eq. 6); before the "
         f"merge T is zero. The least is LOT's own solution, without its scaling coefficient. {_exemplars(found)}"
     )
+    if spectrum := measured.spectrum(run):
+        st.caption(spectrum)
 
 
 def _exemplars(found: Measured) -> str:
@@ -114,7 +116,7 @@ def removed(runs: Sequence[Run]) -> None:
     with st.container(horizontal=True, gap="medium"):
         kind = st.selectbox("Show", measured.KINDS, key=state.KIND, bind=state.BIND, width=200)
         value = CONFLICTS[st.selectbox("As", CONFLICTS, key=state.CONFLICT, bind=state.BIND, width=210)]
-    table = measured.of_kind(data.table(run.id, measured.CONFLICTS), kind)
+    table = measured.of_kind(measured.conflicts(run), kind)
     parts.chart("drift_removed", table, name=f"cat_{run.id[:8]}", value=value)
     drawn = run.recipe.exemplars if run.recipe else None
     said = f"n = {drawn.per_task} exemplars per task (training images), seed {drawn.seed}. " if drawn else ""

@@ -65,10 +65,7 @@ def exemplars(stored: Sequence[Run]) -> None:
     st.caption(
         f"Lines are means over {draws} of the exemplars (seeds from 0), bands run from the worst draw to the best. "
         f"In-domain accuracy on the reporting half, n = {accuracy['n'].iloc[0]:,} images over {tasks}; every method "
-        "with its default parameters but for what its name says. With few exemplars the Gram matrices lack most "
-        "directions. RegMean solves for the weights, so what it cannot see is lost from the pretrained model, too "
-        "(LOT, Eq. 20), unless its default shrinkage fills those directions. LOT solves for the task vector and leaves "
-        f"them as pretrained. {measuring.origin([found])}"
+        f"with its default parameters but for what its name says. {measuring.origin([found])}"
     )
     wide = 100 * accuracy.pivot_table("accuracy", "exemplars", "method", sort=False).sort_index()
     number = st.column_config.NumberColumn
@@ -78,4 +75,21 @@ def exemplars(stored: Sequence[Run]) -> None:
         hide_index=True,
         column_config={"exemplars": number("Exemplars per task"), **columns},
         alt="Mean in-domain accuracy by number of exemplars and method",
+    )
+    projection()
+
+
+def projection() -> None:
+    """The term in which RegMean and LOT differ (LOT, Eq. 20)."""
+    st.subheader("Why does RegMean need more exemplars than LOT?", anchor=False)
+    st.latex(
+        r"\theta_\text{RegMean} = \theta_\text{LOT} - \theta_0\,(I - \Pi), \quad "
+        r"\Pi = \Big(\sum_k G_k\Big)^{+} \sum_k G_k, \quad G_k = X_k^\top X_k"
+    )
+    st.caption(
+        "With α = 1, λ = 1 and the same cut-off the two differ by this one term (LOT, Eq. 20). Π projects onto the "
+        "input directions that exemplars excite; the lower curve above is its rank. LOT solves for the task vector and "
+        "leaves all other directions as pretrained. RegMean solves for the weights, so there it loses the pretrained "
+        "ones, too, unless shrinkage (α below 1, its default) fills those directions. Each RegMean run keeps a table "
+        "of the share that it lost."
     )

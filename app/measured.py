@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import data
+from app import data, parts, state
 from app.tables import NAMES
 from merging import measures
 from merging.measures import Measured
@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from merging.analysis.consistency import Fit
 
 DRIFT, ABLATION, EXEMPLARS, SIGNS = "drift", "ablation", "exemplars", "signs"
+SHOWN = {  # measurements of other pages than Drift: where they are shown, and what the link there carries
+    SIGNS: (parts.CONFLICTS, {state.ABOUT: "sign agreement"}),
+}
 PRETRAINED = "pretrained"
 CONFLICTS = "cat"  # the table that the edit of that name leaves with a run
+SPECTRUM = "lot"  # and the merge of that name
 Pairs = Sequence[tuple[Run, Measured]]  # runs whose drift is measured
 KINDS = {  # of tensors, as people read them -> roles
     "all tensors": (),
@@ -131,6 +135,25 @@ def objective(run: Run, found: Measured) -> pd.DataFrame:
     """LOT's objective with what every tensor is."""
     what = data.table(run.id, "tensors")[WHAT]
     return table(found, "objective").merge(what, on="tensor", validate="one_to_one")
+
+
+def spectrum(run: Run) -> str:
+    """How much of its inputs' spectrum LOT kept in a run, in a sentence; empty for other runs."""
+    if SPECTRUM not in run.tables:
+        return ""
+    rows = of_kind(data.table(run.id, SPECTRUM), "weight matrices")
+    share = 100 * rows["directions"] / rows["width"]
+    return (
+        f"In the {len(rows)} weight matrices of this run LOT solved on {share.min():.0f}% to {share.max():.0f}% of the "
+        f"input directions, which hold at least {100 * rows['trace_kept'].min():.2f}% of the inputs' energy; the "
+        "others stay pretrained."
+    )
+
+
+def conflicts(run: Run) -> pd.DataFrame:
+    """What CAT removed in a run, with the titles of the tasks that the benchmark knows."""
+    rows = data.table(run.id, CONFLICTS)
+    return rows.assign(title=rows["expert"].map(titles()).fillna(rows["expert"]))
 
 
 def of_kind(rows: pd.DataFrame, kind: str) -> pd.DataFrame:

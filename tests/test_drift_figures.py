@@ -8,6 +8,7 @@ import pytest
 import viz_tables
 
 import viz
+from viz import theme
 from viz.chart import ChartError, find
 
 
@@ -92,6 +93,14 @@ def _place(table, rows):
     return {name: place for place, name in enumerate(dict.fromkeys(table[rows]))}
 
 
+def test_what_cat_removes_goes_by_the_tasks_titles_where_they_are_known():
+    table = viz_tables.drift_removed(2, 1)
+    named = viz.draw("drift_removed", table.assign(title=table["expert"].map(str.upper)))
+    plain = viz.draw("drift_removed", table)
+    assert [text.upper() for text in plain.layout.yaxis.ticktext] == list(named.layout.yaxis.ticktext)
+    assert plain.layout.yaxis.ticktext != named.layout.yaxis.ticktext
+
+
 def test_heat_maps_survive_zeros_and_hold_still():
     table = viz_tables.drift_layers(3, 2)
     for blank in (table.assign(relative=0.0), table.assign(relative=np.nan)):
@@ -122,6 +131,9 @@ def test_the_objective_is_drawn_as_a_multiple_of_pretrained():
         np.testing.assert_allclose(_named(fig, name).y, rows[column] / rows["pretrained"], rtol=1e-5)
     assert [data[0] for data in _named(fig, "LOT").customdata] == list(rows["tensor"])
     assert len([shape for shape in fig.layout.shapes if shape.name == "selected"]) == 1
+    fig = viz.draw("drift_objective", table, label="LOT", run="b", runs=["a", "b"])
+    assert _named(fig, "LOT").marker.color == theme.PALETTE[1]  # the run's own, as in the pictures beside it
+    assert _named(fig, "Mean of the experts").marker.color == theme.FADED
     nothing = viz.draw("drift_objective", table.assign(pretrained=0.0))
     assert "no expert moved" in nothing.layout.meta["alt"]
 

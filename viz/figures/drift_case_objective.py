@@ -67,7 +67,10 @@ def drift_case_objective(table: pd.DataFrame, *, present: bool = False) -> go.Fi
     )  # fmt: skip
     left = max(map(theme.text_width, labels)) + 40
     fig.update_layout(
-        barmode="stack", bargap=0.3, legend=legend, margin={"l": left, "r": 40, "t": top + 30, "b": BOTTOM}
+        barmode="stack",
+        bargap=0.3,
+        legend=legend | {"traceorder": "normal"},
+        margin={"l": left, "r": 40, "t": top + 30, "b": BOTTOM},
     )
     alt = "Squared drift as a share of the pretrained layer's: "
     alt += ", ".join(f"{clean_text(merge, 24)} {percent(total, 0)}" for merge, total in totals.items())

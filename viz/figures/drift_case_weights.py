@@ -19,7 +19,7 @@ COLORS = (theme.PALETTE[0], theme.PALETTE[1])
 
 @chart(
     title="Weights by direction",
-    question="Which task vector does the solution follow along each direction of the inputs?",
+    question="Which task vector does LOT follow in each direction?",
     columns=("direction", "task", "weight", "energy"),
     rows=("direction", "task"),
     empty="There is no direction to show.",
@@ -53,7 +53,10 @@ def drift_case_weights(table: pd.DataFrame, *, present: bool = False) -> go.Figu
     )  # fmt: skip
     fig.update_yaxes(title={"text": "Weight in LOT's solution"}, tickformat=".0%", range=[0, 1.02])
     fig.update_layout(
-        barmode="stack", bargap=0.3, legend=legend, margin={"l": LEFT, "r": 20, "t": top + 30, "b": BOTTOM}
+        barmode="stack",
+        bargap=0.3,
+        legend=legend | {"traceorder": "normal"},
+        margin={"l": LEFT, "r": 20, "t": top + 30, "b": BOTTOM},
     )
     return theme.finish(fig, "drift_case_weights", _alt(table, tasks), HEIGHT + top, present)
 

@@ -27,13 +27,20 @@ Floats = npt.NDArray[np.float64]
     empty="The objective has not been computed.",
 )
 def drift_objective(
-    table: pd.DataFrame, *, label: str = "This merge", selected: str | None = None, present: bool = False
+    table: pd.DataFrame,
+    *,
+    label: str = "This merge",
+    selected: str | None = None,
+    run: str = "",
+    runs: list[str] | None = None,
+    present: bool = False,
 ) -> go.Figure:
     """For every tensor the sum of squared drifts over all tasks, as a multiple of what the pretrained layer gives.
 
     tensor, order (model order), section, role, part, merged, pretrained, mean and least: Σ_k ‖X_k (T - T_k)‖² for the
     merged tensor, the pretrained one, the mean of the experts and LOT's own solution. ``label`` is what the run is
-    called; ``selected`` is the tensor that is marked.
+    called; ``selected`` is the tensor that is marked; ``run`` is the run's id and ``runs`` the full ordered list that
+    colors go by.
     """
     columns = depth.Columns.of(table)
     rows = columns.tensors
@@ -48,9 +55,10 @@ def drift_objective(
     fig = go.Figure()
     fig.add_trace(_stems(x, ratio["least"], ratio["merged"]))
     fig.add_trace(_marks(x, ratio["least"], LEAST, {"symbol": "line-ew", "size": 9, "line": theme.edge(2)}, hover))
-    open_circle = {"symbol": "circle-open", "size": 7, "line": {"width": 1.6}, "color": theme.PALETTE[1]}
+    open_circle = {"symbol": "circle-open", "size": 7, "line": {"width": 1.6}, "color": theme.FADED}
     fig.add_trace(_marks(x, ratio["mean"], MEAN, open_circle, hover))
-    filled = {"symbol": "circle", "size": 8, "color": theme.PALETTE[0], "line": theme.edge(0.8), "opacity": 1}
+    look = theme.looks(runs or [run]).get(run, theme.KINDS["merge"])
+    filled = {"symbol": look.symbol, "size": 8, "color": look.color, "line": theme.edge(0.8), "opacity": 1}
     merged = _marks(x, ratio["merged"], legends.entry(label), filled, hover)
     merged.update(customdata=[[identifier(n)] for n in rows["tensor"]], unselected={"marker": {"opacity": 1}})
     fig.add_trace(merged)
