@@ -87,9 +87,10 @@ class App:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the app on a tiny benchmark, with an empty store."""
+    """The address of the app on a tiny benchmark whose merges' drift is measured, with an empty store."""
     folder = tmp_path_factory.mktemp("browser")
     library = tiny_library.write(folder / "benchmark")
+    tiny_library.measure(library)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
