@@ -213,6 +213,18 @@ def _signs(subject: Subject) -> Found:
     return measure_signs(subject)
 
 
+def _drm_ablations(subject: Subject) -> Found:
+    from merging.analysis.drm_ablations import measure_ablations
+
+    return measure_ablations(subject)
+
+
+def _task_counts(subject: Subject) -> Found:
+    from merging.analysis.task_counts import measure_counts
+
+    return measure_counts(subject)
+
+
 MEASURES = {
     measure.key: measure
     for measure in (
@@ -220,6 +232,8 @@ MEASURES = {
         Measure(key="ablation", title="Ablation by kind of parameter", compute=_ablation),
         Measure(key="signs", title="Sign agreement", of=Of.EXPERTS, compute=_signs),
         Measure(key="exemplars", title="Exemplar sensitivity", of=Of.BENCHMARK, compute=_exemplars),
+        Measure(key="drm_ablations", title="Ablations of DRM", of=Of.BENCHMARK, compute=_drm_ablations),
+        Measure(key="task_counts", title="Number of tasks", of=Of.BENCHMARK, compute=_task_counts),
     )
 }
 
