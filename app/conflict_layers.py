@@ -29,9 +29,10 @@ def linear(run: Run) -> pd.DataFrame:
 
 
 def choose(run: Run, first: str | None = None) -> str | None:
-    """The picker of one linear layer; None if none is chosen, and ``first`` where the link says nothing."""
+    """The picker of one linear layer; ``first`` where neither the link nor the session names one that there is."""
     names = list(linear(run)["tensor"])
-    if first is not None and st.session_state.get(state.LAYER) not in names:
+    asked = st.session_state.get(state.LAYER) or st.query_params.get(state.LAYER)
+    if asked not in names and (asked or first):
         st.session_state[state.LAYER] = first
     return st.selectbox("Layer", names, None, key=state.LAYER, bind=state.BIND, placeholder=HOW, width=420)
 

@@ -1,48 +1,188 @@
-"""Sign agreement on the Conflicts page: in the weights, in DRM's joint spaces, and back in the weights."""
+"""Sign agreement on the Conflicts page: in the weights, in DRM's joint spaces, back in the weights; who is elected."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app import conflict_layers, data, state
+from app import conflict_layers, data, measured, measuring, parts, state, text
+from merging.measures import Measured
 from merging.runs import Run
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
     from merging.analysis.signs import Layer
 
-DENSITIES = (1.0, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05)
-DENSITY = 0.2
+DENSITIES = (1.0, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05)  # the measured ones
+DENSITY, CUT = 0.2, 0.01
+CELLS = {"excess over random signs": "excess", "mean agreement": "mean", "density": "kept"}
+WON = {"share of its entries that survive": "survived", "share of what survives": "taken"}
 PRUNING = "Each expert keeps this share of the largest entries of its own matrix, in the space that is looked at."
+CUTTING = "DRM leaves out directions of the joint space whose singular value is at most this share of the largest."
+NOT_MEASURED = "Sign agreement of every layer has not been counted for the experts of"
+READING = (
+    "Agreement at a position is the share of the larger camp among the experts that have an entry there; zeros are no "
+    "votes, and positions without a vote do not count. One vote agrees with itself, so agreement rises as density "
+    "falls: marks show what random signs give with the same numbers of votes."
+)
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner="Counting signs …")
-def layer(run_id: str, name: str, density: float) -> Layer:
+def one_layer(run_id: str, name: str, density: float, cut: float) -> Layer:
     """One linear layer, before and after pruning."""
     from merging.analysis.signs import look_at_layer
 
-    return look_at_layer(conflict_layers.matrices(run_id, name), (1.0, density))
+    return look_at_layer(conflict_layers.matrices(run_id, name), sorted({1.0, density}), cut)
 
 
-def agreement(found: Layer) -> pd.DataFrame:
-    """Agreement by space and density."""
+def bins(counts: dict[tuple[str, float], NDArray[np.int64]], density: float) -> pd.DataFrame:
+    """The table of the histogram: a row for each space, state and bin, with the numbers of its space beside it."""
     import pandas as pd
 
-    from merging.analysis.signs import SPACES, agreement
+    from merging.analysis.signs import EDGES, SPACES, agreement, histogram
 
-    rows = [(SPACES[space], density, *agreement(counts)) for (space, density), counts in found.votes.items()]
-    return pd.DataFrame(rows, columns=["space", "density", "mean", "null", "kept", "positions"])
+    rows: list[tuple[Any, ...]] = []
+    for space, title in SPACES.items():
+        for state_of, at in {"before": 1.0, "after": density}.items():
+            if state_of == "after" and density == 1.0:
+                continue
+            said, (shares, chances) = agreement(counts[space, at]), histogram(counts[space, at])
+            rows += [
+                (space, title, state_of, at, low, high, share, chance, *said)
+                for low, high, share, chance in zip(EDGES, EDGES[1:], shares, chances, strict=False)
+            ]
+    facts = ["space", "title", "state", "density", "low", "high", "share", "random"]
+    return pd.DataFrame(rows, columns=[*facts, "mean", "null", "kept", "positions"])
+
+
+def whole(found: Measured) -> dict[tuple[str, float], NDArray[np.int64]]:
+    """Votes of all linear layers together, by space and density."""
+    from merging.analysis.signs import counts_of
+
+    return counts_of(measured.table(found, "votes"), found.notes["tasks"])
+
+
+def by_layer(found: Measured, density: float) -> pd.DataFrame:
+    """Agreement at one density, a row for each space and layer."""
+    from merging.analysis.signs import SPACES
+
+    rows = measured.table(found, "agreement")
+    rows = rows[rows["density"] == density].merge(measured.table(found, "layers"), on="order", validate="many_to_one")
+    return rows.assign(title=rows["space"].map(SPACES), excess=rows["mean"] - rows["null"])
+
+
+def elections(found: Measured, density: float) -> pd.DataFrame:
+    """Elections at one density, a row for each layer and expert."""
+    rows = measured.table(found, "elections")
+    rows = rows[rows["density"] == density].merge(measured.table(found, "layers"), on="order", validate="many_to_one")
+    return shares(rows)
+
+
+def shares(rows: pd.DataFrame) -> pd.DataFrame:
+    """Elections with the shares that they are about; layers whose experts keep nothing have none."""
+    of_all = rows.groupby("tensor")["won"].transform("sum")
+    return rows.assign(
+        survived=rows["won"] / rows["kept"].where(rows["kept"] > 0), taken=rows["won"] / of_all.where(of_all > 0)
+    )
+
+
+def choose_cell() -> None:
+    """Callback of a click on the heat map: the cell's layer goes into the picker."""
+    if cell := parts.clicked("sign_layers"):
+        st.session_state[state.LAYER], st.session_state[state.SPACE] = cell["tensor"], cell["space"]
+
+
+def choose_layer() -> None:
+    """Callback of a click on the election."""
+    if mark := parts.clicked("election_layers"):
+        st.session_state[state.LAYER] = mark["tensor"]
+
+
+def view(run: Run) -> None:
+    """Sign agreement of the experts of a run; what is not measured yet is offered above it."""
+    found = measured.find(measured.SIGNS, run.id)
+    if found is None:
+        measuring.missing(measured.SIGNS, [run], NOT_MEASURED)
+    pictures(run, found)
 
 
 @st.fragment
-def view(run: Run) -> None:
-    """Sign agreement of the experts of a run."""
-    density = st.select_slider(
-        "Density", DENSITIES, DENSITY, key=state.DENSITY, bind=state.BIND, help=PRUNING, width=320
+def pictures(run: Run, found: Measured | None) -> None:
+    """Heat map, histogram and election, redrawn by clicks without the rest of the page."""
+    with st.container(horizontal=True, gap="medium"):
+        density = st.select_slider(
+            "Density", DENSITIES, DENSITY, key=state.DENSITY, bind=state.BIND, help=PRUNING, width=300
+        )
+        if found is not None:
+            value = CELLS[st.selectbox("Color", CELLS, key=state.SIGNS, bind=state.BIND, width=240)]
+    picture = st.container()  # the pickers are read before the picture above them is drawn
+    with st.container(horizontal=True, gap="medium"):
+        layer = conflict_layers.choose(run, None if found else conflict_layers.middle(run))
+        cut = CUT
+        if layer:
+            cut = st.slider(
+                "Rank cut of this layer", 0.0, 0.1, CUT, 0.005, format="%.3f", key=state.CUT, bind=state.BIND,
+                help=CUTTING, width=240,
+            )  # fmt: skip
+    if found is not None:
+        with picture:
+            heat_map(found, density, value, layer)
+    agreement(run, found, layer, density, cut)
+    if found is not None:
+        election(run, found, density, layer)
+
+
+def heat_map(found: Measured, density: float, value: str, layer: str | None) -> None:
+    """Agreement layer by layer."""
+    table = by_layer(found, density)
+    space = st.session_state.get(state.SPACE) if layer else None
+    parts.chart(
+        "sign_layers", table, name=f"signs_{density:g}", on_click=choose_cell, value=value, selected=(space, layer)
     )
-    name = conflict_layers.choose(run, conflict_layers.middle(run))
-    if name:
-        st.dataframe(agreement(layer(run.id, name, density)), hide_index=True, alt="Sign agreement by space")
+    cut = found.notes["rank_tol"]
+    st.caption(
+        f"Linear layers, pruned to {density:.0%}; rank cut of the joint spaces {cut}. {measuring.origin([found])}"
+    )
+
+
+def agreement(run: Run, found: Measured | None, layer: str | None, density: float, cut: float) -> None:
+    """The histogram of one layer, or of all."""
+    if layer:
+        live = one_layer(run.id, layer, density, cut)
+        ranks = " and ".join(f"{rank} ({way})" for rank, way in zip(live.ranks, ("H", "V"), strict=True))
+        counts, what = dict(live.votes), layer
+        said = f"The joint spaces of this layer have {ranks} directions at rank cut {cut:g}. "
+    elif found is not None:
+        counts, what, said = whole(found), f"all {found.notes['layers']} linear layers", ""
+    else:
+        return
+    short = text.clean_text(what.removeprefix("visual.transformer.resblocks."), 60)
+    parts.chart("sign_histogram", bins(counts, density), name=f"sign_agreement_{density:g}", what=short)
+    st.caption(said + READING)
+
+
+def election(run: Run, found: Measured, density: float, layer: str | None) -> None:
+    """Whose entries survive, layer by layer, and in numbers for the chosen layer or all."""
+    parts.ask("election_layers")
+    value = WON[st.selectbox("Show", WON, key=state.WON, bind=state.BIND, width=300)]
+    table = elections(found, density)
+    parts.chart(
+        "election_layers", table, name=f"election_{density:g}", asked=True, on_click=choose_layer, value=value,
+        selected=layer, experts=list(run.experts),
+    )  # fmt: skip
+    st.caption(
+        f"Each expert's matrix is trimmed to {density:.0%} by itself (TIES with the scope of one tensor); the sign of "
+        "the sum of what is left is elected, and entries of the other sign are dropped."
+    )
+    st.dataframe(in_numbers(table, layer), hide_index=True, alt="Entries that survive the election, by expert")
+
+
+def in_numbers(table: pd.DataFrame, layer: str | None) -> pd.DataFrame:
+    """Kept and surviving entries by expert, of one layer or of all together."""
+    rows = table[table["tensor"] == layer] if layer else table
+    sums = shares(rows.groupby("expert", sort=False)[["kept", "won"]].sum().reset_index().assign(tensor=""))
+    return sums[["expert", "kept", "won", "survived", "taken"]]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from app import data, text, tray
-from merging.measures import Measured
+from merging.measures import Measured, Of, kind, same_experts
 from merging.runs import PRECOMPUTED, Run
+
+if TYPE_CHECKING:
+    from merging.jobs import Job
 
 
 def origin(found: Sequence[Measured]) -> str:
@@ -22,7 +26,7 @@ def origin(found: Sequence[Measured]) -> str:
 
 def missing(key: str, runs: Sequence[Run], why: str, known: Sequence[Measured] = ()) -> None:
     """What has not been measured yet: a button for it, or how it is coming along. ``known`` tell how long it takes."""
-    jobs = {job.run_id: job for job in data.runner().jobs() if job.measures == key}
+    jobs = {run.id: job for run in runs if (job := _job(key, run))}
     live = [run for run in runs if run.id in jobs and jobs[run.id].live]
     rest = [run for run in runs if run not in live]
     with st.container(border=True, key=f"missing_{key}"):
@@ -48,6 +52,20 @@ def missing_benchmark(key: str, why: str) -> None:
         if job is None or not job.live:
             st.markdown(why)
             st.button("Measure", key=f"measure_{key}", on_click=_start, args=(key, [""]))
+
+
+def _job(key: str, run: Run) -> Job | None:
+    """The newest job that measures this of a run, or of another run where both share what is found."""
+    shared = kind(key).of == Of.EXPERTS
+    for job in data.runner().jobs():
+        if job.measures == key and (job.run_id == run.id or (shared and _same_experts(job.run_id, run))):
+            return job
+    return None
+
+
+def _same_experts(run_id: str, run: Run) -> bool:
+    other = data.store().find(run_id)
+    return other is not None and same_experts(run, other)
 
 
 def _start(key: str, run_ids: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import data, parts, text
+from app import data, parts, state, text
 from merging.jobs import Job
 
 POLL = 1.0  # seconds between two looks while something is live
@@ -56,10 +56,21 @@ def buttons(job: Job, place: str) -> None:
         st.button("Cancel", key=f"cancel_{place}_{job.id}", on_click=data.runner().cancel, args=(job.id,))
         return
     if job.state == "done" and place == "tray" and job.measures:
-        where = {"runs": job.run_id} if job.run_id else {"view": job.measures}
-        parts.open_page(parts.DRIFT, "Drift", "moving", **where)
+        shown_where(job)
     elif job.state == "done" and place == "tray":
         parts.open_page(parts.SCORES, "Scores", "monitoring", runs=job.run_id)
     st.button(
         "Dismiss", key=f"dismiss_{place}_{job.id}", on_click=data.runner().dismiss, args=(job.id,), type="tertiary"
     )
+
+
+def shown_where(job: Job) -> None:
+    """A link to the view of what a job has measured."""
+    from app import measured
+
+    if found := measured.SHOWN.get(job.measures):
+        page, query = found
+        parts.open_page(page, "Conflicts", "call_split", **{state.RUN: job.run_id, **query})
+    else:
+        where = {"runs": job.run_id} if job.run_id else {"view": job.measures}
+        parts.open_page(parts.DRIFT, "Drift", "moving", **where)

@@ -83,12 +83,13 @@ class Columns:
 
 @dataclass(frozen=True)
 class Scale:
-    """How numbers become colors; ``format`` is for the ticks of a scale that is not logarithmic."""
+    """How numbers become colors. A ``diverging`` scale is linear, with zero in its middle."""
 
     title: str
     log: bool = True
     limits: tuple[float, float] | None = None
     percent: bool = False
+    diverging: bool = False
 
 
 def heat_map(
@@ -107,10 +108,15 @@ def heat_map(
     columns, names = Columns.of(table), in_order(table[rows])
     cells = _cells(table, rows, names, columns.names)
     values = cells[value].to_numpy(np.float64).reshape(len(names), len(columns.names))
-    z, colors = _colored(np.where(np.isfinite(values), values, np.nan), scale)
+    z, colors = colored(np.where(np.isfinite(values), values, np.nan), scale)
     fig = go.Figure(
         go.Heatmap(
-            z=z, colorscale=theme.SEQUENTIAL, ygap=1, name=scale.title.replace("<br>", " "), hoverinfo="skip", **colors
+            z=z,
+            colorscale=theme.DIVERGING if scale.diverging else theme.SEQUENTIAL,
+            ygap=1,
+            name=scale.title.replace("<br>", " "),
+            hoverinfo="skip",
+            **colors,
         )
     )
     texts = [hover(row) for row in cells.reset_index().to_dict("records")]
@@ -148,11 +154,10 @@ def _cells(table: pd.DataFrame, rows: str, names: list[str], tensors: list[str])
     return found.reindex(wanted)
 
 
-def _colored(values: npt.NDArray[np.float64], scale: Scale) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
+def colored(values: npt.NDArray[np.float64], scale: Scale) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
     """Values as they are colored, with the range and the color bar of the map."""
-    positive = values[values > 0]  # a NaN compares false
-    low, high = scale.limits or (float(positive.min(initial=np.inf)), float(positive.max(initial=0)))
-    low = max(low, high * 1e-6) if scale.log else 0.0
+    low, high = scale.limits or _range(values, scale)
+    low = max(low, high * 1e-6) if scale.log else low
     bar: dict[str, Any] = {"title": {"text": scale.title, "side": "top"}, "thickness": 12, "outlinewidth": 0}
     z = values
     if scale.log and 0 < low < high:
@@ -160,12 +165,22 @@ def _colored(values: npt.NDArray[np.float64], scale: Scale) -> tuple[npt.NDArray
         z, marks = np.log10(np.maximum(values, low)), theme.ticks(low, high, log=True)
         low, high = float(np.log10(low)), float(np.log10(high))
     else:
-        low, high = 0.0, high or 1.0
+        low, high = (low, high) if low < high else (min(low, 0.0), high or 1.0)
         marks = theme.ticks(low, high)
     if scale.percent:
         exact = [10**at if z is not values else at for at in marks["tickvals"]]
         marks |= {"ticktext": [f"{100 * at:.3g}%" for at in exact]}
     return z.astype(np.float32), {"zmin": low, "zmax": high, "colorbar": bar | marks}
+
+
+def _range(values: npt.NDArray[np.float64], scale: Scale) -> tuple[float, float]:
+    """From the smallest to the largest number if that is a matter of factors, else from zero, or around it."""
+    known = values[np.isfinite(values)]
+    if scale.diverging:
+        far = float(np.abs(known).max(initial=0)) or 1.0
+        return -far, far
+    positive = known[known > 0]
+    return (float(positive.min(initial=np.inf)) if scale.log else 0.0), float(positive.max(initial=0))
 
 
 def _outline(names: list[str], columns: Columns, name: str | None, tensor: str | None) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ class Election(NamedTuple):
     """Per expert (K,): entries that are left after the trim, and how many of those have the elected sign."""
 
     kept: Counts
-    survived: Counts
+    won: Counts
 
 
 def trimmed(tensors: Tensor, densities: Sequence[float]) -> Iterator[Tensor]:
@@ -40,5 +40,5 @@ def elect(kept: Tensor) -> Election:
     """The election between trimmed tensors (K, *S): the sign of their sum wins; an exact tie elects nobody."""
     signs = kept.sign()
     elected = kept.sum(dim=0, dtype=torch.float64).sign().to(signs.dtype)
-    survived = (signs * elected > 0).flatten(1).sum(dim=1)
-    return Election((signs != 0).flatten(1).sum(dim=1).cpu().numpy(), survived.cpu().numpy())
+    won = (signs * elected > 0).flatten(1).sum(dim=1)
+    return Election((signs != 0).flatten(1).sum(dim=1).cpu().numpy(), won.cpu().numpy())

@@ -178,8 +178,8 @@ def measure_signs(subject: Subject) -> Found:
             said = agreement(counts)
             rows["agreement"].append((p.order, space, density, said.mean, said.null, said.density, said.positions))
             total[space, density] = total.get((space, density), 0) + counts
-        for density, (kept, survived) in found.elections.items():
-            rows["elections"] += [(p.order, density, *row) for row in zip(inputs.names, kept, survived, strict=True)]
+        for density, (kept, won) in found.elections.items():
+            rows["elections"] += [(p.order, density, *row) for row in zip(inputs.names, kept, won, strict=True)]
         meter.advance(sizes[p.name], "Counting signs", p.name)
     rows["votes"] = [
         (space, density, votes, majority, int(counts[votes, majority]))
@@ -190,9 +190,19 @@ def measure_signs(subject: Subject) -> Found:
     return Found(tables, {"rank_tol": RANK_TOL, "layers": len(chosen), "tasks": len(inputs.names)})
 
 
+def counts_of(votes: pd.DataFrame, tasks: int) -> dict[tuple[str, float], Counts]:
+    """The table "votes" as counts by space and density."""
+    found: dict[tuple[str, float], Counts] = {}
+    for space, density in votes[["space", "density"]].drop_duplicates().to_numpy():
+        rows = votes[(votes["space"] == space) & (votes["density"] == density)]
+        counts = found[str(space), float(density)] = np.zeros((tasks + 1, tasks + 1), np.int64)
+        counts[rows["votes"], rows["majority"]] = rows["count"]
+    return found
+
+
 COLUMNS = {
     "layers": ["tensor", "order", "section", "role", "part", "numel", "rank_h", "rank_v"],
     "agreement": ["order", "space", "density", "mean", "null", "kept", "positions"],
     "votes": ["space", "density", "votes", "majority", "count"],
-    "elections": ["order", "density", "expert", "kept", "survived"],
+    "elections": ["order", "density", "expert", "kept", "won"],
 }
