@@ -16,11 +16,15 @@ address; the others are written here, because a link should carry a run's id and
     about*    what Conflicts shows                     layer*    the linear layer that Conflicts is about
     density*  share kept before signs are counted      cut*      rank cut of the joint spaces
     signs*    what a cell of sign agreement says       space*    the space of the chosen cell
-    won*      what the picture of the election shows
+    won*      what the picture of the election shows   against*  the method that is tested against the others
     token*    features of the class token, or mean     distance* how drift is measured
     task*     the task of the chosen cell              cell*     what a cell of layer-isolated drift says
     conflict* what a cell of removed conflicts says    overlap*  directions that both tasks of the case share
     energy*   of one task's inputs against the other's agreement* cosine of the case's task vectors
+    compare*  what two experts are compared by         scope*    the whole model, or one layer
+    first*    one expert of the chosen pair            second*   the other one
+    direction* of the joint space                      drop*     prune ratio in the joint space
+    ranked*   each expert's entries, or all together   along*    what a cell of the joint space's energy says
 """
 
 from __future__ import annotations
@@ -40,6 +44,9 @@ METHOD, ROLE, NEEDS, FIND = "method", "role", "needs", "find"
 VIEW, KIND, TOKEN, DISTANCE, TASK = "view", "kind", "token", "distance", "task"
 ABOUT, LAYER, DENSITY, CUT, SIGNS, SPACE, WON = "about", "layer", "density", "cut", "signs", "space", "won"
 CELL, CONFLICT, OVERLAP, ENERGY, AGREEMENT = "cell", "conflict", "overlap", "energy", "agreement"
+AGAINST = "against"
+COMPARE, SCOPE, FIRST, SECOND = "compare", "scope", "first", "second"
+DIRECTION, DROP, RANKED, ALONG = "direction", "drop", "ranked", "along"
 BIND: Any = "query-params"
 
 _CURRENT, _CURRENT_MANY, _DRAFT, _WATCHED = "_run", "_runs", "_draft", "_watched"

@@ -201,6 +201,12 @@ def _ablation(subject: Subject) -> Found:
     return measure_ablation(subject)
 
 
+def _pairs(subject: Subject) -> Found:
+    from merging.analysis.pairs import measure_pairs
+
+    return measure_pairs(subject)
+
+
 def _exemplars(subject: Subject) -> Found:
     from merging.analysis.exemplar_sensitivity import measure_sensitivity
 
@@ -231,6 +237,7 @@ MEASURES = {
         Measure(key="drift", title="Feature drift", compute=_drift),
         Measure(key="ablation", title="Ablation by kind of parameter", compute=_ablation),
         Measure(key="signs", title="Sign agreement", of=Of.EXPERTS, compute=_signs),
+        Measure(key="pairs", title="Experts against experts", of=Of.EXPERTS, compute=_pairs),
         Measure(key="exemplars", title="Exemplar sensitivity", of=Of.BENCHMARK, compute=_exemplars),
         Measure(key="drm_ablations", title="Ablations of DRM", of=Of.BENCHMARK, compute=_drm_ablations),
         Measure(key="task_counts", title="Number of tasks", of=Of.BENCHMARK, compute=_task_counts),

@@ -11,18 +11,25 @@ from viz.text import identifier
 
 
 def click_targets(
-    rows: Sequence[str], columns: Sequence[str], texts: Sequence[str], name: str, axis: str = "y"
+    rows: Sequence[str],
+    columns: Sequence[str],
+    texts: Sequence[str],
+    name: str,
+    axis: str = "y",
+    cells: Sequence[tuple[int, int]] | None = None,
 ) -> go.Bar:
     """A transparent bar over every cell, row by row: hover ``texts``, and the names (row, column) as customdata.
+
+    ``cells`` are those (row, column) that take clicks, if not all do.
 
     Bars, because a bar is hit exactly where it lies. Point markers are hit within a radius of at least 3 px, so that
     cells narrower than that would hand back a neighbor. The figure needs ``barmode="overlay"``.
     """
-    row, column = np.divmod(np.arange(len(rows) * len(columns)), len(columns))
-    names = [identifier(label) for label in columns]
+    every = [(row, column) for row in range(len(rows)) for column in range(len(columns))] if cells is None else cells
+    row, column = np.array(every, int).reshape(-1, 2).T
     return go.Bar(
         x=column.astype(np.float32), y=np.ones(len(row), np.float32), base=(row - 0.5).astype(np.float32), width=1,
-        customdata=[[identifier(label), other] for label in rows for other in names],
+        customdata=[[identifier(rows[i]), identifier(columns[j])] for i, j in every],
         text=texts, textposition="none", hovertemplate="%{text}<extra></extra>", name=name, xaxis="x", yaxis=axis,
         marker={"opacity": 0, "line": {"width": 0}},
     )  # fmt: skip
