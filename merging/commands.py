@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from threading import Event
@@ -15,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 from merging import places, registry
 from merging.checkpoints import open_checkpoint
 from merging.cli import DONE, FAILED, UsageError
-from merging.console import Bar, Events, columns, dumps, percent
+from merging.console import columns, dumps, percent, reporting
 from merging.errors import MergingError
 from merging.evaluate import evaluate
 from merging.fit import fit
 from merging.measures import kind, measure
 from merging.method import Method
 from merging.pipeline import execute, misfit
-from merging.progress import ProgressCallback
 from merging.recipe import Recipe
 from merging.runs import FACTS, Run
 from merging.specs import check_file, parse_experts, parse_step
 from merging.store import Store
 from merging.summary import PER_TASK, summarize
+from merging.sweep_command import sweep
 from merging.tasks import Benchmark
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def run(args: argparse.Namespace, stop: Event) -> int:
     """Run a recipe file into the store."""
     recipe = Recipe.load(args.recipe)
     base = args.base or args.recipe.absolute().parent
-    with _progress(args) as progress:
+    with reporting(getattr(args, "events", None)) as progress:
         found = execute(
             recipe,
             Store(args.store),
@@ -98,7 +97,7 @@ def merge(args: argparse.Namespace, stop: Event) -> int:
     )
     if recipe.per_task and args.out.suffix == SINGLE:
         raise UsageError([f"{recipe.text()} gives one model per task; name a folder with --out, not a file."])
-    with _progress(args) as progress:
+    with reporting(getattr(args, "events", None)) as progress:
         found = execute(
             recipe,
             Store(args.store),
@@ -136,7 +135,7 @@ def _export(found: Run, out: Path) -> None:
 def measure_run(args: argparse.Namespace, stop: Event) -> int:
     """Measure something of a stored run, or of the benchmark; its tables stay in the store."""
     store = Store(args.store, libraries=(places.benchmark_folder() / "runs",))
-    with _progress(args) as progress:
+    with reporting(getattr(args, "events", None)) as progress:
         found = measure(
             args.what, store, Benchmark.load(), args.run, device=args.device, progress=progress, cancel=stop
         )
@@ -155,7 +154,7 @@ def evaluate_checkpoint(args: argparse.Namespace, stop: Event) -> int:
     checkpoint, benchmark = open_checkpoint(args.checkpoint), Benchmark.load()
     if reason := misfit(checkpoint, benchmark):
         raise MergingError(f"{checkpoint.name} cannot be evaluated: {reason}")
-    with _progress(args) as progress:
+    with reporting(getattr(args, "events", None)) as progress:
         scores = evaluate(checkpoint, benchmark, device=args.device, progress=progress, cancel=stop)
     print(dumps(scores.to_dict("records")) if args.json else _scores(scores, ()))
     return DONE
@@ -183,20 +182,10 @@ COMMANDS: dict[str, Callable[[argparse.Namespace, Event], int]] = {
     "run": run,
     "merge": merge,
     "measure": measure_run,
+    "sweep": sweep,
     "evaluate": evaluate_checkpoint,
     "fit": check_fit,
 }
-
-
-@contextlib.contextmanager
-def _progress(args: argparse.Namespace) -> Iterator[ProgressCallback]:
-    """Where progress goes: a file of events, or a bar."""
-    events = getattr(args, "events", None)
-    shown = Events(events) if events is not None else Bar()
-    try:
-        yield shown
-    finally:
-        shown.end()
 
 
 def _report(found: Run, as_json: bool, out: Path | None = None) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from merging.progress import Progress
+from merging.progress import Progress, ProgressCallback
 
 BAR, BAR_INTERVAL, EVENT_INTERVAL = 24, 0.1, 0.2
 
@@ -64,6 +65,16 @@ class Events:
     def end(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+@contextlib.contextmanager
+def reporting(events: Path | None) -> Iterator[ProgressCallback]:
+    """Where progress goes: a file of events, or a bar."""
+    shown = Bar() if events is None else Events(events)
+    try:
+        yield shown
+    finally:
+        shown.end()
 
 
 def _duration(seconds: float) -> str:

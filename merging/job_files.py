@@ -27,6 +27,8 @@ from merging.entries import write_json
 PATIENCE = 2.5  # seconds that a child has to stop when asked, before it is killed
 NICE = 10
 TAIL = 8192  # bytes from the end of the events in which the last one is looked for
+SWEEP = "sweep"  # stands where a job that measures says what
+PAUSE = "pause"  # the file whose presence asks a sweep to stop after the point in hand
 PACKAGE_ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -39,6 +41,7 @@ class State(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
+    PAUSED = "paused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ class Record:
     started: float | None = None
     finished: float | None = None
     error: str = ""
-    measures: str = ""  # what is measured, of a stored run or of the benchmark; empty for a merge
+    measures: str = ""  # what is measured, of a stored run or of the benchmark; SWEEP; empty for a merge
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +149,19 @@ class JobFiles:
             return {}
         return event if isinstance(event, dict) else {}
 
+    def ask_to_pause(self) -> None:
+        """Let a sweep stop after the point in hand."""
+        with contextlib.suppress(OSError):
+            (self.folder / PAUSE).touch()
+
     def start(self, store_root: Path, device: str) -> subprocess.Popen[bytes]:
         """The child process that does the job, in a process group of its own."""
         record = self.read()
         assert record is not None
         command = [sys.executable, "-m", "merging"]
-        if record.measures:
+        if record.measures == SWEEP:
+            command += ["sweep", "--stored", run_of(self.run_id), "--pause-file", str(self.folder / PAUSE)]
+        elif record.measures:
             run_id = run_of(self.run_id)
             command += ["measure", record.measures, *([run_id] if run_id else [])]
         else:
@@ -172,12 +182,12 @@ class JobFiles:
 
 
 def job_of(measures: str, run_id: str = "") -> str:
-    """The id of the job that measures something: of a run, or of the benchmark."""
+    """The id of the job that measures something of a run or of the benchmark, or computes a sweep."""
     return f"{measures}-{run_id}"
 
 
 def run_of(job_id: str) -> str:
-    """The run that a job makes or measures; empty if it measures the benchmark."""
+    """The run that a job makes or measures, or the sweep that it computes; empty if it measures the benchmark."""
     return job_id.rpartition("-")[2]
 
 

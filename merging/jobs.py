@@ -1,5 +1,5 @@
-"""A queue of merges and measurements, each in a child process: the server stays responsive, and lives on if one takes
-all memory.
+"""A queue of merges, measurements and sweeps, each in a child process: the server stays responsive, and lives on if
+one takes all memory.
 
 What is known about a job lies on the disk (see job_files), so that a second tab or a restarted server sees it.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from merging.errors import StoreError
-from merging.job_files import JobFiles, ProcessId, Record, State, job_of, run_of, stop_process
+from merging.job_files import SWEEP, JobFiles, ProcessId, Record, State, job_of, run_of, stop_process
 from merging.measures import kind, sweep
 from merging.recipe import Recipe
 from merging.store import Store
@@ -27,17 +27,17 @@ __all__ = ["Job", "Runner"]
 
 POLL = 0.1  # seconds between two looks at a running child
 ORPHAN_POLL = 0.5  # seconds between two looks whether another server's child has ended
-CANCELLED_CODE = 130
+CANCELLED_CODE, PAUSED_CODE = 130, 75
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A merge, or a measurement, that was asked for. ``position`` is its place in the queue from 1, 0 if not waiting.
+    """A merge, a measurement or a sweep that was asked for.
 
-    ``measures`` is the key of what is measured, empty for a merge. ``state`` is queued, running, done, failed,
-    cancelled or interrupted (its process is gone without a word, such as after a restart). Times are seconds since the
-    epoch.
+    ``position`` is its place in the queue from 1, 0 if not waiting. ``measures`` is the key of what is measured,
+    "sweep" for a sweep, empty for a merge. ``state`` is queued, running, done, failed, cancelled, paused or interrupted
+    (its process is gone without a word, such as after a restart). Times are seconds since the epoch.
     """
 
     id: str
@@ -57,7 +57,10 @@ class Job:
 
     @property
     def run_id(self) -> str:
-        """The run that it makes, whose id it has too, or measures; empty if it measures the benchmark."""
+        """The run that it makes, whose id it has too, or measures; empty if it measures the benchmark.
+
+        Of a sweep, the sweep's id.
+        """
         return run_of(self.id)
 
     @property
@@ -116,7 +119,14 @@ class Runner:
             StoreError: there is no such run or measurement.
         """
         title = f"{kind(key).title}: {self.store.run(run_id).title}" if run_id else kind(key).title
-        job_id = job_of(key, run_id)
+        return self._begin(key, run_id, title)
+
+    def sweep(self, sweep_id: str, title: str) -> Job:
+        """The job that computes what is missing of a stored sweep: the live one, or a new one."""
+        return self._begin(SWEEP, sweep_id, f"Sweep: {title}")
+
+    def _begin(self, key: str, subject: str, title: str) -> Job:
+        job_id = job_of(key, subject)
         with self._changed:
             if self._closing:
                 raise StoreError("The runner is closed; it takes no more jobs.")
@@ -126,6 +136,15 @@ class Runner:
             self._files(job_id).create("", title=title, base=Path.cwd(), measures=key)
             self._enqueue(job_id)
         return self.get(job_id)
+
+    def pause(self, job_id: str) -> None:
+        """Ask a sweep to stop after the point in hand; one that waits stops at once. Others stay as they are."""
+        with self._changed:
+            if job_id in self._queue:
+                self._queue.remove(job_id)
+                self._files(job_id).update(state=State.PAUSED, finished=time.time())
+            elif (job := self._job(job_id)) is not None and job.state == State.RUNNING and job.measures == SWEEP:
+                self._files(job_id).ask_to_pause()
 
     def _enqueue(self, job_id: str) -> None:
         """Put a job whose files are written at the end of the queue."""
@@ -285,12 +304,17 @@ class Runner:
         """Remove what a child that has ended may have left behind."""
         self.store.sweep(writer)
         sweep(self.store, writer)
+        from merging import points  # loads torch, which listing jobs does not need
+
+        points.sweep_up(self.store, writer)
 
     def _outcome(self, run_id: str, code: int, stopped: bool) -> tuple[State, str]:
         """How a job ended, and the sentence for the user if it failed."""
         record = self._files(run_id).read()
         if code == 0 and (self.store.has(run_id) or (record is not None and record.measures)):
             return State.DONE, ""
+        if code == PAUSED_CODE and record is not None and record.measures == SWEEP:
+            return State.PAUSED, ""
         if stopped or code == CANCELLED_CODE:
             return (State.INTERRUPTED if self._closing else State.CANCELLED), ""
         if code == -signal.SIGKILL:

@@ -14,7 +14,7 @@ import tiny
 from safetensors.torch import load_file
 
 import merging
-from merging import commands, registry
+from merging import commands, console, registry
 from merging.cli import main
 from merging.console import Bar, Events, columns, dumps, percent
 from merging.progress import Progress
@@ -130,7 +130,7 @@ def test_ctrl_c_ends_with_130(recipe_file, tiny_folder, capsys, monkeypatch):
             if progress.phase.startswith("Merging"):
                 os.kill(os.getpid(), 2)
 
-    monkeypatch.setattr(commands, "Bar", Interrupting)
+    monkeypatch.setattr(console, "Bar", Interrupting)
     assert main(["run", str(recipe_file), "--base", str(tiny_folder / "models")]) == 130
     assert capsys.readouterr().err == "Cancelled; nothing was kept.\n"
     assert Store(libraries=()).runs() == []
