@@ -19,6 +19,7 @@ from merging.linear_algebra import double, lower_gram
 LayerInputs = Mapping[str, Mapping[str, Tensor]]
 Tell = Callable[[str], None]  # called with what is being looked at, between pieces of work; may raise Cancelled
 
+TAKES_ROWS = {Role.LINEAR, Role.CONV, Role.PROJECTION, Role.NORM_SCALE}
 BATCH_CPU = 1 << 12  # tokens that run at a time
 BATCH_GPU = 1 << 16
 
@@ -100,18 +101,28 @@ class Evidence(Protocol):
 
 
 class GivenInputs:
-    """Layer inputs that the caller has already."""
+    """Layer inputs that the caller has already.
+
+    Raises:
+        NeedsError: they are no such mapping, or hold rows for nothing that is merged, or for what takes no rows.
+    """
 
     def __init__(
         self, layer_inputs: LayerInputs, experts: tuple[str, ...], pretrained: Checkpoint, device: torch.device
     ) -> None:
         self._inputs, self._experts, self._pretrained = layer_inputs, experts, pretrained
         self._device = torch.device("cpu") if device.type == "mps" else device  # rows may be float64
+        if not isinstance(layer_inputs, Mapping) or not all(isinstance(v, Mapping) for v in layer_inputs.values()):
+            raise NeedsError("Layer inputs are a mapping {expert: {parameter name: rows}}.")
         named = {name for expert in experts for name in layer_inputs.get(expert, {})}
         if unknown := sorted(named - set(pretrained.infos)):
             raise NeedsError(f"Layer inputs name tensors that the model does not have: {first_few(unknown)}.")
         if not named:
-            raise NeedsError(f"The layer inputs hold no rows for any of {', '.join(experts)}.")
+            given = f"; they are of {first_few(sorted(map(str, layer_inputs)))}" if layer_inputs else ""
+            raise NeedsError(f"The layer inputs hold no rows for any of {', '.join(experts)}{given}.")
+        takes = {parameter.name for parameter in pretrained.parameters if parameter.role in TAKES_ROWS}
+        if others := sorted(named - takes):
+            raise NeedsError(f"No rows enter {first_few(others)}; layer inputs are of weights and norm scales.")
 
     def moments(self, parameter: Parameter, tell: Tell = silent) -> tuple[Moments, ...] | None:
         """The moments of the given rows.
@@ -134,6 +145,8 @@ class GivenInputs:
         if not isinstance(rows, Tensor) or rows.ndim != 2 or rows.shape[1] != width:
             found = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
             raise NeedsError(f"{what} must be a tensor (n, {width}); got {found}.")
+        if not len(rows):
+            raise NeedsError(f"{what} hold no rows.")
         if not torch.isfinite(rows).all():
             raise NeedsError(f"{what} hold NaN or infinity.")
         return rows.detach().to(self._device, rows.dtype if rows.dtype == torch.float64 else torch.float32)

@@ -39,6 +39,8 @@ class TaskExemplars:
     def __post_init__(self) -> None:
         if not isinstance(self.images, Tensor) or self.images.ndim != 4:
             raise NeedsError(f"Exemplars are a tensor of images (n, 3, h, w); got {_kind(self.images)}.")
+        if not self.images.is_floating_point():
+            raise NeedsError(f"Exemplars are preprocessed images of floating-point numbers; got {_kind(self.images)}.")
         if self.head is not None and (not isinstance(self.head, Tensor) or self.head.ndim != 2):
             raise NeedsError(f"A head is a tensor (classes, embed_dim); got {_kind(self.head)}.")
         if self.labels is None:
@@ -58,6 +60,8 @@ def _kind(value: Any) -> str:
 
 def take(given: Mapping[str, Any] | None) -> dict[str, TaskExemplars] | None:
     """What a caller gave, images alone or more, with every part checked; errors name the expert."""
+    if given is not None and not isinstance(given, Mapping):
+        raise NeedsError(f"Exemplars are a mapping {{expert: images}}; got {_kind(given)}.")
     found = {}
     for name, shown in (given or {}).items():
         try:

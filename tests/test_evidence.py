@@ -21,6 +21,8 @@ from merging.method import REGISTERED
 from merging.recipe import Recipe
 
 CPU = torch.device("cpu")
+CHAINS = {"lot": Recipe.build("lot"), "regmean": Recipe.build("regmean"),
+          "cat": Recipe.build("task_arithmetic", edits=["cat"])}  # fmt: skip
 
 
 def _images(experts, count=5):
@@ -82,6 +84,40 @@ def test_rows_are_kept_only_while_they_are_smaller_than_their_products(dtype, di
         _same(found, rows[:count], diagonal)
 
 
+@pytest.mark.parametrize("count", [40, 160])  # of either so many that no rows are kept, but norms' few columns
+def test_memory_does_not_grow_with_the_number_of_exemplars(count, monkeypatch):
+    """What is held beyond the exemplars themselves and their tokens at one place, which are as many."""
+    monkeypatch.setattr(evidence, "BATCH_CPU", 4 * tiny.TOKENS)
+    _, states = tiny.family(("a", "b"))
+    experts, images = {n: tiny.checkpoint(s) for n, s in states.items()}, _images(states, count)
+    captured, seen = CapturedInputs(experts, images, CPU), []
+    for parameter in next(iter(experts.values())).parameters:
+        captured.moments(parameter)
+        held = [tensor for found in captured._found for one in found.values()
+                for tensor in (one._total, one._squares, *one._rows) if tensor is not None]  # fmt: skip
+        seen.append(sum(tensor.untyped_storage().nbytes() for tensor in held))
+        tokens = sum(x.untyped_storage().nbytes() for x in captured._tokens.values())
+        assert tokens == len(experts) * count * tiny.TOKENS * tiny.WIDTH * 4
+    widths = [tiny.WIDTH, 4 * tiny.WIDTH]
+    block = 3 * (widths[0] ** 2 + widths[0]) + widths[1] ** 2 + widths[1] + 2 * 2 * widths[0]
+    assert max(seen) <= len(experts) * 8 * max(block, 192**2 + 192 + 2 * widths[0])
+    assert len(set(seen)) == 3  # stem, blocks, head
+
+
+def test_a_batch_of_exemplars_is_all_that_runs_at_a_time(monkeypatch):
+    monkeypatch.setattr(evidence, "BATCH_CPU", 4 * tiny.TOKENS)
+    base, states = tiny.family(("a", "b"))
+    experts, ran, original = {n: tiny.checkpoint(s) for n, s in states.items()}, [], Encoder.run
+
+    def run(self, section, x, record=None):
+        ran.append(len(x))
+        return original(self, section, x, record)
+
+    monkeypatch.setattr(Encoder, "run", run)
+    engine.run(CHAINS["lot"], tiny.checkpoint(base), experts, exemplars=_images(states, 10), device="cpu")
+    assert set(ran) == {4, 2}
+
+
 def test_every_section_runs_once_per_expert_and_pass(monkeypatch):
     base, states = tiny.family()
     experts, ran, original = {n: tiny.checkpoint(s) for n, s in states.items()}, [], Encoder.run
@@ -109,10 +145,11 @@ def test_query_key_and_value_share_their_moments():
 
 
 @pytest.mark.parametrize("opened", [tiny.checkpoint, _hugging_face])
-def test_exemplars_and_their_layer_inputs_give_one_result(opened):
+@pytest.mark.parametrize("recipe", CHAINS.values(), ids=CHAINS.keys())
+def test_exemplars_and_their_layer_inputs_give_one_result(recipe, opened):
     base, states = tiny.family()
     experts, images = {n: opened(s) for n, s in states.items()}, _images(states)
-    recipe, pretrained = Recipe.build("lot"), opened(base)
+    pretrained = opened(base)
     from_images = engine.run(recipe, pretrained, experts, exemplars=images, device="cpu")
     from_rows = engine.run(recipe, pretrained, experts, layer_inputs=_rows(experts, images), device="cpu")
     common_checks.assert_close(from_images.state_dict, from_rows.state_dict, pretrained.state_dict(), 1e-4)
@@ -131,17 +168,27 @@ def test_an_expert_without_exemplars_is_named():
     [
         (torch.randn(2, 3, 8, 8), r"of 'leaves' must be a tensor \(n, 3, 16, 16\); got \(2, 3, 8, 8\)"),
         (torch.full((1, 3, 16, 16), torch.nan), "of 'leaves' hold NaN"),
+        (torch.randint(256, (2, 3, 16, 16), dtype=torch.uint8), "of 'leaves': Exemplars are preprocessed images of fl"),
         (["a.png"], "got list"),
     ],
 )
-def test_odd_exemplars_are_refused(wrong, says):
+@pytest.mark.parametrize("recipe", CHAINS.values(), ids=CHAINS.keys())
+def test_odd_exemplars_are_refused(recipe, wrong, says):
     base, states = tiny.family()
     experts, images = {n: tiny.checkpoint(s) for n, s in states.items()}, _images(states)
     with pytest.raises(NeedsError, match=says):
-        engine.run(Recipe.build("lot"), tiny.checkpoint(base), experts, exemplars=images | {"leaves": wrong})
+        engine.run(recipe, tiny.checkpoint(base), experts, exemplars=images | {"leaves": wrong})
 
 
-NAME = "visual.transformer.resblocks.0.attn.in_proj_weight"
+@pytest.mark.parametrize("wrong", [torch.ones(2, 3, 16, 16), [torch.ones(2, 3, 16, 16)]])
+@pytest.mark.parametrize("key", ["lot", "fisher"])
+def test_exemplars_without_names_are_refused(key, wrong):
+    base, states = tiny.family()
+    with pytest.raises(NeedsError, match=r"Exemplars are a mapping \{expert: images\}; got"):
+        merging.merge(tiny.checkpoint(base), states, key, exemplars=wrong, device="cpu")
+
+
+NAME, BIAS = (f"visual.transformer.resblocks.0.attn.in_proj_{kind}" for kind in ("weight", "bias"))
 
 
 @pytest.mark.parametrize(
@@ -151,13 +198,20 @@ NAME = "visual.transformer.resblocks.0.attn.in_proj_weight"
         ({"a": {NAME: torch.ones(3, 16)}, "b": {NAME: torch.ones(3, 48)}}, r"for 'b' must be a tensor \(n, 16\); got"),
         ({"a": {NAME: torch.ones(3, 16)}, "b": {NAME: torch.ones(3, 16) * torch.inf}}, "for 'b' hold NaN or infinity"),
         ({"a": {"visual.nothing": torch.ones(3, 16)}}, "name tensors that the model does not have: visual.nothing"),
-        ({"c": {NAME: torch.ones(3, 16)}}, "hold no rows for any of a, b"),
+        ({"c": {NAME: torch.ones(3, 16)}}, "hold no rows for any of a, b; they are of c"),
+        ({}, "hold no rows for any of a, b[.]"),
+        ({"a": {NAME: torch.ones(3, 16)}, "b": {NAME: torch.ones(0, 16)}}, "for 'b' hold no rows"),
+        ({"a": {BIAS: torch.ones(3, 48)}, "b": {BIAS: torch.ones(3, 48)}}, f"No rows enter {BIAS}"),
+        ({"a": torch.ones(3, 16)}, "a mapping {expert: {parameter name: rows}}"),
+        ([torch.ones(3, 16)], "a mapping {expert: {parameter name: rows}}"),
     ],
 )
-def test_layer_inputs_that_cannot_be_used_are_refused(inputs, says):
+@pytest.mark.parametrize("chain", CHAINS)
+def test_layer_inputs_that_cannot_be_used_are_refused(chain, inputs, says):
     base, states = tiny.family(("a", "b"))
+    merge, edits = CHAINS[chain].merge.key, [step.key for step in CHAINS[chain].edits]
     with pytest.raises(NeedsError, match=says):
-        merging.merge(base, states, "lot", layer_inputs=inputs, device="cpu")
+        merging.merge(base, states, merge, edits=edits, layer_inputs=inputs, device="cpu")
 
 
 @pytest.mark.parametrize("opened,name", [(tiny.checkpoint, "visual.proj"), (_hugging_face, "visual_projection.weight")])
