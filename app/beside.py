@@ -23,7 +23,7 @@ PUBLISHED, OURS = "◇ published", "● measured here"
 MODELS = {model: f"{PUBLISHED}, {model}" for model in (B32, L14)}
 AVERAGES = ("In", "Out", "H", "Norm.")
 INTERVALS = ("In, 95%", "Out, 95%")
-CHAIN, SOURCE = ("", "Chain"), ("", "Source")
+CHAIN, SOURCE, NOTE = ("", "Chain"), ("", "Source"), ("", "Note")
 Line = dict[tuple[str, str], str]
 Steps = list[tuple[dict[str, Any], dict[str, Any]]]
 
@@ -92,15 +92,20 @@ def _recipe(run_id: str, _run: Run) -> tuple[Steps, int | None]:
 
 
 def table(rows: Sequence[Row], stored: Sequence[Run]) -> pd.DataFrame:
-    """Both groups of columns under their own heads, then the reference models; cells are plain text."""
+    """Both groups of columns under their own heads, then the reference models; cells are plain text.
+
+    The source stands before the figures: after both groups it would be out of sight.
+    """
     import pandas as pd
 
     cells = [_printed(row.name, row.figures) | _measured(row.run, stored) for row in rows]
-    frame = pd.DataFrame(cells + _references(rows, stored)).fillna("")
+    references = _references(rows, stored)
+    frame = pd.DataFrame(cells + references).fillna("")
     printed = [(model, name) for model in MODELS.values() for name in AVERAGES]
     measured = [(OURS, name) for name in (*AVERAGES, *INTERVALS, "Images", "Setting")]
-    told = {column for line in cells for column, cell in line.items() if cell}  # references alone add no column
-    used = [column for column in (CHAIN, *printed, *measured, SOURCE) if column in told]
+    told = {column for line in cells for column, cell in line.items() if cell}
+    told |= {NOTE for line in references if line.get(NOTE)}  # else references alone add no column
+    used = [column for column in (CHAIN, SOURCE, *printed, *measured, NOTE) if column in told]
     frame = frame[used]
     frame.columns = pd.MultiIndex.from_tuples(used)
     return frame
@@ -113,7 +118,7 @@ def _printed(name: str, figures: Mapping[str, Figure]) -> Line:
         accuracies = (*figure.printed[:3], normalized)
         shown = {name: value for name, value in zip(AVERAGES, accuracies, strict=True) if value is not None}
         found |= {(MODELS[model], name): _as_printed(value) for name, value in shown.items()}
-        found[SOURCE] = ", ".join(filter(None, (figure.source, figure.note)))
+        found |= {SOURCE: figure.source, NOTE: figure.note}
     return found
 
 

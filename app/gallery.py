@@ -11,6 +11,7 @@ import merging
 from app import text
 from app.draft import Draft
 from merging.method import Merge, Method
+from merging.params import Bound
 from merging.presets import PRESETS, Preset
 from merging.runs import THIS_MACHINE, Run
 
@@ -65,12 +66,21 @@ def parameters(method: Method) -> pd.DataFrame:
         {
             "Parameter": f"{text.safe_text(bound.label)} {f'${bound.symbol}$' if bound.symbol else ''}".strip(),
             "Default": text.safe_text(text.in_words(bound.default)),
-            "Takes": text.safe_text(bound.describe().replace("_", " "), 200),
+            "Takes": text.safe_text(_takes(bound), 200),
             "What it does": text.safe_text(bound.help + (f" Unset: {bound.unset}." if bound.unset else ""), 400),
         }
         for bound in method.params.bounds().values()
     ]
     return pd.DataFrame(rows)
+
+
+def _takes(bound: Bound) -> str:
+    """What is valid, and what the slider offers where that is less."""
+    valid = bound.describe().replace("_", " ")
+    if bound.slider is None or bound.slider == (bound.low, bound.high):
+        return valid
+    low, high = bound.slider
+    return f"{valid}; slider from {low:g} to {high:g}"
 
 
 def code(method: Method) -> tuple[str, str]:

@@ -194,6 +194,8 @@ def test_every_method_has_a_card(open_app: Any, library: Path) -> None:
 def test_a_card_says_everything_that_is_registered(method: Method) -> None:
     table = gallery.parameters(method)
     assert len(table) == len(method.params.bounds())
+    for bound, takes in zip(method.params.bounds().values(), table.get("Takes", ()), strict=True):
+        assert (bound.slider is None or bound.slider == (bound.low, bound.high)) != ("slider from" in takes)
     file, code = gallery.code(method)
     assert file == f"merging/{method.role}s/{method.key}.py"
     assert code.startswith("def ")
@@ -269,6 +271,15 @@ def test_published_figures_stand_beside_ours(open_app: Any, library: Path) -> No
     assert table.loc["TIES Merging, tuned", ours] == ""
     assert table.loc["Individual experts", printed] == "90.5%"
     assert table.loc["Pretrained", ours].endswith("%")
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if published.with_method(m.role, m.key)], ids=lambda m: m.key)
+def test_every_printed_figure_says_where_before_what(method: Method) -> None:
+    rows = beside.rows(published.with_method(method.role, method.key), [])
+    table = beside.table(rows, [])
+    assert list(table.columns[:2]) == [beside.CHAIN, beside.SOURCE]
+    assert (table[beside.SOURCE] != "").all()
+    assert published.ODD in list(table[beside.NOTE])  # of the model trained on all tasks
 
 
 def test_costs_come_from_stored_runs(open_app: Any, library: Path) -> None:
