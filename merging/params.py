@@ -160,8 +160,8 @@ class Params:
         return {f.name: f.metadata[BOUND] for f in dataclasses.fields(cls)}
 
     @classmethod
-    def build(cls, values: Mapping[str, Any]) -> Self:
-        """Parameters from a mapping; what is left out takes its default.
+    def build(cls, values: Mapping[str, Any], owner: str = "") -> Self:
+        """Parameters from a mapping; what is left out takes its default. ``owner`` names the method in error texts.
 
         Raises:
             ParameterError: an unknown name, with the nearest known one, or a value outside its bounds.
@@ -171,7 +171,7 @@ class Params:
             if name not in known:
                 takes = ", ".join(known) or "no parameters"
                 hint = did_you_mean(str(name), known)
-                raise ParameterError(f"{cls._title()} has no parameter {name!r}; it takes {takes}.{hint}")
+                raise ParameterError(f"{owner or cls._title()} has no parameter {name!r}; it takes {takes}.{hint}")
         return cls(**values)
 
     def values(self) -> dict[str, Any]:

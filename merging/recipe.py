@@ -94,7 +94,7 @@ class Recipe:
         pairs = tuple((experts or {}).items())
         if not isinstance(count_dead_params, bool):
             raise RecipeError(f"In a recipe, count_dead_params is true or false; got {_short(count_dead_params)}.")
-        end = Step(last.key, last.params.build(params or {}))
+        end = Step(last.key, last.params.build(params or {}, last.key))
         _refuse_meaningless((*steps, end), (*(registry.edit(step.key) for step in steps), last))
         found = cls(pretrained, pairs, steps, end, title, None, count_dead_params)
         return replace(found, exemplars=Exemplars.build(exemplars or {})) if found.needs & NEEDS_EXEMPLARS else found
@@ -228,7 +228,7 @@ def _edit_step(spec: EditSpec) -> Step:
         raise RecipeError(f"An edit is a key, or a key and its parameters; got {_short(spec)}.")
     key, params = spec
     method = registry.edit(key)
-    return Step(method.key, method.params.build(params))
+    return Step(method.key, method.params.build(params, method.key))
 
 
 def _refuse_meaningless(steps: Sequence[Step], methods: Sequence[Method]) -> None:

@@ -104,6 +104,7 @@ def test_whole_numbers_and_decimals_are_one_recipe():
         ("merge: {tise: {}}", UnknownMethodError, "no merge called 'tise'. Did you mean 'ties'?"),
         ("merge: lwptv", UnknownMethodError, "'lwptv' is an edit."),
         ("merge: {ties: {densty: 0.1}}", ParameterError, "ties has no parameter 'densty'"),
+        ("merge: {emr: {x: 0.1}}", ParameterError, "emr has no parameter 'x'; it takes no parameters."),
         ("merge: {ties: {densty: 0.1}}", ParameterError, "Did you mean 'density'?"),
         ("merge: {ties: {density: 0}}", ParameterError, r"ties.density must be a number in \(0, 1\]. Got 0 instead."),
         ("merge: {ties: {density: .nan}}", ParameterError, "Got nan instead."),
