@@ -293,6 +293,33 @@ def _linear(blocks: int) -> pd.DataFrame:
     return base[base["role"].isin(["linear", "projection"])]
 
 
+def task_counts(methods: int = 4, tasks: int = 6, seed: int = 0) -> pd.DataFrame:
+    """Accuracies that fall with the number of experts merged, four subsets of each size but the last."""
+    rng = np.random.default_rng(seed)
+    rows = [
+        (f"Method {method}", size, 4 * size + subset, accuracy, accuracy / 0.9, f"{size} tasks", 240 * size)
+        for method in range(methods)
+        for size in range(2, tasks + 1)
+        for subset in range(4 if size < tasks else 1)
+        for accuracy in [float(0.9 - 0.05 * size + 0.02 * method + rng.normal(0, 0.01))]
+    ]
+    return pd.DataFrame(rows, columns=["method", "size", "subset", "accuracy", "normalized", "tasks", "n"])
+
+
+def rank_truncation(methods: int = 2, cuts: int = 6) -> pd.DataFrame:
+    """Accuracies that fall once few ranks are kept."""
+    rows = []
+    for method in range(methods):
+        for group, level in (("in domain", 0.7), ("out of domain", 0.5)):
+            for cut in range(cuts):
+                kept = 1 - cut / cuts
+                accuracy = level - 0.02 * method - 0.2 * (kept < 0.3)
+                span = (max(kept - 0.1, 0), min(kept + 0.1, 1), accuracy, accuracy - 0.02, accuracy + 0.02, 1920)
+                rows.append((f"Method {method}", group, cut / 10, kept, *span))
+    columns = ["method", "group", "cut", "kept", "kept_low", "kept_high", "accuracy", "low", "high", "n"]
+    return pd.DataFrame(rows, columns=columns)
+
+
 def sweep_lines(points: int = 11, recipes: int = 2, seed: int = 0) -> pd.DataFrame:
     """Averages along an axis of that many values, for two recipes: one falls, one rises."""
     rng = np.random.default_rng(seed)

@@ -6,12 +6,16 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from app import conflict_signs, data, parts, state, text
+from app import conflict_ablations, conflict_signs, conflict_tasks, data, parts, state, text
 from merging.errors import MergingError
 from merging.runs import PRECOMPUTED, Run
 
 VIEWS: dict[str, Callable[[Run], None]] = {  # name in the picker and in links -> what draws it
     "sign agreement": conflict_signs.view,
+}
+OF_BENCHMARK: dict[str, Callable[[], None]] = {  # the same of views that no choice of experts changes
+    "ablations of DRM": conflict_ablations.view,
+    "number of tasks": conflict_tasks.view,
 }
 ALONE = "Experts conflict with each other, and this run has only one. Choose a run of several above."
 
@@ -31,8 +35,11 @@ def main() -> None:
     """The view that is asked for, of the experts that are asked for."""
     runs = data.runs(data.stored())
     about = st.segmented_control(
-        "View", VIEWS, default=next(iter(VIEWS)), key=state.ABOUT, bind=state.BIND, required=True
+        "View", (*VIEWS, *OF_BENCHMARK), default=next(iter(VIEWS)), key=state.ABOUT, bind=state.BIND, required=True
     )
+    if about in OF_BENCHMARK:
+        OF_BENCHMARK[about]()
+        return
     if (picked := parts.pick_run(runs, first(runs), "Experts of", named)) is None:
         return
     run, _ = picked

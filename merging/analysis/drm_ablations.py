@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -126,7 +126,7 @@ def _averages(found: Summary) -> dict[str, float]:
 
 
 def kept_shares(
-    subject: Subject, progress: ProgressCallback | None = None, cuts: Sequence[float] = CUTS
+    subject: Subject, progress: ProgressCallback | None = None
 ) -> dict[tuple[str, float], dict[str, float]]:
     """{(preset, cut): the share of ranks above the cut: its mean over the matrices, the least and the most}."""
     benchmark = subject.benchmark
@@ -134,11 +134,11 @@ def kept_shares(
     inputs = Inputs(open_checkpoint(benchmark.pretrained), experts, None, choose_device(subject.device))
     chosen = [parameter for parameter in inputs.parameters if parameter.role in LINEAR_MAPS]
     meter = Meter(len(chosen), progress, subject.cancel)
-    found: dict[tuple[str, float], list[float]] = {(key, cut): [] for key in BASES for cut in cuts}
+    found: dict[tuple[str, float], list[float]] = {(key, cut): [] for key in BASES for cut in CUTS}
     for parameter in chosen:
         vectors = matrices(inputs.whole(parameter))
         for key, blocks in zip(BASES, (vectors, vectors.mT), strict=True):
-            for cut, share in zip(cuts, _shares(blocks, cuts), strict=True):
+            for cut, share in zip(CUTS, _shares(blocks), strict=True):
                 found[key, cut].append(share)
         meter.advance(1, "Counting ranks", parameter.name)
     return {
@@ -147,7 +147,7 @@ def kept_shares(
     }
 
 
-def _shares(blocks: Tensor, cuts: Sequence[float]) -> list[float]:
+def _shares(blocks: Tensor) -> list[float]:
     """The share of the ranks of blocks (K, m, n) side by side that each cut leaves."""
     values = left_factors(blocks, 0.0)[1]
-    return [float((values > cut * values.max()).to(torch.float64).mean()) if len(values) else 0.0 for cut in cuts]
+    return [float((values > cut * values.max()).to(torch.float64).mean()) if len(values) else 0.0 for cut in CUTS]
