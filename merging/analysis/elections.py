@@ -10,8 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from merging.quantile import kth_smallest
-
 Counts = NDArray[np.int64]
 
 
@@ -29,8 +27,11 @@ def trimmed(tensors: Tensor, densities: Sequence[float]) -> Iterator[Tensor]:
     """
     sizes = tensors.abs()
     count, numel = len(tensors), sizes[0].numel()
-    ranks = [max(numel - round(density * numel) - 1, 0) for density in densities for _ in range(count)]
-    found = np.reshape(kth_smallest(lambda: [sizes.reshape(count, -1)], ranks), (len(densities), count))
+    if not numel:
+        yield from [tensors] * len(densities)
+        return
+    ranks = [max(numel - round(density * numel) - 1, 0) for density in densities]
+    found = np.partition(sizes.reshape(count, -1).cpu().numpy(), sorted(set(ranks)), axis=1)[:, ranks].T
     for density, row in zip(densities, found, strict=True):
         limits = tensors.new_tensor(row if density < 1 else np.zeros(count)).reshape(-1, *[1] * (tensors.ndim - 1))
         yield tensors * (sizes >= limits)

@@ -125,18 +125,25 @@ def spectrum(space: JointSpace, rank_tol: float) -> pd.DataFrame:
 
 
 def energies(space: JointSpace) -> pd.DataFrame:
-    """A row per expert and direction: direction, expert, norm (of its part of the orthonormal row), energy (the share
-    of the expert's own squared entries that lies there) and cumulative (up to there)."""
+    """How much of every expert lies where, in at most ``WIDTH`` runs of directions, a row per expert and run.
+
+    Columns: expert, first and last (directions, from 1), norm (the mean of its row norms before renormalization),
+    energy (the share of the expert's own squared entries that lies there) and cumulative (up to there).
+    """
     lengths = space.lengths
     squares = (lengths * space.values.cpu().numpy()) ** 2
+    starts = _starts(squares.shape[1], WIDTH)
+    sizes = np.diff(starts, append=squares.shape[1])
     total = squares.sum(axis=1, keepdims=True)
-    energy = np.divide(squares, total, out=np.full(squares.shape, np.nan), where=total > 0)
-    count, directions = lengths.shape
+    shares = np.divide(squares, total, out=np.full(squares.shape, np.nan), where=total > 0)
+    energy = np.add.reduceat(shares, starts, axis=1)
+    count = len(space.experts)
     return pd.DataFrame(
         {
-            "direction": np.tile(np.arange(1, directions + 1), count),
-            "expert": np.repeat(np.array(space.experts, object), directions),
-            "norm": lengths.ravel(),
+            "expert": np.repeat(np.array(space.experts, object), len(starts)),
+            "first": np.tile(starts + 1, count),
+            "last": np.tile(starts + sizes, count),
+            "norm": (np.add.reduceat(lengths, starts, axis=1) / sizes).ravel(),
             "energy": energy.ravel(),
             "cumulative": energy.cumsum(axis=1).ravel(),
         }

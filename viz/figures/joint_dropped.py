@@ -15,6 +15,7 @@ from viz.text import clean_text, count, percent, safe_text
 WITH, WITHOUT = "renormalized", "without renormalization"
 LOOKS = {WITHOUT: theme.PALETTE[1], WITH: theme.PALETTE[0]}  # the smooth one is drawn over the other
 HEIGHT, BOTTOM, LEFT = 320, 56, 76
+MARKED = 200  # points up to which each has a mark
 
 
 @chart(
@@ -56,8 +57,9 @@ def joint_dropped(
 
 def _line(rows: pd.DataFrame, name: str, color: str, over: bool) -> go.Scatter:
     return go.Scatter(
-        x=rows["direction"].to_numpy(np.float32), y=rows["dropped"].to_numpy(np.float32), mode="lines+markers",
-        name=name, legendgroup=name, line={"color": color, "width": 1.6 if over else 1.2},
+        x=rows["direction"].to_numpy(np.float32), y=rows["dropped"].to_numpy(np.float32),
+        mode="lines+markers" if len(rows) <= MARKED else "lines", name=name, legendgroup=name,
+        line={"color": color, "width": 1.6 if over else 1.2},
         marker={"size": 4, "symbol": "circle" if over else "diamond", "color": color},
         text=[_hover(row) for row in rows.to_dict("records")], hovertemplate="%{text}<extra></extra>",
     )  # fmt: skip

@@ -14,7 +14,7 @@ from viz.chart import chart, in_order, one_of
 from viz.text import clean_text, percent, plural, real, safe_text
 
 SCALES = {
-    "norm": depth.Scale("row norm", log=False, limits=(0.0, 1.0)),
+    "norm": depth.Scale("row norm", log=False),
     "energy": depth.Scale("share of<br>its energy", percent=True),
     "cumulative": depth.Scale("energy<br>so far", log=False, limits=(0.0, 1.0), percent=True),
 }
@@ -61,7 +61,7 @@ def _lay_out(fig: go.Figure, table: pd.DataFrame, experts: list[str], starts: li
     labels = [safe_text(expert, 24) for expert in experts]
     last, width = int(table["last"].max()), float((table["last"] - table["first"]).max() + 1)
     marks = [tick for tick in theme.ticks(1, max(last, 2))["tickvals"] if 1 <= tick <= last and tick == round(tick)]
-    joined = "" if width <= 1 else f" (columns are means of up to {int(width)})"
+    joined = "" if width <= 1 else f" (columns join up to {int(width)})"
     fig.update_xaxes(
         title={"text": f"Direction, largest first{joined}"}, showgrid=False, tickmode="array",
         tickvals=[float(np.interp(tick, starts, range(len(starts)))) for tick in marks],

@@ -19,11 +19,11 @@ STACKED = {  # steps with a matrix for each expert, side by side -> what stands 
     "renormalized": "2  Renormalize: every row of every expert has length 1",
     "pruned": "3  Prune: only the largest entries stay",
 }
-MERGED = {  # one matrix -> what stands over it, its color bar, and where it lies
-    "merged": ("4  Merge: elect and average", "mean |entry|", (0.0, 0.39)),
-    "delta": ("and back: the merged task vector", "mean |weight|", (0.6, 0.99)),
+MERGED = {  # one matrix -> what stands over it, and where it lies
+    "merged": ("4  Merge: elect, average", (0.0, 0.36)),
+    "delta": ("and back: the task vector", (0.64, 1.0)),
 }
-PANEL, GAP, TOP, BOTTOM, LEFT, RIGHT = 128, 54, 48, 58, 66, 90  # px
+PANEL, GAP, TOP, BOTTOM, LEFT, RIGHT = 128, 64, 48, 58, 66, 90  # px
 HEIGHT = (len(STACKED) + 1) * PANEL + len(STACKED) * GAP
 LOWEST = 1e-3  # of the largest value, at the bottom of a logarithmic scale
 Floats = npt.NDArray[np.float64]
@@ -57,10 +57,11 @@ def joint_steps(table: pd.DataFrame, *, vertical: bool = False, present: bool = 
         fig.add_annotation(theme.caption(title, top, theme.FONT))
     fig.data[1].update(showscale=False)
     fig.data[2].update(showscale=False)
-    for number, (step, (title, bar, ends)) in enumerate(MERGED.items(), len(STACKED) + 1):
+    for number, (step, (title, ends)) in enumerate(MERGED.items(), len(STACKED) + 1):
         values, top = _matrix(by_step[step]), PANEL / HEIGHT
-        high = float(values.max(initial=0.0))
-        scale = depth.Scale(bar, limits=(LOWEST * high, high) if high > 0 else None)
+        high = float(values.max(initial=0.0)) or 1.0
+        log = step == "merged"  # rows have their singular values again, from large to small
+        scale = depth.Scale("", log=log, limits=(LOWEST * high if log else 0.0, high))
         _panel(fig, number, step, values, scale, ends, top)
         inside = number > len(STACKED) + 1 or not vertical
         fig.layout[f"xaxis{number}"].update(_columns(by_step[step], "Input" if inside else "Output"))

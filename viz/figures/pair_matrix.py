@@ -23,7 +23,7 @@ NUMBERED = 12  # experts up to which numbers are written into the cells
 ROW, TOP, RIGHT, TILT = 42, 26, 110, 30  # px, px, px, degrees
 LONGEST = 18
 Floats = npt.NDArray[np.float64]
-Places = npt.NDArray[np.int_]
+Places = npt.NDArray[np.integer[Any]]
 
 
 @chart(

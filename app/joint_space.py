@@ -1,0 +1,215 @@
+"""DRM's joint space of one layer on the Conflicts page: spectrum, who fills it, what pruning drops, the four steps.
+
+Spaces are kept for all sessions: everything but the decomposition answers at once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import conflict_layers, conflict_signs, data, parts, state, text
+from merging.runs import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.analysis.joint_space import JointSpace
+
+Key = tuple[str, str, bool]  # run, layer, vertical
+# What people read, and links say -> what tables and charts call it.
+DIRECTIONS = {"H, side by side": False, "V, on top of each other": True}
+ALONG = {"row norm before renormalization": "norm", "share of its energy": "energy", "energy so far": "cumulative"}
+RANKED = {"each expert alone": False, "all together": True}
+RATIO = 0.5
+PATIENCE = 3.0  # seconds that are spent without asking
+SHARING = "H decomposes the experts' matrices side by side: a shared output space. V stacks them: a shared input space."
+RANKING = "DRM ranks the entries of all experts together; its Figure 3 prunes each expert's matrix by itself."
+ASKING = (
+    "This layer has {count} matrices of {height:,} × {width:,}. To decompose them will take about {seconds} here; "
+    "what follows from it is quick."
+)
+
+
+class Spaces:
+    """The last few decompositions, for all sessions."""
+
+    MOST = 4
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Key, JointSpace] = OrderedDict()
+        self._lock = Lock()
+
+    def find(self, key: Key) -> JointSpace | None:
+        """The space if it is still there."""
+        with self._lock:
+            return self._kept.get(key)
+
+    def keep(self, key: Key, space: JointSpace) -> None:
+        """Remember it, and forget the one that was kept longest."""
+        with self._lock:
+            self._kept[key] = space
+            while len(self._kept) > self.MOST:
+                self._kept.popitem(last=False)
+
+
+@st.cache_resource(show_spinner=False)
+def spaces() -> Spaces:
+    """The one store of decompositions."""
+    return Spaces()
+
+
+def decomposed(run: Run, layer: str, vertical: bool) -> JointSpace | None:
+    """The joint space of a layer; None while a long decomposition waits for a click."""
+    from merging.analysis.joint_space import estimated_seconds, joint_space
+
+    key = (run.id, layer, vertical)
+    if (known := spaces().find(key)) is not None:
+        return known
+    vectors = conflict_layers.matrices(run.id, layer)
+    count, height, width = vectors.shape
+    seconds = estimated_seconds(count, (height, width), vertical)
+    place = st.empty()
+    if seconds > PATIENCE:
+        with place.container(border=True):
+            st.markdown(ASKING.format(count=count, height=height, width=width, seconds=text.duration(seconds)))
+            if not st.button("Decompose", key="decompose"):
+                return None
+    words = f"Decomposing, about {text.duration(seconds)} …"
+    bar = place.progress(0.0, words)
+    space = joint_space(run.experts, vectors, vertical, lambda share: bar.progress(share, words))
+    place.empty()
+    spaces().keep(key, space)
+    return space
+
+
+@st.fragment
+def view(run: Run) -> None:
+    """The panel of one layer."""
+    with st.container(horizontal=True, gap="medium"):
+        layer = conflict_layers.choose(run, conflict_layers.middle(run))
+        direction = st.segmented_control(
+            "Direction", DIRECTIONS, default=next(iter(DIRECTIONS)), key=state.DIRECTION, bind=state.BIND,
+            required=True, help=SHARING,
+        )  # fmt: skip
+        cut = st.slider(
+            "Rank cut", 0.0, 0.1, conflict_signs.CUT, 0.005, format="%.3f", key=state.CUT, bind=state.BIND,
+            help=conflict_signs.CUTTING, width=240,
+        )  # fmt: skip
+    if not layer:
+        st.info("Choose a layer above.")
+        return
+    vertical = DIRECTIONS[direction]
+    if (whole := decomposed(run, layer, vertical)) is None:
+        return
+    if not len(whole.values):
+        st.info("No expert changed this layer.")
+        return
+    key = (run.id, layer, vertical)
+    spectrum(key, whole, cut)
+    expert = energy(run, key, whole, cut)
+    pruning(key, whole, cut, expert)
+
+
+def spectrum(key: Key, whole: JointSpace, cut: float) -> None:
+    """Singular values and the rank cut."""
+    table = spectrum_table(key, cut, whole)
+    parts.chart("joint_spectrum", table, name=f"spectrum_{key[0][:8]}", rank_tol=cut)
+    kept = table[table["kept"]]
+    st.caption(
+        f"Singular values of the experts' matrices {'on top of each other' if key[2] else 'side by side'}, "
+        f"{text.plural(len(whole.experts), 'expert')}. The rank cut keeps {len(kept):,} of {len(table):,} directions "
+        f"with {text.percent(float(kept['energy'].max()), 2)} of the energy (squared entries). DRM's released code "
+        "cuts at 0.01; the paper says it does not cut."
+    )
+
+
+@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+def spectrum_table(key: Key, cut: float, _whole: JointSpace) -> pd.DataFrame:
+    """Singular values of a space."""
+    from merging.analysis.joint_space import spectrum
+
+    return spectrum(_whole, cut)
+
+
+def energy(run: Run, key: Key, whole: JointSpace, cut: float) -> str | None:
+    """Who lies where; gives the expert that was chosen."""
+    parts.ask("joint_energy")
+    with st.container(horizontal=True, gap="medium"):
+        value = ALONG[st.selectbox("Color", ALONG, key=state.ALONG, bind=state.BIND, width=290)]
+        expert: str | None = st.selectbox("Expert", run.experts, key=state.EXPERT, bind=state.BIND, width=220)
+    table = energy_table(key, cut, whole)
+    parts.chart(
+        "joint_energy", table, name=f"energy_{key[0][:8]}", asked=True, on_click=choose_expert, value=value,
+        selected=expert,
+    )  # fmt: skip
+    runs = int((table["last"] - table["first"]).max()) + 1
+    joined = f" Columns join up to {runs} directions: mean norm, summed energy." if runs > 1 else ""
+    st.caption(
+        "Cut into one part for each expert, the orthonormal rows lose their length 1: the squares of a direction's row "
+        f"norms add up to 1 over the experts, {(1 / len(run.experts)) ** 0.5:.2f} each if all share it alike.{joined}"
+    )
+    return expert
+
+
+def choose_expert() -> None:
+    """Callback of a click on the energies."""
+    if cell := parts.clicked("joint_energy"):
+        st.session_state[state.EXPERT] = cell["expert"]
+
+
+@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+def energy_table(key: Key, cut: float, _whole: JointSpace) -> pd.DataFrame:
+    """Energies and row norms of a space."""
+    from merging.analysis.joint_space import energies
+
+    return energies(_whole.cut(cut))
+
+
+def pruning(key: Key, whole: JointSpace, cut: float, expert: str | None) -> None:
+    """What pruning drops from every basis vector, and the four steps, at the same prune ratio."""
+    parts.ask("joint_dropped")
+    with st.container(horizontal=True, gap="medium"):
+        ratio = st.slider(
+            "Prune ratio", 0.0, 0.95, RATIO, 0.05, format="percent", key=state.DROP, bind=state.BIND, width=260
+        )
+        ranked = st.selectbox("Entries ranked", RANKED, key=state.RANKED, bind=state.BIND, width=200, help=RANKING)
+    joint = RANKED[ranked]
+    table = dropped_table(key, cut, ratio, joint, whole)
+    parts.chart("joint_dropped", table, name=f"dropped_{key[0][:8]}", asked=True, expert=expert, ratio=ratio)
+    means = [text.percent(float(rows["dropped"].mean())) for _, rows in table.groupby("renorm")]
+    st.caption(
+        f"The smallest {text.percent(ratio, 0)} of the entries of "
+        f"{'all matrices together' if joint else 'each whole matrix'} go (DRM, Fig. 3). Over all experts and rows that "
+        f"is {means[1]} with and {means[0]} without renormalization: only its spread over the rows differs."
+    )
+    pictures, facts = steps_table(key, cut, ratio, joint, whole)
+    parts.chart("joint_steps", pictures, name=f"steps_{key[0][:8]}", vertical=key[2])
+    st.caption(
+        "Every cell is the mean of |x| over a block of the real matrix, at most 96 × 256 cells a step. Steps 1 to 3 "
+        "are in units of a unit vector's root mean square, so row norms are seen as color. "
+        f"{text.percent(facts['kept'])} of the entries are kept, {text.percent(facts['elected'])} of those have the "
+        f"elected sign; at scaling 1 the merged vector is {facts['norm']:.2f} times as long as the experts' mean. "
+        "DRM's default prunes 80%, and ranks all entries together."
+    )
+
+
+@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+def dropped_table(key: Key, cut: float, ratio: float, joint: bool, _whole: JointSpace) -> pd.DataFrame:
+    """What pruning drops."""
+    from merging.analysis.joint_space import dropped
+
+    return dropped(_whole.cut(cut), ratio, joint)
+
+
+@st.cache_data(max_entries=data.KEPT, show_spinner="Pruning and merging the layer …")
+def steps_table(
+    key: Key, cut: float, ratio: float, joint: bool, _whole: JointSpace
+) -> tuple[pd.DataFrame, dict[str, float]]:
+    """The reduced matrices of every step, and what to say beside them."""
+    from merging.analysis.joint_space import steps
+
+    return steps(_whole.cut(cut), ratio, joint)
