@@ -17,7 +17,7 @@ from torch import Tensor
 from merging.errors import CheckpointError
 from merging.families import UNUSED_TEXT, Parameter, describe
 from merging.places import locate
-from merging.safetensors_file import NAMES, TensorInfo, open_regular, raw_bytes, read_header, read_span
+from merging.safetensors_file import NAMES, TensorInfo, file_state, raw_bytes, read_header, read_span
 
 DIGEST_PIECE = 1 << 22  # scalars hashed at a time
 
@@ -37,6 +37,8 @@ class Checkpoint(ABC):
     label: str
     infos: Mapping[str, TensorInfo]
     metadata: Mapping[str, str]
+    notes: tuple[str, ...] = ()  # what was done to open it, in sentences
+    cautions: tuple[str, ...] = ()  # what somebody should look at
 
     @abstractmethod
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
@@ -50,6 +52,11 @@ class Checkpoint(ABC):
         """A whole tensor in its stored dtype and shape."""
         info = self.infos[name]
         return self.read_flat(name, 0, info.numel).reshape(info.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(info.nbytes for info in self.infos.values())
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -65,6 +72,10 @@ class Checkpoint(ABC):
     @cached_property
     def digest(self) -> str:
         """sha-256 over names, dtypes, shapes and values; the container and the order of the file do not matter."""
+        return self.content_digest()
+
+    def content_digest(self) -> str:
+        """``digest``, computed."""
         total = hashlib.sha256()
         for name in sorted(self.infos):
             info = self.infos[name]
@@ -73,6 +84,14 @@ class Checkpoint(ABC):
                 piece = self.read_flat(name, start, min(start + DIGEST_PIECE, info.numel))
                 total.update(raw_bytes(piece.contiguous()))
         return total.hexdigest()
+
+    def applied_to(self, pretrained: Checkpoint) -> Checkpoint:
+        """What this makes of the pretrained model: itself, unless it holds changes only, as an adapter does."""
+        return self
+
+    def native(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """A state dict under this checkpoint's names under those that its file has."""
+        return dict(state)
 
     def state_dict(self) -> dict[str, Tensor]:
         """All tensors in memory, in forward order."""
@@ -100,35 +119,48 @@ class MappingCheckpoint(Checkpoint):
 
 
 class SafetensorsCheckpoint(Checkpoint):
-    """A safetensors file, read by offset from one open descriptor."""
+    """A safetensors file, read by offset from one open descriptor, which it closes in the end."""
 
-    def __init__(self, path: Path, name: str, label: str) -> None:
+    def __init__(self, descriptor: int, file: str, name: str, label: str) -> None:
         self.name, self.label = name, label
-        self._descriptor = open_regular(path)
-        weakref.finalize(self, os.close, self._descriptor)
-        header = read_header(self._descriptor, path.name)
+        self._descriptor, self._file = descriptor, file
+        weakref.finalize(self, os.close, descriptor)
+        header = read_header(descriptor, file)
         self.infos, self._offsets, self.metadata = header.infos, header.offsets, header.metadata
-        self._path = path
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
         dtype = self.infos[name].dtype
         offset = self._offsets[name] + start * dtype.itemsize
-        return read_span(self._descriptor, offset, stop - start, dtype, self._path.name)
+        return read_span(self._descriptor, offset, stop - start, dtype, self._file)
 
     def state(self) -> tuple[int, ...]:
-        found = os.fstat(self._descriptor)
-        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        return file_state(self._descriptor)
 
 
 Source = str | os.PathLike[str] | Checkpoint | Mapping[str, Tensor]
 
 
-def open_checkpoint(source: Source, name: str | None = None, base: Path | None = None) -> Checkpoint:
+def open_checkpoint(
+    source: Source, name: str | None = None, base: Path | None = None, like: Checkpoint | None = None
+) -> Checkpoint:
     """A checkpoint from a path, a recipe's reference, a mapping of tensors, or a Checkpoint (returned as it is).
+
+    Files and folders of every known format are recognized by what is in them, and their tensors come under open_clip's
+    names. With ``like``, the pretrained model, an expert comes under that model's names, whatever its own are; an
+    adapter becomes a checkpoint only so.
 
     Raises:
         CheckpointError: says what the file is instead, or which part of it is damaged.
     """
+    from merging.naming import canonical, under_names_of  # they build on this module
+
+    found = _open(source, name, base)
+    if not isinstance(source, (Checkpoint, Mapping)):
+        found = canonical(found)
+    return found if like is None else under_names_of(like, found)
+
+
+def _open(source: Source, name: str | None, base: Path | None) -> Checkpoint:
     if isinstance(source, Checkpoint):
         return source
     if isinstance(source, Mapping):
@@ -136,5 +168,7 @@ def open_checkpoint(source: Source, name: str | None = None, base: Path | None =
     if not isinstance(source, (str, os.PathLike)):
         kind = type(source).__name__
         raise CheckpointError(f"{name or 'A checkpoint'} is a path, a Checkpoint or a mapping of tensors; got {kind}.")
+    from merging.formats.opening import open_path
+
     path = locate(str(os.fspath(source)), base)
-    return SafetensorsCheckpoint(path, name or path.stem, str(os.fspath(source)))
+    return open_path(path, name or path.stem, str(os.fspath(source)))

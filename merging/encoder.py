@@ -7,7 +7,7 @@ cost memory. Here a tower is its tensors; ``record`` sees the rows that enter ev
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -17,11 +17,11 @@ from torch import Tensor
 
 from merging.checkpoints import Checkpoint
 from merging.errors import CheckpointError
-from merging.families import Parameter, Role
+from merging.naming import assemble, tower_names, transposed
 
 EPS = 1e-5
 HEAD_WIDTHS = {768: 64, 1024: 64, 1280: 80}  # of the published towers ViT-B, ViT-L and ViT-H
-PACKED = ("attn.in_proj", "attn.q_proj", "attn.k_proj", "attn.v_proj")  # one matrix in open_clip, three elsewhere
+TRAINED_WITH_GELU = (1280,)  # widths that OpenAI, whose models all have QuickGELU, never published
 Record = Callable[[str, Tensor], None]  # (parameter name, rows entering it (n, d))
 Names = Mapping[str, tuple[str, ...]]  # open_clip's name -> names in the checkpoint; q, k and v may be apart
 
@@ -43,7 +43,7 @@ class Architecture:
         """The architecture of a tower: its shapes, and what its metadata says beside them.
 
         A checkpoint without metadata (a state dict in memory) takes that of ``like``. Without either, the widths of the
-        published models tell their heads, and the activation is QuickGELU, as in every OpenAI model.
+        published models tell their heads, and the activation is QuickGELU, as in every OpenAI model (GELU for ViT-H).
 
         Raises:
             CheckpointError: a tensor that a tower must have is missing, the metadata contradicts the shapes, or
@@ -68,7 +68,7 @@ class Architecture:
         if width % head_width:
             raise CheckpointError(f"{checkpoint.name}: width {width} is not a multiple of its head width {head_width}.")
         side = round((tokens - 1) ** 0.5)
-        quick_gelu = bool(stated.get("quick_gelu", True))
+        quick_gelu = bool(stated.get("quick_gelu", width not in TRAINED_WITH_GELU))
         return cls(side * patch, patch, width, layers, width // head_width, embed_dim, quick_gelu)
 
 
@@ -88,36 +88,6 @@ def _stated(checkpoint: Checkpoint) -> dict[str, Any]:
     if not isinstance(stated, dict) or not isinstance(stated.get("vision_cfg", {}), dict):
         raise CheckpointError(f"{checkpoint.name}: its metadata 'architecture' is not a JSON mapping.")
     return stated
-
-
-def tower_names(checkpoint: Checkpoint) -> dict[str, tuple[str, ...]]:
-    """open_clip's names of the visual tower's tensors -> their names in the checkpoint, in forward order."""
-    found: dict[str, tuple[str, ...]] = {}
-    for parameter in checkpoint.parameters:
-        if parameter.role != Role.BUFFER:
-            name = _open_clip_name(parameter)
-            found[name] = (*found.get(name, ()), parameter.name)
-    return found
-
-
-def _open_clip_name(parameter: Parameter) -> str:
-    at = "" if parameter.block is None else f"transformer.resblocks.{parameter.block}."
-    kind = "bias" if parameter.role == Role.SHIFT else "weight"
-    if parameter.part in PACKED:
-        return f"{at}attn.in_proj_{kind}"
-    bare = parameter.role in {Role.EMBEDDING, Role.PROJECTION}
-    return parameter.part if bare else f"{at}{parameter.part}.{kind}"
-
-
-def transposed(name: str) -> bool:
-    """Whether the output projection of that name is stored (d_in, d_out), as open_clip's bare ``proj`` is."""
-    return not name.endswith("weight")
-
-
-def assemble(name: str, stored: Sequence[str], parts: Sequence[Tensor]) -> Tensor:
-    """A tower's tensor as open_clip has it, from what a checkpoint has under the names ``stored``."""
-    tensor = torch.cat(list(parts)) if len(parts) > 1 else parts[0]
-    return tensor.T if name == "proj" and not transposed(stored[0]) else tensor
 
 
 class _OnDemand(Mapping[str, Tensor]):

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from merging.checkpoints import Checkpoint
-from merging.encoder import Encoder, transposed
+from merging.encoder import Encoder
 from merging.errors import NeedsError, first_few
 from merging.families import EMBEDDINGS, Parameter, Role
 from merging.linear_algebra import double, lower_gram
+from merging.naming import transposed
 
 # {expert: {parameter name: rows}}: (n, d_in) entering a linear weight, (n, d) normalized rows before a norm scale.
 LayerInputs = Mapping[str, Mapping[str, Tensor]]

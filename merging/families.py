@@ -141,11 +141,10 @@ def _visual(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     return tuple(Rule(r"visual\." + rule.pattern, rule.role, rule.part, rule.section) for rule in rules)
 
 
-FAMILIES = (
-    Family("open_clip", "open_clip model or image encoder", (*_visual(_open_clip_rules()), *_UNUSED_TEXT)),
-    Family("open_clip_tower", "open_clip visual tower", _open_clip_rules()),
-    Family("hugging_face", "Hugging Face CLIP vision model", _hugging_face_rules()),
-)
+OPEN_CLIP = Family("open_clip", "open_clip model or image encoder", (*_visual(_open_clip_rules()), *_UNUSED_TEXT))
+BARE = Family("open_clip_tower", "open_clip visual tower", _open_clip_rules())
+HUGGING_FACE = Family("hugging_face", "Hugging Face CLIP vision model", _hugging_face_rules())
+FAMILIES = (OPEN_CLIP, BARE, HUGGING_FACE)
 
 
 def _odd_names(family: Family, names: Iterable[str]) -> list[str]:
@@ -161,14 +160,20 @@ def recognize(names: Iterable[str], where: str = "the checkpoint") -> Family:
     listed = list(names)
     if not listed:
         raise FamilyError(f"{where} holds no tensors.")
-    odd = {family.key: _odd_names(family, listed) for family in FAMILIES}
-    best = min(FAMILIES, key=lambda family: len(odd[family.key]))
-    if not odd[best.key]:
+    best = nearest(listed)
+    odd = _odd_names(best, listed)
+    if not odd:
         return best
     raise FamilyError(
         f"{where} is of no known model family. The nearest is {best.title!r}, whose rules do not know "
-        f"{len(odd[best.key])} of its {len(listed)} tensors: {first_few(odd[best.key])}."
+        f"{len(odd)} of its {len(listed)} tensors: {first_few(name[:80] for name in odd)}."
     )
+
+
+def nearest(names: Iterable[str]) -> Family:
+    """The family whose rules match most of the names."""
+    listed = list(names)
+    return min(FAMILIES, key=lambda family: len(_odd_names(family, listed)))
 
 
 def describe(names: Iterable[str], where: str = "the checkpoint") -> tuple[Parameter, ...]:

@@ -24,11 +24,12 @@ from torch.func import grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from merging.checkpoints import Checkpoint
-from merging.encoder import Encoder, assemble
+from merging.encoder import Encoder
 from merging.errors import MergingError, NeedsError
 from merging.fit import fit
 from merging.linear_algebra import double
 from merging.method import Gradients
+from merging.naming import assemble
 from merging.safetensors_file import raw_bytes, read_span
 
 if TYPE_CHECKING:

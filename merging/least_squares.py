@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from merging.encoder import transposed
 from merging.families import Role
 from merging.linear_algebra import double
+from merging.naming import transposed
 
 if TYPE_CHECKING:
     from merging.evidence import Moments

@@ -19,6 +19,7 @@ from typing import Any, Self
 import torch
 
 from merging.errors import CheckpointError
+from merging.json_file import parse
 
 MAX_HEADER = 100_000_000
 DTYPES = {
@@ -81,8 +82,14 @@ def open_regular(path: Path) -> int:
     if not stat.S_ISREG(mode):
         os.close(descriptor)
         kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
-        raise CheckpointError(f"{label} is {kind}; a .safetensors file is expected.")
+        raise CheckpointError(f"{label} is {kind}; a file with weights is expected.")
     return descriptor
+
+
+def file_state(descriptor: int) -> tuple[int, ...]:
+    """What changes when an open file is written to."""
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def read_header(descriptor: int, label: str) -> Header:
@@ -97,7 +104,7 @@ def read_header(descriptor: int, label: str) -> Header:
     length = int.from_bytes(os.pread(descriptor, 8, 0), "little")
     if size < 8 or length > MAX_HEADER or length > size - 8:
         raise CheckpointError(f"{label}: {_what_else(descriptor, size, length)}")
-    entries = _parse(os.pread(descriptor, length, 8), label)
+    entries = parse(os.pread(descriptor, length, 8), label, "the header")
     metadata = entries.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise CheckpointError(f"{label}: the metadata is not a mapping of text to text.")
@@ -120,30 +127,7 @@ def _what_else(descriptor: int, size: int, length: int) -> str:
             return text
     if 8 < length <= MAX_HEADER:
         return f"truncated: the header alone promises {length + 8} bytes, the file has {size}; download it again."
-    return f"not a safetensors file (header length {length}, file size {size} bytes)."
-
-
-def _parse(raw: bytes, label: str) -> dict[str, Any]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        seen: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in seen:
-                raise CheckpointError(f"{label}: the header names {key[:80]!r} twice.")
-            key.encode()  # a lone surrogate cannot be written back, and raises a ValueError
-            seen[key] = value
-        return seen
-
-    try:
-        entries = json.loads(raw.decode("utf-8"), object_pairs_hook=unique)
-    except CheckpointError:
-        raise
-    except (ValueError, RecursionError):  # a number of thousands of digits is a plain ValueError
-        raise CheckpointError(
-            f"{label}: the header is not valid JSON; the file is damaged or not safetensors."
-        ) from None
-    if not isinstance(entries, dict):
-        raise CheckpointError(f"{label}: the header is a {type(entries).__name__}, not a mapping of tensors.")
-    return entries
+    return f"neither safetensors nor another checkpoint that is known (file size {size} bytes)."
 
 
 def _checked(entries: dict[str, Any], metadata: dict[str, str], *, start: int, size: int, label: str) -> Header:

@@ -20,7 +20,7 @@ from torch.nn.functional import cosine_similarity
 
 from merging import registry
 from merging.checkpoints import Checkpoint
-from merging.encoder import Encoder, transposed
+from merging.encoder import Encoder
 from merging.engine import choose_device
 from merging.evaluate import BATCH
 from merging.evidence import CapturedInputs, Moments
@@ -29,6 +29,7 @@ from merging.least_squares import matrices
 from merging.linear_algebra import double
 from merging.measures import Found, Subject
 from merging.method import Slot
+from merging.naming import transposed
 from merging.progress import Cancel, Meter, ProgressCallback
 from merging.recipe import Exemplars
 from merging.stream import Inputs, Stream

@@ -1,0 +1,95 @@
+"""What stands beside the weights: the configurations of Transformers and open_clip, as this program's architecture."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from merging.errors import CheckpointError
+from merging.formats.links import inside
+from merging.json_file import parse
+from merging.safetensors_file import open_regular
+
+TRANSFORMERS, OPEN_CLIP, ADAPTER = "config.json", "open_clip_config.json", "adapter_config.json"
+MAX_CONFIG = 1 << 20
+OPEN_CLIP_WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin", "open_clip_pytorch_model.pt")
+TRANSFORMERS_WEIGHTS = ("model.safetensors.index.json", "model.safetensors", "pytorch_model.bin")
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A small JSON file's mapping; None where there is no such file.
+
+    Raises:
+        CheckpointError: it is there but cannot be read.
+    """
+    if not path.is_symlink() and not path.exists():
+        return None
+    descriptor = open_regular(inside(path))
+    try:
+        raw = os.pread(descriptor, MAX_CONFIG + 1, 0)
+    finally:
+        os.close(descriptor)
+    if len(raw) > MAX_CONFIG:
+        raise CheckpointError(f"{path.name} is larger than a configuration has reason to be; refused.")
+    return parse(raw, path.name)
+
+
+def beside(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The architecture metadata of a weights file by the configuration in its folder, and what is odd about that."""
+    with contextlib.suppress(OSError, ValueError):
+        try:
+            if path.name in OPEN_CLIP_WEIGHTS:
+                found = _open_clip(read_json(path.with_name(OPEN_CLIP)) or {})
+            elif path.name in TRANSFORMERS_WEIGHTS:
+                found = _transformers(read_json(path.with_name(TRANSFORMERS)) or {})
+            else:
+                return {}, ()
+        except CheckpointError as error:
+            return {}, (f"The configuration beside it was not used: {error}",)
+        return ({"architecture": json.dumps(found)} if found else {}), ()
+    return {}, ()
+
+
+def _transformers(config: dict[str, Any]) -> dict[str, Any]:
+    vision = config.get("vision_config", config)
+    if not str(config.get("model_type", "")).startswith("clip") or not isinstance(vision, dict):
+        return {}
+    # Transformers leaves out what has its default value.
+    width, heads = vision.get("hidden_size", 768), vision.get("num_attention_heads", 12)
+    fields = {
+        "image_size": vision.get("image_size", 224),
+        "layers": vision.get("num_hidden_layers", 12),
+        "width": width,
+        "patch_size": vision.get("patch_size", 32),
+    }
+    if any(type(value) is not int or value < 1 for value in (*fields.values(), heads)) or width % heads:
+        raise CheckpointError(f"{TRANSFORMERS} has odd sizes.")
+    activation = vision.get("hidden_act", "quick_gelu")
+    if activation not in {"quick_gelu", "gelu"}:
+        raise CheckpointError(
+            f"{TRANSFORMERS} names the activation {str(activation)[:40]!r}; QuickGELU and GELU are known."
+        )
+    return {
+        "embed_dim": config.get("projection_dim", vision.get("projection_dim", 512)),
+        "quick_gelu": activation == "quick_gelu",
+        "vision_cfg": fields | {"head_width": width // heads},
+    }
+
+
+def _open_clip(config: dict[str, Any]) -> dict[str, Any]:
+    model = config.get("model_cfg", {})
+    vision = model.get("vision_cfg", {}) if isinstance(model, dict) else {}
+    if not isinstance(vision, dict) or not vision:
+        return {}
+    fields = {
+        key: vision[key] for key in ("image_size", "layers", "width", "patch_size") if type(vision.get(key)) is int
+    }
+    fields["head_width"] = vision.get("head_width", 64)
+    return {
+        "embed_dim": model.get("embed_dim"),
+        "quick_gelu": bool(model.get("quick_gelu", False)),
+        "vision_cfg": fields,
+    }

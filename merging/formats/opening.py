@@ -1,0 +1,93 @@
+"""What a path holds, recognized by its content: the one way in for files and folders."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from merging.checkpoints import Checkpoint, SafetensorsCheckpoint
+from merging.errors import CheckpointError
+from merging.formats import configs, torch_pickle, torch_zip
+from merging.formats.adapters import AdapterCheckpoint
+from merging.formats.links import inside
+from merging.formats.pickled import PickledCheckpoint
+from merging.formats.sharded import ShardedCheckpoint
+from merging.formats.window import Window
+from merging.safetensors_file import MAX_HEADER, open_regular
+
+MAX_INDEX = 1 << 25
+PROTOCOLS = range(2, 6)
+ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")
+WEIGHTS = (*configs.TRANSFORMERS_WEIGHTS, *configs.OPEN_CLIP_WEIGHTS)
+SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pkl")
+
+
+def open_path(path: Path, name: str, label: str) -> Checkpoint:
+    """The checkpoint at a path: a file of any known format, or a folder with one in it.
+
+    Raises:
+        CheckpointError: what it is instead, or which part of it is damaged.
+    """
+    with contextlib.suppress(OSError, ValueError):  # open_regular says what is wrong with the path
+        if path.is_dir():
+            return _open_folder(path, name, label)
+    return _open_file(path, name, label)
+
+
+def _open_folder(path: Path, name: str, label: str) -> Checkpoint:
+    config = configs.read_json(path / configs.ADAPTER)
+    if config is not None:
+        weights = next((path / file for file in ADAPTERS if (path / file).exists()), None)
+        if weights is None:
+            raise CheckpointError(f"{path.name} is the folder of an adapter without its weights ({ADAPTERS[0]}).")
+        return AdapterCheckpoint(_open_file(weights, name, label), config, label)
+    known = [path / file for file in WEIGHTS if (path / file).exists()]
+    if not known:
+        known = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)[:2]
+        if len(known) == 2:
+            raise CheckpointError(f"{path.name} is a folder with several checkpoints; give the path of one of them.")
+    if not known:
+        raise CheckpointError(
+            f"{path.name[:80]} is a folder without a checkpoint; one with {', '.join(WEIGHTS[:3])} is expected, "
+            f"or with {configs.ADAPTER}."
+        )
+    return _open_file(known[0], name, label)
+
+
+def _open_file(path: Path, name: str, label: str) -> Checkpoint:
+    opened = _recognized(open_regular(inside(path)), path, name, label)
+    architecture, cautions = configs.beside(path)
+    opened.metadata = architecture | dict(opened.metadata)
+    opened.cautions = (*opened.cautions, *cautions)
+    return opened
+
+
+def _recognized(descriptor: int, path: Path, name: str, label: str) -> Checkpoint:
+    window = Window.whole(descriptor, path.name)
+    if _is_pickled(window):
+        return PickledCheckpoint(descriptor, path.name, name, label)
+    if not _is_safetensors(window) and window.head(16).lstrip()[:1] == b"{":
+        try:
+            raw = window.read(0, min(window.size, MAX_INDEX))
+        finally:
+            os.close(descriptor)
+        return ShardedCheckpoint(path, raw, name, label)
+    return SafetensorsCheckpoint(descriptor, path.name, name, label)  # says what it is if it is none
+
+
+def _is_safetensors(window: Window) -> bool:
+    start = window.head(9)
+    return len(start) == 9 and int.from_bytes(start[:8], "little") <= MAX_HEADER and start[8:] == b"{"
+
+
+def _is_pickled(window: Window) -> bool:
+    start = window.head(512)
+    if _is_safetensors(window):
+        return False
+    if start[torch_pickle.TAR_AT :].startswith(torch_pickle.TAR_MARK):
+        raise CheckpointError(f"{window.name} is a tar archive (torch before 0.2?); save the model again.")
+    binary = len(start) > 1 and start[0] == 0x80 and start[1] in PROTOCOLS
+    # Protocols 0 and 1 begin with a mark, a name or an empty container.
+    textual = start[:1] in {b"(", b"c", b"]", b"}"} and len(start) > 1
+    return binary or textual or start.startswith(torch_zip.MAGIC)

@@ -1,0 +1,91 @@
+"""Safetensors in several files with an index that says which tensor lies where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from merging.checkpoints import Checkpoint, SafetensorsCheckpoint
+from merging.errors import CheckpointError, first_few
+from merging.formats.links import inside
+from merging.json_file import parse
+from merging.safetensors_file import open_regular
+
+MAX_SHARDS = 500
+MAX_NAME = 200
+
+
+class ShardedCheckpoint(Checkpoint):
+    """The shards of one model as one checkpoint."""
+
+    def __init__(self, path: Path, raw: bytes, name: str, label: str) -> None:
+        self.name, self.label = name, label
+        index = parse(raw, path.name)
+        weights = _weight_map(index, path.name)
+        files = sorted(set(weights.values()))
+        if len(files) > MAX_SHARDS:
+            raise CheckpointError(f"{path.name} names {len(files):,} shards; refused.")
+        self._shards = {file: self._shard(path, file, name) for file in files}
+        _check(self._shards, weights, path.name)
+        self._where = weights
+        self.infos = {tensor: self._shards[file].infos[tensor] for tensor, file in weights.items()}
+        self.metadata = {k: v for file in files for k, v in self._shards[file].metadata.items()}
+        self.cautions = tuple(_cautions(self._shards, weights, index, self.nbytes))
+
+    @staticmethod
+    def _shard(path: Path, file: str, name: str) -> SafetensorsCheckpoint:
+        shard = path.parent / file
+        if not shard.is_symlink() and not shard.exists():
+            raise CheckpointError(f"{path.name}: the shard {file!r} is missing; download it, too.")
+        return SafetensorsCheckpoint(open_regular(inside(shard)), file, name, file)
+
+    def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        return self._shards[self._where[name]].read_flat(name, start, stop)
+
+    def state(self) -> tuple[int, ...]:
+        return tuple(number for shard in self._shards.values() for number in shard.state())
+
+
+def _weight_map(index: dict[str, Any], label: str) -> dict[str, str]:
+    found = index.get("weight_map")
+    if not isinstance(found, dict) or not found:
+        raise CheckpointError(
+            f"{label} is JSON, but not an index of shards: it has no 'weight_map' from tensors to files. "
+            "Give the weights themselves, or their folder."
+        )
+    for tensor, file in found.items():
+        if not isinstance(file, str):
+            raise CheckpointError(f"{label}: the file of tensor {tensor[:80]!r} is no text.")
+        odd = not file or len(file) > MAX_NAME or not file.isprintable() or file.startswith(".")
+        if odd or any(sign in file for sign in "/\\:"):
+            raise CheckpointError(
+                f"{label}: the file of tensor {tensor[:80]!r} lies outside of its folder ({file[:80]!r}); refused."
+            )
+    return found
+
+
+def _check(shards: dict[str, SafetensorsCheckpoint], weights: dict[str, str], label: str) -> None:
+    """Every promised tensor is in its shard, and in no other."""
+    for tensor, file in weights.items():
+        if tensor not in shards[file].infos:
+            raise CheckpointError(f"{label}: tensor {tensor[:80]!r} is not in {file!r}, where the index says it is.")
+    for file, shard in shards.items():
+        for tensor in shard.infos:
+            if weights.get(tensor, file) != file:
+                raise CheckpointError(f"{label}: tensor {tensor[:80]!r} is in {file!r} and in {weights[tensor]!r}.")
+
+
+def _cautions(
+    shards: dict[str, SafetensorsCheckpoint], weights: dict[str, str], index: dict[str, Any], found: int
+) -> list[str]:
+    cautions = []
+    unlisted = [tensor for shard in shards.values() for tensor in shard.infos if tensor not in weights]
+    if unlisted:
+        cautions.append(f"The shards hold tensors that the index does not list; ignored: {first_few(unlisted)}.")
+    about = index.get("metadata")
+    promised = about.get("total_size") if isinstance(about, dict) else None
+    if promised is not None and promised != found:
+        cautions.append(f"The index promises {str(promised)[:30]} bytes of tensors, the shards hold {found}.")
+    return cautions
