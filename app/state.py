@@ -15,8 +15,8 @@ address; the others are written here, because a link should carry a run's id and
     view*     what Drift shows                         kind*     tensors of this kind only
     about*    what Conflicts shows                     layer*    the linear layer that Conflicts is about
     density*  share kept before signs are counted      cut*      rank cut of the joint spaces
-    signs*    what a cell of sign agreement says       space*    the space of the chosen cell
-    won*      what the picture of the election shows   against*  the method that is tested against the others
+    signs*    what a cell of sign agreement says       won*      what the picture of the election shows
+    against*  the method that is tested against the others
     token*    features of the class token, or mean     distance* how drift is measured
     task*     the task of the chosen cell              cell*     what a cell of layer-isolated drift says
     conflict* what a cell of removed conflicts says    overlap*  directions that both tasks of the case share
@@ -42,7 +42,7 @@ RATIO, SHARED, GROUP, BY = "ratio", "shared", "group", "by"
 EXPERT, TENSOR, RELATIVE, PRESENT = "expert", "tensor", "relative", "present"
 METHOD, ROLE, NEEDS, FIND = "method", "role", "needs", "find"
 VIEW, KIND, TOKEN, DISTANCE, TASK = "view", "kind", "token", "distance", "task"
-ABOUT, LAYER, DENSITY, CUT, SIGNS, SPACE, WON = "about", "layer", "density", "cut", "signs", "space", "won"
+ABOUT, LAYER, DENSITY, CUT, SIGNS, WON = "about", "layer", "density", "cut", "signs", "won"
 CELL, CONFLICT, OVERLAP, ENERGY, AGREEMENT = "cell", "conflict", "overlap", "energy", "agreement"
 AGAINST = "against"
 COMPARE, SCOPE, FIRST, SECOND = "compare", "scope", "first", "second"

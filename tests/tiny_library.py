@@ -33,12 +33,13 @@ def write(folder: Path, presets: Sequence[str] = PRESETS) -> Path:
 
 
 def measure(folder: Path, *ablated: str) -> None:
-    """Put the drift of every merge beside the runs of a library, and the ablation of the runs with those titles."""
+    """Put drift and sign agreement of all merges beside a library's runs, and the ablation of runs with those titles."""
     benchmark = Benchmark.load(folder)
     store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
     for run in store.runs():
         if run.recipe is not None:
             measures.measure("drift", store, benchmark, run.id, device="cpu")
+            measures.measure("signs", store, benchmark, run.id, device="cpu")
         if run.title in ablated:
             measures.measure("ablation", store, benchmark, run.id, device="cpu")
     (folder / "measuring" / measures.FOLDER).rename(folder / measures.FOLDER)

@@ -138,7 +138,9 @@ def look_at_layer(
         entries = basis.T @ blocks
         ranks.append(basis.shape[1])
         for place, density in enumerate(densities):
-            kept = torch.cat([part for _, part in pruned(entries, density, True, False)], dim=1)
+            kept = torch.empty_like(entries)
+            for rows, part in pruned(entries, density, True, False):
+                kept[:, rows] = part
             votes[f"joint_{way}", density] = count_votes(kept)
             votes[f"back_{way}", density] = count_votes(_without_rounding(basis @ kept))
             tick((1 + 4 * step + 4 * (place + 1) / len(densities)) / 9)

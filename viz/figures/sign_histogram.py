@@ -13,7 +13,7 @@ from viz.chart import chart, in_order
 from viz.figures.sign_layers import points
 from viz.text import clean_text, count, percent, plural, safe_text
 
-LANE, CAPTION, BOTTOM = 112, 26, 52  # px: height of a space, of the line of numbers in it, and under the plot
+LANE, CAPTION, BOTTOM = 132, 46, 52  # px: height of a space, of the lines of numbers in it, and under the plot
 STATES = {"before": "#C9CFD6", "after": "#0072B2"}
 WIDTH = 0.4  # of a bar, in bins
 
@@ -56,14 +56,14 @@ def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False
     for state, color in STATES.items():
         rows = table[table["state"] == state]
         if not rows.empty:
-            fig.add_trace(_bars(rows, state, color, lanes))
+            fig.add_trace(_bars(rows, state, color, lanes, table["state"].nunique()))
     fig.add_trace(_random(table, lanes))
     legend, top = legends.above([str(trace.name) for trace in fig.data])
-    bins = table.drop_duplicates("low").sort_values("low")
+    edges = sorted({*table["low"].tolist(), table["high"].max()})
     fig.update_xaxes(
         title={"text": "Sign agreement at a position" + (f", {safe_text(what, 40)}" if what else "")},
-        tickmode="array", tickvals=bins["low"].tolist(), range=[float(bins["low"].min()), float(bins["high"].max())],
-        ticktext=[percent(edge, 0) for edge in bins["low"]], showgrid=False,
+        tickmode="array", tickvals=edges, ticktext=[percent(edge, 0) for edge in edges], showgrid=False,
+        range=[edges[0], edges[-1]],
     )  # fmt: skip
     half = round(tallest / 2, 1) or 0.05
     fig.update_yaxes(
@@ -79,17 +79,17 @@ def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False
     return theme.finish(fig, "sign_histogram", _alt(table, spaces, what), height, present, f"{len(spaces)}")
 
 
-def _places(rows: pd.DataFrame, both: bool) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Middles of the bars: side by side in their bin."""
+def _places(rows: pd.DataFrame, states: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Middles of the bars: side by side in their bin if there are two states."""
     width = rows["high"] - rows["low"]
-    side = np.where(rows["state"] == "before", -0.5, 0.5) * WIDTH * both
+    side = np.where(rows["state"] == "before", -0.5, 0.5) * WIDTH * (states - 1)
     return (rows["low"] + width * (0.5 + side)).to_numpy(np.float32)
 
 
-def _bars(rows: pd.DataFrame, state: str, color: str, lanes: Lanes) -> go.Bar:
+def _bars(rows: pd.DataFrame, state: str, color: str, lanes: Lanes, states: int) -> go.Bar:
     name = "Before pruning" if state == "before" else f"Pruned to {percent(float(rows['density'].iloc[0]), 0)}"
     return go.Bar(
-        x=_places(rows, True), y=rows["share"].to_numpy(np.float32), name=name, legendgroup=state,
+        x=_places(rows, states), y=rows["share"].to_numpy(np.float32), name=name, legendgroup=state,
         base=np.array([lanes.base(space) for space in rows["space"]], np.float32),
         width=(WIDTH * (rows["high"] - rows["low"])).to_numpy(np.float32),
         marker={"color": color, "line": theme.edge(0.8)}, text=[_hover(row) for row in rows.to_dict("records")],
@@ -98,9 +98,9 @@ def _bars(rows: pd.DataFrame, state: str, color: str, lanes: Lanes) -> go.Bar:
 
 
 def _random(table: pd.DataFrame, lanes: Lanes) -> go.Scatter:
-    bases = np.array([lanes.base(space) for space in table["space"]])
+    heights = table["random"].to_numpy(np.float64) + [lanes.base(space) for space in table["space"]]
     return go.Scatter(
-        x=_places(table, True), y=(bases + table["random"].to_numpy(np.float64)).astype(np.float32), mode="markers",
+        x=_places(table, table["state"].nunique()), y=heights.astype(np.float32), mode="markers",
         name="Random signs, same votes", legendgroup="random",
         marker={"symbol": "line-ew", "size": 22, "line": {"color": theme.ACCENT, "width": 2.5}},
         text=[_hover(row) for row in table.to_dict("records")], hovertemplate="%{text}<extra></extra>",
@@ -117,17 +117,17 @@ def _hover(row: dict[Any, Any]) -> str:
 
 
 def _caption(rows: pd.DataFrame, lanes: Lanes) -> dict[str, Any]:
-    """The line of numbers over a space's bars."""
+    """The lines of numbers over a space's bars, one for each state."""
     words: list[str] = []
     for row in rows.drop_duplicates("state").sort_values("state").to_dict("records"):  # "after" comes first
         excess = points(row["mean"] - row["null"]).removesuffix(" points")
-        mean = f"<b>{percent(row['mean'])}</b>" if not words else percent(row["mean"])
-        before = "before " if row["state"] == "before" and words else ""
-        words.append(f"{before}{mean} (random {percent(row['null'])}, {excess}) at density {percent(row['kept'], 0)}")
+        mean = f"<b>{percent(row['mean'])}</b>" if not words else f"before pruning {percent(row['mean'])}"
+        words.append(f"{mean} (random {percent(row['null'])}, {excess}) at density {percent(row['kept'], 0)}")
     first = rows.iloc[0]
     return {
-        "text": f"<b>{safe_text(first['title'], 30)}</b>: {'; '.join(words)}", "x": 0, "xref": "x domain",
-        "xanchor": "left", "y": lanes.base(str(first["space"])) + lanes.step, "yref": "y", "yanchor": "top",
+        "text": f"<b>{safe_text(first['title'], 30)}</b>: {'<br>'.join(words)}", "x": 0, "xref": "x domain",
+        "xanchor": "left", "align": "left", "y": lanes.base(str(first["space"])) + lanes.step, "yref": "y",
+        "yanchor": "top", "yshift": -8,
         "font": {"size": theme.SMALL, "color": theme.INK}, "showarrow": False, "name": "numbers",
     }  # fmt: skip
 
