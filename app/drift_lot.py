@@ -69,7 +69,7 @@ def exemplars(stored: Sequence[Run]) -> None:
     )
     wide = 100 * accuracy.pivot_table("accuracy", "exemplars", "method", sort=False).sort_index()
     number = st.column_config.NumberColumn
-    columns = {name: number(text.safe_text(name, 40), format="%.1f%%") for name in wide.columns}
+    columns = {name: number(text.clean_text(name, 40), format="%.1f%%") for name in wide.columns}
     st.dataframe(
         wide.reset_index(),
         hide_index=True,
@@ -82,10 +82,8 @@ def exemplars(stored: Sequence[Run]) -> None:
 def projection() -> None:
     """The term in which RegMean and LOT differ (LOT, Eq. 20)."""
     st.subheader("Why does RegMean need more exemplars than LOT?", anchor=False)
-    st.latex(
-        r"\theta_\text{RegMean} = \theta_\text{LOT} - \theta_0\,(I - \Pi), \quad "
-        r"\Pi = \Big(\sum_k G_k\Big)^{+} \sum_k G_k, \quad G_k = X_k^\top X_k"
-    )
+    st.latex(r"\theta_\text{RegMean} = \theta_\text{LOT} - \theta_0\,(I - \Pi)")
+    st.latex(r"\Pi = \Big(\sum_k X_k^\top X_k\Big)^{+} \sum_k X_k^\top X_k")
     st.caption(
         "With α = 1, λ = 1 and the same cut-off the two differ by this one term (LOT, Eq. 20). Π projects onto the "
         "input directions that exemplars excite; the lower curve above is its rank. LOT solves for the task vector and "

@@ -166,6 +166,14 @@ def test_exemplars_draw_means_bands_rank_and_references():
     assert any("Pretrained 48.0%" in annotation.text for annotation in fig.layout.annotations)
 
 
+def test_references_that_lie_close_share_a_label():
+    found = {"Pretrained": 0.5, "Experts": 0.951, "On all tasks": 0.953, "Best": 0.98}
+    fig = viz.draw("drift_exemplars", viz_tables.drift_exemplars(), references=found)
+    texts = [note.text for note in fig.layout.annotations]
+    assert texts == ["Best 98.0%, On all tasks 95.3%, Experts 95.1%", "Pretrained 50.0%"]
+    assert len(fig.layout.shapes) == 4
+
+
 def test_large_tables_give_small_figures():
     for key, table in (
         ("drift_layers", viz_tables.drift_layers(20, 24)),

@@ -96,6 +96,8 @@ def test_view_with_measurements(open_app: Any, measured: Path, view: str, drawn:
     assert "Measure" not in labels(at, "button")
     assert "has not been measured" not in words(at)
     assert says in words(at)
+    assert view != LAYERS or "In the 10 weight matrices of this run LOT solved on" in words(at)
+    assert view != EXEMPLARS or len(at.latex) == 2
 
 
 @pytest.mark.parametrize("view", [DEPTH, LAYERS, EXEMPLARS])

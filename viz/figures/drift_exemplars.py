@@ -14,6 +14,7 @@ from viz.text import clean_text, count, percent, plural, safe_text
 
 UPPER, LOWER, GAP, BOTTOM, LEFT = 330, 120, 44, 56, 66
 RANK = "Full rank"
+CLOSE = 0.05  # accuracies closer than this have no room for a label each
 
 
 @chart(
@@ -48,17 +49,28 @@ def drift_exemplars(
         grey = theme.Look(theme.FADED, "circle")
         fig.add_trace(_band(rank, "full", RANK, grey.color, "y2"))
         fig.add_trace(_line(rank, "full", RANK, grey, "y2"))
-    for name, value in (references or {}).items():
-        fig.add_hline(y=value, line={"color": theme.INK, "width": 1.2, "dash": "dot"}, layer="below")
-        fig.add_annotation(
-            text=f"{safe_text(name, 40)} {percent(value)}", x=1, xref="paper", xanchor="right", y=value, yref="y",
-            yanchor="bottom", showarrow=False, font={"size": theme.SMALL},
-        )  # fmt: skip
+    _refer(fig, references or {})
     legend, top = legends.above(methods)
     inner = UPPER + (GAP + LOWER if rank is not None and len(rank) else 0)
     _lay_out(fig, table, inner, rank is not None and len(rank) > 0)
     fig.update_layout(legend=legend, margin={"l": LEFT, "r": 26, "t": top + 30, "b": BOTTOM})
     return theme.finish(fig, "drift_exemplars", _alt(table, methods), inner + top + 30 + BOTTOM, present)
+
+
+def _refer(fig: go.Figure, references: Mapping[str, float]) -> None:
+    """A dotted line for each reference; those that lie close to each other share a label."""
+    at, words = np.inf, []
+    for name, value in sorted(references.items(), key=lambda item: -item[1]):
+        fig.add_hline(y=value, line={"color": theme.INK, "width": 1.2, "dash": "dot"}, layer="below")
+        at, words = (at, words) if at - value < CLOSE else (value, [])
+        words.append(f"{safe_text(name, 40)} {percent(value)}")
+        if len(words) > 1:
+            fig.layout.annotations[-1].text = ", ".join(words)
+            continue
+        fig.add_annotation(
+            text=words[0], x=1, xref="paper", xanchor="right", y=value, yref="y", yanchor="bottom", showarrow=False,
+            font={"size": theme.SMALL},
+        )  # fmt: skip
 
 
 def _lay_out(fig: go.Figure, table: pd.DataFrame, inner: float, ranked: bool) -> None:
