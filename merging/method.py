@@ -8,7 +8,7 @@ the engine hands it one ``Slot`` at a time.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
@@ -144,6 +144,7 @@ class Survey:
 
 EditFunction = Callable[[Slot, Any, Any], "Tensor"]
 SurveyFunction = Callable[[SlotStream, Any], Survey]
+Earlier = Sequence[tuple[str, Params]]  # the edits before a step, each with its parameters; a key may come twice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,9 +168,9 @@ class Method:
     survey: SurveyFunction | None = None
     survey_when: Callable[[Any], bool] = lambda _: True
     survey_passes: int = 1  # loops over all tensors, for the estimate of time left
-    # A sentence that says why this method, with these parameters, makes no sense after the edits before it
-    # ({key: parameters}); empty where it does.
-    refuses: Callable[[Any, Mapping[str, Params]], str] = lambda params, before: ""
+    # A sentence that says why this method, with these parameters, makes no sense after the edits before it; empty
+    # where it does.
+    refuses: Callable[[Any, Earlier], str] = lambda params, before: ""
     # True if every scalar of the result depends only on the same position of the inputs (and on the survey). Chains of
     # such methods stream in pieces that fit the processor's cache.
     elementwise: Callable[[Any], bool] = lambda _: False

@@ -234,7 +234,7 @@ def _edit_step(spec: EditSpec) -> Step:
 def _refuse_meaningless(steps: Sequence[Step], methods: Sequence[Method]) -> None:
     """Raise RecipeError for a chain whose result would not mean what it says."""
     for i, (step, method) in enumerate(zip(steps, methods, strict=True)):
-        if reason := method.refuses(step.params, {before.key: before.params for before in steps[:i]}):
+        if reason := method.refuses(step.params, [(before.key, before.params) for before in steps[:i]]):
             raise RecipeError(reason)
 
 

@@ -171,7 +171,7 @@ def test_what_nobody_keeps_stays_pretrained_bit_for_bit(key, merge):
     edits = [(key, {"prune_ratio": 0.9})]
     method = registry.merge(merge)
     params = {"steps": 3} if "steps" in method.params.bounds() else {}
-    if reason := method.refuses(method.params.build(params), {key: registry.edit(key).params.build({})}):
+    if reason := method.refuses(method.params.build(params), [(key, registry.edit(key).params.build({}))]):
         pytest.skip(reason)
     lone = [merged(base, {n: e}, edits, params={"scaling": 1.0}).state_dict for n, e in experts.items()]
     free = {n: torch.stack([(state[n] == base[n]) for state in lone]).all(dim=0) for n in base}
@@ -314,5 +314,5 @@ def test_wise_ft_is_another_scaling(merge):
 def test_random_steps_are_refused_only_for_the_same_seed():
     dare = registry.edit("dare")
     first = dare.params.build({"seed": 4})
-    assert dare.refuses(first, {"dare": first}) and not dare.refuses(first, {})
-    assert not dare.refuses(first, {"dare": dataclasses.replace(first, seed=5)})
+    assert dare.refuses(first, [("dare", first)]) and not dare.refuses(first, [])
+    assert not dare.refuses(first, [("dare", dataclasses.replace(first, seed=5))])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from merging.method import Citation, Edit, Slot, register
+from merging.method import Citation, Earlier, Edit, Slot, register
 from merging.params import Params, flag, fraction, integer
 from merging.random_masks import SEED_HELP, survivors
 
@@ -37,10 +36,9 @@ def dare(slot: Slot, params: DareParams, found: None) -> Tensor:
     return factors.mul_(slot.task_vectors)
 
 
-def refuses(params: DareParams, before: Mapping[str, Params]) -> str:
+def refuses(params: DareParams, before: Earlier) -> str:
     """Why two steps may not draw the same numbers."""
-    earlier = before.get("dare")
-    if isinstance(earlier, DareParams) and earlier.seed == params.seed:
+    if any(isinstance(earlier, DareParams) and earlier.seed == params.seed for _, earlier in before):
         return "Two dare steps with one seed drop the same scalars and rescale twice; give the second another seed."
     return ""
 

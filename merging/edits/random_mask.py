@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from merging.method import Citation, Edit, Slot, register
+from merging.method import Citation, Earlier, Edit, Slot, register
 from merging.params import Params, fraction, integer
 from merging.random_masks import SEED_HELP, survivors
 
@@ -39,10 +38,9 @@ def kept(slot: Slot, params: RandomMaskParams, found: None) -> Tensor | None:
     return None if params.prune_ratio == 0.0 else _own(slot, params).any(dim=0).bool()
 
 
-def refuses(params: RandomMaskParams, before: Mapping[str, Params]) -> str:
+def refuses(params: RandomMaskParams, before: Earlier) -> str:
     """Why two steps may not draw the same numbers."""
-    earlier = before.get("random_mask")
-    if isinstance(earlier, RandomMaskParams) and earlier.seed == params.seed:
+    if any(isinstance(earlier, RandomMaskParams) and earlier.seed == params.seed for _, earlier in before):
         return "Two random_mask steps with one seed would drop the same scalars; give the second another seed."
     return ""
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pandas as pd
 import torch
 from torch import Tensor
 
-from merging.method import Citation, Merge, Slot, SlotStream, Survey, register
-from merging.params import NoParams, Params
+from merging.method import Citation, Earlier, Merge, Slot, SlotStream, Survey, register
+from merging.params import NoParams
 
 Coefficients = dict[str, float]  # tensor -> t
 
@@ -61,9 +59,9 @@ def model_stock(slot: Slot, params: NoParams, found: Coefficients) -> Tensor:
     return found[slot.name] * slot.task_vectors.mean(dim=0)
 
 
-def refuses(params: NoParams, before: Mapping[str, Params]) -> str:
+def refuses(params: NoParams, before: Earlier) -> str:
     """Why it makes no sense after random edits."""
-    if random := sorted({"dare", "random_mask"} & before.keys()):
+    if random := sorted({"dare", "random_mask"} & {key for key, _ in before}):
         return f"model_stock reads the angles between task vectors, and after {random[0]} those are a matter of chance."
     return ""
 
