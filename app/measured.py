@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
     from merging.analysis.consistency import Fit
 
-DRIFT, ABLATION, EXEMPLARS, SIGNS = "drift", "ablation", "exemplars", "signs"
+DRIFT, ABLATION, EXEMPLARS, SIGNS, PAIRS = "drift", "ablation", "exemplars", "signs", "pairs"
 DRM_ABLATIONS, TASK_COUNTS = "drm_ablations", "task_counts"
 SHOWN = {  # measurements of other pages than Drift: where they are shown, and what the link there carries
     SIGNS: (parts.CONFLICTS, {state.ABOUT: "sign agreement"}),
     DRM_ABLATIONS: (parts.CONFLICTS, {state.ABOUT: "ablations of DRM"}),
     TASK_COUNTS: (parts.CONFLICTS, {state.ABOUT: "number of tasks"}),
+    PAIRS: (parts.CONFLICTS, {state.ABOUT: "experts against experts"}),
 }
 PRETRAINED = "pretrained"
 CONFLICTS = "cat"  # the table that the edit of that name leaves with a run

@@ -6,12 +6,24 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from app import conflict_ablations, conflict_signs, conflict_tasks, data, parts, state, text
+from app import (
+    conflict_ablations,
+    conflict_pairs,
+    conflict_signs,
+    conflict_tasks,
+    data,
+    joint_space,
+    parts,
+    state,
+    text,
+)
 from merging.errors import MergingError
 from merging.runs import PRECOMPUTED, Run
 
 VIEWS: dict[str, Callable[[Run], None]] = {  # name in the picker and in links -> what draws it
     "sign agreement": conflict_signs.view,
+    "experts against experts": conflict_pairs.view,
+    "joint space of DRM": joint_space.view,
 }
 OF_BENCHMARK: dict[str, Callable[[], None]] = {  # the same of views that no choice of experts changes
     "ablations of DRM": conflict_ablations.view,
