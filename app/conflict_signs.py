@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import conflict_layers, data, measured, measuring, parts, state, text
+from merging.errors import CheckpointError
 from merging.measures import Measured
 from merging.runs import Run
 
@@ -161,7 +162,11 @@ def heat_map(found: Measured, density: float, value: str, layer: str | None) -> 
 def agreement(run: Run, found: Measured | None, layer: str | None, density: float, cut: float) -> None:
     """The histogram of one layer, or of all."""
     if layer:
-        live = one_layer(run.id, layer, density, cut)
+        try:
+            live = one_layer(run.id, layer, density, cut)
+        except CheckpointError as error:  # here, because a click redraws nothing around this view
+            st.error(text.safe_text(error, 1000), icon=":material/error:")
+            return
         ranks = " and ".join(f"{rank} ({way})" for rank, way in zip(live.ranks, ("H", "V"), strict=True))
         counts, what = dict(live.votes), layer
         said = f"The joint spaces of this layer have {ranks} directions at rank cut {cut:g}. "

@@ -33,7 +33,7 @@ def write(folder: Path, presets: Sequence[str] = PRESETS) -> Path:
 
 
 def measure(folder: Path, *ablated: str) -> None:
-    """Put drift and sign agreement of all merges beside a library's runs, and the ablation of runs with those titles."""
+    """Put drift and sign agreement of all merges beside the runs of a library, and the ablation of those so titled."""
     benchmark = Benchmark.load(folder)
     store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
     for run in store.runs():
