@@ -192,7 +192,8 @@ def pruning(key: Key, whole: JointSpace, cut: float, expert: str | None) -> None
         "Every cell is the mean of |x| over a block of the real matrix, at most 96 × 256 cells a step. Steps 1 to 3 "
         "are in units of a unit vector's root mean square, so row norms are seen as color. "
         f"{text.percent(facts['kept'])} of the entries are kept, {text.percent(facts['elected'])} of those have the "
-        f"elected sign; at scaling 1 the merged vector is {facts['norm']:.2f} times as long as the experts' mean. "
+        f"elected sign; at scaling 1 the merged vector is {facts['norm']:.2f} times as long as the experts' mean in "
+        "these directions. "
         "DRM's default prunes 80%, and ranks all entries together."
     )
 

@@ -182,7 +182,7 @@ def steps(space: JointSpace, prune_ratio: float, joint: bool) -> tuple[pd.DataFr
     first three steps have a matrix for each expert, in units in which a row of length 1 has entries of mean square 1;
     then come the merged entries and the merged task vector, in their own units. The facts are shares: kept of all
     entries, elected of those (they have the sign of their sum), and the merged vector's norm of that of the experts'
-    mean.
+    mean in these directions.
     """
     entries, unit = space.entries, space.entries.shape[2] ** 0.5
     lengths = entries.norm(dim=2, keepdim=True)
