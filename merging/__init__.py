@@ -6,6 +6,7 @@ Importing this package is cheap; torch is loaded by the first call that needs it
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -75,7 +76,7 @@ def merge(  # noqa: PLR0913 - the public contract
     if not isinstance(experts, Mapping):
         raise RecipeError(f"experts is a mapping of name to checkpoint; got {type(experts).__name__}.")
     base = open_checkpoint(pretrained, name="pretrained")
-    opened = {name: open_checkpoint(source, name=name) for name, source in experts.items()}
+    opened = {name: open_checkpoint(source, name=name, like=base) for name, source in experts.items()}
     recipe = Recipe.build(
         merge=merge,
         params=params or {},
@@ -84,7 +85,7 @@ def merge(  # noqa: PLR0913 - the public contract
         experts={name: checkpoint.label for name, checkpoint in opened.items()},
         count_dead_params=count_dead_params,
     )
-    return engine.run(
+    result = engine.run(
         recipe,
         base,
         opened,
@@ -93,6 +94,13 @@ def merge(  # noqa: PLR0913 - the public contract
         device=device,
         progress=progress,
         cancel=cancel,
+    )
+
+    per_task = result.task_state_dicts
+    return dataclasses.replace(
+        result,
+        state_dict=base.native(result.state_dict) if result.state_dict else {},
+        task_state_dicts=None if per_task is None else {name: base.native(state) for name, state in per_task.items()},
     )
 
 

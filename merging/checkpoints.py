@@ -152,7 +152,7 @@ def open_checkpoint(
     Raises:
         CheckpointError: says what the file is instead, or which part of it is damaged.
     """
-    from merging.naming import canonical, under_names_of  # they build on this module
+    from merging.renaming import canonical, under_names_of  # they build on this module
 
     found = _open(source, name, base)
     if not isinstance(source, (Checkpoint, Mapping)):

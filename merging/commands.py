@@ -167,13 +167,14 @@ def check_fit(args: argparse.Namespace, stop: Event) -> int:
     experts = parse_experts(args.expert, problems)
     if problems:
         raise UsageError(problems)
+    pretrained = open_checkpoint(args.pretrained, "pretrained")
     opened = {name: open_checkpoint(reference, name) for name, reference in experts.items()}
-    report = fit(open_checkpoint(args.pretrained, "pretrained"), opened, values=args.values)
+    report = fit(pretrained, opened, values=args.values, sample=True)
     if args.json:
         rows = [asdict(problem) for problem in report.problems]
-        print(dumps({"ok": report.ok, "tensors": report.tensors, "problems": rows}))
+        print(dumps({"ok": report.ok, "tensors": report.tensors, "problems": rows, "notes": report.notes}))
     else:
-        print(report.text())
+        print("\n".join((report.text(), *report.notes)))
     return DONE if report.ok else FAILED
 
 

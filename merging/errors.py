@@ -78,9 +78,15 @@ class Cancelled(MergingError):  # noqa: N818 - a request that was honored, not a
 
 def first_few(items: Iterable[object], limit: int = 5) -> str:
     """'a, b, c and 7 more': a list short enough for a sentence."""
-    texts = [str(item) for item in items]
+    texts = [printable(str(item)) for item in items]
     head = ", ".join(texts[:limit])
     return head if len(texts) <= limit else f"{head} and {len(texts) - limit} more"
+
+
+def printable(text: str, limit: int = 120) -> str:
+    """A name from a file, cut, with what cannot be seen written out: it must forge no line and turn no text around."""
+    shown = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text[:limit])
+    return shown if len(text) <= limit else f"{shown}…"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -30,6 +30,7 @@ class Role(StrEnum):
 LINEAR_MAPS = frozenset({Role.LINEAR, Role.PROJECTION})  # matrices of which several experts' have a joint space
 EMBEDDINGS, OUTPUT, TEXT = "embeddings", "output", "not merged"
 UNUSED_TEXT = "unused text"  # the part that text tensors of an image encoder are
+TEXT_TOWER = "text tower"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ _UNUSED_TEXT = (
         UNUSED_TEXT,
         TEXT,
     ),
-    Rule(r"transformer\.resblocks\..+|attn_mask|logit_bias", Role.BUFFER, "text tower", TEXT),
+    Rule(r"transformer\.resblocks\..+|attn_mask|logit_bias", Role.BUFFER, TEXT_TOWER, TEXT),
 )
 
 

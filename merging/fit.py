@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 
 from merging.checkpoints import Checkpoint
+from merging.distance import ALIKE, FAR, HUGE, LOST, SAMPLE, TYPICAL_SCALING, Distance, measure
 from merging.errors import CompatibilityError, first_few
-from merging.families import Role
+from merging.families import TEXT_TOWER, UNUSED_TEXT, Parameter, Role
+from merging.renaming import under_names_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,8 +40,15 @@ FIXES = {
     "shape": "use checkpoints of one architecture",
     "type": "convert the tensor to a floating-point type",
     "not finite": "the file holds NaN or infinity; train or export it again",
+    "resolution": "use experts of the pretrained model's image size: position embeddings of another one do not fit",
     "precision": "nothing to do: it is computed in the pretrained model's precision, at least float32",
+    "rounding": "store the pretrained model in float32, then small changes are kept",
+    "range": "convert the pretrained model to float32, or use a small scaling",
+    "huge numbers": "look at the file: weights are never that large",
     "not changed": "the expert equals the pretrained model; is it the right file?",
+    "unrelated": "it does not look fine-tuned from this pretrained model; is it the right file?",
+    "other text": "nothing to do: the text side is the pretrained model's",
+    "opened": "look whether this is what you meant",
     "same file twice": "two experts hold the same numbers; is one of them the wrong file?",
     "other names": "rename the tensors: all names differ by this prefix only",
     "nothing to merge": "choose at least one expert",
@@ -51,6 +61,8 @@ class FitReport:
 
     problems: tuple[Problem, ...]
     tensors: int
+    notes: tuple[str, ...] = ()  # what was done to open the files, and what becomes of their tensors
+    distances: Mapping[str, Distance] = field(default_factory=dict)  # of the experts, where numbers were looked at
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -77,7 +89,10 @@ class FitReport:
             first = found[0]
             names = first_few(p.tensor for p in found)
             detail = f" (expected {first.expected}, found {first.found})" if first.expected else ""
-            lines.append(f"{checkpoint}: {kind}: {names}{detail}. {FIXES[kind].capitalize()}.")
+            if kind == "opened":
+                lines += [f"{checkpoint}: {problem.found}" for problem in found]
+            else:
+                lines.append(f"{checkpoint}: {kind}: {names}{detail}. {FIXES[kind].capitalize()}.")
         return "\n".join(lines) or f"All {self.tensors} tensors fit."
 
     def table(self) -> pd.DataFrame:
@@ -93,19 +108,44 @@ class FitReport:
             raise CompatibilityError(self)
 
 
-def fit(pretrained: Checkpoint, experts: Mapping[str, Checkpoint], *, values: bool = False) -> FitReport:
-    """The report on pretrained and experts; with ``values`` every number is read and must be finite.
+def fit(
+    pretrained: Checkpoint, experts: Mapping[str, Checkpoint], *, values: bool = False, sample: bool = False
+) -> FitReport:
+    """The report on pretrained and experts; experts under other names are compared under the pretrained model's.
+
+    With ``values`` every number is read: all must be finite, and how far each expert is from the pretrained model is
+    told. With ``sample`` that is estimated from some numbers of every tensor.
 
     Raises:
         FamilyError: the pretrained model is of no known family.
+        CheckpointError: an adapter that does not belong to the pretrained model.
     """
+    experts = {name: under_names_of(pretrained, expert) for name, expert in experts.items()}
     problems = list(_structure(pretrained, experts))
+    distances: Mapping[str, Distance] = {}
     if values:
         problems.extend(_not_finite("pretrained", pretrained))
         for name, expert in experts.items():
             problems.extend(_not_finite(name, expert))
-        problems.extend(_repeated(pretrained, experts))
-    return FitReport(tuple(problems), len(pretrained.parameters))
+            problems.extend(_other_text(pretrained, name, expert))
+    if values or sample:
+        distances = measure(pretrained, experts, SAMPLE if sample and not values else None)
+        problems.extend(_far(pretrained, distances))
+    if values:
+        problems.extend(_repeated(experts, distances))
+    return FitReport(tuple(problems), len(pretrained.parameters), tuple(_notes(pretrained, experts)), distances)
+
+
+def _notes(pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> Iterator[str]:
+    merged = [p for p in pretrained.parameters if p.role != Role.BUFFER]
+    kept = [p for p in pretrained.parameters if p.role == Role.BUFFER]
+    numbers = sum(pretrained.infos[p.name].numel for p in merged)
+    yield f"{len(merged)} tensors with {numbers:,} numbers are merged."
+    if kept:
+        parts = first_few(f"{count} {part}" for part, count in Counter(p.part for p in kept).items())
+        yield f"{len(kept)} tensors are kept as the pretrained model has them: {parts}."
+    for name, checkpoint in (("pretrained", pretrained), *experts.items()):
+        yield from (f"{name}: {note}" for note in checkpoint.notes)
 
 
 def _problem(severity: str, checkpoint: str, tensor: str, kind: str, expected: str = "", found: str = "") -> Problem:
@@ -119,6 +159,9 @@ def _structure(pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> Ite
         info = pretrained.infos[parameter.name]
         if parameter.role != Role.BUFFER and not info.dtype.is_floating_point:
             yield _problem("error", "pretrained", parameter.name, "type", "a floating-point type", _type(info.dtype))
+    for name, checkpoint in (("pretrained", pretrained), *experts.items()):
+        for caution in checkpoint.cautions:
+            yield _problem("warning", name, "the file", "opened", "", caution)
     for name, expert in experts.items():
         yield from _against(pretrained, name, expert)
 
@@ -133,14 +176,28 @@ def _against(pretrained: Checkpoint, name: str, expert: Checkpoint) -> Iterator[
             if parameter.role != Role.BUFFER:  # buffers come from the pretrained model anyway
                 yield _problem("error", name, parameter.name, "missing", str(want.shape), "nothing")
         elif have.shape != want.shape:
-            yield _problem("error", name, parameter.name, "shape", str(want.shape), str(have.shape))
+            yield _shape(parameter, name, want.shape, have.shape)
         elif have.dtype.is_floating_point != want.dtype.is_floating_point:
-            yield _problem("error", name, parameter.name, "type", _type(want.dtype), _type(have.dtype))
+            severity = "warning" if parameter.role == Role.BUFFER else "error"
+            yield _problem(severity, name, parameter.name, "type", _type(want.dtype), _type(have.dtype))
         elif have.dtype != want.dtype:
             yield _problem("warning", name, parameter.name, "precision", _type(want.dtype), _type(have.dtype))
     for extra in expert.infos:
         if extra not in pretrained.infos:
             yield _problem("warning", name, extra, "extra", "no such tensor", str(expert.infos[extra].shape))
+
+
+def _shape(parameter: Parameter, name: str, want: tuple[int, ...], have: tuple[int, ...]) -> Problem:
+    """What to say of a tensor of another shape; of images of another size in their own words."""
+    if parameter.part == "positional_embedding" and len(want) == len(have) == 2 and want[1] == have[1]:
+        return _problem("error", name, parameter.name, "resolution", _patches(want[0]), _patches(have[0]))
+    severity = "warning" if parameter.part in {UNUSED_TEXT, TEXT_TOWER} else "error"  # kept as it is in pretrained
+    return _problem(severity, name, parameter.name, "shape", str(want), str(have))
+
+
+def _patches(tokens: int) -> str:
+    side = round(max(tokens - 1, 0) ** 0.5)
+    return f"images of {side} × {side} patches" if side**2 == tokens - 1 else f"{tokens} positions"
 
 
 def _prefix(wanted: list[str], found: list[str]) -> tuple[str, str] | None:
@@ -152,15 +209,46 @@ def _prefix(wanted: list[str], found: list[str]) -> tuple[str, str] | None:
     return None
 
 
-def _repeated(pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> Iterator[Problem]:
-    """Experts whose numbers are the pretrained model's, or another expert's."""
+def _repeated(experts: Mapping[str, Checkpoint], distances: Mapping[str, Distance]) -> Iterator[Problem]:
+    """Experts whose numbers are another expert's."""
     seen: dict[str, str] = {}
     for name, expert in experts.items():
-        if expert.digest == pretrained.digest:
-            yield _problem("warning", name, "every tensor", "not changed", "a fine-tuned model", "the pretrained one")
-        elif expert.digest in seen:
+        if distances[name].unchanged:
+            continue
+        if expert.digest in seen:
             yield _problem("warning", name, "every tensor", "same file twice", "another model", seen[expert.digest])
         seen.setdefault(expert.digest, name)
+
+
+def _far(pretrained: Checkpoint, distances: Mapping[str, Distance]) -> Iterator[Problem]:
+    """Experts that are the pretrained model, that come from another one, or whose changes it cannot hold."""
+    for name, found in distances.items():
+        if found.unchanged:
+            yield _problem("warning", name, "every tensor", "not changed", "a fine-tuned model", "the pretrained one")
+        if found.unrelated:
+            near = f"a change below {FAR:.0%} of the weights and a cosine above {ALIKE}"
+            yield _problem("warning", name, "every tensor", "unrelated", near, found.text())
+        if found.lost_share > LOST:
+            kind = _type(next(iter(pretrained.infos.values())).dtype)
+            much = f"{found.lost_share:.0%} of the changes, scaled by {TYPICAL_SCALING}, vanish in {kind}"
+            yield _problem("warning", name, "every tensor", "rounding", "changes that the type can hold", much)
+        for tensor, largest in found.huge.items():
+            yield _problem("warning", name, tensor, "huge numbers", f"below {HUGE:.0e}", f"{largest:.3g}")
+        for tensor, largest in found.out_of_range.items():
+            yield _problem("warning", name, tensor, "range", _type(pretrained.infos[tensor].dtype), f"{largest:.6g}")
+
+
+def _other_text(pretrained: Checkpoint, name: str, expert: Checkpoint) -> Iterator[Problem]:
+    """Text tensors that were trained, too, although they are not merged."""
+    for parameter in pretrained.parameters:
+        info = pretrained.infos[parameter.name]
+        if parameter.part not in {UNUSED_TEXT, TEXT_TOWER} or expert.infos.get(parameter.name) != info:
+            continue
+        for start in range(0, info.numel, PIECE):
+            span = (parameter.name, start, min(start + PIECE, info.numel))
+            if not torch.equal(pretrained.read_flat(*span), expert.read_flat(*span)):
+                yield _problem("warning", name, parameter.name, "other text")
+                break
 
 
 def _type(dtype: torch.dtype) -> str:

@@ -75,7 +75,7 @@ def open_inputs(recipe: Recipe, base: Path | None = None, benchmark: Benchmark |
         CheckpointError: a file that is not there or not a checkpoint.
     """
     pretrained = open_checkpoint(recipe.pretrained, "pretrained", base)
-    experts = {name: open_checkpoint(reference, name, base) for name, reference in recipe.experts}
+    experts = {name: open_checkpoint(reference, name, base, like=pretrained) for name, reference in recipe.experts}
     return Opened(recipe, pretrained, experts, tuple(c.state() for c in (pretrained, *experts.values())), benchmark)
 
 

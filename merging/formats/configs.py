@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from pathlib import Path
@@ -39,18 +38,16 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 def beside(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
     """The architecture metadata of a weights file by the configuration in its folder, and what is odd about that."""
-    with contextlib.suppress(OSError, ValueError):
-        try:
-            if path.name in OPEN_CLIP_WEIGHTS:
-                found = _open_clip(read_json(path.with_name(OPEN_CLIP)) or {})
-            elif path.name in TRANSFORMERS_WEIGHTS:
-                found = _transformers(read_json(path.with_name(TRANSFORMERS)) or {})
-            else:
-                return {}, ()
-        except CheckpointError as error:
-            return {}, (f"The configuration beside it was not used: {error}",)
-        return ({"architecture": json.dumps(found)} if found else {}), ()
-    return {}, ()
+    try:
+        if path.name in OPEN_CLIP_WEIGHTS:
+            found = _open_clip(read_json(path.with_name(OPEN_CLIP)) or {})
+        elif path.name in TRANSFORMERS_WEIGHTS:
+            found = _transformers(read_json(path.with_name(TRANSFORMERS)) or {})
+        else:
+            return {}, ()
+    except (OSError, CheckpointError) as error:
+        return {}, (f"The configuration beside it was not used: {error}",)
+    return ({"architecture": json.dumps(found)} if found else {}), ()
 
 
 def _transformers(config: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 
@@ -17,15 +16,15 @@ def inside(path: Path) -> Path:
     Raises:
         CheckpointError: the path is a link that leads elsewhere; nothing is said of what is there.
     """
-    with contextlib.suppress(OSError, ValueError):  # what cannot be looked at cannot be opened, which says why
-        if path.is_symlink():
-            target, folder = Path(os.path.realpath(path)), Path(os.path.realpath(path.parent))
-            if not target.is_relative_to(folder) and not _in_hub_cache(target, folder):
-                raise CheckpointError(
-                    f"{path.name[:80]} is a link that leads outside of its folder; give the file itself, or copy it."
-                )
-            return target
-    return path
+    try:
+        if not path.is_symlink():
+            return path
+        target, folder = Path(os.path.realpath(path)), Path(os.path.realpath(path.parent))
+    except (OSError, ValueError):  # what cannot be looked at cannot be opened, which says why
+        return path
+    if not target.is_relative_to(folder) and not _in_hub_cache(target, folder):
+        raise CheckpointError(f"{path.name[:80]} is a link that leads outside of its folder; give the file itself.")
+    return target
 
 
 def _in_hub_cache(target: Path, folder: Path) -> bool:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 
 from merging.checkpoints import Checkpoint, SafetensorsCheckpoint
-from merging.errors import CheckpointError
+from merging.errors import CheckpointError, printable
 from merging.formats import configs, torch_pickle, torch_zip
 from merging.formats.adapters import AdapterCheckpoint
 from merging.formats.links import inside
@@ -29,10 +28,11 @@ def open_path(path: Path, name: str, label: str) -> Checkpoint:
     Raises:
         CheckpointError: what it is instead, or which part of it is damaged.
     """
-    with contextlib.suppress(OSError, ValueError):  # open_regular says what is wrong with the path
-        if path.is_dir():
-            return _open_folder(path, name, label)
-    return _open_file(path, name, label)
+    try:
+        folder = path.is_dir()
+    except (OSError, ValueError):
+        folder = False  # open_regular says what is wrong with the path
+    return _open_folder(path, name, label) if folder else _open_file(path, name, label)
 
 
 def _open_folder(path: Path, name: str, label: str) -> Checkpoint:
@@ -64,16 +64,20 @@ def _open_file(path: Path, name: str, label: str) -> Checkpoint:
 
 
 def _recognized(descriptor: int, path: Path, name: str, label: str) -> Checkpoint:
-    window = Window.whole(descriptor, path.name)
+    file = printable(path.name)
+    window = Window.whole(descriptor, file)
+    if _is_tar(window):
+        os.close(descriptor)
+        raise CheckpointError(f"{file} is a tar archive (torch before 0.2?), which is not read; save the model again.")
     if _is_pickled(window):
-        return PickledCheckpoint(descriptor, path.name, name, label)
+        return PickledCheckpoint(descriptor, file, name, label)
     if not _is_safetensors(window) and window.head(16).lstrip()[:1] == b"{":
         try:
             raw = window.read(0, min(window.size, MAX_INDEX))
         finally:
             os.close(descriptor)
         return ShardedCheckpoint(path, raw, name, label)
-    return SafetensorsCheckpoint(descriptor, path.name, name, label)  # says what it is if it is none
+    return SafetensorsCheckpoint(descriptor, file, name, label)  # says what it is if it is none
 
 
 def _is_safetensors(window: Window) -> bool:
@@ -81,13 +85,15 @@ def _is_safetensors(window: Window) -> bool:
     return len(start) == 9 and int.from_bytes(start[:8], "little") <= MAX_HEADER and start[8:] == b"{"
 
 
+def _is_tar(window: Window) -> bool:
+    return window.head(512)[torch_pickle.TAR_AT :].startswith(torch_pickle.TAR_MARK)
+
+
 def _is_pickled(window: Window) -> bool:
-    start = window.head(512)
+    start = window.head(16)
     if _is_safetensors(window):
         return False
-    if start[torch_pickle.TAR_AT :].startswith(torch_pickle.TAR_MARK):
-        raise CheckpointError(f"{window.name} is a tar archive (torch before 0.2?); save the model again.")
     binary = len(start) > 1 and start[0] == 0x80 and start[1] in PROTOCOLS
     # Protocols 0 and 1 begin with a mark, a name or an empty container.
-    textual = start[:1] in {b"(", b"c", b"]", b"}"} and len(start) > 1
+    textual = start[:1] in {b"(", b"c", b"]", b"}"}
     return binary or textual or start.startswith(torch_zip.MAGIC)
