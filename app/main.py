@@ -24,7 +24,10 @@ SECTIONS = {
         ("conflicts", "Conflicts", "call_split", "Where experts disagree: signs, spaces, and who wins the election."),
         ("drift", "Drift", "moving", "How far features move from each expert's, layer by layer, and what that costs."),
     ],
-    "Results": [("scores", "Scores", "monitoring", "Accuracy in and out of domain, run by run, task by task.")],
+    "Results": [
+        ("scores", "Scores", "monitoring", "Accuracy in and out of domain, run by run, task by task."),
+        ("sweeps", "Sweeps", "tune", "A recipe at many values: which to use, and what it costs out of domain."),
+    ],
     "Learn": [("methods", "Methods", "menu_book", "What every method does, needs and costs.")],
 }
 LARGE = "<style>html { font-size: 19px; }</style>"  # everything on the page is measured in this

@@ -15,8 +15,8 @@ from merging.runs import PRECOMPUTED, Run
 if TYPE_CHECKING:
     import pandas as pd
 
-HOME, MERGE, MASKS, CONFLICTS, DRIFT, SCORES, METHODS = (
-    f"screens/{name}.py" for name in ("home", "merge", "masks", "conflicts", "drift", "scores", "methods")
+HOME, MERGE, MASKS, CONFLICTS, DRIFT, SCORES, SWEEPS, METHODS = (
+    f"screens/{name}.py" for name in ("home", "merge", "masks", "conflicts", "drift", "scores", "sweeps", "methods")
 )
 FORMATS = ("SVG", "PNG")
 

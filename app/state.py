@@ -24,6 +24,8 @@ address; the others are written here, because a link should carry a run's id and
     compare*  what two experts are compared by         scope*    the whole model, or one layer
     first*    one expert of the chosen pair            second*   the other one
     direction* of the joint space                      drop*     prune ratio in the joint space
+    sweep     the sweep on Sweeps, or "new"            point     the chosen point of it
+    score*    what the map of a sweep shows
     ranked*   each expert's entries, or all together   along*    what a cell of the joint space's energy says
 """
 
@@ -47,10 +49,12 @@ CELL, CONFLICT, OVERLAP, ENERGY, AGREEMENT = "cell", "conflict", "overlap", "ene
 AGAINST = "against"
 COMPARE, SCOPE, FIRST, SECOND = "compare", "scope", "first", "second"
 DIRECTION, DROP, RANKED, ALONG = "direction", "drop", "ranked", "along"
+SWEEP, POINT, SCORE = "sweep", "point", "score"
 BIND: Any = "query-params"
 
 _CURRENT, _CURRENT_MANY, _DRAFT, _WATCHED = "_run", "_runs", "_draft", "_watched"
 _PAGE, _ENTERED, _METHOD = "_page", "_entered", "_method"
+_SWEEP, _POINT = "_sweep", "_point"
 _FRESH = "_fresh"  # a run was picked on the page: the view starts from that run's own values
 
 
@@ -149,6 +153,49 @@ def pick_method_from(widget: str) -> None:
     """Callback of a picker of methods, in which a second click on the same one changes nothing."""
     if key := st.session_state[widget]:
         pick_method(key)
+
+
+def picked_sweep(known: Sequence[str], first: str) -> tuple[str, str]:
+    """The sweep that the link or the session names, else ``first``; and the one in the link if it is not here."""
+    asked = _linked(SWEEP) or st.session_state.get(_SWEEP) or first
+    missing = "" if asked in known else asked
+    return (first if missing else asked), missing
+
+
+def pick_sweep(sweep_id: str) -> None:
+    """Show this sweep from now on; the empty id forgets which was shown."""
+    st.session_state[_SWEEP] = sweep_id
+    for key, value in ((SWEEP, sweep_id), (POINT, "")):
+        if value:
+            st.query_params[key] = value
+        elif key in st.query_params:
+            del st.query_params[key]
+    st.session_state.pop(_POINT, None)
+
+
+def pick_sweep_from(widget: str) -> None:
+    """Callback of a picker of sweeps."""
+    pick_sweep(st.session_state[widget])
+
+
+def picked_point(known: Sequence[str], best: str) -> str:
+    """The point that the session or the link names, else the best one.
+
+    The session comes first: while points arrive, the page is drawn again with the address that it was opened with.
+    """
+    asked = st.session_state.get(_POINT) or st.query_params.get(POINT, "")
+    return asked if asked in known else best
+
+
+def pick_point(point: str) -> None:
+    """Choose this point of the sweep."""
+    st.session_state[_POINT] = point
+    st.query_params[POINT] = point
+
+
+def pick_point_from(widget: str) -> None:
+    """Callback of a picker of points."""
+    pick_point(st.session_state[widget])
 
 
 def clear_link() -> None:

@@ -5,11 +5,18 @@ from __future__ import annotations
 import streamlit as st
 
 from app import data, parts, state, text
+from merging.job_files import SWEEP
 from merging.jobs import Job
 
 POLL = 1.0  # seconds between two looks while something is live
 SHOWN = 4
-ICONS = {"failed": "error", "cancelled": "cancel", "interrupted": "power_off", "done": "check_circle"}
+ICONS = {
+    "failed": "error",
+    "cancelled": "cancel",
+    "interrupted": "power_off",
+    "paused": "pause_circle",
+    "done": "check_circle",
+}
 
 
 def tray() -> None:
@@ -53,9 +60,13 @@ def show(job: Job, place: str) -> None:
 def buttons(job: Job, place: str) -> None:
     """What can be done with a job."""
     if job.live:
+        if job.measures == SWEEP:
+            st.button("Pause", key=f"pause_{place}_{job.id}", on_click=data.runner().pause, args=(job.id,))
         st.button("Cancel", key=f"cancel_{place}_{job.id}", on_click=data.runner().cancel, args=(job.id,))
         return
-    if job.state == "done" and place == "tray" and job.measures:
+    if place == "tray" and job.measures == SWEEP:  # whatever stopped it, the points that are there can be looked at
+        parts.open_page(parts.SWEEPS, "Sweeps", "tune", sweep=job.run_id)
+    elif job.state == "done" and place == "tray" and job.measures:
         shown_where(job)
     elif job.state == "done" and place == "tray":
         parts.open_page(parts.SCORES, "Scores", "monitoring", runs=job.run_id)

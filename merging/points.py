@@ -119,8 +119,7 @@ def name_of(identity: Identity, benchmark: Benchmark, sample: Sample) -> str:
 
 def find(store: Store, name: str) -> Point | None:
     """The stored point, the own one first, or None."""
-    places = {folder(store): THIS_MACHINE} | {library.parent / FOLDER: PRECOMPUTED for library in store.libraries}
-    for place, provenance in places.items():
+    for place, provenance in folders(store).items():
         if found := _read(place / name, provenance):
             return found
     return None
@@ -156,6 +155,11 @@ def write(store: Store, point: Point, about: Mapping[str, Any]) -> None:
             entries.drop(partial)
     except OSError as error:
         raise StoreError(f"The sweep's points cannot be kept: {error.strerror}.") from None
+
+
+def folders(store: Store) -> dict[Path, str]:
+    """Where points are, own ones first, with where they come from."""
+    return {folder(store): THIS_MACHINE} | {library.parent / FOLDER: PRECOMPUTED for library in store.libraries}
 
 
 def folder(store: Store) -> Path:

@@ -1,0 +1,44 @@
+"""Sweeps: a recipe at many values, what each costs out of domain, and the value that the choosing half speaks for."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import data, parts, state, sweep_data, sweep_form, sweep_view, text
+from merging import sweeps
+
+NEW = "new"
+
+
+def main() -> None:
+    """The picker, then a form or a sweep."""
+    stored, known = data.stored(), sweeps.listed(data.store())
+    chosen, missing = state.picked_sweep([NEW, *known], next(iter(known), NEW))
+    if missing:
+        st.warning(
+            f"This link asks for the sweep “{text.safe_text(missing, 20)}”, which this machine does not have. "
+            "Whoever sent the link can send the sweep as a file; the same file gives the same points.",
+            icon=":material/link_off:",
+        )
+    if known:
+        st.session_state["sweep_picker"] = chosen
+        st.selectbox(
+            "Sweep",
+            [NEW, *known],
+            format_func=lambda key: "A new sweep" if key == NEW else text.clean_text(sweep_data.title(known[key]), 90),
+            key="sweep_picker",
+            on_change=state.pick_sweep_from,
+            args=("sweep_picker",),
+        )
+    if chosen == NEW:
+        st.subheader("A new sweep", anchor=False)
+        sweep_form.form(stored)
+        parts.link()
+    else:
+        sweep_view.view(known[chosen], stored)
+
+
+parts.heading(
+    "Sweeps", "A recipe at many values: what each gives in domain, what it costs out of domain, and which task pays."
+)
+main()

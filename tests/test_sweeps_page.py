@@ -1,0 +1,207 @@
+"""The Sweeps page: the form, a sweep while it comes about, the chosen point, and its run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import test_app
+from streamlit.testing.v1 import AppTest
+from test_app import charts, words
+
+from app import data
+from merging import points, sweeping, sweeps
+from merging.presets import preset
+from merging.store import Store
+from merging.sweeps import LINE, PLANE, Axis, Sweep
+from merging.tasks import Benchmark
+
+library, open_app = test_app.library, test_app.open_app  # fixtures
+PAIR = ("circles", "digits")
+
+
+def swept(folder: Path, store: Path, compute: int | None = None, **said: Any) -> Sweep:
+    """A sweep of the library's benchmark in a store, with so many of its points (None: all)."""
+    benchmark, own = Benchmark.load(folder), Store(store, libraries=(folder / "runs",))
+    keys = said.pop("presets", ("task_arithmetic_lwptv", "ties_lwptv"))
+    recipes = tuple(preset(key).recipe(benchmark.pretrained, benchmark.experts) for key in keys)
+    found = Sweep(recipes=recipes, **({"axes": (Axis("lwptv.prune_ratio", (0.0, 0.5, 0.9)),), "images": 8} | said))
+    sweeps.keep(found, own)
+    asked = iter(range(10_000))
+    sweeping.run(found, own, benchmark, device="cpu", paused=lambda: compute is not None and next(asked) >= compute)
+    return found
+
+
+def metrics(at: AppTest) -> list[str]:
+    return [str(metric.value) for metric in at.metric]
+
+
+def test_without_sweeps_the_form_is_shown(open_app: Any, library: Path) -> None:
+    at = open_app("sweeps", library)
+    assert not at.exception and not at.error
+    assert charts(at) == 0
+    said = words(at)
+    assert "22 points" in said and "in the background" in said
+    assert at.text_input(key="sweep_values lwptv.prune_ratio").value == "0:1:0.1"
+    assert at.button(key="sweep_start")
+
+
+def test_the_form_says_what_is_wrong_with_values(open_app: Any, library: Path) -> None:
+    at = open_app("sweeps", library)
+    at.text_input(key="sweep_values lwptv.prune_ratio").set_value("0, 1.5").run()
+    assert "must be a number in" in at.error[0].value and "1\\.5" in at.error[0].value
+    at.text_input(key="sweep_values lwptv.prune_ratio").set_value("a lot").run()
+    assert "write values as" in at.error[0].value
+    assert not [button for button in at.button if button.key == "sweep_start"]
+
+
+def test_the_form_warns_of_choosing_on_the_reporting_half(open_app: Any, library: Path) -> None:
+    at = open_app("sweeps", library)
+    assert not at.warning
+    at.button_group(key="sweep_split").set_value("reporting").run()
+    assert "has seen the very images" in at.warning[0].value
+
+
+@pytest.mark.parametrize(("kind", "says"), [(LINE, "32 points"), (PLANE, "82 points")])
+def test_the_form_offers_lines_and_planes(open_app: Any, library: Path, kind: str, says: str) -> None:
+    at = open_app("sweeps", library)
+    if kind == PLANE:
+        at.multiselect(key="sweep_recipes").set_value(["task_arithmetic_lwptv"]).run()
+    at.button_group(key="sweep_kind").set_value(kind).run()
+    assert not at.exception and not at.error
+    assert says in words(at)
+
+
+def test_two_values_make_a_map(open_app: Any, library: Path) -> None:
+    at = open_app("sweeps", library)
+    at.multiselect(key="sweep_recipes").set_value(["task_arithmetic_lwptv"]).run()
+    at.selectbox(key="sweep_axis1").set_value("task_arithmetic.scaling").run()
+    at.text_input(key="sweep_values task_arithmetic.scaling").set_value("0.2, 0.4").run()
+    assert not at.error
+    assert "22 points" in words(at)
+
+
+def test_starting_shows_the_sweep_and_its_job(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+    at = open_app("sweeps", library)
+    monkeypatch.setattr(type(data.runner()), "sweep", lambda self, sweep_id, title: started.append((sweep_id, title)))
+    at.text_input(key="sweep_values lwptv.prune_ratio").set_value("0, 1").run()
+    at.button(key="sweep_start").click().run()
+    assert len(started) == 1 and started[0][1].startswith("Prune ratio of")
+    assert at.query_params["sweep"] == started[0][0]
+    assert "No point is there yet" in words(at)
+    at.button(key="resume").click().run()
+    assert len(started) == 2
+
+
+def test_a_whole_sweep(open_app: Any, library: Path, tmp_path: Path) -> None:
+    found = swept(library, tmp_path / "store")
+    at = open_app("sweeps", library, sweep=found.id)
+    assert not at.exception and not at.error and not at.warning
+    assert charts(at) == 2
+    picker = at.selectbox(key="chosen_point")
+    assert len(picker.options) == 6
+    assert "The best of the points so far" in words(at)
+    other = next(option for option in picker.options if "·  0.5" in option and "ties" in option.casefold())
+    before = metrics(at)
+    picker.select(other).run()
+    assert not at.exception
+    assert metrics(at) != before
+    assert len(at.query_params["point"]) == 12
+    specs = [chart.proto.spec for chart in at.get("plotly_chart")]
+    assert all("Choosing half of each test set: at most 8 images of each of 6 tasks" in spec for spec in specs)
+    assert all("drawn with seed 0" in spec and "on CPU" in spec for spec in specs)
+
+
+def test_a_partial_sweep_can_be_looked_at_and_resumed(open_app: Any, library: Path, tmp_path: Path) -> None:
+    found = swept(library, tmp_path / "store", compute=3)
+    at = open_app("sweeps", library, sweep=found.id)
+    assert not at.exception
+    assert charts(at) == 2
+    assert at.button(key="resume")
+    assert "3 of 6 points" in "".join(str(bar.proto) for bar in at.get("progress"))
+
+
+def test_a_point_is_opened_as_a_run(open_app: Any, library: Path, tmp_path: Path) -> None:
+    found = swept(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", (0.1, 0.2)),))
+    at = open_app("sweeps", library, sweep=found.id)
+    # the library holds the preset itself as a run, the other value has to be computed
+    own, other = sorted(at.selectbox(key="chosen_point").options, key=lambda option: not option.startswith("0.2"))
+    at.selectbox(key="chosen_point").select(own).run()
+    assert "on the reporting half" in words(at)
+    assert [link for link in at.get("page_link") if link.proto.label == "Open in Scores"]
+    at.selectbox(key="chosen_point").select(other).run()
+    at.button(key="open_run").click().run()
+    assert not at.exception
+    jobs = data.runner().jobs()
+    assert [job.title for job in jobs] == ["TIES (density 0.1)"]
+
+
+def test_a_plane_marks_known_models(open_app: Any, library: Path, tmp_path: Path) -> None:
+    axes = tuple(Axis(name, (0.0, 0.5, 1.0)) for name in PAIR)
+    found = swept(library, tmp_path / "store", presets=("task_arithmetic",), axes=axes, kind=PLANE)
+    at = open_app("sweeps", library, sweep=found.id)
+    assert not at.exception and not at.error
+    assert charts(at) == 2
+    spec = at.get("plotly_chart")[0].proto.spec
+    assert all(name in spec for name in ("Pretrained", "Expert circles", "Expert digits", "Merge: "))
+    said = words(at)
+    assert "lies off the plane" in said and "cannot be opened as a run" in said
+
+
+def test_a_map_of_two_values(open_app: Any, library: Path, tmp_path: Path) -> None:
+    axes = (Axis("lwptv.prune_ratio", (0.0, 0.5)), Axis("task_arithmetic.scaling", (0.2, 0.4)))
+    found = swept(library, tmp_path / "store", presets=("task_arithmetic_lwptv",), axes=axes)
+    at = open_app("sweeps", library, sweep=found.id, score="out-of-domain")
+    assert not at.exception and not at.error
+    assert charts(at) == 2
+    assert at.button_group(key="score").value == "out-of-domain"
+    assert "as the chosen point has it" in words(at)
+
+
+def test_values_on_the_reporting_half_carry_a_warning(open_app: Any, library: Path, tmp_path: Path) -> None:
+    found = swept(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", (0.1, 0.2)),),
+                  split="reporting")  # fmt: skip
+    at = open_app("sweeps", library, sweep=found.id)
+    assert "has seen the very images" in at.warning[0].value
+
+
+def test_a_sweep_is_renamed_and_deleted(open_app: Any, library: Path, tmp_path: Path) -> None:
+    found = swept(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", (0.1, 0.2)),))
+    at = open_app("sweeps", library, sweep=found.id)
+    at.text_input(key="sweep_rename").set_value("My <b>density</b>").run()
+    assert at.selectbox(key="sweep_picker").value == found.id
+    store = Store(tmp_path / "store", libraries=())
+    assert sweeps.find(store, found.id).title == "My <b>density</b>"
+    at.button(key="sweep_delete").click().run()
+    assert not at.exception
+    assert not sweeps.listed(store)
+    assert "sweep" not in at.query_params
+
+
+@pytest.mark.parametrize(
+    "query", [{"sweep": "0123456789ab"}, {"sweep": "../../etc/passwd"}, {"sweep": "new", "point": "x"}]
+)
+def test_a_bad_link(open_app: Any, library: Path, query: dict[str, str]) -> None:
+    at = open_app("sweeps", library, **query)
+    assert not at.exception
+    assert ("which this machine does not have" in words(at)) == (query["sweep"] != "new")
+
+
+def test_without_a_benchmark_the_page_says_so(open_app: Any, tmp_path: Path) -> None:
+    at = open_app("sweeps", tmp_path / "nothing")
+    assert not at.exception
+    assert "There is no benchmark here" in at.error[0].value
+
+
+def test_points_that_are_gone_are_missing(open_app: Any, library: Path, tmp_path: Path) -> None:
+    found = swept(library, tmp_path / "store")
+    at = open_app("sweeps", library, sweep=found.id)
+    store = Store(tmp_path / "store", libraries=())
+    victim = next(points.folder(store).glob("*/scores.csv"))
+    victim.write_text("damaged")
+    (victim.parent / "manifest.json").touch()
+    at.run()
+    assert not at.exception
+    assert "5 of 6 points" in "".join(str(bar.proto) for bar in at.get("progress"))
