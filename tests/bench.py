@@ -3,6 +3,8 @@
     make bench                        # three rounds; the checkpoints (3.2 GB) go to a temporary folder
     python tests/bench.py --keep DIR  # keep and reuse the checkpoints
     python tests/bench.py --only ties # the floor and the cases with that word in their name
+    python tests/bench.py --data      # LOT and CAT instead, split into forward passes and linear algebra; once each
+    python tests/bench.py --data --only bundled --device cpu
 
 Every registered method that needs only checkpoints has a row, an edit before task arithmetic. Cases of over a minute
 are timed once.
@@ -28,6 +30,8 @@ from typing import Any
 import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import bench_data
 
 import merging
 from merging.method import Needs
@@ -163,12 +167,19 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="folder in which the checkpoints stay")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="part of a case's name")
+    parser.add_argument("--data", action="store_true", help="methods that look at data, on the benchmark and ViT-B/32")
+    parser.add_argument("--device", default="cpu", help="of the methods that look at data")
     arguments = parser.parse_args()
+    bundled_only = arguments.data and arguments.only and arguments.only in bench_data.BUNDLED
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        print(f"Writing nine synthetic ViT-B/32 checkpoints to {folder.name}/ ...", flush=True)
-        files = write_checkpoints(folder)
+        if not bundled_only:
+            print(f"Writing nine synthetic ViT-B/32 checkpoints to {folder.name}/ ...", flush=True)
+        files = [] if bundled_only else write_checkpoints(folder)
+        if arguments.data:
+            bench_data.report(files, arguments.device, arguments.only)
+            return
         run_once(None, files)  # warms the file cache
         timed: dict[str, Case | None] = {FLOOR: None, **cases(arguments.only)}
         found: dict[str, list[dict[str, float]]] = {name: [] for name in timed}
