@@ -13,37 +13,33 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from merging import entries
-from merging.entries import DamagedError
 from merging.errors import CheckpointError, StoreError, TaskError, did_you_mean, first_few
+from merging.measured import Found, Measured, read, write
 from merging.progress import Cancel, Phases, ProgressCallback
-from merging.runs import PRECOMPUTED, THIS_MACHINE, Run, read_table, table_file, write_table
+from merging.runs import PRECOMPUTED, THIS_MACHINE, Run
 from merging.store import Store
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from merging.checkpoints import Checkpoint
     from merging.recipe import Recipe
     from merging.sources import Opened
     from merging.tasks import Benchmark
 
-FACTS, FOLDER = "measured.json", "measured"
+__all__ = ["FOLDER", "MEASURES", "Found", "Measure", "Measured", "Of", "Subject", "find", "kind", "measure"]
+
+FOLDER = "measured"
 REMAKING = "merging again"  # a phase, before those of the measurement itself
-DIGITS = 7  # significant digits that are written
-
-
-class Found(NamedTuple):
-    """What a measurement gives: tables by name, and what to say beside every picture of them (n, seed, split ...)."""
-
-    tables: Mapping[str, pd.DataFrame]
-    notes: Mapping[str, Any]
+OTHERS = (
+    "The files that its recipe names, or the benchmark, are not the ones of this run any more. "
+    "Put those back, or run the recipe again."
+)
 
 
 class Of(StrEnum):
@@ -63,35 +59,6 @@ class Measure:
     version: int = 1  # raised whenever results change
     of: Of = Of.RUN
     compute: Callable[[Subject], Found]
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A stored measurement; ``seconds`` on ``device``, ``notes`` as computed.
-
-    ``run_id`` is the run that it was measured with, which need not be there any more if it is of experts.
-    """
-
-    key: str
-    run_id: str
-    provenance: str
-    device: str
-    seconds: float
-    notes: Mapping[str, Any]
-    path: Path
-    _schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
-
-    @property
-    def tables(self) -> tuple[str, ...]:
-        """Names of its tables."""
-        return tuple(self._schemas)
-
-    def table(self, name: str) -> pd.DataFrame:
-        """One of its tables; raises StoreError if it is gone."""
-        try:
-            return read_table(self.path / table_file(name), self._schemas[name])
-        except (OSError, KeyError) as error:
-            raise StoreError(f"The table {name!r} of {self.key} is not there: {error}. Measure it again.") from None
 
 
 @dataclass
@@ -139,10 +106,7 @@ class Subject:
 
         opened = open_inputs(self.recipe, benchmark=self.benchmark)
         if opened.run_id() != self.run_id:
-            raise CheckpointError(
-                "The files that its recipe names, or the benchmark, are not the ones of this run any more. "
-                "Put those back, or run the recipe again."
-            )
+            raise CheckpointError(OTHERS)
         if reason := misfit(opened.pretrained, self.benchmark):
             raise TaskError(f"It cannot be measured on this benchmark: {reason}")
         if strange := [name for name in opened.experts if name not in self.benchmark.experts]:
@@ -152,6 +116,13 @@ class Subject:
     @contextmanager
     def merged(self, phases: Phases) -> Iterator[Mapping[str, Checkpoint]]:
         """{task: the merged model that answers it}; merged again if the run was stored without weights."""
+        with self.models(phases) as models:
+            per_task = self.store.run(self.run_id).per_task
+            yield {task: models[task if per_task else "merged"] for task in self.opened.experts}
+
+    @contextmanager
+    def models(self, phases: Phases) -> Iterator[Mapping[str, Checkpoint]]:
+        """{"merged": the merged model}, or one for each expert; merged again if the run was stored without weights."""
         from merging.checkpoints import open_checkpoint
         from merging.pipeline import execute
 
@@ -168,8 +139,9 @@ class Subject:
                     cancel=self.cancel,
                     evaluate=False,
                 )
-            models = {name: open_checkpoint(path, name) for name, path in run.model_paths.items()}
-            yield {task: models[task if run.per_task else "merged"] for task in self.opened.experts}
+            if run.id != self.run_id:
+                raise CheckpointError(OTHERS)
+            yield {name: open_checkpoint(path, name) for name, path in run.model_paths.items()}
         finally:
             if folder is not None:
                 entries.drop(folder)
@@ -225,6 +197,18 @@ def _drm_ablations(subject: Subject) -> Found:
     return measure_ablations(subject)
 
 
+def _features(subject: Subject) -> Found:
+    from merging.analysis.features import measure_features
+
+    return measure_features(subject)
+
+
+def _tsne(subject: Subject) -> Found:
+    from merging.analysis.features import measure_tsne
+
+    return measure_tsne(subject)
+
+
 def _task_counts(subject: Subject) -> Found:
     from merging.analysis.task_counts import measure_counts
 
@@ -236,6 +220,8 @@ MEASURES = {
     for measure in (
         Measure(key="drift", title="Feature drift", compute=_drift),
         Measure(key="ablation", title="Ablation by kind of parameter", compute=_ablation),
+        Measure(key="features", title="Features out of domain", compute=_features),
+        Measure(key="tsne", title="t-SNE of features", compute=_tsne),
         Measure(key="signs", title="Sign agreement", of=Of.EXPERTS, compute=_signs),
         Measure(key="pairs", title="Experts against experts", of=Of.EXPERTS, compute=_pairs),
         Measure(key="exemplars", title="Exemplar sensitivity", of=Of.BENCHMARK, compute=_exemplars),
@@ -258,7 +244,7 @@ def find(key: str, store: Store, benchmark: Benchmark, run_id: str = "") -> Meas
         return None
     places = {_own(store): THIS_MACHINE} | {library.parent / FOLDER: PRECOMPUTED for library in store.libraries}
     for folder, provenance in places.items():
-        if found := _read(folder / name, provenance):
+        if found := read(folder / name, provenance):
             return found
     return None
 
@@ -291,12 +277,10 @@ def measure(
         raise StoreError(f"Run {run_id} merged nothing, so {wanted.title.lower()} cannot be measured of its experts.")
     entries.sweep(_own(store))
     started = time.monotonic()
-    tables, notes = wanted.compute(Subject(store, benchmark, run_id, device, progress, cancel, wanted.of))
-    said = {
-        "key": key, "version": wanted.version, "run": run_id, "notes": dict(notes),
-        "device": describe_device(choose_device(device)),
-    }  # fmt: skip
-    _write(store, name, tables, said, started)
+    result = wanted.compute(Subject(store, benchmark, run_id, device, progress, cancel, wanted.of))
+    where = describe_device(choose_device(device))
+    said = {"key": key, "version": wanted.version, "run": run_id, "device": where}
+    write(_own(store), name, result, said, started)
     if (found := find(key, store, benchmark, run_id)) is None:
         raise StoreError("It was measured but cannot be read back; is the store's folder being cleared?")
     return found
@@ -305,42 +289,6 @@ def measure(
 def sweep(store: Store, writer: int) -> None:
     """Remove what a writer that is known to be dead has left behind."""
     entries.sweep(_own(store), writer)
-
-
-def _write(store: Store, name: str, tables: Mapping[str, pd.DataFrame], said: dict[str, Any], started: float) -> None:
-    folder, final = entries.make_temporary(_own(store)), _own(store) / name
-    try:
-        schemas = {key: write_table(folder, key, _rounded(table)) for key, table in tables.items()}
-        seconds = round(time.monotonic() - started, 2)
-        entries.write_json(folder / FACTS, said | {"seconds": seconds, "tables": schemas})
-        entries.seal(folder)
-        if final.exists() and _read(final, THIS_MACHINE) is None:
-            entries.retire(final)
-        entries.publish(folder, final)
-    except OSError as error:
-        raise StoreError(f"The measurement cannot be kept: {error.strerror}.") from None
-    finally:
-        entries.drop(folder)
-
-
-def _rounded(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with the digits that mean something, which makes its file half as long."""
-    numbers = table.select_dtypes("float").columns
-    return table.assign(**{name: [float(f"{value:.{DIGITS}g}") for value in table[name]] for name in numbers})
-
-
-def _read(path: Path, provenance: str) -> Measured | None:
-    """The measurement in a folder; a damaged one counts as absent."""
-    if not path.is_dir() or not entries.is_whole(path):
-        return None
-    try:
-        facts = json.loads(entries.verified(path, entries.read_manifest(path), FACTS).read_bytes())
-        return Measured(
-            facts["key"], facts["run"], provenance, facts["device"], facts["seconds"], facts["notes"], path,
-            facts["tables"],
-        )  # fmt: skip
-    except (DamagedError, OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def _own(store: Store) -> Path:

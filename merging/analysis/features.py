@@ -1,0 +1,202 @@
+"""Features of images out of domain: what a model makes of them, how its classes stand apart, and maps of them.
+
+Every model is shown the same images: those of the data sets that no expert was trained on, a seeded draw balanced by
+class. Features are computed once per model and lie beside its run; everything else is computed from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from merging.analysis.separability import NEAR, separability, trustworthiness, unit
+from merging.errors import CheckpointError, TaskError
+from merging.evaluate import features, predict
+from merging.measures import Found, Subject, measure
+from merging.progress import Meter, Phases
+from merging.tasks import MULTITASK, PRETRAINED
+
+if TYPE_CHECKING:
+    from merging.checkpoints import Checkpoint
+    from merging.tasks import Benchmark
+
+SPLIT, TOTAL, SEED = "choosing", 1500, 0  # the images: at most so many in all, a seeded draw
+PERPLEXITIES = (5, 30, 50)
+TOGETHER = "all"  # the map of all data sets; the others are called like their data set
+EXTRACTING, READING, MAPPING = "features", "reading features", "maps"  # phases
+WAIT = {READING: 1.0, MAPPING: 5.0}
+
+
+def outside(benchmark: Benchmark) -> list[str]:
+    """Keys of the data sets that are out of domain for every run: those without an expert.
+
+    Raises:
+        TaskError: there is none.
+    """
+    found = [task.key for task in benchmark.tasks if not task.has_expert]
+    if not found:
+        raise TaskError("Every data set of this benchmark has an expert, so none is out of domain for all runs.")
+    return found
+
+
+def draw(benchmark: Benchmark) -> dict[str, NDArray[np.intp]]:
+    """{data set: places of its images in the split}, as many of each class as far as there are enough."""
+    keys = outside(benchmark)
+    chosen = {}
+    for key in keys:
+        labels = benchmark.images(key, SPLIT)[1]
+        order = np.random.default_rng(SEED).permutation(len(labels))
+        each = max(1, TOTAL // len(keys) // len(benchmark.task(key).class_names))
+        places = [order[labels[order] == label][:each] for label in np.unique(labels)]
+        chosen[key] = np.sort(np.concatenate(places)) if places else np.empty(0, np.intp)
+    return chosen
+
+
+def name_of(task: str, place: int) -> str:
+    """What an image is called in all tables."""
+    return f"{task}:{place}"
+
+
+# Features
+
+
+def measure_features(subject: Subject) -> Found:
+    """The array "features" (n, d) with the tables "images" and "separability" of one model.
+
+    A row of "images" has image, task, truth and predicted (class names), correct and length (of the raw features), in
+    the order of the array. "separability" has a row per data set, and one for all together, where a class is a class
+    of a data set.
+
+    Raises:
+        CheckpointError, TaskError: the model cannot be read, or cannot be shown these images.
+    """
+    benchmark, phases = subject.benchmark, subject.phases({EXTRACTING: 1.0})
+    chosen = draw(benchmark)
+    with _model(subject, phases) as model:
+        rows, tables = _extract(model, subject, chosen, phases)
+    images = pd.concat(tables, ignore_index=True)
+    labels = images["task"] + ":" + images["truth"]
+    parts = {key: (images["task"] == key).to_numpy() for key in chosen}
+    parts[TOGETHER] = np.ones(len(images), bool)
+    numbers = [(key, *separability(rows[at], labels[at].to_numpy(str))) for key, at in parts.items()]
+    table = pd.DataFrame(numbers, columns=["task", "silhouette", "correct", "scatter", "classes", "n"])
+    notes = {"images": len(images), "data_sets": len(chosen), "split": SPLIT, "seed": SEED}
+    return Found({"images": images, "separability": table}, notes, {"features": rows})
+
+
+@contextmanager
+def _model(subject: Subject, phases: Phases) -> Iterator[Checkpoint]:
+    """The one model of a run, or of a reference."""
+    from merging.pipeline import misfit
+
+    run = subject.store.run(subject.run_id)
+    if run.per_task:
+        raise TaskError("This run has one model per task, and none of them is the one to ask out of domain.")
+    if run.kind != "merge":
+        yield _reference(subject)
+        return
+    with subject.models(phases) as models:
+        if reason := misfit(models["merged"], subject.benchmark):
+            raise TaskError(f"It cannot be measured on this benchmark: {reason}")
+        yield models["merged"]
+
+
+def _reference(subject: Subject) -> Checkpoint:
+    """The checkpoint of the benchmark that a stored evaluation is of."""
+    from merging.checkpoints import open_checkpoint
+    from merging.sources import digest
+
+    run, benchmark = subject.store.run(subject.run_id), subject.benchmark
+    known = {PRETRAINED: benchmark.pretrained, MULTITASK: benchmark.multitask}
+    reference = known.get(run.kind) or benchmark.experts.get(run.experts[0])
+    if reference is not None:
+        checkpoint = open_checkpoint(reference, run.title)
+        if digest(checkpoint) in run.inputs.values():
+            return checkpoint
+    raise CheckpointError(
+        f"The checkpoint of “{run.title}” is not in the benchmark any more, or is another one by now."
+    )
+
+
+def _extract(
+    model: Checkpoint, subject: Subject, chosen: Mapping[str, NDArray[np.intp]], phases: Phases
+) -> tuple[NDArray[np.float32], list[pd.DataFrame]]:
+    """Features (n, d) of all images, and the rows about them of each data set."""
+    from merging.encoder import Encoder
+    from merging.engine import choose_device
+
+    benchmark = subject.benchmark
+    encoder = Encoder.of(model, choose_device(subject.device), like=benchmark.tower)
+    meter = Meter(sum(map(len, chosen.values())), phases.callback(EXTRACTING), subject.cancel)
+    found, tables = [], []
+    for key, places in chosen.items():
+        images, labels = benchmark.images(key, SPLIT)
+        task = benchmark.task(key)
+        rows = features(encoder, benchmark.preprocess(images[places]), meter, "Extracting features", task.title)
+        names = np.array(task.class_names, dtype=object)
+        predicted = predict(rows, benchmark.head(key))
+        found.append(rows.numpy())
+        tables.append(
+            pd.DataFrame(
+                {
+                    "image": [name_of(key, int(place)) for place in places],
+                    "task": key,
+                    "truth": names[labels[places]],
+                    "predicted": names[predicted],
+                    "correct": predicted == labels[places],
+                    "length": np.linalg.norm(found[-1].astype(np.float64), axis=1),
+                }
+            )
+        )
+    return np.concatenate(found), tables
+
+
+# Maps
+
+
+def measure_tsne(subject: Subject) -> Found:
+    """Maps by t-SNE of one model's unit features: the tables "map" and "quality".
+
+    "map" has a row per map (all data sets together, and each by itself), perplexity and image, with x and y; "quality"
+    the trustworthiness of each and its n. Perplexities that are not below n are left out.
+
+    Raises:
+        CheckpointError, TaskError: the model's features cannot be computed.
+    """
+    phases = Phases(WAIT, subject.progress)
+    known = measure(
+        "features", subject.store, subject.benchmark, subject.run_id,
+        device=subject.device, progress=phases.callback(READING), cancel=subject.cancel,
+    )  # fmt: skip
+    images, rows = known.table("images"), unit(known.array("features"))
+    parts = {TOGETHER: np.ones(len(images), bool)}
+    parts |= {key: (images["task"] == key).to_numpy() for key in dict.fromkeys(images["task"])}
+    work = [(name, at, p) for name, at in parts.items() for p in PERPLEXITIES if p < at.sum()]
+    meter = Meter(sum(int(at.sum()) for _, at, _ in work), phases.callback(MAPPING), subject.cancel)
+    maps, quality = [], []
+    for name, at, perplexity in work:
+        meter.within(0, "Drawing maps", f"{name}, perplexity {perplexity}")
+        coordinates = tsne(rows[at], perplexity)
+        here = images.loc[at, ["image"]].assign(map=name, perplexity=perplexity)
+        maps.append(here.assign(x=coordinates[:, 0], y=coordinates[:, 1]))
+        quality.append((name, perplexity, trustworthiness(rows[at], coordinates), int(at.sum())))
+        meter.advance(int(at.sum()), "Drawing maps", name)
+    notes = {**known.notes, "neighbors": NEAR}
+    columns = ["map", "perplexity", "trustworthiness", "n"]
+    empty = pd.DataFrame(columns=["image", "map", "perplexity", "x", "y"])
+    return Found({"map": pd.concat(maps or [empty]), "quality": pd.DataFrame(quality, columns=columns)}, notes)
+
+
+def tsne(rows: NDArray[Any], perplexity: float, seed: int = SEED) -> NDArray[np.float64]:
+    """A map (n, 2) of rows (n, d); the same on every call, whatever else the machine does."""
+    from sklearn.manifold import TSNE
+
+    # one thread: with more, sums are taken in another order, and the map is another one
+    fit = TSNE(perplexity=perplexity, init="pca", random_state=seed, n_jobs=1)
+    found: NDArray[np.float64] = fit.fit_transform(rows.astype(np.float32)).astype(np.float64)
+    return found
