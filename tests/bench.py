@@ -170,13 +170,14 @@ def main() -> None:
     parser.add_argument("--data", action="store_true", help="methods that look at data, on the benchmark and ViT-B/32")
     parser.add_argument("--device", default="cpu", help="of the methods that look at data")
     arguments = parser.parse_args()
-    bundled_only = arguments.data and arguments.only and arguments.only in bench_data.BUNDLED
+    looking = bench_data.cases(arguments.only).values() if arguments.data else []
+    synthetic = not arguments.data or any(model == bench_data.SYNTHETIC for model, *_ in looking)
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        if not bundled_only:
+        if synthetic:
             print(f"Writing nine synthetic ViT-B/32 checkpoints to {folder.name}/ ...", flush=True)
-        files = [] if bundled_only else write_checkpoints(folder)
+        files = write_checkpoints(folder) if synthetic else []
         if arguments.data:
             bench_data.report(files, arguments.device, arguments.only)
             return

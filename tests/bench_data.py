@@ -28,16 +28,20 @@ COUNTS = (64, 2)  # exemplars per task
 SIDE = 224
 
 
-def report(files: list[Path], device: str, only: str = "") -> None:
-    """Print a row for every model, chain and number of exemplars; without files for the bundled benchmark only."""
+def cases(only: str = "") -> dict[str, tuple[str, str, int]]:
+    """{name: (model, chain, exemplars per task)} of the cases with ``only`` in their name."""
+    every = {
+        f"{m}, {chain}, {n} per task": (m, chain, n) for m in (BUNDLED, SYNTHETIC) for chain in CHAINS for n in COUNTS
+    }
+    return {name: case for name, case in every.items() if only in name}
+
+
+def report(files: list[Path], device: str, only: str) -> None:
+    """Print a row for every case; ``files`` are the synthetic checkpoints."""
     titles = f"{'case':50} {'plain s':>8} {'forward s':>9} {'ratio':>6} {'algebra s':>9} {'whole s':>8}  device"
     print(titles, flush=True)
-    for model, paths in {BUNDLED: [], **({SYNTHETIC: files} if files else {})}.items():
-        for chain in CHAINS:
-            for count in COUNTS:
-                name = f"{model}, {chain}, {count} per task"
-                if only in name:
-                    print(f"{name:50} {_row(chain, count, paths, device)}", flush=True)
+    for name, (model, chain, count) in cases(only).items():
+        print(f"{name:50} {_row(chain, count, files if model == SYNTHETIC else [], device)}", flush=True)
 
 
 def _row(chain: str, count: int, paths: list[Path], device: str) -> str:
