@@ -142,7 +142,7 @@ def _checked(entries: dict[str, Any], metadata: dict[str, str], *, start: int, s
     for begin, end, name in sorted(spans):
         if begin != expected:
             what = "overlaps the one before it" if begin < expected else "leaves a hole before it"
-            raise CheckpointError(f"{label}: tensor {name!r} {what} (starts at {begin}, expected {expected}).")
+            raise CheckpointError(f"{label}: tensor {name[:80]!r} {what} (starts at {begin}, expected {expected}).")
         expected = end
     if start + expected > size:
         raise CheckpointError(
@@ -161,13 +161,15 @@ def _entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
     except (TypeError, KeyError, ValueError):
         whole = False
     if not whole:
-        raise CheckpointError(f"{label}: the header's entry of tensor {name!r} is malformed.")
+        raise CheckpointError(f"{label}: the header's entry of tensor {name[:80]!r} is malformed.")
     if dtype_name not in DTYPES:
-        raise CheckpointError(f"{label}: tensor {name!r} has dtype {dtype_name!r}, which cannot be merged; convert it.")
+        raise CheckpointError(
+            f"{label}: tensor {name[:80]!r} has dtype {dtype_name[:20]!r}, which cannot be merged; convert it."
+        )
     info = TensorInfo(tuple(shape), DTYPES[dtype_name])
     if end - begin != info.nbytes:
         raise CheckpointError(
-            f"{label}: tensor {name!r} of shape {list(shape)} and dtype {dtype_name} needs {info.nbytes} bytes, "
+            f"{label}: tensor {name[:80]!r} of shape {list(shape)} and dtype {dtype_name} needs {info.nbytes} bytes, "
             f"its offsets give {end - begin}."
         )
     return info, begin, end

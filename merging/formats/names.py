@@ -26,7 +26,7 @@ DATA = """
     numpy._core.multiarray.scalar numpy._core.numeric._frombuffer numpy.core.numeric._frombuffer numpy.dtype
     numpy.ndarray numpy.random._pickle.__randomstate_ctor numpy.random._pickle.__generator_ctor
     numpy.random._pickle.__bit_generator_ctor
-    torch.storage._load_from_bytes torch.device torch.dtype torch._utils._rebuild_tensor
+    torch.storage._load_from_bytes torch.serialization._get_layout torch.device torch.dtype torch._utils._rebuild_tensor
     torch._utils._rebuild_tensor_v2 torch._utils._rebuild_tensor_v3 torch._utils._rebuild_parameter
     torch._utils._rebuild_parameter_with_state torch._utils._rebuild_sparse_tensor torch._utils._rebuild_qtensor
     torch._utils._rebuild_nested_tensor torch._utils._rebuild_meta_tensor_no_storage

@@ -57,7 +57,7 @@ def pick(opened: Opened, window: Window) -> State:
     label, content = window.name, opened.content
     if is_tensor(content):
         raise CheckpointError(f"{label} holds a single tensor, not a state dict or a module.")
-    found = list(_candidates(content))
+    found = list(_candidates(content, label))
     if not found:
         raise CheckpointError(f"{label} holds no tensors: it is {_kind(content)}, not a state dict or a module.")
     best = _best(found, label)
@@ -108,7 +108,7 @@ def _shared(tensors: dict[str, StoredTensor]) -> list[str]:
 # --- search ----------------------------------------------------------------------------------------------------------
 
 
-def _candidates(content: Any) -> Iterator[Found]:
+def _candidates(content: Any, label: str) -> Iterator[Found]:
     """Everything in the file that could be the model, from the outside in."""
     waiting = deque([("", content, 0)])
     seen: set[int] = set()
@@ -117,7 +117,7 @@ def _candidates(content: Any) -> Iterator[Found]:
         if id(thing) in seen:
             continue
         seen.add(id(thing))
-        module = _module(thing, path)
+        module = _module(thing, path, label)
         if module is not None:
             if module.tensors:
                 yield module
@@ -184,7 +184,7 @@ def _flat(pairs: list[tuple[Any, Any]], path: str) -> Found:
 # --- modules ---------------------------------------------------------------------------------------------------------
 
 
-def _module(thing: Any, path: str) -> Found | None:
+def _module(thing: Any, path: str, label: str) -> Found | None:
     """The state dict of a whole module, None if it is none."""
     if not isinstance(thing, Call) or _parts(thing) is None:
         return None
@@ -204,6 +204,8 @@ def _module(thing: Any, path: str) -> Found | None:
                     found.tensors[at + key] = value
         inner = [(k, v) for k, v in _pairs(parts["_modules"]) or () if isinstance(k, str) and len(k) < 200]
         waiting.extend((f"{at}{key}.", value, depth + 1) for key, value in reversed(inner))
+    if waiting:
+        raise CheckpointError(f"{label}: the module {found.module[:80]!r} has more than {MAX_LOOKS:,} parts; refused.")
     return found
 
 
