@@ -174,7 +174,7 @@ def test_a_click_on_a_cell_puts_it_in_focus(open_app: Any, measured: Path) -> No
 
 def test_a_link_restores_one_layer(open_app: Any, measured: Path) -> None:
     known = runs(measured)
-    chosen = {"runs": f"{known['Ties'].id},{known['LOT Merging'].id}", "run": known["LOT Merging"].id}
+    chosen = {"runs": f"{known['LOT Merging'].id},{known['Ties'].id}", "run": known["LOT Merging"].id}
     focus = {"tensor": TENSOR, "task": "leaves", "kind": "weight matrices", "cell": "mean square"}
     at = open_app("drift", measured, view=LAYERS, **chosen, **focus)
     assert not at.exception
