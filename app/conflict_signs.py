@@ -44,12 +44,19 @@ NUMBERS = {
 }
 
 
-@st.cache_data(max_entries=data.KEPT, show_spinner="Counting signs …")
+@st.cache_data(max_entries=data.KEPT, show_spinner=False)
 def one_layer(run_id: str, name: str, density: float, cut: float) -> Layer:
     """One linear layer, before and after pruning."""
     from merging.analysis.signs import look_at_layer
 
     return look_at_layer(conflict_layers.matrices(run_id, name), sorted({1.0, density}), cut)
+
+
+def expected(run: Run, name: str) -> str:
+    """About how long one layer takes, in words."""
+    from merging.analysis.signs import expected_seconds
+
+    return text.duration(expected_seconds(conflict_layers.matrices(run.id, name).shape, 2))
 
 
 def bins(counts: dict[tuple[str, float], NDArray[np.int64]], density: float) -> pd.DataFrame:
@@ -163,7 +170,8 @@ def agreement(run: Run, found: Measured | None, layer: str | None, density: floa
     """The histogram of one layer, or of all."""
     if layer:
         try:
-            live = one_layer(run.id, layer, density, cut)
+            with st.spinner(f"Counting signs of this layer, about {expected(run, layer)} …"):
+                live = one_layer(run.id, layer, density, cut)
         except CheckpointError as error:  # here, because a click redraws nothing around this view
             st.error(text.safe_text(error, 1000), icon=":material/error:")
             return

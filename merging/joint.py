@@ -25,11 +25,18 @@ def pruned(entries: Tensor, density: float, renorm: bool, joint: bool) -> Iterat
     Entries are ranked for all tasks together if ``joint``, else task by task; in units of their own row if ``renorm``,
     else of the basis vector's singular value. round(ρN) + 1 of N and ties survive, never a zero.
     """
-    units = _units(entries, renorm)
-    limits = _limits(entries, units, density, 1 if joint else len(entries))
+    measured = units(entries, renorm)
+    limits = _limits(entries, measured, density, 1 if joint else len(entries))
     for rows in _pieces(entries):
         part = entries[:, rows]
-        yield rows, part * (part.abs().div_(units[:, rows]) >= limits)
+        yield rows, part * (part.abs().div_(measured[:, rows]) >= limits)
+
+
+def units(entries: Tensor, renorm: bool = True) -> Tensor:
+    """What entries are measured against before pruning, (K, r, 1): infinity for rows that are only rounding."""
+    lengths = entries.norm(dim=-1, keepdim=True)  # renormalization moves them into the singular values
+    rounding = lengths <= ROUNDING[entries.dtype] * lengths.norm(dim=1, keepdim=True)
+    return torch.where(rounding, torch.inf, lengths if renorm else lengths.norm(dim=0, keepdim=True))
 
 
 def averaged(entries: Tensor, elect: bool, disjoint: bool) -> Tensor:
@@ -42,18 +49,11 @@ def averaged(entries: Tensor, elect: bool, disjoint: bool) -> Tensor:
     return entries.sum(dim=0) / count
 
 
-def _units(entries: Tensor, renorm: bool) -> Tensor:
-    """What entries are measured against before pruning, (K, r, 1): infinity for rows that are only rounding."""
-    lengths = entries.norm(dim=-1, keepdim=True)  # renormalization moves them into the singular values
-    rounding = lengths <= ROUNDING[entries.dtype] * lengths.norm(dim=1, keepdim=True)
-    return torch.where(rounding, torch.inf, lengths if renorm else lengths.norm(dim=0, keepdim=True))
-
-
-def _limits(entries: Tensor, units: Tensor, density: float, groups: int) -> Tensor:
+def _limits(entries: Tensor, measured: Tensor, density: float, groups: int) -> Tensor:
     """The size that an entry must have in its units to be kept, (groups, 1, 1); zeros never have it."""
 
     def sizes() -> Iterator[Tensor]:
-        return (entries[:, rows].abs().div_(units[:, rows]).reshape(groups, -1) for rows in _pieces(entries))
+        return (entries[:, rows].abs().div_(measured[:, rows]).reshape(groups, -1) for rows in _pieces(entries))
 
     numel = entries.numel() // groups
     rank = numel - round(density * numel) - 1

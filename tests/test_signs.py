@@ -16,7 +16,15 @@ import viz
 from app import conflict_signs
 from merging import measures, registry
 from merging.analysis.elections import elect, trimmed
-from merging.analysis.signs import SPACES, agreement, count_votes, histogram, look_at_layer, random_agreement
+from merging.analysis.signs import (
+    SPACES,
+    agreement,
+    count_votes,
+    expected_seconds,
+    histogram,
+    look_at_layer,
+    random_agreement,
+)
 from merging.errors import Cancelled, CheckpointError, StoreError
 from merging.families import Parameter, Role
 from merging.linear_algebra import left_basis
@@ -133,6 +141,11 @@ def test_without_pruning_the_way_back_gives_the_task_vectors() -> None:
     for space in ("back_h", "back_v"):
         np.testing.assert_array_equal(found[space, 1.0], found["weights", 1.0])
     assert found["weights", 1.0][0, 0] == vectors.shape[2]
+
+
+def test_the_expected_time_grows_with_the_layer() -> None:
+    small, large = (expected_seconds(shape, 2) for shape in ((8, 192, 192), (8, 3072, 768)))
+    assert 0 < small < 1 < large < 120
 
 
 def test_a_rank_cut_takes_directions_away() -> None:

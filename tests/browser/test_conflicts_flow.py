@@ -21,7 +21,7 @@ def test_a_layer_becomes_the_focus(app: App, context: BrowserContext, server: st
     expect(app.text(RANKS)).to_be_visible(timeout=PATIENCE)
     app.settled()
     first = page.url
-    slider = page.get_by_label("Density").first
+    slider = page.locator("input[type=range]").first
     slider.focus()
     slider.press("ArrowRight")
     app.wait_for_address("density=0.1")
