@@ -30,7 +30,7 @@ SHARING = "H decomposes the experts' matrices side by side: a shared output spac
 RANKING = "DRM ranks the entries of all experts together; its Figure 3 prunes each expert's matrix by itself."
 ASKING = (
     "This layer has {count} matrices of {height:,} × {width:,}. To decompose them will take about {seconds} here; "
-    "what follows from it is quick."
+    "to prune and draw it takes a few seconds more."
 )
 
 
@@ -198,7 +198,7 @@ def pruning(key: Key, whole: JointSpace, cut: float, expert: str | None) -> None
     )
 
 
-@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+@st.cache_data(max_entries=data.KEPT, show_spinner="Pruning the layer …")
 def dropped_table(key: Key, cut: float, ratio: float, joint: bool, _whole: JointSpace) -> pd.DataFrame:
     """What pruning drops."""
     from merging.analysis.joint_space import dropped

@@ -180,7 +180,8 @@ def test_the_matrix_draws_its_table(value: str) -> None:
     for x, base, (first, second), said in zip(cells.x, cells.base, cells.customdata, cells.text, strict=True):
         assert (order[int(base + 0.5)], order[int(x)]) == (first, second)
         assert first in said and second in said
-    assert (heat.zmin == -heat.zmax) if value == "cosine" else (heat.zmin == 0)
+    lowest = {"cosine": -heat.zmax, "conflict": 0, "overlap": table[value].min()}
+    assert heat.zmin == pytest.approx(lowest[value])
 
 
 def test_the_matrix_outlines_a_pair_both_ways_and_leaves_what_is_undefined_empty() -> None:

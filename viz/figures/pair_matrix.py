@@ -70,9 +70,10 @@ def pair_matrix(
 
 
 def _scale(values: Floats, value: str) -> depth.Scale:
-    """Even around zero for cosines; with the half, which chance gives, for conflicts."""
-    most = float(values.max(initial=0.0))
-    limits = (0.0, max(0.5, most)) if value == "conflict" else None
+    """Even around zero for cosines; from none to the half that chance gives for conflicts; for overlaps, which often
+    differ little, no wider than they are."""
+    low, high = float(values.min(initial=1.0)), float(values.max(initial=0.0))
+    limits = {"conflict": (0.0, max(0.5, high)), "overlap": (low, high)}.get(value)
     return depth.Scale(VALUES[value], log=False, limits=limits, percent=value != "cosine", diverging=value == "cosine")
 
 
@@ -86,13 +87,13 @@ def _cells(x: Places, y: Places, values: Floats, scale: depth.Scale) -> go.Heatm
 
 
 def _numbers(x: Places, y: Places, values: Floats, heat: go.Heatmap, value: str) -> go.Scatter:
-    """The values as text, white or dark, whichever is read more easily on the cell's color."""
+    """The values as text, as the color bar counts, white or dark, whichever is read more easily on the cell's color."""
     with np.errstate(invalid="ignore"):
         share = (values - heat.zmin) / (heat.zmax - heat.zmin)
         white = np.abs(share - 0.5) > 0.3 if value == "cosine" else share < 0.5
     return go.Scatter(
         x=x.astype(np.float32), y=y.astype(np.float32), mode="text", name="Values", hoverinfo="skip",
-        text=[_shown(number, value) for number in values], showlegend=False,
+        text=[_shown(number, value).removesuffix("%") for number in values], showlegend=False,
         textfont={"size": theme.SMALL, "color": ["white" if it else theme.INK for it in white]},
     )  # fmt: skip
 
