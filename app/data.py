@@ -215,4 +215,4 @@ def _fit_report(pretrained: str, experts: tuple[tuple[str, str], ...]) -> FitRep
     from merging.fit import fit
 
     opened = {name: open_checkpoint(reference, name) for name, reference in experts}
-    return fit(open_checkpoint(pretrained, "pretrained"), opened)
+    return fit(open_checkpoint(pretrained, "pretrained"), opened, sample=True)

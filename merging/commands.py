@@ -172,10 +172,10 @@ def check_fit(args: argparse.Namespace, stop: Event) -> int:
     report = fit(pretrained, opened, values=args.values, sample=True)
     if args.json:
         rows = [asdict(problem) for problem in report.problems]
-        print(dumps({"ok": report.ok, "tensors": report.tensors, "problems": rows, "notes": report.notes}))
+        print(dumps({"ok": report.mergeable, "tensors": report.tensors, "problems": rows, "notes": report.notes}))
     else:
         print("\n".join((report.text(), *report.notes)))
-    return DONE if report.ok else FAILED
+    return DONE if report.mergeable else FAILED
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace, Event], int]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -66,13 +66,18 @@ class Distance:
         return f"a change of {self.ratio:.0%} of the weights and a cosine of {self.cosine:.2f}{where}"
 
 
-def measure(pretrained: Checkpoint, experts: Mapping[str, Checkpoint], sample: int | None) -> dict[str, Distance]:
-    """The distance of every expert over the tensors that it shares with the pretrained model.
+def measure(
+    pretrained: Checkpoint,
+    experts: Mapping[str, Checkpoint],
+    parameters: Iterable[Parameter],
+    sample: int | None,
+) -> dict[str, Distance]:
+    """The distance of every expert over those parameters that it shares with the pretrained model.
 
     ``sample`` limits how many numbers of each tensor are read. Numbers that are not finite are left out.
     """
     found = {name: Distance(sampled=sample is not None) for name in experts}
-    for parameter in pretrained.parameters:
+    for parameter in parameters:
         if parameter.role != Role.BUFFER and pretrained.infos[parameter.name].dtype.is_floating_point:
             _tensor(pretrained, experts, parameter, sample, found)
     return found

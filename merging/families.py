@@ -8,11 +8,12 @@ family comes nearest.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from merging.errors import FamilyError, first_few
+from merging.safetensors_file import TensorInfo
 
 
 class Role(StrEnum):
@@ -31,6 +32,7 @@ LINEAR_MAPS = frozenset({Role.LINEAR, Role.PROJECTION})  # matrices of which sev
 EMBEDDINGS, OUTPUT, TEXT = "embeddings", "output", "not merged"
 UNUSED_TEXT = "unused text"  # the part that text tensors of an image encoder are
 TEXT_TOWER = "text tower"
+UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +198,15 @@ def describe(names: Iterable[str], where: str = "the checkpoint") -> tuple[Param
         Parameter(name, rule.role, rule.part, rule.section or f"block {block}", block, order)
         for order, (_, name, rule, block) in enumerate(rows)
     )
+
+
+def guess(infos: Mapping[str, TensorInfo]) -> tuple[Parameter, ...]:
+    """Tensors of a model of no known family, told apart by their types alone: enough to compare two checkpoints."""
+    rows = []
+    for order, (name, info) in enumerate(infos.items()):
+        counts = not info.dtype.is_floating_point and not name.endswith((".weight", ".bias"))
+        rows.append(Parameter(name, Role.BUFFER if counts else Role.LINEAR, UNKNOWN, UNKNOWN, None, order))
+    return tuple(rows)
 
 
 def _place(index: int, rule: Rule, block: int | None) -> tuple[int, int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,8 @@ import torch
 
 from merging.checkpoints import Checkpoint
 from merging.distance import ALIKE, FAR, HUGE, LOST, SAMPLE, TYPICAL_SCALING, Distance, measure
-from merging.errors import CompatibilityError, first_few
-from merging.families import TEXT_TOWER, UNUSED_TEXT, Parameter, Role
+from merging.errors import CompatibilityError, FamilyError, first_few
+from merging.families import TEXT_TOWER, UNKNOWN, UNUSED_TEXT, Parameter, Role, guess
 from merging.renaming import under_names_of
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class FitReport:
     tensors: int
     notes: tuple[str, ...] = ()  # what was done to open the files, and what becomes of their tensors
     distances: Mapping[str, Distance] = field(default_factory=dict)  # of the experts, where numbers were looked at
+    no_family: str = ""  # why no method can run on the pretrained model, however well the experts fit to it
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -76,12 +77,17 @@ class FitReport:
 
     @property
     def ok(self) -> bool:
-        """Whether a merge can run."""
+        """Whether the experts fit to the pretrained model."""
         return not self.errors
+
+    @property
+    def mergeable(self) -> bool:
+        """Whether a merge can run: they fit, and the pretrained model is of a known family."""
+        return self.ok and not self.no_family
 
     def text(self) -> str:
         """The report in a few lines: per checkpoint and kind of problem the first five tensors and a count."""
-        lines = []
+        lines = [f"pretrained: {self.no_family}"] if self.no_family else []
         groups: dict[tuple[str, str], list[Problem]] = {}
         for problem in self.errors or self.warnings:
             groups.setdefault((problem.checkpoint, problem.problem), []).append(problem)
@@ -116,35 +122,47 @@ def fit(
     With ``values`` every number is read: all must be finite, and how far each expert is from the pretrained model is
     told. With ``sample`` that is estimated from some numbers of every tensor.
 
+    A pretrained model of no known family is compared, too, although nothing can be merged with it.
+
     Raises:
-        FamilyError: the pretrained model is of no known family.
         CheckpointError: an adapter that does not belong to the pretrained model.
     """
     experts = {name: under_names_of(pretrained, expert) for name, expert in experts.items()}
-    problems = list(_structure(pretrained, experts))
+    no_family = ""
+    try:
+        parameters = pretrained.parameters
+    except FamilyError as error:
+        parameters, no_family = guess(pretrained.infos), str(error)
+    problems = list(_structure(pretrained, experts, parameters))
     distances: Mapping[str, Distance] = {}
     if values:
         problems.extend(_not_finite("pretrained", pretrained))
         for name, expert in experts.items():
             problems.extend(_not_finite(name, expert))
-            problems.extend(_other_text(pretrained, name, expert))
+            problems.extend(_other_text(pretrained, name, expert, parameters))
     if values or sample:
-        distances = measure(pretrained, experts, SAMPLE if sample and not values else None)
+        distances = measure(pretrained, experts, parameters, None if values else SAMPLE)
         problems.extend(_far(pretrained, distances))
     if values:
         problems.extend(_repeated(experts, distances))
-    return FitReport(tuple(problems), len(pretrained.parameters), tuple(_notes(pretrained, experts)), distances)
+    notes = (*_counts(pretrained, parameters), *_said({"pretrained": pretrained, **experts}))
+    return FitReport(tuple(problems), len(parameters), notes, distances, no_family)
 
 
-def _notes(pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> Iterator[str]:
-    merged = [p for p in pretrained.parameters if p.role != Role.BUFFER]
-    kept = [p for p in pretrained.parameters if p.role == Role.BUFFER]
+def _counts(pretrained: Checkpoint, parameters: Iterable[Parameter]) -> Iterator[str]:
+    """What is merged and what is not."""
+    merged = [p for p in parameters if p.role != Role.BUFFER]
+    kept = [p for p in parameters if p.role == Role.BUFFER]
     numbers = sum(pretrained.infos[p.name].numel for p in merged)
     yield f"{len(merged)} tensors with {numbers:,} numbers are merged."
     if kept:
         parts = first_few(f"{count} {part}" for part, count in Counter(p.part for p in kept).items())
         yield f"{len(kept)} tensors are kept as the pretrained model has them: {parts}."
-    for name, checkpoint in (("pretrained", pretrained), *experts.items()):
+
+
+def _said(checkpoints: Mapping[str, Checkpoint]) -> Iterator[str]:
+    """What was done to open them."""
+    for name, checkpoint in checkpoints.items():
         yield from (f"{name}: {note}" for note in checkpoint.notes)
 
 
@@ -152,10 +170,12 @@ def _problem(severity: str, checkpoint: str, tensor: str, kind: str, expected: s
     return Problem(severity, checkpoint, tensor, kind, expected, found, FIXES[kind])
 
 
-def _structure(pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> Iterator[Problem]:
+def _structure(
+    pretrained: Checkpoint, experts: Mapping[str, Checkpoint], parameters: Iterable[Parameter]
+) -> Iterator[Problem]:
     if not experts:
         yield _problem("error", "experts", "(none)", "nothing to merge", "at least one expert", "none")
-    for parameter in pretrained.parameters:
+    for parameter in parameters:
         info = pretrained.infos[parameter.name]
         if parameter.role != Role.BUFFER and not info.dtype.is_floating_point:
             yield _problem("error", "pretrained", parameter.name, "type", "a floating-point type", _type(info.dtype))
@@ -163,14 +183,16 @@ def _structure(pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> Ite
         for caution in checkpoint.cautions:
             yield _problem("warning", name, "the file", "opened", "", caution)
     for name, expert in experts.items():
-        yield from _against(pretrained, name, expert)
+        yield from _against(pretrained, name, expert, parameters)
 
 
-def _against(pretrained: Checkpoint, name: str, expert: Checkpoint) -> Iterator[Problem]:
+def _against(
+    pretrained: Checkpoint, name: str, expert: Checkpoint, parameters: Iterable[Parameter]
+) -> Iterator[Problem]:
     if prefixes := _prefix(list(pretrained.infos), list(expert.infos)):
         yield _problem("error", name, "every tensor", "other names", *prefixes)
         return
-    for parameter in pretrained.parameters:
+    for parameter in parameters:
         want, have = pretrained.infos[parameter.name], expert.infos.get(parameter.name)
         if have is None:
             if parameter.role != Role.BUFFER:  # buffers come from the pretrained model anyway
@@ -178,7 +200,10 @@ def _against(pretrained: Checkpoint, name: str, expert: Checkpoint) -> Iterator[
         elif have.shape != want.shape:
             yield _shape(parameter, name, want.shape, have.shape)
         elif have.dtype.is_floating_point != want.dtype.is_floating_point:
-            severity = "warning" if parameter.role == Role.BUFFER else "error"
+            trained = parameter.role != Role.BUFFER and (
+                parameter.part != UNKNOWN or parameter.name.endswith((".weight", ".bias"))
+            )
+            severity = "error" if trained else "warning"
             yield _problem(severity, name, parameter.name, "type", _type(want.dtype), _type(have.dtype))
         elif have.dtype != want.dtype:
             yield _problem("warning", name, parameter.name, "precision", _type(want.dtype), _type(have.dtype))
@@ -238,9 +263,11 @@ def _far(pretrained: Checkpoint, distances: Mapping[str, Distance]) -> Iterator[
             yield _problem("warning", name, tensor, "range", _type(pretrained.infos[tensor].dtype), f"{largest:.6g}")
 
 
-def _other_text(pretrained: Checkpoint, name: str, expert: Checkpoint) -> Iterator[Problem]:
+def _other_text(
+    pretrained: Checkpoint, name: str, expert: Checkpoint, parameters: Iterable[Parameter]
+) -> Iterator[Problem]:
     """Text tensors that were trained, too, although they are not merged."""
-    for parameter in pretrained.parameters:
+    for parameter in parameters:
         info = pretrained.infos[parameter.name]
         if parameter.part not in {UNUSED_TEXT, TEXT_TOWER} or expert.infos.get(parameter.name) != info:
             continue

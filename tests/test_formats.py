@@ -13,7 +13,7 @@ import merging
 from merging.checkpoints import MappingCheckpoint, open_checkpoint
 from merging.compat import prepare_torchvision
 from merging.encoder import Architecture, Encoder
-from merging.errors import CheckpointError, CompatibilityError
+from merging.errors import CheckpointError, CompatibilityError, FamilyError
 from merging.fit import fit
 from merging.renaming import to_naming
 
@@ -434,3 +434,15 @@ def test_what_was_odd_about_a_file_is_in_the_report(clip, tmp_path):
     report = fit(opened(visual(clip)), {"a": open_checkpoint(tmp_path / "a.pt")})
     assert problems(report) == {("warning", "opened")} and report.ok
     assert report.text() == "a: The names begin with 'module.', which was taken off."
+
+
+def test_models_of_no_family_are_compared_but_not_merged():
+    base = {"conv.weight": torch.ones(4, 3, 2, 2), "bn.running_mean": torch.ones(4), "fc.weight": torch.ones(2, 4)}
+    base |= {"bn.num_batches_tracked": torch.tensor(3), "mask": torch.tensor([True])}
+    tuned = {n: v * 1.01 if v.is_floating_point() else v for n, v in base.items()}
+    report = fit(opened(base), {"a": opened(tuned)}, values=True)
+    assert report.ok and not report.warnings and not report.mergeable and "no known model family" in report.text()
+    report = fit(opened(base), {"a": opened({n: v for n, v in tuned.items() if n != "fc.weight"})})
+    assert problems(report) == {("error", "missing")}
+    with pytest.raises(FamilyError):
+        merging.merge(base, {"a": tuned}, device="cpu")

@@ -32,12 +32,12 @@ def formulas(recipe: Recipe) -> None:
 def fits(recipe: Recipe) -> bool:
     """The compatibility report; whether the merge can run."""
     report = data.fit_report(recipe)
-    if report.ok and not report.warnings:
+    if report.mergeable and not report.warnings:
         st.markdown(f":material/check_circle: All {report.tensors} tensors of every checkpoint fit.")
         return True
-    (st.warning if report.ok else st.error)(text.safe_text(report.text(), 2000))
+    (st.warning if report.mergeable else st.error)(text.safe_text(report.text(), 2000))
     st.dataframe(report.table(), hide_index=True, height=200, alt="Every tensor that does not fit")
-    return report.ok
+    return report.mergeable
 
 
 def costs(recipe: Recipe, stored: Sequence[Run]) -> None:
