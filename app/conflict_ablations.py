@@ -56,7 +56,7 @@ def _table(rows: pd.DataFrame) -> None:
         Out=100 * rows["out_of_domain"],
         out_interval=_intervals(rows, "out_low", "out_high"),
         H=100 * rows["h_score"],
-        printed=[printed.get(chain) for chain in rows["chain"]],
+        printed=[f"{printed[chain]:.1f}%" if chain in printed else "" for chain in rows["chain"]],
         n_in=rows["n_in"],
         n_out=rows["n_out"],
         chain=rows["chain"],
@@ -75,7 +75,9 @@ def _table(rows: pd.DataFrame) -> None:
             "Out": number("Out-of-domain", format="%.1f%%"),
             "out_interval": "Out, 95%",
             "H": number("H-score", format="%.1f%%"),
-            "printed": number(beside.MODELS[beside.B32], format="%.1f%%", help="In domain, as the paper prints it."),
+            "printed": st.column_config.TextColumn(
+                beside.MODELS[beside.B32], help="In domain, as the paper prints it; empty where it prints nothing."
+            ),
             "n_in": number("Images in", format="localized"),
             "n_out": number("Images out", format="localized"),
             "chain": "Recipe",

@@ -310,7 +310,7 @@ def test_the_ablations_show_every_row(open_view: Any, found: dict[str, Measured]
     rows = found["drm_ablations"].table("ablations")
     assert list(shown.value["variant"]) == list(rows["variant"])
     np.testing.assert_allclose(shown.value["In"], 100 * rows["in_domain"])
-    assert shown.value["change"].iloc[0] == 0 and shown.value["printed"].iloc[0] == 77.5
+    assert shown.value["change"].iloc[0] == 0 and shown.value["printed"].iloc[0] == "77.5%"
     assert len(at.get("plotly_chart")) == 1
     assert "n = 120 images" in words(at) and "reporting half" in words(at)
 
