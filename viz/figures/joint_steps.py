@@ -46,13 +46,13 @@ def joint_steps(table: pd.DataFrame, *, vertical: bool = False, present: bool = 
     by_step = {str(step): rows for step, rows in table.groupby("step", sort=False)}
     experts = in_order(by_step["decomposed"]["expert"])
     shared = depth.Scale("mean |entry|", log=False, limits=(0.0, _most(by_step[step] for step in STACKED)))
-    fig = go.Figure()
+    fig, shapes = go.Figure(), list[dict[str, Any]]()
     for number, (step, title) in enumerate(STACKED.items(), 1):
         owned = {str(expert): rows for expert, rows in by_step[step].groupby("expert", sort=False)}
         values = np.concatenate([_matrix(owned[expert]) for expert in experts], axis=1)
         top = 1 - (number - 1) * (PANEL + GAP) / HEIGHT
         _panel(fig, number, step, values, shared, (0.0, 1.0), top)
-        _name_experts(fig, number, experts, values.shape[1], number == len(STACKED))
+        shapes += _name_experts(fig, number, experts, values.shape[1], number == len(STACKED))
         fig.layout[f"yaxis{number}" if number > 1 else "yaxis"].update(_rows(by_step[step], "Direction"))
         fig.add_annotation(theme.caption(title, top, theme.FONT))
     fig.data[1].update(showscale=False)
@@ -67,7 +67,8 @@ def joint_steps(table: pd.DataFrame, *, vertical: bool = False, present: bool = 
         fig.layout[f"xaxis{number}"].update(_columns(by_step[step], "Input" if inside else "Output"))
         fig.layout[f"yaxis{number}"].update(_rows(by_step[step], "Direction" if step == "merged" else "Output"))
         fig.add_annotation(theme.caption(title, top, theme.FONT) | {"x": ends[0]})
-    fig.update_layout(margin={"l": LEFT, "r": RIGHT, "t": TOP, "b": BOTTOM}, showlegend=False)
+    margin = {"l": LEFT, "r": RIGHT, "t": TOP, "b": BOTTOM}
+    fig.update_layout(shapes=shapes, margin=margin, showlegend=False)
     alt = _alt(by_step, experts)
     return theme.finish(fig, "joint_steps", alt, HEIGHT + TOP + BOTTOM, present, f"{len(experts)}:{len(table)}")
 
@@ -107,8 +108,8 @@ def _panel(
     }  # fmt: skip
 
 
-def _name_experts(fig: go.Figure, number: int, experts: list[str], width: int, last: bool) -> None:
-    """Lines between the experts' blocks, and under the last such panel their names."""
+def _name_experts(fig: go.Figure, number: int, experts: list[str], width: int, last: bool) -> list[dict[str, Any]]:
+    """Name the experts' blocks under a panel; gives the lines between them."""
     suffix, block = str(number) if number > 1 else "", width / len(experts)
     named = [safe_text(expert, max(3, 64 // len(experts))) for expert in experts]
     fig.layout[f"xaxis{suffix}"].update(
@@ -116,11 +117,13 @@ def _name_experts(fig: go.Figure, number: int, experts: list[str], width: int, l
         tickvals=[(at + 0.5) * block - 0.5 for at in range(len(experts))], ticktext=named, ticks="",
         showticklabels=True,
     )  # fmt: skip
-    for at in range(1, len(experts)):
-        fig.add_shape(
-            type="line", xref=f"x{suffix}", yref=f"y{suffix} domain", x0=at * block - 0.5, x1=at * block - 0.5, y0=0,
-            y1=1, line={"color": "white", "width": 2},
-        )  # fmt: skip
+    return [
+        {
+            "type": "line", "xref": f"x{suffix}", "yref": f"y{suffix} domain", "x0": at * block - 0.5,
+            "x1": at * block - 0.5, "y0": 0, "y1": 1, "line": {"color": "white", "width": 2},
+        }
+        for at in range(1, len(experts))
+    ]  # fmt: skip
 
 
 def _rows(rows: pd.DataFrame, title: str) -> dict[str, Any]:
