@@ -10,7 +10,7 @@ import streamlit as st
 
 from app import data, parts, state, sweep_data, text, tray
 from app.sweep_data import Found
-from merging.errors import MergingError, StoreError
+from merging.errors import StoreError
 from merging.runs import Run
 from merging.sweeping import Planned
 from merging.sweeps import PLANE
@@ -80,18 +80,14 @@ def _run(one: Planned, stored: Sequence[Run]) -> None:
         return
     if job is not None and job.error:
         tray.show(job, "sweep")
-    st.button(
-        "Open as a run", icon=":material/open_in_new:", type="primary", key="open_run", on_click=_open, args=(one,),
+    wanted = st.button(
+        "Open as a run", icon=":material/open_in_new:", type="primary", key="open_run",
         help=f"Merges it into the store and evaluates it whole, on the {SPLITS[1]} half, too.",
     )  # fmt: skip
-
-
-def _open(one: Planned) -> None:
-    recipe = one.place.recipe
-    try:
+    if wanted:
+        recipe = one.place.recipe
         data.runner().submit(replace(recipe, title=text.chain_title(recipe)))
-    except MergingError as error:
-        st.toast(text.safe_text(error, 300))
+        st.rerun()  # the whole page, so that the tray follows the job from now on
 
 
 def marks(found: Found) -> list[Mark]:

@@ -106,7 +106,8 @@ def title(sweep: Sweep) -> str:
     if sweep.kind == PLANE:
         first, second = (text.clean_text(axis.target, 30) for axis in sweep.axes)
         return f"Plane of {first} and {second}"
-    return f"{' × '.join(label.partition(': ')[2] or label for label in sweep.labels)} of {names}{more}".capitalize()
+    varied = " × ".join(label.partition(": ")[2] or label for label in sweep.labels)
+    return f"{varied[:1].upper()}{varied[1:]} of {names}{more}"
 
 
 def value(sweep: Sweep, score: str) -> str:

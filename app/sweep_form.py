@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import streamlit as st
@@ -18,11 +18,15 @@ from merging.sweep_results import budget
 from merging.sweeps import KINDS, LINE, MOST_RECIPES, PLANE, VALUES, Axis, Sweep, resolved
 from merging.tasks import SPLITS
 
-WORDS = {VALUES: "values in the chain", LINE: "from pretrained through the merge", PLANE: "the plane of two experts"}
+WORDS = {VALUES: "values in the chain", LINE: "pretrained to merged", PLANE: "two experts"}
 FIRST = ("task_arithmetic_lwptv", "ties_lwptv")  # the presets that the form opens with
 ON_REPORTING = (
     "These points are judged on the reporting half. A value that is chosen here has seen the very images that its "
     "accuracy is reported on, so that accuracy will look better than it is. Choose on the choosing half, then report."
+)
+KINDS_HELP = (
+    "Numbers in the recipe; or the way from the pretrained model through what each recipe merges, and beyond; or the "
+    "plane that the task vectors of two experts span."
 )
 HOW = "Written as 0:1:0.1 (first, last, step) or as 0, 0.2, 0.5. Takes {}."
 
@@ -30,31 +34,11 @@ HOW = "Written as 0:1:0.1 (first, last, step) or as 0, 0.2, 0.5. Takes {}."
 def form(stored: Sequence[Run]) -> None:
     """The form, and the button that starts the sweep."""
     known = _sources(stored)
-    left, right = st.columns([3, 2], gap="large")
-    with left:
-        chosen = st.multiselect(
-            "Recipes",
-            list(known),
-            [key for key in ("draft", *FIRST) if key in known][:2],
-            format_func=lambda key: known[key][0],
-            key="sweep_recipes",
-            max_selections=MOST_RECIPES,
-            placeholder="Choose at least one recipe",
-            help="The recipe on the Merge page, stored runs and presets. Several are compared along one axis.",
-        )
-        recipes = [known[key][1] for key in chosen]
-        kind = st.segmented_control(
-            "What varies", KINDS, default=VALUES, format_func=WORDS.__getitem__, key="sweep_kind", required=True
-        )
-        varied = _varied(kind, recipes) if recipes else ()
-    with right:
-        split = st.segmented_control(
-            "Judged on the half of each test set that is for", SPLITS, default=SPLITS[0], key="sweep_split",
-            required=True, help="Choose values on one half, report on the other.",
-        )  # fmt: skip
-        images = st.number_input("Images of each task (0: all)", 0, 1_000_000, sweeps.IMAGES, 32, key="sweep_images")
-        draw = st.number_input("Seed of the draw", 0, 10_000, 0, key="sweep_draw")
-        title = st.text_input("Title", key="sweep_title", max_chars=100, placeholder="What it is called, if you like")
+    with st.grid(2, min_column_width=400, gap="large"):
+        with st.container():
+            recipes, kind, varied = _what(known)
+        with st.container():
+            split, images, draw, title = _judged()
     if split != SPLITS[0]:
         st.warning(ON_REPORTING, icon=":material/warning:")
     if not recipes:
@@ -63,11 +47,48 @@ def form(stored: Sequence[Run]) -> None:
     try:
         made = Sweep(
             recipes=tuple(resolved(recipe, Path.cwd()) for recipe in recipes), axes=varied, kind=kind, split=split,
-            images=int(images), seed=int(draw), title=title.strip(),
+            images=images, seed=draw, title=title,
         )  # fmt: skip
         _start(made)
     except MergingError as error:
         st.error(text.safe_text(error, 500), icon=":material/error:")
+
+
+def _what(known: Mapping[str, tuple[str, Recipe]]) -> tuple[list[Recipe], str, tuple[Axis, ...]]:
+    """The chosen recipes, the kind of the sweep, and what varies."""
+    chosen = st.multiselect(
+        "Recipes",
+        list(known),
+        [key for key in ("draft", *FIRST) if key in known][:2],
+        format_func=lambda key: known[key][0],
+        key="sweep_recipes",
+        max_selections=MOST_RECIPES,
+        placeholder="Choose at least one recipe",
+        help="The recipe on the Merge page, stored runs and presets. Several are compared along one axis.",
+    )
+    recipes = [known[key][1] for key in chosen]
+    kind = st.segmented_control(
+        "What varies",
+        KINDS,
+        default=VALUES,
+        format_func=WORDS.__getitem__,
+        key="sweep_kind",
+        required=True,
+        help=KINDS_HELP,
+    )
+    return recipes, kind, _varied(kind, recipes) if recipes else ()
+
+
+def _judged() -> tuple[str, int, int, str]:
+    """The split, images of each task, the seed of their draw, and the title."""
+    split = st.segmented_control(
+        "Judged on the half of each test set that is for", SPLITS, default=SPLITS[0], key="sweep_split",
+        required=True, help="Choose values on one half, report on the other.",
+    )  # fmt: skip
+    images = st.number_input("Images of each task (0: all)", 0, 1_000_000, sweeps.IMAGES, 32, key="sweep_images")
+    draw = st.number_input("Seed of the draw", 0, 10_000, 0, key="sweep_draw")
+    title = st.text_input("Title", key="sweep_title", max_chars=100, placeholder="What it is called, if you like")
+    return split, int(images), int(draw), title.strip()
 
 
 def _sources(stored: Sequence[Run]) -> dict[str, tuple[str, Recipe]]:
@@ -139,17 +160,25 @@ def _start(made: Sweep) -> None:
     """What the sweep takes, and the button."""
     with st.spinner("Reading the checkpoints …"):
         cost = budget(made, data.store(), data.benchmark())
-    there = f", {cost.stored:,} of them computed already" if cost.stored else ""
-    judged = "as earlier points took here" if cost.known else "a guess until this machine has computed some"
-    rest = text.plural(cost.points - cost.stored, "point")
-    st.markdown(
-        f":material/timer: **{text.plural(cost.points, 'point')}**{there}: {rest} "
-        f"× {text.duration(cost.each)}, about **{text.duration(cost.seconds)}** ({judged}). It runs in the background, "
-        "and can be paused and resumed."
-    )
-    if st.button("Start the sweep", type="primary", icon=":material/play_arrow:", key="sweep_start"):
+    missing = cost.points - cost.stored
+    if missing:
+        there = f", {cost.stored:,} of them computed already" if cost.stored else ""
+        judged = "as earlier points took here" if cost.known else "a guess until this machine has computed some"
+        st.markdown(
+            f":material/timer: **{text.plural(cost.points, 'point')}**{there}: {text.plural(missing, 'point')} × "
+            f"{text.duration(cost.each)}, about **{text.duration(cost.seconds)}** ({judged}). It runs in the "
+            "background, and can be paused and resumed."
+        )
+    else:
+        st.markdown(f":material/check_circle: All of its **{text.plural(cost.points, 'point')}** are computed already.")
+    if st.button(
+        "Start the sweep" if missing else "Show the sweep",
+        type="primary",
+        icon=":material/play_arrow:",
+        key="sweep_start",
+    ):
         sweeps.keep(made, data.store())
-        if cost.stored < cost.points:
+        if missing:
             data.runner().sweep(made.id, sweep_data.title(made))
         state.pick_sweep(made.id)
         st.rerun()

@@ -60,7 +60,7 @@ def _status(found: Found, job: Job | None) -> None:
             f", about {text.duration(job.seconds_left)} left" if live and job and job.seconds_left is not None else ""
         )
         if live and job is not None:
-            words = f"queued, place {job.position}" if job.state == "queued" else f"computing{left}"
+            words = f"queued, place {job.position}" if job.position else f"computing{left}"
         else:
             words = (
                 "complete" if found.complete else job.state if job is not None and job.state != "done" else "stopped"
@@ -74,10 +74,9 @@ def _status(found: Found, job: Job | None) -> None:
                           help="Stops after the point in hand.")  # fmt: skip
                 st.button("Cancel", icon=":material/stop:", on_click=data.runner().cancel, args=(job.id,), key="stop",
                           help="Stops at once; the points that are there stay.")  # fmt: skip
-            elif not found.complete:
-                name = sweep_data.title(found.sweep)
-                st.button("Resume", icon=":material/play_arrow:", on_click=data.runner().sweep, key="resume",
-                          args=(found.sweep.id, name), type="primary")  # fmt: skip
+            elif not found.complete and st.button("Resume", icon=":material/play_arrow:", key="resume", type="primary"):
+                data.runner().sweep(found.sweep.id, sweep_data.title(found.sweep))
+                st.rerun()  # the whole page, so that it and the tray follow the job from now on
             _manage(found.sweep)
 
 
@@ -151,7 +150,8 @@ def _tasks(found: Found, chosen: str) -> None:
         rows = rows[rows["y"] == at].reset_index(drop=True)
     parts.chart(
         "sweep_tasks", rows, name=f"sweep_tasks_{found.sweep.id}", on_click=lambda: _click("sweep_tasks"), title=words,
-        values=list(found.sweep.axes[0].values), lines=_line_ids(found), selected=chosen, note=sweep_data.note(found),
+        values=list(found.sweep.axes[0].values), lines=_line_ids(found), selected=chosen,
+        note=f"{sweep_data.note(found)} In-domain tasks are in bold.",
     )  # fmt: skip
     if "y" in found.tasks:
         st.caption(f"With {text.safe_text(found.sweep.labels[1], 60)} at {at:g}, as the chosen point has it.")

@@ -33,7 +33,7 @@ def sweep_tasks(
     note: str = "",
     present: bool = False,
 ) -> go.Figure:
-    """A small panel for each task, in-domain ones first, all on one scale; a line for every recipe.
+    """A small panel for each task, in-domain ones first and in bold, all on one scale; a line for every recipe.
 
     line (id of a recipe), label, x (the value), point (id), task, title, in_domain (bool), accuracy, low, high
     (fractions), n, correct (images). ``values``, ``lines``, ``selected`` and ``note`` are as in sweep_lines.
@@ -100,13 +100,13 @@ def _hover(row: dict[object, float]) -> str:
 
 
 def _lay_out(fig: go.Figure, columns: int, rows: int, inner: float, title: str, span: list[float]) -> None:
-    width = (1 - BETWEEN * (columns - 1)) / columns
+    width, short = (1 - BETWEEN * (columns - 1)) / columns, title.partition(": ")[2] or title
     for column in range(columns):
         start = column * (width + BETWEEN)
         fig.update_layout({
             f"xaxis{column + 1 if column else ''}": {
                 "domain": [start, min(1.0, start + width)], "range": span, "anchor": _axis("y", rows - 1), "nticks": 4,
-                "title": {"text": safe_text(title, 26)},
+                "title": {"text": safe_text(short, 14)},
             }
         })  # fmt: skip
     for row in range(rows):
@@ -121,9 +121,9 @@ def _lay_out(fig: go.Figure, columns: int, rows: int, inner: float, title: str, 
 
 def _caption(place: int, title: str, inside: bool, inner: float) -> dict[str, object]:
     row, column = divmod(place, COLUMNS)
-    shown = safe_text(title, 15)
+    shown = safe_text(title, 17)
     return {
-        "text": f"<b>{shown}</b>" if inside else f"{shown}, out", "x": 0, "xref": f"{_axis('x', column)} domain",
+        "text": f"<b>{shown}</b>" if inside else shown, "x": 0, "xref": f"{_axis('x', column)} domain",
         "xanchor": "left", "y": (inner - row * (PANEL + GAP)) / inner, "yref": "paper", "yanchor": "bottom",
         "yshift": 3, "showarrow": False, "font": {"size": theme.SMALL},
     }  # fmt: skip

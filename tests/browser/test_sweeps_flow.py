@@ -1,0 +1,56 @@
+"""A sweep from the form to a run, in a real Chromium."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from conftest import App
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.browser
+PATIENCE = 120_000  # ms
+MARK = """(place) => {
+  const chart = document.querySelector('.js-plotly-plot'), marks = chart.querySelectorAll('.scatterlayer path.point');
+  const box = marks[place].getBoundingClientRect();
+  return [box.left + box.width / 2, box.top + box.height / 2];
+}"""
+
+
+def test_a_sweep_is_started_paused_resumed_and_opened_as_a_run(app: App) -> None:
+    app.open("/sweeps")
+    values = app.page.get_by_label(re.compile("^Values of")).first
+    values.fill("0, 1.5")
+    values.press("Enter")
+    expect(app.text("must be a number in")).to_be_visible(timeout=PATIENCE)
+    values.fill("0:1:0.01")
+    values.press("Enter")
+    expect(app.text("202 points")).to_be_visible(timeout=PATIENCE)
+    app.settled()
+    app.page.get_by_role("button", name="Start the sweep").click()
+    app.wait_for_address("sweep=")
+    status = app.page.locator(".st-key-sweep_status")
+    app.page.wait_for_selector(".js-plotly-plot .main-svg", timeout=PATIENCE)  # points appear while others are computed
+    status.get_by_role("button", name="Pause").click()
+    expect(status).to_contain_text("paused", timeout=PATIENCE)
+    expect(app.page.locator(".st-key-jobs")).to_contain_text("paused", timeout=PATIENCE)
+    app.settled()
+    there = int(re.match(r"\s*(\d+) of 202", status.inner_text()).group(1))  # type: ignore[union-attr]
+    assert 0 < there < 202
+    status.get_by_role("button", name="Resume").click()
+    expect(status).to_contain_text("202 of 202 points: complete", timeout=PATIENCE)
+    app.settled().charted()
+    x, y = app.page.evaluate(MARK, 40)
+    app.page.mouse.move(x - 4, y - 4)
+    app.page.mouse.move(x, y, steps=3)
+    app.page.wait_for_timeout(300)
+    app.page.mouse.click(x, y)
+    app.wait_for_address("point=")
+    chosen = app.page.locator(".st-key-chosen")
+    app.settled()
+    chosen.get_by_role("button", name="Open as a run").click()
+    expect(chosen).to_contain_text("on the reporting half", timeout=PATIENCE)
+    chosen.get_by_role("link", name="Open in Scores").click()
+    app.settled().charted()
+    app.wait_for_address("runs=")
+    expect(app.text("this machine")).to_be_visible()
