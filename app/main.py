@@ -23,6 +23,7 @@ SECTIONS = {
         ("masks", "Masks", "grid_on", "Which layers each expert calls salient, and which the merge keeps."),
         ("conflicts", "Conflicts", "call_split", "Where experts disagree: signs, spaces, and who wins the election."),
         ("drift", "Drift", "moving", "How far features move from each expert's, layer by layer, and what that costs."),
+        ("features", "Features", "scatter_plot", "What merging does to the features of images out of domain."),
     ],
     "Results": [
         ("scores", "Scores", "monitoring", "Accuracy in and out of domain, run by run, task by task."),

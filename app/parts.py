@@ -15,8 +15,9 @@ from merging.runs import PRECOMPUTED, Run
 if TYPE_CHECKING:
     import pandas as pd
 
-HOME, MERGE, MASKS, CONFLICTS, DRIFT, SCORES, SWEEPS, METHODS = (
-    f"screens/{name}.py" for name in ("home", "merge", "masks", "conflicts", "drift", "scores", "sweeps", "methods")
+HOME, MERGE, MASKS, CONFLICTS, DRIFT, FEATURES, SCORES, SWEEPS, METHODS = (
+    f"screens/{name}.py"
+    for name in ("home", "merge", "masks", "conflicts", "drift", "features", "scores", "sweeps", "methods")
 )
 FORMATS = ("SVG", "PNG")
 
@@ -113,20 +114,23 @@ def chart(
     name: str,
     asked: bool = False,
     on_click: Callable[[], None] | None = None,
+    lasso: bool = False,
     **options: Any,
 ) -> None:
     """A chart under the question that it answers (unless ``asked`` already), with what can be taken away.
 
-    ``name`` is what files are called. ``on_click`` makes marks clickable; the click is read with ``clicked``.
+    ``name`` is what files are called. ``on_click`` makes marks clickable; the click is read with ``clicked``. With
+    ``lasso`` many marks can be chosen at once; they are read with ``circled``.
     """
     from viz import theme
 
     if not asked:
         ask(key)
     figure = data.figure(key, table, {"present": state.present(), **options})
-    extra: dict[str, Any] = {"on_select": on_click, "selection_mode": "points"} if on_click else {}
+    modes = ("lasso", "box", "points") if lasso else "points"
+    extra: dict[str, Any] = {"on_select": on_click, "selection_mode": modes} if on_click else {}
     form = str(st.session_state.get(f"format_{key}") or FORMATS[0])
-    config = theme.config(name, form.lower(), clicks=on_click is not None)
+    config = theme.config(name, form.lower(), clicks=on_click is not None and not lasso)
     st.plotly_chart(figure, theme=None, key=f"chart_{key}", config=config, alt=figure.layout.meta["alt"], **extra)
     with st.container(horizontal=True, horizontal_alignment="right"):
         st.download_button(
@@ -151,6 +155,15 @@ def clicked(key: str) -> dict[str, str] | None:
     from viz.chart import find
 
     return find(key).picked(st.session_state[f"chart_{key}"].selection.points)
+
+
+def circled(key: str) -> list[dict[str, str]]:
+    """What the last selection on the chart ``key`` chose, by field, mark by mark; empty after a redraw."""
+    from viz.chart import find
+
+    chart = find(key)
+    points = st.session_state[f"chart_{key}"].selection.points
+    return [picked for point in points if (picked := chart.picked([point]))]
 
 
 def link() -> None:

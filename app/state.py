@@ -3,8 +3,8 @@
 Keys in the address are an interface, because people share links. Those marked * belong to a widget bound to the
 address; the others are written here, because a link should carry a run's id and not the label that a picker shows.
 
-    run       the run on Masks, the one whose experts  runs      those on Scores and Drift, ids with commas
-              Conflicts shows, or in focus on Drift
+    run       the run on Masks, the one whose experts  runs      those on Scores, Drift and Features, ids with
+              Conflicts shows, or in focus on Drift                commas
     ratio*    prune ratio of the picture of masks      shared*   whether all experts share one mask
     group*    order of the tensors                     by*       how kept shares are split
     expert*   the expert of the chosen cell            tensor*   the tensor of the chosen cell
@@ -26,6 +26,10 @@ address; the others are written here, because a link should carry a run's id and
     direction* of the joint space                      drop*     prune ratio in the joint space
     sweep     the sweep on Sweeps, or "new"            point     the chosen point of it
     score*    what the map of a sweep shows
+    look*     what Features shows                      map*      how its maps are drawn
+    images*   the data set on Features                 classes*  of that data set only
+    perplexity* of its t-SNE maps                      beside*   the expert that stands beside the runs
+    number*   how separability is measured             unit*     distances of features of unit length
     ranked*   each expert's entries, or all together   along*    what a cell of the joint space's energy says
 """
 
@@ -50,6 +54,8 @@ AGAINST = "against"
 COMPARE, SCOPE, FIRST, SECOND = "compare", "scope", "first", "second"
 DIRECTION, DROP, RANKED, ALONG = "direction", "drop", "ranked", "along"
 SWEEP, POINT, SCORE = "sweep", "point", "score"
+LOOK, MAP, IMAGES, CLASSES, PERPLEXITY, BESIDE = "look", "map", "images", "classes", "perplexity", "beside"
+NUMBER, UNIT = "number", "unit"
 BIND: Any = "query-params"
 
 _CURRENT, _CURRENT_MANY, _DRAFT, _WATCHED = "_run", "_runs", "_draft", "_watched"

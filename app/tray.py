@@ -79,7 +79,10 @@ def shown_where(job: Job) -> None:
     """A link to the view of what a job has measured."""
     from app import measured
 
-    if found := measured.SHOWN.get(job.measures):
+    if job.measures in {measured.FEATURES, measured.TSNE}:
+        look = {state.MAP: "t-SNE"} if job.measures == measured.TSNE else {}
+        parts.open_page(parts.FEATURES, "Features", "scatter_plot", **look)
+    elif found := measured.SHOWN.get(job.measures):
         page, query = found
         parts.open_page(page, "Conflicts", "call_split", **{state.RUN: job.run_id, **query})
     else:

@@ -1,0 +1,78 @@
+"""The images that are circled on a map of the Features page, with predictions before and after the merge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import data, parts, text
+from app.feature_data import Model
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+CIRCLED, MOST = "_circled", 30
+
+
+def circle() -> None:
+    """Callback of the lasso: remember the images, and in which panel they were circled."""
+    if picked := parts.circled("feature_map"):
+        st.session_state[CIRCLED] = (picked[0]["run"].partition(":")[0], [one["image"] for one in picked])
+
+
+def circled() -> tuple[str, list[str]]:
+    """The run in whose panel images were circled, and the images."""
+    run_id, images = st.session_state.get(CIRCLED, ("", []))
+    return str(run_id), list(images)
+
+
+def forget() -> None:
+    """Circle nothing any more."""
+    st.session_state.pop(CIRCLED, None)
+
+
+def thumbnails(models: Sequence[Model], table: pd.DataFrame, run_id: str, chosen: Sequence[str]) -> None:
+    """The circled images with the right class, and the predictions before (pretrained) and after."""
+    if not chosen:
+        st.caption(":material/gesture: Draw round some marks to see their images; a click on one mark does it too.")
+        return
+    after = next((model for model in models if model.run.id == run_id and not model.pretrained), models[-1])
+    rows = table[table["run"].str.partition(":")[0] == after.run.id].drop_duplicates("image").set_index("image")
+    rows = rows.loc[[image for image in chosen if image in rows.index]]
+    with st.container(horizontal=True, vertical_alignment="center", key="circled"):
+        st.markdown(
+            f"**{text.plural(len(rows), 'image')}** circled. After: **{text.safe_text(after.label, 60)}**. "
+            f"Right before: {int((rows['before'] == rows['truth']).sum())}, after: {int(rows['correct'].sum())}."
+        )
+        st.button("Clear", on_click=forget, type="tertiary", icon=":material/close:")
+        st.download_button(
+            "Selection (CSV)", lambda: text.csv_bytes(rows.reset_index()), "features_selected.csv", "text/csv",
+            on_click="ignore", type="tertiary", icon=":material/table:",
+        )  # fmt: skip
+    with st.container(horizontal=True, gap="small", key="thumbnails"):
+        for image, row in list(rows.iterrows())[:MOST]:
+            with st.container(width=132, gap="xsmall"):
+                st.image(_picture(str(image)), width=72, alt=f"An image of {text.clean_text(row['truth'], 60)}")
+                st.caption(
+                    f"**{text.safe_text(row['truth'], 24)}**  \nbefore: {text.safe_text(row['before'], 24)}  \n"
+                    f"after: {text.safe_text(row['predicted'], 24)}"
+                )
+    if len(rows) > MOST:
+        st.caption(f"The first {MOST} are shown; the file has all.")
+
+
+@st.cache_data(max_entries=8, show_spinner=False)
+def _pictures(digest: str, task: str) -> np.ndarray[Any, Any]:
+    from merging.analysis.features import SPLIT
+
+    return data.benchmark().images(task, SPLIT)[0]
+
+
+def _picture(image: str) -> np.ndarray[Any, Any]:
+    """One image (h, w, 3)."""
+    task, _, place = image.rpartition(":")
+    found: np.ndarray[Any, Any] = _pictures(data.benchmark().digest, task)[int(place)]
+    return found

@@ -1,0 +1,79 @@
+"""Beside the maps on the Features page: separability by data set, distance to the pretrained, saliency by component."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import data, feature_data, feature_maps, measuring, parts, state, text
+from app.drift_layers import pick_one
+from app.feature_data import TOGETHER, Model
+from merging.errors import CheckpointError
+from merging.runs import Run
+
+VALUES = {"nearest neighbors": "knn", "silhouette": "silhouette", "scatter ratio": "scatter"}
+COMPONENTS = {"attn": "Attention", "mlp": "MLP"}  # by the first word of a layer's kind; the rest is "Other"
+
+
+def separability(models: Sequence[Model]) -> None:
+    """Every data set's numbers, model beside model."""
+    value = VALUES[st.selectbox("Measured as", VALUES, key=state.NUMBER, bind=state.BIND, width=220)]
+    table = feature_data.separability(models)
+    table = table[table["task"] != TOGETHER]
+    runs = [model.run.id for model in models]
+    parts.chart("feature_separability", table, name=f"separability_{value}", value=value, runs=runs)
+    st.caption(
+        "Computed from the features scaled to unit length, each data set by itself. Nearest neighbors: the majority "
+        "among the 20 nearest other images by cosine, with 95 % intervals; a class of few images cannot win many of "
+        f"them. Silhouette: by cosine. {measuring.origin([model.found for model in models])}"
+    )
+
+
+def distance(models: Sequence[Model]) -> None:
+    """How far each run moved the images from where the pretrained model had them (LwPTV, Fig. 10)."""
+    with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
+        task = feature_maps.pick_images()
+        unit = st.toggle("Features of unit length", key=state.UNIT, bind=state.BIND)
+    table = feature_data.histogram(models, task, unit)
+    runs = [model.run.id for model in models if not model.pretrained]
+    parts.chart("feature_distance", table, name=f"distance_{task}", normalized=unit, runs=runs)
+    if table.empty:
+        return
+    n, notes = int(table["n"].max()), models[0].found.notes
+    st.caption(
+        "L2 distance between a run's features of an image and the pretrained model's features of the same image "
+        f"(LwPTV, Fig. 10, which does not name its data set). n = {n:,} images of the choosing half, seed "
+        f"{notes['seed']}. Zero-shot heads see only directions: features of unit length show what can change a "
+        f"prediction. {measuring.origin([model.found for model in models])}"
+    )
+
+
+def components(runs: Sequence[Run]) -> None:
+    """Whether pruning by saliency prefers a kind of layer (LwPTV, Fig. 9)."""
+    from merging.analysis.saliency import settings_of, with_ratio
+
+    if not runs:
+        st.info("Choose a run above: saliency is that of the task vectors which a run merges.")
+        return
+    run = pick_one(runs, "Task vectors of")
+    try:
+        stored = data.table(run.id, "saliency") if "saliency" in run.tables else data.measured_saliency(run.id)
+    except CheckpointError as error:
+        st.info(f"The task vectors of this run cannot be measured. {text.safe_text(error, 600)}")
+        return
+    ratio, shared = settings_of(run.recipe)
+    with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
+        experts = list(dict.fromkeys(stored["expert"]))
+        expert = st.selectbox("Expert", experts, key=state.EXPERT, bind=state.BIND, width=220)
+        ratio = st.slider("Prune ratio", 0.0, 1.0, ratio, 0.01, key=state.RATIO, bind=state.BIND, width=320)
+    table = with_ratio(stored, ratio, shared)
+    table = table[table["expert"] == expert]
+    kinds = table["part"].astype(str).str.partition(".")[0].map(COMPONENTS).fillna("Other")
+    name = f"components_{run.id[:8]}"
+    parts.chart("feature_components", table.assign(component=kinds), name=name, expert=text.clean_text(expert, 40))
+    st.caption(
+        f"Kept is what the expert's own mask keeps at prune ratio {ratio:g}, before masks are shared. Boxes hold the "
+        "middle half of the tensors. Attention: everything in attention layers; MLP: everything in feed-forward "
+        "layers; Other: embeddings, layer norms, convolution and projection. Computed from the run's task vectors."
+    )

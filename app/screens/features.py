@@ -1,0 +1,124 @@
+"""Features: what merging does to the features of images out of domain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import data, feature_data, feature_maps, feature_views, measured, measuring, parts, state, text
+from merging.errors import TaskError
+from merging.runs import Run
+
+MAPS, PERPLEXITIES, NUMBERS, DISTANCE, COMPONENTS = (
+    "maps",
+    "perplexities",
+    "separability",
+    "distance to pretrained",
+    "components",
+)
+MOST = 4  # runs beside the pretrained model
+FIRST = (("task_arithmetic",), ("lwptv", "task_arithmetic"))  # of each of these chains one, as in the paper's figures
+NOT_EXTRACTED = "Features out of domain have not been extracted for"
+NO_PRETRAINED = (
+    "The pretrained model has not been evaluated on this benchmark, so distances to it, and predictions before the "
+    "merge, are left out."
+)
+
+
+def first_runs(runs: Sequence[Run]) -> list[str]:
+    """Ids of the runs shown where neither the link nor the session names any."""
+    found = [next((run.id for run in runs if run.chain == chain), None) for chain in FIRST]
+    return [run_id for run_id in found if run_id] or [run.id for run in runs[:2]]
+
+
+def pick_runs(runs: Sequence[Run]) -> list[Run]:
+    """The picker of runs; those that a link names and this machine lacks are named."""
+    by_id = {run.id: run for run in runs}
+    chosen, lost = state.picked_runs(list(by_id), first_runs(runs))
+    if lost:
+        parts.missing_runs(lost)
+    st.session_state["featuring"] = chosen[:MOST]
+    st.multiselect(
+        "Runs",
+        list(by_id),
+        format_func=lambda run_id: text.label(by_id[run_id]),
+        key="featuring",
+        on_change=state.pick_runs_from,
+        args=("featuring",),
+        max_selections=MOST,
+        placeholder="Choose runs to compare",
+    )
+    if len(chosen) > MOST:
+        st.caption(f"Showing {MOST} of the {len(chosen)} chosen runs; there is no room for more.")
+    return [by_id[run_id] for run_id in chosen[:MOST]]
+
+
+def beside(references: dict[str, Run]) -> list[Run]:
+    """The pretrained model, and an expert if one is asked for."""
+    titles = measured.titles()
+    experts = {titles[key]: run for key, run in references.items() if run.kind == "expert" and key in titles}
+    found = [references["pretrained"]] if "pretrained" in references else []
+    if experts:
+        chosen = st.selectbox(
+            "Expert beside them", experts, None, key=state.BESIDE, bind=state.BIND, placeholder="None", width=240
+        )
+        found += [experts[chosen]] if chosen else []
+    return found
+
+
+def download(models: Sequence[feature_data.Model]) -> None:
+    """The features themselves."""
+    st.download_button(
+        "Features (npz)", lambda: feature_data.npz_bytes(models), "features.npz", "application/octet-stream",
+        on_click="ignore", type="tertiary", icon=":material/download:",
+        help="Raw features of every model shown, with the images' names, data sets and classes.",
+    )  # fmt: skip
+
+
+def view(about: str, chosen: Sequence[Run], others: Sequence[Run]) -> None:
+    """What can be drawn of these models, and the offer to extract the features of the rest."""
+    models, rest = feature_data.with_features([*others, *chosen])
+    if rest:
+        measuring.missing(measured.FEATURES, rest, NOT_EXTRACTED, [model.found for model in models])
+    if not models:
+        return
+    if about == MAPS:
+        feature_maps.side_by_side(models)
+    elif about == PERPLEXITIES:
+        feature_maps.perplexities(models)
+    elif about == NUMBERS:
+        feature_views.separability(models)
+    else:
+        feature_views.distance(models)
+    download(models)
+
+
+def main() -> None:
+    """The view that is asked for."""
+    stored = data.stored()
+    runs = [run for run in data.runs(stored) if not run.per_task]
+    if not runs:
+        parts.empty(
+            "There is no run yet. Merge some experts and the result appears here.", "Merge experts", parts.MERGE
+        )
+        return
+    about = st.segmented_control(
+        "View", (MAPS, PERPLEXITIES, NUMBERS, DISTANCE, COMPONENTS), default=MAPS, key=state.LOOK, bind=state.BIND,
+        required=True,
+    )  # fmt: skip
+    chosen = pick_runs(runs)
+    if about == COMPONENTS:
+        feature_views.components(chosen)
+        return
+    others = beside(dict(feature_data.references(stored)))
+    if not any(run.kind == "pretrained" for run in others):
+        st.info(NO_PRETRAINED)
+    try:
+        view(about, chosen, others)
+    except TaskError as error:
+        st.info(text.safe_text(error, 600))
+
+
+parts.heading("Features", "What merging does to images of data sets that no expert was trained on.")
+main()
