@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -45,14 +46,15 @@ def _scores(row: Mapping[str, Any], words: str) -> None:
             ("In-domain", "in_domain", "in_low", "in_high", "tasks_in", "n_in"),
             ("Out-of-domain", "out_of_domain", "out_low", "out_high", "tasks_out", "n_out"),
         ):
-            with st.container(gap="xsmall"):
-                st.metric(name, text.percent(row[score]))
-                if row[n]:
+            if row[n]:  # a plane has nothing out of domain
+                with st.container(gap="xsmall"):
+                    st.metric(name, text.percent(row[score]))
                     of = f"{text.plural(int(row[tasks]), 'task')}, n = {int(row[n]):,}"
                     st.caption(f"{text.percent(row[low])} to {text.percent(row[high])}, {of}")
-        with st.container(gap="xsmall"):
-            st.metric("H-score", text.percent(row["h_score"]))
-            st.caption("harmonic mean of the two")
+        if not math.isnan(row["h_score"]):
+            with st.container(gap="xsmall"):
+                st.metric("H-score", text.percent(row["h_score"]))
+                st.caption("harmonic mean of the two")
 
 
 def _run(one: Planned, stored: Sequence[Run]) -> None:

@@ -55,7 +55,7 @@ def found(sweep: Sweep) -> Found:
     every = _plan(sweep.id, data.benchmark().digest, sweep)
     points = {one.name: point for one in every if (point := _stored(one, sweep))}
     tasks = table(sweep, every, points)
-    labels = titles(sweep)
+    labels = ["Weights in the plane"] if sweep.kind == PLANE else titles(sweep)
     tasks["label"] = [labels[int(line)] for line in tasks["line"]]
     means = averages(tasks)
     means["label"] = [labels[int(line)] for line in means["line"]]

@@ -57,7 +57,7 @@ class Session:
     sample: Sample
     device: str = "auto"
     cancel: Cancel | None = None
-    _opened: dict[tuple[str, str], Checkpoint] = field(default_factory=dict)
+    _opened: dict[tuple[str, str, str], Checkpoint] = field(default_factory=dict)
     _exemplars: dict[tuple[int, int], Any] = field(default_factory=dict)
     _line: tuple[Recipe, Checkpoint] | None = None
 
@@ -68,14 +68,15 @@ class Session:
     def opened(self, recipe: Recipe) -> Opened:
         """The checkpoints of a recipe; each file is opened once."""
         pretrained = self._checkpoint(recipe.pretrained, "pretrained")
-        experts = {name: self._checkpoint(reference, name) for name, reference in recipe.experts}
+        experts = {name: self._checkpoint(reference, name, pretrained) for name, reference in recipe.experts}
         states = tuple(c.state() for c in (pretrained, *experts.values()))
         return Opened(recipe, pretrained, experts, states, self.benchmark)
 
-    def _checkpoint(self, reference: str, name: str) -> Checkpoint:
-        if (reference, name) not in self._opened:
-            self._opened[reference, name] = open_checkpoint(reference, name)
-        return self._opened[reference, name]
+    def _checkpoint(self, reference: str, name: str, like: Checkpoint | None = None) -> Checkpoint:
+        asked = reference, name, "" if like is None else like.label
+        if asked not in self._opened:
+            self._opened[asked] = open_checkpoint(reference, name, like=like)
+        return self._opened[asked]
 
     def plan(self, place: Place) -> Planned:
         """The names of a place's point and run. Reads each checkpoint that this process has not read yet."""

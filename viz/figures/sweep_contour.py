@@ -50,8 +50,9 @@ def sweep_contour(
     if table.empty:
         return theme.notice("sweep_contour", "Nothing to draw: no point has this score.", present)
     fig = go.Figure([_map(table, value), _points(table, value, titles)])
-    for label, x, y, kind in marks:
-        fig.add_trace(_mark(label, x, y, theme.KINDS.get(kind, theme.KINDS["merge"])))
+    for place, (label, x, y, kind) in enumerate(marks):
+        again = any(kind == other for *_, other in marks[:place])  # such as the second expert
+        fig.add_trace(_mark(label, x, y, theme.KINDS.get(kind, theme.KINDS["merge"]), again))
     chosen = table[table["point"].astype(str) == str(selected)]
     if len(chosen):
         fig.add_trace(sweep.ring(chosen["x"].tolist(), chosen["y"].tolist()))
@@ -83,9 +84,9 @@ def _map(table: pd.DataFrame, value: str) -> go.Contour | go.Heatmap:
     }  # fmt: skip
     if min(z.shape) < 2:
         return go.Heatmap(**common)
-    lines = {"coloring": "heatmap", "showlabels": True, "labelfont": {"size": theme.SMALL, "color": "white"},
+    lines = {"coloring": "heatmap", "showlabels": True, "labelfont": {"size": theme.SMALL, "color": theme.INK},
              "labelformat": ".0%"}  # fmt: skip
-    return go.Contour(**common, contours=lines, line={"color": "rgba(255,255,255,0.55)", "width": 1}, ncontours=9)
+    return go.Contour(**common, contours=lines, line={"color": "rgba(31,41,51,0.55)", "width": 1}, ncontours=9)
 
 
 def _points(table: pd.DataFrame, value: str, titles: tuple[str, str]) -> go.Scatter:
@@ -97,9 +98,9 @@ def _points(table: pd.DataFrame, value: str, titles: tuple[str, str]) -> go.Scat
     )  # fmt: skip
 
 
-def _mark(label: str, x: float, y: float, look: theme.Look) -> go.Scatter:
-    """A known model: white beneath its own symbol, so that it is seen on every color."""
-    symbol = look.symbol.removesuffix("-open")
+def _mark(label: str, x: float, y: float, look: theme.Look, again: bool) -> go.Scatter:
+    """A known model, edged in white, so that it is seen on every color; the next of its kind has another symbol."""
+    symbol = "triangle-up" if again else look.symbol.removesuffix("-open")
     return go.Scatter(
         x=np.array([x], np.float32), y=np.array([y], np.float32), mode="markers", name=legends.entry(label),
         legendgroup=legends.entry(label), unselected={"marker": {"opacity": 1}},
