@@ -39,6 +39,8 @@ DRIFT = (  # presets whose feature drift is measured; the others' is on demand
     "tatr",
 )
 ABLATION = ("task_arithmetic", "lot")
+OF_EXPERTS = ("signs", "pairs")
+OF_BENCHMARK = ("exemplars", "drm_ablations", "task_counts")
 
 
 def main() -> None:
@@ -60,7 +62,10 @@ def main() -> None:
             measure("drift", store, benchmark, old, runs[key])
         for key in ABLATION:
             measure("ablation", store, benchmark, old, runs[key])
-        measure("exemplars", store, benchmark, old)
+        for key in OF_EXPERTS:
+            measure(key, store, benchmark, old, runs["weight_averaging"])
+        for key in OF_BENCHMARK:
+            measure(key, store, benchmark, old)
         swap(store.root / "runs", places.LIBRARY)
         swap(store.root / measures.FOLDER, MEASURED)
 
