@@ -41,6 +41,12 @@ DRIFT = (  # presets whose feature drift is measured; the others' is on demand
 ABLATION = ("task_arithmetic", "lot")
 OF_EXPERTS = ("signs", "pairs")
 OF_BENCHMARK = ("exemplars", "drm_ablations", "task_counts")
+MEASUREMENTS = (  # kind, and the preset whose run it is of; none for the benchmark
+    *(("drift", preset) for preset in DRIFT),
+    *(("ablation", preset) for preset in ABLATION),
+    *((kind, DRIFT[0]) for kind in OF_EXPERTS),
+    *((kind, None) for kind in OF_BENCHMARK),
+)
 
 
 def main() -> None:
@@ -58,14 +64,8 @@ def main() -> None:
         for number, preset in enumerate(PRESETS):
             print(f"[{number + 1}/{len(PRESETS)}] {preset.title}: ", end="", flush=True)
             runs[preset.key] = build(preset, store, benchmark, old)
-        for key in DRIFT:
-            measure("drift", store, benchmark, old, runs[key])
-        for key in ABLATION:
-            measure("ablation", store, benchmark, old, runs[key])
-        for key in OF_EXPERTS:
-            measure(key, store, benchmark, old, runs["weight_averaging"])
-        for key in OF_BENCHMARK:
-            measure(key, store, benchmark, old)
+        for kind, key in MEASUREMENTS:
+            measure(kind, store, benchmark, old, runs[key] if key else None)
         swap(store.root / "runs", places.LIBRARY)
         swap(store.root / measures.FOLDER, MEASURED)
 

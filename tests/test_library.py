@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from merging import places
+from merging import measures, places
 from merging.pipeline import execute, references
 from merging.presets import PRESETS
 from merging.runs import PRECOMPUTED
 from merging.sources import open_inputs
 from merging.store import Store
 from merging.tasks import Benchmark
+from sample_data.library import MEASURED, MEASUREMENTS
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,17 @@ def test_every_preset_is_there_and_not_stale(benchmark, store):
     assert len([run for run in store.runs() if run.kind == "merge"]) == len(PRESETS)
 
 
+def test_every_measurement_is_there_and_not_stale(benchmark, store):
+    ids = {
+        preset.key: open_inputs(preset.recipe(benchmark.pretrained, benchmark.experts)).run_id() for preset in PRESETS
+    }
+    for kind, key in MEASUREMENTS:
+        found = measures.find(kind, store, benchmark, open_inputs(recipes[key]).run_id() if key else "")
+        assert found is not None, (kind, key)
+        assert found.provenance == PRECOMPUTED
+        assert all(len(found.table(name)) for name in found.tables)
+
+
 def test_every_reference_is_there(benchmark, store):
     found = references(store, benchmark, compute=False)
     assert set(found) == {"pretrained", "multitask", *benchmark.experts}
@@ -39,7 +51,7 @@ def test_every_reference_is_there(benchmark, store):
 
 
 def test_the_library_holds_no_weights_and_nothing_of_a_machine():
-    for path in places.LIBRARY.rglob("*"):
+    for path in (*places.LIBRARY.rglob("*"), *MEASURED.rglob("*")):
         assert path.suffix != ".safetensors"
         if path.is_file():
             text = path.read_text("utf-8")
