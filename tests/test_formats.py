@@ -362,6 +362,17 @@ def test_adapters_of_other_kinds_are_refused(kind, peft, projecting, tmp_path):
         open_checkpoint(tmp_path / "adapter")
 
 
+def test_adapters_of_open_clip_models(peft, clip, tmp_path):
+    layers = r"visual\.transformer.*"
+    expected = adapted(peft, clip, tmp_path / "mlp", target_modules=layers + "(c_fc|c_proj)")
+    found = open_checkpoint(tmp_path / "mlp", like=opened(dict(clip.state_dict())))
+    assert all(torch.allclose(found.read(name), value, atol=1e-6) for name, value in expected.items())
+    assert "of 4 tensors" in found.notes[-1]
+    adapted(peft, clip, tmp_path / "attention", target_modules=layers + "attn")
+    with pytest.raises(CheckpointError, match="count differently"):
+        open_checkpoint(tmp_path / "attention")
+
+
 def test_an_adapter_of_another_model_is_refused(peft, projecting, clip, tmp_path):
     adapted(peft, projecting, tmp_path / "adapter")
     small = {name: value[:, :1] if name.endswith("c_fc.weight") else value for name, value in visual(clip).items()}

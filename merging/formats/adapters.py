@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,8 @@ REFUSED = {
     "lora_embedding_": "LoRA of an embedding",
     "lora_A.bias": "LoRA with a bias of its own",
     "lora_B.bias": "LoRA with a bias of its own",
+    # PEFT 0.21 adds this one twice, in training and in merging; others need not, and the file does not say.
+    ".base_layer.out_proj.lora_": "LoRA inside of torch's attention module, which PEFT's versions count differently",
 }
 # Ways to begin that change the weights beneath, so that the adapter alone is not the change.
 CHANGES_BASE = ("pissa", "olora", "corda", "loftq")
@@ -61,11 +64,14 @@ class AdapterCheckpoint(Checkpoint):
         return self.weights.read_flat(name, start, stop)
 
     def state(self) -> tuple[int, ...] | None:
-        return self.weights.state()
+        found = self.weights.state()
+        return None if found is None else (*found, zlib.crc32(self._stated()))
+
+    def _stated(self) -> bytes:
+        return json.dumps(self.config, sort_keys=True).encode()
 
     def content_digest(self) -> str:
-        stated = json.dumps(self.config, sort_keys=True).encode()
-        return hashlib.sha256(self.weights.digest.encode() + stated).hexdigest()
+        return hashlib.sha256(self.weights.digest.encode() + self._stated()).hexdigest()
 
     def applied_to(self, pretrained: Checkpoint) -> Checkpoint:
         """The expert that this adapter makes of the pretrained model.
@@ -98,7 +104,9 @@ def _changes(weights: Checkpoint, config: Mapping[str, Any]) -> dict[str, Change
     for name in weights.infos:
         for part, what in REFUSED.items():
             if part in name:
-                raise CheckpointError(f"{weights.name}: {what} is not supported ({name[:80]!r}).")
+                raise CheckpointError(
+                    f"{weights.name}: {what}, is not supported ({name[:80]!r}). Merge it with PEFT first."
+                )
         short = WRAPPING.sub("", name.removeprefix(BASE))
         factor = LORA.fullmatch(short)
         if factor is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ class ShardedCheckpoint(Checkpoint):
 
     def __init__(self, path: Path, raw: bytes, name: str, label: str) -> None:
         self.name, self.label = name, label
-        index = parse(raw, path.name)
+        index, self._index = parse(raw, path.name), zlib.crc32(raw)
         weights = _weight_map(index, path.name)
         files = sorted(set(weights.values()))
         if len(files) > MAX_SHARDS:
@@ -45,7 +46,7 @@ class ShardedCheckpoint(Checkpoint):
         return self._shards[self._where[name]].read_flat(name, start, stop)
 
     def state(self) -> tuple[int, ...]:
-        return tuple(number for shard in self._shards.values() for number in shard.state())
+        return (self._index, *(number for shard in self._shards.values() for number in shard.state()))
 
 
 def _weight_map(index: dict[str, Any], label: str) -> dict[str, str]:
