@@ -34,9 +34,7 @@ def test_every_preset_is_there_and_not_stale(benchmark, store):
 
 
 def test_every_measurement_is_there_and_not_stale(benchmark, store):
-    ids = {
-        preset.key: open_inputs(preset.recipe(benchmark.pretrained, benchmark.experts)).run_id() for preset in PRESETS
-    }
+    recipes = {preset.key: preset.recipe(benchmark.pretrained, benchmark.experts) for preset in PRESETS}
     for kind, key in MEASUREMENTS:
         found = measures.find(kind, store, benchmark, open_inputs(recipes[key]).run_id() if key else "")
         assert found is not None, (kind, key)
