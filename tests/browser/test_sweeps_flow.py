@@ -38,7 +38,7 @@ def test_a_sweep_is_started_paused_resumed_and_opened_as_a_run(app: App) -> None
     there = int(re.match(r"\s*(\d+) of 202", status.inner_text()).group(1))  # type: ignore[union-attr]
     assert 0 < there < 202
     status.get_by_role("button", name="Resume").click()
-    expect(status).to_contain_text("202 of 202 points: complete", timeout=PATIENCE)
+    expect(status).to_contain_text("202 of 202 points: complete", timeout=3 * PATIENCE)
     app.settled().charted()
     x, y = app.page.evaluate(MARK, 40)
     app.page.mouse.move(x - 4, y - 4)
