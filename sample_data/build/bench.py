@@ -16,7 +16,7 @@ import merging
 from merging.checkpoints import open_checkpoint
 from merging.encoder import Architecture, Encoder
 from merging.evaluate import features, predict
-from merging.tasks import EXEMPLARS, Benchmark
+from merging.tasks import Benchmark
 
 from .network import Tower
 from .tasks import TASKS
@@ -76,8 +76,8 @@ class Bench:
         names = list(experts or self.inside)
         shown = None
         if recipe.exemplars:
-            images = {key: self.benchmark.images(key, EXEMPLARS)[0][: recipe.exemplars] for key in names}
-            shown = {key: self.benchmark.preprocess(pixels) for key, pixels in images.items()}
+            drawn = self.benchmark.labeled_exemplars(recipe.exemplars)
+            shown = {key: drawn[key] for key in names}
         result = merging.merge(
             self.path("pretrained"),
             {key: self.path(key) for key in names},

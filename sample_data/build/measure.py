@@ -12,6 +12,7 @@ from .bench import Bench, Recipe, percent
 
 LWPTV = (("lwptv", {"prune_ratio": 0.7}),)
 DISJOINT_MEAN = {"density": 1.0, "aggregation": "mean", "scaling": 1.0}
+TATR = (("tatr", {}),)
 MAGNITUDE, RANDOM = (("magnitude", {}),), (("random_mask", {}),)
 AVERAGING = Recipe("weight averaging", "weight_averaging")
 TASK_ARITHMETIC = Recipe("task arithmetic", "task_arithmetic", {"scaling": 0.3}, grid=(0.1, 0.15, 0.2, 0.3, 0.4))
@@ -44,6 +45,10 @@ RECIPES = (
     Recipe("WUDI", "wudi", {"scaling": 1.0}, grid=(0.5, 0.7, 1.0, 1.3)),
     Recipe("cat, task arithmetic", "task_arithmetic", {"scaling": 0.4}, (("cat", {}),), 2, (0.2, 0.3, 0.4, 0.5)),
     Recipe("WUDI, learning rate 1e-4", "wudi", {"scaling": 1.0, "lr": 1e-4}, grid=(0.5, 0.7, 1.0, 1.3)),
+    Recipe("cat, TIES, sum", "ties", {"scaling": 0.3}, (("cat", {}),), 2, (0.2, 0.3, 0.4, 0.5)),
+    Recipe("tatr, task arithmetic", "task_arithmetic", {"scaling": 0.3}, TATR, 64, (0.2, 0.3, 0.4)),
+    Recipe("tatr, TIES, sum", "ties", {"scaling": 0.3}, TATR, 64, (0.3, 0.4, 0.5)),
+    Recipe("Fisher, 64 exemplars", "fisher", exemplars=64),
     Recipe("RegMean, 64 exemplars", "regmean", exemplars=64),
     LOT,
 )
