@@ -28,10 +28,10 @@ def test_a_bad_file_is_refused_with_a_reason(name, tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()
     path = build(folder)
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(CheckpointError, match=says) as caught:
         open_checkpoint(path).parameters  # noqa: B018 - what is lazy is asked for, too
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5  # of this process: other work on the machine does not count
     text = str(caught.value)
     assert len(text) < 600 and text.isprintable() and "weights_only" not in text and str(tmp_path) not in text
     assert not (folder / bad_files.MARKER).exists()
