@@ -106,7 +106,7 @@ def _lay_out(fig: go.Figure, columns: int, rows: int, inner: float, title: str, 
         fig.update_layout({
             f"xaxis{column + 1 if column else ''}": {
                 "domain": [start, min(1.0, start + width)], "range": span, "anchor": _axis("y", rows - 1), "nticks": 4,
-                "title": {"text": safe_text(short, 14)},
+                "title": {"text": safe_text(short, 56 // columns)},
             }
         })  # fmt: skip
     for row in range(rows):
