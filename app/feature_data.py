@@ -129,7 +129,7 @@ def map_table(
 
     by_id = {model.run.id: model for model in models}
     base = next((model for model in models if model.pretrained), None)
-    before = dict(images(base)[["image", "predicted"]].itertuples(index=False)) if base else {}
+    before = images(base).set_index("image")["predicted"].to_dict() if base else {}
     titles, frames = measured.titles(), []
     for panel, coordinates in placed.items():
         run_id, _, more = panel.partition(":")
