@@ -62,6 +62,7 @@ class Inputs:
     gradients: Mapping[Gradients, GradientFile] = field(default_factory=dict)  # those that the chain asks for
     parameters: tuple[Parameter, ...] = field(init=False)  # what is merged, in forward order
     dtype: torch.dtype = field(init=False)
+    _spare: list[list[Tensor]] = field(init=False, default_factory=list, repr=False)  # buffers that no pass uses now
 
     def __post_init__(self) -> None:
         merged = tuple(p for p in self.pretrained.parameters if p.role != Role.BUFFER)
@@ -89,16 +90,21 @@ class Inputs:
         size = BLOCK_CPU if self.device.type == "cpu" else BLOCK_GPU
         # Blocks take turns in three buffers (one in use, one being read, one to spare): fresh memory for every block
         # would cost more time in page faults than the arithmetic takes. A slot is good until the loop goes on.
-        buffers = itertools.cycle([self._empty(size) for _ in range(3)] if in_blocks else [None])
+        # They are kept for the next pass: once such large blocks are given back, the allocator stops returning memory.
         # open_clip registers the output projection first, but captured inputs come layer by layer.
-        for parameter in sorted(self.parameters, key=lambda p: p.section == OUTPUT):
-            info = self.pretrained.infos[parameter.name]
-            if in_blocks:
-                for start in range(0, max(info.numel, 1), size):  # an empty tensor is one empty block
-                    stop = min(start + size, info.numel)
-                    yield self._slot(parameter, start, stop, dropped(parameter), next(buffers))
-            else:
-                yield self.whole(parameter, dropped(parameter))
+        ordered = sorted(self.parameters, key=lambda p: p.section == OUTPUT)
+        if not in_blocks:
+            yield from (self.whole(parameter, dropped(parameter)) for parameter in ordered)
+            return
+        buffers = self._spare.pop() if self._spare else [self._empty(size) for _ in range(3)]
+        try:
+            turns = itertools.cycle(buffers)
+            for parameter in ordered:
+                numel = self.pretrained.infos[parameter.name].numel
+                for start in range(0, max(numel, 1), size):  # an empty tensor is one empty block
+                    yield self._slot(parameter, start, min(start + size, numel), dropped(parameter), next(turns))
+        finally:
+            self._spare.append(buffers)
 
     def whole(self, parameter: Parameter, dropped: bool = False) -> Slot:
         """One tensor as a slot, in memory of its own."""
