@@ -59,7 +59,8 @@ def drift_exemplars(
 
 def _refer(fig: go.Figure, references: Mapping[str, float]) -> None:
     """A dotted line for each reference; those that lie close to each other share a label."""
-    at, words = np.inf, []
+    at: float = np.inf
+    words: list[str] = []
     for name, value in sorted(references.items(), key=lambda item: -item[1]):
         fig.add_hline(y=value, line={"color": theme.INK, "width": 1.2, "dash": "dot"}, layer="below")
         at, words = (at, words) if at - value < CLOSE else (value, [])
