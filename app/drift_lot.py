@@ -82,12 +82,12 @@ def exemplars(stored: Sequence[Run]) -> None:
 def projection() -> None:
     """The term in which RegMean and LOT differ (LOT, Eq. 20)."""
     st.subheader("Why does RegMean need more exemplars than LOT?", anchor=False)
-    st.latex(r"\theta_\text{RegMean} = \theta_\text{LOT} - \theta_0\,(I - \Pi)")
+    st.latex(r"\theta_\text{RegMean} = \theta_\text{LOT} - (I - \Pi)\,\theta_0")
     st.latex(r"\Pi = \Big(\sum_k X_k^\top X_k\Big)^{+} \sum_k X_k^\top X_k")
     st.caption(
-        "With α = 1, λ = 1 and the same cut-off the two differ by this one term (LOT, Eq. 20). Π projects onto the "
-        "input directions that exemplars excite; the lower curve above is its rank. LOT solves for the task vector and "
-        "leaves all other directions as pretrained. RegMean solves for the weights, so there it loses the pretrained "
-        "ones, too, unless shrinkage (α below 1, its default) fills those directions. Each RegMean run keeps a table "
-        "of the share that it lost."
+        "Weights are inputs × outputs here. With α = 1, λ = 1 and the same cut-off the two differ by this one term "
+        "(LOT, Eq. 20). Π projects onto the input directions that exemplars excite; the lower curve above is its rank. "
+        "LOT solves for the task vector and leaves all other directions as pretrained. RegMean solves for the weights, "
+        "so there it loses the pretrained ones, too, unless shrinkage (α below 1, its default) fills those directions. "
+        "Each RegMean run keeps a table of the share that it lost."
     )
