@@ -67,11 +67,14 @@ def pictures(run: Run, found: Measured, pairs: Pairs) -> None:
         parts.chart("drift_layers", shown, name=name, on_click=choose_cell, value=value, selected=(task, tensor))
         st.caption(
             "In every cell only that tensor of the expert is replaced by the merged one, and its inputs are the "
-            f"expert's own (LOT, Eq. 4): its drift if nothing before it drifted. {_exemplars(found)}"
+            f"expert's own (LOT, Eq. 4): its drift if nothing before it drifted. {_exemplars(run, found)}"
         )
     if tensor:
         one, colors = measured.one_tensor(pairs, tensor), [other.id for other, _ in pairs]
         parts.chart("drift_tensor", one, name="drift_tensor", tensor=tensor, selected=task, runs=colors)
+        counts = sorted({other.notes["exemplars"] for _, other in pairs})
+        if len(counts) > 1:  # the picture sets them side by side all the same
+            st.caption(f"Every run on the exemplars of its own recipe: n = {counts[0]} to {counts[-1]} per task.")
     objective(run, found, pairs, kind, tensor)
 
 
@@ -82,15 +85,17 @@ def objective(run: Run, found: Measured, pairs: Pairs, kind: str, tensor: str | 
     parts.chart("drift_objective", table, name=f"drift_objective_{run.id[:8]}", selected=tensor, **look)
     st.caption(
         "LOT minimizes Σₖ ‖Xₖ(T − Tₖ)‖² of each layer over one merged task vector T for all tasks (Eq. 6); before the "
-        f"merge T is zero. The least is LOT's own solution, without its scaling coefficient. {_exemplars(found)}"
+        "merge T is zero. LOT's own solution, without its scaling coefficient, is the least on the input directions "
+        f"above its cut-off; a merge that moves in the others, too, can go lower. {_exemplars(run, found)}"
     )
     if spectrum := measured.spectrum(run):
         st.caption(spectrum)
 
 
-def _exemplars(found: Measured) -> str:
+def _exemplars(run: Run, found: Measured) -> str:
     n, seed = found.notes["exemplars"], found.notes["exemplar_seed"]
-    return f"n = {n} exemplars per task (training images), seed {seed}. {measuring.origin([found])}"
+    seen = ", the ones that the merge itself saw" if run.recipe and run.recipe.exemplars else ""
+    return f"n = {n} exemplars per task (training images), seed {seed}{seen}. {measuring.origin([found])}"
 
 
 def ablation(run: Run) -> None:

@@ -127,7 +127,7 @@ def test_the_objective_is_drawn_as_a_multiple_of_pretrained():
     table.loc[3, ["merged", "mean", "least", "pretrained"]] = 0.0  # no expert moved it
     fig = viz.draw("drift_objective", table, label="LOT", selected="visual.proj")
     rows = table.drop(index=3).sort_values("order")
-    for name, column in (("LOT", "merged"), ("Mean of the experts", "mean")):
+    for name, column in (("LOT", "merged"), ("Mean of the experts", "mean"), ("LOT's own solution", "least")):
         np.testing.assert_allclose(_named(fig, name).y, rows[column] / rows["pretrained"], rtol=1e-5)
     assert [data[0] for data in _named(fig, "LOT").customdata] == list(rows["tensor"])
     assert len([shape for shape in fig.layout.shapes if shape.name == "selected"]) == 1

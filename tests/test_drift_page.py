@@ -79,7 +79,7 @@ def click(at: AppTest, key: str, *fields: str) -> AppTest:
 
 WITH = [
     (DEPTH, 2, 2, f"n = {tiny.CHOOSING} images per task of the choosing half"),
-    (LAYERS, 2, 1, f"n = {tiny.EXEMPLARS} exemplars per task (training images), seed 0. Precomputed on CPU in"),
+    (LAYERS, 2, 1, f"n = {tiny.EXEMPLARS} exemplars per task (training images), seed 0, the ones that the merge"),
     (CASES, 2, 0, "from made-up numbers, seed 0"),
     (EXEMPLARS, 1, 1, f"n = {4 * tiny.REPORTING} images over 4 tasks"),
     (CAT, 1, 0, "exemplars per task (training images), seed 0. Recorded while the run was merged"),
@@ -166,6 +166,7 @@ def test_a_click_on_a_cell_puts_it_in_focus(open_app: Any, measured: Path) -> No
     assert not at.exception
     assert (at.selectbox(key="tensor").value, at.selectbox(key="task").value) == (TENSOR, "flags")
     assert charts(at) == 3  # the tensor has a chart of its own
+    assert f"Every run on the exemplars of its own recipe: n = 2 to {tiny.EXEMPLARS} per task." in words(at)
     at = click(at, "drift_layers")  # the empty selection that follows every redraw
     assert at.selectbox(key="tensor").value == TENSOR
     at.selectbox(key="tensor").set_value(None).run()
@@ -182,6 +183,7 @@ def test_a_link_restores_one_layer(open_app: Any, measured: Path) -> None:
     assert at.selectbox(key="one").value == chosen["run"]
     assert {key: at.selectbox(key=key).value for key in focus} == focus
     assert charts(at) == 3
+    assert "exemplars of its own recipe" not in words(at)  # both on as many
 
 
 def test_a_link_restores_the_pictures_by_depth(open_app: Any, measured: Path) -> None:

@@ -164,7 +164,8 @@ def isolated_drift(
 
     The first table has a row per tensor and task: mean_square, ‖Δ‖² / (n · outputs), and relative, ‖Δ‖ / ‖output of the
     expert's layer‖. The second has a row per tensor with Σ_k ‖Δ_k‖² for the merged weights, the pretrained ones, the
-    mean of the experts, and the least that is possible (LOT's own solution).
+    mean of the experts, and LOT's own solution (the least on the input directions above its cut-off; a merge that moves
+    in the others, too, can go lower).
     """
     where = torch.device(device)
     captured = CapturedInputs(models.experts, exemplars, where, like=models.pretrained)
@@ -194,7 +195,7 @@ def _changes(slot: Slot, models: Models) -> Tensor:
 
 
 def _yardsticks(slot: Slot, layers: Sequence[Outputs]) -> tuple[float, float, float]:
-    """LOT's objective Σ_k ‖Δ_k‖² for the pretrained tensor, for the mean of the experts, and the least there is."""
+    """LOT's objective Σ_k ‖Δ_k‖² for the pretrained tensor, for the mean of the experts, and for LOT's solution."""
     if slot.inputs is not None:
         told: dict[str, float] = {}
         lot = registry.merge("lot")

@@ -1,4 +1,4 @@
-"""What LOT minimizes, layer by layer, before the merge, after it, and at its least (LOT, Eq. 6)."""
+"""What LOT minimizes, layer by layer, before the merge, after it, and for LOT's own solution (LOT, Eq. 6)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from viz.chart import chart
 from viz.text import clean_text, identifier, percent, plural, real, safe_text, short_name
 
 HEIGHT, BOTTOM, LEFT = 330, 56, 84
-MEAN, LEAST = "Mean of the experts", "The least that one matrix can reach"
+MEAN, LEAST = "Mean of the experts", "LOT's own solution"
 Floats = npt.NDArray[np.float64]
 
 
@@ -77,7 +77,7 @@ def _marks(x: npt.NDArray[np.float32], y: Floats, name: str, marker: dict[str, A
 
 
 def _stems(x: npt.NDArray[np.float32], least: Floats, merged: Floats) -> go.Scatter:
-    """Thin lines from the least to the merge: what a better merge of this layer could still take away."""
+    """Thin lines from LOT's solution to the merge: what a better merge of this layer could still take away."""
     gap = np.full(len(x), np.nan)
     return go.Scatter(
         x=np.repeat(x, 3), y=np.stack([least, merged, gap], 1).ravel().astype(np.float32), mode="lines",
@@ -111,7 +111,7 @@ def _hover(row: dict[Any, Any]) -> str:
         f"<b>{short_name(row['tensor'])}</b>",
         f"{safe_text(row['section'])}, {safe_text(row['part'])} ({safe_text(str(row['role']).replace('_', ' '))})",
         f"merge {percent(row['merged'] / before)} of pretrained's {real(before)}",
-        f"mean of the experts {percent(row['mean'] / before)}, least {percent(row['least'] / before)}",
+        f"mean of the experts {percent(row['mean'] / before)}, LOT's own solution {percent(row['least'] / before)}",
     ]
     return "<br>".join(lines)
 
@@ -122,5 +122,5 @@ def _alt(rows: pd.DataFrame, merged: Floats, label: str) -> str:
     return (
         f"Squared drift of {plural(len(rows), 'tensor')} after {clean_text(label, 60)}: median "
         f"{percent(float(np.median(merged)))} of the pretrained layer's; {plural(worse, 'tensor')} drift more. "
-        f"The least possible over all is {percent(least)}."
+        f"LOT's own solution leaves {percent(least)} over all."
     )
