@@ -126,7 +126,8 @@ def removed(runs: Sequence[Run]) -> None:
     drawn = run.recipe.exemplars if run.recipe else None
     said = f"n = {drawn.per_task} exemplars per task (training images), seed {drawn.seed}. " if drawn else ""
     st.caption(
-        "For every task CAT looks for directions in which the other task vectors disturb its outputs more than they "
-        "serve their own; those are projected out. A conflict is the eigenvalue of such a direction, in squared units "
-        f"of the layer's output. {said}Recorded while the run was merged. {parts.badges(run)}"
+        "For every task CAT looks for output directions of a matrix, or else for single scalars, in which the other "
+        "task vectors disturb its outputs more than they serve their own; those are taken out. A conflict is the "
+        "eigenvalue of such a direction or the score of such a scalar, in squared units of the layer's output. "
+        f"{said}Recorded while the run was merged. {parts.badges(run)}"
     )
