@@ -1,7 +1,12 @@
-"""What all views of the Conflicts page share: the linear layers of a run's experts, their picker and their matrices."""
+"""What all views of the Conflicts page share: a run's linear layers, their picker, their matrices and joint spaces.
+
+Spaces are kept for all sessions, because decompositions are the only thing here that takes long.
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -15,8 +20,10 @@ if TYPE_CHECKING:
     import pandas as pd
     import torch
 
+    from merging.analysis.joint_space import JointSpace, Tick
     from merging.stream import Inputs
 
+Key = tuple[str, str, bool]  # run, layer, vertical
 HOW = "Click a cell, or choose"
 
 
@@ -70,3 +77,61 @@ def matrices(run_id: str, layer: str) -> torch.Tensor:
     inputs = _inputs(run_id)
     parameter = next(p for p in inputs.parameters if p.name == layer)
     return matrices(inputs.whole(parameter)).contiguous()
+
+
+class Spaces:
+    """The last few decompositions, for all sessions."""
+
+    MOST = 4
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Key, JointSpace] = OrderedDict()
+        self._lock = Lock()
+
+    def find(self, key: Key) -> JointSpace | None:
+        """The space if it is still there."""
+        with self._lock:
+            return self._kept.get(key)
+
+    def keep(self, key: Key, space: JointSpace) -> None:
+        """Remember it, and forget the one that was kept longest."""
+        with self._lock:
+            self._kept[key] = space
+            while len(self._kept) > self.MOST:
+                self._kept.popitem(last=False)
+
+
+@st.cache_resource(show_spinner=False)
+def spaces() -> Spaces:
+    """The one store of decompositions."""
+    return Spaces()
+
+
+def expected(run: Run, layer: str, vertical: bool) -> float:
+    """About how many seconds the joint space of a layer takes; 0 if it is there.
+
+    Raises:
+        CheckpointError: as ``matrices``.
+    """
+    from merging.analysis.joint_space import estimated_seconds
+
+    if spaces().find((run.id, layer, vertical)) is not None:
+        return 0.0
+    count, height, width = matrices(run.id, layer).shape
+    return estimated_seconds(count, (height, width), vertical)
+
+
+def space(run: Run, layer: str, vertical: bool, tick: Tick = lambda share: None) -> JointSpace:
+    """The joint space of a layer, with every direction that is not null; ``tick`` is told the share that is done.
+
+    Raises:
+        CheckpointError: as ``matrices``. MergingError: the numbers are too large.
+    """
+    from merging.analysis.joint_space import joint_space
+
+    key = (run.id, layer, vertical)
+    if (known := spaces().find(key)) is not None:
+        return known
+    found = joint_space(run.experts, matrices(run.id, layer), vertical, tick)
+    spaces().keep(key, found)
+    return found

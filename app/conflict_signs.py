@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
+    from merging.analysis.joint_space import JointSpace
     from merging.analysis.signs import Layer
 
 DENSITIES = (1.0, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05)  # the measured ones
@@ -45,18 +47,23 @@ NUMBERS = {
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
-def one_layer(run_id: str, name: str, density: float, cut: float) -> Layer:
-    """One linear layer, before and after pruning."""
+def at_density(run_id: str, name: str, density: float, cut: float, _spaces: Sequence[JointSpace]) -> Layer:
+    """One linear layer, pruned to one density."""
     from merging.analysis.signs import look_at_layer
 
-    return look_at_layer(conflict_layers.matrices(run_id, name), sorted({1.0, density}), cut)
+    return look_at_layer(conflict_layers.matrices(run_id, name), (density,), cut, spaces=_spaces)
 
 
-def expected(run: Run, name: str) -> str:
-    """About how long one layer takes, in words."""
-    from merging.analysis.signs import expected_seconds
+def one_layer(run: Run, name: str, density: float, cut: float) -> list[Layer]:
+    """One linear layer, before and after pruning; of its spaces and counts only those are made that are not there."""
+    from merging.analysis.signs import estimated_seconds
 
-    return text.duration(expected_seconds(conflict_layers.matrices(run.id, name).shape, 2))
+    densities = sorted({1.0, density})
+    seconds = sum(conflict_layers.expected(run, name, vertical) for vertical in (False, True))
+    seconds += len(densities) * estimated_seconds(conflict_layers.matrices(run.id, name).shape)
+    with st.spinner(f"Counting signs of this layer, about {text.duration(seconds)} …"):
+        spaces = [conflict_layers.space(run, name, vertical) for vertical in (False, True)]
+        return [at_density(run.id, name, at, cut, spaces) for at in densities]
 
 
 def bins(counts: dict[tuple[str, float], NDArray[np.int64]], density: float) -> pd.DataFrame:
@@ -170,13 +177,12 @@ def agreement(run: Run, found: Measured | None, layer: str | None, density: floa
     """The histogram of one layer, or of all."""
     if layer:
         try:
-            with st.spinner(f"Counting signs of this layer, about {expected(run, layer)} …"):
-                live = one_layer(run.id, layer, density, cut)
+            live = one_layer(run, layer, density, cut)
         except CheckpointError as error:  # here, because a click redraws nothing around this view
             st.error(text.safe_text(error, 1000), icon=":material/error:")
             return
-        ranks = " and ".join(f"{rank} ({way})" for rank, way in zip(live.ranks, ("H", "V"), strict=True))
-        counts, what = dict(live.votes), layer
+        ranks = " and ".join(f"{rank} ({way})" for rank, way in zip(live[0].ranks, ("H", "V"), strict=True))
+        counts, what = {key: votes for at in live for key, votes in at.votes.items()}, layer
         said = f"The joint spaces of this layer have {ranks} directions at rank cut {cut:g}. "
     elif found is not None:
         counts, what, said = whole(found), f"all {found.notes['layers']} linear layers", ""

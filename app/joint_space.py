@@ -1,17 +1,16 @@
 """DRM's joint space of one layer on the Conflicts page: spectrum, who fills it, what pruning drops, the four steps.
 
-Spaces are kept for all sessions: everything but the decomposition answers at once.
+Everything but the decomposition answers at once.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from threading import Lock
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from app import conflict_layers, conflict_signs, data, parts, state, text
+from app.conflict_layers import Key
 from merging.runs import Run
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
     from merging.analysis.joint_space import JointSpace
 
-Key = tuple[str, str, bool]  # run, layer, vertical
 # What people read, and links say -> what tables and charts call it.
 DIRECTIONS = {"H, side by side": False, "V, on top of each other": True}
 ALONG = {"row norm before renormalization": "norm", "share of its energy": "energy", "energy so far": "cumulative"}
@@ -34,56 +32,22 @@ ASKING = (
 )
 
 
-class Spaces:
-    """The last few decompositions, for all sessions."""
-
-    MOST = 4
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[Key, JointSpace] = OrderedDict()
-        self._lock = Lock()
-
-    def find(self, key: Key) -> JointSpace | None:
-        """The space if it is still there."""
-        with self._lock:
-            return self._kept.get(key)
-
-    def keep(self, key: Key, space: JointSpace) -> None:
-        """Remember it, and forget the one that was kept longest."""
-        with self._lock:
-            self._kept[key] = space
-            while len(self._kept) > self.MOST:
-                self._kept.popitem(last=False)
-
-
-@st.cache_resource(show_spinner=False)
-def spaces() -> Spaces:
-    """The one store of decompositions."""
-    return Spaces()
-
-
 def decomposed(run: Run, layer: str, vertical: bool) -> JointSpace | None:
     """The joint space of a layer; None while a long decomposition waits for a click."""
-    from merging.analysis.joint_space import estimated_seconds, joint_space
-
-    key = (run.id, layer, vertical)
-    if (known := spaces().find(key)) is not None:
-        return known
-    vectors = conflict_layers.matrices(run.id, layer)
-    count, height, width = vectors.shape
-    seconds = estimated_seconds(count, (height, width), vertical)
-    place = st.empty()
+    seconds, place = conflict_layers.expected(run, layer, vertical), st.empty()
     if seconds > PATIENCE:
+        count, height, width = conflict_layers.matrices(run.id, layer).shape
         with place.container(border=True):
             st.markdown(ASKING.format(count=count, height=height, width=width, seconds=text.duration(seconds)))
             if not st.button("Decompose", key="decompose"):
                 return None
+    if not seconds:
+        return conflict_layers.space(run, layer, vertical)
     words = f"Decomposing, about {text.duration(seconds)} …"
     bar = place.progress(0.0, words)
-    space = joint_space(run.experts, vectors, vertical, lambda share: bar.progress(share, words))
+    found = conflict_layers.space(run, layer, vertical, lambda share: bar.progress(share, words))
     place.empty()
-    spaces().keep(key, space)
-    return space
+    return found
 
 
 @st.fragment

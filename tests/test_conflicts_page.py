@@ -15,6 +15,7 @@ from test_drift_page import click, labels, runs
 
 from app import conflict_layers, conflict_signs
 from merging import measures
+from merging.analysis import joint_space
 from merging.analysis.signs import DENSITIES, RANK_TOL
 from merging.jobs import Runner
 from merging.pipeline import execute
@@ -79,6 +80,23 @@ def test_a_click_on_a_cell_chooses_the_layer(open_app: Any, counted: Path) -> No
     assert at.selectbox(key="layer").value == OTHER
 
 
+def test_another_density_or_cut_needs_no_other_decomposition(
+    open_app: Any, counted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = open_app("conflicts", counted, layer=LAYER)
+    assert "directions at rank cut 0.01" in words(at)
+
+    def again(*_: Any) -> None:
+        raise AssertionError("decomposed again")
+
+    monkeypatch.setattr(joint_space, "left_factors", again)
+    at.select_slider(key="density").set_value(0.5).run()
+    at.slider(key="cut").set_value(0.05).run()
+    at.segmented_control(key="about").set_value("joint space of DRM").run()
+    assert not at.exception
+    assert "directions" in words(at) and shown(at)[0] == "joint_spectrum"
+
+
 def test_a_link_restores_the_view(open_app: Any, counted: Path) -> None:
     at = open_app(
         "conflicts", counted, layer=LAYER, density="0.5", cut="0.05", signs="density", won="share of what survives"
@@ -120,6 +138,12 @@ def test_without_a_measurement_one_layer_is_there_and_the_rest_is_offered(
     monkeypatch.setattr(Runner, "measure", lambda self, key, run_id: asked.append((key, run_id)))
     next(button for button in at.button if button.label == "Measure").click().run()
     assert asked == [("signs", at.selectbox(key="picker").value)]
+
+
+def test_home_leads_here(open_app: Any, library: Path) -> None:
+    at = open_app("home", library)
+    assert not at.exception
+    assert [link for link in at.get("page_link") if link.proto.label == "Open Conflicts"]
 
 
 def test_no_runs_lead_to_merge(open_app: Any, tiny_folder: Path) -> None:

@@ -16,7 +16,7 @@ from test_drift_page import click
 from torch import Tensor
 
 import viz
-from app import joint_space as panel
+from app import conflict_layers
 from merging import registry
 from merging.analysis import joint_space as analysis
 from merging.analysis.joint_space import (
@@ -258,8 +258,8 @@ def test_long_decompositions_ask_first(open_app: Any, library: Any, monkeypatch:
 
 
 def test_only_the_last_decompositions_are_kept() -> None:
-    kept, space = panel.Spaces(), space_of((4, 3), False)
-    keys = [("run", f"layer {n}", False) for n in range(panel.Spaces.MOST + 1)]
+    kept, space = conflict_layers.Spaces(), space_of((4, 3), False)
+    keys = [("run", f"layer {n}", False) for n in range(conflict_layers.Spaces.MOST + 1)]
     for key in keys:
         kept.keep(key, space)
     assert kept.find(keys[0]) is None and kept.find(keys[-1]) is space

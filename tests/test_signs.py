@@ -15,12 +15,14 @@ import torch
 import viz
 from app import conflict_signs
 from merging import measures, registry
+from merging.analysis import signs
 from merging.analysis.elections import elect, trimmed
+from merging.analysis.joint_space import joint_space
 from merging.analysis.signs import (
     SPACES,
     agreement,
     count_votes,
-    expected_seconds,
+    estimated_seconds,
     histogram,
     look_at_layer,
     random_agreement,
@@ -143,9 +145,32 @@ def test_without_pruning_the_way_back_gives_the_task_vectors() -> None:
     assert found["weights", 1.0][0, 0] == vectors.shape[2]
 
 
-def test_the_expected_time_grows_with_the_layer() -> None:
-    small, large = (expected_seconds(shape, 2) for shape in ((8, 192, 192), (8, 3072, 768)))
-    assert 0 < small < 1 < large < 120
+def test_in_single_precision_rounding_is_no_vote() -> None:
+    vectors = drawn(4, 60, 40).float()
+    vectors[1, :, ::2] = 0  # as half-precision checkpoints have them: an expert's own zeros, where others have none
+    vectors[2, 5:30] = 0
+    vectors[3].mul_(vectors[3].abs() > 1)
+    found, exact = (look_at_layer(some, (1.0, 0.3), rank_tol=0.0).votes for some in (vectors, vectors.double()))
+    for space in ("back_h", "back_v"):
+        np.testing.assert_array_equal(found[space, 1.0], found["weights", 1.0])
+    for key, counts in found.items():
+        assert np.abs(counts - exact[key]).sum() <= 4  # entries that are equal but for rounding
+
+
+def test_spaces_that_are_there_are_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = drawn()
+    spaces = [joint_space("abcd", vectors, vertical) for vertical in (False, True)]
+    expected = look_at_layer(vectors, (0.3,), 0.05)
+    monkeypatch.delattr(signs, "joint_space")
+    found = look_at_layer(vectors, (0.3,), 0.05, spaces=spaces)
+    assert found.ranks == expected.ranks
+    for key, counts in found.votes.items():
+        np.testing.assert_array_equal(counts, expected.votes[key])
+
+
+def test_the_estimated_time_grows_with_the_layer() -> None:
+    small, large = (estimated_seconds(shape) for shape in ((8, 192, 192), (8, 3072, 768)))
+    assert 0 < 100 * small < large
 
 
 def test_a_rank_cut_takes_directions_away() -> None:

@@ -24,7 +24,7 @@ SIDE, WIDTH = 96, 256  # a heat map has at most so many rows and columns
 DECOMPOSED, RENORMALIZED, PRUNED, MERGED, DELTA = "decomposed", "renormalized", "pruned", "merged", "delta"
 PROBE = 384  # the size of a matrix whose decomposition tells how fast this machine is
 Floats = NDArray[np.float64]
-Tick = Callable[[float], None]
+Tick = Callable[[float], object]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def rank(values: Tensor, rank_tol: float) -> int:
 
 
 @cache
-def _speed() -> float:
+def speed() -> float:
     """Multiply-adds per second of this machine in such decompositions."""
     probe = torch.randn(1, PROBE, PROBE, generator=torch.Generator().manual_seed(0))
     times = []
@@ -100,7 +100,7 @@ def _work(count: int, height: int, width: int) -> float:
 def estimated_seconds(count: int, shape: tuple[int, int], vertical: bool) -> float:
     """How long ``joint_space`` will take for K matrices of that shape (d_out, d_in), from their sizes."""
     height, width = shape[::-1] if vertical else shape
-    return _work(count, height, width) / _speed()
+    return _work(count, height, width) / speed()
 
 
 # Tables

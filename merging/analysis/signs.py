@@ -9,7 +9,7 @@ number stands beside what random signs would give with the same numbers of votes
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from merging.analysis.elections import Election, elect, trimmed
+from merging.analysis.joint_space import JointSpace, joint_space, speed
 from merging.engine import choose_device
 from merging.families import LINEAR_MAPS
 from merging.joint import units
 from merging.least_squares import matrices
-from merging.linear_algebra import double, left_basis
+from merging.linear_algebra import double
 from merging.measures import Found, Subject
 from merging.progress import Meter
 from merging.stream import Inputs
@@ -38,8 +39,9 @@ SPACES = {  # key -> as the paper calls it: original weights, the decomposed spa
 }
 DENSITIES = (1.0, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05)
 RANK_TOL = 0.01  # DRM's own default
-NOTHING = 1e-12  # of an expert's largest entry: what is below, after projecting back, is a zero
-EIGEN, SPEED = 10, 2e10  # operations of an eigen-decomposition, times its size cubed; float64 ones in a second
+# Of an expert's largest entry: what is below, after projecting back, is a zero.
+NOTHING = {torch.float64: 1e-12, torch.float32: 1e-6}
+ENTRY = 1600  # multiply-adds that take as long as pruning an entry and counting its votes, in and out of a space
 PIECE = 1 << 14  # positions that are counted at a time, so that they stay in the processor's cache
 EDGES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 Floats = NDArray[np.float64]
@@ -126,42 +128,44 @@ def look_at_layer(
     densities: Sequence[float] = DENSITIES,
     rank_tol: float = RANK_TOL,
     tick: Callable[[float], None] = lambda share: None,
+    spaces: Iterable[JointSpace] | None = None,
 ) -> Layer:
     """Everything about the task vectors (K, d_out, d_in) of one linear map, pruned to each of the densities.
 
     Every expert's matrix is pruned by itself: in the weights by magnitude, in the joint spaces by the entries of its
-    renormalized rows. ``tick`` is told the share of the work that is done.
+    renormalized rows. Whoever has the joint ``spaces`` H and V already passes them; else they are made one after the
+    other. ``tick`` is told the share of the work that is done.
     """
-    exact = double(vectors)
     votes: dict[tuple[str, float], Counts] = {}
     elections: dict[float, Election] = {}
-    for density, kept in zip(densities, trimmed(exact, densities), strict=True):
+    for density, kept in zip(densities, trimmed(vectors, densities), strict=True):
         votes[WEIGHTS, density], elections[density] = count_votes(kept), elect(kept)
     ranks = []
-    for step, way in enumerate("hv"):
-        tick((1 + 4 * step) / 9)
-        blocks = exact.mT if way == "v" else exact  # the same, of the transposed matrices
-        basis = left_basis(blocks, rank_tol)
-        entries = basis.T @ blocks
-        ranks.append(basis.shape[1])
-        renormalized = trimmed(entries / units(entries), densities)
+    if spaces is None:
+        spaces = (joint_space((), vectors, vertical) for vertical in (False, True))
+    tick(1 / 9)
+    for step, (way, whole) in enumerate(zip("hv", spaces, strict=True)):
+        space = whole.cut(rank_tol)
+        ranks.append(len(space.values))
+        renormalized = trimmed(space.entries / units(space.entries), densities)
         for place, (density, kept) in enumerate(zip(densities, renormalized, strict=True)):
             votes[f"joint_{way}", density] = count_votes(kept)
-            votes[f"back_{way}", density] = count_votes(_without_rounding(basis @ (entries * (kept != 0))))
+            back = space.basis @ (space.entries * (kept != 0))
+            votes[f"back_{way}", density] = count_votes(_without_rounding(back))
             tick((1 + 4 * step + 4 * (place + 1) / len(densities)) / 9)
     return Layer(votes, elections, (ranks[0], ranks[1]))
 
 
-def expected_seconds(shape: Sequence[int], densities: int) -> float:
-    """About how long ``look_at_layer`` takes for task vectors of this shape (K, d_out, d_in)."""
+def estimated_seconds(shape: Sequence[int]) -> float:
+    """About how long ``look_at_layer`` takes for one density of task vectors (K, d_out, d_in) with known spaces."""
     tasks, out, into = shape
-    products = 2 * tasks * out * into * (out + into) * (1 + densities)
-    return (products + EIGEN * (out**3 + into**3)) / SPEED
+    entries = tasks * out * into
+    return entries * (min(out, tasks * into) + min(into, tasks * out) + 2 * ENTRY) / speed()
 
 
 def _without_rounding(values: Tensor) -> Tensor:
     sizes = values.abs()
-    return values * (sizes >= NOTHING * sizes.amax(dim=(1, 2), keepdim=True))
+    return values * (sizes >= NOTHING[values.dtype] * sizes.amax(dim=(1, 2), keepdim=True))
 
 
 def measure_signs(subject: Subject) -> Found:
@@ -186,7 +190,7 @@ def measure_signs(subject: Subject) -> Found:
         def tick(share: float, name: str = p.name) -> None:
             meter.within(round(share * sizes[name]), "Counting signs", name)
 
-        found = look_at_layer(matrices(inputs.whole(p)), tick=tick)
+        found = look_at_layer(double(matrices(inputs.whole(p))), tick=tick)
         rows["layers"].append((p.name, p.order, p.section, str(p.role), p.part, sizes[p.name], *found.ranks))
         for (space, density), counts in found.votes.items():
             said = agreement(counts)
