@@ -21,6 +21,11 @@ runs = data.runs(stored)
 masked = next((run for run in runs if "saliency" in run.tables), runs[0] if runs else None)
 DOORS = (
     (
+        "See why merging hurts",
+        "Where do experts disagree in sign, and how much of that is chance? Every layer, pair by pair, before any merge.",
+        (parts.CONFLICTS, "Open Conflicts", "call_split", {}),
+    ),
+    (
         "Pick a merge apart",
         "Which tensors does each expert call salient, and which does the merge keep? Move the prune ratio and watch.",
         (parts.MASKS, "Open Masks", "grid_on", {"run": masked.id} if masked else {}),
@@ -29,6 +34,11 @@ DOORS = (
         "Which merge wins out of domain?",
         "In-domain against out-of-domain accuracy of several merges, beside the pretrained model and the experts.",
         (parts.SCORES, "Open Scores", "monitoring", {}),
+    ),
+    (
+        "How far do features drift?",
+        "Layer by layer, how far the merged model's features move from each expert's, and what accuracy that costs.",
+        (parts.DRIFT, "Open Drift", "moving", {}),
     ),
     (
         "Merge eight experts",
@@ -41,7 +51,7 @@ DOORS = (
         (parts.METHODS, "Open Methods", "menu_book", {}),
     ),
 )
-with st.grid(4, min_column_width=220):
+with st.grid(3, min_column_width=220):
     for title, sentence, (page, label, icon, query) in DOORS:
         with st.container(border=True, height="stretch"):
             st.markdown(f"**{title}**")
