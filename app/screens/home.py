@@ -22,7 +22,7 @@ masked = next((run for run in runs if "saliency" in run.tables), runs[0] if runs
 DOORS = (
     (
         "See why merging hurts",
-        "Where do experts disagree in sign, and how much of that is chance? Every layer, pair by pair, before any merge.",
+        "Where do experts disagree in sign, and how much of that is chance? Layer by layer and pair by pair.",
         (parts.CONFLICTS, "Open Conflicts", "call_split", {}),
     ),
     (
