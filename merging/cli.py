@@ -118,7 +118,11 @@ def parser() -> argparse.ArgumentParser:
     merge.add_argument("--force", action="store_true", help="replace what is at --out")
 
     measure = commands.add_parser("measure", help="measure something of a stored run, such as feature drift")
-    measure.add_argument("what", help="drift or ablation of a run, signs of its experts, exemplars of the benchmark")
+    measure.add_argument(
+        "what",
+        help="drift, ablation, features or tsne of a run; signs or pairs of its experts; exemplars, drm_ablations or "
+        "task_counts of the benchmark",
+    )
     measure.add_argument("run", nargs="?", default="", help="the run's id")
 
     sweep = commands.add_parser("sweep", help="evaluate recipes at many values; stopped, it goes on where it was")

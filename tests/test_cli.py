@@ -269,3 +269,11 @@ def test_small_things():
     assert columns([("a", "b"), ("ccc", "d")]) == "a    b\nccc  d"
     assert percent(0.7277, 0.7, 0.75) == "72.8 % [70.0, 75.0]"
     assert percent(float("nan"), 0, 0) == "–"
+
+
+def test_the_help_names_every_measurement(capsys):
+    from merging.measures import MEASURES
+
+    assert main(["measure", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert all(key in said for key in MEASURES)
