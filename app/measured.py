@@ -158,6 +158,7 @@ def spectrum(run: Run) -> str:
 def conflicts(run: Run) -> pd.DataFrame:
     """What CAT removed in a run, with the titles of the tasks that the benchmark knows."""
     rows = data.table(run.id, CONFLICTS)
+    rows = rows.sort_values("expert", key=lambda names: names.map(list(run.experts).index), kind="stable")
     return rows.assign(title=rows["expert"].map(titles()).fillna(rows["expert"]))
 
 

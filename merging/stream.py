@@ -180,7 +180,7 @@ class Notes:
         import pandas as pd
 
         found = {name: pd.DataFrame(rows) for name, rows in self._rows.items()}
-        return {name: table.sort_values("order", ignore_index=True) for name, table in found.items()}
+        return {name: table.sort_values("order", kind="stable", ignore_index=True) for name, table in found.items()}
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ from merging.checkpoints import MappingCheckpoint
 from merging.encoder import Encoder
 from merging.errors import Cancelled, NeedsError
 from merging.evidence import CapturedInputs, GivenInputs, Moments
-from merging.families import Role
-from merging.method import REGISTERED
+from merging.families import Parameter, Role
+from merging.method import REGISTERED, Slot
 from merging.recipe import Recipe
+from merging.stream import Notes
 
 CPU = torch.device("cpu")
 CHAINS = {"lot": Recipe.build("lot"), "regmean": Recipe.build("regmean"),
@@ -239,6 +240,18 @@ def test_cancel_stops_between_batches_of_exemplars(monkeypatch):
                    cancel=cancel, device="cpu")  # fmt: skip
     running = [detail for phase, detail in told if phase == "Running exemplars"]
     assert running == ["circles"] * 5 + ["digits"] * 2  # five images each, one at a time
+
+
+def test_notes_of_a_tensor_stay_in_the_order_in_which_they_came():
+    notes = Notes()
+    for order in [5, 6, 2, 3, 4, *range(7, 90), 0, 1]:  # as stored; a sort that is not stable shuffles the experts
+        parameter = Parameter(f"tensor {order}", Role.SHIFT, "part", "section", None, order)
+        slot = Slot(parameter, (), torch.zeros(1), torch.zeros(0, 1))
+        for expert in range(8):
+            notes.add("some", slot, {"expert": expert})
+    table = notes.tables()["some"]
+    assert list(table["expert"]) == 90 * list(range(8))
+    assert table["order"].is_monotonic_increasing
 
 
 def test_notes_are_of_the_merging_pass_only_and_in_forward_order(monkeypatch):
