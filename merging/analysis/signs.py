@@ -41,7 +41,7 @@ DENSITIES = (1.0, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05)
 RANK_TOL = 0.01  # DRM's own default
 # Of an expert's largest entry: what is below, after projecting back, is a zero.
 NOTHING = {torch.float64: 1e-12, torch.float32: 1e-6}
-ENTRY = 1600  # multiply-adds that take as long as pruning an entry and counting its votes, in and out of a space
+ENTRY = 3000  # multiply-adds that take as long as pruning an entry and counting its votes, in and out of a space
 PIECE = 1 << 14  # positions that are counted at a time, so that they stay in the processor's cache
 EDGES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 Floats = NDArray[np.float64]
