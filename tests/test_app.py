@@ -537,10 +537,19 @@ def test_downloads_hold_no_formulas() -> None:
     assert read["number"].tolist() == [-1.5] * 6
 
 
+OTHERS_WORDS = {  # words that mean something of the page's own, and happen to be some method's parameter, too
+    "masks.py": {"shared"},  # a choice of the live picture
+    "state.py": {"shared", "density", "direction", "scope", "score"},  # keys of links
+    "conflict_signs.py": {"density", "rank_tol"},  # columns and notes of the measurement
+    "joint_space.py": {"renorm"},  # a column of its table
+    "features.py": {"components"},  # a view
+    "sweep_form.py": {"alpha"},  # the key of interpolation coefficients
+}
+
+
 def test_the_app_names_no_parameter() -> None:
     names = {name for kind in (m.params for m in registry.methods()) for name in kind.bounds()}
-    allowed = {"shared"}  # what the live picture of masks itself offers
     for path in sorted((MAIN.parent).rglob("*.py")):
         source = path.read_text("utf-8")
-        for name in names - allowed:
-            assert f'"{name}"' not in source, (path.name, name)
+        named = {name for name in names if f'"{name}"' in source}
+        assert named <= OTHERS_WORDS.get(path.name, set()), path.name
