@@ -170,7 +170,7 @@ def test_spaces_that_are_there_are_not_made_again(monkeypatch: pytest.MonkeyPatc
 
 def test_the_estimated_time_grows_with_the_layer() -> None:
     small, large = (estimated_seconds(shape) for shape in ((8, 192, 192), (8, 3072, 768)))
-    assert 0 < 100 * small < large
+    assert 0 < 64 * small < large  # as many entries, and longer products
 
 
 def test_a_rank_cut_takes_directions_away() -> None:
