@@ -31,12 +31,13 @@ app: $(VENV)/.app ## open the app on the bundled benchmark
 	@echo "Opening http://127.0.0.1:$(PORT) (stop with Ctrl-C) ..."
 	@$(BIN)/python -m streamlit run app/main.py --server.port $(PORT) --server.headless false
 
-test: $(VENV)/.dev ## run all tests, the browser ones included
-	@echo "Running the tests ..."
-	@$(BIN)/python -m pytest
+test: fast ## run all tests, the browser ones included
+	@echo "Running the tests in a browser, one by one ..."
+	@$(BIN)/python -m pytest -m browser
 
 fast: $(VENV)/.dev ## run the tests that need no browser
-	@$(BIN)/python -m pytest -m "not browser"
+	@echo "Running the tests, on as many cores as there are ..."
+	@$(BIN)/python -m pytest -m "not browser" --numprocesses auto --maxprocesses 8 --dist worksteal
 
 check: $(VENV)/.dev ## lint, format check, strict types
 	@echo "ruff ..." && $(BIN)/ruff check .
