@@ -3,6 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8501
+PARALLEL := --numprocesses auto --maxprocesses 8 --dist worksteal
 # Worker threads sleep at barriers instead of spinning, and the allocator keeps few arenas: kind to small machines.
 export OMP_WAIT_POLICY := PASSIVE
 export MALLOC_ARENA_MAX := 2
@@ -31,13 +32,14 @@ app: $(VENV)/.app ## open the app on the bundled benchmark
 	@echo "Opening http://127.0.0.1:$(PORT) (stop with Ctrl-C) ..."
 	@$(BIN)/python -m streamlit run app/main.py --server.port $(PORT) --server.headless false
 
-test: fast ## run all tests, the browser ones included
+test: $(VENV)/.dev ## run all tests, the browser ones included
+	@echo "Running the tests, on as many cores as there are ..."
+	@$(BIN)/python -m pytest -m "not browser" $(PARALLEL)
 	@echo "Running the tests in a browser, one by one ..."
 	@$(BIN)/python -m pytest -m browser
 
-fast: $(VENV)/.dev ## run the tests that need no browser
-	@echo "Running the tests, on as many cores as there are ..."
-	@$(BIN)/python -m pytest -m "not browser" --numprocesses auto --maxprocesses 8 --dist worksteal
+fast: $(VENV)/.dev ## run the tests that need neither a browser nor much time
+	@$(BIN)/python -m pytest -m "not browser and not slow" $(PARALLEL)
 
 check: $(VENV)/.dev ## lint, format check, strict types
 	@echo "ruff ..." && $(BIN)/ruff check .

@@ -235,6 +235,7 @@ def finish(at: AppTest) -> AppTest:
     return at.run()
 
 
+@pytest.mark.slow
 def test_merging_shows_accuracy_and_links(open_app: Any, library: Path) -> None:
     at = open_app("merge", library, chain="lwptv:prune_ratio=0.4;task_arithmetic")
     assert at.slider[0].value == 0.4
@@ -251,6 +252,7 @@ def test_merging_shows_accuracy_and_links(open_app: Any, library: Path) -> None:
     assert job.run_id in at.multiselect(key="compare").options or job.run_id in at.multiselect(key="compare").value
 
 
+@pytest.mark.slow
 def test_a_job_can_be_cancelled_and_dismissed(open_app: Any, library: Path) -> None:
     at = open_app("merge", library, chain="ties:density=0.37")
     press(at, "Run")
@@ -264,6 +266,7 @@ def test_a_job_can_be_cancelled_and_dismissed(open_app: Any, library: Path) -> N
     assert not data.runner().jobs()
 
 
+@pytest.mark.slow
 def test_a_job_is_seen_in_another_tab(open_app: Any, library: Path) -> None:
     at = open_app("merge", library, chain="ties:density=0.41")
     press(at, "Run")
@@ -274,6 +277,7 @@ def test_a_job_is_seen_in_another_tab(open_app: Any, library: Path) -> None:
     finish(at)
 
 
+@pytest.mark.slow
 def test_a_chain_that_needs_exemplars_can_be_run(open_app: Any, library: Path) -> None:
     at = open_app("merge", library, chain="exemplars:per_task=8,seed=3;lot")
     assert at.caption
@@ -407,16 +411,27 @@ def script(key: str, values: dict) -> None:  # type: ignore[type-arg]  # it runs
     st.session_state["found"] = controls.draw(KINDS[key], values, "x")
 
 
+def side_by_side(key: str, settings: list) -> None:  # type: ignore[type-arg]  # it runs without this module
+    """Controls of one kind for each of many settings, as a page."""
+    import streamlit as st
+    from test_app import KINDS
+
+    from app import controls
+
+    found = [controls.draw(KINDS[key], values, f"x{number}") for number, values in enumerate(settings)]
+    st.session_state["found"] = found
+
+
 @pytest.mark.parametrize("key", KINDS)
 def test_controls_hold_every_valid_value(key: str) -> None:
     kind = KINDS[key]
-    for name, bound in {"": None, **kind.bounds()}.items():
-        for value in [None] if bound is None else valid_values(bound):
-            wanted = kind.build({name: value} if name else {})
-            at = AppTest.from_function(script, args=(key, wanted.values()), default_timeout=SLOW).run()
-            assert not at.exception, (name, value)
-            assert not at.error, (name, value, at.error[0].value)
-            assert at.session_state["found"] == wanted, (name, value)
+    settings = [{}, *({name: value} for name, bound in kind.bounds().items() for value in valid_values(bound))]
+    wanted = [kind.build(values) for values in settings]
+    built = [each.values() for each in wanted]
+    at = AppTest.from_function(side_by_side, args=(key, built), default_timeout=SLOW).run()
+    assert not at.exception
+    assert not at.error, at.error[0].value
+    assert at.session_state["found"] == wanted
 
 
 @pytest.mark.parametrize("key", KINDS)

@@ -64,6 +64,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
+@pytest.mark.slow
 def test_bad_files_take_little_memory(tmp_path):
     paths = []
     for number, (name, (build, _)) in enumerate(bad_files.CASES.items()):

@@ -471,6 +471,7 @@ def _ended(runner, job_id, seconds=120):
     return job
 
 
+@pytest.mark.slow
 def test_a_measurement_is_a_job_like_a_merge(library, tmp_path, tiny_benchmark, monkeypatch):
     folder, (run_id, _) = library
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(_with_library(tmp_path, tiny_benchmark, folder)))

@@ -80,6 +80,7 @@ def _ended(runner, run_id):
     return _until(lambda: (job := runner.get(run_id)) and not job.live and job)
 
 
+@pytest.mark.slow
 def test_a_real_merge_ends_up_in_the_store(runner, store, tiny_benchmark):
     job = runner.submit(_recipe(tiny_benchmark))
     assert runner.submit(_recipe(tiny_benchmark)).id == job.id

@@ -57,6 +57,7 @@ def test_the_library_holds_no_weights_and_nothing_of_a_machine():
 
 
 @pytest.mark.parametrize("key", ["task_arithmetic_lwptv", "ties"])
+@pytest.mark.slow
 def test_a_run_computed_now_equals_the_stored_one(key, benchmark, tmp_path, store):
     """The scores may differ by an image or two where another processor rounds otherwise; the tables not visibly."""
     (preset,) = (p for p in PRESETS if p.key == key)

@@ -48,6 +48,7 @@ print(max(seen) - seen[0])
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux says how much memory is anonymous")
+@pytest.mark.slow
 def test_twenty_experts_take_the_memory_of_a_few_tensors(tmp_path):
     """TIES after DARE, which holds random masks, quantile samples and sign votes besides the task vectors."""
     torch.manual_seed(0)

@@ -86,6 +86,7 @@ def test_absolute_gradients_equal_a_loop_of_backward_passes(family, shown, toget
             assert torch.allclose(rows[k], expected, rtol=1e-9, atol=1e-12), name
 
 
+@pytest.mark.slow
 def test_squared_gradients_are_of_the_expert_and_of_labels_it_may_predict(family, shown):
     """Of one image: the squared gradient of one of the classes. Other seeds draw other classes."""
     base, experts = family
@@ -101,6 +102,7 @@ def test_squared_gradients_are_of_the_expert_and_of_labels_it_may_predict(family
     assert len(drawn) > len(one)
 
 
+@pytest.mark.slow
 def test_absolute_gradients_equal_finite_differences(family, shown):
     base, experts = family
     name, task = next(iter(shown.items()))

@@ -287,6 +287,7 @@ def _execute_apart(root, folder, results):
     results.put((run.id, sources.open_inputs(recipe).run_id(), run.model_path.read_bytes()))
 
 
+@pytest.mark.slow
 def test_two_processes_and_a_broken_lock(tmp_path, tiny_folder, run_it, recipe, monkeypatch):
     """Work may be done twice, but there is one run, whole, with the same bytes."""
     # Page tests leave a script of theirs as __main__, which a spawned process would run again.

@@ -313,6 +313,7 @@ with Store(Path({root!r}), libraries=()).writing({run_id!r}) as folder:
 """
 
 
+@pytest.mark.slow
 def test_a_killed_writer_leaves_no_run(store):
     code = WRITER.format(tests=os.path.dirname(__file__), root=str(store.root), run_id=ID)  # noqa: PTH120
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as child:

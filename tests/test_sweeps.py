@@ -447,6 +447,7 @@ def command(found: Sweep, store: Store, *more: str) -> list[str]:
     return [sys.executable, "-m", "merging", *wanted, *more]
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_goes_on_without_redoing_points(
     tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -511,6 +512,7 @@ def _until(condition: Any) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_job_computes_a_sweep_and_pauses(
     runner: Runner, store: Store, tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,6 +123,7 @@ def test_a_partial_sweep_can_be_looked_at_and_resumed(open_app: Any, library: Pa
     assert "3 of 6 points" in "".join(str(bar.proto) for bar in at.get("progress"))
 
 
+@pytest.mark.slow
 def test_a_point_is_opened_as_a_run(open_app: Any, library: Path, tmp_path: Path) -> None:
     found = swept(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", (0.1, 0.2)),))
     at = open_app("sweeps", library, sweep=found.id)
