@@ -37,7 +37,7 @@ def forget() -> None:
 def thumbnails(models: Sequence[Model], table: pd.DataFrame, run_id: str, chosen: Sequence[str]) -> None:
     """The circled images with the right class, and the predictions before (pretrained) and after."""
     if not chosen:
-        st.caption(":material/gesture: Draw round some marks to see their images; a click on one mark does it too.")
+        st.caption(":material/gesture: Draw round some marks to see their images.")
         return
     after = next((model for model in models if model.run.id == run_id and not model.pretrained), models[-1])
     rows = table[table["run"].str.partition(":")[0] == after.run.id].drop_duplicates("image").set_index("image")

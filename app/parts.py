@@ -127,7 +127,7 @@ def chart(
     if not asked:
         ask(key)
     figure = data.figure(key, table, {"present": state.present(), **options})
-    modes = ("lasso", "box", "points") if lasso else "points"
+    modes = "lasso" if lasso else "points"  # plotly drops clicks where a lasso can be drawn
     extra: dict[str, Any] = {"on_select": on_click, "selection_mode": modes} if on_click else {}
     form = str(st.session_state.get(f"format_{key}") or FORMATS[0])
     config = theme.config(name, form.lower(), clicks=on_click is not None and not lasso)

@@ -11,9 +11,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from merging.errors import FamilyError, first_few
-from merging.safetensors_file import TensorInfo
+
+if TYPE_CHECKING:  # importing it loads torch, which Home can do without
+    from merging.safetensors_file import TensorInfo
 
 
 class Role(StrEnum):

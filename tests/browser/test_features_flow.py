@@ -40,6 +40,6 @@ def test_a_lasso_shows_the_images_under_it(app: App) -> None:
     expect(thumbnails).to_contain_text("before:")
     expect(page.locator(".st-key-circled")).to_contain_text(re.compile(r"(3\d|40) images circled"))
 
-    page.get_by_role("button", name="Clear").click()
+    page.get_by_role("button", name="Clear", exact=True).click()
     app.settled()
     expect(thumbnails).to_have_count(0, timeout=60_000)

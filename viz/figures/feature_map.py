@@ -77,7 +77,7 @@ def feature_map(
         fig.add_trace(mark(_rings(here[here["image"].isin(list(selected))], panel)))
         fig.update_layout(_axes(panel, place, columns, (height, top, inner), kind))
     fig.update_layout(
-        legend=legend, margin={"l": LEFT, "r": 12, "t": 0, "b": 0},
+        legend=legend, margin={"l": LEFT, "r": 12, "t": 0, "b": 0}, dragmode="lasso",
         annotations=[_caption(panel, (notes or {}).get(panel.run, "")) for panel in panels],
     )  # fmt: skip
     alt = _alt(table, panels, present_groups, kind)
