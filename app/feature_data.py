@@ -56,7 +56,9 @@ def with_features(runs: Sequence[Run]) -> tuple[list[Model], list[Run]]:
 
 @st.cache_resource(max_entries=16, show_spinner=False)
 def _rows(entry: str, _found: Measured) -> np.ndarray[Any, Any]:  # an entry's name says what it depends on
-    return _found.array("features")
+    import numpy as np
+
+    return _found.array("features").astype(np.float32)
 
 
 def rows(model: Model) -> np.ndarray[Any, Any]:
@@ -90,17 +92,27 @@ def _principal(
     return placed, tuple(float(share) for share in shares)
 
 
-def tsne(found: Measured, task: str, perplexity: int) -> pd.DataFrame:
-    """image, x, y of a stored map; no rows if there is none of that perplexity."""
-    table = measured.table(found, "map")
-    return table[(table["map"] == task) & (table["perplexity"] == perplexity)][["image", "x", "y"]]
+def tsne(model: Model, found: Measured, task: str, perplexity: int) -> pd.DataFrame:
+    """image, x, y of a model's stored map; no rows if there is none of that perplexity."""
+    from merging.analysis.features import map_name
+
+    here = images(model, task)[["image"]]
+    if not len(_quality(found, task, perplexity)):
+        return here.head(0).assign(x=0.0, y=0.0)
+    coordinates = found.array(map_name(task, perplexity))
+    return here.assign(x=coordinates[:, 0], y=coordinates[:, 1])
 
 
 def trusted(found: Measured, task: str, perplexity: int) -> float:
     """Trustworthiness of a stored map; NaN if it is not known."""
-    table = measured.table(found, "quality")
-    row = table[(table["map"] == task) & (table["perplexity"] == perplexity)]
+    row = _quality(found, task, perplexity)
     return float(row["trustworthiness"].iloc[0]) if len(row) else math.nan
+
+
+def _quality(found: Measured, task: str, perplexity: int) -> pd.DataFrame:
+    """The row about one map, if there is one."""
+    table = measured.table(found, "quality")
+    return table[(table["map"] == task) & (table["perplexity"] == perplexity)]
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)

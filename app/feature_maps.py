@@ -77,7 +77,7 @@ def side_by_side(models: Sequence[Model]) -> None:
         maps(models, placed, trust, task, classes, PCA, FIT.format(share))
     elif known := _mapped(models):
         models = [model for model in models if model.run.id in known]
-        placed = {run_id: feature_data.tsne(found, task, perplexity) for run_id, found in known.items()}
+        placed = {m.run.id: feature_data.tsne(m, known[m.run.id], task, perplexity) for m in models}
         trust = {run_id: feature_data.trusted(found, task, perplexity) for run_id, found in known.items()}
         seconds = measuring.origin(list(known.values()))
         maps(models, placed, trust, task, classes, TSNE, f"{TRAP} Perplexity {perplexity}, seed 0. {seconds}")
@@ -90,8 +90,9 @@ def perplexities(models: Sequence[Model]) -> None:
         classes = pick_classes(task)
     if known := _mapped(models):
         placed = {
-            f"{run_id}:perplexity {value}": feature_data.tsne(found, task, value)
-            for run_id, found in known.items()
+            f"{model.run.id}:perplexity {value}": feature_data.tsne(model, known[model.run.id], task, value)
+            for model in models
+            if model.run.id in known
             for value in PERPLEXITIES
         }
         trust = {
@@ -164,5 +165,6 @@ def numbers(models: Sequence[Model], task: str, trust: Mapping[str, float]) -> N
     st.caption(
         f"Computed from the features scaled to unit length, not from the map, over all classes.{whole} Images: "
         f"n = {text.plural(int(table['n'].max()), 'image')} of the choosing half, seed {notes['seed']}, balanced by "
-        f"class, the same for every model. {measuring.origin([model.found for model in models])}"
+        "class, the same for every model; features are kept in half precision. "
+        f"{measuring.origin([model.found for model in models])}"
     )

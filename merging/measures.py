@@ -220,8 +220,8 @@ MEASURES = {
     for measure in (
         Measure(key="drift", title="Feature drift", compute=_drift),
         Measure(key="ablation", title="Ablation by kind of parameter", compute=_ablation),
-        Measure(key="features", title="Features out of domain", compute=_features),
-        Measure(key="tsne", title="t-SNE of features", compute=_tsne),
+        Measure(key="features", title="Features out of domain", version=2, compute=_features),
+        Measure(key="tsne", title="t-SNE of features", version=2, compute=_tsne),
         Measure(key="signs", title="Sign agreement", of=Of.EXPERTS, compute=_signs),
         Measure(key="pairs", title="Experts against experts", of=Of.EXPERTS, compute=_pairs),
         Measure(key="exemplars", title="Exemplar sensitivity", of=Of.BENCHMARK, compute=_exemplars),

@@ -152,7 +152,7 @@ def test_features_of_all_kinds_of_models_are_of_the_same_images(store: Store, li
     assert all(table["image"].equals(tables[0]["image"]) for table in tables)
     assert len({one.array("features").tobytes() for one in found}) == len(found)
     rows = found[0].array("features")
-    assert rows.dtype == np.float32
+    assert rows.dtype == np.float16  # half the room on the disk
     assert rows.shape == (len(tables[0]), tiny.EMBED)
     place = int(tables[0]["image"][3].split(":")[1])
     images, _ = benchmark.images("letters", features.SPLIT)
@@ -161,7 +161,9 @@ def test_features_of_all_kinds_of_models_are_of_the_same_images(store: Store, li
     numbers = found[2].table("separability").set_index("task")
     assert list(numbers.index) == [*tiny.OUTSIDE, features.TOGETHER]
     at = (tables[2]["task"] == "tiles").to_numpy()
-    own = separability.separability(found[2].array("features")[at], tables[2]["truth"][at].to_numpy(str))
+    own = separability.separability(
+        found[2].array("features")[at].astype(np.float32), tables[2]["truth"][at].to_numpy(str)
+    )
     assert numbers.loc["tiles"].tolist() == pytest.approx(list(own), rel=1e-6, nan_ok=True)
 
 
@@ -171,15 +173,21 @@ def test_maps_reuse_stored_features(store: Store, library: Path, monkeypatch: py
     monkeypatch.setattr(features, "_extract", lambda *_: pytest.fail("extracted again"))
     told: list[Progress] = []
     found = measures.measure("tsne", store, benchmark, run, device="cpu", progress=told.append)
-    drawn, quality = found.table("map"), found.table("quality")
-    sizes = drawn.groupby(["map", "perplexity"]).size()
-    assert sizes.to_dict() == {("all", 5): 40, ("all", 30): 40, ("letters", 5): 20, ("tiles", 5): 20}
+    quality = found.table("quality")
+    wanted = [("all", 5, 40), ("all", 30, 40), ("letters", 5, 20), ("tiles", 5, 20)]
+    assert list(zip(quality["map"], quality["perplexity"], quality["n"], strict=True)) == wanted
+    for name, perplexity, n in wanted:
+        assert found.array(features.map_name(name, perplexity)).shape == (n, 2)
     assert quality["n"].tolist() == [40, 40, 20, 20]
     assert quality["trustworthiness"].notna().tolist() == [True, True, False, False]
     assert [one.fraction for one in told] == sorted(one.fraction for one in told)
-    images = measures.find("features", store, benchmark, run)
-    assert images is not None
-    assert images.table("images")["image"].tolist() == drawn[drawn["map"] == "all"]["image"].tolist()[:40]
+
+
+def test_features_too_large_for_half_precision_are_kept_whole() -> None:
+    rows = np.array([[1.0, -2.5]], np.float32)
+    assert features.halved(rows).dtype == np.float16
+    assert np.array_equal(features.halved(1e6 * rows), 1e6 * rows)
+    assert features.halved(rows[:0]).shape == (0, 2)
 
 
 def test_maps_compute_features_that_are_missing(store: Store, library: Path) -> None:

@@ -66,11 +66,11 @@ def name_of(task: str, place: int) -> str:
 
 
 def measure_features(subject: Subject) -> Found:
-    """The array "features" (n, d) with the tables "images" and "separability" of one model.
+    """The array "features" (n, d), in half precision, with the tables "images" and "separability" of one model.
 
-    A row of "images" has image, task, truth and predicted (class names), correct and length (of the raw features), in
-    the order of the array. "separability" has a row per data set, and one for all together, where a class is a class
-    of a data set.
+    All is computed from the features as they are kept. A row of "images" has image, task, truth and predicted (class
+    names), correct and length (of the raw features), in the order of the array. "separability" has a row per data set,
+    and one for all together, where a class is a class of a data set.
 
     Raises:
         CheckpointError, TaskError: the model cannot be read, or cannot be shown these images.
@@ -79,6 +79,7 @@ def measure_features(subject: Subject) -> Found:
     chosen = draw(benchmark)
     with _model(subject, phases) as model:
         rows, tables = _extract(model, subject, chosen, phases)
+    rows, kept = rows.astype(np.float32), rows
     images = pd.concat(tables, ignore_index=True)
     labels = images["task"] + ":" + images["truth"]
     parts = {key: (images["task"] == key).to_numpy() for key in chosen}
@@ -86,7 +87,7 @@ def measure_features(subject: Subject) -> Found:
     numbers = [(key, *separability(rows[at], labels[at].to_numpy(str))) for key, at in parts.items()]
     table = pd.DataFrame(numbers, columns=["task", "silhouette", "correct", "scatter", "classes", "n"])
     notes = {"images": len(images), "data_sets": len(chosen), "split": SPLIT, "seed": SEED}
-    return Found({"images": images, "separability": table}, notes, {"features": rows})
+    return Found({"images": images, "separability": table}, notes, {"features": kept})
 
 
 @contextmanager
@@ -125,7 +126,7 @@ def _reference(subject: Subject) -> Checkpoint:
 
 def _extract(
     model: Checkpoint, subject: Subject, chosen: Mapping[str, NDArray[np.intp]], phases: Phases
-) -> tuple[NDArray[np.float32], list[pd.DataFrame]]:
+) -> tuple[NDArray[np.floating[Any]], list[pd.DataFrame]]:
     """Features (n, d) of all images, and the rows about them of each data set."""
     from merging.encoder import Encoder
     from merging.engine import choose_device
@@ -153,17 +154,22 @@ def _extract(
                 }
             )
         )
-    return np.concatenate(found), tables
+    return halved(np.concatenate(found)), tables
+
+
+def halved(rows: NDArray[np.float32]) -> NDArray[np.floating[Any]]:
+    """Features as they are kept: with the 11 bits of half precision, unless one is too large for that."""
+    return rows if np.abs(rows).max(initial=0) > np.finfo(np.float16).max else rows.astype(np.float16)
 
 
 # Maps
 
 
 def measure_tsne(subject: Subject) -> Found:
-    """Maps by t-SNE of one model's unit features: the tables "map" and "quality".
+    """Maps by t-SNE of one model's unit features: an array (n, 2) for each, and the table "quality".
 
-    "map" has a row per map (all data sets together, and each by itself), perplexity and image, with x and y; "quality"
-    the trustworthiness of each and its n. Perplexities that are not below n are left out.
+    There is one of all data sets together and of each by itself, at every perplexity below its n; ``map_name`` says
+    what its array is called. Rows are in the order of the images of "features". "quality" has its trustworthiness.
 
     Raises:
         CheckpointError, TaskError: the model's features cannot be computed.
@@ -173,23 +179,26 @@ def measure_tsne(subject: Subject) -> Found:
         "features", subject.store, subject.benchmark, subject.run_id,
         device=subject.device, progress=phases.callback(READING), cancel=subject.cancel,
     )  # fmt: skip
-    images, rows = known.table("images"), unit(known.array("features"))
+    images, rows = known.table("images"), unit(known.array("features").astype(np.float32))
     parts = {TOGETHER: np.ones(len(images), bool)}
     parts |= {key: (images["task"] == key).to_numpy() for key in dict.fromkeys(images["task"])}
     work = [(name, at, p) for name, at in parts.items() for p in PERPLEXITIES if p < at.sum()]
     meter = Meter(sum(int(at.sum()) for _, at, _ in work), phases.callback(MAPPING), subject.cancel)
-    maps, quality = [], []
+    maps, quality = {}, []
     for name, at, perplexity in work:
         meter.within(0, "Drawing maps", f"{name}, perplexity {perplexity}")
         coordinates = tsne(rows[at], perplexity)
-        here = images.loc[at, ["image"]].assign(map=name, perplexity=perplexity)
-        maps.append(here.assign(x=coordinates[:, 0], y=coordinates[:, 1]))
+        maps[map_name(name, perplexity)] = coordinates.astype(np.float32)
         quality.append((name, perplexity, trustworthiness(rows[at], coordinates), int(at.sum())))
         meter.advance(int(at.sum()), "Drawing maps", name)
     notes = {**known.notes, "neighbors": NEAR}
     columns = ["map", "perplexity", "trustworthiness", "n"]
-    empty = pd.DataFrame(columns=["image", "map", "perplexity", "x", "y"])
-    return Found({"map": pd.concat(maps or [empty]), "quality": pd.DataFrame(quality, columns=columns)}, notes)
+    return Found({"quality": pd.DataFrame(quality, columns=columns)}, notes, maps)
+
+
+def map_name(name: str, perplexity: int) -> str:
+    """What the array of a map is called; ``name`` is a data set's key, or that of all together."""
+    return f"{name}_perplexity_{perplexity}"
 
 
 def tsne(rows: NDArray[Any], perplexity: float, seed: int = SEED) -> NDArray[np.float64]:
