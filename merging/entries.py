@@ -16,7 +16,7 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,20 @@ def publish(folder: Path, final: Path) -> bool:
         return False
     _sync(final.parent)
     return True
+
+
+@contextlib.contextmanager
+def written(root: Path, name: str, whole: Callable[[Path], bool]) -> Iterator[Path]:
+    """A folder to fill, which then becomes ``root``/``name``; an entry that is there stays if it is ``whole``."""
+    folder, final = make_temporary(root), root / name
+    try:
+        yield folder
+        seal(folder)
+        if final.exists() and not whole(final):
+            retire(final)
+        publish(folder, final)
+    finally:
+        drop(folder)
 
 
 def retire(final: Path) -> None:

@@ -79,21 +79,15 @@ def write(place: Path, name: str, found: Found, said: Mapping[str, Any], started
     Raises:
         StoreError: the disk cannot be written to.
     """
-    folder, final = entries.make_temporary(place), place / name
     try:
-        schemas = {key: write_table(folder, key, _rounded(table)) for key, table in found.tables.items()}
-        for key, array in found.arrays.items():
-            np.save(folder / _array_file(key), array, allow_pickle=False)
-        seconds = round(time.monotonic() - started, 2)
-        entries.write_json(folder / FACTS, {**said, "notes": dict(found.notes), "seconds": seconds, "tables": schemas})
-        entries.seal(folder)
-        if final.exists() and read(final, THIS_MACHINE) is None:
-            entries.retire(final)
-        entries.publish(folder, final)
+        with entries.written(place, name, lambda there: read(there, THIS_MACHINE) is not None) as folder:
+            schemas = {key: write_table(folder, key, _rounded(table)) for key, table in found.tables.items()}
+            for key, array in found.arrays.items():
+                np.save(folder / _array_file(key), array, allow_pickle=False)
+            facts = {**said, "notes": dict(found.notes), "seconds": round(time.monotonic() - started, 2)}
+            entries.write_json(folder / FACTS, {**facts, "tables": schemas})
     except OSError as error:
         raise StoreError(f"The measurement cannot be kept: {error.strerror}.") from None
-    finally:
-        entries.drop(folder)
 
 
 def read(path: Path, provenance: str) -> Measured | None:

@@ -140,19 +140,11 @@ def of_run(store: Store, run_id: str, name: str, benchmark: Benchmark, sample: S
 
 def write(store: Store, point: Point, about: Mapping[str, Any]) -> None:
     """Keep a point; ``about`` is plain data that says what it is. Raises StoreError if the disk does not take it."""
-    root = folder(store)
     try:
-        partial, final = entries.make_temporary(root), root / point.name
-        try:
-            schema = write_table(partial, SCORES, point.scores)
+        with entries.written(folder(store), point.name, lambda there: _read(there, THIS_MACHINE) is not None) as place:
+            schema = write_table(place, SCORES, point.scores)
             said = {"name": point.name, "device": point.device, "seconds": dict(point.seconds), "scores": schema}
-            entries.write_json(partial / FACTS, {**about, **said})
-            entries.seal(partial)
-            if final.exists() and _read(final, THIS_MACHINE) is None:
-                entries.retire(final)
-            entries.publish(partial, final)
-        finally:
-            entries.drop(partial)
+            entries.write_json(place / FACTS, {**about, **said})
     except OSError as error:
         raise StoreError(f"The sweep's points cannot be kept: {error.strerror}.") from None
 

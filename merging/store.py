@@ -93,19 +93,12 @@ class Store:
         """
         if not RUN_ID.fullmatch(run_id):
             raise StoreError(f"A run cannot be called {run_id[:40]!r}; its id is twelve hexadecimal digits.")
-        with self._explained():
-            folder = entries.make_temporary(self._own)
-            try:
-                yield folder
-                entries.seal(folder)
-                self._publish(folder, self._own / run_id, replace)
-            finally:
-                entries.drop(folder)
 
-    def _publish(self, folder: Path, final: Path, replace: bool) -> None:
-        if replace or (final.exists() and self._read(final) is None):
-            entries.retire(final)
-        entries.publish(folder, final)
+        def stays(there: Path) -> bool:
+            return not replace and self._read(there) is not None
+
+        with self._explained(), entries.written(self._own, run_id, stays) as folder:
+            yield folder
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
