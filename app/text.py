@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from merging import registry
+from merging.disk import size_text as size
 from merging.errors import MergingError
+from merging.markdown import escape
 from merging.recipe import Recipe, Step
 from merging.runs import Run
+from merging.spreadsheet import csv_bytes
 from viz.text import clean_text, percent, plural
 
-if TYPE_CHECKING:
-    import pandas as pd
+__all__ = ["clean_text", "csv_bytes", "percent", "plural", "safe_text", "size"]
 
-__all__ = ["clean_text", "percent", "plural", "safe_text"]
-
-MARKUP = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$:<>&\"'=@/])")  # ASCII punctuation, all of which Markdown lets escape
 NUMBERS = ("real", "integer")
 ONE_PER_TASK = "one model per task"
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def safe_text(text: object, limit: int = 80) -> str:
     """``clean_text`` for places that read Markdown: it shows exactly the characters that it was given."""
-    return MARKUP.sub(r"\\\1", clean_text(text, limit))
+    return escape(clean_text(text, limit))
 
 
 def listed(words: Sequence[str]) -> str:
@@ -45,15 +40,6 @@ def duration(seconds: float) -> str:
         return f"{whole} s"
     minutes, rest = divmod(whole, 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def size(count: float) -> str:
-    """'1.2 GB'."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
 
 
 def in_words(value: Any) -> str:
@@ -112,20 +98,3 @@ def titled(run: Run) -> str:
 def label(run: Run) -> str:
     """How pickers call a run; plain text."""
     return "  ·  ".join([clean_text(run.title, 60), *([ONE_PER_TASK] if run.per_task else []), run.id[:6]])
-
-
-def csv_bytes(table: pd.DataFrame) -> bytes:
-    """The table as CSV in which no cell is a formula to a spreadsheet."""
-    safe = table.copy()
-    for name in safe.columns:
-        if safe[name].dtype.kind not in "biufc":
-            safe[name] = [_inert(value) for value in safe[name]]
-    safe.columns = [_inert(name) for name in safe.columns]
-    out = io.StringIO()
-    safe.to_csv(out, index=False, quoting=csv.QUOTE_MINIMAL, lineterminator="\n")
-    return out.getvalue().encode()
-
-
-def _inert(value: object) -> str:
-    text = "" if value is None else str(value)
-    return f"'{text}" if text.startswith(FORMULA) else text

@@ -21,6 +21,7 @@ import torch
 
 import merging
 from merging import engine
+from merging.disk import free_bytes, size_text
 from merging.entries import write_json
 from merging.errors import MergingError, StoreError
 from merging.estimate import EVALUATING, MERGING, Estimate
@@ -165,14 +166,14 @@ class Work:
         """
         needed, free = self.plan.anonymous_bytes, psutil.virtual_memory().available
         if needed > free:
-            raise MergingError(f"This merge needs about {_size(needed)} of memory; {_size(free)} are free.")
+            raise MergingError(f"This merge needs about {size_text(needed)} of memory; {size_text(free)} are free.")
         infos = self.opened.pretrained.infos.values()
         copies = len(self.opened.experts) if self.recipe.per_task else 1
         needed = copies * sum(info.nbytes for info in infos)
-        free = shutil.disk_usage(_existing(self.store.root)).free
+        free = free_bytes(self.store.root)
         if needed > free:
             what = f"The merge gives {copies} models; they need" if self.recipe.per_task else "The merged model needs"
-            raise StoreError(f"{what} {_size(needed)} on the disk that holds the runs; {_size(free)} are free.")
+            raise StoreError(f"{what} {size_text(needed)} on the disk that holds the runs; {size_text(free)} are free.")
 
     def _facts(self, device: str, work: Mapping[str, float]) -> dict[str, Any]:
         steps = self.recipe.steps
@@ -238,17 +239,3 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
-
-
-def _existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that is there."""
-    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-
-
-def _size(count: float) -> str:
-    """'1.2 GB'."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
