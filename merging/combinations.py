@@ -18,10 +18,6 @@ DISJOINT_MEAN = {"density": 1.0, "aggregation": "mean", "scaling": 1.0}
 PCB = {"density": 0.05, "scaling": 1.2}
 DRM = {"density": 0.2, "scaling": 1.0}
 LWPTV = ("lwptv", {"prune_ratio": 0.7})
-PWPTV = ("lwptv", {"prune_ratio": 0.7, "granularity": "parameter"})
-OWN_MASKS = ("lwptv", {"prune_ratio": 0.7, "shared": False})
-MEAN_ABS = ("lwptv", {"prune_ratio": 0.7, "score": "mean_abs", "shared": False})
-MEAN_ABS_SHARED = ("lwptv", {"prune_ratio": 0.7, "score": "mean_abs"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,24 +184,6 @@ COMBINATIONS: tuple[Combination, ...] = (
         note="DARE takes the place of trimming; then the sign election and the disjoint mean with scaling 1.",
     ),
     Combination(
-        key="magnitude",
-        title="Task Arithmetic w/ magnitude pruning",
-        edits=(("magnitude", {"prune_ratio": 0.7}),),
-        merge="task_arithmetic",
-        params=TA,
-        source=f"{LWPTV_PAPER}, Table 3",
-        note="Zeroes the smallest scalars of every task vector.",
-    ),
-    Combination(
-        key="random_mask",
-        title="Task Arithmetic w/ random mask",
-        edits=(("random_mask", {"prune_ratio": 0.7}),),
-        merge="task_arithmetic",
-        params=TA,
-        source=f"{LWPTV_PAPER}, Table 3",
-        note="Zeroes scalars at random: a weaker task arithmetic in expectation, so not the paper's figure.",
-    ),
-    Combination(
         key="task_arithmetic_awd",
         title="AWD",
         edits=(("awd", {"penalty": 0.1, "lr": 0.01, "steps": 300}),),
@@ -213,24 +191,6 @@ COMBINATIONS: tuple[Combination, ...] = (
         params=TA,
         source="Xiong et al. (AWD), 2024",
         note="With task arithmetic it comes to one weight per task.",
-    ),
-    Combination(
-        key="task_arithmetic_lines",
-        title="LiNeS",
-        edits=(("lines", {"slope": 0.5}),),
-        merge="task_arithmetic",
-        params={"scaling": 1.0},
-        source="Wang et al. (LiNeS), ICLR 2025",
-        note="The first block at 1/K, the last at 1/K + 0.5; the authors choose the slope on validation data.",
-    ),
-    Combination(
-        key="task_arithmetic_wise_ft",
-        title="WiSE-FT",
-        edits=(("wise_ft", {"alpha": 0.5}),),
-        merge="task_arithmetic",
-        params={"scaling": 0.6},
-        source=f"Wortsman et al., CVPR 2022; {LWPTV_PAPER}, Table 10",
-        note="Experts half way back to the pretrained model; exactly task arithmetic with half the scaling.",
     ),
     Combination(
         key="task_arithmetic_lwptv",
@@ -257,42 +217,6 @@ COMBINATIONS: tuple[Combination, ...] = (
         merge="pcb",
         params=PCB,
         source=f"{LWPTV_PAPER}, Table 2",
-    ),
-    Combination(
-        key="task_arithmetic_pwptv",
-        title="Task Arithmetic w/ PwPTV",
-        edits=(PWPTV,),
-        merge="task_arithmetic",
-        params=TA,
-        source=f"{LWPTV_PAPER}, Table 12",
-        note="Masks scalars in place of layers.",
-    ),
-    Combination(
-        key="task_arithmetic_lwptv_own_masks",
-        title="Task Arithmetic w/ LwPTV, without OR",
-        edits=(OWN_MASKS,),
-        merge="task_arithmetic",
-        params=TA,
-        source=f"{LWPTV_PAPER}, Tables 8 and 9",
-        note="Every expert keeps only its own layers.",
-    ),
-    Combination(
-        key="task_arithmetic_mean_abs",
-        title="Task Arithmetic w/ absolute value",
-        edits=(MEAN_ABS,),
-        merge="task_arithmetic",
-        params=TA,
-        source=f"{LWPTV_PAPER}, Table 3",
-        note="Layers ranked by the mean size of the task vector, each expert with its own mask.",
-    ),
-    Combination(
-        key="task_arithmetic_mean_abs_shared",
-        title="Task Arithmetic w/ LwPTV, without saliency score",
-        edits=(MEAN_ABS_SHARED,),
-        merge="task_arithmetic",
-        params=TA,
-        source=f"{LWPTV_PAPER}, Tables 8 and 9",
-        note="Layers ranked by the mean size of the task vector, one mask for all experts.",
     ),
     Combination(
         key="lot",

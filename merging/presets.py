@@ -1,13 +1,21 @@
-"""Recipes of the papers' named combinations; ``combinations.py`` is the list."""
+"""Recipes of the papers' named combinations, and of the same with an edit in front.
+
+``combinations.py`` and ``ablations.py`` are the lists.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
-from merging.combinations import COMBINATIONS, Combination
+from merging import registry
+from merging.ablations import LWPTV_FAMILY, VARIANTS
+from merging.combinations import COMBINATIONS, LWPTV, Combination
 from merging.errors import RecipeError, did_you_mean
-from merging.recipe import Recipe
+from merging.recipe import Exemplars, Recipe
+
+PLUGIN = LWPTV  # the edit that its paper puts in front of every merge
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +46,23 @@ class Preset(Combination):
             count_dead_params=count_dead_params,
         )
 
+    def plugged(
+        self, edit: tuple[str, Mapping[str, Any]] = PLUGIN, name: str = "", draw: Exemplars | None = None
+    ) -> Self:
+        """The preset with an edit in front. ``draw`` are the edit's exemplars, where the preset itself needs none."""
+        drawn = self.exemplars if draw is None or self.recipe("", {}).exemplars else draw.values()
+        return replace(
+            self,
+            key=f"{self.key}_{edit[0]}",
+            title=f"{self.title} w/ {name or registry.edit(edit[0]).title}",
+            edits=(edit, *self.edits),
+            exemplars=drawn,
+            source=f"ours, made of: {self.source}",
+            note="",
+        )
 
-PRESETS = tuple(Preset(**vars(combination)) for combination in COMBINATIONS)
+
+PRESETS = tuple(Preset(**vars(combination)) for combination in (*COMBINATIONS, *VARIANTS))
 
 
 def preset(key: str) -> Preset:
@@ -49,3 +72,34 @@ def preset(key: str) -> Preset:
             return found
     keys = [found.key for found in PRESETS]
     raise RecipeError(f"There is no preset {key!r}.{did_you_mean(key, keys)} Known: {', '.join(keys)}.")
+
+
+def bases(edit: str) -> list[Preset]:
+    """The presets that an edit can be put in front of.
+
+    Not those that hold it already, and not those that are there to be compared with such a combination: presets with
+    ``PLUGIN`` in front, and its family's variants.
+    """
+    return [
+        found
+        for found in PRESETS
+        if edit not in {key for key, _ in found.edits}
+        and not (found.edits and found.key in LWPTV_FAMILY.keys)
+        and found.edits[:1] != (PLUGIN,)
+    ]
+
+
+def refusal(preset: Preset) -> str:
+    """Why a preset's chain makes no sense; empty if it does."""
+    try:
+        preset.recipe("", {})
+    except RecipeError as error:
+        return str(error)
+    return ""
+
+
+def partners() -> list[Preset]:
+    """Every base with ``PLUGIN`` in front that makes sense and is no preset already."""
+    known = {found.key for found in PRESETS}
+    made = [base.plugged() for base in bases(PLUGIN[0])]
+    return [found for found in made if found.key not in known and not refusal(found)]

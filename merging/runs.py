@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FACTS, RECIPE, SCORES = "run.json", "recipe.yaml", "scores"
+SALIENCY = "saliency"  # the table of edits that prune tensors by it
 FORMAT = 1
 TABLE_NAME = re.compile(r"[a-z0-9_]{1,80}")
 THIS_MACHINE, PRECOMPUTED = "this machine", "precomputed"

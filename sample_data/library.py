@@ -1,13 +1,15 @@
-"""Recomputes the library of precomputed runs: every preset, the references beside them, and what is measured of them.
+"""Recomputes the library of precomputed runs: every preset, the same with LwPTV in front, and what is measured of them.
 
 All is made by the same code as everybody's, on the bundled benchmark with all eight experts. Weights are left out (they
-are remade in seconds); recipes, tables and scores stay in runs/, measurements in measured/. A test finds out when they
-are stale. ``--keep`` takes over what is there under the same ids instead of computing everything again.
+are remade in seconds), and saliency that another run has, too (pages find it there); recipes, the other tables and
+scores stay in runs/, measurements in measured/. A test finds out when they are stale. ``--keep`` takes over what is
+there under the same ids instead of computing everything again.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import sys
 import tempfile
@@ -16,15 +18,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from merging import measures, places
+from merging import measures, places, plugging
+from merging.entries import MANIFEST, write_json
 from merging.evaluate import summarize
 from merging.pipeline import execute, references
-from merging.presets import PRESETS, Preset
-from merging.runs import Run
+from merging.presets import PRESETS, Preset, partners
+from merging.runs import FACTS, SALIENCY, Run, table_file
 from merging.sources import open_inputs
 from merging.store import Store
 from merging.tasks import Benchmark
 
+RUNS: tuple[Preset, ...] = (*PRESETS, *partners())
 MEASURED = places.LIBRARY.parent / measures.FOLDER
 DRIFT = (  # presets whose feature drift is measured; the others' is on demand
     "weight_averaging",
@@ -60,10 +64,12 @@ def main() -> None:
         old = Store(Path(folder) / "none", libraries=(places.LIBRARY,)) if keep else None
         print("Evaluating the pretrained model, the experts and the multi-task model ...", flush=True)
         references(store, benchmark)
-        runs = {}
-        for number, preset in enumerate(PRESETS):
-            print(f"[{number + 1}/{len(PRESETS)}] {preset.title}: ", end="", flush=True)
-            runs[preset.key] = build(preset, store, benchmark, old)
+        runs: dict[str, Run] = {}
+        for number, preset in enumerate(RUNS):
+            print(f"[{number + 1}/{len(RUNS)}] {preset.title}: ", end="", flush=True)
+            run = build(preset, store, benchmark, old)
+            doubled = SALIENCY in run.tables and plugging.same_saliency(run, runs.values())
+            runs[preset.key] = lean(run, store) if doubled else run
         for kind, key in MEASUREMENTS:
             measure(kind, store, benchmark, old, runs[key] if key else None)
         swap(store.root / "runs", places.LIBRARY)
@@ -85,6 +91,18 @@ def build(preset: Preset, store: Store, benchmark: Benchmark, old: Store | None)
         flush=True,
     )
     return run
+
+
+def lean(run: Run, store: Store) -> Run:
+    """The run without its table of saliency, which an earlier one of the library has."""
+    with store.writing(run.id, replace=True) as folder:
+        shutil.copytree(run.path, folder, dirs_exist_ok=True)
+        (folder / table_file(SALIENCY)).unlink()
+        (folder / MANIFEST).unlink()  # a new one is written when the block ends
+        facts = json.loads((folder / FACTS).read_bytes())
+        del facts["tables"][SALIENCY]
+        write_json(folder / FACTS, facts)
+    return store.run(run.id)
 
 
 def measure(key: str, store: Store, benchmark: Benchmark, old: Store | None, run: Run | None = None) -> None:
