@@ -70,10 +70,10 @@ def _rank(figure: Figure, run: Run) -> tuple[int, bool] | None:
     steps, exemplars = _recipe(run.id, run)
     if not steps or (figure.exemplars and exemplars and figure.exemplars != exemplars):
         return None
+    if not figure.is_of(zip(run.chain, (values for values, _ in steps), strict=True)):
+        return None
     others = 0
     for (_, stated), (values, defaults) in zip(figure.chain, steps, strict=True):
-        if any(values.get(name) != value for name, value in stated.items()):
-            return None
         others += sum(value != defaults[name] for name, value in values.items() if name not in stated)
     return others, run.provenance != PRECOMPUTED
 
