@@ -98,6 +98,22 @@ def id_ood_scatter(runs: int = 12, seed: int = 0) -> pd.DataFrame:
     )  # fmt: skip
 
 
+def plugin_arrows(pairs: int = 6, seed: int = 0) -> pd.DataFrame:
+    """That many merges without and with an edit, and two references."""
+    rng = np.random.default_rng(seed)
+    points = [("pretrained", "pretrained", 0.48, 0.615), ("multitask", "multitask", 0.89, 0.55)]
+    for name in names(pairs, "Merge"):
+        x, y = rng.uniform(0.6, 0.8), rng.uniform(0.45, 0.6)
+        points += [(name, "plain", x, y), (name, "plugged", x + rng.normal(0.01, 0.02), y + rng.uniform(-0.02, 0.08))]
+    table = pd.DataFrame(points, columns=["pair", "kind", "in_domain", "out_of_domain"])
+    inside, outside = table["in_domain"], table["out_of_domain"]
+    return table.assign(
+        run=[f"r{i:03}" for i in range(len(table))], label=table["pair"] + ", " + table["kind"],
+        h_score=2 * inside * outside / (inside + outside), in_low=inside - 0.02, in_high=inside + 0.02,
+        out_low=outside - 0.02, out_high=outside + 0.02, n_in=1920, n_out=1680,
+    )  # fmt: skip
+
+
 def task_accuracy(runs: int = 4, tasks: int = 12, seed: int = 0) -> pd.DataFrame:
     """Accuracy of every run on every task, the first two thirds of the tasks in-domain."""
     rng = np.random.default_rng(seed)

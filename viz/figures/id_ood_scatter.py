@@ -10,10 +10,11 @@ import numpy.typing as npt
 import pandas as pd
 import plotly.graph_objects as go
 
-from viz import theme
+from viz import plane, theme
 from viz.chart import ChartError, chart
-from viz.labels import Box, View, place_labels
-from viz.text import clean_text, count, first_few, identifier, percent, plural, safe_text
+from viz.labels import View, place_labels
+from viz.plane import LEFT, RIGHT, WIDTHS, Pixels
+from viz.text import clean_text, identifier, percent, plural, safe_text
 
 KIND_NAMES: Mapping[str, str] = {
     "pretrained": "Pretrained",
@@ -25,9 +26,8 @@ KIND_NAMES: Mapping[str, str] = {
 }
 SIGNS = {"per_task": " ‡", "paper": " (paper)"}  # beside the label
 ADAPTS = "Merge that adapts on test data †"
-HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 62, 30, 50, 56
+HEIGHT, TOP, BOTTOM = 560, 50, 56
 LEGEND = {"orientation": "h", "x": 0, "xanchor": "left", "tracegroupgap": 0}
-WIDTHS = (700, 1300)  # px: labels keep apart on a page of either width
 
 
 @chart(
@@ -53,30 +53,25 @@ def id_ood_scatter(
     n_in, n_out (images), adapts_on_test (bool), source (of a paper's row). ``arrows`` are pairs (from run, to run).
     """
     _check_kinds(table)
-    shown, left_out = _split(table)
+    shown, left_out = plane.split(table)
     if shown.empty:
-        return theme.notice("id_ood_scatter", f"Nothing to draw: {_left_out_note(left_out)}", present)
-    x_range, y_range = _window(shown, "in"), _window(shown, "out")
+        return theme.notice("id_ood_scatter", f"Nothing to draw: {plane.left_out_note(left_out)}", present)
+    x_range, y_range = plane.window(shown, "in"), plane.window(shown, "out")
     pairs = _pairs(arrows, table, shown)
     bottom = BOTTOM + 26
     quoted = bool((shown["kind"].astype(str) == "paper").any())
     top = TOP + (20 if quoted else 0)
-    scales = [_Pixels(x_range, y_range, width - LEFT - RIGHT, HEIGHT - top - bottom) for width in WIDTHS]
+    scales = [Pixels(x_range, y_range, width - LEFT - RIGHT, HEIGHT - top - bottom) for width in WIDTHS]
 
     fig = go.Figure()
-    curves, curve_labels = _iso_curves(x_range, y_range)
+    curves, curve_labels = plane.iso_curves(x_range, y_range)
     fig.add_traces(curves)
     fig.add_traces(_marks(shown))
     labels = _direct_labels(shown, [_view(shown, pairs, curve_labels, to_pixel) for to_pixel in scales])
-    annotations = [*curve_labels, *_arrow_annotations(pairs, shown), *labels]
-    if note := _note(left_out, len(shown) - len(labels)):
-        annotations.append({
-            "text": note, "x": 0, "xref": "paper", "xanchor": "left", "y": 0, "yref": "paper", "yanchor": "top",
-            "yshift": -50, "font": {"size": theme.SMALL, "color": theme.FADED}, "align": "left",
-        })  # fmt: skip
-    ticks = {"tickformat": ".0%"}
-    fig.update_xaxes(title={"text": "In-domain accuracy, mean over tasks (%)"}, range=x_range, **ticks)
-    fig.update_yaxes(title={"text": "Out-of-domain accuracy, mean over tasks (%)"}, range=y_range, **ticks)
+    records = shown.to_dict("records")
+    drawn = [plane.arrow(records[start], records[end]) for start, end in pairs]
+    annotations = [*curve_labels, *drawn, *labels, *plane.footnote(left_out, len(shown) - len(labels))]
+    plane.axes(fig, x_range, y_range)
     fig.update_layout(
         annotations=annotations,
         shapes=_ring(shown, selected),
@@ -87,98 +82,9 @@ def id_ood_scatter(
     return theme.finish(fig, "id_ood_scatter", _alt(shown, left_out), HEIGHT, present)
 
 
-class _Pixels:
-    """Data coordinates to pixels from the lower left corner of a plot of that size."""
-
-    def __init__(self, x_range: list[float], y_range: list[float], width: float, height: float) -> None:
-        self.x_range, self.y_range, self.width, self.height = x_range, y_range, width, height
-
-    def __call__(self, x: float, y: float) -> tuple[float, float]:
-        (x0, x1), (y0, y1) = self.x_range, self.y_range
-        return (x - x0) / (x1 - x0) * self.width, (y - y0) / (y1 - y0) * self.height
-
-
-def _label_box(corner: tuple[float, float]) -> Box:
-    """What a curve's label covers, given its lower right corner."""
-    return Box(corner[0] - 23, corner[1] + 8, 46, 16)
-
-
-def _bar_boxes(shown: pd.DataFrame, to_pixel: _Pixels) -> list[Box]:
-    """What the intervals cover."""
-    if not {"in_low", "in_high", "out_low", "out_high"} <= set(shown):
-        return []
-    boxes = []
-    for row in shown.to_dict("records"):
-        left, low = to_pixel(row["in_low"], row["out_low"])
-        right, high = to_pixel(row["in_high"], row["out_high"])
-        x, y = to_pixel(row["in_domain"], row["out_of_domain"])
-        if np.isfinite([left, right, low, high]).all():
-            boxes += [Box((left + right) / 2, y, right - left, 2), Box(x, (low + high) / 2, 2, high - low)]
-    return boxes
-
-
 def _check_kinds(table: pd.DataFrame) -> None:
     if unknown := sorted(set(table["kind"].astype(str)) - set(KIND_NAMES)):
         raise ChartError(f"id_ood_scatter does not know the kind {unknown[0]!r}; it takes {', '.join(KIND_NAMES)}")
-
-
-def _split(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Rows that have all three scores, and the others."""
-    complete = np.isfinite(table[["in_domain", "out_of_domain", "h_score"]].to_numpy(np.float64)).all(axis=1)
-    return table[complete].reset_index(drop=True), table[~complete]
-
-
-def _left_out_note(left_out: pd.DataFrame) -> str:
-    short = [clean_text(label, 28) for label in left_out["label"]]
-    return f"Left out, no accuracy or H-score ({len(left_out)}): {first_few(short, 2)}"
-
-
-def _note(left_out: pd.DataFrame, unlabeled: int) -> str:
-    """What the reader would otherwise miss: rows without scores, marks without room for a label."""
-    notes = [_left_out_note(left_out)] if len(left_out) else []
-    if unlabeled:
-        notes.append(f"{plural(unlabeled, 'mark')} unlabeled for want of room")
-    return ". ".join(notes)
-
-
-def _window(shown: pd.DataFrame, side: str) -> list[float]:
-    """Range that holds every mark and interval, inside 0 to 1 and never so tight that noise looks large."""
-    middle = shown[{"in": "in_domain", "out": "out_of_domain"}[side]].to_numpy(np.float64)
-    ends = [middle] + [
-        shown[f"{side}_{end}"].to_numpy(np.float64) for end in ("low", "high") if f"{side}_{end}" in shown
-    ]
-    low, high = float(np.nanmin(ends)), float(np.nanmax(ends))
-    pad = max(0.1 * (high - low), (0.1 - (high - low)) / 2, 0.01)
-    return [max(0.0, low - pad), min(1.0 + 0.2 * pad, high + pad)]
-
-
-def _iso_curves(x_range: list[float], y_range: list[float]) -> tuple[list[go.Scatter], list[dict[str, Any]]]:
-    """Thin curves of equal H = 2·in·out/(in + out), each labeled where it leaves the plot."""
-    lowest, highest = (_harmonic(x_range[i], y_range[i]) for i in (0, 1))
-    step = next((s for s in (0.01, 0.02, 0.05, 0.1) if (highest - lowest) / s <= 7), 0.2)
-    curves, labels = [], []
-    for level in np.arange(np.ceil(lowest / step), np.floor(highest / step) + 1) * step:
-        x = np.linspace(max(x_range[0], level / 2 + 1e-6), x_range[1], 80)
-        y = level * x / (2 * x - level)
-        inside = (y >= y_range[0]) & (y <= y_range[1])
-        if inside.sum() < 3:
-            continue
-        x, y = x[inside], y[inside]
-        curves.append(
-            go.Scatter(
-                x=x.astype(np.float32), y=y.astype(np.float32), mode="lines", hoverinfo="skip", showlegend=False,
-                name=f"H = {percent(level, 0)}", line={"color": "#C7CED6", "width": 1.2, "dash": "dot"},
-            )
-        )  # fmt: skip
-        labels.append({
-            "text": f"H {percent(level, 0)}", "x": float(x[-1]), "y": float(y[-1]), "xanchor": "right",
-            "yanchor": "bottom", "font": {"size": theme.SMALL, "color": theme.FADED}, "showarrow": False,
-        })  # fmt: skip
-    return curves, labels
-
-
-def _harmonic(a: float, b: float) -> float:
-    return 2 * a * b / (a + b) if a + b > 0 else 0.0
 
 
 def _marks(shown: pd.DataFrame) -> list[go.Scatter]:
@@ -200,7 +106,7 @@ def _marks(shown: pd.DataFrame) -> list[go.Scatter]:
                     marker={"symbol": look.symbol, "color": look.color, "size": 12, "line": line, "opacity": 1},
                     unselected={"marker": {"opacity": 1}}, customdata=[[identifier(run)] for run in rows["run"]],
                     text=[_hover(row) for row in rows.to_dict("records")], hovertemplate="%{text}<extra></extra>",
-                    error_x=_bars(rows, "in", look.color), error_y=_bars(rows, "out", look.color),
+                    error_x=plane.bars(rows, "in", look.color), error_y=plane.bars(rows, "out", look.color),
                 )
             )  # fmt: skip
     return traces
@@ -218,29 +124,8 @@ def _adapts(shown: pd.DataFrame) -> npt.NDArray[np.bool_]:
     return (shown["adapts_on_test"] == True).to_numpy(bool)  # noqa: E712 - a missing value is not True
 
 
-def _bars(rows: pd.DataFrame, side: str, color: str) -> dict[str, Any] | None:
-    middle = {"in": "in_domain", "out": "out_of_domain"}[side]
-    if f"{side}_low" not in rows or f"{side}_high" not in rows:
-        return None
-    below = (rows[middle] - rows[f"{side}_low"]).to_numpy(np.float32)
-    above = (rows[f"{side}_high"] - rows[middle]).to_numpy(np.float32)
-    return {
-        "type": "data", "symmetric": False, "array": np.nan_to_num(above).clip(0),
-        "arrayminus": np.nan_to_num(below).clip(0), "color": color, "thickness": 1, "width": 0,
-    }  # fmt: skip
-
-
 def _hover(row: Mapping[Any, Any]) -> str:
-    lines = [f"<b>{safe_text(row['label'])}</b>"]
-    for name, value, side in (("in-domain", "in_domain", "in"), ("out-of-domain", "out_of_domain", "out")):
-        line = f"{name} {percent(row[value])}"
-        low, high = (row.get(f"{side}_{end}", np.nan) for end in ("low", "high"))
-        if np.isfinite(low) and np.isfinite(high):
-            line += f" ({percent(low)} to {percent(high)})"
-        if np.isfinite(n := row.get(f"n_{side}", np.nan)):
-            line += f", n = {count(n)}"
-        lines.append(line)
-    lines.append(f"H-score {percent(row['h_score'])}")
+    lines = [f"<b>{safe_text(row['label'])}</b>", *plane.scores_in_words(row)]
     lines.append(KIND_NAMES[str(row["kind"])])
     if row.get("adapts_on_test") is True or row.get("adapts_on_test") is np.True_:
         lines.append("† adapts on test data")
@@ -264,27 +149,15 @@ def _pairs(
     return joined
 
 
-def _arrow_annotations(pairs: list[tuple[int, int]], shown: pd.DataFrame) -> list[dict[str, Any]]:
-    x, y = (shown[name].to_numpy(np.float64) for name in ("in_domain", "out_of_domain"))
-    return [
-        {
-            "x": x[end], "y": y[end], "ax": x[start], "ay": y[start], "xref": "x", "yref": "y", "axref": "x",
-            "ayref": "y", "text": "", "showarrow": True, "arrowhead": 2, "arrowsize": 1, "arrowwidth": 1.6,
-            "arrowcolor": theme.INK, "opacity": 0.65, "standoff": 8, "startstandoff": 8, "name": "arrow",
-        }
-        for start, end in pairs
-    ]  # fmt: skip
-
-
 def _view(
-    shown: pd.DataFrame, pairs: list[tuple[int, int]], curve_labels: list[dict[str, Any]], to_pixel: _Pixels
+    shown: pd.DataFrame, pairs: list[tuple[int, int]], curve_labels: list[dict[str, Any]], to_pixel: Pixels
 ) -> View:
     """The marks in px, and what labels keep off: labels of curves, intervals, arrows."""
     marks = [to_pixel(row["in_domain"], row["out_of_domain"]) for row in shown.to_dict("records")]
-    taken = [_label_box(to_pixel(label["x"], label["y"])) for label in curve_labels] + _bar_boxes(shown, to_pixel)
+    taken = [plane.label_box(to_pixel(label["x"], label["y"])) for label in curve_labels]
+    taken += plane.bar_boxes(shown, to_pixel)
     for start, end in pairs:
-        (x0, y0), (x1, y1) = marks[start], marks[end]
-        taken += [Box(x0 + t * (x1 - x0), y0 + t * (y1 - y0), 6, 6) for t in np.linspace(0.1, 0.9, 12)]
+        taken += plane.arrow_boxes(marks[start], marks[end])
     return View(marks, (to_pixel.width, to_pixel.height), taken)
 
 
