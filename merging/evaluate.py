@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,10 +39,14 @@ def features(
     return torch.cat(found) if found else torch.empty(0, encoder.architecture.embed_dim)
 
 
+def cosines(image_features: Tensor, head: Tensor) -> Tensor:
+    """Cosines (n, classes) of images and classes."""
+    return torch.nn.functional.normalize(image_features, dim=-1) @ head.T
+
+
 def predict(image_features: Tensor, head: Tensor) -> NDArray[np.int64]:
     """The class with the highest cosine, per image (n,)."""
-    unit = torch.nn.functional.normalize(image_features, dim=-1)
-    classes: NDArray[np.int64] = (unit @ head.T).argmax(dim=-1).numpy()
+    classes: NDArray[np.int64] = cosines(image_features, head).argmax(dim=-1).numpy()
     return classes
 
 
@@ -61,8 +65,8 @@ def evaluate(
     Accuracies are fractions. Raises Cancelled between batches if asked to stop.
     """
     keys = list(tasks) if tasks is not None else [task.key for task in benchmark.tasks]
-    found = _evaluate([_Part("", model, keys)], benchmark, splits, device, progress, cancel)
-    return found.drop(columns="model")
+    found = answers([Part("", model, keys)], benchmark, splits, device, progress, cancel)
+    return score_table((answer.model, answer.task, answer.split, answer.correct, answer.n) for answer in found)
 
 
 def evaluate_per_task(
@@ -78,37 +82,62 @@ def evaluate_per_task(
 
     A task without one takes the mean over all models: nothing says which of them to ask.
     """
-    known = {task.key for task in benchmark.tasks}
-    outside = [task.key for task in benchmark.tasks if task.key not in models]
-    work = [_Part(name, model, [name] * (name in known) + outside) for name, model in models.items()]
-    found = _evaluate([part for part in work if part.tasks], benchmark, splits, device, progress, cancel)
-    of_each = {str(name): rows.drop(columns="model") for name, rows in found.groupby("model", sort=False)}
-    return individual(of_each) if of_each else found.drop(columns="model")
+    found = answers(per_task_parts(models, benchmark), benchmark, splits, device, progress, cancel)
+    return score_table((answer.model, answer.task, answer.split, answer.correct, answer.n) for answer in found)
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """One model and the tasks that it is asked about."""
+class Part:
+    """One model and the tasks that it is asked about; the name is empty if it is the only one."""
 
     name: str
     model: Source
     tasks: Sequence[str]
 
 
-def _evaluate(
-    work: Sequence[_Part],
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one model makes of one split of a data set."""
+
+    model: str
+    task: Task
+    split: str
+    features: Tensor  # (n, embed_dim)
+    predicted: NDArray[np.int64]
+    labels: NDArray[np.int64]
+
+    @property
+    def correct(self) -> int:
+        """Images whose class it finds."""
+        return int((self.predicted == self.labels).sum())
+
+    @property
+    def n(self) -> int:
+        """Images."""
+        return len(self.labels)
+
+
+def per_task_parts(models: Mapping[str, Source], benchmark: Benchmark) -> list[Part]:
+    """What each model of a merge that gives one per task is asked: its own task, and those that have none."""
+    known = {task.key for task in benchmark.tasks}
+    outside = [task.key for task in benchmark.tasks if task.key not in models]
+    work = [Part(name, model, [name] * (name in known) + outside) for name, model in models.items()]
+    return [part for part in work if part.tasks]
+
+
+def answers(
+    work: Sequence[Part],
     benchmark: Benchmark,
     splits: Sequence[str],
-    device: str,
-    progress: ProgressCallback | None,
-    cancel: Cancel | None,
-) -> pd.DataFrame:
-    """One row per (model, task, split); one model after another is in memory."""
+    device: str = "auto",
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
+) -> Iterator[Answer]:
+    """Every model's answers, by task and split; one model after another is in memory."""
     keys = dict.fromkeys(key for part in work for key in part.tasks)
     data = {(key, split): benchmark.images(key, split) for key in keys for split in splits}
     asked = [(part, key, split) for part in work for key in part.tasks for split in splits]
     meter = Meter(sum(len(data[key, split][1]) for _, key, split in asked), progress, cancel)
-    rows = []
     for part in work:
         encoder = _encoder(part, benchmark, device)
         for key in part.tasks:
@@ -117,12 +146,18 @@ def _evaluate(
             for split in splits:
                 images, labels = data[key, split]
                 found = features(encoder, benchmark.preprocess(images), meter, "Evaluating", detail)
-                correct = int((predict(found, benchmark.head(key)) == labels).sum())
-                rows.append({"model": part.name, **_row(task, split, correct, len(labels))})
-    return pd.DataFrame(rows, columns=["model", *COLUMNS])
+                yield Answer(part.name, task, split, found, predict(found, benchmark.head(key)), labels)
 
 
-def _encoder(part: _Part, benchmark: Benchmark, device: str) -> Encoder:
+def score_table(counted: Iterable[tuple[str, Task, str, int, int]]) -> pd.DataFrame:
+    """Scores from (model, task, split, correct, n); of several models as ``summary.individual`` takes them together."""
+    rows = [{"model": model, **_row(task, split, correct, n)} for model, task, split, correct, n in counted]
+    table = pd.DataFrame(rows, columns=["model", *COLUMNS])
+    of_each = {str(name): own.drop(columns="model") for name, own in table.groupby("model", sort=False)}
+    return individual(of_each) if any(of_each) else table.drop(columns="model")
+
+
+def _encoder(part: Part, benchmark: Benchmark, device: str) -> Encoder:
     checkpoint: Checkpoint = open_checkpoint(part.model, name=part.name or None)
     return Encoder.of(checkpoint, choose_device(device), like=benchmark.tower)
 

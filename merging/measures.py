@@ -203,6 +203,12 @@ def _features(subject: Subject) -> Found:
     return measure_features(subject)
 
 
+def _predictions(subject: Subject) -> Found:
+    from merging.analysis.predictions import measure_predictions
+
+    return measure_predictions(subject)
+
+
 def _tsne(subject: Subject) -> Found:
     from merging.analysis.features import measure_tsne
 
@@ -220,6 +226,7 @@ MEASURES = {
     for measure in (
         Measure(key="drift", title="Feature drift", compute=_drift),
         Measure(key="ablation", title="Ablation by kind of parameter", compute=_ablation),
+        Measure(key="predictions", title="Predictions, image by image", compute=_predictions),
         Measure(key="features", title="Features out of domain", version=2, compute=_features),
         Measure(key="tsne", title="t-SNE of features", version=2, compute=_tsne),
         Measure(key="signs", title="Sign agreement", of=Of.EXPERTS, compute=_signs),
