@@ -37,13 +37,14 @@ def view() -> None:
         f"that. Figures marked ◇ are the paper's (DRM, Tables 1, 3, 7 and 8), of other experts on other images: only "
         f"their order compares. {measuring.origin([found])}"
     )
-    parts.chart("rank_truncation", truncation(measured.table(found, "ranks")), name="drm_rank_truncation")
-    st.caption(
+    caption = (
         "Every dot drops the singular values up to some share of the largest, before anything else; under the pointer "
         "it says which. Matrices lose different shares of their ranks, and the axis has the mean; the paper drops the "
         f"same share of every matrix. Bars are 95% intervals. {inside} images in domain, {outside} out of domain, "
-        "reporting half."
+        f"reporting half. {measuring.origin([found])}"
     )
+    table = truncation(measured.table(found, "ranks"))
+    parts.chart("rank_truncation", table, name="drm_rank_truncation", caption=caption, of=())
 
 
 def _table(rows: pd.DataFrame) -> None:

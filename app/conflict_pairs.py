@@ -109,9 +109,9 @@ def pictures(run: Run, found: Measured) -> None:
     with picture:
         name = f"pairs_{value}_{run.id[:8]}"
         parts.chart(
-            "pair_matrix", table, name=name, on_click=choose_pair, value=value, order=order, selected=tuple(pair)
-        )
-        st.caption(f"{explained(value, density, layer)} {measuring.origin([found])}")
+            "pair_matrix", table, name=name, on_click=choose_pair, value=value, order=order, selected=tuple(pair),
+            caption=f"{explained(value, density, layer)} {measuring.origin([found])}", of=[run],
+        )  # fmt: skip
     one_pair(run, found, pair, value, density, layer)
 
 
@@ -142,8 +142,9 @@ def one_pair(
     layers = tuple(conflict_layers.linear(run)["tensor"])
     names = " and ".join(f"**{text.safe_text(name, 40)}**" for name in (first, second))
     parts.ask("pair_depth")
-    st.markdown(f"{names}, tensor by tensor.")
+    words = f"{names}, tensor by tensor."
+    st.markdown(words)
     parts.chart(
         "pair_depth", table, name=f"pair_{value}_{run.id[:8]}", asked=True, on_click=lambda: choose_tensor(layers),
-        value=value, pair=(first, second), selected=layer,
+        value=value, pair=(first, second), selected=layer, said=f"{words} {READING[value]}", of=[run],
     )  # fmt: skip

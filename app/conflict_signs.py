@@ -37,6 +37,10 @@ PRINTED = (  # DRM, Table 4
     "For its ViT-B/32 experts at density 20%, DRM (Table 4) prints 86.6% in the original weights, 84.4% in joint space "
     "H and 71.0% back, 86.1% in V and 69.5% back; it draws no random signs."
 )
+ELECTED = (
+    "Each expert's matrix is trimmed to {:.0%} by itself (TIES with the scope of one tensor); the sign of the sum of "
+    "what is left is elected, and entries of the other sign are dropped."
+)
 NUMBERS = {
     "expert": st.column_config.TextColumn("Expert", pinned=True),
     "kept": st.column_config.NumberColumn("Kept", format="localized", help="Entries that are left after the trim."),
@@ -157,20 +161,20 @@ def pictures(run: Run, found: Measured | None) -> None:
             )  # fmt: skip
     if found is not None:
         with picture:
-            heat_map(found, density, value, layer)
+            heat_map(run, found, density, value, layer)
     agreement(run, found, layer, density, cut)
     if found is not None:
         election(run, found, density, layer)
 
 
-def heat_map(found: Measured, density: float, value: str, layer: str | None) -> None:
+def heat_map(run: Run, found: Measured, density: float, value: str, layer: str | None) -> None:
     """Agreement layer by layer."""
     table, selected = by_layer(found, density), (None, layer)
-    parts.chart("sign_layers", table, name=f"signs_{density:g}", on_click=choose_cell, value=value, selected=selected)
-    cut = found.notes["rank_tol"]
-    st.caption(
-        f"Linear layers, pruned to {density:.0%}; rank cut of the joint spaces {cut}. {measuring.origin([found])}"
-    )
+    pruned = f"Linear layers, pruned to {density:.0%}; rank cut of the joint spaces {found.notes['rank_tol']}."
+    parts.chart(
+        "sign_layers", table, name=f"signs_{density:g}", on_click=choose_cell, value=value, selected=selected,
+        caption=f"{pruned} {measuring.origin([found])}", of=[run],
+    )  # fmt: skip
 
 
 def agreement(run: Run, found: Measured | None, layer: str | None, density: float, cut: float) -> None:
@@ -189,8 +193,10 @@ def agreement(run: Run, found: Measured | None, layer: str | None, density: floa
     else:
         return
     short = text.clean_text(what.removeprefix("visual.transformer.resblocks."), 60)
-    parts.chart("sign_histogram", bins(counts, density), name=f"sign_agreement_{density:g}", what=short)
-    st.caption(f"{said}{READING} {PRINTED}")
+    parts.chart(
+        "sign_histogram", bins(counts, density), name=f"sign_agreement_{density:g}", what=short,
+        caption=f"{said}{READING} {PRINTED}", of=[run],
+    )  # fmt: skip
 
 
 def election(run: Run, found: Measured, density: float, layer: str | None) -> None:
@@ -200,12 +206,8 @@ def election(run: Run, found: Measured, density: float, layer: str | None) -> No
     table = elections(found, density)
     parts.chart(
         "election_layers", table, name=f"election_{density:g}", asked=True, on_click=choose_layer, value=value,
-        selected=layer, experts=list(run.experts),
+        selected=layer, experts=list(run.experts), caption=ELECTED.format(density), of=[run],
     )  # fmt: skip
-    st.caption(
-        f"Each expert's matrix is trimmed to {density:.0%} by itself (TIES with the scope of one tensor); the sign of "
-        "the sum of what is left is elected, and entries of the other sign are dropped."
-    )
     st.dataframe(
         in_numbers(table, layer), hide_index=True, column_config=NUMBERS, alt="What survives the election, by expert"
     )

@@ -38,9 +38,8 @@ def view() -> None:
     parts.ask("task_counts")
     relative = st.toggle("Relative to each task's own expert", key=state.RELATIVE, bind=state.BIND)
     value = "normalized" if relative else "accuracy"
-    parts.chart("task_counts", table, name="number_of_tasks", asked=True, value=value)
     notes = found.notes
-    st.caption(
+    caption = (
         f"A dot is one subset of the experts, the line runs through the means. At most {notes['most']} subsets of each "
         f"size, all if there are fewer, the same for every method: {notes['subsets']} subsets, drawn with seed "
         f"{notes['seed']}. Accuracy is on the tasks of the merged experts alone, on n = {notes['images']} images of "
@@ -48,6 +47,7 @@ def view() -> None:
         "size, and a scaling that was chosen for eight experts, as Task Arithmetic's, is not at its best with two. "
         f"{measuring.origin([found])}"
     )
+    parts.chart("task_counts", table, name="number_of_tasks", asked=True, value=value, caption=caption, of=())
     _tests(table, value)
 
 

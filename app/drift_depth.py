@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 # What people read, and links say -> what tables and charts call it.
 TOKENS = {"class token": "class", "mean of all tokens": "mean"}
 DISTANCES = {"1 − cosine": "cosine", "mean |difference|": "l1"}
+HALVES = (
+    "Drift of the final features on n = {} images per task of the choosing half; accuracy on n = {} of the reporting "
+    "half. The two do not overlap."
+)
 OVER = {
     "all points": "all points",
     "tasks of one run": "tasks of one run (mean)",
@@ -41,12 +45,14 @@ def by_depth(pairs: Pairs, token: str, distance: str, band: str) -> None:
     found = [measurement for _, measurement in pairs]
     table = measured.by_depth(pairs, TOKENS[token])
     colors = [run.id for run, _ in pairs]
-    parts.chart("drift_depth", table, name=f"drift_by_depth_{distance}", value=distance, runs=colors, band=band)
-    st.caption(
+    caption = (
         "Lines are means over tasks; the band runs from the task that drifts least to the one that drifts most. Each "
         "task's images go through the merged model and through the task's own expert, and the features "
         f"({text.safe_text(token)}) are compared after every part. n = {found[0].notes['images']} images per task of "
         f"the choosing half, never the reporting half. {measuring.origin(found)}"
+    )
+    parts.chart(
+        "drift_depth", table, name=f"drift_by_depth_{distance}", value=distance, runs=colors, band=band, caption=caption
     )
 
 
@@ -55,6 +61,7 @@ def against_accuracy(pairs: Pairs, stored: Sequence[Run], distance: str) -> None
     points = measured.against_accuracy(pairs, stored)
     fit = measured.fit(points, distance) if len(points) else None
     line = None if fit is None else (fit.slope, fit.intercept, fit.pearson, fit.spearman, fit.n)
+    said = "" if points.empty else HALVES.format(points["n"].max(), points["n_scored"].max())
     parts.chart(
         "drift_accuracy",
         points,
@@ -63,14 +70,10 @@ def against_accuracy(pairs: Pairs, stored: Sequence[Run], distance: str) -> None
         fit=line,
         runs=[run.id for run, _ in pairs],
         tasks=list(measured.titles()),
+        caption=said,
     )
-    if points.empty:
-        return
-    st.caption(
-        f"Drift of the final features on n = {points['n'].max()} images per task of the choosing half; accuracy on "
-        f"n = {points['n_scored'].max()} of the reporting half. The two do not overlap."
-    )
-    correlations(points, distance)
+    if len(points):
+        correlations(points, distance)
 
 
 def correlations(points: pd.DataFrame, value: str) -> None:

@@ -15,6 +15,20 @@ from merging.runs import Run
 CELLS = {"share of the output": "relative", "mean square": "mean_square"}
 CONFLICTS = {"share removed": "removed", "conflict, summed": "conflict_sum", "worst conflict": "conflict_top"}
 HOW = "Click a cell, or choose"
+ISOLATED = (
+    "In every cell only that tensor of the expert is replaced by the merged one, and its inputs are the expert's own "
+    "(LOT, Eq. 4): its drift if nothing before it drifted."
+)
+MINIMIZED = (
+    "LOT minimizes Σₖ ‖Xₖ(T − Tₖ)‖² of each layer over one merged task vector T for all tasks (Eq. 6); before the "
+    "merge T is zero. LOT's own solution, without its scaling coefficient, is the least on the input directions above "
+    "its cut-off; a merge that moves in the others, too, can go lower."
+)
+REMOVED = (
+    "For every task CAT looks for output directions of a matrix, or else for single scalars, in which the other task "
+    "vectors disturb its outputs more than they serve their own; those are taken out. A conflict is the eigenvalue of "
+    "such a direction or the score of such a scalar, in squared units of the layer's output."
+)
 ABLATED = "Accuracy with each kind of parameter put back to the pretrained one has not been measured for"
 
 
@@ -64,17 +78,19 @@ def pictures(run: Run, found: Measured, pairs: Pairs) -> None:
         task = st.selectbox("Task", tasks, None, key=state.TASK, bind=state.BIND, placeholder="None", width=220)
     with picture:
         name, shown = f"drift_layers_{run.id[:8]}", measured.of_kind(table, kind)
-        parts.chart("drift_layers", shown, name=name, on_click=choose_cell, value=value, selected=(task, tensor))
-        st.caption(
-            "In every cell only that tensor of the expert is replaced by the merged one, and its inputs are the "
-            f"expert's own (LOT, Eq. 4): its drift if nothing before it drifted. {_exemplars(run, found)}"
-        )
+        parts.chart(
+            "drift_layers", shown, name=name, on_click=choose_cell, value=value, selected=(task, tensor),
+            caption=f"{ISOLATED} {_exemplars(run, found)}", of=[run],
+        )  # fmt: skip
     if tensor:
         one, colors = measured.one_tensor(pairs, tensor), [other.id for other, _ in pairs]
-        parts.chart("drift_tensor", one, name="drift_tensor", tensor=tensor, selected=task, runs=colors)
-        counts = sorted({other.notes["exemplars"] for _, other in pairs})
+        counts, said = sorted({other.notes["exemplars"] for _, other in pairs}), ""
         if len(counts) > 1:  # the picture sets them side by side all the same
-            st.caption(f"Every run on the exemplars of its own recipe: n = {counts[0]} to {counts[-1]} per task.")
+            said = f"Every run on the exemplars of its own recipe: n = {counts[0]} to {counts[-1]} per task."
+        parts.chart(
+            "drift_tensor", one, name="drift_tensor", tensor=tensor, selected=task, runs=colors, caption=said,
+            said=text.safe_text(tensor), of=[other for other, _ in pairs],
+        )  # fmt: skip
     objective(run, found, pairs, kind, tensor)
 
 
@@ -82,12 +98,10 @@ def objective(run: Run, found: Measured, pairs: Pairs, kind: str, tensor: str | 
     """What LOT minimizes, for any run."""
     table = measured.of_kind(measured.objective(run, found), kind)
     look = {"label": text.clean_text(run.title, 60), "run": run.id, "runs": [other.id for other, _ in pairs]}
-    parts.chart("drift_objective", table, name=f"drift_objective_{run.id[:8]}", selected=tensor, **look)
-    st.caption(
-        "LOT minimizes Σₖ ‖Xₖ(T − Tₖ)‖² of each layer over one merged task vector T for all tasks (Eq. 6); before the "
-        "merge T is zero. LOT's own solution, without its scaling coefficient, is the least on the input directions "
-        f"above its cut-off; a merge that moves in the others, too, can go lower. {_exemplars(run, found)}"
-    )
+    parts.chart(
+        "drift_objective", table, name=f"drift_objective_{run.id[:8]}", selected=tensor, **look,
+        caption=f"{MINIMIZED} {_exemplars(run, found)}", of=[run],
+    )  # fmt: skip
     if spectrum := measured.spectrum(run):
         st.caption(spectrum)
 
@@ -122,12 +136,7 @@ def removed(runs: Sequence[Run]) -> None:
         kind = st.selectbox("Show", measured.KINDS, key=state.KIND, bind=state.BIND, width=200)
         value = CONFLICTS[st.selectbox("As", CONFLICTS, key=state.CONFLICT, bind=state.BIND, width=210)]
     table = measured.of_kind(measured.conflicts(run), kind)
-    parts.chart("drift_removed", table, name=f"cat_{run.id[:8]}", value=value)
     drawn = run.recipe.exemplars if run.recipe else None
     said = f"n = {drawn.per_task} exemplars per task (training images), seed {drawn.seed}. " if drawn else ""
-    st.caption(
-        "For every task CAT looks for output directions of a matrix, or else for single scalars, in which the other "
-        "task vectors disturb its outputs more than they serve their own; those are taken out. A conflict is the "
-        "eigenvalue of such a direction or the score of such a scalar, in squared units of the layer's output. "
-        f"{said}Recorded while the run was merged. {parts.badges(run)}"
-    )
+    caption = f"{REMOVED} {said}Recorded while the run was merged. {parts.badges(run)}"
+    parts.chart("drift_removed", table, name=f"cat_{run.id[:8]}", value=value, caption=caption, of=[run])

@@ -36,20 +36,22 @@ def cases() -> None:
             "Cosine of the two task vectors", -1.0, 1.0, 0.0, 0.05, key=state.AGREEMENT, bind=state.BIND
         )
     case = extreme_case(shared, energy, agreement)
-    with st.grid(2, min_column_width=380):
-        with st.container():
-            parts.chart("drift_case_weights", case.weights, name="lot_case_weights")
-        with st.container():
-            parts.chart("drift_case_objective", case.drift, name="lot_case_drift")
     ends = {
         0: "The feature spaces are orthogonal: LOT drifts from neither expert.",
         RANK: "The feature spaces are the same: LOT is a weighted average of the task vectors.",
     }
     between = f"The tasks share {shared} of {RANK} directions: LOT does both at once."
-    st.caption(
+    caption = (
         f"{ends.get(shared, between)} Computed here and now on this machine's CPU, from made-up numbers, seed 0. "
         "The sum is Task Arithmetic with scaling 1, the mean is weight averaging."
     )
+    said = f"{caption} Energy of task B's inputs against task A's {energy:g}, cosine of the task vectors {agreement:g}."
+    with st.grid(2, min_column_width=380):
+        with st.container():
+            parts.chart("drift_case_weights", case.weights, name="lot_case_weights", said=said, of=())
+        with st.container():
+            parts.chart("drift_case_objective", case.drift, name="lot_case_drift", said=said, of=())
+    st.caption(caption)
 
 
 def exemplars(stored: Sequence[Run]) -> None:
@@ -60,12 +62,14 @@ def exemplars(stored: Sequence[Run]) -> None:
         return
     accuracy, rank = measured.exemplars(found)
     lines = measured.references(stored)
-    parts.chart("drift_exemplars", accuracy, name="exemplar_sensitivity", rank=rank, references=lines)
     draws, tasks = text.plural(found.notes["seeds"], "draw"), text.plural(int(accuracy["tasks"].iloc[0]), "task")
-    st.caption(
+    caption = (
         f"Lines are means over {draws} of the exemplars (seeds from 0), bands run from the worst draw to the best. "
         f"In-domain accuracy on the reporting half, n = {accuracy['n'].iloc[0]:,} images over {tasks}; every method "
         f"with its default parameters but for what its name says. {measuring.origin([found])}"
+    )
+    parts.chart(
+        "drift_exemplars", accuracy, name="exemplar_sensitivity", rank=rank, references=lines, caption=caption, of=()
     )
     wide = 100 * accuracy.pivot_table("accuracy", "exemplars", "method", sort=False).sort_index()
     number = st.column_config.NumberColumn

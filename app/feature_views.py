@@ -22,12 +22,13 @@ def separability(models: Sequence[Model]) -> None:
     table = feature_data.separability(models)
     table = table[table["task"] != TOGETHER]
     runs = [model.run.id for model in models]
-    parts.chart("feature_separability", table, name=f"separability_{value}", value=value, runs=runs)
-    st.caption(
+    caption = (
         "Computed from the features scaled to unit length, each data set by itself. Nearest neighbors: the majority "
         "among the 20 nearest other images by cosine, with 95 % intervals; a class of few images cannot win many of "
         f"them. Silhouette: by cosine. {measuring.origin([model.found for model in models])}"
     )
+    name = f"separability_{value}"
+    parts.chart("feature_separability", table, name=name, value=value, runs=runs, caption=caption)
 
 
 def distance(models: Sequence[Model]) -> None:
@@ -37,16 +38,15 @@ def distance(models: Sequence[Model]) -> None:
         unit = st.toggle("Features of unit length", key=state.UNIT, bind=state.BIND)
     table = feature_data.histogram(models, task, unit)
     runs = [model.run.id for model in models if not model.pretrained]
-    parts.chart("feature_distance", table, name=f"distance_{task}", normalized=unit, runs=runs)
-    if table.empty:
-        return
-    n, notes = int(table["n"].max()), models[0].found.notes
-    st.caption(
+    n, notes = 0 if table.empty else int(table["n"].max()), models[0].found.notes
+    caption = (
         "L2 distance between a run's features of an image and the pretrained model's features of the same image "
         f"(LwPTV, Fig. 10, which does not name its data set). n = {n:,} images of the choosing half, seed "
         f"{notes['seed']}. Zero-shot heads see only directions: features of unit length show what can change a "
         f"prediction. {measuring.origin([model.found for model in models])}"
     )
+    caption = "" if table.empty else caption
+    parts.chart("feature_distance", table, name=f"distance_{task}", normalized=unit, runs=runs, caption=caption)
 
 
 def components(runs: Sequence[Run]) -> None:
@@ -70,10 +70,12 @@ def components(runs: Sequence[Run]) -> None:
     table = with_ratio(stored, ratio, shared)
     table = table[table["expert"] == expert]
     kinds = table["part"].astype(str).str.partition(".")[0].map(COMPONENTS).fillna("Other")
-    name = f"components_{run.id[:8]}"
-    parts.chart("feature_components", table.assign(component=kinds), name=name, expert=text.clean_text(expert, 40))
-    st.caption(
+    caption = (
         f"Kept is what the expert's own mask keeps at prune ratio {ratio:g}, before masks are shared. Boxes hold the "
         "middle half of the tensors. Attention: everything in attention layers; MLP: everything in feed-forward "
         "layers; Other: embeddings, layer norms, convolution and projection. Computed from the run's task vectors."
     )
+    parts.chart(
+        "feature_components", table.assign(component=kinds), name=f"components_{run.id[:8]}",
+        expert=text.clean_text(expert, 40), caption=caption, said=f"Expert {text.safe_text(expert, 40)}.", of=[run],
+    )  # fmt: skip

@@ -5,7 +5,7 @@ Everything but the decomposition answers at once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
@@ -78,17 +78,25 @@ def view(run: Run) -> None:
     pruning(key, whole, cut, expert)
 
 
+def about(key: Key) -> dict[str, Any]:
+    """What the report says of every picture: the layer, the space, and the run that has these experts."""
+    run = data.store().find(key[0])
+    side = "V (a shared input space)" if key[2] else "H (a shared output space)"
+    said = f"The layer {text.safe_text(key[1])} in the joint space {side}."
+    return {"said": said, "of": [run] if run else []}
+
+
 def spectrum(key: Key, whole: JointSpace, cut: float) -> None:
     """Singular values and the rank cut."""
     table = spectrum_table(key, cut, whole)
-    parts.chart("joint_spectrum", table, name=f"spectrum_{key[0][:8]}", rank_tol=cut)
     kept = table[table["kept"]]
-    st.caption(
+    caption = (
         f"Singular values of the experts' matrices {'on top of each other' if key[2] else 'side by side'}, "
         f"{text.plural(len(whole.experts), 'expert')}. The rank cut keeps {len(kept):,} of {len(table):,} directions "
         f"with {text.percent(float(kept['energy'].max()), 2)} of the energy (squared entries). DRM's released code "
         "cuts at 0.01; the paper says it does not cut."
     )
+    parts.chart("joint_spectrum", table, name=f"spectrum_{key[0][:8]}", rank_tol=cut, caption=caption, **about(key))
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
@@ -106,16 +114,16 @@ def energy(run: Run, key: Key, whole: JointSpace, cut: float) -> str | None:
         value = ALONG[st.selectbox("Color", ALONG, key=state.ALONG, bind=state.BIND, width=290)]
         expert: str | None = st.selectbox("Expert", run.experts, key=state.EXPERT, bind=state.BIND, width=220)
     table = energy_table(key, cut, whole)
-    parts.chart(
-        "joint_energy", table, name=f"energy_{key[0][:8]}", asked=True, on_click=choose_expert, value=value,
-        selected=expert,
-    )  # fmt: skip
     runs = int((table["last"] - table["first"]).max()) + 1
     joined = f" Columns join up to {runs} directions: mean norm, summed energy." if runs > 1 else ""
-    st.caption(
+    caption = (
         "Cut into one part for each expert, the orthonormal rows lose their length 1: the squares of a direction's row "
         f"norms add up to 1 over the experts, {(1 / len(run.experts)) ** 0.5:.2f} each if all share it alike.{joined}"
     )
+    parts.chart(
+        "joint_energy", table, name=f"energy_{key[0][:8]}", asked=True, on_click=choose_expert, value=value,
+        selected=expert, caption=caption, **about(key),
+    )  # fmt: skip
     return expert
 
 
@@ -143,23 +151,27 @@ def pruning(key: Key, whole: JointSpace, cut: float, expert: str | None) -> None
         ranked = st.selectbox("Entries ranked", RANKED, key=state.RANKED, bind=state.BIND, width=200, help=RANKING)
     joint = RANKED[ranked]
     table = dropped_table(key, cut, ratio, joint, whole)
-    parts.chart("joint_dropped", table, name=f"dropped_{key[0][:8]}", asked=True, expert=expert, ratio=ratio)
     means = [text.percent(float(rows["dropped"].mean())) for _, rows in table.groupby("renorm")]
-    st.caption(
+    caption = (
         f"The smallest {text.percent(ratio, 0)} of the entries of "
         f"{'all matrices together' if joint else 'each whole matrix'} go (DRM, Fig. 3). Over all experts and rows that "
         f"is {means[1]} with and {means[0]} without renormalization: only its spread over the rows differs."
     )
+    parts.chart(
+        "joint_dropped", table, name=f"dropped_{key[0][:8]}", asked=True, expert=expert, ratio=ratio, caption=caption,
+        **about(key),
+    )  # fmt: skip
     pictures, facts = steps_table(key, cut, ratio, joint, whole)
-    parts.chart("joint_steps", pictures, name=f"steps_{key[0][:8]}", vertical=key[2])
-    st.caption(
+    caption = (
         "Every cell is the mean of |x| over a block of the real matrix, at most 96 × 256 cells a step. Steps 1 to 3 "
         "are in units of a unit vector's root mean square, so row norms are seen as color. "
         f"{text.percent(facts['kept'])} of the entries are kept, {text.percent(facts['elected'])} of those have the "
         f"elected sign; at scaling 1 the merged vector is {facts['norm']:.2f} times as long as the experts' mean in "
-        "these directions. "
-        "DRM's default prunes 80%, and ranks all entries together."
+        f"these directions. The smallest {text.percent(ratio, 0)} are pruned; DRM's default prunes 80%, and ranks all "
+        "entries together."
     )
+    name = f"steps_{key[0][:8]}"
+    parts.chart("joint_steps", pictures, name=name, vertical=key[2], caption=caption, **about(key))
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner="Pruning the layer …")

@@ -28,6 +28,7 @@ SECTIONS = {
     "Results": [
         ("scores", "Scores", "monitoring", "Accuracy in and out of domain, run by run, task by task."),
         ("sweeps", "Sweeps", "tune", "A recipe at many values: which to use, and what it costs out of domain."),
+        ("report", "Report", "article", "Chosen views as one HTML file, with recipes, digests, seeds and versions."),
     ],
     "Learn": [("methods", "Methods", "menu_book", "What every method does, needs and costs.")],
 }
@@ -53,7 +54,7 @@ with st.sidebar:
 if state.present():
     st.html(LARGE)
 
-state.enter(page.title)
+state.enter(page.url_path)
 try:
     page.run()
 except MergingError as error:  # its text is meant for people; anything else goes to the log

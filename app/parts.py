@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
-from app import data, state, text
+from app import data, report, state, text
 from merging.errors import first_few
 from merging.runs import PRECOMPUTED, Run
 
@@ -115,12 +115,17 @@ def chart(
     asked: bool = False,
     on_click: Callable[[], None] | None = None,
     lasso: bool = False,
+    caption: str = "",
+    said: str = "",
+    of: report.Of = None,
     **options: Any,
 ) -> None:
     """A chart under the question that it answers (unless ``asked`` already), with what can be taken away.
 
     ``name`` is what files are called. ``on_click`` makes marks clickable; the click is read with ``clicked``. With
-    ``lasso`` many marks can be chosen at once; they are read with ``circled``.
+    ``lasso`` many marks can be chosen at once; they are read with ``circled``. ``caption`` is written under it; the
+    report says it, too, after what the page has ``said`` of it elsewhere. Both are Markdown. ``of`` are the runs and
+    sweeps that it is of, where neither its table nor the address says so.
     """
     from viz import theme
 
@@ -147,7 +152,10 @@ def chart(
         with st.popover("Figure", icon=":material/photo_camera:", type="tertiary", help="Save the figure"):
             st.segmented_control("Save as", FORMATS, default=FORMATS[0], key=f"format_{key}", required=True)
             st.caption("The camera in the chart's upper right corner, which shows under the pointer, saves it.")
+        report.button(key, table, options, f"{said} {caption}".strip(), of)
         link()
+    if caption:
+        st.caption(caption)
 
 
 def clicked(key: str) -> dict[str, str] | None:

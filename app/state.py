@@ -45,10 +45,12 @@ from app.draft import Draft
 
 RUN, RUNS, CHAIN, EXPERTS = "run", "runs", "chain", "experts"
 RATIO, SHARED, GROUP, BY = "ratio", "shared", "group", "by"
+from urllib.parse import parse_qsl, urlencode
 EXPERT, TENSOR, RELATIVE, PRESENT = "expert", "tensor", "relative", "present"
 METHOD, ROLE, NEEDS, FIND = "method", "role", "needs", "find"
 VIEW, KIND, TOKEN, DISTANCE, TASK = "view", "kind", "token", "distance", "task"
 ABOUT, LAYER, DENSITY, CUT, SIGNS, WON = "about", "layer", "density", "cut", "signs", "won"
+from app.report_draft import ReportDraft
 CELL, CONFLICT, OVERLAP, ENERGY, AGREEMENT = "cell", "conflict", "overlap", "energy", "agreement"
 AGAINST = "against"
 COMPARE, SCOPE, FIRST, SECOND = "compare", "scope", "first", "second"
@@ -68,9 +70,10 @@ def present() -> bool:
     """Whether pages are shown on a projector."""
     return bool(st.session_state.get(PRESENT, False))
 
+_REPORT = "_report"
 
 def enter(page: str) -> None:
-    """Note which page is shown. The address is read when a page is entered; later the session knows better.
+    """Note which page is shown, by its path. The address is read when it is entered; later the session knows better.
 
     Between two clicks the browser may still send the address that it had before the first.
     """
@@ -249,3 +252,30 @@ def watch(run_id: str | None) -> None:
 def watched() -> str | None:
     """The run whose progress the Merge page shows."""
     return st.session_state.get(_WATCHED)
+def report() -> ReportDraft:
+    """The report that is being put together in this session."""
+    found = st.session_state.get(_REPORT)
+    if not isinstance(found, ReportDraft):
+        found = st.session_state[_REPORT] = ReportDraft()
+    return found
+
+
+def place() -> str:
+    """The path of the page with the query that restores this view, as in a link, without the server that it is on."""
+    query = urlencode({key: value for key, value in st.query_params.to_dict().items() if key != PRESENT}, safe=",:;")
+    page = st.session_state.get(_PAGE, "")
+    return f"{page}?{query}" if query else page
+
+
+def opened(place: str) -> tuple[str, dict[str, str]]:
+    """The path and the query of what ``place`` gave."""
+    page, _, query = place.partition("?")
+    return page, dict(parse_qsl(query))
+
+
+def runs_of(place: str) -> list[str]:
+    """Ids of the runs that such a place names."""
+    query = opened(place)[1]
+    return [query[RUN]] if query.get(RUN) else [run_id for run_id in query.get(RUNS, "").split(",") if run_id]
+
+

@@ -32,7 +32,8 @@ def section(runs: Sequence[Run]) -> None:
     from viz.figures.storage import ACCOUNTS
 
     run_ids = tuple(run.id for run in runs)
-    parts.chart("storage", _table(run_ids), name="scores_storage")
+    words = COUNTED + (SHARED if any(run.per_task for run in runs) else "")
+    parts.chart("storage", _table(run_ids), name="scores_storage", said=words, of=runs)
     number = st.column_config.NumberColumn
     st.dataframe(
         _by_run(run_ids, tuple(ACCOUNTS)),
@@ -44,7 +45,7 @@ def section(runs: Sequence[Run]) -> None:
         },
         alt="Mebibytes that every run takes, counted in four ways",
     )
-    st.caption(COUNTED + (SHARED if any(run.per_task for run in runs) else ""))
+    st.caption(words)
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)

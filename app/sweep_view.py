@@ -116,10 +116,9 @@ def _lines(found: Found, chosen: str) -> None:
     parts.chart(
         "sweep_lines", found.averages, name=f"sweep_{found.sweep.id}", on_click=lambda: _click("sweep_lines"),
         title=found.sweep.labels[0], values=list(found.sweep.axes[0].values), lines=_line_ids(found), selected=chosen,
-        note=sweep_data.note(found),
+        note=sweep_data.note(found), of=[found.sweep],
+        caption=FEWER if found.sweep.kind == VALUES and found.sweep.axes[0].target == axes.EXPERTS else "",
     )  # fmt: skip
-    if found.sweep.kind == VALUES and found.sweep.axes[0].target == axes.EXPERTS:
-        st.caption(FEWER)
 
 
 def _map(found: Found, chosen: str) -> None:
@@ -136,7 +135,7 @@ def _map(found: Found, chosen: str) -> None:
         "sweep_contour", found.averages, name=f"sweep_{found.sweep.id}", asked=True,
         on_click=lambda: _click("sweep_contour"), value=sweep_data.value(found.sweep, score), titles=found.sweep.labels,
         values=(list(first.values), list(second.values)), marks=sweep_chosen.marks(found), selected=chosen,
-        note=sweep_data.note(found),
+        note=sweep_data.note(found), of=[found.sweep],
     )  # fmt: skip
     if found.sweep.kind == PLANE:
         sweep_chosen.off_plane(found)
@@ -144,17 +143,16 @@ def _map(found: Found, chosen: str) -> None:
 
 def _tasks(found: Found, chosen: str) -> None:
     """Every task along the first axis; of a map, the row of the chosen point."""
-    rows, words = found.tasks, found.sweep.labels[0]
+    rows, words, caption = found.tasks, found.sweep.labels[0], ""
     if "y" in rows:
         at = float(rows.loc[rows["point"] == chosen, "y"].iloc[0])
         rows = rows[rows["y"] == at].reset_index(drop=True)
+        caption = f"With {text.safe_text(found.sweep.labels[1], 60)} at {at:g}, as the chosen point has it."
     parts.chart(
         "sweep_tasks", rows, name=f"sweep_tasks_{found.sweep.id}", on_click=lambda: _click("sweep_tasks"), title=words,
         values=list(found.sweep.axes[0].values), lines=_line_ids(found), selected=chosen,
-        note=f"{sweep_data.note(found)} In-domain tasks are in bold.",
+        note=f"{sweep_data.note(found)} In-domain tasks are in bold.", caption=caption, of=[found.sweep],
     )  # fmt: skip
-    if "y" in found.tasks:
-        st.caption(f"With {text.safe_text(found.sweep.labels[1], 60)} at {at:g}, as the chosen point has it.")
 
 
 def _table(found: Found) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -17,6 +18,7 @@ from viz.text import clean_text, percent, plural
 
 __all__ = ["clean_text", "csv_bytes", "percent", "plural", "safe_text", "size"]
 
+WRITTEN = re.compile(r"\\(.)|:material/\w+:\s*|:[a-z]+(?:-badge)?\[|\]|\*\*|[*`]")  # what ``plain`` reads
 NUMBERS = ("real", "integer")
 ONE_PER_TASK = "one model per task"
 
@@ -24,6 +26,25 @@ ONE_PER_TASK = "one model per task"
 def safe_text(text: object, limit: int = 80) -> str:
     """``clean_text`` for places that read Markdown: it shows exactly the characters that it was given."""
     return escape(clean_text(text, limit))
+
+
+def plain(markdown: str) -> str:
+    """Our own Markdown as plain text: escapes undone, emphasis and icons left out, badges in parentheses."""
+    opened = 0
+
+    def read(found: re.Match[str]) -> str:
+        nonlocal opened
+        if found[1]:
+            return found[1]
+        if found[0].endswith("["):
+            opened += 1
+            return "("
+        if found[0] == "]" and opened:
+            opened -= 1
+            return ")"
+        return "]" if found[0] == "]" else ""
+
+    return WRITTEN.sub(read, markdown)
 
 
 def listed(words: Sequence[str]) -> str:

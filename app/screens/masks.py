@@ -65,33 +65,41 @@ def explore(run: Run, fresh: bool) -> None:
         one_mask = st.toggle("One mask for all experts", shared, key=state.SHARED, bind=state.BIND)
         group = GROUPS[st.selectbox("Tensors in order of", GROUPS, key=state.GROUP, bind=state.BIND, width=230)]
     table = with_ratio(stored, chosen, one_mask)
-    st.markdown(kept_in_words(table, chosen, ratio if masked else None))
+    words = kept_in_words(table, chosen, ratio if masked else None)
+    st.markdown(words)
     picture = st.container()  # the pickers are read before the picture above them is drawn
     with st.container(horizontal=True, gap="medium"):
         tensor = st.selectbox("Tensor", tensors, None, key=state.TENSOR, bind=state.BIND, placeholder=HOW, width=380)
         expert = st.selectbox("Expert", experts, None, key=state.EXPERT, bind=state.BIND, placeholder="None", width=220)
     with picture:
         name, selected = f"masks_{run.id[:8]}", (expert, tensor)
-        parts.chart("saliency_matrix", table, name=name, on_click=choose_cell, selected=selected, group=group)
+        parts.chart(
+            "saliency_matrix", table, name=name, on_click=choose_cell, selected=selected, group=group, said=words,
+            of=[run],
+        )  # fmt: skip
     if tensor:
-        one_tensor(table[table["tensor"] == tensor], tensor, expert, experts)
-    kept_per_block(table.drop_duplicates("tensor").assign(kept=_kept_for_any(table)), run)
+        one_tensor(run, table[table["tensor"] == tensor], tensor, expert, experts)
+    kept_per_block(table.drop_duplicates("tensor").assign(kept=_kept_for_any(table)), run, chosen)
 
 
 def _kept_for_any(table: pd.DataFrame) -> Any:
     return table.groupby("tensor", sort=False)["final"].any().to_numpy()
 
 
-def one_tensor(rows: pd.DataFrame, tensor: str, expert: str | None, experts: list[str]) -> None:
+def one_tensor(run: Run, rows: pd.DataFrame, tensor: str, expert: str | None, experts: list[str]) -> None:
     """One tensor's numbers for every expert."""
     first = rows.iloc[0]
     keepers = int(rows["kept"].sum())
     what = f"{first['numel']:,} scalars, {first['role'].replace('_', ' ')} in {text.safe_text(first['section'])}"
-    st.markdown(
+    words = (
         f"**{text.safe_text(tensor, 120)}**, {what}: {keepers} of {text.plural(len(rows), 'expert')} "
         f"{'keeps' if keepers == 1 else 'keep'} it."
     )
-    parts.chart("saliency_tensor", rows, name="saliency_tensor", tensor=tensor, selected=expert, experts=experts)
+    st.markdown(words)
+    parts.chart(
+        "saliency_tensor", rows, name="saliency_tensor", tensor=tensor, selected=expert, experts=experts, said=words,
+        of=[run],
+    )  # fmt: skip
     st.dataframe(
         rows[["expert", "saliency", "threshold", "kept", "final"]],
         hide_index=True,
@@ -106,7 +114,7 @@ def one_tensor(rows: pd.DataFrame, tensor: str, expert: str | None, experts: lis
     )
 
 
-def kept_per_block(table: pd.DataFrame, run: Run) -> None:
+def kept_per_block(table: pd.DataFrame, run: Run, ratio: float) -> None:
     """Shares kept, from the masks in the picture, or from the merged weights themselves."""
     parts.ask("kept_share")
     sources = {"masks": "the masks above", "weights": "the merged weights"}
@@ -115,12 +123,14 @@ def kept_per_block(table: pd.DataFrame, run: Run) -> None:
         source = st.segmented_control(
             "Counted from", sources, format_func=sources.get, default="masks", key="source", required=True
         )
+    said = f"Counted from the masks at prune ratio {ratio:g}."
     if source == "weights":
         table = data.table(run.id, "tensors")
         table = table.assign(kept=table["kept_numel"] > 0)
         whose = "any of its models differs" if run.per_task else "the merged model differs"
-        st.caption(f"Every scalar in which {whose} from the pretrained one counts as kept.")
-    parts.chart("kept_share", table, name=f"kept_share_{run.id[:8]}", asked=True, by=by)
+        said = f"Every scalar in which {whose} from the pretrained one counts as kept."
+        st.caption(said)
+    parts.chart("kept_share", table, name=f"kept_share_{run.id[:8]}", asked=True, by=by, said=said, of=[run])
 
 
 runs = data.runs(data.stored())

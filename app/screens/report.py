@@ -1,0 +1,105 @@
+"""Report: the views that were chosen on other pages, in order and with notes, as one HTML file."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import parts, report, report_cards, state, text
+from app.report_draft import MOST_VIEWS
+from viz.report import ReportError, render
+
+NAME = "mergescope_report.html"
+EMPTY = (
+    "Nothing is in the report yet. Under every chart there is a button **Add to report**, which keeps the chart as it "
+    "is then: these runs, these settings, this table. Charts are on these pages:"
+)
+DOORS = (
+    (parts.SCORES, "Scores", "monitoring"),
+    (parts.SWEEPS, "Sweeps", "tune"),
+    (parts.MASKS, "Masks", "grid_on"),
+    (parts.CONFLICTS, "Conflicts", "call_split"),
+    (parts.DRIFT, "Drift", "moving"),
+    (parts.FEATURES, "Features", "scatter_plot"),
+)
+PROGRAM = 4.8e6  # bytes of plotly.js
+INTRODUCTION = "What the report shows, and what is to be seen in it. Plain text; an empty line begins a new paragraph."
+
+
+def empty() -> None:
+    """Where charts are."""
+    with st.container(border=True):
+        st.markdown(EMPTY)
+        with st.container(horizontal=True, gap="small"):
+            for path, label, icon in DOORS:
+                parts.open_page(path, label, icon)
+
+
+def keep(widget: str, name: str) -> None:
+    """Callback of the report's own fields."""
+    setattr(state.report(), name, st.session_state[widget])
+
+
+def fields() -> None:
+    """Heading, introduction, and what goes in beside the views."""
+    draft = state.report()
+    for name, value in (("title", draft.title), ("introduction", draft.introduction)):
+        st.session_state.setdefault(f"report_{name}", value)  # widgets forget when their page is left
+    st.text_input(
+        "Heading", key="report_title", max_chars=160, placeholder="A report of merged models", on_change=keep,
+        args=("report_title", "title"),
+    )  # fmt: skip
+    st.text_area(
+        "Introduction", key="report_introduction", max_chars=20_000, height=110, placeholder=INTRODUCTION,
+        on_change=keep, args=("report_introduction", "introduction"),
+    )  # fmt: skip
+
+
+def download() -> None:
+    """The file, unless something in it would tell who made it where."""
+    draft, whole, private = state.report(), report.finished(), report.private()
+    problem = checked()
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        st.download_button(
+            "Download the report (HTML)", lambda: render(whole, private), NAME, "text/html", type="primary",
+            on_click="ignore", icon=":material/download:", disabled=bool(problem),
+        )  # fmt: skip
+        for name, label, words in (
+            ("tables", "Data tables", "The table that each chart draws, folded away under it."),
+            ("recipes", "Recipes", "Every run's recipe, which computes it again."),
+        ):
+            st.session_state.setdefault(f"report_{name}", getattr(draft, name))
+            st.toggle(label, key=f"report_{name}", help=words, on_change=keep, args=(f"report_{name}", name))
+    st.caption(
+        f"{text.plural(len(draft.kept), 'view')} of at most {MOST_VIEWS}, about {text.size(PROGRAM + draft.size)} in "
+        f"all, of which {text.size(PROGRAM)} are the program that draws: the file opens without a network and asks for "
+        "nothing. No date, name or folder of yours is in it; runs come with recipes, digests, seeds and versions."
+    )
+
+
+def checked() -> str:
+    """What keeps the report from being handed out, which is said here; empty if nothing does."""
+    from viz.report.guard import check
+
+    try:
+        check(report.finished(), report.private())
+    except ReportError as error:
+        st.error(text.safe_text(error, 1000), icon=":material/shield_person:")
+        if error.word:
+            label = f"“{text.safe_text(error.word)}” is a word like others here; let it stand"
+            st.button(label, key="report_allow", on_click=state.report().allowed.add, args=(error.word,))
+        return str(error)
+    return ""
+
+
+parts.heading(
+    "Report", "Views of other pages as one file, to read offline, to print or to send: with your notes, and with all "
+    "that is needed to compute the numbers again."
+)  # fmt: skip
+draft = state.report()
+if not draft.kept:
+    empty()
+else:
+    fields()
+    for place, kept in enumerate(draft.kept):
+        report_cards.view(kept, place, len(draft.kept) - 1)
+    download()
