@@ -9,7 +9,7 @@ import streamlit as st
 
 from merging import places
 from merging.errors import CheckpointError, MergingError
-from merging.runs import PRECOMPUTED, Run
+from merging.runs import PRECOMPUTED, SALIENCY, Run
 from merging.store import Store
 from merging.summary import Summary, individual, summarize
 
@@ -143,6 +143,20 @@ def reference_scores(
     return tables | ({"individual": individual(own)} if len(own) == len(experts) > 0 else {})
 
 
+def saliency(run: Run, stored: Sequence[Run]) -> tuple[pd.DataFrame, bool]:
+    """Saliency of the task vectors that a run merged, and whether the run pruned tensors by it.
+
+    Runs of the library leave it out where another has the same.
+
+    Raises:
+        CheckpointError: it has to be measured, and a checkpoint of the run is not there, or is another one by now.
+    """
+    from merging.plugging import same_saliency
+
+    holder = run if SALIENCY in run.tables else same_saliency(run, stored)
+    return (table(holder.id, SALIENCY), True) if holder else (measured_saliency(run.id), False)
+
+
 @st.cache_data(max_entries=4, show_spinner="Measuring the saliency of the task vectors …")
 def measured_saliency(run_id: str) -> pd.DataFrame:
     """Saliency of the task vectors that a run merged, for runs that did not measure it themselves.
@@ -157,7 +171,7 @@ def measured_saliency(run_id: str) -> pd.DataFrame:
     assert run.recipe is not None  # only merges are asked for
     opened = open_merged(run, run.recipe)
     found = merging.merge(opened.pretrained, opened.experts, "weight_averaging", edits=["lwptv"])
-    return found.tables["saliency"]
+    return found.tables[SALIENCY]
 
 
 def models() -> tuple[dict[str, str], dict[str, str]]:

@@ -49,8 +49,8 @@ def distance(models: Sequence[Model]) -> None:
     parts.chart("feature_distance", table, name=f"distance_{task}", normalized=unit, runs=runs, caption=caption)
 
 
-def components(runs: Sequence[Run]) -> None:
-    """Whether pruning by saliency prefers a kind of layer (LwPTV, Fig. 9)."""
+def components(runs: Sequence[Run], known: Sequence[Run]) -> None:
+    """Whether pruning by saliency prefers a kind of layer (LwPTV, Fig. 9); ``known`` may hold a run's saliency."""
     from merging.analysis.saliency import settings_of, with_ratio
 
     if not runs:
@@ -58,7 +58,7 @@ def components(runs: Sequence[Run]) -> None:
         return
     run = pick_one(runs, "Task vectors of")
     try:
-        stored = data.table(run.id, "saliency") if "saliency" in run.tables else data.measured_saliency(run.id)
+        stored, _ = data.saliency(run, known)
     except CheckpointError as error:
         st.info(f"The task vectors of this run cannot be measured. {text.safe_text(error, 600)}")
         return

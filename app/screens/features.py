@@ -109,7 +109,7 @@ def main() -> None:
     )  # fmt: skip
     chosen = pick_runs(runs)
     if about == COMPONENTS:
-        feature_views.components(chosen)
+        feature_views.components(chosen, runs)
         return
     others = beside(dict(feature_data.references(stored)))
     if not any(run.kind == "pretrained" for run in others):

@@ -42,14 +42,13 @@ def kept_in_words(table: pd.DataFrame, ratio: float, own: float | None) -> str:
 
 
 @st.fragment
-def explore(run: Run, fresh: bool) -> None:
+def explore(run: Run, fresh: bool, known: list[Run]) -> None:
     """The live picture: moving the ratio draws new masks from the stored saliency, without merging again."""
     from merging.analysis.saliency import settings_of, with_ratio
 
     ratio, shared = settings_of(run.recipe)
-    masked = "saliency" in run.tables
     try:
-        stored = data.table(run.id, "saliency") if masked else data.measured_saliency(run.id)
+        stored, masked = data.saliency(run, known)
     except CheckpointError as error:
         st.info(
             f"This run did not prune tensors, and its task vectors cannot be measured. {text.safe_text(error, 600)}"
@@ -135,4 +134,4 @@ def kept_per_block(table: pd.DataFrame, run: Run, ratio: float) -> None:
 
 runs = data.runs(data.stored())
 if found := parts.pick_run(runs, next((run for run in runs if "saliency" in run.tables), None)):
-    explore(*found)
+    explore(*found, runs)
