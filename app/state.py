@@ -31,6 +31,9 @@ address; the others are written here, because a link should carry a run's id and
     perplexity* of its t-SNE maps                      beside*   the expert that stands beside the runs
     number*   how separability is measured             unit*     distances of features of unit length
     ranked*   each expert's entries, or all together   along*    what a cell of the joint space's energy says
+    show*     what Scores shows                        merged*   the experts of its plug-in matrix and ablations
+    front     the edit in front of the merges there    variant*  what stands beside both in the ablations
+    intervals* accuracies there with their intervals
 """
 
 from __future__ import annotations
@@ -58,11 +61,12 @@ DIRECTION, DROP, RANKED, ALONG = "direction", "drop", "ranked", "along"
 SWEEP, POINT, SCORE = "sweep", "point", "score"
 LOOK, MAP, IMAGES, CLASSES, PERPLEXITY, BESIDE = "look", "map", "images", "classes", "perplexity", "beside"
 NUMBER, UNIT = "number", "unit"
+SHOW, MERGED, FRONT, VARIANT, INTERVALS = "show", "merged", "front", "variant", "intervals"
 BIND: Any = "query-params"
 
 _CURRENT, _CURRENT_MANY, _DRAFT, _WATCHED = "_run", "_runs", "_draft", "_watched"
 _PAGE, _ENTERED, _METHOD = "_page", "_entered", "_method"
-_SWEEP, _POINT = "_sweep", "_point"
+_SWEEP, _POINT, _FRONT = "_sweep", "_point", "_front"
 _FRESH = "_fresh"  # a run was picked on the page: the view starts from that run's own values
 
 
@@ -205,6 +209,30 @@ def pick_point(point: str) -> None:
 def pick_point_from(widget: str) -> None:
     """Callback of a picker of points."""
     pick_point(st.session_state[widget])
+
+
+def picked_front(known: Sequence[str], first: str) -> tuple[str, str]:
+    """The edit in front that the link or the session names, else ``first``; and the one in the link if it has no pair.
+
+    An edit is written as in a chain.
+    """
+    asked = _linked(FRONT) or st.session_state.get(_FRONT) or first
+    missing = "" if asked in known else asked
+    chosen = first if missing else asked
+    pick_front(chosen)
+    return chosen, missing
+
+
+def pick_front(edit: str) -> None:
+    """Show the merges with this edit in front from now on."""
+    st.session_state[_FRONT] = edit
+    if st.query_params.get(FRONT) != edit:
+        st.query_params[FRONT] = edit
+
+
+def pick_front_from(widget: str) -> None:
+    """Callback of the picker of the edit in front."""
+    pick_front(st.session_state[widget])
 
 
 def clear_link() -> None:
