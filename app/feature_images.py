@@ -1,9 +1,9 @@
-"""The images that are circled on a map of the Features page, with predictions before and after the merge."""
+"""Thumbnails with predictions, and those that are circled on a map of the Features page."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import streamlit as st
 
@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CIRCLED, MOST = "_circled", 30
+
+
+class Shown(NamedTuple):
+    """An image with its class, what is said of it under which name, and its data set where that is not plain."""
+
+    image: str
+    truth: str
+    answers: Sequence[tuple[str, str]]
+    data_set: str = ""
 
 
 def circle() -> None:
@@ -36,6 +45,8 @@ def forget() -> None:
 
 def thumbnails(models: Sequence[Model], table: pd.DataFrame, run_id: str, chosen: Sequence[str]) -> None:
     """The circled images with the right class, and the predictions before (pretrained) and after."""
+    from merging.analysis.features import SPLIT
+
     if not chosen:
         st.caption(":material/gesture: Draw round some marks to see their images.")
         return
@@ -52,27 +63,37 @@ def thumbnails(models: Sequence[Model], table: pd.DataFrame, run_id: str, chosen
             "Selection (CSV)", lambda: text.csv_bytes(rows.reset_index()), "features_selected.csv", "text/csv",
             on_click="ignore", type="tertiary", icon=":material/table:",
         )  # fmt: skip
-    with st.container(horizontal=True, gap="small", key="thumbnails"):
-        for image, row in list(rows.iterrows())[:MOST]:
-            with st.container(width=132, gap="xsmall"):
-                st.image(_picture(str(image)), width=72, alt=f"An image of {text.clean_text(row['truth'], 60)}")
-                st.caption(
-                    f"**{text.safe_text(row['truth'], 24)}**  \nbefore: {text.safe_text(row['before'], 24)}  \n"
-                    f"after: {text.safe_text(row['predicted'], 24)}"
-                )
+    shown = [
+        Shown(str(image), row["truth"], (("before", row["before"]), ("after", row["predicted"])))
+        for image, row in list(rows.iterrows())[:MOST]
+    ]
+    strip(shown, SPLIT)
     if len(rows) > MOST:
         st.caption(f"The first {MOST} are shown; the file has all.")
 
 
-@st.cache_data(max_entries=8, show_spinner=False)
-def _pictures(digest: str, task: str) -> np.ndarray[Any, Any]:
-    from merging.analysis.features import SPLIT
+def strip(images: Sequence[Shown], split: str) -> None:
+    """Images of a split side by side, each with its class and what is said of it."""
+    with st.container(horizontal=True, gap="small", key="thumbnails"):
+        for one in images:
+            with st.container(width=132, gap="xsmall"):
+                where = f", {text.clean_text(one.data_set, 40)}" if one.data_set else ""
+                st.image(
+                    _picture(one.image, split), width=72, alt=f"An image of {text.clean_text(one.truth, 60)}{where}"
+                )
+                said = [f"**{text.safe_text(one.truth, 24)}**"]
+                said += [f":gray[{text.safe_text(one.data_set, 24)}]"] if one.data_set else []
+                said += [f"{name}: {text.safe_text(answer, 40)}" for name, answer in one.answers]
+                st.caption("  \n".join(said))
 
-    return data.benchmark().images(task, SPLIT)[0]
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def _pictures(digest: str, task: str, split: str) -> np.ndarray[Any, Any]:
+    return data.benchmark().images(task, split)[0]
 
 
-def _picture(image: str) -> np.ndarray[Any, Any]:
+def _picture(image: str, split: str) -> np.ndarray[Any, Any]:
     """One image (h, w, 3)."""
     task, _, place = image.rpartition(":")
-    found: np.ndarray[Any, Any] = _pictures(data.benchmark().digest, task)[int(place)]
+    found: np.ndarray[Any, Any] = _pictures(data.benchmark().digest, task, split)[int(place)]
     return found

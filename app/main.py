@@ -28,6 +28,7 @@ SECTIONS = {
     "Results": [
         ("scores", "Scores", "monitoring", "Accuracy in and out of domain, run by run, task by task."),
         ("sweeps", "Sweeps", "tune", "A recipe at many values: which to use, and what it costs out of domain."),
+        ("compare", "Compare", "compare", "Two runs: recipes, scores, charts with their difference, image by image."),
         ("report", "Report", "article", "Chosen views as one HTML file, with recipes, digests, seeds and versions."),
     ],
     "Learn": [("methods", "Methods", "menu_book", "What every method does, needs and costs.")],

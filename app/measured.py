@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from merging.analysis.consistency import Fit
 
 DRIFT, ABLATION, EXEMPLARS, SIGNS, PAIRS = "drift", "ablation", "exemplars", "signs", "pairs"
-FEATURES, TSNE = "features", "tsne"
+FEATURES, TSNE, PREDICTIONS = "features", "tsne", "predictions"
 DRM_ABLATIONS, TASK_COUNTS = "drm_ablations", "task_counts"
 SHOWN = {  # measurements of other pages than Drift: where they are shown, and what the link there carries
     SIGNS: (parts.CONFLICTS, {state.ABOUT: "sign agreement"}),

@@ -15,9 +15,9 @@ from merging.runs import PRECOMPUTED, Run
 if TYPE_CHECKING:
     import pandas as pd
 
-HOME, MERGE, MASKS, CONFLICTS, DRIFT, FEATURES, SCORES, SWEEPS, METHODS = (
+HOME, MERGE, MASKS, CONFLICTS, DRIFT, FEATURES, SCORES, SWEEPS, COMPARE, METHODS = (
     f"screens/{name}.py"
-    for name in ("home", "merge", "masks", "conflicts", "drift", "features", "scores", "sweeps", "methods")
+    for name in ("home", "merge", "masks", "conflicts", "drift", "features", "scores", "sweeps", "compare", "methods")
 )
 FORMATS = ("SVG", "PNG")
 
@@ -71,15 +71,15 @@ def pick_run(
     return run, picked.fresh
 
 
-def missing_runs(run_ids: Sequence[str]) -> None:
-    """Runs that a link names and this machine lacks."""
+def missing_runs(run_ids: Sequence[str], forget: Callable[[], None] = state.clear_link) -> None:
+    """Runs that a link names and this machine lacks, and a way on, which has to ``forget`` them."""
     names = first_few((f"“{text.safe_text(run_id, 20)}”" for run_id in run_ids), 3)
     st.warning(
         f"This link asks for {'run' if len(run_ids) == 1 else 'runs'} {names}, which this machine does not have. "
         "Whoever sent the link can send the recipe too; the same recipe gives the same run.",
         icon=":material/link_off:",
     )
-    st.button("Show a run that is here", on_click=state.clear_link, type="primary")
+    st.button("Show a run that is here", on_click=forget, type="primary")
 
 
 def about(run: Run) -> None:

@@ -4,7 +4,8 @@ Keys in the address are an interface, because people share links. Those marked *
 address; the others are written here, because a link should carry a run's id and not the label that a picker shows.
 
     run       the run on Masks, the one whose experts  runs      those on Scores, Drift and Features, ids with
-              Conflicts shows, or in focus on Drift                commas
+              Conflicts shows, in focus on Drift, or A             commas
+              on Compare
     ratio*    prune ratio of the picture of masks      shared*   whether all experts share one mask
     group*    order of the tensors                     by*       how kept shares are split
     expert*   the expert of the chosen cell            tensor*   the tensor of the chosen cell
@@ -34,6 +35,9 @@ address; the others are written here, because a link should carry a run's id and
     show*     what Scores shows                        merged*   the experts of its plug-in matrix and ablations
     front     the edit in front of the merges there    variant*  what stands beside both in the ablations
     intervals* accuracies there with their intervals
+    b         the run that Compare sets beside run     between*  what Compare shows of the two
+    chart*    the chart of both runs on Compare        among*    whose images it looks at
+    outcome*  of which run being right
 """
 
 from __future__ import annotations
@@ -41,19 +45,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 import streamlit as st
 
 from app.draft import Draft
+from app.report_draft import ReportDraft
 
 RUN, RUNS, CHAIN, EXPERTS = "run", "runs", "chain", "experts"
 RATIO, SHARED, GROUP, BY = "ratio", "shared", "group", "by"
-from urllib.parse import parse_qsl, urlencode
 EXPERT, TENSOR, RELATIVE, PRESENT = "expert", "tensor", "relative", "present"
 METHOD, ROLE, NEEDS, FIND = "method", "role", "needs", "find"
 VIEW, KIND, TOKEN, DISTANCE, TASK = "view", "kind", "token", "distance", "task"
 ABOUT, LAYER, DENSITY, CUT, SIGNS, WON = "about", "layer", "density", "cut", "signs", "won"
-from app.report_draft import ReportDraft
 CELL, CONFLICT, OVERLAP, ENERGY, AGREEMENT = "cell", "conflict", "overlap", "energy", "agreement"
 AGAINST = "against"
 COMPARE, SCOPE, FIRST, SECOND = "compare", "scope", "first", "second"
@@ -62,11 +66,14 @@ SWEEP, POINT, SCORE = "sweep", "point", "score"
 LOOK, MAP, IMAGES, CLASSES, PERPLEXITY, BESIDE = "look", "map", "images", "classes", "perplexity", "beside"
 NUMBER, UNIT = "number", "unit"
 SHOW, MERGED, FRONT, VARIANT, INTERVALS = "show", "merged", "front", "variant", "intervals"
+OTHER, BETWEEN, CHART, AMONG, OUTCOME = "b", "between", "chart", "among", "outcome"
 BIND: Any = "query-params"
 
 _CURRENT, _CURRENT_MANY, _DRAFT, _WATCHED = "_run", "_runs", "_draft", "_watched"
+_REPORT = "_report"
 _PAGE, _ENTERED, _METHOD = "_page", "_entered", "_method"
 _SWEEP, _POINT, _FRONT = "_sweep", "_point", "_front"
+_OTHER = "_other"
 _FRESH = "_fresh"  # a run was picked on the page: the view starts from that run's own values
 
 
@@ -74,7 +81,6 @@ def present() -> bool:
     """Whether pages are shown on a projector."""
     return bool(st.session_state.get(PRESENT, False))
 
-_REPORT = "_report"
 
 def enter(page: str) -> None:
     """Note which page is shown, by its path. The address is read when it is entered; later the session knows better.
@@ -121,6 +127,33 @@ def pick_from(widget: str) -> None:
     """Callback of a run picker: show what it holds, with that run's own values."""
     st.session_state[_FRESH] = True
     pick_run(st.session_state[widget])
+
+
+def picked_other(known: Sequence[str]) -> tuple[str, str]:
+    """The run to set beside the first one that the link or the session names, and the one in it if it is not here."""
+    asked = _linked(OTHER) or st.session_state.get(_OTHER, "")
+    pick_other(asked)
+    return (asked, "") if asked in known else ("", asked)
+
+
+def pick_other(run_id: str = "") -> None:
+    """Set this run beside the first one from now on; the empty id sets none."""
+    st.session_state[_OTHER] = run_id
+    if run_id and st.query_params.get(OTHER) != run_id:
+        st.query_params[OTHER] = run_id
+    elif not run_id and OTHER in st.query_params:
+        del st.query_params[OTHER]
+
+
+def pick_other_from(widget: str) -> None:
+    """Callback of the picker of the second run."""
+    pick_other(st.session_state[widget] or "")
+
+
+def swap_runs(first: str, other: str) -> None:
+    """Callback: each of two runs takes the other's place."""
+    pick_run(other)
+    pick_other(first)
 
 
 def picked_runs(known: Sequence[str], default: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -237,10 +270,10 @@ def pick_front_from(widget: str) -> None:
 
 def clear_link() -> None:
     """Forget the run that a link asked for."""
-    for key in (RUN, RUNS):
+    for key in (RUN, RUNS, OTHER):
         if key in st.query_params:
             del st.query_params[key]
-    for key in (_CURRENT, _CURRENT_MANY):
+    for key in (_CURRENT, _CURRENT_MANY, _OTHER):
         st.session_state.pop(key, None)
 
 
@@ -272,14 +305,6 @@ def link_chain(chain: str, experts: Sequence[str]) -> None:
         del st.query_params[EXPERTS]
 
 
-def watch(run_id: str | None) -> None:
-    """Show how this run is doing on the Merge page."""
-    st.session_state[_WATCHED] = run_id
-
-
-def watched() -> str | None:
-    """The run whose progress the Merge page shows."""
-    return st.session_state.get(_WATCHED)
 def report() -> ReportDraft:
     """The report that is being put together in this session."""
     found = st.session_state.get(_REPORT)
@@ -307,3 +332,11 @@ def runs_of(place: str) -> list[str]:
     return [query[RUN]] if query.get(RUN) else [run_id for run_id in query.get(RUNS, "").split(",") if run_id]
 
 
+def watch(run_id: str | None) -> None:
+    """Show how this run is doing on the Merge page."""
+    st.session_state[_WATCHED] = run_id
+
+
+def watched() -> str | None:
+    """The run whose progress the Merge page shows."""
+    return st.session_state.get(_WATCHED)

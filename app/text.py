@@ -72,9 +72,14 @@ def in_words(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value).replace("_", " ")
 
 
+def method_title(key: str) -> str:
+    """What people call the method of that key."""
+    return next((method.title for method in registry.methods() if method.key == key), key)
+
+
 def step_words(step: Step, numbers: bool = True) -> str:
     """'TIES (density 0.2, scaling coefficient 0.3)': what is not the default, and with ``numbers`` every number."""
-    title = next((m.title for m in registry.methods() if m.key == step.key), step.key)
+    title = method_title(step.key)
     bounds = step.params.bounds()
     shown = [
         f"{bounds[name].label.lower()} {in_words(value)}"

@@ -82,6 +82,8 @@ def shown_where(job: Job) -> None:
     if job.measures in {measured.FEATURES, measured.TSNE}:
         look = {state.MAP: "t-SNE"} if job.measures == measured.TSNE else {}
         parts.open_page(parts.FEATURES, "Features", "scatter_plot", **look)
+    elif job.measures == measured.PREDICTIONS:
+        parts.open_page(parts.COMPARE, "Compare", "compare")
     elif found := measured.SHOWN.get(job.measures):
         page, query = found
         parts.open_page(page, "Conflicts", "call_split", **{state.RUN: job.run_id, **query})

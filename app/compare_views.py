@@ -1,0 +1,305 @@
+"""The charts of Explore for two runs: A, B and their difference, in one range of colors.
+
+A view says what it draws, what it needs, and how the table of one run gives rows of cells; everything else is the same
+for all of them. A row of such a table has row, title, tensor, order, section, role, part and value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import streamlit as st
+
+from app import compare_features, conflict_signs, data, measured, measuring, parts, state, text
+from app.compare_data import Pair
+from app.compare_scores import file_name
+from merging.errors import CheckpointError
+from merging.measures import Measured, same_experts
+from merging.plugging import same_saliency
+from merging.runs import SALIENCY, Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CELL = ["row", "title", "tensor", "order", "section", "role", "part", "value"]
+MOST = 10  # differences that are listed
+
+
+class Rows(NamedTuple):
+    """One run's cells, or the sentence that says why there are none."""
+
+    table: pd.DataFrame | None
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """One chart for two runs; ``needs`` is the key of a measurement, empty for what runs themselves keep."""
+
+    rows: Callable[[Run, Measured | None], Rows]
+    what: str  # the number in a cell
+    unit: str  # what a row is
+    note: str
+    page: tuple[str, str]  # where one run's chart of it is, and the name of that page
+    needs: str = ""
+    over: str = "Tensors"
+    percents: bool = True
+    log: bool = False
+    limits: tuple[float, float] | None = None
+    of_experts: bool = False  # the same for all runs on the same experts
+
+
+# How the tables of one run become cells
+
+
+def _whole(run: Run, value: Callable[[pd.DataFrame], pd.Series[float]]) -> Rows:
+    """One row: the merged model."""
+    table = data.table(run.id, "tensors")
+    return Rows(table.assign(row="merged", title="Merged", value=value(table))[CELL])
+
+
+def kept(run: Run, found: Measured | None) -> Rows:
+    """Share of each tensor's scalars that differ from the pretrained model's."""
+    return _whole(run, lambda table: table["kept_numel"] / table["numel"])
+
+
+def changed(run: Run, found: Measured | None) -> Rows:
+    """How much of its norm each tensor changed by."""
+    return _whole(
+        run, lambda table: table["change_norm"] / table["pretrained_norm"].where(table["pretrained_norm"] > 0)
+    )
+
+
+def _by_expert(run: Run, table: pd.DataFrame, value: str) -> Rows:
+    known = measured.titles()
+    titles = table["expert"].map(known).fillna(table["expert"])
+    place = table["expert"].map({name: at for at, name in enumerate(run.experts)})
+    cells = table.assign(row=table["expert"], title=titles, value=table[value].astype(float), _place=place)
+    return Rows(cells.sort_values("_place", kind="stable")[CELL])
+
+
+def masks(run: Run, found: Measured | None) -> Rows:
+    """The masks that were applied to whole tensors."""
+    stored = data.stored()
+    if SALIENCY not in run.tables and same_saliency(run, stored) is None:
+        return Rows(None, "has no masks of tensors; a chain with LwPTV has")
+    return _by_expert(run, data.saliency(run, stored)[0], "final")
+
+
+def saliency(run: Run, found: Measured | None) -> Rows:
+    """Saliency of the task vectors as the run scored them, else as LwPTV would."""
+    try:
+        return _by_expert(run, data.saliency(run, data.stored())[0], "saliency")
+    except CheckpointError as error:
+        return Rows(None, f"has task vectors that cannot be measured: {text.clean_text(error, 300)}")
+
+
+def removed(run: Run, found: Measured | None) -> Rows:
+    """What CAT took out of every task vector."""
+    if measured.CONFLICTS not in run.tables:
+        return Rows(None, "did not record what CAT removes; a chain with the edit CAT does")
+    return _by_expert(run, data.table(run.id, measured.CONFLICTS), "removed")
+
+
+def by_depth(run: Run, found: Measured | None) -> Rows:
+    """Drift of the class token at every place, task by task; places stand where tensors stand elsewhere."""
+    assert found is not None  # drawn only when it is measured
+    table = measured.by_depth([(run, found)], "class")
+    table = table[table["kind"] == "merge"]
+    place = {"tensor": table["place"], "section": table["place"], "order": table["position"]}
+    cells = table.assign(row=table["task"], value=table["cosine"], role="place", part="class token", **place)
+    return Rows(cells[CELL])
+
+
+def isolated(run: Run, found: Measured | None) -> Rows:
+    """Layer-isolated drift, task by task."""
+    assert found is not None  # drawn only when it is measured
+    table = measured.layers(run, found)
+    return Rows(table.assign(row=table["task"], value=table["relative"])[CELL])
+
+
+def objective(run: Run, found: Measured | None) -> Rows:
+    """LOT's objective after the merge as a share of what it is before."""
+    assert found is not None  # drawn only when it is measured
+    table = measured.objective(run, found)
+    share = table["merged"] / table["pretrained"].where(table["pretrained"] > 0)
+    return Rows(table.assign(row="merged", title="Merged", value=share)[CELL])
+
+
+def signs(run: Run, found: Measured | None) -> Rows:
+    """Sign agreement over random signs in every space."""
+    assert found is not None  # drawn only when it is measured
+    table = conflict_signs.by_layer(found, conflict_signs.DENSITY)
+    return Rows(table.assign(row=table["space"], value=table["excess"])[CELL])
+
+
+VIEWS = {  # name in the picker and in links -> the view
+    "kept share": View(
+        rows=kept, what="share of<br>scalars", unit="Model", limits=(0.0, 1.0), page=(parts.MASKS, "Masks"),
+        note="The share of each tensor's scalars in which the merged model differs from the pretrained one.",
+    ),
+    "change of the weights": View(
+        rows=changed, what="‖change‖ over<br>‖pretrained‖", unit="Model", log=True, page=(parts.MASKS, "Masks"),
+        note="The norm of merged minus pretrained weights over that of the pretrained ones, tensor by tensor.",
+    ),
+    "masks": View(
+        rows=masks, what="merged", unit="Expert", limits=(0.0, 1.0), percents=False, page=(parts.MASKS, "Masks"),
+        note="1 where an expert's tensor is merged, 0 where it is dropped.",
+    ),
+    "saliency": View(
+        rows=saliency, what="saliency", unit="Expert", log=True, percents=False, page=(parts.MASKS, "Masks"),
+        note="Saliency of the task vectors that a run prunes, as it scored them; for runs that prune no tensors, that "
+        "of their task vectors by LwPTV's score.",
+    ),
+    "drift by depth": View(
+        rows=by_depth, what="1 − cosine", unit="Task", over="Places", percents=False, needs=measured.DRIFT,
+        page=(parts.DRIFT, "Drift"),
+        note="1 − cosine between the class token of the merged model and that of the task's own expert after every "
+        "part of the network.",
+    ),
+    "layer-isolated drift": View(
+        rows=isolated, what="share of<br>the output", unit="Task", log=True, needs=measured.DRIFT,
+        page=(parts.DRIFT, "Drift"),
+        note="By how much a tensor's output moves if only that tensor of the expert is replaced by the merged one "
+        "(LOT, Eq. 4).",
+    ),
+    "LOT's objective": View(
+        rows=objective, what="share of that<br>before", unit="Model", log=True, needs=measured.DRIFT,
+        page=(parts.DRIFT, "Drift"),
+        note="What LOT minimizes (Eq. 6) after the merge, over what it is for the pretrained weights; above 100% the "
+        "merge is farther from the experts than no merge.",
+    ),
+    "what CAT removes": View(
+        rows=removed, what="share<br>removed", unit="Expert", limits=(0.0, 1.0), page=(parts.DRIFT, "Drift"),
+        note="The share of each task vector's norm that the edit CAT projects out.",
+    ),
+    "sign agreement": View(
+        rows=signs, what="excess over<br>random signs", unit="Space", needs=measured.SIGNS, of_experts=True,
+        page=(parts.CONFLICTS, "Conflicts"),
+        note="Agreement of the experts' signs beyond what random signs give, each matrix trimmed to its largest 20%.",
+    ),
+}  # fmt: skip
+FEATURES = {  # the same for what is drawn of features
+    "distance to pretrained": compare_features.distance,
+    "feature maps": compare_features.maps,
+}
+WHY = {
+    measured.DRIFT: "Feature drift has not been measured for",
+    measured.SIGNS: "Sign agreement has not been counted for the experts of",
+}
+
+
+def view(of: Pair) -> None:
+    """The chart that is asked for."""
+    name = st.selectbox("Chart", (*VIEWS, *FEATURES), key=state.CHART, bind=state.BIND, width=320)
+    if name in FEATURES:
+        FEATURES[name](of)
+    else:
+        cells(of, name, VIEWS[name])
+
+
+def cells(of: Pair, name: str, shown: View) -> None:
+    """Three heat maps, what is missing for them, and where the runs differ most."""
+    if shown.of_experts and same_experts(of.a, of.b):
+        st.info("Both runs merge the same experts, and this is of experts, however they are merged: nothing differs.")
+        return
+    found = {run.id: measured.find(shown.needs, run.id) if shown.needs else None for run in of.runs}
+    if shown.needs and (rest := {run.id: run for run in of.runs if found[run.id] is None}):
+        known = [one for one in found.values() if one is not None]
+        measuring.missing(shown.needs, list(rest.values()), WHY[shown.needs], known)
+        return
+    one, other = (shown.rows(run, found[run.id]) for run in of.runs)
+    if one.table is None or other.table is None:
+        lacking(of, one, other)
+        return
+    table, left_out = joined(one.table, other.table)
+    options = {"unit": shown.unit, "over": shown.over, "percents": shown.percents, "log": shown.log}
+    limits = shown.limits or span(table, shown.log)
+    caption = " ".join([shown.note, colors(limits, shown), *origin(found), *missing_cells(left_out)])
+    parts.chart(
+        "compare_cells", table, name=f"{name}_{file_name(of)}", labels=of.labels, what=shown.what, limits=limits,
+        caption=caption, of=of.runs, **options,
+    )  # fmt: skip
+    largest(table, shown)
+    with st.container(horizontal=True):
+        for letter, run in zip("AB", of.runs, strict=True):
+            where = {"runs": run.id} if shown.page[0] == parts.DRIFT else {"run": run.id}
+            parts.open_page(shown.page[0], f"{shown.page[1]} of {letter}", "open_in_new", **where)
+
+
+def lacking(of: Pair, one: Rows, other: Rows) -> None:
+    """Which run lacks what, and where one that has it can be made."""
+    reasons = {
+        run.id: f"**{letter}, {text.safe_text(run.title, 60)}**, {text.safe_text(rows.why, 400)}."
+        for letter, run, rows in zip("AB", of.runs, (one, other), strict=True)
+        if rows.table is None
+    }
+    parts.empty(" ".join(reasons.values()), "Merge experts", parts.MERGE)
+
+
+def joined(one: pd.DataFrame, other: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """The cells that both runs have, with a and b, and how many only one of them has."""
+    keys = ["row", "tensor"]
+    both = one.rename(columns={"value": "a"}).merge(other[[*keys, "value"]].rename(columns={"value": "b"}), on=keys)
+    return both.assign(difference=both["b"] - both["a"]), len(one) + len(other) - 2 * len(both)
+
+
+def span(table: pd.DataFrame, log: bool) -> tuple[float, float]:
+    """The range of both runs: from the smallest to the largest if factors count, else with zero in it."""
+    import numpy as np
+
+    values = table[["a", "b"]].to_numpy(float)
+    finite = values[np.isfinite(values)]
+    positive = finite[finite > 0]
+    if log:
+        return (float(positive.min()), float(positive.max())) if len(positive) else (0.0, 1.0)
+    return min(0.0, float(finite.min(initial=0.0))), float(finite.max(initial=0.0)) or 1.0
+
+
+def colors(limits: tuple[float, float], shown: View) -> str:
+    """What the colors mean, in a sentence."""
+    low, high = (f"{100 * end:.3g}%" if shown.percents else f"{end:.3g}" for end in limits)
+    scale = ", on a logarithmic scale" if shown.log else ""
+    return f"A and B share one range of colors, {low} to {high}{scale}; in the difference white is zero."
+
+
+def origin(found: dict[str, Measured | None]) -> list[str]:
+    """Where measured numbers come from, and whether both are from as many exemplars."""
+    known = [one for one in found.values() if one is not None]
+    counts = [str(one.notes["exemplars"]) for one in known if "exemplars" in one.notes]
+    said = [f"n = {' and '.join(counts)} exemplars per task for A and B."] if len(set(counts)) > 1 else []
+    return [*said, measuring.origin(known)] if known else []
+
+
+def missing_cells(count: int) -> list[str]:
+    """A sentence on what is not drawn."""
+    return [f"{text.plural(count, 'cell')} that only one of the runs has are left out."] if count else []
+
+
+def largest(table: pd.DataFrame, shown: View) -> None:
+    """The cells in which the runs differ most."""
+    far = table["difference"].abs()
+    rows = table[far > 0].loc[lambda some: some["difference"].abs().nlargest(MOST).index]
+    if rows.empty:
+        st.markdown("**The two runs do not differ in any cell.**")
+        return
+    st.markdown(f"They differ in {int((far > 0).sum()):,} of {len(table):,} cells, most in these:")
+    scaled = rows.assign(**{key: (100 if shown.percents else 1) * rows[key] for key in ("a", "b", "difference")})
+    form = "%.2f%%" if shown.percents else "%.3g"
+    number = st.column_config.NumberColumn
+    st.dataframe(
+        scaled[["title", "tensor", "a", "b", "difference"]],
+        hide_index=True,
+        column_config={
+            "title": shown.unit,
+            "tensor": st.column_config.TextColumn(shown.over.removesuffix("s"), width="large"),
+            "a": number("A", format=form),
+            "b": number("B", format=form),
+            "difference": number(
+                "B − A, points" if shown.percents else "B − A", format="%+.2f" if shown.percents else "%+.3g"
+            ),
+        },
+        alt="Cells in which the two runs differ most",
+    )

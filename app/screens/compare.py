@@ -1,0 +1,121 @@
+"""Compare: one run against another, from the recipe down to single images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import streamlit as st
+
+from app import compare_data, compare_images, compare_recipes, compare_scores, compare_views, data, parts, state, text
+from app.compare_data import Pair
+from app.compare_recipes import Line
+from merging.runs import Run
+
+VIEWS: dict[str, Callable[[Pair], None]] = {  # name in the picker and in links -> what draws it
+    "scores": compare_scores.view,
+    "charts": compare_views.view,
+    "images": compare_images.view,
+}
+SUGGESTED = 3
+FIRST = ("task_arithmetic",)  # the chain of the run that is A at first, if there is one
+UNKNOWN = "This version does not know a method of {}, so the recipes cannot be compared step by step."
+
+
+def pick_other(runs: Sequence[Run]) -> tuple[Run | None, bool]:
+    """The picker of B, what it holds, and whether a link names a run that is not here."""
+    by_id = {run.id: run for run in runs}
+    chosen, missing = state.picked_other(list(by_id))
+    if missing:
+        parts.missing_runs([missing], state.pick_other)
+    st.session_state["other"] = chosen or None  # the picker shows what the link says
+    st.selectbox(
+        "Run B",
+        list(by_id),
+        format_func=lambda run_id: text.label(by_id[run_id]),
+        key="other",
+        on_change=state.pick_other_from,
+        args=("other",),
+        placeholder="Choose a run to set beside A",
+    )
+    if chosen:
+        parts.about(by_id[chosen])
+    return by_id.get(chosen), bool(missing)
+
+
+def suggest(a: Run, runs: Sequence[Run]) -> None:
+    """What B could be: the runs that differ least from A."""
+    found = compare_recipes.nearest(a, runs)[:SUGGESTED]
+    if not found:
+        st.info("Choose B above. No other run here merges the same experts as A, so only part of it will compare.")
+        return
+    st.markdown("Choose B above, or one of the runs on the same experts whose recipes are nearest to A's:")
+    with st.grid(SUGGESTED, min_column_width=260):
+        for run, lines in found:
+            with st.container(border=True, height="stretch"):
+                st.markdown(f"**{text.safe_text(run.title, 60)}**")
+                st.caption(
+                    f"{text.plural(len(lines), 'line')} of the recipe differ: {text.safe_text(said(lines), 240)}"
+                )
+                st.button("Compare", key=f"beside_{run.id}", on_click=state.pick_other, args=(run.id,))
+
+
+def said(lines: Sequence[Line]) -> str:
+    """The differing lines in a sentence."""
+    shown = [f"{line.step}, {line.setting.lower()}: {line.a} → {line.b}" for line in lines[:3]]
+    rest = len(lines) - len(shown)
+    return "; ".join([*shown, *([f"and {rest} more"] if rest else [])]) or "nothing"
+
+
+def recipes(of: Pair) -> None:
+    """Only the lines that differ."""
+    st.subheader("What was done differently?", anchor=False)
+    lines = compare_recipes.lines(of.a, of.b)
+    if odd := [run for run in of.runs if not compare_recipes.known(run)]:
+        st.info(UNKNOWN.format(text.listed([f"**{text.safe_text(run.title, 60)}**" for run in odd])))
+    elif not lines:
+        st.markdown("Nothing: the recipes and what they were run on are the same.")
+        return
+    rows = [{name: text.clean_text(cell, 400) for name, cell in line._asdict().items()} for line in lines]
+    if rows:
+        columns = {"step": "Step", "setting": "Setting", "a": f"A: {of.labels[0]}", "b": f"B: {of.labels[1]}"}
+        names = {key: text.clean_text(name, 50) for key, name in columns.items()}
+        st.dataframe(rows, hide_index=True, column_config=names, alt="Lines of the recipes that differ")
+    with st.container(horizontal=True):
+        for letter, run in zip("AB", of.runs, strict=True):
+            with st.container(width="content"):
+                parts.recipe_buttons(run, f"{letter}_{run.id}")
+
+
+def main() -> None:
+    """Both pickers, and everything about the pair."""
+    runs = data.runs(data.stored())
+    first = next((run for run in runs if run.chain == FIRST), None)
+    if not runs:
+        parts.pick_run(runs)
+        return
+    with st.grid(2, min_column_width=340):
+        with st.container():
+            picked = parts.pick_run(runs, first, "Run A")
+        with st.container():
+            b, missing = pick_other(runs) if picked else (None, False)
+    if picked is None or missing:
+        return
+    a, _ = picked
+    if b is None:
+        suggest(a, runs)
+        return
+    st.button("Swap A and B", icon=":material/swap_horiz:", on_click=state.swap_runs, args=(a.id, b.id))
+    if a.id == b.id:
+        st.info("A and B are the same run, so every difference is zero.")
+    for sentence in compare_recipes.limits(a, b):
+        st.warning(sentence)
+    of = compare_data.pair(a, b)
+    recipes(of)
+    view = st.segmented_control("Compare", VIEWS, default="scores", key=state.BETWEEN, bind=state.BIND, required=True)
+    VIEWS[view](of)
+
+
+parts.heading(
+    "Compare", "Two runs side by side: what was done differently, where in the network it shows, and on which images."
+)
+main()

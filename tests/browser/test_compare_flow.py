@@ -1,0 +1,39 @@
+"""The Compare page in a real browser: choose B, swap, note predictions in the background, choose a cell, see images."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from conftest import App
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.browser
+PATIENCE = 180_000  # ms: one job a run, each a process of its own
+
+
+def test_two_runs_down_to_single_images(app: App) -> None:
+    page = app.open("/compare").page
+    page.get_by_role("button", name="Compare", exact=True).first.click()
+    app.settled().charted()
+    query = dict(re.findall(r"(run|b)=([0-9a-f]{12})", page.url))
+    assert set(query) == {"run", "b"}
+
+    page.get_by_role("button", name="Swap A and B").click()
+    app.wait_for_address(f"b={query['run']}")
+    app.settled()
+    assert f"run={query['b']}" in page.url
+
+    page.get_by_role("button", name="Measure", exact=True).click(timeout=PATIENCE)
+    expect(page.locator(".st-key-missing_predictions")).to_have_count(0, timeout=PATIENCE)
+    app.settled()
+    page.get_by_role("radio", name="images", exact=True).click()
+    app.settled().charted()
+
+    app.click_cell(1, 1)  # both wrong
+    app.wait_for_address("outcome=both+wrong")
+    app.settled()
+    thumbnails = page.locator(".st-key-thumbnails")
+    expect(thumbnails.get_by_role("img").first).to_be_visible(timeout=60_000)
+    expect(thumbnails).to_contain_text("A: ")
+    expect(page.locator(".st-key-chosen_images")).to_contain_text(re.compile(r"\d+ images?, both wrong"))
