@@ -68,10 +68,11 @@ class View(Checkpoint):
         for part in self._tensors[name].parts:
             size = part.stop - part.start
             first, last = max(start, at), min(stop, at + size)
-            if first < last or not pieces:
-                pieces.append(part.read(max(first - at, 0), max(last - at, 0)))
+            if first < last:
+                pieces.append(part.read(first - at, last - at))
             at += size
-        pieces = [piece for piece in pieces if piece.numel()] or pieces
+        if not pieces:  # of nothing, too, the type is the tensor's
+            pieces.append(self._tensors[name].parts[0].read(0, 0))
         return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
 
     def state(self) -> tuple[int, ...] | None:
@@ -264,25 +265,29 @@ def _as(name: str, wanted: Sequence[str], expert: Checkpoint, here: Sequence[str
     return dict(zip(wanted, thirds, strict=True)) if thirds else {}
 
 
-# --- state dicts -----------------------------------------------------------------------------------------------------
+# --- whole towers ----------------------------------------------------------------------------------------------------
 
 
-def to_naming(state: Mapping[str, Tensor], naming: str) -> dict[str, Tensor]:
+def in_naming(checkpoint: Checkpoint, naming: str) -> View:
     """A model's visual tower under the names of "hf" (Transformers), "open_clip" or "open_clip_tower" (no prefix).
 
     Raises:
-        CheckpointError: another naming, or a state dict that holds no visual tower.
+        CheckpointError: another naming, or a checkpoint that holds no visual tower.
     """
     if naming not in {"hf", "open_clip", "open_clip_tower"}:
         raise CheckpointError(f"A naming is 'hf', 'open_clip' or 'open_clip_tower'; got {naming!r}.")
-    checkpoint = MappingCheckpoint(state, "the state dict")
     here = tower(checkpoint.infos)
     if ANCHOR not in here:
-        raise CheckpointError("The state dict holds no visual tower.")
+        raise CheckpointError(f"{checkpoint.name} holds no visual tower.")
     prefix = VISUAL if naming == "open_clip" else ""
     tensors: dict[str, Derived] = {}
     for name, stored in here.items():
         wanted = hugging_face_names(name) if naming == "hf" else (prefix + name,)
         tensors |= _as(name, wanted, checkpoint, stored)
-    view = View(checkpoint, tensors, same=False)
-    return {name: view.read(name).contiguous() for name in tensors}
+    return View(checkpoint, tensors, same=False)
+
+
+def to_naming(state: Mapping[str, Tensor], naming: str) -> dict[str, Tensor]:
+    """The same of a state dict in memory."""
+    view = in_naming(MappingCheckpoint(state, "The state dict"), naming)
+    return {name: view.read(name).contiguous() for name in view.infos}

@@ -6,12 +6,13 @@ import json
 import pickle
 import warnings
 
+import peers
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import merging
 from merging.checkpoints import MappingCheckpoint, open_checkpoint
-from merging.compat import prepare_torchvision
 from merging.encoder import Architecture, Encoder
 from merging.errors import CheckpointError, CompatibilityError, FamilyError
 from merging.fit import fit
@@ -25,14 +26,7 @@ TRAINING = {"epoch": 3, "optimizer": {"state": {0: {"step": torch.ones(1)}}}, "a
 @pytest.fixture(scope="module")
 def clip():
     """A whole open_clip model and its state dict."""
-    prepare_torchvision()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg
-
-        torch.manual_seed(0)
-        text = CLIPTextCfg(context_length=8, vocab_size=20, width=16, heads=2, layers=1)
-        return CLIP(EMBED, CLIPVisionCfg(**SIZES), text, quick_gelu=True).eval()
+    return peers.clip(SIZES, EMBED)
 
 
 def visual(model):
@@ -172,6 +166,18 @@ def _published(name, width, layers):
     return {f"visual.{key}": torch.randn(shape, generator=draw) for key, shape in shapes.items()}
 
 
+def test_packed_tensors_are_read_in_any_span(clip, tmp_path):
+    state = visual(clip)
+    save_file(to_naming(state, "hf"), tmp_path / "model.safetensors")
+    opened_file = open_checkpoint(tmp_path / "model.safetensors")
+    for name in (n for n in state if "in_proj" in n or n.endswith("proj")):
+        flat = state[name].reshape(-1)
+        cuts = sorted({0, 1, len(flat) // 3, len(flat) // 3 + 1, len(flat) - 1, len(flat)})
+        for start in cuts:
+            for stop in (cut for cut in cuts if cut >= start):
+                assert torch.equal(opened_file.read_flat(name, start, stop), flat[start:stop]), (name, start, stop)
+
+
 def test_other_namings_are_refused(clip):
     with pytest.raises(CheckpointError, match="'hf', 'open_clip'"):
         to_naming(clip.state_dict(), "timm")
@@ -190,15 +196,7 @@ def test_several_towers_are_refused(clip, tmp_path):
 
 @pytest.fixture(scope="module")
 def transformers():
-    prepare_torchvision()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import transformers
-
-        transformers.logging.set_verbosity_error()
-        transformers.logging.disable_progress_bar()
-        transformers.CLIPVisionModel, transformers.CLIPModel  # noqa: B018 - imported when first asked for
-        return transformers
+    return peers.transformers()
 
 
 @pytest.fixture(scope="module")
