@@ -58,7 +58,7 @@ class Architecture:
         except (KeyError, ValueError, IndexError) as error:
             raise CheckpointError(f"{checkpoint.name} is not a visual tower: {error} is missing or odd.") from None
         layers = len({name.split(".")[2] for name in shapes if name.startswith("transformer.resblocks.")})
-        stated = _stated(checkpoint) or (_stated(like) if like is not None and _alike(checkpoint, like) else {})
+        stated = stated_by(checkpoint) or (stated_by(like) if like is not None and _alike(checkpoint, like) else {})
         head_width = stated.get("vision_cfg", {}).get("head_width", 64 if stated else HEAD_WIDTHS.get(width))
         if type(head_width) is not int or head_width < 1:
             raise CheckpointError(
@@ -77,7 +77,12 @@ def _alike(one: Checkpoint, other: Checkpoint) -> bool:
     return {n: i.shape for n, i in one.infos.items()} == {n: i.shape for n, i in other.infos.items()}
 
 
-def _stated(checkpoint: Checkpoint) -> dict[str, Any]:
+def stated_by(checkpoint: Checkpoint) -> dict[str, Any]:
+    """What the metadata of a checkpoint says of its architecture; empty if nothing.
+
+    Raises:
+        CheckpointError: it is no JSON mapping.
+    """
     text = checkpoint.metadata.get("architecture")
     if text is None:
         return {}

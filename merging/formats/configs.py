@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from merging.json_file import parse
 from merging.safetensors_file import open_regular
 
 TRANSFORMERS, OPEN_CLIP, ADAPTER = "config.json", "open_clip_config.json", "adapter_config.json"
+PREPROCESSOR = "preprocessor_config.json"
 MAX_CONFIG = 1 << 20
 OPEN_CLIP_WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin", "open_clip_pytorch_model.pt")
 TRANSFORMERS_WEIGHTS = ("model.safetensors.index.json", "model.safetensors", "pytorch_model.bin")
@@ -43,6 +45,8 @@ def beside(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
             found = _open_clip(read_json(path.with_name(OPEN_CLIP)) or {})
         elif path.name in TRANSFORMERS_WEIGHTS:
             found = _transformers(read_json(path.with_name(TRANSFORMERS)) or {})
+            images = read_json(path.with_name(PREPROCESSOR)) or {} if found else {}
+            found |= normalization(images.get("image_mean"), images.get("image_std"))
         else:
             return {}, ()
     except (OSError, CheckpointError) as error:
@@ -85,8 +89,24 @@ def _open_clip(config: dict[str, Any]) -> dict[str, Any]:
         key: vision[key] for key in ("image_size", "layers", "width", "patch_size") if type(vision.get(key)) is int
     }
     fields["head_width"] = vision.get("head_width", 64)
+    text, images = model.get("text_cfg"), config.get("preprocess_cfg")
+    text = text if isinstance(text, dict) else {}
+    plain = {key: value for key, value in text.items() if isinstance(value, (int, float, str))}
+    images = images if isinstance(images, dict) else {}
     return {
         "embed_dim": model.get("embed_dim"),
         "quick_gelu": bool(model.get("quick_gelu", False)),
         "vision_cfg": fields,
+        **({"text_cfg": plain} if plain else {}),
+        **normalization(images.get("mean"), images.get("std")),
     }
+
+
+def normalization(mean: Any, std: Any) -> dict[str, Any]:
+    """What images are normalized with, where a configuration says so in numbers that can be."""
+    for numbers in (mean, std):
+        if not isinstance(numbers, list) or len(numbers) != 3:
+            return {}
+        if any(type(number) not in {int, float} or not math.isfinite(number) for number in numbers):
+            return {}
+    return {"preprocess": {"mean": mean, "std": std}} if min(std) > 0 else {}

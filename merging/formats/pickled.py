@@ -22,6 +22,7 @@ class PickledCheckpoint(Checkpoint):
         self._descriptor = descriptor
         weakref.finalize(self, os.close, descriptor)
         window = Window.whole(descriptor, file)
+        self.container = torch_pickle.container(window)
         state = pick(torch_pickle.read(window), window)
         self._tensors = state.tensors
         self.infos = {key: tensor.info for key, tensor in state.tensors.items()}

@@ -42,6 +42,11 @@ class ShardedCheckpoint(Checkpoint):
             raise CheckpointError(f"{path.name}: the shard {file!r} is missing; download it, too.")
         return SafetensorsCheckpoint(open_regular(inside(shard)), file, name, file)
 
+    @property
+    def shards(self) -> int:
+        """How many files there are."""
+        return len(self._shards)
+
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
         return self._shards[self._where[name]].read_flat(name, start, stop)
 

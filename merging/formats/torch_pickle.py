@@ -39,6 +39,14 @@ def read(window: Window, budget: Budget | None = None) -> Opened:
     return _plain(window, budget)
 
 
+def container(window: Window) -> str:
+    """Which of the three a file is, in words."""
+    start = window.head(len(MAGIC))
+    if start.startswith(torch_zip.MAGIC):
+        return "torch file (zip archive)"
+    return "torch file of the kind before 1.6" if start == MAGIC else "Python pickle"
+
+
 def _zip(window: Window, budget: Budget) -> Opened:
     archive = torch_zip.open_archive(window)
     content = Machine(archive.pickle.cursor(), budget).run()
