@@ -13,7 +13,7 @@ from merging.plugging import recipe_of
 from merging.recipe import Exemplars, Recipe, Step
 from merging.runs import Run
 
-ABSENT = "—"
+ABSENT, METHOD = "—", "Method"
 DIGEST = 12  # digits of a checkpoint's digest that are shown
 
 
@@ -43,10 +43,16 @@ def lines(a: Run, b: Run) -> list[Line]:
     return [*found, *_checkpoints(a, b), *_evaluation(a, b)]
 
 
+def distance(lines: Sequence[Line]) -> int:
+    """How much two runs do differently: another method weighs more than another value, another merge most."""
+    weights = {("Merge", METHOD): 3, ("Edit", METHOD): 2}
+    return sum(weights.get((line.step, line.setting), 1) for line in lines)
+
+
 def nearest(run: Run, others: Sequence[Run]) -> list[tuple[Run, list[Line]]]:
-    """Other runs on the same experts with what they do differently, those with the fewest such lines first."""
+    """Other runs on the same experts with what they do differently, the nearest first."""
     found = [(other, lines(run, other)) for other in others if other.id != run.id and same_experts(run, other)]
-    return sorted(found, key=lambda pair: (pair[0].per_task != run.per_task, len(pair[1])))
+    return sorted(found, key=lambda pair: (pair[0].per_task != run.per_task, distance(pair[1])))
 
 
 def _edits(a: Sequence[Step], b: Sequence[Step]) -> Iterator[Line]:
@@ -57,14 +63,14 @@ def _edits(a: Sequence[Step], b: Sequence[Step]) -> Iterator[Line]:
             if kind == "equal":
                 yield from _parameters(one, other)
             else:
-                yield Line("Edit", "Method", *(text.step_words(step) if step else ABSENT for step in (one, other)))
+                yield Line("Edit", METHOD, *(text.step_words(step) if step else ABSENT for step in (one, other)))
 
 
 def _merge(a: Step, b: Step) -> Iterator[Line]:
     if a.key == b.key:
         yield from _parameters(a, b)
     else:
-        yield Line("Merge", "Method", text.step_words(a), text.step_words(b))
+        yield Line("Merge", METHOD, text.step_words(a), text.step_words(b))
 
 
 def _parameters(a: Step, b: Step) -> Iterator[Line]:

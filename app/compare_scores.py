@@ -36,7 +36,7 @@ def view(of: Pair) -> None:
             interval=[between(low, high) for low, high in zip(table["low"], table["high"], strict=True)],
         )
         st.dataframe(
-            shown[["title", "group", "said_a", "said_b", "difference", "interval", "n"]],
+            shown[["title", "difference", "interval", "said_a", "said_b", "group", "n"]],
             hide_index=True,
             column_config={
                 "title": st.column_config.TextColumn("Data set or average", pinned=True),

@@ -137,11 +137,11 @@ def signs(run: Run, found: Measured | None) -> Rows:
 
 VIEWS = {  # name in the picker and in links -> the view
     "kept share": View(
-        rows=kept, what="share of<br>scalars", unit="Model", limits=(0.0, 1.0), page=(parts.MASKS, "Masks"),
+        rows=kept, what="share of scalars", unit="Model", limits=(0.0, 1.0), page=(parts.MASKS, "Masks"),
         note="The share of each tensor's scalars in which the merged model differs from the pretrained one.",
     ),
     "change of the weights": View(
-        rows=changed, what="‖change‖ over<br>‖pretrained‖", unit="Model", log=True, page=(parts.MASKS, "Masks"),
+        rows=changed, what="change of the norm", unit="Model", log=True, page=(parts.MASKS, "Masks"),
         note="The norm of merged minus pretrained weights over that of the pretrained ones, tensor by tensor.",
     ),
     "masks": View(
@@ -160,23 +160,23 @@ VIEWS = {  # name in the picker and in links -> the view
         "part of the network.",
     ),
     "layer-isolated drift": View(
-        rows=isolated, what="share of<br>the output", unit="Task", log=True, needs=measured.DRIFT,
+        rows=isolated, what="share of the output", unit="Task", log=True, needs=measured.DRIFT,
         page=(parts.DRIFT, "Drift"),
         note="By how much a tensor's output moves if only that tensor of the expert is replaced by the merged one "
         "(LOT, Eq. 4).",
     ),
     "LOT's objective": View(
-        rows=objective, what="share of that<br>before", unit="Model", log=True, needs=measured.DRIFT,
+        rows=objective, what="share of that before", unit="Model", log=True, needs=measured.DRIFT,
         page=(parts.DRIFT, "Drift"),
         note="What LOT minimizes (Eq. 6) after the merge, over what it is for the pretrained weights; above 100% the "
         "merge is farther from the experts than no merge.",
     ),
     "what CAT removes": View(
-        rows=removed, what="share<br>removed", unit="Expert", limits=(0.0, 1.0), page=(parts.DRIFT, "Drift"),
+        rows=removed, what="share removed", unit="Expert", limits=(0.0, 1.0), page=(parts.DRIFT, "Drift"),
         note="The share of each task vector's norm that the edit CAT projects out.",
     ),
     "sign agreement": View(
-        rows=signs, what="excess over<br>random signs", unit="Space", needs=measured.SIGNS, of_experts=True,
+        rows=signs, what="excess over random signs", unit="Space", needs=measured.SIGNS, of_experts=True,
         page=(parts.CONFLICTS, "Conflicts"),
         note="Agreement of the experts' signs beyond what random signs give, each matrix trimmed to its largest 20%.",
     ),

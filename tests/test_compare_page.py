@@ -87,12 +87,12 @@ def test_without_b_the_nearest_runs_are_suggested(open_app: Any, compared: Path)
 def test_swap_exchanges_the_two(open_app: Any, compared: Path) -> None:
     link = both(compared)
     at = open_app("compare", compared, **link)
-    table = at.dataframe[1].value
+    table = at.dataframe[0].value
     next(button for button in at.button if "Swap" in button.label).click().run()
     assert not at.exception
     assert (at.selectbox(key="picker").value, at.selectbox(key="other").value) == (link["b"], link["run"])
     assert at.query_params["b"] == link["run"]
-    turned = at.dataframe[1].value
+    turned = at.dataframe[0].value
     assert turned.set_index("title")["difference"].to_dict() == pytest.approx(
         (-table.set_index("title")["difference"]).to_dict()
     )
@@ -148,8 +148,8 @@ def test_names_of_anybodys_are_text(open_app: Any, compared: Path) -> None:
 
 def test_only_differing_lines_are_shown(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **both(compared))
-    lines = at.dataframe[0].value
-    assert list(lines["step"]) == ["Edit", "Merge"]
+    lines = at.table[0].value
+    assert list(lines["Step"]) == ["Edit", "Merge"]
     at = open_app("compare", compared, **both(compared, TIES, TIES))
     assert not at.exception
     assert "A and B are the same run" in words(at) and "Nothing: the recipes" in words(at)
@@ -160,7 +160,7 @@ def test_scores_are_those_of_the_scores_page(open_app: Any, compared: Path) -> N
     at = open_app("compare", compared, **both(compared))
     assert not at.exception
     assert charts(at) == 1
-    table = at.dataframe[1].value.set_index("title")
+    table = at.dataframe[0].value.set_index("title")
     assert {"Mean in domain", "Mean out of domain", "H-score"} <= set(table.index)
     for side, title in (("said_a", TIES), ("said_b", LWPTV)):
         scores = runs(compared)[title].scores
@@ -177,7 +177,7 @@ def test_scores_without_predictions_have_no_intervals(
     at = open_app("compare", compared, **both(compared, CAT, TIES))
     assert not at.exception
     assert charts(at) == 1
-    assert (at.dataframe[1].value["interval"] == "—").all()
+    assert (at.dataframe[0].value["interval"] == "—").all()
     assert f"is not known yet for **{CAT}**" in words(at)
     asked: list[tuple[str, str]] = []
     monkeypatch.setattr(Runner, "measure", lambda self, key, run_id: asked.append((key, run_id)))
@@ -189,7 +189,7 @@ def test_runs_on_other_experts_say_what_does_not_compare(open_app: Any, compared
     at = open_app("compare", compared, **both(compared, TIES, FEW))
     assert not at.exception
     assert "They merge different experts, 3 of them in common" in warned(at)
-    table = at.dataframe[1].value
+    table = at.dataframe[0].value
     assert "H-score" not in set(table["title"]) and "Mean in domain of both" in set(table["title"])
     assert list(table[table["group"] == "In domain of A only"]["title"]) == ["Leaves"]
 
@@ -198,7 +198,7 @@ def test_one_model_per_task_is_said_to_be_another_thing(open_app: Any, compared:
     at = open_app("compare", compared, **both(compared, TIES, EMR))
     assert not at.exception
     assert "One of them gives one model per task" in warned(at)
-    table = at.dataframe[1].value.set_index("title")
+    table = at.dataframe[0].value.set_index("title")
     scores = runs(compared)[EMR].scores
     assert scores is not None
     for row in scores[scores["split"] == "reporting"].to_dict("records"):

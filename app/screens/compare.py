@@ -21,6 +21,12 @@ FIRST = ("task_arithmetic",)  # the chain of the run that is A at first, if ther
 UNKNOWN = "This version does not know a method of {}, so the recipes cannot be compared step by step."
 
 
+def about(run: Run, side: str) -> None:
+    """What a run is, and its recipe."""
+    parts.about(run)
+    parts.recipe_buttons(run, side)
+
+
 def pick_other(runs: Sequence[Run]) -> tuple[Run | None, bool]:
     """The picker of B, what it holds, and whether a link names a run that is not here."""
     by_id = {run.id: run for run in runs}
@@ -38,7 +44,7 @@ def pick_other(runs: Sequence[Run]) -> tuple[Run | None, bool]:
         placeholder="Choose a run to set beside A",
     )
     if chosen:
-        parts.about(by_id[chosen])
+        about(by_id[chosen], "b")
     return by_id.get(chosen), bool(missing)
 
 
@@ -53,9 +59,8 @@ def suggest(a: Run, runs: Sequence[Run]) -> None:
         for run, lines in found:
             with st.container(border=True, height="stretch"):
                 st.markdown(f"**{text.safe_text(run.title, 60)}**")
-                st.caption(
-                    f"{text.plural(len(lines), 'line')} of the recipe differ: {text.safe_text(said(lines), 240)}"
-                )
+                count = f"{text.plural(len(lines), 'line')} of the recipe differ{'s' * (len(lines) == 1)}"
+                st.caption(f"{count}: {text.safe_text(said(lines), 240)}")
                 st.button("Compare", key=f"beside_{run.id}", on_click=state.pick_other, args=(run.id,))
 
 
@@ -75,15 +80,12 @@ def recipes(of: Pair) -> None:
     elif not lines:
         st.markdown("Nothing: the recipes and what they were run on are the same.")
         return
-    rows = [{name: text.clean_text(cell, 400) for name, cell in line._asdict().items()} for line in lines]
-    if rows:
-        columns = {"step": "Step", "setting": "Setting", "a": f"A: {of.labels[0]}", "b": f"B: {of.labels[1]}"}
-        names = {key: text.clean_text(name, 50) for key, name in columns.items()}
-        st.dataframe(rows, hide_index=True, column_config=names, alt="Lines of the recipes that differ")
-    with st.container(horizontal=True):
-        for letter, run in zip("AB", of.runs, strict=True):
-            with st.container(width="content"):
-                parts.recipe_buttons(run, f"{letter}_{run.id}")
+    if lines:
+        rows = [[text.safe_text(cell, 400) for cell in line] for line in lines]
+        named = [f"{side}: {text.safe_text(name, 50)}" for side, name in zip("AB", of.labels, strict=True)]
+        heads = ["Step", "Setting", *named]
+        table = dict(zip(heads, zip(*rows, strict=True), strict=True))
+        st.table(table, border="horizontal", hide_index=True, alt="Lines of the recipes that differ")
 
 
 def main() -> None:
@@ -95,7 +97,7 @@ def main() -> None:
         return
     with st.grid(2, min_column_width=340):
         with st.container():
-            picked = parts.pick_run(runs, first, "Run A")
+            picked = parts.pick_run(runs, first, "Run A", lambda run: about(run, "a"))
         with st.container():
             b, missing = pick_other(runs) if picked else (None, False)
     if picked is None or missing:

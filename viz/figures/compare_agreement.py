@@ -84,7 +84,7 @@ def _fill(place: tuple[int, int], color: str) -> dict[str, Any]:
 
 
 def _ring(place: tuple[int, int]) -> dict[str, Any]:
-    return _box(place, 0.48) | {"line": {"color": theme.ACCENT, "width": 3}, "name": "selected"}
+    return _box(place, 0.5) | {"line": {"color": theme.ACCENT, "width": 3}, "name": "selected"}
 
 
 def _box(place: tuple[int, int], half: float) -> dict[str, Any]:

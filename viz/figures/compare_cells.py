@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,8 @@ from viz.cells import click_targets
 from viz.chart import chart, in_order
 from viz.text import clean_text, percent, plural, real, safe_text, short_name
 
-ROW, LONE, GAP, TOP, BOTTOM, RIGHT = 21, 46, 34, 42, 54, 104  # px; a lone row is higher
+ROW, LOW, GAP, TOP, BOTTOM, RIGHT = 21, 64, 34, 42, 54, 104  # px; no panel is lower than a color bar needs
+TICK, TITLE, SHORT = 15, 18, 11  # px: a tick of a color bar, a line of its title; letters that fit over it
 AXES = ("y", "y2", "y3")
 Floats = npt.NDArray[np.float64]
 
@@ -65,7 +67,7 @@ def compare_cells(
     grid = _grid(table)
     scale = depth.Scale(what, log, limits or _limits(grid, log), percents)
     change = depth.Scale("B − A", log=False, percent=percents, diverging=True)
-    panel = max(len(grid.rows) * ROW, LONE)
+    panel = max(len(grid.rows) * ROW, LOW)
     inner = 3 * panel + 2 * GAP
     domains = [((inner - k * (panel + GAP) - panel) / inner, (inner - k * (panel + GAP)) / inner) for k in range(3)]
     fig = go.Figure()
@@ -109,15 +111,32 @@ def _limits(grid: Grid, log: bool) -> tuple[float, float]:
 
 def _map(values: Floats, scale: depth.Scale, place: int, domain: tuple[float, float], inner: float) -> go.Heatmap:
     z, colors = depth.colored(values, scale)
-    bar = colors.pop("colorbar") | {
-        "x": 1.01, "xpad": 4, "y": domain[1], "yanchor": "top", "lenmode": "pixels", "ypad": 0,
-        "len": max((domain[1] - domain[0]) * inner, 64), "tickfont": {"size": theme.SMALL},
-        "title": {"text": safe_text(scale.title, 40), "side": "top"},
+    length = (domain[1] - domain[0]) * inner
+    bar = _roomy(colors.pop("colorbar"), length) | {
+        "x": 1.01, "xpad": 4, "y": domain[1], "yanchor": "top", "lenmode": "pixels", "ypad": 0, "len": length,
+        "tickfont": {"size": theme.SMALL}, "title": {"text": _in_two_lines(scale.title), "side": "top"},
     }  # fmt: skip
     return go.Heatmap(
         z=z, xaxis="x", yaxis=AXES[place], ygap=1, hoverinfo="skip", showscale=place != 1, colorbar=bar,
         colorscale=theme.DIVERGING if scale.diverging else theme.SEQUENTIAL, name=("A", "B", "B − A")[place], **colors,
     )  # fmt: skip
+
+
+def _roomy(bar: dict[str, Any], length: float) -> dict[str, Any]:
+    """The color bar with no more ticks than its length has room for, both ends and the middle among them."""
+    places, texts = list(bar["tickvals"]), list(bar["ticktext"])
+    if len(places) * TICK <= length - TITLE:
+        return bar
+    kept = sorted({0, len(places) // 2, len(places) - 1})
+    return bar | {"tickvals": [places[k] for k in kept], "ticktext": [texts[k] for k in kept]}
+
+
+def _in_two_lines(title: str) -> str:
+    """A title broken near its middle if it is too long to stand over a color bar."""
+    words = title.split()
+    at = min(range(1, len(words)), key=lambda k: abs(len(" ".join(words[:k])) - len(title) / 2), default=0)
+    lines = [" ".join(words[:at]), " ".join(words[at:])] if at and len(title) > SHORT else [title]
+    return "<br>".join(safe_text(line, 24) for line in lines)
 
 
 def _lay_out(fig: go.Figure, grid: Grid, domains: list[tuple[float, float]], unit: str, over: str) -> None:
