@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import data, parts, state, stored_size, tables, text
+from app import ablation_view, data, parts, plugin_matrix, state, stored_size, tables, text
 from merging.runs import Run
 from merging.summary import PER_TASK
 
 if TYPE_CHECKING:
     import pandas as pd
 
+RUNS, PLUGIN, ABLATIONS = "runs", "plug-in matrix", "ablations"
 DEFAULT = 6  # runs shown at first
 KIND = 145  # px: "one model per task" is read whole
 PERCENT = {
@@ -124,7 +125,15 @@ def choose(known: list[Run], stored: list[Run]) -> None:
 parts.heading("Scores", "What merging gained in domain, what it cost out of domain, and which task paid for it.")
 stored = data.stored()
 if scored := data.scored_runs(stored):
-    choose(scored, stored)
+    show = st.segmented_control(
+        "View", (RUNS, PLUGIN, ABLATIONS), default=RUNS, key=state.SHOW, bind=state.BIND, required=True
+    )
+    if show == PLUGIN:
+        plugin_matrix.view(scored, stored)
+    elif show == ABLATIONS:
+        ablation_view.view(scored, stored)
+    else:
+        choose(scored, stored)
     if others := sum(run.has_scores for run in data.runs(stored)) - len(scored):
         st.caption(f"{text.plural(others, 'run')} left out: evaluated on another version of the benchmark.")
 else:
