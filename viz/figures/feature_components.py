@@ -14,7 +14,7 @@ from viz.chart import chart, in_forward_order, in_order
 from viz.text import clean_text, percent, plural, real, safe_text, short_name
 
 INNER, BOTTOM, LEFT = 340, 76, 74
-STATES = (("Kept", True, theme.KEPT), ("Pruned", False, theme.PRUNED))
+STATES = (("Kept", True, "circle"), ("Pruned", False, "circle-open"))  # filled or open, in the component's color
 WIDTH = 0.7  # of a component's column, in units of the distance between two
 
 
@@ -29,7 +29,9 @@ WIDTH = 0.7  # of a component's column, in units of the distance between two
 def feature_components(
     table: pd.DataFrame, *, expert: str = "", what: str = "kept", present: bool = False
 ) -> go.Figure:
-    """A mark for each tensor over its component, from the input (left) to the output (right), with boxes behind them.
+    """A mark for each tensor over its component and in its color, from the input (left) to the output (right).
+
+    Boxes stand behind them; what is kept is filled.
 
     tensor, section, role, part, component (Attention, MLP or Other), saliency (units of the weights, drawn on a log
     scale), kept, order (model order), numel. Under each component stands how many tensors are ``what``. Tensors whose
@@ -44,12 +46,15 @@ def feature_components(
         )
     drawn = drawn.assign(_x=_columns(drawn, components))
     fig = go.Figure()
+    looks = theme.looks(components)
     for place, name in enumerate(components):
         fig.add_trace(_box(drawn[drawn["component"].astype(str) == name], place, name))
-    for word, wanted, color in STATES:
+    for word, wanted, symbol in STATES:
         rows = drawn[drawn["kept"].to_numpy(bool) == wanted]
+        for name in in_order(rows["component"]):
+            fig.add_trace(_marks(rows[rows["component"].astype(str) == name], name, word, symbol, looks[name].color))
         if not rows.empty:
-            fig.add_trace(_marks(rows, word, color))
+            fig.add_trace(_entry(word, symbol))
     values = np.log10(drawn["saliency"].to_numpy(np.float64))
     span = (float(values.min()) - 0.15, float(values.max()) + 0.15)
     marks = theme.ticks(10 ** span[0], 10 ** span[1], log=True)
@@ -85,14 +90,23 @@ def _box(rows: pd.DataFrame, place: int, name: str) -> go.Box:
     )  # fmt: skip
 
 
-def _marks(rows: pd.DataFrame, word: str, color: str) -> go.Scatter:
+def _marks(rows: pd.DataFrame, name: str, word: str, symbol: str, color: str) -> go.Scatter:
+    line = theme.edge(0.8) if symbol == "circle" else {"color": color, "width": 1.8}
     return go.Scatter(
-        x=rows["_x"].to_numpy(np.float32), y=rows["saliency"].to_numpy(np.float32), mode="markers", name=word,
-        legendgroup=word, text=[_hover(row, word) for row in rows.to_dict("records")],
-        hovertemplate="%{text}<extra></extra>",
-        marker={
-            "color": color, "size": 8, "symbol": "circle" if word == "Kept" else "diamond", "line": theme.edge(0.8),
-        },
+        x=rows["_x"].to_numpy(np.float32), y=rows["saliency"].to_numpy(np.float32), mode="markers",
+        name=f"{safe_text(name)}, {word.lower()}", legendgroup=word, showlegend=False,
+        text=[_hover(row, word) for row in rows.to_dict("records")], hovertemplate="%{text}<extra></extra>",
+        marker={"color": color, "size": 8, "symbol": symbol, "line": line},
+    )  # fmt: skip
+
+
+def _entry(word: str, symbol: str) -> go.Scatter:
+    """The legend's entry, of no component's color."""
+    nowhere = np.array([np.nan], np.float32)
+    line = theme.edge(0.8) if symbol == "circle" else {"color": theme.FADED, "width": 1.8}
+    return go.Scatter(
+        x=nowhere, y=nowhere, mode="markers", name=word, legendgroup=word, hoverinfo="skip",
+        marker={"color": theme.FADED, "size": 8, "symbol": symbol, "line": line},
     )  # fmt: skip
 
 
