@@ -13,7 +13,8 @@ from viz import theme
 from viz.chart import chart, in_order
 from viz.text import clean_text, count, percent, plural, real, safe_text
 
-LANE, CAPTION, BOTTOM, TOP = 104, 22, 54, 10  # px: height of a lane, of the words in it, under and over the plot
+# px: height of a lane, of the words in it with the gap over them, of that gap, under and over the plot
+LANE, CAPTION, GAP, BOTTOM, TOP = 130, 38, 14, 54, 0
 
 
 @chart(
@@ -88,8 +89,8 @@ def _caption(rows: pd.DataFrame, top: float) -> dict[str, Any]:
     first: Mapping[Any, Any] = rows.iloc[0].to_dict()
     return {
         "text": f"<b>{safe_text(first['label'], 40)}</b>: mean {real(first['mean'])}, n = {count(first['n'])} images",
-        "x": 0, "xref": "x domain", "xanchor": "left", "y": top, "yref": "y", "yanchor": "top", "name": "lane",
-        "font": {"size": theme.SMALL, "color": theme.INK}, "showarrow": False,
+        "x": 0, "xref": "x domain", "xanchor": "left", "y": top, "yref": "y", "yanchor": "top", "yshift": -GAP,
+        "name": "lane", "font": {"size": theme.SMALL, "color": theme.INK}, "showarrow": False,
     }  # fmt: skip
 
 
