@@ -16,7 +16,7 @@ from torch import Tensor
 
 from merging.errors import CheckpointError
 from merging.families import UNUSED_TEXT, Parameter, describe
-from merging.places import locate
+from merging.places import is_remote, locate
 from merging.safetensors_file import NAMES, TensorInfo, file_state, raw_bytes, read_header, read_span
 
 DIGEST_PIECE = 1 << 22  # scalars hashed at a time
@@ -170,5 +170,18 @@ def _open(source: Source, name: str | None, base: Path | None) -> Checkpoint:
         raise CheckpointError(f"{name or 'A checkpoint'} is a path, a Checkpoint or a mapping of tensors; got {kind}.")
     from merging.formats.opening import open_path
 
-    path = locate(str(os.fspath(source)), base)
+    path = locate_model(str(os.fspath(source)), base)
     return open_path(path, name or path.stem, str(os.fspath(source)))
+
+
+def locate_model(reference: str, base: Path | None = None) -> Path:
+    """The file or folder that a reference means; a model on huggingface.co is downloaded if it is not here yet.
+
+    Raises:
+        CheckpointError: it is there, and cannot be had.
+    """
+    if not is_remote(reference, base):
+        return locate(reference, base)
+    from merging.hub import fetch
+
+    return fetch(reference)

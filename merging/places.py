@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 BUNDLED = Path(__file__).resolve().parent.parent / "sample_data"
 LIBRARY = BUNDLED / "runs"
 BUNDLED_PREFIX = "bundled:"  # in a recipe, "bundled:fashion" is the bundled benchmark's expert
+HUB_PREFIX = "hf-hub:"  # a model on huggingface.co, by organization/name
+PRETRAINED_TAG = re.compile(r"ViT-[\w-]{1,60}/[\w-]{1,60}")  # open_clip's model/tag, if there is no such file
 
 
 def benchmark_folder() -> Path:
@@ -33,3 +36,10 @@ def locate(reference: str, base: Path | None = None) -> Path:
     if reference.startswith("~/"):
         path = path.expanduser()
     return path if path.is_absolute() else (base or Path.cwd()) / path
+
+
+def is_remote(reference: str, base: Path | None = None) -> bool:
+    """Whether a reference means a model on huggingface.co: `hf-hub:organization/name`, or open_clip's `model/tag`."""
+    if reference.startswith(HUB_PREFIX):
+        return True
+    return bool(PRETRAINED_TAG.fullmatch(reference)) and not locate(reference, base).exists()

@@ -9,7 +9,7 @@ from typing import Any
 from merging import registry
 from merging.errors import UnknownMethodError, did_you_mean
 from merging.method import Edit, Merge
-from merging.places import BUNDLED_PREFIX, locate
+from merging.places import BUNDLED_PREFIX, is_remote, locate
 
 
 def parse_step(role: str, text: str, problems: list[str]) -> tuple[str, dict[str, Any]]:
@@ -67,5 +67,5 @@ def parse_experts(texts: Sequence[str], problems: list[str]) -> dict[str, str]:
 
 def check_file(reference: str, what: str, problems: list[str]) -> None:
     """Add a problem if there is no such file."""
-    if not locate(reference).exists():
+    if not is_remote(reference) and not locate(reference).exists():
         problems.append(f"The file of {what} was not found: {reference}.")

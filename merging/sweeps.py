@@ -244,8 +244,8 @@ def resolved(recipe: Recipe, base: Path) -> Recipe:
     """The recipe with absolute paths, so that a sweep can be resumed from anywhere."""
 
     def absolute(reference: str) -> str:
-        bundled = reference.startswith(places.BUNDLED_PREFIX)
-        return reference if bundled else str(places.locate(reference, base).absolute())
+        named = reference.startswith(places.BUNDLED_PREFIX) or places.is_remote(reference, base)
+        return reference if named else str(places.locate(reference, base).absolute())
 
     experts = tuple((name, absolute(reference)) for name, reference in recipe.experts)
     return replace(recipe, pretrained=absolute(recipe.pretrained), experts=experts)
