@@ -116,12 +116,14 @@ class _OnDemand(Mapping[str, Tensor]):
 class Encoder:
     """A visual tower ready to run: float32 tensors on one device, under open_clip's names without prefix.
 
-    What is recorded goes by the checkpoint's own ``names``; rows that enter q, k and v are recorded under each.
+    What is recorded goes by the checkpoint's own ``names``; rows that enter q, k and v are recorded under each. With
+    ``causal``, no token sees later ones, as in a text tower.
     """
 
     architecture: Architecture
     tensors: Mapping[str, Tensor]
     names: Names = field(default_factory=dict)
+    causal: bool = False
 
     @classmethod
     def of(
@@ -195,7 +197,8 @@ class Encoder:
         n, length, width = x.shape
         packed = self._linear(at + "in_proj_weight", x, t[at + "in_proj_weight"], t[at + "in_proj_bias"], record)
         q, k, v = packed.reshape(n, length, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
-        mixed = nnf.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(n, length, width)
+        seen = nnf.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        mixed = seen.transpose(1, 2).reshape(n, length, width)
         out = at + "out_proj"
         return self._linear(out + ".weight", mixed, t[out + ".weight"], t[out + ".bias"], record)
 
