@@ -157,8 +157,13 @@ def test_merge_to_a_file(inputs, tmp_path, capsys):
 def test_merge_to_a_folder(inputs, tmp_path, capsys):
     out = tmp_path / "out"
     assert main(["merge", *inputs, "--out", str(out), "--no-evaluate"]) == 0
-    assert {"model.safetensors", "recipe.yaml", "run.json", "tables"} <= {path.name for path in out.iterdir()}
-    assert main(["merge", *inputs, "--out", str(out), "--force"]) == 0
+    assert {path.name for path in out.iterdir()} == {
+        "model.safetensors", "config.json", "preprocessor_config.json", "recipe.yaml", "tables", "README.md",
+        "export.json",
+    }  # fmt: skip
+    assert main(["merge", *inputs, "--out", str(out)]) == 2
+    assert "replace it with --overwrite" in capsys.readouterr().err
+    assert main(["merge", *inputs, "--out", str(out), "--overwrite"]) == 0
     assert (out / "scores.csv").is_file()
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "thesis.tex").write_text("x")

@@ -239,7 +239,7 @@ def test_a_file_cannot_hold_several_models(command, tmp_path):
 def test_a_folder_holds_every_model(command, tmp_path):
     code, said = command(tmp_path / "out", "--device", "cpu")
     assert code == 0
-    assert len(list((tmp_path / "out").glob("model.*.safetensors"))) == 4
+    assert len(list((tmp_path / "out").glob("tasks/*/model.safetensors"))) == 4
     assert PER_TASK in said.out
 
 

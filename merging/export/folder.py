@@ -1,0 +1,118 @@
+"""A folder of files for somebody else: there whole or not at all, and replaced only where it is our own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from merging import entries
+from merging.disk import explained, free_bytes, size_text
+from merging.errors import StoreError
+
+MARK = "export.json"  # says which files are ours
+READABLE = 0o755
+
+
+def refusal(folder: Path, *, overwrite: bool = False) -> str:
+    """Why a folder is not written to; empty if it can be."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return ""
+    if not folder.is_dir():
+        return f"{folder} is a file; a folder is written. Choose another one."
+    if not overwrite:
+        return f"{folder} exists already; choose another folder, or replace it with --overwrite."
+    if foreign := sorted(files_in(folder) - _own(folder)):
+        what = f"such as {foreign[0]!r}" if (folder / MARK).is_file() else "and was not exported by this program"
+        return f"{folder} is a folder with other things in it, {what}; it is not replaced. Choose another folder."
+    return ""
+
+
+def files_in(folder: Path) -> set[str]:
+    """Paths of all files, from the folder on."""
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()}
+
+
+def _own(folder: Path) -> set[str]:
+    """The files that an earlier export has written."""
+    try:
+        return {MARK, *map(str, json.loads((folder / MARK).read_bytes())["files"])}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return set()
+
+
+def require_room(place: Path, needed: int) -> None:
+    """Raise StoreError if ``needed`` bytes are more than the disk has."""
+    free = free_bytes(place)
+    if needed > free:
+        raise StoreError(f"{place.name} needs {size_text(needed)} on its disk; {size_text(free)} are free.")
+
+
+@contextlib.contextmanager
+def appearing(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """A temporary folder that becomes ``folder`` when the block ends without an error, and vanishes otherwise.
+
+    Raises:
+        StoreError: it is there already, it cannot be written, or the disk is full; what was there is as it was.
+    """
+    with _beside(folder) as partial:
+        if why := refusal(folder, overwrite=overwrite):
+            raise StoreError(why)
+        yield partial
+        _bring_to_disk(partial)
+        partial.chmod(READABLE)
+        _swap(partial, folder.absolute())
+
+
+@contextlib.contextmanager
+def appearing_file(path: Path) -> Iterator[Path]:
+    """A temporary place for one file, which replaces ``path`` when the block ends without an error."""
+    with _beside(path) as partial:
+        yield partial / path.name
+        _bring_to_disk(partial)
+        (partial / path.name).replace(path)
+
+
+@contextlib.contextmanager
+def _beside(place: Path) -> Iterator[Path]:
+    """A temporary folder beside a place; of a failure nothing is left, not even the folders above it."""
+    place = place.absolute()
+    missing = [path for path in place.parents if not path.exists()]
+    with explained(place.name):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        entries.sweep(place.parent)
+        partial = entries.make_temporary(place.parent)
+        try:
+            yield partial
+        finally:
+            entries.drop(partial)
+            for path in missing:  # those of which nothing has come
+                with contextlib.suppress(OSError):
+                    path.rmdir()
+
+
+def _bring_to_disk(folder: Path) -> None:
+    for path in (*folder.rglob("*"), folder):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _swap(new: Path, folder: Path) -> None:
+    """Put the new folder into its place; the old one goes only when that has worked."""
+    if not folder.exists():
+        new.rename(folder)
+        return
+    old = folder.with_name(f"tmp-{uuid.uuid4().hex}-{os.getpid()}")
+    folder.rename(old)
+    try:
+        new.rename(folder)
+    except OSError:
+        old.rename(folder)
+        raise
+    entries.drop(old)

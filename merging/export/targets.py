@@ -1,0 +1,187 @@
+"""What a folder for Transformers and one for open_clip hold: weights under their names, and their configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from merging.checkpoints import Checkpoint
+from merging.encoder import EPS
+from merging.errors import CheckpointError, MergingError
+from merging.export.towers import Tower, ratio_of
+from merging.formats.configs import OPEN_CLIP, OPEN_CLIP_WEIGHTS, PREPROCESSOR, TRANSFORMERS
+
+BICUBIC = 3  # Pillow's number
+# Text towers of the published models by (width of the visual tower, embedding): width, heads, layers.
+TEXTS = {(768, 512): (512, 8, 12), (1024, 768): (768, 12, 12), (1280, 1024): (1024, 16, 24)}
+STAND_IN = (64, 1, 1)
+CONTEXT, VOCABULARY = 77, 49408
+
+
+class Target(Protocol):
+    """A library that the folder is for."""
+
+    @property
+    def library(self) -> str: ...  # its name, as the Hub knows it
+
+    @property
+    def file(self) -> str: ...
+
+    def limit(self, shard: int) -> int:
+        """Bytes above which the weights are divided."""
+
+    def tensors(self, tower: Tower) -> Checkpoint:
+        """The weights under the library's names."""
+
+    def configs(self, tower: Tower) -> Mapping[str, Mapping[str, Any]]:
+        """{file name: its contents}."""
+
+    def task(self, tower: Tower) -> str:
+        """What the Hub calls what the model can do by itself."""
+
+    def code(self, tower: Tower, folder: str) -> str:
+        """Lines that load the model and give an image's features."""
+
+
+@dataclass(frozen=True)
+class ForTransformers:
+    """A folder for ``CLIPVisionModelWithProjection.from_pretrained``; the text side is left out."""
+
+    library: str = "transformers"
+    file: str = "model.safetensors"
+
+    def limit(self, shard: int) -> int:
+        return shard
+
+    def tensors(self, tower: Tower) -> Checkpoint:
+        return tower.in_transformers()
+
+    def configs(self, tower: Tower) -> Mapping[str, Mapping[str, Any]]:
+        a = tower.architecture
+        config = {
+            "architectures": [self._model(tower)],
+            "attention_dropout": 0.0,
+            "dtype": tower.dtype,
+            "hidden_act": tower.activation,
+            "hidden_size": a.width,
+            "image_size": a.image_size,
+            "initializer_factor": 1.0,
+            "initializer_range": 0.02,
+            "intermediate_size": tower.mlp_width,
+            "layer_norm_eps": EPS,
+            "model_type": "clip_vision_model",
+            "num_attention_heads": a.heads,
+            "num_channels": 3,
+            "num_hidden_layers": a.layers,
+            "patch_size": a.patch_size,
+            "projection_dim": a.embed_dim,
+        }
+        images = {
+            "crop_size": {"height": a.image_size, "width": a.image_size},
+            "do_center_crop": True,
+            "do_convert_rgb": True,
+            "do_normalize": True,
+            "do_rescale": True,
+            "do_resize": True,
+            "image_mean": list(tower.mean),
+            "image_processor_type": "CLIPImageProcessor",
+            "image_std": list(tower.std),
+            "resample": BICUBIC,
+            "rescale_factor": 1 / 255,
+            "size": {"shortest_edge": a.image_size},
+        }
+        return {TRANSFORMERS: config, PREPROCESSOR: images}
+
+    def task(self, tower: Tower) -> str:
+        return "image-feature-extraction"
+
+    def code(self, tower: Tower, folder: str) -> str:
+        model, features = self._model(tower), "image_embeds" if tower.projected else "pooler_output"
+        return f"""\
+from transformers import CLIPImageProcessor, {model}
+
+folder = {folder!r}
+model = {model}.from_pretrained(folder)
+processor = CLIPImageProcessor.from_pretrained(folder)
+features = model(**processor(images=image, return_tensors="pt")).{features}
+"""
+
+    def _model(self, tower: Tower) -> str:
+        return "CLIPVisionModelWithProjection" if tower.projected else "CLIPVisionModel"
+
+
+@dataclass(frozen=True)
+class ForOpenClip:
+    """A folder for open_clip's ``local-dir:``, with the text side where one is known."""
+
+    library: str = "open_clip"
+    file: str = OPEN_CLIP_WEIGHTS[0]
+
+    def limit(self, shard: int) -> int:
+        return 1 << 62  # open_clip reads one file
+
+    def tensors(self, tower: Tower) -> Checkpoint:
+        if not tower.projected:
+            raise CheckpointError(
+                f"{tower.checkpoint.name} has no output projection, which open_clip's towers all have. Name the "
+                "pretrained model with --base, whose projection is taken, or export to hf."
+            )
+        return tower.in_open_clip()
+
+    def configs(self, tower: Tower) -> Mapping[str, Mapping[str, Any]]:
+        a = tower.architecture
+        vision: dict[str, Any] = {"image_size": a.image_size, "layers": a.layers, "width": a.width}
+        vision |= {"head_width": a.width // a.heads, "patch_size": a.patch_size}
+        if tower.mlp_width != 4 * a.width:
+            vision["mlp_ratio"] = ratio_of(tower.mlp_width, a.width)
+        width, heads, layers = TEXTS.get((a.width, a.embed_dim), STAND_IN)
+        unknown = {
+            "context_length": CONTEXT,
+            "vocab_size": VOCABULARY,
+            "width": width,
+            "heads": heads,
+            "layers": layers,
+        }
+        model = {"embed_dim": a.embed_dim, "quick_gelu": a.quick_gelu, "vision_cfg": vision}
+        model["text_cfg"] = dict(tower.text or unknown)
+        images = {
+            "mean": list(tower.mean),
+            "std": list(tower.std),
+            "interpolation": "bicubic",
+            "resize_mode": "shortest",
+        }
+        return {OPEN_CLIP: {"model_cfg": model, "preprocess_cfg": images}}
+
+    def task(self, tower: Tower) -> str:
+        return "zero-shot-image-classification" if tower.text else "image-feature-extraction"
+
+    def code(self, tower: Tower, folder: str) -> str:
+        make = "open_clip.create_model_and_transforms"
+        if tower.text:
+            return f"""\
+import open_clip
+
+folder = {folder!r}
+model, _, preprocess = {make}(f"local-dir:{{folder}}")
+features = model.eval().encode_image(preprocess(image)[None])
+"""
+        return f"""\
+import open_clip
+from safetensors.torch import load_file
+
+folder = {folder!r}
+model, _, preprocess = {make}(f"local-dir:{{folder}}", load_weights=False)
+model.load_state_dict(load_file(f"{{folder}}/{self.file}"), strict=False)  # the image side is all there is
+features = model.eval().encode_image(preprocess(image)[None])
+"""
+
+
+TARGETS: Mapping[str, Target] = {"hf": ForTransformers(), "open_clip": ForOpenClip()}
+
+
+def target(key: str) -> Target:
+    """The target of that key; raises MergingError with those that there are."""
+    if key not in TARGETS:
+        raise MergingError(f"A model is exported to {' or '.join(map(repr, TARGETS))}; got {key!r}.")
+    return TARGETS[key]

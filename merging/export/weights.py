@@ -1,0 +1,70 @@
+"""Weights as safetensors in one file or several, copied piece by piece: memory holds a piece, never a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from merging.checkpoints import Checkpoint
+from merging.entries import write_json
+from merging.progress import Meter
+from merging.safetensors_file import SafetensorsWriter, TensorInfo
+
+SHARD = 5_000_000_000  # bytes above which a model is divided
+PIECE = 1 << 20  # scalars copied at a time
+WRITING = "Writing the model"
+INDEX = ".index.json"
+
+Files = Mapping[str, Sequence[str]]  # file name -> the tensors in it
+
+
+def divided(infos: Mapping[str, TensorInfo], file: str, limit: int = SHARD) -> dict[str, list[str]]:
+    """Which tensors go into which file: all into ``file``, or into numbered shards of at most ``limit`` bytes.
+
+    A tensor that is larger than that has a shard of its own.
+    """
+    groups: list[list[str]] = [[]]
+    room = limit
+    for name in sorted(infos):
+        if infos[name].nbytes > room and groups[-1]:
+            groups.append([])
+            room = limit
+        groups[-1].append(name)
+        room -= infos[name].nbytes
+    if len(groups) == 1:
+        return {file: groups[0]}
+    stem, dot, ending = file.rpartition(".")
+    count = len(groups)
+    return {f"{stem}-{place:05}-of-{count:05}{dot}{ending}": names for place, names in enumerate(groups, 1)}
+
+
+def write(
+    folder: Path, checkpoint: Checkpoint, file: str, metadata: Mapping[str, str], meter: Meter, limit: int = SHARD
+) -> None:
+    """Write all tensors of a checkpoint, with an index if there are several files. The same ones give the same bytes.
+
+    Raises:
+        Cancelled: the meter was asked to stop.
+    """
+    files = divided(checkpoint.infos, file, limit)
+    for part, names in files.items():
+        write_file(folder / part, checkpoint, metadata, meter, names)
+    if len(files) > 1:
+        index = {
+            "metadata": {"total_size": checkpoint.nbytes},
+            "weight_map": {name: part for part, names in files.items() for name in names},
+        }
+        write_json(folder / f"{file}{INDEX}", index)
+
+
+def write_file(
+    path: Path, checkpoint: Checkpoint, metadata: Mapping[str, str], meter: Meter, names: Sequence[str] | None = None
+) -> None:
+    """Write some tensors of a checkpoint, or all, into one file, which appears whole or not at all."""
+    infos = {name: checkpoint.infos[name] for name in names or checkpoint.infos}
+    with SafetensorsWriter(path, infos, metadata) as writer:
+        for name, info in infos.items():
+            for start in range(0, info.numel, PIECE):
+                values = checkpoint.read_flat(name, start, min(start + PIECE, info.numel))
+                writer.write(name, values, start)
+                meter.advance(values.nbytes, WRITING, name)
