@@ -89,7 +89,7 @@ def _merge(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--title", default="", help="what to call the run")
     command.add_argument(
-        "--out", type=Path, required=True, help="a folder for everything, or a .safetensors file for the weights"
+        "--out", type=Path, required=True, help="a folder for everything, or a .safetensors file for the weights alone"
     )
 
 

@@ -14,9 +14,10 @@ from merging.disk import size_text
 from merging.errors import printable
 from merging.export import export, refusal
 from merging.export.origins import without_folders
+from merging.formats.opening import SUFFIXES
 from merging.inspection import inspect
 from merging.merge_command import GB, hub_ids, told
-from merging.places import BUNDLED_PREFIX
+from merging.places import BUNDLED_PREFIX, HUB_PREFIX
 from merging.specs import check_file
 
 
@@ -26,8 +27,7 @@ def convert(args: argparse.Namespace, stop: Event) -> int:
     check_file(args.checkpoint, "the checkpoint", problems)
     if args.base is not None:
         check_file(args.base, "the pretrained model", problems)
-    stem = Path(without_folders(args.checkpoint).removeprefix(BUNDLED_PREFIX)).stem
-    out = args.out or Path(f"{stem}-{args.to}")
+    out = args.out or Path(f"{_stem(args.checkpoint)}-{args.to}")
     if why := refusal(out, overwrite=args.overwrite):
         problems.append(why)
     if problems:
@@ -50,6 +50,14 @@ def convert(args: argparse.Namespace, stop: Event) -> int:
     else:
         print("\n".join((*written.warnings, f"Written to {written.folder}: {', '.join(written.files)}")))
     return DONE
+
+
+def _stem(reference: str) -> str:
+    """What to call a folder made of a checkpoint."""
+    name = without_folders(reference).removeprefix(BUNDLED_PREFIX).removeprefix(HUB_PREFIX).partition("@")[0]
+    for suffix in SUFFIXES:
+        name = name.removesuffix(suffix)
+    return name.replace("/", "-") or "model"
 
 
 def show(args: argparse.Namespace, stop: Event) -> int:

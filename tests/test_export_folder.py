@@ -85,8 +85,12 @@ def test_files_that_share_a_name_stay_apart():
     experts = {"a/b": "/home/alice/cars/finetuned.pt", "dtd": "/home/alice/dtd/finetuned.pt", "x": "bundled:digits"}
     snapshot = "/home/alice/.cache/huggingface/hub/models--openai--clip-vit-base-patch32/snapshots/3d74acf"
     found = origins.anonymous(Recipe.build("ties", {}, [], snapshot, experts))
-    assert found.pretrained == "openai/clip-vit-base-patch32"
+    assert found.pretrained == "hf-hub:openai/clip-vit-base-patch32@3d74acf"
     assert dict(found.experts) == {"a/b": "a%2Fb/finetuned.pt", "dtd": "dtd/finetuned.pt", "x": "bundled:digits"}
+    named = origins.anonymous(Recipe.build("ties", {}, [], "ViT-B-32/openai", {"a": "hf-hub:me/cars@main"}))
+    assert (named.pretrained, dict(named.experts)) == ("ViT-B-32/openai", {"a": "hf-hub:me/cars@main"})
+    assert origins.hub_id_of("hf-hub:me/cars@main") == "me/cars" and not origins.hub_id_of("/me/cars")
+    assert origins.hub_id_of(snapshot) == "openai/clip-vit-base-patch32"
     same = origins.anonymous(Recipe.build("ties", {}, [], "p.pt", {"one": "C:\\me\\x.pt", "two": "C:\\me\\x.pt"}))
     assert dict(same.experts) == {"one": "x.pt", "two": "x.pt"}
 

@@ -11,13 +11,12 @@ from urllib.parse import quote
 
 import merging
 from merging.errors import MergingError
-from merging.places import BUNDLED_PREFIX
+from merging.places import BUNDLED_PREFIX, HUB_PREFIX, PRETRAINED_TAG
 from merging.recipe import VERSION, Recipe
 from merging.runs import Run
 
 # A downloaded snapshot in the Hub's cache says which repository it is of.
-SNAPSHOT = re.compile(r"(?:^|[\\/])models--([\w.-]+?)--([\w.-]+)[\\/]snapshots[\\/]")
-REMOTE = re.compile(r"hf-hub:(?P<id>[\w.-]+/[\w.-]+)(?:@.*)?|ViT-[\w-]+/[\w-]+")  # Hub names, open_clip's model/tag
+SNAPSHOT = re.compile(r"(?:^|[\\/])models--([\w.-]+?)--([\w.-]+)[\\/]snapshots[\\/](\w+)")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?")
 PRETRAINED = "pretrained"
 
@@ -39,17 +38,17 @@ class Parent:
 
 def without_folders(reference: str) -> str:
     """A reference without what it tells of the machine: bundled and Hub names stay, of paths the last part."""
-    if reference.startswith(BUNDLED_PREFIX) or REMOTE.fullmatch(reference):
+    if reference.startswith((BUNDLED_PREFIX, HUB_PREFIX)) or PRETRAINED_TAG.fullmatch(reference):
         return reference
-    if on_hub := hub_id_of(reference):
-        return on_hub
+    if found := SNAPSHOT.search(reference):
+        return f"{HUB_PREFIX}{found[1]}/{found[2]}@{found[3]}"
     return re.split(r"[\\/]", reference.rstrip("\\/"))[-1] or "model"
 
 
 def hub_id_of(reference: str) -> str:
     """The repository that a reference names, or of which a path in the Hub's cache is a snapshot; else empty."""
-    if (named := REMOTE.fullmatch(reference)) and named["id"]:
-        return named["id"]
+    if reference.startswith(HUB_PREFIX):
+        return reference.removeprefix(HUB_PREFIX).partition("@")[0]
     found = SNAPSHOT.search(reference)
     return f"{found[1]}/{found[2]}" if found else ""
 

@@ -16,13 +16,12 @@ from merging.families import OPEN_CLIP, TEXT_TOWER, UNUSED_TEXT
 from merging.formats.configs import normalization
 from merging.naming import PROJ, VISUAL
 from merging.pipeline import misfit
+from merging.preprocess import MEAN, STD
 from merging.renaming import Derived, Part, View, in_naming
 from merging.safetensors_file import TensorInfo
 from merging.tasks import Benchmark
 
 ACTIVATIONS = ("quick_gelu", "gelu")
-# What OpenAI's models were trained with, and nearly all others since.
-MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 TEXT_HEAD_WIDTH = 64  # of every published text tower
 TENSORS_OF_A_BLOCK = 12
 TEXT_NEEDS = {
