@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from merging import measures, places
+from merging import measures, places, plugging
 from merging.pipeline import execute, references
 from merging.presets import PRESETS
-from merging.runs import PRECOMPUTED
+from merging.runs import PRECOMPUTED, SALIENCY
 from merging.sources import open_inputs
 from merging.store import Store
 from merging.tasks import Benchmark
-from sample_data.library import MEASURED, MEASUREMENTS
+from sample_data.library import MEASURED, MEASUREMENTS, RUNS
 
 
 @pytest.fixture(scope="module")
@@ -24,13 +24,22 @@ def store(tmp_path):
     return Store(tmp_path / "store", libraries=(places.LIBRARY,))
 
 
-def test_every_preset_is_there_and_not_stale(benchmark, store):
+def test_every_preset_is_there_with_its_partner_and_not_stale(benchmark, store):
     """A changed method, parameter, checkpoint or test image changes an id or a digest: run `make library`."""
-    for preset in PRESETS:
+    assert {preset.key for preset in PRESETS} < {preset.key for preset in RUNS}
+    for preset in RUNS:
         run = store.run(open_inputs(preset.recipe(benchmark.pretrained, benchmark.experts)).run_id())
         assert run.provenance == PRECOMPUTED and run.title == preset.title
         assert run.benchmark == benchmark.digest
-    assert len([run for run in store.runs() if run.kind == "merge"]) == len(PRESETS)
+    assert len([run for run in store.runs() if run.kind == "merge"]) == len(RUNS)
+
+
+def test_saliency_is_left_out_only_where_another_run_has_it(store):
+    runs = store.runs()
+    pruned = [run for run in runs if plugging.same_saliency(run, runs)]
+    assert len(pruned) > 20
+    holders = {plugging.same_saliency(run, runs).id for run in pruned if SALIENCY not in run.tables}
+    assert len(holders) == 1 and all(SALIENCY in store.run(run_id).tables for run_id in holders)
 
 
 def test_every_measurement_is_there_and_not_stale(benchmark, store):
