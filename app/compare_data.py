@@ -214,12 +214,19 @@ def _images(entry_a: str, entry_b: str, _of: Pair) -> pd.DataFrame:
 
 
 def said_of(side: Answers, place: int, names: Any) -> str:
-    """What a run takes an image for: the class most of its models name, and how many do if there are several."""
+    """What a run takes an image for; of several models, how many find its class and what most others say."""
     import numpy as np
 
+    count = len(side.models)
     named, votes = np.unique(side.predicted[:, place], return_counts=True)
-    name = str(names[named[votes.argmax()]])
-    return name if len(side.models) == 1 else f"{name} ({votes.max()} of {len(side.models)} models)"
+    counted = {str(names[name]): int(vote) for name, vote in zip(named, votes, strict=True)}
+    if count == 1:
+        return next(iter(counted))
+    found = counted.pop(truth := str(names[side.labels[place]]), 0)
+    other = max(counted, key=lambda name: counted[name], default="")
+    if not other or not found:
+        return f"{truth} (all {count} models)" if found else f"{other} ({counted[other]} of {count} models)"
+    return f"{truth} in {found}, {other} in {counted[other]} of {count} models"
 
 
 def images(of: Pair) -> pd.DataFrame:

@@ -132,7 +132,8 @@ def thumbnails(images: pd.DataFrame, column: str, outcome: str) -> None:
         st.caption(f"No image is {outcome}.")
         return
     with st.container(horizontal=True, vertical_alignment="center", key="chosen_images"):
-        st.markdown(f"**{text.plural(len(images), 'image')}**, {outcome}.")
+        several = "" if images["single"].all() else " for at least one of the models"
+        st.markdown(f"**{text.plural(len(images), 'image')}**, {outcome}{several}.")
         st.download_button(
             "Images (CSV)", lambda: text.csv_bytes(images), f"images_{column}.csv", "text/csv", on_click="ignore",
             type="tertiary", icon=":material/table:", help="Data set, place, class, both answers and margins.",
@@ -151,6 +152,6 @@ def thumbnails(images: pd.DataFrame, column: str, outcome: str) -> None:
     ]
     feature_images.strip(shown, SPLIT)
     st.caption(
-        "Above each image's two answers stands its class. Images come first on which the two runs are farthest apart: "
-        "by how much the cosine of the right class exceeds the largest other one."
+        "Above each image's two answers stands its class. Those images come first on which the two runs are farthest "
+        "apart, by how much the cosine of the right class exceeds the largest other one."
     )

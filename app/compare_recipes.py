@@ -12,6 +12,7 @@ from merging.measures import same_experts
 from merging.plugging import recipe_of
 from merging.recipe import Exemplars, Recipe, Step
 from merging.runs import Run
+from merging.summary import PER_TASK
 
 ABSENT, METHOD = "—", "Method"
 DIGEST = 12  # digits of a checkpoint's digest that are shown
@@ -132,9 +133,6 @@ def limits(a: Run, b: Run) -> list[str]:
         found.append(
             "They were evaluated on different versions of the benchmark, so their stored scores do not compare."
         )
-    if a.per_task != b.per_task:
-        found.append(
-            "One of them gives one model per task, the other a single model. In domain the former is told which task "
-            "an image belongs to; out of domain all its models answer and count equally."
-        )
+    if a.per_task or b.per_task:
+        found.append(PER_TASK)
     return found

@@ -10,7 +10,6 @@ from app import compare_data, measured, measuring, parts, text
 from app.compare_data import Pair
 from merging.measures import Measured
 from merging.runs import Run
-from merging.summary import PER_TASK
 
 NOT_SCORED = "Scores compare once both runs were evaluated on one benchmark, or their answers to every image are known."
 NOT_KNOWN = "Which images are right, and with that intervals of the difference, is not known yet for"
@@ -22,8 +21,6 @@ def view(of: Pair) -> None:
     if table is None:
         st.info(NOT_SCORED)
     else:
-        if any(run.per_task for run in of.runs):
-            st.info(PER_TASK)
         numbers = table.drop(columns=["said_a", "said_b"])
         parts.chart(
             "compare_scores", numbers, name=f"scores_{file_name(of)}", labels=of.labels,

@@ -84,7 +84,7 @@ def masks(run: Run, found: Measured | None) -> Rows:
     """The masks that were applied to whole tensors."""
     stored = data.stored()
     if SALIENCY not in run.tables and same_saliency(run, stored) is None:
-        return Rows(None, "has no masks of tensors; a chain with LwPTV has")
+        return Rows(None, "has no masks of tensors; a chain with LwPTV has, and the chart of kept shares needs none")
     return _by_expert(run, data.saliency(run, stored)[0], "final")
 
 

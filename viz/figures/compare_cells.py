@@ -32,6 +32,12 @@ class Grid:
     b: Floats
 
     @property
+    def places(self) -> bool:
+        """Whether every column is a section of its own, which can be named."""
+        sections = self.columns.tensors["section"]
+        return bool(sections.is_unique)
+
+    @property
     def difference(self) -> Floats:
         """B − A."""
         return self.b - self.a
@@ -80,7 +86,7 @@ def compare_cells(
     _lay_out(fig, grid, domains, unit, over)
     captions = (f"A: {safe_text(labels[0], 60)}", f"B: {safe_text(labels[1], 60)}", "B − A")
     said = [theme.caption(text, domain[1]) for text, domain in zip(captions, domains, strict=True)]
-    fig.update_layout(annotations=[*grid.columns.end_labels(), *said])
+    fig.update_layout(annotations=[*([] if grid.places else grid.columns.end_labels()), *said])
     height = inner + TOP + BOTTOM
     return theme.finish(fig, "compare_cells", _alt(grid, labels, what, percents), height, present, what)
 
@@ -141,7 +147,7 @@ def _in_two_lines(title: str) -> str:
 
 def _lay_out(fig: go.Figure, grid: Grid, domains: list[tuple[float, float]], unit: str, over: str) -> None:
     ticks = [safe_text(title, 24) for title in grid.titles]
-    shared = grid.columns.axis()
+    shared = grid.columns.axis() | (_each(grid) if grid.places else {})
     title = {"text": f"{safe_text(over, 40)} ({len(grid.columns.names)}) in forward order; numbers are blocks"}
     fig.update_xaxes(**(shared | {"title": title, "anchor": "y3"}))
     for place, domain in enumerate(domains):
@@ -156,6 +162,12 @@ def _lay_out(fig: go.Figure, grid: Grid, domains: list[tuple[float, float]], uni
     left = max(*map(theme.text_width, ticks), 70) + 38  # room for "embeddings" under the axis
     margin = {"l": left, "r": RIGHT, "t": TOP, "b": BOTTOM}
     fig.update_layout(shapes=lines, margin=margin, showlegend=False, barmode="overlay")
+
+
+def _each(grid: Grid) -> dict[str, Any]:
+    """A tick for every column."""
+    names = [safe_text(str(name).removeprefix("block "), 16) for name in grid.columns.tensors["section"]]
+    return {"tickvals": list(range(len(names))), "ticktext": names}
 
 
 def _hover(grid: Grid, labels: tuple[str, str], percents: bool) -> list[str]:
