@@ -16,6 +16,10 @@ from merging.summary import Summary, summarize
 if TYPE_CHECKING:
     import pandas as pd
 
+MEANS = (
+    "Means over data sets on the reporting half with 95% intervals; images are counted over all data sets. H-score is "
+    "the harmonic mean of the two averages."
+)
 NAMES = {"pretrained": "Pretrained", "individual": "Individual experts", "multitask": "Trained on all tasks"}
 
 
@@ -45,6 +49,18 @@ def _averages(run_ids: tuple[str, ...], references_known: int, _stored: Sequence
 
 def _row(run: str, label: str, kind: str, summary: Summary) -> dict[str, Any]:
     return {"run": run, "label": label, "kind": kind, **asdict(summary)}
+
+
+def averages_in_words(table: pd.DataFrame) -> str:
+    """What the averages are of."""
+    inside, outside = (f"n = {int(table[name].max()):,}" for name in ("n_in", "n_out"))
+    return f"{MEANS} {inside} images in domain, {outside} out of domain."
+
+
+def accuracies_in_words(table: pd.DataFrame) -> str:
+    """What the accuracies are of."""
+    counts = " to ".join(f"{count:,}" for count in sorted({int(table["n"].min()), int(table["n"].max())}))
+    return f"Reporting half of each test set, n = {counts} images, with 95% intervals."
 
 
 def accuracies(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:

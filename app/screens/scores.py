@@ -17,10 +17,6 @@ RUNS, PLUGIN, ABLATIONS = "runs", "plug-in matrix", "ablations"
 DEFAULT = 6  # runs shown at first
 KIND = 145  # px: "one model per task" is read whole
 PERCENT = {
-MEANS = (
-    "Means over data sets on the reporting half with 95% intervals; images are counted over all data sets. H-score is "
-    "the harmonic mean of the two averages."
-)
     "in_domain": "In-domain",
     "in_low": "In: low",
     "in_high": "In: high",
@@ -52,7 +48,7 @@ def numbers(table: pd.DataFrame) -> None:
         },
         alt="Averages of every run with intervals",
     )
-    st.caption(f"{MEANS} Normalized is relative to each task's own expert.")
+    st.caption(f"{tables.MEANS} Normalized is relative to each task's own expert.")
 
 
 def recipes(runs: list[Run]) -> None:
@@ -73,24 +69,22 @@ def compare(runs: list[Run], stored: list[Run]) -> None:
     if any(run.per_task for run in runs):
         st.info(f"Marked ‡. {PER_TASK}")
     averages = tables.averages(runs, stored)
-    inside, outside = (f"n = {int(averages[name].max()):,}" for name in ("n_in", "n_out"))
-    said = f"{MEANS} {inside} images in domain, {outside} out of domain."
+    said = tables.averages_in_words(averages)
     parts.chart("id_ood_scatter", averages, name="scores_in_out", said=said, of=runs)
     parts.ask("task_accuracy")
     relative = st.toggle("Relative to each task's own expert", key=state.RELATIVE, bind=state.BIND)
     colors = [run.id for run in runs]
-    parts.chart(
     accuracies = tables.accuracies(runs, stored)
-    fewest, most = int(accuracies["n"].min()), int(accuracies["n"].max())
+    parts.chart(
         "task_accuracy",
         accuracies,
         name="scores_tasks",
         asked=True,
         normalized=relative,
         runs=colors,
-    )
-        said=f"Reporting half of each test set, n = {fewest:,} to {most:,} images, with 95% intervals.",
+        said=tables.accuracies_in_words(accuracies),
         of=runs,
+    )
     numbers(averages)
     stored_size.section(runs)
     recipes(runs)
