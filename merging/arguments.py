@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from merging import __version__
+from merging.data.arguments import add_benchmark
 
 SPEC_HELP = "SPEC is a key, or key:parameter=value,parameter=value; `methods` lists them. Example: ties:density=0.1"
 CODES_HELP = "Exit codes: 0 done, 1 failed (one sentence on stderr), 2 wrong use, 75 paused, 130 cancelled."
@@ -75,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--device", default="auto", help="auto, cpu, cuda, mps (default: %(default)s)")
     for command in commands.choices.values():
         command.add_argument("--json", action="store_true", help="print JSON")
+    add_benchmark(commands)
     return top
 
 

@@ -13,6 +13,7 @@ from merging.checkpoints import open_checkpoint
 from merging.cli import DONE, FAILED, UsageError
 from merging.console import columns, dumps, reporting
 from merging.convert_command import convert, show
+from merging.data.command import benchmark_action
 from merging.errors import MergingError
 from merging.evaluate import evaluate
 from merging.fit import fit
@@ -108,4 +109,5 @@ COMMANDS: dict[str, Callable[[argparse.Namespace, Event], int]] = {
     "sweep": sweep,
     "evaluate": evaluate_checkpoint,
     "fit": check_fit,
+    "benchmark": benchmark_action,
 }

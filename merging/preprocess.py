@@ -22,6 +22,8 @@ FORMATS = ("JPEG", "PNG", "PPM", "BMP", "GIF", "WEBP")
 MAX_PIXELS = 25_000_000  # of an image as it is stored, and of one that was resized but not yet cropped
 MAX_BYTES = 1 << 28
 OTHER_FILES = {
+    b"\x89PNG": "a damaged PNG",
+    b"\xff\xd8": "a damaged JPEG",
     b"<svg": "an SVG drawing; save it as PNG",
     b"<?xml": "an XML file (an SVG drawing?); save it as PNG",
     b"<!DOCTYPE": "a web page; download the image again",

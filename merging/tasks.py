@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from merging.checkpoints import Checkpoint, open_checkpoint
+from merging.data.npz import Npz
 from merging.errors import TaskError, did_you_mean
 from merging.exemplars import TaskExemplars
 from merging.places import BUNDLED, BUNDLED_PREFIX, benchmark_folder
@@ -23,6 +24,7 @@ from merging.places import BUNDLED, BUNDLED_PREFIX, benchmark_folder
 SPLITS = ("choosing", "reporting")  # the halves of each test set: one to choose values on, one to report
 EXEMPLARS = "exemplars"  # from the training images; what methods may see
 PRETRAINED, MULTITASK = "pretrained", "multitask"
+PIECE = 1 << 22  # bytes hashed at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +112,10 @@ class Benchmark:
         task, stem = self.task(key), split.removesuffix("s")
         path = self.folder / "data" / f"{key}.npz"
         try:
-            with np.load(path, allow_pickle=False) as arrays:
-                images, labels = arrays[f"{stem}_images"], arrays[f"{stem}_labels"]
-        except (OSError, ValueError, KeyError) as error:
-            raise TaskError(f"{path.name} has no readable {split!r} split: {error}.") from None
+            with Npz(path) as arrays:
+                images, labels = arrays.read(f"{stem}_images"), arrays.read(f"{stem}_labels")
+        except TaskError as error:
+            raise TaskError(f"{path.name} has no readable {split!r} split: {error}") from None
         if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or len(images) != len(labels):
             raise TaskError(
                 f"{path.name}: {split!r} must be (n, height, width, 3) uint8 images and n labels; "
@@ -126,9 +128,9 @@ class Benchmark:
     def count(self, key: str, split: str) -> int:
         """Number of images of a split, without reading them; 0 if it cannot be read."""
         try:
-            with np.load(self.folder / "data" / f"{key}.npz", allow_pickle=False) as arrays:
-                return len(arrays[f"{split.removesuffix('s')}_labels"])
-        except (OSError, ValueError, KeyError):
+            with Npz(self.folder / "data" / f"{key}.npz") as arrays:
+                return arrays.infos[f"{split.removesuffix('s')}_labels"].shape[0]
+        except (TaskError, KeyError, IndexError):
             return 0
 
     def preprocess(self, images: NDArray[np.uint8]) -> Tensor:
@@ -179,7 +181,9 @@ class Benchmark:
         total = hashlib.sha256((self.folder / "tasks.json").read_bytes())
         total.update(self._heads.digest.encode())
         for task in self.tasks:
-            total.update((self.folder / "data" / f"{task.key}.npz").read_bytes())
+            with (self.folder / "data" / f"{task.key}.npz").open("rb") as file:
+                while piece := file.read(PIECE):
+                    total.update(piece)
         return total.hexdigest()
 
 

@@ -1,0 +1,94 @@
+"""The models of a benchmark: opened together, compared, and written as files that say their architecture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from merging.checkpoints import Checkpoint, open_checkpoint
+from merging.encoder import Architecture, stated_by
+from merging.errors import CompatibilityError, TaskError
+from merging.families import TEXT_TOWER
+from merging.fit import fit
+from merging.preprocess import MEAN, STD
+from merging.progress import Meter
+from merging.safetensors_file import SafetensorsWriter
+from merging.tasks import MULTITASK, PRETRAINED
+
+
+@dataclass(frozen=True)
+class Models:
+    """A pretrained model with those that were trained from it, by name, under its names."""
+
+    pretrained: Checkpoint
+    trained: Mapping[str, Checkpoint]
+    architecture: Architecture
+    cautions: tuple[str, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that they take as files."""
+        return sum(_size(model) for model in (self.pretrained, *self.trained.values()))
+
+
+def open_models(pretrained: str, trained: Mapping[str, str], base: Path) -> Models:
+    """The models of a benchmark.
+
+    Raises:
+        CheckpointError: a file that is no checkpoint.
+        TaskError: models that do not fit together; names every tensor.
+    """
+    first = open_checkpoint(pretrained, PRETRAINED, base)
+    opened = {name: open_checkpoint(reference, name, base, like=first) for name, reference in trained.items()}
+    architecture = Architecture.of(first)
+    for name, model in opened.items():
+        if stated_by(model) and Architecture.of(model) != architecture:
+            raise TaskError(f"{name} says that it is of another architecture than the pretrained model.")
+    if not opened:
+        return Models(first, opened, architecture, ())
+    report = fit(first, opened, sample=True)
+    if not report.mergeable:
+        raise CompatibilityError(report) if not report.ok else TaskError(report.text())
+    return Models(first, opened, architecture, tuple(report.text().split("\n")) if report.warnings else ())
+
+
+def normalization(pretrained: Checkpoint) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of colors: what stands beside the pretrained model, or CLIP's."""
+    said = stated_by(pretrained).get("preprocess")
+    if isinstance(said, dict) and "mean" in said and "std" in said:
+        return tuple(said["mean"]), tuple(said["std"])
+    return MEAN, STD
+
+
+def write_models(folder: Path, models: Models, meter: Meter) -> None:
+    """Write every model as ``<name>.safetensors``, without its text transformer."""
+    folder.mkdir()
+    for name, model in {PRETRAINED: models.pretrained, **models.trained}.items():
+        role = name if name in (PRETRAINED, MULTITASK) else "expert"
+        about = {
+            "architecture": json.dumps(_stated(models)),
+            "role": role,
+            "task": name if role == "expert" else "",
+            "from": Path(model.label).name,
+        }
+        infos = {p.name: model.infos[p.name] for p in model.parameters if p.part != TEXT_TOWER}
+        with SafetensorsWriter(folder / f"{name}.safetensors", infos, about) as writer:
+            for tensor, info in infos.items():
+                writer.write(tensor, model.read(tensor))
+                meter.advance(info.nbytes, "Writing models", name)
+
+
+def _stated(models: Models) -> dict[str, Any]:
+    """The architecture as metadata that every part of the program reads."""
+    tower = models.architecture
+    fields = {"image_size": tower.image_size, "layers": tower.layers, "width": tower.width}
+    fields |= {"head_width": tower.width // tower.heads, "patch_size": tower.patch_size}
+    kept = {name: value for name, value in stated_by(models.pretrained).items() if name in {"text_cfg", "preprocess"}}
+    return {"embed_dim": tower.embed_dim, "quick_gelu": tower.quick_gelu, "vision_cfg": fields, **kept}
+
+
+def _size(model: Checkpoint) -> int:
+    return sum(model.infos[p.name].nbytes for p in model.parameters if p.part != TEXT_TOWER)
