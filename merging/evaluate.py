@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,19 +23,30 @@ from merging.tasks import SPLITS, Benchmark, Task
 __all__ = ["Summary", "evaluate", "evaluate_per_task", "features", "h_score", "predict", "summarize", "wilson"]
 
 BATCH = 128
+KEPT = 1 << 28  # bytes of images that stay in memory for the next model
 COLUMNS = ("task", "title", "split", "classes", "correct", "n", "accuracy", "low", "high")
 
 
 def features(
-    encoder: Encoder, images: Tensor, meter: Meter | None = None, phase: str = "Reading features", detail: str = ""
+    encoder: Encoder,
+    images: Tensor | NDArray[np.uint8],
+    meter: Meter | None = None,
+    phase: str = "Reading features",
+    detail: str = "",
+    prepare: Callable[[NDArray[np.uint8]], Tensor] | None = None,
 ) -> Tensor:
-    """Image features (n, embed_dim) of preprocessed images (n, 3, h, w), batch by batch, on the CPU."""
+    """Image features (n, embed_dim) of preprocessed images (n, 3, h, w), batch by batch, on the CPU.
+
+    With ``prepare``, images come as they are stored and are preprocessed a batch at a time.
+    """
     found = []
     with torch.inference_mode():
-        for batch in images.split(BATCH):
-            found.append(encoder(batch.to(encoder.device)).cpu())
+        for start in range(0, len(images), BATCH):
+            batch: Any = images[start : start + BATCH]
+            shown: Tensor = batch if prepare is None else prepare(batch)
+            found.append(encoder(shown.to(encoder.device)).cpu())
             if meter is not None:
-                meter.advance(len(batch), phase, detail)
+                meter.advance(len(shown), phase, detail)
     return torch.cat(found) if found else torch.empty(0, encoder.architecture.embed_dim)
 
 
@@ -134,19 +145,35 @@ def answers(
     cancel: Cancel | None = None,
 ) -> Iterator[Answer]:
     """Every model's answers, by task and split; one model after another is in memory."""
-    keys = dict.fromkeys(key for part in work for key in part.tasks)
-    data = {(key, split): benchmark.images(key, split) for key in keys for split in splits}
-    asked = [(part, key, split) for part in work for key in part.tasks for split in splits]
-    meter = Meter(sum(len(data[key, split][1]) for _, key, split in asked), progress, cancel)
+    asked = [(key, split) for part in work for key in part.tasks for split in splits]
+    meter = Meter(sum(benchmark.count(key, split) for key, split in asked), progress, cancel)
+    read = _Images(benchmark)
     for part in work:
         encoder = _encoder(part, benchmark, device)
         for key in part.tasks:
             task = benchmark.task(key)
             detail = f"{task.title}, model of {part.name}" if part.name else task.title
             for split in splits:
-                images, labels = data[key, split]
-                found = features(encoder, benchmark.preprocess(images), meter, "Evaluating", detail)
+                images, labels = read(key, split)
+                found = features(encoder, images, meter, "Evaluating", detail, benchmark.preprocess)
                 yield Answer(part.name, task, split, found, predict(found, benchmark.head(key)), labels)
+
+
+class _Images:
+    """Reads images of a benchmark, and keeps them for the next model as long as they are few."""
+
+    def __init__(self, benchmark: Benchmark) -> None:
+        self._benchmark, self._room = benchmark, KEPT
+        self._kept: dict[tuple[str, str], tuple[NDArray[np.uint8], NDArray[np.int64]]] = {}
+
+    def __call__(self, key: str, split: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        if (key, split) in self._kept:
+            return self._kept[key, split]
+        found = self._benchmark.images(key, split)
+        self._room -= found[0].nbytes
+        if self._room >= 0:
+            self._kept[key, split] = found
+        return found
 
 
 def score_table(counted: Iterable[tuple[str, Task, str, int, int]]) -> pd.DataFrame:
