@@ -43,11 +43,22 @@ DRIFT = (  # presets whose feature drift is measured; the others' is on demand
     "tatr",
 )
 ABLATION = ("task_arithmetic", "lot")
+PREDICTIONS = (  # presets of which it is kept what they take every image for
+    "weight_averaging",
+    "task_arithmetic",
+    "ties",
+    "task_arithmetic_lwptv",
+    "lot",
+    "drm_h",
+    "cat",
+    "pcb",
+)
 OF_EXPERTS = ("signs", "pairs")
 OF_BENCHMARK = ("exemplars", "drm_ablations", "task_counts")
 MEASUREMENTS = (  # kind, and the preset whose run it is of; none for the benchmark
     *(("drift", preset) for preset in DRIFT),
     *(("ablation", preset) for preset in ABLATION),
+    *(("predictions", preset) for preset in PREDICTIONS),
     *((kind, DRIFT[0]) for kind in OF_EXPERTS),
     *((kind, None) for kind in OF_BENCHMARK),
 )

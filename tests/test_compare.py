@@ -14,7 +14,7 @@ import tiny_library
 from scipy.stats import binomtest
 
 from app import compare_recipes
-from merging import measures
+from merging import measures, places
 from merging.analysis import agreement, predictions
 from merging.analysis.predictions import SPLIT
 from merging.checkpoints import open_checkpoint
@@ -22,10 +22,12 @@ from merging.encoder import Encoder
 from merging.errors import TaskError
 from merging.evaluate import cosines, evaluate, features
 from merging.pipeline import execute
+from merging.presets import preset
 from merging.recipe import Recipe
 from merging.runs import Run
 from merging.store import Store
 from merging.tasks import Benchmark
+from sample_data.library import PREDICTIONS
 
 RNG = np.random.default_rng(0)
 
@@ -270,3 +272,20 @@ def test_a_recipe_of_another_version_is_no_error(store: Store, benchmark: Benchm
     unknown.__dict__["recipe_yaml"] = "version: 1\nmerge: of_tomorrow\n"
     assert compare_recipes.known(ties) and not compare_recipes.known(unknown)
     assert compare_recipes.lines(ties, unknown) == []
+
+
+# The library
+
+
+@pytest.mark.parametrize("key", PREDICTIONS)
+def test_kept_predictions_give_the_stored_scores(key: str, tmp_path: Path) -> None:
+    benchmark, store = Benchmark.load(), Store(tmp_path, libraries=(places.LIBRARY,))
+    run = next(run for run in store.runs() if run.title == preset(key).title)
+    one = measures.find("predictions", store, benchmark, run.id)
+    assert one is not None and run.scores is not None
+    kept, expected = predictions.scores(one, benchmark), run.scores[run.scores["split"] == SPLIT]
+    assert list(zip(kept["task"], kept["correct"], kept["n"], strict=True)) == list(
+        zip(expected["task"], expected["correct"], expected["n"], strict=True)
+    )
+    for task, answers in predictions.of_data_sets(one, benchmark).items():
+        assert answers.right.sum() == kept.set_index("task").loc[task, "correct"]
