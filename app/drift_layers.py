@@ -56,6 +56,7 @@ def view(pairs: Pairs) -> None:
     found = next(found for other, found in pairs if other.id == run.id)
     pictures(run, found, pairs)
     ablation(run)
+    parts.open_page(parts.COMPARE, "Compare with another run", "compare", run=run.id)
 
 
 def choose_cell() -> None:

@@ -115,6 +115,7 @@ def one_tensor(run: Run, rows: pd.DataFrame, tensor: str, expert: str | None, ex
 
 def kept_per_block(table: pd.DataFrame, run: Run, ratio: float) -> None:
     """Shares kept, from the masks in the picture, or from the merged weights themselves."""
+    parts.open_page(parts.COMPARE, "Compare with another run", "compare", run=found[0].id)
     parts.ask("kept_share")
     sources = {"masks": "the masks above", "weights": "the merged weights"}
     with st.container(horizontal=True, gap="medium"):

@@ -111,6 +111,8 @@ def choose(known: list[Run], stored: list[Run]) -> None:
             f"You see **{text.plural(len(chosen), 'merge')}** beside the reference models, all measured by this "
             "program on the reporting half of each test set."
         )
+        if len(chosen) == 2:
+            parts.open_page(parts.COMPARE, "Compare these two", "compare", run=chosen[0], b=chosen[1])
         compare([by_id[run_id] for run_id in chosen], stored)
     elif not missing:
         st.info("Choose at least one run above.")
