@@ -10,6 +10,7 @@ import streamlit as st
 from app import measured, measuring, parts, state, text
 from app.drift_layers import pick_one
 from app.measured import Pairs
+from merging.measures import Measured
 from merging.runs import Run
 
 if TYPE_CHECKING:
@@ -45,14 +46,19 @@ def by_depth(pairs: Pairs, token: str, distance: str, band: str) -> None:
     found = [measurement for _, measurement in pairs]
     table = measured.by_depth(pairs, TOKENS[token])
     colors = [run.id for run, _ in pairs]
-    caption = (
+    parts.chart(
+        "drift_depth", table, name=f"drift_by_depth_{distance}", value=distance, runs=colors, band=band,
+        caption=in_words(found, token),
+    )  # fmt: skip
+
+
+def in_words(found: Sequence[Measured], token: str) -> str:
+    """What the lines are of."""
+    return (
         "Lines are means over tasks; the band runs from the task that drifts least to the one that drifts most. Each "
         "task's images go through the merged model and through the task's own expert, and the features "
         f"({text.safe_text(token)}) are compared after every part. n = {found[0].notes['images']} images per task of "
         f"the choosing half, never the reporting half. {measuring.origin(found)}"
-    )
-    parts.chart(
-        "drift_depth", table, name=f"drift_by_depth_{distance}", value=distance, runs=colors, band=band, caption=caption
     )
 
 

@@ -48,13 +48,21 @@ def button(key: str, table: pd.DataFrame, options: Mapping[str, Any], said: str,
 
 def _add(key: str, table: pd.DataFrame, options: dict[str, Any], said: str, of: Of, place: str) -> None:
     """Callback of the button: keep the view, or say why that cannot be."""
-    draft, sources = state.report(), concerned(table, options, of, place)
-    view = View(key, table, options, "", "", said, place, tuple(source.id for source in sources))
-    size = size_of(view)
-    if why := draft.refusal(size, (text.size(size), text.size(draft.size + size))):
-        draft.refused[key] = why
+    try:
+        sources = concerned(table, options, of, place)
+    except MergingError as error:  # a run that was deleted meanwhile
+        state.report().refused[key] = text.safe_text(error, 600)
         return
-    draft.add(view, size, sources)
+    put(View(key, table, options, "", "", said, place, tuple(source.id for source in sources)), sources, key)
+
+
+def put(view: View, sources: Sequence[Source], where: str) -> None:
+    """Put a view into the report, or note why that cannot be, to be said ``where``."""
+    draft, size = state.report(), size_of(view)
+    if why := draft.refusal(size, (text.size(size), text.size(draft.size + size))):
+        draft.refused[where] = why
+    else:
+        draft.add(view, size, sources)
 
 
 def size_of(view: View) -> int:
@@ -81,8 +89,8 @@ def source(one: Run | Sweep) -> Source:
     if isinstance(one, Sweep):
         from app import sweep_data
 
-        return Source(one.id, "Sweep", sweep_data.title(one), tuple(_of_sweep(one)), portable(one.to_yaml()))
-    return Source(one.id, "Run", one.title, tuple(_of_run(one)), portable(one.recipe_yaml))
+        return Source(one.id, "Sweep", sweep_data.title(one), tuple(_of_sweep(one)), (), portable(one.to_yaml()))
+    return Source(one.id, "Run", one.title, tuple(_of_run(one)), tuple(_inputs(one)), portable(one.recipe_yaml))
 
 
 def _of_run(run: Run) -> Iterator[tuple[str, str]]:
@@ -96,11 +104,15 @@ def _of_run(run: Run) -> Iterator[tuple[str, str]]:
     if drawn:
         yield "Exemplars", f"{drawn.per_task} per task, drawn with seed {drawn.seed}"
     yield "Seed", NO_SEED if run.seed is None else str(run.seed)
-    before = "precomputed, " if run.provenance == PRECOMPUTED else ""
-    yield "Computed", f"{before}on {run.device} in {text.duration(sum(run.seconds.values()))}"
+    before = " (precomputed)" if run.provenance == PRECOMPUTED else ""
+    yield "Computed", f"on {run.device} in {text.duration(sum(run.seconds.values()))}{before}"
     yield "Versions", _versions(run.versions.items())
     if run.warnings:
         yield "Remarks", " ".join(run.warnings)
+
+
+def _inputs(run: Run) -> Iterator[tuple[str, str]]:
+    """The sha-256 digests of what a run was computed from."""
     if run.benchmark:
         yield "Benchmark, sha-256", run.benchmark
     for name, digest in run.inputs.items():

@@ -20,21 +20,23 @@ def view(kept: Kept, place: int, last: int) -> None:
     number, shown = kept.number, kept.view
     question = find(shown.key).question
     with st.container(border=True, gap="small", key=f"report_view_{number}"):
-        with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
-            with st.container(gap=None, width="stretch"):
-                st.markdown(f"**{place + 1}. {text.safe_text(shown.title, 160) or question}**")
-                st.caption(origin(kept))
-            move(number, place, last)
+        with st.container(gap=None):
+            st.markdown(f"**{place + 1}. {text.safe_text(shown.title, 160) or question}**")
+            st.caption(origin(kept))
         title, note = f"view_title_{number}", f"view_note_{number}"
         st.session_state.setdefault(title, shown.title)
         st.session_state.setdefault(note, shown.note)
-        st.text_input(
-            "Title", key=title, max_chars=160, placeholder=question, on_change=say, args=(title, number, "title")
-        )
-        st.text_area(
-            "Note", key=note, max_chars=10_000, height=80, placeholder="What is to be seen in it.", on_change=say,
-            args=(note, number, "note"),
+        heading, remark = st.columns([2, 3], gap="small")
+        heading.text_input(
+            "Title", key=title, max_chars=160, placeholder=question, on_change=say, args=(title, number, "title"),
+            label_visibility="collapsed",
         )  # fmt: skip
+        remark.text_area(
+            "Note", key=note, max_chars=10_000, height=68, placeholder="What is to be seen in it", on_change=say,
+            args=(note, number, "note"), label_visibility="collapsed",
+        )  # fmt: skip
+        with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"):
+            move(number, place, last)
 
 
 def origin(kept: Kept) -> str:

@@ -34,7 +34,7 @@ HOSTILE = [
     "long " * 400,
 ]
 PROGRAM = "Plotly"  # what stands for plotly.js
-VOID = {"meta", "br", "img", "link", "hr", "input"}
+VOID = {"meta", "br", "wbr", "img", "link", "hr", "input"}
 
 
 class Reader(HTMLParser):
@@ -84,9 +84,9 @@ def report(*views: View, **said: Any) -> Report:
 
 
 def source(**said: Any) -> Source:
-    facts = (("Chain", "TIES (density 0.2)"), ("Seed", "0"), ("digits, sha-256", "5c" * 32))
-    found = {"id": "0123456789ab", "kind": "Run", "title": "TIES", "facts": facts, "recipe": "merge:\n  ties: {}\n"}
-    return Source(**found | said)
+    facts, digests = (("Chain", "TIES (density 0.2)"), ("Seed", "0")), (("digits, sha-256", "5c" * 32),)
+    found = {"id": "0123456789ab", "kind": "Run", "title": "TIES", "facts": facts, "digests": digests}
+    return Source(**{**found, "recipe": "merge:\n  ties: {}\n", **said})
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +157,13 @@ def test_tables_and_recipes_can_be_left_out() -> None:
     read = Reader(render(replace(made, tables=False, recipes=False), NOBODY))
     assert not read.found("table") and not read.found("pre")
     assert "5c" * 32 in read.words
+
+
+def test_inputs_that_runs_share_are_listed_once() -> None:
+    others = source(id="b" * 12, title="Other"), source(id="c" * 12, title="Third", digests=(("x", "7d" * 32),))
+    words = Reader(render(report(sources=(source(), *others)), NOBODY)).words
+    assert words.count("5c" * 32) == 1 and words.count("the same files as those of TIES") == 1
+    assert words.count("7d" * 32) == 1
 
 
 def test_a_long_table_is_cut_and_says_so() -> None:
@@ -236,6 +243,7 @@ PRIVATE: list[tuple[str, Callable[[str], Report], str]] = [
     ("option", lambda text: report(view(options={"tensor": text})), "figure of view 1"),
     ("recipe", lambda text: report(sources=(source(recipe=f"pretrained: {text}"),)), "Run 0123456789ab, “TIES”"),
     ("fact", lambda text: report(sources=(source(facts=(("Remarks", text),)),)), "Run 0123456789ab"),
+    ("input", lambda text: report(sources=(source(digests=((text, "5c"),)),)), "Run 0123456789ab"),
 ]
 
 

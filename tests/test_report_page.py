@@ -96,6 +96,25 @@ def test_the_button_knows_the_very_view(open_app: Any, library: Any) -> None:
     assert [kept.view.place.count("ratio=0.31") for kept in draft(at).kept] == [0]
 
 
+def test_what_belongs_to_a_run_is_added_by_one_click(open_app: Any, library: Any) -> None:
+    at = open_app("report", library)
+    runs = {run.title: run for run in Store(libraries=(library / "runs",)).runs()}
+    pruned, plain = (runs[title] for title in ("Task Arithmetic w/ LwPTV", "Ties"))
+    for run in (pruned, plain):
+        at.selectbox(key="starter_run").set_value(run.id).run()
+        for _ in range(2):  # what is there already is not added again
+            at.button(key="starter_add").click().run()
+    assert not at.exception and not at.error
+    scores = ["id_ood_scatter", "task_accuracy"]
+    views = [kept.view for kept in draft(at).kept]
+    assert [view.key for view in views] == [*scores, "saliency_matrix", "kept_share", *scores, "kept_share"]
+    assert all(view.caption and view.place and view.sources for view in views)
+    assert set(draft(at).sources) == {pruned.id, plain.id}
+    go(at, "masks")
+    at.selectbox(key="picker").set_value(pruned.id).run()
+    assert [found.label for found in at.button if found.label in (ADD, IN)] == [IN, IN]  # as the page shows them
+
+
 def test_what_a_view_tells(open_app: Any, library: Any) -> None:
     at = with_three(open_app, library)
     scatter, _, masks = (kept.view for kept in draft(at).kept)
@@ -108,8 +127,9 @@ def test_what_a_view_tells(open_app: Any, library: Any) -> None:
     facts = dict(source.facts)
     run = runs[source.id]
     assert facts["Seed"] == "none, as nothing in it is drawn at random"
-    assert facts["Benchmark, sha-256"] == run.benchmark
-    assert facts["pretrained, sha-256"] == run.inputs["pretrained"]
+    digests = dict(source.digests)
+    assert digests["Benchmark, sha-256"] == run.benchmark
+    assert digests["pretrained, sha-256"] == run.inputs["pretrained"]
     assert "torch " in facts["Versions"] and "mergescope " in facts["Versions"]
     assert str(library) not in source.recipe and "pretrained: pretrained.safetensors" in source.recipe
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import data, parts, state, text
+from app import data, kept, parts, state, text
 from merging.errors import CheckpointError
 from merging.runs import Run
 
@@ -26,19 +26,6 @@ def choose_cell() -> None:
     if cell := parts.clicked("saliency_matrix"):
         st.session_state[state.TENSOR] = cell["tensor"]
         st.session_state[state.EXPERT] = cell.get("expert")  # the final mask belongs to no expert
-
-
-def kept_in_words(table: pd.DataFrame, ratio: float, own: float | None) -> str:
-    """What the final mask keeps, in words."""
-    tensors = table.groupby("tensor", sort=False).agg(numel=("numel", "first"), final=("final", "any"))
-    kept = tensors[tensors["final"]]
-    share = kept["numel"].sum() / tensors["numel"].sum()
-    used = "" if own is None else ", as in this run" if abs(ratio - own) < 1e-9 else f"; this run itself used {own:g}"
-    return (
-        f"At prune ratio {ratio:g}{used}: **{len(kept)} of {text.plural(len(tensors), 'tensor')}** are kept for at "
-        f"least one expert, **{kept['numel'].sum():,} of {tensors['numel'].sum():,} scalars "
-        f"({text.percent(share)})**; the others stay as pretrained."
-    )
 
 
 @st.fragment
@@ -64,7 +51,7 @@ def explore(run: Run, fresh: bool, known: list[Run]) -> None:
         one_mask = st.toggle("One mask for all experts", shared, key=state.SHARED, bind=state.BIND)
         group = GROUPS[st.selectbox("Tensors in order of", GROUPS, key=state.GROUP, bind=state.BIND, width=230)]
     table = with_ratio(stored, chosen, one_mask)
-    words = kept_in_words(table, chosen, ratio if masked else None)
+    words = kept.in_words(table, chosen, ratio if masked else None)
     st.markdown(words)
     picture = st.container()  # the pickers are read before the picture above them is drawn
     with st.container(horizontal=True, gap="medium"):
@@ -78,11 +65,7 @@ def explore(run: Run, fresh: bool, known: list[Run]) -> None:
         )  # fmt: skip
     if tensor:
         one_tensor(run, table[table["tensor"] == tensor], tensor, expert, experts)
-    kept_per_block(table.drop_duplicates("tensor").assign(kept=_kept_for_any(table)), run, chosen)
-
-
-def _kept_for_any(table: pd.DataFrame) -> Any:
-    return table.groupby("tensor", sort=False)["final"].any().to_numpy()
+    kept_per_block(kept.by_masks(table), run, chosen)
 
 
 def one_tensor(run: Run, rows: pd.DataFrame, tensor: str, expert: str | None, experts: list[str]) -> None:
@@ -115,7 +98,6 @@ def one_tensor(run: Run, rows: pd.DataFrame, tensor: str, expert: str | None, ex
 
 def kept_per_block(table: pd.DataFrame, run: Run, ratio: float) -> None:
     """Shares kept, from the masks in the picture, or from the merged weights themselves."""
-    parts.open_page(parts.COMPARE, "Compare with another run", "compare", run=found[0].id)
     parts.ask("kept_share")
     sources = {"masks": "the masks above", "weights": "the merged weights"}
     with st.container(horizontal=True, gap="medium"):
@@ -125,10 +107,7 @@ def kept_per_block(table: pd.DataFrame, run: Run, ratio: float) -> None:
         )
     said = f"Counted from the masks at prune ratio {ratio:g}."
     if source == "weights":
-        table = data.table(run.id, "tensors")
-        table = table.assign(kept=table["kept_numel"] > 0)
-        whose = "any of its models differs" if run.per_task else "the merged model differs"
-        said = f"Every scalar in which {whose} from the pretrained one counts as kept."
+        table, said = kept.by_weights(run)
         st.caption(said)
     parts.chart("kept_share", table, name=f"kept_share_{run.id[:8]}", asked=True, by=by, said=said, of=[run])
 
@@ -136,3 +115,4 @@ def kept_per_block(table: pd.DataFrame, run: Run, ratio: float) -> None:
 runs = data.runs(data.stored())
 if found := parts.pick_run(runs, next((run for run in runs if "saliency" in run.tables), None)):
     explore(*found, runs)
+    parts.open_page(parts.COMPARE, "Compare with another run", "compare", run=found[0].id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import parts, report, report_cards, state, text
+from app import data, parts, report, report_cards, report_starter, state, text
 from app.report_draft import MOST_VIEWS
 from viz.report import ReportError, render
 
@@ -16,6 +16,7 @@ EMPTY = (
 DOORS = (
     (parts.SCORES, "Scores", "monitoring"),
     (parts.SWEEPS, "Sweeps", "tune"),
+    (parts.COMPARE, "Compare", "compare"),
     (parts.MASKS, "Masks", "grid_on"),
     (parts.CONFLICTS, "Conflicts", "call_split"),
     (parts.DRIFT, "Drift", "moving"),
@@ -64,7 +65,7 @@ def download() -> None:
             on_click="ignore", icon=":material/download:", disabled=bool(problem),
         )  # fmt: skip
         for name, label, words in (
-            ("tables", "Data tables", "The table that each chart draws, folded away under it."),
+            ("tables", "Tables", "The table that each chart draws, folded away under it."),
             ("recipes", "Recipes", "Every run's recipe, which computes it again."),
         ):
             st.session_state.setdefault(f"report_{name}", getattr(draft, name))
@@ -98,8 +99,9 @@ parts.heading(
 draft = state.report()
 if not draft.kept:
     empty()
-else:
+report_starter.picker(data.stored())
+if draft.kept:
     fields()
+    download()
     for place, kept in enumerate(draft.kept):
         report_cards.view(kept, place, len(draft.kept) - 1)
-    download()

@@ -31,12 +31,13 @@ class ReportError(ValueError):
 
 @dataclass(frozen=True)
 class Source:
-    """A run, or whatever else figures are of: facts as pairs of name and text, and its recipe as YAML."""
+    """A run, or whatever else figures are of: facts and digests of its inputs by name, and its recipe as YAML."""
 
     id: str
     kind: str  # "Run", "Sweep"
     title: str
     facts: tuple[tuple[str, str], ...]
+    digests: tuple[tuple[str, str], ...] = ()
     recipe: str = ""
 
 

@@ -144,36 +144,42 @@ def _provenance(report: Report, view: View) -> str:
         f'<a href="#source-{_anchor(known[key])}">{_text(known[key].title)}</a>' for key in view.sources if key in known
     ]
     said = [f"Of {', '.join(links)}."] if links else []
-    said += [f"In the app: <code>{_text(view.place, LINE)}</code>"] if view.place else []
-    return f'<p class="provenance">{" ".join(said)}</p>\n' if said else ""
+    said += [f"In the app: <code>{_text(view.place, LONG)}</code>"] if view.place else []
+    return "".join(f'<p class="provenance">{line}</p>\n' for line in said)
 
 
 def _sources(report: Report) -> str:
     if not report.sources:
         return ""
-    parts = "\n".join(_source(source, report.recipes) for source in report.sources)
+    first: dict[tuple[tuple[str, str], ...], Source] = {}  # of those with the same inputs
+    for source in report.sources:
+        first.setdefault(source.digests, source)
+    parts = "\n".join(_source(source, first[source.digests], report.recipes) for source in report.sources)
     return f'<section id="sources">\n<h2>Where the figures come from</h2>\n{parts}\n</section>'
 
 
-def _source(source: Source, recipes: bool) -> str:
-    rows = "\n".join(f"<dt>{_text(name)}</dt><dd>{_fact(value)}</dd>" for name, value in source.facts)
+def _source(source: Source, first: Source, recipes: bool) -> str:
+    """A run with its facts and its recipe side by side; ``first`` is the one that lists the same inputs."""
+    rows = [f"<dt>{_text(name)}</dt><dd>{_text(value, LONG)}</dd>" for name, value in source.facts]
+    if source is first:
+        rows += [f'<dt>{_text(name)}</dt><dd class="digest">{_text(value)}</dd>' for name, value in source.digests]
+    elif source.digests:
+        link = f'<a href="#source-{_anchor(first)}">{_text(first.title)}</a>'
+        rows.append(f"<dt>Inputs</dt><dd>the same files as those of {link}</dd>")
     recipe = ""
     if recipes and source.recipe:
         lines = "\n".join(_text(line, LINE) for line in source.recipe.splitlines())
-        recipe = f"\n<h4>Recipe</h4>\n<pre><code>{lines}</code></pre>"
+        recipe = f'<pre aria-label="Recipe"><code>{lines}</code></pre>\n'
+    facts = "\n".join(rows)
     return f"""<article id="source-{_anchor(source)}">
 <h3>{_text(source.title, LINE)}</h3>
 <p class="id">{_text(source.kind)} <code>{_text(source.id)}</code></p>
+<div class="beside">
 <dl>
-{rows}
-</dl>{recipe}
+{facts}
+</dl>
+{recipe}</div>
 </article>"""
-
-
-def _fact(value: str) -> str:
-    """A fact; a digest is set so that it can be compared by eye."""
-    shown = _text(value, LONG)
-    return f'<code class="digest">{shown}</code>' if re.fullmatch(r"[0-9a-f]{40,}", value) else shown
 
 
 def _foot(report: Report) -> str:

@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const PAPER = 660; // px, the width of a printed page between its margins
+  const PAPER = { width: 660, height: 880 }; // px, a printed page between its margins, with room for a caption
   const settings = {
     displaylogo: false,
     responsive: true,
@@ -12,12 +12,14 @@
     const figure = JSON.parse(data.textContent);
     const saved = { format: "svg", filename: data.dataset.plot };
     Plotly.newPlot(plot, figure.data, figure.layout, { ...settings, toImageButtonOptions: saved });
-    plots.push(plot);
+    plots.push({ plot, height: figure.layout.height });
   }
   window.addEventListener("beforeprint", () => {
-    for (const plot of plots) Plotly.relayout(plot, { width: PAPER });
+    for (const { plot, height } of plots) {
+      Plotly.relayout(plot, { width: PAPER.width, height: Math.min(height, PAPER.height) });
+    }
   });
   window.addEventListener("afterprint", () => {
-    for (const plot of plots) Plotly.relayout(plot, { width: null, autosize: true });
+    for (const { plot, height } of plots) Plotly.relayout(plot, { width: null, height, autosize: true });
   });
 })();

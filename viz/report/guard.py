@@ -112,7 +112,7 @@ def _texts(view: View) -> Iterator[tuple[str, str]]:
 
 def _source_texts(source: Source) -> Iterator[str]:
     yield from (source.title, source.recipe)
-    yield from (text for fact in source.facts for text in fact)
+    yield from (text for fact in (*source.facts, *source.digests) for text in fact)
 
 
 def _joined(column: pd.Series[Any]) -> str:

@@ -24,6 +24,7 @@ def table_html(table: pd.DataFrame) -> str:
     shown = table.head(MOST)
     kinds = ["number" if shown[name].dtype.kind in NUMERIC else "" for name in shown.columns]
     head = "".join(_cell("th", kind, clean_text(name)) for name, kind in zip(shown.columns, kinds, strict=True))
+    head = head.replace("_", "_<wbr>")  # where a narrow page may break a name
     body = "\n".join(
         "<tr>" + "".join(_cell("td", kind, _shown(value)) for value, kind in zip(row, kinds, strict=True)) + "</tr>"
         for row in shown.itertuples(index=False, name=None)

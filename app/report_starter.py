@@ -1,0 +1,82 @@
+"""The beginning of a report: what the pages show first of one run, put into it by one click."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import data, drift_depth, kept, measured, report, state, tables, text
+from merging.errors import MergingError
+from merging.runs import Run
+from viz.report import View
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NAME = "starter"
+CHARTS = "Its scores, what it keeps, its masks if it pruned, its drift if that is measured."
+
+
+def picker(stored: Sequence[Run]) -> None:
+    """A run, and a button that adds what belongs to it."""
+    runs = {run.id: run for run in data.runs(stored)}
+    if not runs:
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        chosen = st.selectbox(
+            "What belongs to a run", runs, format_func=lambda run_id: text.label(runs[run_id]), key="starter_run",
+            help=CHARTS, width=420,
+        )  # fmt: skip
+        st.button("Add", key="starter_add", icon=":material/note_add:", on_click=add, args=(runs[chosen], stored))
+    if why := state.report().refused.pop(NAME, ""):
+        st.caption(f":material/error: {why}")
+
+
+def add(run: Run, stored: Sequence[Run]) -> None:
+    """Callback: put in what is not there yet."""
+    try:
+        source = report.source(run)
+        for view in views(run, stored):
+            if not state.report().find(view.key, view.table, view.options):
+                report.put(view, [source], NAME)
+    except MergingError as error:
+        state.report().refused[NAME] = text.safe_text(error, 600)
+
+
+def views(run: Run, stored: Sequence[Run]) -> Iterator[View]:
+    """The views of a run as the pages show them first."""
+    if run.has_scores:
+        averages, accuracies = tables.averages([run], stored), tables.accuracies([run], stored)
+        of = f"scores?{state.RUNS}={run.id}"
+        yield _view(run, "id_ood_scatter", averages, {}, tables.averages_in_words(averages), of)
+        look = {"normalized": False, "runs": [run.id]}
+        yield _view(run, "task_accuracy", accuracies, look, tables.accuracies_in_words(accuracies), of)
+    yield from _masks(run, stored)
+    if found := measured.find(measured.DRIFT, run.id):
+        token, distance = next(iter(drift_depth.TOKENS)), next(iter(drift_depth.DISTANCES.values()))
+        table = measured.by_depth([(run, found)], drift_depth.TOKENS[token])
+        look = {"value": distance, "runs": [run.id], "band": run.id}
+        said = drift_depth.in_words([found], token)
+        yield _view(run, "drift_depth", table, look, said, f"drift?{state.RUNS}={run.id}")
+
+
+def _masks(run: Run, stored: Sequence[Run]) -> Iterator[View]:
+    """Masks, and what they keep of each block; of a run that did not prune, what its weights keep."""
+    from merging.analysis.saliency import settings_of, with_ratio
+    from merging.plugging import same_saliency
+
+    of = f"masks?{state.RUN}={run.id}"
+    table, said = kept.by_weights(run)
+    if data.SALIENCY in run.tables or same_saliency(run, stored):
+        ratio, shared = settings_of(run.recipe)
+        masks = with_ratio(data.saliency(run, stored)[0], ratio, shared)
+        said = kept.in_words(masks, ratio, ratio)
+        yield _view(run, "saliency_matrix", masks, {"selected": (None, None), "group": "order"}, said, of)
+        table, said = kept.by_masks(masks), f"Counted from the masks at prune ratio {ratio:g}."
+    yield _view(run, "kept_share", table, {"by": "role"}, said, of)
+
+
+def _view(run: Run, key: str, table: pd.DataFrame, look: Mapping[str, Any], said: str, place: str) -> View:
+    return View(key, table, look, caption=text.plain(said), place=place, sources=(run.id,))
