@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import textwrap
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ import tiny_data
 import torch
 from PIL import Image
 
+from merging import places
 from merging.checkpoints import open_checkpoint
 from merging.cli import main
 from merging.data.build import altered, make
@@ -22,6 +26,7 @@ from merging.errors import Cancelled, MergingError, TaskError
 from merging.evaluate import evaluate, features
 from merging.prompts import prompts
 from merging.safetensors_file import save
+from merging.tasks import Benchmark
 
 PARTS = {"train": tiny_data.rows(4), "test": tiny_data.rows(6, 100)}
 
@@ -301,3 +306,38 @@ def test_cached_features_tell_the_accuracy_of_their_model_only(base, tmp_path, c
     assert json.loads(capsys.readouterr().out)["n"] == 4
     assert main([*asked, str(base / "experts/flags.safetensors")]) == 1
     assert "features of one model say nothing of another" in capsys.readouterr().err
+
+
+def test_the_steps_in_the_readme_do_what_they_say(tmp_path, monkeypatch, capsys):
+    tiny_data.open_clip_folder(tmp_path / "clip")
+    for name in ("eurosat", "pets"):
+        (tmp_path / "experts").mkdir(exist_ok=True)
+        tiny.write(tmp_path / "experts" / f"{name}.safetensors", tiny.expert(tiny.pretrained(), len(name)))
+    torch.save({"weight": 54.6 * torch.eye(3, tiny.EMBED)}, tmp_path / "experts" / "head_shapes.pt")
+    names = {"apple_tree": "River", "bear": "SeaLake", "cat": "Forest"}
+    tiny_data.folder(tmp_path / "data" / "eurosat", PARTS)
+    for part in PARTS:
+        for old, new in names.items():
+            (tmp_path / "data" / "eurosat" / part / old).rename(tmp_path / "data" / "eurosat" / part / new)
+    tiny_data.folder(tmp_path / "data" / "shapes", {"": tiny_data.rows(8)})
+    listed = tiny_data.rows(8)
+    np.savez(tmp_path / "data" / "pets.npz", images=tiny_data.same_size(listed), labels=[label for _, label in listed],
+             class_names=["abyssinian", "beagle", "pug"])  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    text = (places.BUNDLED / "README.md").read_text("utf-8")
+    section = text[text.index("## A folder like this") :]
+    yaml = re.search(r"```yaml\n(.*?)```", section, re.DOTALL)[1]
+    (tmp_path / "tasks.yaml").write_text(textwrap.dedent("   " + yaml).strip() + "\n")
+    commands = re.findall(r"^ +((?:MERGESCOPE_\w+=\w+ )?\.venv/bin/python -m merging .*)$", section, re.MULTILINE)
+    assert len(commands) == 6
+    for command in commands:
+        words = shlex.split(command)
+        if words[0].startswith("MERGESCOPE_"):
+            monkeypatch.setenv(*words.pop(0).split("="))
+        assert main(words[3:]) == 0, command
+    found = Benchmark.load(tmp_path / "mine")
+    assert list(found.experts) == ["eurosat", "pets"] and found.mean == (0.5, 0.4, 0.3)
+    assert found.task("eurosat").class_names == ("forest", "river", "lake or sea")
+    assert found.task("shapes").title == "Drawn shapes" and found.logit_scale == pytest.approx(54.6, rel=1e-3)
+    shown = capsys.readouterr().out
+    assert "test 18, train 12 images, 3 classes" in shown and "There is no test part" in shown

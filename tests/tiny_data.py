@@ -91,12 +91,12 @@ def parquet(root: Path, parts: dict[str, list[tuple[int, int]]]) -> Path:
     return root
 
 
-def text_state() -> dict[str, Tensor]:
+def text_state(vocabulary: int = VOCABULARY, context: int = CONTEXT) -> dict[str, Tensor]:
     """A text tower of random weights under open_clip's names."""
     draw = torch.Generator().manual_seed(5)
     w = WIDTH
     shapes = {
-        "token_embedding.weight": (VOCABULARY, w), "positional_embedding": (CONTEXT, w),
+        "token_embedding.weight": (vocabulary, w), "positional_embedding": (context, w),
         "ln_final.weight": (w,), "ln_final.bias": (w,), "text_projection": (w, tiny.EMBED),
     }  # fmt: skip
     for block in range(LAYERS):
@@ -118,6 +118,16 @@ def whole_model(path: Path) -> Path:
     about = {"architecture": json.dumps(tiny.ARCHITECTURE | {"text_cfg": {"heads": HEADS}})}
     save_file(tiny.pretrained() | text_state(), path, about)
     return path
+
+
+def open_clip_folder(folder: Path) -> Path:
+    """The tiny pretrained model with a text tower for CLIP's own vocabulary, as open_clip saves models."""
+    folder.mkdir()
+    save_file(tiny.pretrained() | text_state(49408, 77), folder / "open_clip_model.safetensors")
+    model = tiny.ARCHITECTURE | {"text_cfg": {"heads": HEADS, "layers": LAYERS, "width": WIDTH}}
+    said = {"model_cfg": model, "preprocess_cfg": {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4]}}
+    (folder / "open_clip_config.json").write_text(json.dumps(said))
+    return folder
 
 
 def letters(prompts: list[str], context: int) -> Tensor:
