@@ -28,7 +28,7 @@ FAMILIES: dict[str, tuple[dict[str, int], bool]] = {
     "B/32": ({"image_size": 32, "layers": 2, "width": 64, "head_width": 64, "patch_size": 16}, True),
     "B/16": ({"image_size": 32, "layers": 1, "width": 64, "head_width": 64, "patch_size": 8}, False),
     "L/14": ({"image_size": 28, "layers": 2, "width": 128, "head_width": 64, "patch_size": 14}, True),
-    "H/14": ({"image_size": 28, "layers": 1, "width": 160, "head_width": 80, "patch_size": 14}, False),
+    "H/14": ({"image_size": 28, "layers": 1, "width": 320, "head_width": 80, "patch_size": 14}, False),
 }
 TEXT = {"context_length": 8, "vocab_size": 20, "width": 16, "heads": 2, "layers": 1}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import torch
 from peers import alike, by_transformers, ours, random_images
 from safetensors.torch import save_file
 
-from merging import arguments
+from merging import arguments, console
 from merging.cli import main
 from merging.export import TARGETS, export, towers
 from merging.pipeline import execute
@@ -36,14 +37,10 @@ def small():
     return peers.tower(*peers.FAMILIES["B/32"])
 
 
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "runs", libraries=())
-
-
-@pytest.fixture
-def run(tiny_benchmark, store):
+@pytest.fixture(scope="module")
+def run(tiny_benchmark, tmp_path_factory):
     recipe = Recipe.build("ties", {}, ["lwptv"], tiny_benchmark.pretrained, tiny_benchmark.experts, "A title")
+    store = Store(tmp_path_factory.mktemp("runs"), libraries=())
     return execute(recipe, store, benchmark=tiny_benchmark, device="cpu")
 
 
@@ -203,6 +200,20 @@ def test_a_run_of_which_tables_are_kept_is_computed_again(run, tmp_path, capsys,
     assert main(["export", kept.id, "--device", "cpu", "--out", str(tmp_path / "out")]) == 0
     export(run, tmp_path / "direct")
     assert contents(tmp_path / "out") == contents(tmp_path / "direct")
+
+
+def test_ctrl_c_leaves_nothing(small, tmp_path, capsys, monkeypatch):
+    class Interrupting(console.Bar):
+        def __call__(self, progress):
+            if progress.done:
+                os.kill(os.getpid(), 2)
+
+    export(small, tmp_path / "model")
+    monkeypatch.setattr(console, "Bar", Interrupting)
+    out = tmp_path / "new" / "out"
+    assert main(["convert", str(tmp_path / "model"), "--out", str(out), "--json"]) == 130
+    assert said(capsys) == {"error": "Cancelled; nothing was kept.", "code": 130}
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 @pytest.mark.slow
