@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -89,6 +90,47 @@ class Record:
     finished: float | None = None
     error: str = ""
     measures: str = ""  # what is measured, of a stored run or of the benchmark; SWEEP; empty for a merge
+    words: tuple[str, ...] = ()  # of the command that is run, where it is none of these
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A merge, a measurement, a sweep or another command that was asked for.
+
+    ``position`` is its place in the queue from 1, 0 if not waiting. ``measures`` is the key of what is measured,
+    "sweep" for a sweep, what a command does in one word, empty for a merge. ``state`` is queued, running, done, failed,
+    cancelled, paused or interrupted (its process is gone without a word, such as after a restart). Times are seconds
+    since the epoch.
+    """
+
+    id: str
+    title: str
+    state: str
+    phase: str = ""
+    detail: str = ""
+    fraction: float = 0.0
+    seconds_left: float | None = None
+    position: int = 0
+    error: str = ""
+    submitted: float = 0.0
+    started: float | None = None
+    finished: float | None = None
+    recipe_yaml: str = ""
+    measures: str = ""
+    words: tuple[str, ...] = ()
+
+    @property
+    def run_id(self) -> str:
+        """The run that it makes, whose id it has too, or measures; empty if it measures the benchmark.
+
+        Of a sweep, the sweep's id; of a command, what it is about.
+        """
+        return run_of(self.id)
+
+    @property
+    def live(self) -> bool:
+        """Whether something may still change."""
+        return self.state in {State.QUEUED, State.RUNNING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +145,26 @@ class JobFiles:
         """Where everything is."""
         return self.root / self.run_id
 
-    def create(self, recipe_yaml: str, *, title: str, base: Path, need_model: bool = False, measures: str = "") -> None:
+    def create(
+        self,
+        recipe_yaml: str,
+        *,
+        title: str,
+        base: Path,
+        need_model: bool = False,
+        measures: str = "",
+        words: Sequence[str] = (),
+    ) -> None:
         """A new queued job in place of whatever was known under this id."""
         self.remove()
         self.folder.mkdir(mode=0o700, parents=True)
         (self.folder / "recipe.yaml").write_text(recipe_yaml, "utf-8")
         owner = ProcessId.of(os.getpid())
-        self._write(Record(State.QUEUED, title, str(base), need_model, time.time(), owner, measures=measures))
+        self._write(
+            Record(
+                State.QUEUED, title, str(base), need_model, time.time(), owner, measures=measures, words=tuple(words)
+            )
+        )
 
     def remove(self) -> None:
         """Forget the job."""
@@ -120,7 +175,8 @@ class JobFiles:
         try:
             plain = json.loads((self.folder / "state.json").read_bytes())
             owner, worker = ProcessId(**plain.pop("owner")), ProcessId(**plain.pop("worker"))
-            return Record(**{**plain, "state": State(plain["state"])}, owner=owner, worker=worker)
+            plain |= {"state": State(plain["state"]), "words": tuple(plain.get("words", ()))}
+            return Record(**plain, owner=owner, worker=worker)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
@@ -158,17 +214,9 @@ class JobFiles:
         """The child process that does the job, in a process group of its own."""
         record = self.read()
         assert record is not None
-        command = [sys.executable, "-m", "merging"]
-        if record.measures == SWEEP:
-            command += ["sweep", "--stored", run_of(self.run_id), "--pause-file", str(self.folder / PAUSE)]
-        elif record.measures:
-            run_id = run_of(self.run_id)
-            command += ["measure", record.measures, *([run_id] if run_id else [])]
-        else:
-            command += ["run", str(self.folder / "recipe.yaml"), "--base", record.base]
-            command += ["--need-model"] if record.need_model else []
+        command = [sys.executable, "-m", "merging", *self._words(record, device)]
         command += ["--events", str(self.folder / "events.jsonl"), "--store", str(store_root.absolute())]
-        command += ["--device", device, "--nice", str(NICE)]
+        command += ["--nice", str(NICE)]
         with (self.folder / "log.txt").open("wb") as output:
             return subprocess.Popen(
                 command,
@@ -179,6 +227,20 @@ class JobFiles:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+    def _words(self, record: Record, device: str) -> list[str]:
+        """The command of the command line that does the job."""
+        if record.words:
+            return list(record.words)
+        if record.measures == SWEEP:
+            words = ["sweep", "--stored", run_of(self.run_id), "--pause-file", str(self.folder / PAUSE)]
+        elif record.measures:
+            run_id = run_of(self.run_id)
+            words = ["measure", record.measures, *([run_id] if run_id else [])]
+        else:
+            words = ["run", str(self.folder / "recipe.yaml"), "--base", record.base]
+            words += ["--need-model"] if record.need_model else []
+        return [*words, "--device", device]
 
 
 def job_of(measures: str, run_id: str = "") -> str:
@@ -198,6 +260,8 @@ def _environment() -> dict[str, str]:
     found |= {"OMP_NUM_THREADS": str(cores), "MKL_NUM_THREADS": str(cores), "OMP_WAIT_POLICY": "PASSIVE"}
     if "MERGESCOPE_BENCHMARK" in found:  # may be relative, and the child starts elsewhere
         found["MERGESCOPE_BENCHMARK"] = str(places.benchmark_folder())
+    if "MERGESCOPE_MODELS" in found:
+        found["MERGESCOPE_MODELS"] = os.pathsep.join(map(str, places.models_folders().values()))
     return found
 
 

@@ -1,5 +1,5 @@
-"""A queue of merges, measurements and sweeps, each in a child process: the server stays responsive, and lives on if
-one takes all memory.
+"""A queue of merges, measurements, sweeps and other commands, each in a child process: the server stays responsive, and
+lives on if one takes all memory.
 
 What is known about a job lies on the disk (see job_files), so that a second tab or a restarted server sees it.
 """
@@ -12,13 +12,14 @@ import subprocess
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 
-from merging.errors import StoreError
-from merging.job_files import SWEEP, JobFiles, ProcessId, Record, State, job_of, run_of, stop_process
+from merging import entries
+from merging.errors import MergingError, StoreError
+from merging.job_files import SWEEP, Job, JobFiles, ProcessId, Record, State, job_of, stop_process
 from merging.measures import kind, sweep
 from merging.recipe import Recipe
 from merging.store import Store
@@ -29,44 +30,6 @@ POLL = 0.1  # seconds between two looks at a running child
 ORPHAN_POLL = 0.5  # seconds between two looks whether another server's child has ended
 CANCELLED_CODE, PAUSED_CODE = 130, 75
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A merge, a measurement or a sweep that was asked for.
-
-    ``position`` is its place in the queue from 1, 0 if not waiting. ``measures`` is the key of what is measured,
-    "sweep" for a sweep, empty for a merge. ``state`` is queued, running, done, failed, cancelled, paused or interrupted
-    (its process is gone without a word, such as after a restart). Times are seconds since the epoch.
-    """
-
-    id: str
-    title: str
-    state: str
-    phase: str = ""
-    detail: str = ""
-    fraction: float = 0.0
-    seconds_left: float | None = None
-    position: int = 0
-    error: str = ""
-    submitted: float = 0.0
-    started: float | None = None
-    finished: float | None = None
-    recipe_yaml: str = ""
-    measures: str = ""
-
-    @property
-    def run_id(self) -> str:
-        """The run that it makes, whose id it has too, or measures; empty if it measures the benchmark.
-
-        Of a sweep, the sweep's id.
-        """
-        return run_of(self.id)
-
-    @property
-    def live(self) -> bool:
-        """Whether something may still change."""
-        return self.state in {State.QUEUED, State.RUNNING}
 
 
 class Runner:
@@ -88,11 +51,15 @@ class Runner:
     def submit(self, recipe: Recipe, *, base: Path | None = None, need_model: bool = False) -> Job:
         """The job of a recipe: the one that is waiting, running or done, or a new one at the end of the queue.
 
+        Large files that this machine does not know are better read by a command first (see known).
+
         Raises:
             CheckpointError: a checkpoint is missing or damaged. StoreError: the store cannot be written to.
         """
-        from merging.sources import open_inputs  # loads torch, which listing jobs does not need
+        from merging.known import load  # loads torch, which listing jobs does not need
+        from merging.sources import open_inputs
 
+        load(self.store.root)
         opened = open_inputs(recipe, base)
         run_id = opened.run_id()
         with self._changed:
@@ -125,7 +92,15 @@ class Runner:
         """The job that computes what is missing of a stored sweep: the live one, or a new one."""
         return self._begin(SWEEP, sweep_id, f"Sweep: {title}")
 
-    def _begin(self, key: str, subject: str, title: str) -> Job:
+    def command(self, key: str, subject: str, title: str, words: Sequence[str], then: Recipe | None = None) -> Job:
+        """The job that runs a command of the command line: the live one, or a new one.
+
+        ``key`` says in a word what it does, ``subject`` to what. A recipe that is to come ``then`` is submitted once
+        the command is done.
+        """
+        return self._begin(key, subject, title, words, then)
+
+    def _begin(self, key: str, subject: str, title: str, words: Sequence[str] = (), then: Recipe | None = None) -> Job:
         job_id = job_of(key, subject)
         with self._changed:
             if self._closing:
@@ -133,7 +108,8 @@ class Runner:
             known = self._job(job_id)
             if known is not None and known.live:
                 return known
-            self._files(job_id).create("", title=title, base=Path.cwd(), measures=key)
+            recipe_yaml = then.to_yaml() if then else ""
+            self._files(job_id).create(recipe_yaml, title=title, base=Path.cwd(), measures=key, words=words)
             self._enqueue(job_id)
         return self.get(job_id)
 
@@ -233,6 +209,7 @@ class Runner:
             finished=record.finished,
             recipe_yaml=files.recipe_yaml(),
             measures=record.measures,
+            words=record.words,
         )
 
     def _state(self, run_id: str, record: Record) -> State:
@@ -284,9 +261,21 @@ class Runner:
         process = files.start(self.store.root, self.device)
         files.update(state=State.RUNNING, started=time.time(), worker=ProcessId.of(process.pid))
         stopped = self._wait(process, run_id)
-        self._sweep(process.pid)
+        self._sweep(process.pid, run_id)
         state, error = self._outcome(run_id, process.returncode, stopped)
+        if state == State.DONE:
+            state, error = self._then(files)
         files.update(state=state, error=error, finished=time.time())
+
+    def _then(self, files: JobFiles) -> tuple[State, str]:
+        """Submit the recipe that was to come after a command; how the command ended with that."""
+        record, recipe_yaml = files.read(), files.recipe_yaml()
+        if record is not None and record.words and recipe_yaml:
+            try:
+                self.submit(Recipe.from_yaml(recipe_yaml))
+            except MergingError as problem:
+                return State.FAILED, str(problem)
+        return State.DONE, ""
 
     def _wait(self, process: subprocess.Popen[bytes], run_id: str) -> bool:
         """Wait for a child to end; True if it was stopped."""
@@ -300,10 +289,14 @@ class Runner:
                 return True
         return False
 
-    def _sweep(self, writer: int) -> None:
+    def _sweep(self, writer: int, job_id: str) -> None:
         """Remove what a child that has ended may have left behind."""
         self.store.sweep(writer)
         sweep(self.store, writer)
+        record = self._files(job_id).read()
+        if record is not None and "--out" in record.words:
+            out = record.words[record.words.index("--out") + 1]
+            entries.sweep(Path(out).parent, writer)
         from merging import points  # loads torch, which listing jobs does not need
 
         points.sweep_up(self.store, writer)
@@ -329,5 +322,5 @@ class Runner:
         record = self._files(run_id).read()
         if record is not None and record.worker.alive():
             stop_process(psutil.Process(record.worker.pid))
-            self._sweep(record.worker.pid)
+            self._sweep(record.worker.pid, run_id)
             self._files(run_id).update(state=State.CANCELLED, finished=time.time())

@@ -6,9 +6,13 @@ import os
 import re
 from pathlib import Path
 
+from merging.errors import CheckpointError
+
 BUNDLED = Path(__file__).resolve().parent.parent / "sample_data"
 LIBRARY = BUNDLED / "runs"
 BUNDLED_PREFIX = "bundled:"  # in a recipe, "bundled:fashion" is the bundled benchmark's expert
+MODELS_PREFIX = "models:"  # "models:clip/cars.pt" is cars.pt in the folder called clip of $MERGESCOPE_MODELS
+NAMED = (BUNDLED_PREFIX, MODELS_PREFIX)  # references that mean the same wherever they are read from
 HUB_PREFIX = "hf-hub:"  # a model on huggingface.co, by organization/name
 PRETRAINED_TAG = re.compile(r"ViT-[\w-]{1,60}/[\w-]{1,60}")  # open_clip's model/tag, if there is no such file
 
@@ -27,8 +31,35 @@ def store_root() -> Path:
     return (Path(cache) if cache else Path.home() / ".cache") / "mergescope"
 
 
+def shared() -> bool:
+    """Whether the app serves several people ($MERGESCOPE_SHARED): paths are listed then, never typed."""
+    return os.environ.get("MERGESCOPE_SHARED", "").strip().casefold() not in {"", "0", "no", "off", "false"}
+
+
+def models_folders() -> dict[str, Path]:
+    """The folders of $MERGESCOPE_MODELS by what references call them: the last part, numbered where two are alike."""
+    found: dict[str, Path] = {}
+    for text in os.environ.get("MERGESCOPE_MODELS", "").split(os.pathsep):
+        if not text.strip():
+            continue
+        path = Path(text).expanduser().resolve()
+        stem, number = path.name or "models", 1
+        name = stem
+        while name in found and found[name] != path:
+            number += 1
+            name = f"{stem}-{number}"
+        found[name] = path
+    return found
+
+
 def locate(reference: str, base: Path | None = None) -> Path:
-    """The file that a reference in a recipe means; relative paths count from ``base`` (default: here)."""
+    """The file that a reference in a recipe means; relative paths count from ``base`` (default: here).
+
+    Raises:
+        CheckpointError: a models folder that is not known here, or a path that leads out of it.
+    """
+    if reference.startswith(MODELS_PREFIX):
+        return _in_models_folder(reference.removeprefix(MODELS_PREFIX))
     if reference.startswith(BUNDLED_PREFIX):
         name = reference.removeprefix(BUNDLED_PREFIX)
         return BUNDLED / "models" / f"{Path(name).name}.safetensors"
@@ -36,6 +67,25 @@ def locate(reference: str, base: Path | None = None) -> Path:
     if reference.startswith("~/"):
         path = path.expanduser()
     return path if path.is_absolute() else (base or Path.cwd()) / path
+
+
+def _in_models_folder(place: str) -> Path:
+    """The path that "folder/rest" means, which must lie in that folder with all links followed; "folder" is itself."""
+    name, within, rest = place.partition("/")
+    root = models_folders().get(name)
+    if root is None:
+        raise CheckpointError(f"There is no models folder {name[:80]!r} here; set MERGESCOPE_MODELS to where it is.")
+    if not within:
+        return root
+    parts = rest.split("/")
+    odd = any(part in {"", ".", ".."} for part in parts) or any(sign in rest for sign in "\\\0")
+    try:
+        inside = not odd and Path(os.path.realpath(root / rest)).is_relative_to(os.path.realpath(root))
+    except (OSError, ValueError):
+        inside = False
+    if not inside:
+        raise CheckpointError(f"{parts[-1][:80]!r} lies outside of the models folder {name[:80]!r}; refused.")
+    return root / rest
 
 
 def is_remote(reference: str, base: Path | None = None) -> bool:

@@ -79,6 +79,11 @@ def open_inputs(recipe: Recipe, base: Path | None = None, benchmark: Benchmark |
     return Opened(recipe, pretrained, experts, tuple(c.state() for c in (pretrained, *experts.values())), benchmark)
 
 
+def remember(digests: Mapping[tuple[int, ...] | None, str]) -> None:
+    """Take over digests that were computed before, by the state of the file then."""
+    _digests.update(digests)
+
+
 def digest(checkpoint: Checkpoint) -> str:
     """The checkpoint's digest, remembered while its file stays the same."""
     state = checkpoint.state()

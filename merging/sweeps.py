@@ -244,7 +244,7 @@ def resolved(recipe: Recipe, base: Path) -> Recipe:
     """The recipe with absolute paths, so that a sweep can be resumed from anywhere."""
 
     def absolute(reference: str) -> str:
-        named = reference.startswith(places.BUNDLED_PREFIX) or places.is_remote(reference, base)
+        named = reference.startswith(places.NAMED) or places.is_remote(reference, base)
         return reference if named else str(places.locate(reference, base).absolute())
 
     experts = tuple((name, absolute(reference)) for name, reference in recipe.experts)
