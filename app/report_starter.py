@@ -26,8 +26,8 @@ def picker(stored: Sequence[Run]) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         chosen = st.selectbox(
-            "What belongs to a run", runs, format_func=lambda run_id: text.label(runs[run_id]), key="starter_run",
-            help=CHARTS, width=420,
+            "Add what belongs to a run", runs, format_func=lambda run_id: text.label(runs[run_id]), key="starter_run",
+            help=CHARTS, width=360,
         )  # fmt: skip
         st.button("Add", key="starter_add", icon=":material/note_add:", on_click=add, args=(runs[chosen], stored))
     if why := state.report().refused.pop(NAME, ""):

@@ -99,9 +99,9 @@ parts.heading(
 draft = state.report()
 if not draft.kept:
     empty()
-report_starter.picker(data.stored())
-if draft.kept:
+else:
     fields()
     download()
     for place, kept in enumerate(draft.kept):
         report_cards.view(kept, place, len(draft.kept) - 1)
+report_starter.picker(data.stored())
