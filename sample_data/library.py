@@ -18,15 +18,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from merging import measures, places, plugging
+from merging import measures, places, plugging, points, sweeping, sweeps
 from merging.entries import MANIFEST, write_json
 from merging.evaluate import summarize
 from merging.pipeline import execute, references
-from merging.presets import PRESETS, Preset, partners
+from merging.presets import PRESETS, Preset, partners, preset
 from merging.runs import FACTS, SALIENCY, Run, table_file
 from merging.sources import open_inputs
 from merging.store import Store
-from merging.tasks import Benchmark
+from merging.sweeps import Axis, Sweep
+from merging.tasks import PRETRAINED, Benchmark
 
 RUNS: tuple[Preset, ...] = (*PRESETS, *partners())
 MEASURED = places.LIBRARY.parent / measures.FOLDER
@@ -53,12 +54,19 @@ PREDICTIONS = (  # presets of which it is kept what they take every image for
     "cat",
     "pcb",
 )
+FEATURES = (PRETRAINED, "task_arithmetic", "task_arithmetic_lwptv")  # the models that the paper's maps are of
+TENTHS = tuple(step / 10 for step in range(11))
+SWEEPS = (  # presets, what is varied, its values
+    (("task_arithmetic_lwptv", "ties_lwptv"), "lwptv.prune_ratio", TENTHS),
+    (("task_arithmetic", "task_arithmetic_lwptv"), "task_arithmetic.scaling", TENTHS),
+)
 OF_EXPERTS = ("signs", "pairs")
 OF_BENCHMARK = ("exemplars", "drm_ablations", "task_counts")
-MEASUREMENTS = (  # kind, and the preset whose run it is of; none for the benchmark
+MEASUREMENTS = (  # kind, and the preset (or the pretrained model) whose run it is of; none for the benchmark
     *(("drift", preset) for preset in DRIFT),
     *(("ablation", preset) for preset in ABLATION),
     *(("predictions", preset) for preset in PREDICTIONS),
+    *((kind, of) for of in FEATURES for kind in ("features", "tsne")),
     *((kind, DRIFT[0]) for kind in OF_EXPERTS),
     *((kind, None) for kind in OF_BENCHMARK),
 )
@@ -74,8 +82,7 @@ def main() -> None:
         store = Store(Path(folder), libraries=(), dated=False)
         old = Store(Path(folder) / "none", libraries=(places.LIBRARY,)) if keep else None
         print("Evaluating the pretrained model, the experts and the multi-task model ...", flush=True)
-        references(store, benchmark)
-        runs: dict[str, Run] = {}
+        runs = {PRETRAINED: references(store, benchmark)[PRETRAINED]}
         for number, preset in enumerate(RUNS):
             print(f"[{number + 1}/{len(RUNS)}] {preset.title}: ", end="", flush=True)
             run = build(preset, store, benchmark, old)
@@ -83,8 +90,11 @@ def main() -> None:
             runs[preset.key] = lean(run, store) if doubled else run
         for kind, key in MEASUREMENTS:
             measure(kind, store, benchmark, old, runs[key] if key else None)
+        for wanted in planned(benchmark):
+            sweep(wanted, store, benchmark, old)
         swap(store.root / "runs", places.LIBRARY)
-        swap(store.root / measures.FOLDER, MEASURED)
+        for name in (measures.FOLDER, points.FOLDER, sweeps.FOLDER):
+            swap(store.root / name, places.BUNDLED / name)
 
 
 def build(preset: Preset, store: Store, benchmark: Benchmark, old: Store | None) -> Run:
@@ -123,6 +133,29 @@ def measure(key: str, store: Store, benchmark: Benchmark, old: Store | None, run
         shutil.copytree(kept.path, store.root / measures.FOLDER / kept.path.name)
     print(f"Measuring {key} of {run.title if run else 'the benchmark'}: ", end="", flush=True)
     measures.measure(key, store, benchmark, run_id)
+    print(f"{time.monotonic() - started:.1f} s", flush=True)
+
+
+def planned(benchmark: Benchmark) -> list[Sweep]:
+    """The sweeps of the library."""
+    return [
+        Sweep(
+            recipes=tuple(preset(key).recipe(benchmark.pretrained, benchmark.experts) for key in keys),
+            axes=(Axis(target, values),),
+        )
+        for keys, target, values in SWEEPS
+    ]
+
+
+def sweep(wanted: Sweep, store: Store, benchmark: Benchmark, old: Store | None) -> None:
+    """All points of a sweep."""
+    started = time.monotonic()
+    for name in {one.name for one in sweeping.plan(wanted, benchmark)} if old else ():
+        if (kept := places.BUNDLED / points.FOLDER / name).is_dir():
+            shutil.copytree(kept, points.folder(store) / name, dirs_exist_ok=True)
+    print(f"Sweeping {' and '.join(wanted.labels)}: ", end="", flush=True)
+    sweeps.keep(wanted, store)
+    sweeping.run(wanted, store, benchmark)
     print(f"{time.monotonic() - started:.1f} s", flush=True)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from merging import measures, places, plugging
+from merging import measures, places, plugging, points, sweeping, sweeps
 from merging.pipeline import execute, references
 from merging.presets import PRESETS
 from merging.runs import PRECOMPUTED, SALIENCY
 from merging.sources import open_inputs
 from merging.store import Store
 from merging.tasks import Benchmark
-from sample_data.library import MEASURED, MEASUREMENTS, RUNS
+from sample_data.library import MEASURED, MEASUREMENTS, RUNS, planned
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +44,20 @@ def test_saliency_is_left_out_only_where_another_run_has_it(store):
 
 def test_every_measurement_is_there_and_not_stale(benchmark, store):
     recipes = {preset.key: preset.recipe(benchmark.pretrained, benchmark.experts) for preset in PRESETS}
+    pretrained = references(store, benchmark, compute=False)["pretrained"].id
     for kind, key in MEASUREMENTS:
-        found = measures.find(kind, store, benchmark, open_inputs(recipes[key]).run_id() if key else "")
+        run = open_inputs(recipes[key]).run_id() if key in recipes else pretrained if key else ""
+        found = measures.find(kind, store, benchmark, run)
         assert found is not None, (kind, key)
         assert found.provenance == PRECOMPUTED
         assert all(len(found.table(name)) for name in found.tables)
+
+
+def test_every_sweep_is_there_and_complete(benchmark, store):
+    assert set(sweeps.listed(store)) == {wanted.id for wanted in planned(benchmark)}
+    for wanted in planned(benchmark):
+        found = [points.find(store, one.name) for one in sweeping.plan(wanted, benchmark)]
+        assert found and all(point and point.provenance == PRECOMPUTED for point in found)
 
 
 def test_every_reference_is_there(benchmark, store):
