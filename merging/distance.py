@@ -11,6 +11,7 @@ from torch import Tensor
 
 from merging.checkpoints import Checkpoint
 from merging.families import Parameter, Role
+from merging.progress import Meter
 
 FAR, ALIKE = 0.5, 0.5  # a change of that share of the weights, or a cosine below that, is no fine-tuning
 LOST = 0.1  # share of changes lost to rounding above which it is said
@@ -47,8 +48,13 @@ class Distance:
 
     @property
     def unchanged(self) -> bool:
-        """Whether nothing was trained; a sample cannot tell."""
-        return not self.sampled and self.change_squared == 0
+        """Whether nothing was trained, as far as was looked."""
+        return self.change_squared == 0
+
+    @property
+    def mark(self) -> tuple[float, ...]:
+        """What only the same numbers have in common."""
+        return self.change_squared, self.expert_squared, self.product
 
     @property
     def unrelated(self) -> bool:
@@ -71,15 +77,22 @@ def measure(
     experts: Mapping[str, Checkpoint],
     parameters: Iterable[Parameter],
     sample: int | None,
+    meter: Meter | None = None,
 ) -> dict[str, Distance]:
     """The distance of every expert over those parameters that it shares with the pretrained model.
 
     ``sample`` limits how many numbers of each tensor are read. Numbers that are not finite are left out.
+
+    Raises:
+        Cancelled: the meter was asked to stop.
     """
     found = {name: Distance(sampled=sample is not None) for name in experts}
     for parameter in parameters:
         if parameter.role != Role.BUFFER and pretrained.infos[parameter.name].dtype.is_floating_point:
             _tensor(pretrained, experts, parameter, sample, found)
+        if meter:
+            work = pretrained.infos[parameter.name].numel * (len(experts) + 1)
+            meter.advance(work, "Comparing every number", parameter.name)
     return found
 
 

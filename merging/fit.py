@@ -13,12 +13,14 @@ from merging.checkpoints import Checkpoint
 from merging.distance import ALIKE, FAR, HUGE, LOST, SAMPLE, TYPICAL_SCALING, Distance, measure
 from merging.errors import CompatibilityError, FamilyError, first_few
 from merging.families import TEXT_TOWER, UNKNOWN, UNUSED_TEXT, Parameter, Role, guess
+from merging.progress import Cancel, Meter, ProgressCallback
 from merging.renaming import under_names_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 PIECE = 1 << 20  # scalars looked at a time when values are checked
+CHECKING = "Checking every number"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,25 @@ class Problem:
     expected: str
     found: str
     fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The problems of one kind in one checkpoint."""
+
+    severity: str
+    checkpoint: str
+    problem: str
+    found: tuple[Problem, ...]
+
+    def text(self) -> str:
+        """What is wrong and what to do, with the first five tensors and a count."""
+        first = self.found[0]
+        if self.problem == "opened":
+            return " ".join(problem.found for problem in self.found)
+        names = first_few(problem.tensor for problem in self.found)
+        detail = f" (expected {first.expected}, found {first.found})" if first.expected else ""
+        return f"{self.problem}: {names}{detail}. {FIXES[self.problem].capitalize()}."
 
 
 FIXES = {
@@ -85,20 +106,19 @@ class FitReport:
         """Whether a merge can run: they fit, and the pretrained model is of a known family."""
         return self.ok and not self.no_family
 
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """All problems, by checkpoint and kind; errors come first."""
+        found: dict[tuple[str, str, str], list[Problem]] = {}
+        for problem in (*self.errors, *self.warnings):
+            found.setdefault((problem.severity, problem.checkpoint, problem.problem), []).append(problem)
+        return tuple(Group(*key, tuple(problems)) for key, problems in found.items())
+
     def text(self) -> str:
         """The report in a few lines: per checkpoint and kind of problem the first five tensors and a count."""
         lines = [f"pretrained: {self.no_family}"] if self.no_family else []
-        groups: dict[tuple[str, str], list[Problem]] = {}
-        for problem in self.errors or self.warnings:
-            groups.setdefault((problem.checkpoint, problem.problem), []).append(problem)
-        for (checkpoint, kind), found in groups.items():
-            first = found[0]
-            names = first_few(p.tensor for p in found)
-            detail = f" (expected {first.expected}, found {first.found})" if first.expected else ""
-            if kind == "opened":
-                lines += [f"{checkpoint}: {problem.found}" for problem in found]
-            else:
-                lines.append(f"{checkpoint}: {kind}: {names}{detail}. {FIXES[kind].capitalize()}.")
+        severity = "warning" if self.ok else "error"
+        lines += [f"{group.checkpoint}: {group.text()}" for group in self.groups if group.severity == severity]
         return "\n".join(lines) or f"All {self.tensors} tensors fit."
 
     def table(self) -> pd.DataFrame:
@@ -115,17 +135,24 @@ class FitReport:
 
 
 def fit(
-    pretrained: Checkpoint, experts: Mapping[str, Checkpoint], *, values: bool = False, sample: bool = False
+    pretrained: Checkpoint,
+    experts: Mapping[str, Checkpoint],
+    *,
+    values: bool = False,
+    sample: bool = False,
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
 ) -> FitReport:
     """The report on pretrained and experts; experts under other names are compared under the pretrained model's.
 
     With ``values`` every number is read: all must be finite, and how far each expert is from the pretrained model is
-    told. With ``sample`` that is estimated from some numbers of every tensor.
+    told. With ``sample`` that is estimated from some numbers of every tensor. Only reading every number reports its
+    progress.
 
     A pretrained model of no known family is compared, too, although nothing can be merged with it.
 
     Raises:
-        CheckpointError: an adapter that does not belong to the pretrained model.
+        CheckpointError: an adapter that does not belong to the pretrained model. Cancelled: ``cancel`` said so.
     """
     experts = {name: under_names_of(pretrained, expert) for name, expert in experts.items()}
     no_family = ""
@@ -135,18 +162,25 @@ def fit(
         parameters, no_family = guess(pretrained.infos), str(error)
     problems = list(_structure(pretrained, experts, parameters))
     distances: Mapping[str, Distance] = {}
-    if values:
-        problems.extend(_not_finite("pretrained", pretrained))
+    meter = Meter(_work(pretrained, experts), progress, cancel) if values else None
+    if meter:
+        problems.extend(_not_finite("pretrained", pretrained, meter))
         for name, expert in experts.items():
-            problems.extend(_not_finite(name, expert))
+            problems.extend(_not_finite(name, expert, meter))
             problems.extend(_other_text(pretrained, name, expert, parameters))
     if values or sample:
-        distances = measure(pretrained, experts, parameters, None if values else SAMPLE)
+        distances = measure(pretrained, experts, parameters, None if values else SAMPLE, meter)
         problems.extend(_far(pretrained, distances))
-    if values:
-        problems.extend(_repeated(experts, distances))
+        problems.extend(_repeated(experts, distances, meter))
     notes = (*_counts(pretrained, parameters), *_said({"pretrained": pretrained, **experts}))
     return FitReport(tuple(problems), len(parameters), notes, distances, no_family)
+
+
+def _work(pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> int:
+    """Scalars that are read when every number is: for finiteness, for distances, and the experts' for their digests."""
+    own = sum(info.numel for info in pretrained.infos.values())
+    others = sum(info.numel for expert in experts.values() for info in expert.infos.values())
+    return own + 2 * others + own * (len(experts) + 1)
 
 
 def _counts(pretrained: Checkpoint, parameters: Iterable[Parameter]) -> Iterator[str]:
@@ -234,22 +268,28 @@ def _prefix(wanted: list[str], found: list[str]) -> tuple[str, str] | None:
     return None
 
 
-def _repeated(experts: Mapping[str, Checkpoint], distances: Mapping[str, Distance]) -> Iterator[Problem]:
-    """Experts whose numbers are another expert's."""
-    seen: dict[str, str] = {}
+def _repeated(
+    experts: Mapping[str, Checkpoint], distances: Mapping[str, Distance], meter: Meter | None
+) -> Iterator[Problem]:
+    """Experts whose numbers are another expert's; of a sample, those whose sums are the same to the last bit."""
+    seen: dict[object, str] = {}
     for name, expert in experts.items():
         if distances[name].unchanged:
             continue
-        if expert.digest in seen:
-            yield _problem("warning", name, "every tensor", "same file twice", "another model", seen[expert.digest])
-        seen.setdefault(expert.digest, name)
+        mark: object = distances[name].mark if meter is None else expert.digest
+        if mark in seen:
+            yield _problem("warning", name, "every tensor", "same file twice", "another model", seen[mark])
+        seen.setdefault(mark, name)
+        if meter:
+            meter.advance(sum(info.numel for info in expert.infos.values()), CHECKING, name)
 
 
 def _far(pretrained: Checkpoint, distances: Mapping[str, Distance]) -> Iterator[Problem]:
     """Experts that are the pretrained model, that come from another one, or whose changes it cannot hold."""
     for name, found in distances.items():
         if found.unchanged:
-            yield _problem("warning", name, "every tensor", "not changed", "a fine-tuned model", "the pretrained one")
+            same = "the pretrained one" + (", on a sample" if found.sampled else "")
+            yield _problem("warning", name, "every tensor", "not changed", "a fine-tuned model", same)
         if found.unrelated:
             near = f"a change below {FAR:.0%} of the weights and a cosine above {ALIKE}"
             yield _problem("warning", name, "every tensor", "unrelated", near, found.text())
@@ -282,8 +322,9 @@ def _type(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _not_finite(name: str, checkpoint: Checkpoint) -> Iterator[Problem]:
+def _not_finite(name: str, checkpoint: Checkpoint, meter: Meter) -> Iterator[Problem]:
     for tensor, info in checkpoint.infos.items():
+        meter.advance(info.numel, CHECKING, name)
         if not info.dtype.is_floating_point:
             continue
         count, first = 0, -1
