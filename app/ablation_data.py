@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from app import beside, data, tables, text
-from app.beside import OURS, Row
+from app.beside import OURS, SOURCE, Row
 from merging import plugging
 from merging.ablations import Family
 from merging.presets import preset
@@ -24,7 +24,10 @@ CHANGES = {(OURS, "In, change"): "in_domain", (OURS, "Out, change"): "out_of_dom
 
 @dataclass(frozen=True)
 class Member:
-    """One of a family: its recipe on the chosen experts, its run if there is one, and what its paper prints."""
+    """One of a family: its recipe on the chosen experts, its run if there is one, and what its paper prints.
+
+    ``title`` leaves out the merge that all are put in front of.
+    """
 
     key: str
     title: str
@@ -38,13 +41,14 @@ def members(runs: Sequence[Run], family: Family) -> list[Member]:
     model = next((recipe for run in runs if (recipe := plugging.recipe_of(run))), None)
     if model is None:
         return []
-    found = []
+    found, common = [], f"{preset(family.base).title} w/ "
     for key in family.keys:
         made = preset(key)
         recipe = made.recipe(model.pretrained, dict(model.experts), large=data.is_large(model.pretrained))
         steps = [(step.key, step.params.values()) for step in recipe.steps]
         figures = tuple(f for f in FROM_LWPTV if f.model == B32 and f.is_of(steps))
-        found.append(Member(key, made.title, recipe, plugging.find(recipe, runs), figures))
+        title = made.title.removeprefix(common)
+        found.append(Member(key, title[:1].upper() + title[1:], recipe, plugging.find(recipe, runs), figures))
     return found
 
 
@@ -54,7 +58,7 @@ def means(members: Sequence[Member], family: Family, stored: Sequence[Run]) -> p
     for member in members:
         stated, open_ = ({f.model: f for f in member.figures if f.unstated == unstated} for unstated in (False, True))
         if open_:
-            rows.append(Row(next(iter(open_.values())).name, open_, None))
+            rows.append(Row(f"{member.title.split(',')[0]}, paper", open_, None))
         if member.run or not open_:
             rows.append(Row(member.title, stated, member.run))
         groups += [family.group(member.key)] * (len(rows) - len(groups))
@@ -64,6 +68,7 @@ def means(members: Sequence[Member], family: Family, stored: Sequence[Run]) -> p
     for place, (column, value) in enumerate(CHANGES.items()):
         cells = [_change(row.run, base, value, stored) for row in rows] + [""] * (len(table) - len(rows))
         table.insert(_after(table, (OURS, "Norm.")) + place, column, cells)
+    table = table[[name for name in table.columns if name != SOURCE] + [SOURCE]]  # the same for nearly all
     if (OURS, "Setting") in table:
         times = [f"{row.run.seconds.get('merging', 0.0):.2f} s" if row.run else "" for row in rows]
         table.insert(_after(table, (OURS, "Setting")), (OURS, "Merging"), times + [""] * (len(table) - len(rows)))
@@ -81,6 +86,12 @@ def _change(run: Run | None, base: Run | None, value: str, stored: Sequence[Run]
         return ""
     now, before = data.summary(run, stored), data.summary(base, stored)
     return f"{100 * (getattr(now, value) - getattr(before, value)):+.1f}" if now and before else ""
+
+
+def named(table: pd.DataFrame, members: Sequence[Member]) -> pd.DataFrame:
+    """A table of runs with the members' titles for labels; others keep theirs."""
+    titles = {member.run.id: member.title for member in members if member.run}
+    return table.assign(label=table["run"].map(titles).fillna(table["label"]))
 
 
 def ends(members: Sequence[Member], family: Family) -> list[tuple[str, str]]:
@@ -124,7 +135,7 @@ def printed(members: Sequence[Member], names: Sequence[str], field: str) -> pd.D
 
     average = {"tasks": "in_domain", "outside": "out_of_domain"}[field]
     rows = [
-        (figure.name, figure.source, getattr(figure.printed, average), *values)
+        (member.title, figure.source, getattr(figure.printed, average), *values)
         for member in members
         for figure in member.figures
         if (values := getattr(figure.printed, field))

@@ -48,21 +48,24 @@ def _means(members: Sequence[Member], stored: Sequence[Run]) -> None:
         f"{beside.PUBLISHED}: as printed, on eight data sets in domain and thirteen out of it ({SOURCES['LwPTV']}). "
         f"{beside.OURS}: the bundled miniature or your own models, on the reporting half of their own data sets, with "
         "95% intervals; changes against the first row, in points. All rows answer the same images, so a change is "
-        f"surer than the intervals suggest. Only their order compares between the two. {FAMILY.note}"
+        "surer than the intervals suggest. Only their order compares between the two."
     )
+    st.caption(FAMILY.note)
 
 
 def _column(group: str, name: str) -> Any:
     if not group:
         return st.column_config.TextColumn(pinned=name == beside.CHAIN[1])
-    return st.column_config.TextColumn(alignment="right" if name in HELP else "left", help=HELP.get(name))
+    right = name in HELP or name.endswith("change")
+    return st.column_config.TextColumn(alignment="right" if right else "left", help=HELP.get(name))
 
 
 def _plane(members: Sequence[Member], stored: Sequence[Run]) -> None:
     """All of them in the plane, an arrow from the merge alone to the whole method."""
     runs, ends = [member.run for member in members if member.run], ablation_data.ends(members, FAMILY)
     caption = "The arrow leads from the merge alone to the merge with the whole method. Bars are 95% intervals."
-    parts.chart("id_ood_scatter", tables.averages(runs, stored), name="scores_ablations", arrows=ends, caption=caption)
+    table = ablation_data.named(tables.averages(runs, stored), members)
+    parts.chart("id_ood_scatter", table, name="scores_ablations", arrows=ends, caption=caption)
 
 
 def _data_sets(members: Sequence[Member], stored: Sequence[Run]) -> None:
@@ -75,18 +78,18 @@ def _data_sets(members: Sequence[Member], stored: Sequence[Run]) -> None:
             title = st.selectbox("Beside both", list(others), key=state.VARIANT, bind=state.BIND, width=420)
             chosen += [run for run in (others[title].run,) if run]
         relative = st.toggle("Relative to each task's own expert", key=state.RELATIVE, bind=state.BIND)
-    table, colors = tables.accuracies(chosen, stored), [run.id for run in chosen]
+    table, colors = ablation_data.named(tables.accuracies(chosen, stored), members), [run.id for run in chosen]
     parts.chart("task_accuracy", table, name="scores_ablations_tasks", asked=True, normalized=relative, runs=colors)
     intervals = st.toggle("Numbers with 95% intervals", key=state.INTERVALS, bind=state.BIND)
     for inside, where in ((True, "in domain"), (False, "out of domain")):
-        _numbers(ablation_data.data_sets(members, stored, inside, intervals), where)
+        _numbers(ablation_data.data_sets(members, stored, inside, intervals), where, intervals)
     st.caption(
         f"Accuracy in percent on the reporting half, n = {ablation_data.images(members)} images of each data set; the "
         "mean is over data sets, each counting the same."
     )
 
 
-def _numbers(table: pd.DataFrame, where: str) -> None:
+def _numbers(table: pd.DataFrame, where: str, intervals: bool) -> None:
     st.markdown(f"**Every data set {where}**")
     first, *rest = table.columns
     numbers: dict[str, Any] = {name: st.column_config.NumberColumn(format="%.1f%%") for name in rest}
@@ -96,8 +99,8 @@ def _numbers(table: pd.DataFrame, where: str) -> None:
         hide_index=True,
         height="content",
         column_config={
-            first: st.column_config.TextColumn(width=250, pinned=True),
-            **(texts if table[rest].dtypes.eq(object).any() else numbers),
+            first: st.column_config.TextColumn(width=200, pinned=True),
+            **(texts if intervals else numbers),
         },
         alt=f"Accuracy of every variant on every data set {where}",
     )
@@ -115,7 +118,7 @@ def _printed(members: Sequence[Member]) -> None:
                 table.style.set_properties(subset=list(table.columns[2:]), color=PRINTED),
                 hide_index=True,
                 height="content",
-                column_config={table.columns[0]: st.column_config.TextColumn(width=250, pinned=True), **columns},
+                column_config={table.columns[0]: st.column_config.TextColumn(width=200, pinned=True), **columns},
                 alt=f"Published accuracy of every variant, {title.lower()}",
             )
         st.caption(f"{beside.PUBLISHED}. {SOURCES['LwPTV']}. Averages are the printed ones.")

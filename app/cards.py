@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import beside, controls, gallery, parts, state, text
 from merging.method import Merge, Method
+from merging.presets import PLUGIN
 from merging.published import SOURCES, Figure, with_method
 from merging.runs import Run
 from merging.summary import PER_TASK
@@ -80,6 +81,8 @@ def _doors(method: Method) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         if chain := gallery.chain(method):
             parts.open_page(parts.MERGE, "Open in Merge", "merge", chain=chain)
+        if method.key == PLUGIN[0]:
+            parts.open_page(parts.SCORES, "In front of every merge", "arrow_outward", **{state.SHOW: "plug-in matrix"})
         if presets := gallery.presets(method):
             with st.popover(f"Combinations in the papers ({len(presets)})", icon=":material/playlist_play:"):
                 for preset, chain in presets:

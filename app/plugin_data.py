@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 VALUES = {"in_domain": "In-domain", "out_of_domain": "Out-of-domain", "h_score": "H-score"}
+FEW = 3  # numbers of an edit that a picker has room for
 COUNTS = {"in": "In-domain", "out": "Out-of-domain"}
 
 
@@ -62,9 +63,10 @@ def written(front: Front) -> str:
 
 
 def in_words(front: Front) -> str:
-    """An edit for people, with all of its numbers."""
+    """An edit for people, with its numbers if they are few, and with what is not its default."""
+    numbers = [bound for bound in front.step.params.bounds().values() if bound.kind in text.NUMBERS]
     drawn = f", {text.plural(front.draw.per_task, 'exemplar')} per task" if front.draw else ""
-    return text.step_words(front.step) + drawn
+    return text.step_words(front.step, numbers=len(numbers) <= FEW) + drawn
 
 
 def name(front: Front) -> str:

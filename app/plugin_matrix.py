@@ -91,6 +91,7 @@ def _table(table: pd.DataFrame, name: str) -> None:
         table.style.set_properties(subset=printed, color=PRINTED) if printed else table,
         hide_index=True,
         height="content",
+        placeholder="—",
         column_config={place + 1: _column(*column) for place, column in enumerate(table.columns)},
         alt=f"Averages of every merge without and with {name} in front",
     )

@@ -117,14 +117,14 @@ LWPTV_FAMILY = Family(
     base="task_arithmetic",
     whole="task_arithmetic_lwptv",
     groups={
-        "A part changed": (
+        "Part changed": (
             "task_arithmetic_lwptv_own_masks",
             "task_arithmetic_mean_abs_shared",
             "task_arithmetic_mean_abs",
             "task_arithmetic_pwptv",
         ),
         "Other pruning": ("task_arithmetic_dare", "magnitude", "random_mask"),
-        "For fine-tuned models": ("task_arithmetic_wise_ft", "task_arithmetic_lines", "model_stock"),
+        "Robust fine-tuning": ("task_arithmetic_wise_ft", "task_arithmetic_lines", "model_stock"),
     },
     note="The paper's Model Stock combines two runs of each task and adds the results up by task arithmetic; ours has "
     "one run of each task and combines across tasks. The paper tunes the scaling behind WiSE-FT and LiNeS on "

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import viz_tables
 
+import viz
 from merging import plugging, registry
 from merging.ablations import LWPTV_FAMILY
 from merging.plugging import Front
@@ -188,3 +190,50 @@ def test_published_accuracies_out_of_domain_average_to_the_printed_mean() -> Non
         assert figure.model == B32 and len(figure.printed.outside) == len(OUTSIDE)
         mean = sum(figure.printed.outside) / len(OUTSIDE)
         assert mean == pytest.approx(figure.printed.out_of_domain, abs=0.07), figure.name
+
+
+# The picture
+
+
+def arrows(fig: Any) -> list[Any]:
+    return [note for note in fig.layout.annotations if note.name == "arrow"]
+
+
+def test_every_arrow_leads_from_without_to_with() -> None:
+    table = viz_tables.plugin_arrows(4)
+    ends = table.set_index(["pair", "kind"])[["in_domain", "out_of_domain"]]
+    drawn = arrows(viz.draw("plugin_arrows", table))
+    assert [(a.ax, a.ay) for a in drawn] == [tuple(row) for row in ends.xs("plain", level="kind").to_numpy()]
+    assert [(a.x, a.y) for a in drawn] == [tuple(row) for row in ends.xs("plugged", level="kind").to_numpy()]
+
+
+def test_marks_tell_whether_the_h_score_falls() -> None:
+    table = viz_tables.plugin_arrows(6)
+    table.loc[table.index[-1], "h_score"] = 0.1
+    fig = viz.draw("plugin_arrows", table)
+    scores = table.set_index(["pair", "kind"])["h_score"].unstack()[["plain", "plugged"]].dropna()
+    falls = int((scores["plugged"] < scores["plain"]).sum())
+    assert 0 < falls < 6
+    sizes = {trace.name: len(trace.x) for trace in fig.data if trace.mode == "markers"}
+    assert sizes["With it, H-score lower"] == falls and sizes["Without the edit"] == 6
+
+
+def test_a_pair_with_one_end_is_left_out_and_said() -> None:
+    table = viz_tables.plugin_arrows(3)
+    fig = viz.draw("plugin_arrows", table[(table["pair"] != "Digits") | (table["kind"] == "plain")])
+    assert len(arrows(fig)) == 2
+    assert any("Left out" in (note.text or "") and "Digits" in note.text for note in fig.layout.annotations)
+
+
+def test_an_arrow_from_far_outside_comes_in_at_the_edge_and_says_where_from() -> None:
+    table = viz_tables.plugin_arrows(3)
+    near = viz.draw("plugin_arrows", table)
+    table.loc[(table["pair"] == "Digits") & (table["kind"] == "plain"), ["out_of_domain", "out_low"]] = 0.05
+    fig = viz.draw("plugin_arrows", table)
+    low = fig.layout.yaxis.range[0]
+    assert low > 0.3 and low == pytest.approx(near.layout.yaxis.range[0], abs=0.05)
+    coming = min(arrows(fig), key=lambda arrow: arrow.ay)
+    assert coming.ay == pytest.approx(low)
+    assert any(
+        "Digits starts outside" in (note.text or "") and "5.0% out" in note.text for note in fig.layout.annotations
+    )

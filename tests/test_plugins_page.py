@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 import test_app
@@ -123,6 +124,14 @@ def test_the_matrix_survives_a_bad_link(open_app: Any, library: Path, query: dic
     assert "<img" not in words(at).replace("\\<img", "")
 
 
+def test_the_card_of_the_edit_leads_to_the_matrix(open_app: Any, library: Path) -> None:
+    at = open_app("methods", library, method="lwptv")
+    (door,) = (link for link in at.get("page_link") if link.proto.label == "In front of every merge")
+    assert parse_qs(door.proto.query_string) == {"show": [MATRIX]}
+    at = open_app("methods", library, method="dare")
+    assert not [link for link in at.get("page_link") if link.proto.label == "In front of every merge"]
+
+
 def test_an_unknown_view_shows_the_runs(open_app: Any, library: Path) -> None:
     at = open_app("scores", library, show="EVIL")
     assert not at.exception
@@ -153,11 +162,11 @@ def test_the_ablations_show_ours_beside_the_papers(open_app: Any, library: Path)
     assert charts(at) == 2
     means, inside, outside, printed, printed_outside = (table.value for table in at.dataframe)
     rows = means.set_index(("", "Chain"))
-    whole = rows.loc["Task Arithmetic w/ LwPTV"]
+    whole = rows.loc["LwPTV"]
     assert whole["◇ published, ViT-B/32", "In"] == "72.8%" and whole["● measured here", "In"].endswith("%")
     assert whole["● measured here", "H, change"] and not rows.loc["Task Arithmetic"]["● measured here", "H, change"]
-    assert rows.loc["Model Stock"]["◇ published, ViT-B/32", "Out"] == "58.7%"
-    assert inside["Merge"].tolist() == outside["Merge"].tolist() == ["Task Arithmetic", "Task Arithmetic w/ LwPTV"]
+    assert rows.loc["Model Stock, paper"]["◇ published, ViT-B/32", "Out"] == "58.7%"
+    assert inside["Merge"].tolist() == outside["Merge"].tolist() == ["Task Arithmetic", "LwPTV"]
     assert list(inside.columns[1:]) == ["Mean", *inside.columns[2:]] and len(inside.columns) == 6
     assert printed.shape == (12, 11) and printed_outside.shape == (12, 16)
     assert "without OR" in words(at).split("Not computed yet")[1]

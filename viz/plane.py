@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -143,15 +143,19 @@ def scores_in_words(row: Mapping[Any, Any]) -> list[str]:
     return [*lines, f"H-score {percent(row['h_score'])}"]
 
 
-def footnote(left_out: pd.DataFrame, unlabeled: int) -> list[dict[str, Any]]:
-    """Annotation with what the reader would otherwise miss: rows without scores, marks without room for a label."""
+def footnote(left_out: pd.DataFrame, unlabeled: int, lines: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Annotation with what the reader would otherwise miss: rows without scores, marks without room for a label.
+
+    ``lines`` of the figure's own follow, each on a line.
+    """
     notes = [left_out_note(left_out)] if len(left_out) else []
     if unlabeled:
         notes.append(f"{plural(unlabeled, 'mark')} unlabeled for want of room")
-    if not notes:
+    text = "<br>".join(filter(None, (". ".join(notes), *lines)))
+    if not text:
         return []
     return [{
-        "text": ". ".join(notes), "x": 0, "xref": "paper", "xanchor": "left", "y": 0, "yref": "paper",
+        "text": text, "x": 0, "xref": "paper", "xanchor": "left", "y": 0, "yref": "paper",
         "yanchor": "top", "yshift": -50, "font": {"size": theme.SMALL, "color": theme.FADED}, "align": "left",
     }]  # fmt: skip
 

@@ -12,8 +12,8 @@ import plotly.graph_objects as go
 from viz import legends, plane, theme
 from viz.chart import ChartError, chart, in_order
 from viz.labels import View, place_labels
-from viz.plane import LEFT, RIGHT, WIDTHS, Pixels
-from viz.text import clean_text, identifier, plural, safe_text
+from viz.plane import LEFT, RIGHT, Pixels
+from viz.text import clean_text, identifier, percent, plural, safe_text
 
 PLAIN, PLUGGED = "plain", "plugged"  # the two ends of a pair
 REFERENCES = {"pretrained": "Pretrained", "individual": "Individual experts", "multitask": "Trained on all tasks"}
@@ -21,6 +21,9 @@ RISES, FALLS = theme.Look("#0072B2", "circle"), theme.Look("#D55E00", "diamond")
 ALONE = theme.Look("#5F6B7A", "circle-open")
 FAINT = "rgba(95, 107, 122, 0.35)"  # intervals: two for every merge
 INNER, BOTTOM = 500, 82
+WIDTHS = (500, 1200)  # px: labels keep apart on a page of either width
+FAR = 0.5  # of the range of all ends: a start farther off than that would squeeze the others into a corner
+MOST = 3  # of them are named
 
 
 @chart(
@@ -37,7 +40,8 @@ def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit", present: bool 
 
     pair (the merge's name, drawn beside its end), kind (plain and plugged, the ends of a pair; pretrained, individual,
     multitask), run (id), label, in_domain, out_of_domain, h_score (fractions), in_low … out_high (intervals), n_in,
-    n_out (images). A pair without both ends is left out, and a note says so. ``edit`` is its name in the description.
+    n_out (images). A pair without both ends is left out, and a note says so, as where an arrow starts far outside.
+    ``edit`` is its name in the description.
     """
     if unknown := sorted(set(table["kind"].astype(str)) - {PLAIN, PLUGGED, *REFERENCES}):
         raise ChartError(f"plugin_arrows does not know the kind {unknown[0]!r}")
@@ -45,7 +49,8 @@ def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit", present: bool 
     if shown.empty:
         return theme.notice("plugin_arrows", f"Nothing to draw: {plane.left_out_note(left_out)}", present)
     pairs = _pairs(shown)
-    x_range, y_range = plane.window(shown, "in"), plane.window(shown, "out")
+    far = _far(shown)
+    x_range, y_range = (plane.window(shown[~far], side) for side in ("in", "out"))
     scales = [Pixels(x_range, y_range, width - LEFT - RIGHT, INNER) for width in WIDTHS]
 
     fig = go.Figure()
@@ -56,16 +61,20 @@ def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit", present: bool 
     views = [_view(shown, ends, pairs, curve_labels, to_pixel) for to_pixel in scales]
     points = list(zip(ends["in_domain"], ends["out_of_domain"], strict=True))
     labels = place_labels([safe_text(name, 26) for name in ends["pair"]], points, views)
-    arrows = [plane.arrow(start, end, _look(start, end).color) for start, end in pairs.values()]
-    notes = plane.footnote(left_out, len(ends) - len(labels))
+    arrows = [
+        plane.arrow(_entering(start, end, x_range, y_range), end, _look(start, end).color)
+        for start, end in pairs.values()
+    ]
+    outside = _outside(shown[far])
+    notes = plane.footnote(left_out, len(ends) - len(labels), outside)
     plane.axes(fig, x_range, y_range)
     legend, top = legends.above([str(trace.name) for trace in fig.data if trace.showlegend is not False])
     fig.update_layout(
         annotations=[*curve_labels, *arrows, *labels, *notes],
         legend=legend,
-        margin={"l": LEFT, "r": RIGHT, "t": top + 10, "b": BOTTOM},
+        margin={"l": LEFT, "r": RIGHT, "t": top + 10, "b": BOTTOM + theme.LINE_HEIGHT * len(outside)},
     )
-    height = INNER + top + 10 + BOTTOM
+    height = INNER + top + 10 + BOTTOM + theme.LINE_HEIGHT * len(outside)
     return theme.finish(fig, "plugin_arrows", _alt(pairs, left_out, edit), height, present, edit)
 
 
@@ -87,6 +96,39 @@ def _pairs(shown: pd.DataFrame) -> dict[str, tuple[Row, Row]]:
     rows = {(str(row["pair"]), str(row["kind"])): row for row in shown.to_dict("records")}
     names = in_order(shown[shown["kind"].astype(str) == PLUGGED]["pair"])
     return {name: (rows[name, PLAIN], rows[name, PLUGGED]) for name in names}
+
+
+def _far(shown: pd.DataFrame) -> pd.Series[bool]:
+    """Which starts lie far outside everything else."""
+    starts = shown["kind"].astype(str) == PLAIN
+    far = pd.Series(False, shown.index)
+    for name in ("in_domain", "out_of_domain"):
+        ends = shown[~starts][name]
+        room = FAR * max(float(ends.max() - ends.min()), 0.1)
+        far |= starts & ~shown[name].between(ends.min() - room, ends.max() + room)
+    return far
+
+
+def _entering(start: Row, end: Row, x_range: list[float], y_range: list[float]) -> Row:
+    """Where an arrow is first seen: its start, or where it comes in."""
+    x, y, dx, dy = (
+        end["in_domain"], end["out_of_domain"], start["in_domain"] - end["in_domain"],
+        start["out_of_domain"] - end["out_of_domain"],
+    )  # fmt: skip
+    limits = [(bound - at) / step for at, step, ends in ((x, dx, x_range), (y, dy, y_range)) if step for bound in ends]
+    share = min([1.0, *(limit for limit in limits if limit > 0)])
+    return {"in_domain": x + share * dx, "out_of_domain": y + share * dy}
+
+
+def _outside(far: pd.DataFrame) -> list[str]:
+    """Lines that say where the arrows start that come from outside."""
+    lines = [
+        f"{safe_text(row['pair'], 26)} starts outside, at {percent(row['in_domain'])} in, "
+        f"{percent(row['out_of_domain'])} out"
+        for row in far.to_dict("records")
+    ]
+    rest = len(lines) - MOST
+    return lines if rest <= 0 else [*lines[:MOST], f"and {rest} more"]
 
 
 def _look(start: Row, end: Row) -> theme.Look:
@@ -141,7 +183,8 @@ def _view(
     """Where labels belong in px, and what they keep off: labels of curves, arrows, the marks where arrows start."""
     taken = [plane.label_box(to_pixel(label["x"], label["y"])) for label in curve_labels]
     for start, end in pairs.values():
-        taken += plane.arrow_boxes(*(to_pixel(row["in_domain"], row["out_of_domain"]) for row in (start, end)))
+        seen = (_entering(start, end, to_pixel.x_range, to_pixel.y_range), end)
+        taken += plane.arrow_boxes(*(to_pixel(row["in_domain"], row["out_of_domain"]) for row in seen))
     taken += [plane.mark_box(row, to_pixel) for row in shown[shown["kind"].astype(str) == PLAIN].to_dict("records")]
     marks = [to_pixel(row["in_domain"], row["out_of_domain"]) for row in ends.to_dict("records")]
     return View(marks, (to_pixel.width, to_pixel.height), taken)
