@@ -214,7 +214,7 @@ def _images(entry_a: str, entry_b: str, _of: Pair) -> pd.DataFrame:
 
 
 def said_of(side: Answers, place: int, names: Any) -> str:
-    """What a run takes an image for; of several models, how many find its class and what most others say."""
+    """What a run takes an image for; of several models, how many find its class, and what most others say."""
     import numpy as np
 
     count = len(side.models)
@@ -225,8 +225,8 @@ def said_of(side: Answers, place: int, names: Any) -> str:
     found = counted.pop(truth := str(names[side.labels[place]]), 0)
     other = max(counted, key=lambda name: counted[name], default="")
     if not other or not found:
-        return f"{truth} (all {count} models)" if found else f"{other} ({counted[other]} of {count} models)"
-    return f"{truth} in {found}, {other} in {counted[other]} of {count} models"
+        return f"{truth} (all {count})" if found else f"{other} ({counted[other]} of {count})"
+    return f"{truth} ({found}), {other} ({counted[other]} of {count})"
 
 
 def images(of: Pair) -> pd.DataFrame:

@@ -154,4 +154,5 @@ def thumbnails(images: pd.DataFrame, column: str, outcome: str) -> None:
     st.caption(
         "Above each image's two answers stands its class. Those images come first on which the two runs are farthest "
         "apart, by how much the cosine of the right class exceeds the largest other one."
+        + ("" if images["single"].all() else " In parentheses: how many of a run's models say so.")
     )

@@ -290,7 +290,7 @@ def largest(table: pd.DataFrame, shown: View) -> None:
     form = "%.2f%%" if shown.percents else "%.3g"
     number = st.column_config.NumberColumn
     st.dataframe(
-        scaled[["title", "tensor", "a", "b", "difference"]],
+        scaled[["title", "difference", "a", "b", "tensor"]],
         hide_index=True,
         column_config={
             "title": shown.unit,

@@ -83,7 +83,7 @@ def strip(images: Sequence[Shown], split: str) -> None:
                 )
                 said = [f"**{text.safe_text(one.truth, 24)}**"]
                 said += [f":gray[{text.safe_text(one.data_set, 24)}]"] if one.data_set else []
-                said += [f"{name}: {text.safe_text(answer, 40)}" for name, answer in one.answers]
+                said += [f"{name}: {text.safe_text(answer, 60)}" for name, answer in one.answers]
                 st.caption("  \n".join(said))
 
 

@@ -330,7 +330,7 @@ def test_images_of_a_run_with_several_models(open_app: Any, compared: Path) -> N
     at = open_app("compare", compared, **link, between="images", among="out of domain", outcome="both wrong")
     assert not at.exception
     assert "McNemar" not in words(at) and "means over its models" in words(at)
-    assert "of 4 models" in words(at).replace("\\", "")
+    assert "of 4)" in words(at).replace("\\", "")
 
 
 def test_images_without_predictions(open_app: Any, compared: Path) -> None:

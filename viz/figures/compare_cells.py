@@ -15,7 +15,7 @@ from viz.cells import click_targets
 from viz.chart import chart, in_order
 from viz.text import clean_text, percent, plural, real, safe_text, short_name
 
-ROW, LOW, GAP, TOP, BOTTOM, RIGHT = 21, 64, 34, 42, 54, 104  # px; no panel is lower than a color bar needs
+ROW, LOW, GAP, TOP, BOTTOM, RIGHT = 21, 64, 34, 42, 62, 104  # px; no panel is lower than a color bar needs
 TICK, TITLE, SHORT = 15, 18, 11  # px: a tick of a color bar, a line of its title; letters that fit over it
 AXES = ("y", "y2", "y3")
 Floats = npt.NDArray[np.float64]
@@ -165,8 +165,9 @@ def _lay_out(fig: go.Figure, grid: Grid, domains: list[tuple[float, float]], uni
 
 
 def _each(grid: Grid) -> dict[str, Any]:
-    """A tick for every column."""
-    names = [safe_text(str(name).removeprefix("block "), 16) for name in grid.columns.tensors["section"]]
+    """A tick for every column; what is no number stands on a line of its own, clear of its neighbors."""
+    names = [str(name).removeprefix("block ") for name in grid.columns.tensors["section"]]
+    names = [safe_text(name, 16) if name.isdigit() else f"<br>{safe_text(name, 16)}" for name in names]
     return {"tickvals": list(range(len(names))), "ticktext": names}
 
 

@@ -16,7 +16,7 @@ PANELS = ("a", "b", "difference")
 TITLES = {"a": "A", "b": "B", "difference": "B − A, image by image"}
 COLORS = {"a": "#E08214", "b": "#8073AC", "difference": "#8A94A3"}
 AXES = {"a": ("x", "y"), "b": ("x2", "y2"), "difference": ("x3", "y3")}
-PANEL, GAP, TOP, BOTTOM = 112, 62, 36, 50  # px
+PANEL, GAP, TOP, BOTTOM = 112, 72, 36, 50  # px
 
 
 @chart(
