@@ -62,13 +62,16 @@ def parser() -> argparse.ArgumentParser:
     fit = commands.add_parser("fit", help="check whether checkpoints can be merged")
     _checkpoints(fit)
     fit.add_argument("--values", action="store_true", help="read every number, too, and look for NaN and infinity")
+    fit.add_argument("--keep", action="store_true", help="keep the report for the app; exit code 0 whatever it says")
+    digest = commands.add_parser("digest", help="sha-256 of checkpoints' tensors, remembered for the app")
+    digest.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT", help="a file or folder, or bundled:NAME")
 
     for command in (run, merge, export, convert):
         _target(command)
-    for command in (run, measure, sweep):
+    for command in (run, measure, sweep, export, fit, digest):
         command.add_argument("--events", type=Path, help="append progress to this file, one JSON object a line")
         command.add_argument("--nice", type=int, default=0, help="lower the priority by this much")
-    for command in (run, merge, export, measure, sweep):
+    for command in (run, merge, export, measure, sweep, fit, digest):
         command.add_argument("--store", type=Path, help="folder of the runs (default: $MERGESCOPE_STORE or the cache)")
     for command in (run, merge, export):
         command.add_argument("--no-evaluate", action="store_true", help="merge only")

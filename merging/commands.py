@@ -10,18 +10,17 @@ from typing import Any
 
 from merging import places, registry
 from merging.checkpoints import open_checkpoint
-from merging.cli import DONE, FAILED, UsageError
+from merging.cli import DONE
 from merging.console import columns, dumps, reporting
 from merging.convert_command import convert, show
 from merging.data.command import benchmark_action
 from merging.errors import MergingError
 from merging.evaluate import evaluate
-from merging.fit import fit
 from merging.measures import kind, measure
 from merging.merge_command import export_run, merge, run, score_table
 from merging.method import Method
 from merging.pipeline import misfit
-from merging.specs import check_file, parse_experts
+from merging.shelf.commands import check_fit, digest
 from merging.store import Store
 from merging.sweep_command import sweep
 from merging.tasks import Benchmark
@@ -80,24 +79,6 @@ def evaluate_checkpoint(args: argparse.Namespace, stop: Event) -> int:
     return DONE
 
 
-def check_fit(args: argparse.Namespace, stop: Event) -> int:
-    """Whether checkpoints fit together; exit code 1 if not."""
-    problems: list[str] = []
-    check_file(args.pretrained, "the pretrained model", problems)
-    experts = parse_experts(args.expert, problems)
-    if problems:
-        raise UsageError(problems)
-    pretrained = open_checkpoint(args.pretrained, "pretrained")
-    opened = {name: open_checkpoint(reference, name) for name, reference in experts.items()}
-    report = fit(pretrained, opened, values=args.values, sample=True)
-    if args.json:
-        rows = [asdict(problem) for problem in report.problems]
-        print(dumps({"ok": report.mergeable, "tensors": report.tensors, "problems": rows, "notes": report.notes}))
-    else:
-        print("\n".join((report.text(), *report.notes)))
-    return DONE if report.mergeable else FAILED
-
-
 COMMANDS: dict[str, Callable[[argparse.Namespace, Event], int]] = {
     "methods": list_methods,
     "run": run,
@@ -109,5 +90,6 @@ COMMANDS: dict[str, Callable[[argparse.Namespace, Event], int]] = {
     "sweep": sweep,
     "evaluate": evaluate_checkpoint,
     "fit": check_fit,
+    "digest": digest,
     "benchmark": benchmark_action,
 }

@@ -13,9 +13,11 @@ from merging import places
 from merging.cli import DONE, UsageError
 from merging.console import columns, dumps, percent, reporting
 from merging.errors import StoreError
+from merging.estimate import MERGING
 from merging.export import Exported, export, export_file, refusal
+from merging.export.weights import WRITING
 from merging.pipeline import execute
-from merging.progress import ProgressCallback
+from merging.progress import Phases, ProgressCallback
 from merging.recipe import Recipe
 from merging.runs import Run
 from merging.specs import check_file, parse_experts, parse_step
@@ -90,19 +92,20 @@ def export_run(args: argparse.Namespace, stop: Event) -> int:
         raise StoreError(f"Run {found.id} is the evaluation of one checkpoint, not a merge; convert that file instead.")
     if problems := _out_problems(args.out, args.overwrite, found.recipe):
         raise UsageError(problems)
-    with reporting(None) as progress:
+    with reporting(args.events) as progress:
+        phases = Phases({MERGING: 0.0 if found.has_model else 5.0, WRITING: 1.0}, progress)
         if not found.has_model:
             evaluate = not args.no_evaluate
             found = execute(
                 found.recipe,
                 store,
                 device=args.device,
-                progress=progress,
+                progress=phases.callback(MERGING),
                 cancel=stop,
                 evaluate=evaluate,
                 need_model=True,
             )
-        written = _write(found, args, progress, stop)
+        written = _write(found, args, phases.callback(WRITING), stop)
     _report(found, args.json, written)
     return DONE
 
@@ -119,7 +122,7 @@ def _out_problems(out: Path, overwrite: bool, recipe: Recipe | None = None) -> l
     return [why] if why else []
 
 
-def _write(found: Run, args: argparse.Namespace, progress: ProgressCallback, stop: Event) -> Exported:
+def _write(found: Run, args: argparse.Namespace, progress: ProgressCallback | None, stop: Event) -> Exported:
     """Export a run to --out."""
     ids = hub_ids(args.hub_id)
     if args.out.suffix == SINGLE:
