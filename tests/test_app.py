@@ -558,6 +558,7 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
     "conflict_signs.py": {"density", "rank_tol"},  # columns and notes of the measurement
     "joint_space.py": {"renorm"},  # a column of its table
     "features.py": {"components"},  # a view
+    "ablation_view.py": {"components"},  # the same
     "sweep_form.py": {"alpha"},  # the key of interpolation coefficients
 }
 
