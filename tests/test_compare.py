@@ -172,7 +172,8 @@ def test_mcnemar_of_nothing_and_of_very_much() -> None:
 
 
 def test_intervals_are_those_of_drawing_images_again() -> None:
-    a, b = (RNG.random(120) < 0.6).astype(float), (RNG.random(120) < 0.7).astype(float)
+    a = (RNG.random(120) < 0.6).astype(float)
+    b = np.where(RNG.random(120) < 0.9, a, 1 - a)  # alike, so that drawing other images for each would show
     ends = []
     for seed in range(8):
         draws = np.random.default_rng(seed).integers(0, 120, (2000, 120))
