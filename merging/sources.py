@@ -84,6 +84,11 @@ def remember(digests: Mapping[tuple[int, ...] | None, str]) -> None:
     _digests.update(digests)
 
 
+def remembered(state: tuple[int, ...] | None) -> str:
+    """The digest of a file that is in that state; empty if this process does not know it."""
+    return _digests.get(state, "")
+
+
 def digest(checkpoint: Checkpoint) -> str:
     """The checkpoint's digest, remembered while its file stays the same."""
     state = checkpoint.state()

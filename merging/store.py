@@ -6,6 +6,7 @@ import contextlib
 import errno
 import logging
 import re
+import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -124,6 +125,25 @@ class Store:
             raise StoreError(f"Run {run_id[:40]!r} is not one of this machine's own, so it cannot be deleted.")
         with self._explained():
             entries.retire(path)
+
+    def drop_models(self, run_id: str) -> None:
+        """Remove the weights of an own run; its recipe, tables and scores stay, and the recipe gives them again.
+
+        Raises:
+            StoreError: it is not one of this machine's own, or the store cannot be written to.
+        """
+        run = next((run for run in self.candidates(run_id) if run.path == self._own / run_id), None)
+        if run is None:
+            raise StoreError(f"Run {run_id[:40]!r} is not one of this machine's own, so its weights stay.")
+        models = set(run.models.values())
+        if not models:
+            return
+        with self.writing(run_id, replace=True) as folder:
+            for path in sorted(run.path.rglob("*")):
+                name = path.relative_to(run.path).as_posix()
+                if path.is_file() and name not in {*models, entries.MANIFEST}:
+                    (folder / name).parent.mkdir(exist_ok=True)
+                    shutil.copyfile(path, folder / name)
 
     def size(self) -> int:
         """Bytes that the own runs take."""

@@ -56,14 +56,15 @@ class Item:
             last = last if self.folder else last.removesuffix(suffix)
         return last
 
-    def state(self) -> tuple[int, ...]:
-        """What changes when it is written to: sizes and times of its file, or of the files in its folder."""
-        try:
-            with_in = sorted(os.scandir(self.path), key=lambda entry: entry.name) if self.folder else [self.path]
-            found = [entry.stat() for entry in with_in[:MOST]]
-        except OSError:
-            return ()
-        return tuple(number for stat in found for number in (stat.st_size, stat.st_mtime_ns, stat.st_ino))
+
+def state_of(path: Path) -> tuple[int, ...]:
+    """What changes when a file, or one of those in a model's folder, is written to; empty if it is not there."""
+    try:
+        inside = sorted(path.iterdir())[:MOST] if path.is_dir() else [path]
+        found = [entry.stat() for entry in inside]
+    except OSError:
+        return ()
+    return tuple(number for stat in found for number in (stat.st_size, stat.st_mtime_ns, stat.st_ino))
 
 
 @dataclass(slots=True)
