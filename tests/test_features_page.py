@@ -240,7 +240,7 @@ def test_histograms_count_every_image_in_the_same_bins(extracted: Path, monkeypa
     table = feature_data.histogram(some, "all", False)
     assert table.groupby("run")["count"].sum().eq(IMAGES).all()
     assert table.groupby("low")["high"].nunique().eq(1).all()
-    base, other = (model.found.array("features") for model in (some[0], some[2]))
+    base, other = (model.found.array("features").astype(np.float32) for model in (some[0], some[2]))
     mean = np.linalg.norm(other - base, axis=1).mean()
     assert table[table["run"] == some[2].run.id]["mean"].iloc[0] == pytest.approx(mean, rel=1e-5)
     fig = viz.draw("feature_distance", table)
