@@ -30,6 +30,8 @@ def missing(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
                 f":material/hourglass_top: In the queue: {_named(live)}. You can go on working: the tray on the left "
                 "shows how far they are and follows you to every page."
             )
+            waiting = [jobs[recipe.to_yaml()].id for recipe in live]
+            st.button("Cancel them", key=f"stop_{key}", on_click=_stop, args=(waiting,), type="tertiary")
         for recipe in rest:
             if _state(jobs, recipe) == "failed":
                 tray.show(jobs[recipe.to_yaml()], key)
@@ -67,6 +69,11 @@ def _start(recipes: Sequence[Recipe]) -> None:
             data.runner().submit(recipe)
     except MergingError as error:
         st.session_state[PROBLEM] = str(error)
+
+
+def _stop(job_ids: Sequence[str]) -> None:
+    for job_id in reversed(job_ids):  # what waits first, so that it does not start
+        data.runner().cancel(job_id)
 
 
 def _named(recipes: Sequence[Recipe]) -> str:

@@ -94,6 +94,9 @@ def test_queued_recipes_are_not_offered_again(open_app: Any, library: Path, monk
     compute(at, "ablations")
     assert "In the queue" in words(at)
     assert "Not computed yet" not in words(at)
+    at.button(key="stop_ablations").click().run()
+    assert {job.state for job in data.runner().jobs()} == {"cancelled"}
+    assert "Not computed yet" in words(at)
 
 
 def test_a_merge_with_which_the_edit_makes_no_sense_says_why(open_app: Any, rivals: Path) -> None:
