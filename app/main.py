@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import streamlit as st
 from app import state, warm
 from app.text import safe_text
 from merging.errors import MergingError
+from merging.places import HUB_SWITCH
 
 ICON = Path(__file__).with_name("icon.png")
 SECTIONS = {
@@ -33,6 +35,7 @@ SECTIONS = {
     ],
     "Learn": [("methods", "Methods", "menu_book", "What every method does, needs and costs.")],
 }
+os.environ.setdefault(HUB_SWITCH, "cached")  # a recipe must not make the server download; who starts it may say "on"
 LARGE = "<style>html { font-size: 19px; }</style>"  # everything on the page is measured in this
 
 st.set_page_config("Mergescope", page_icon=str(ICON), layout="wide", initial_sidebar_state=240)

@@ -17,10 +17,10 @@ from typing import Any
 from merging.errors import CheckpointError, MergingError, did_you_mean, printable
 from merging.formats import configs
 from merging.formats.opening import ADAPTERS
-from merging.places import HUB_PREFIX
+from merging.places import HUB_PREFIX, HUB_SWITCH
 from merging.progress import Cancel, Meter, ProgressCallback
 
-SWITCH, OFF, CACHED = "MERGESCOPE_HUB", "off", "cached"
+OFF, CACHED = "off", "cached"
 SITE = "huggingface.co"
 TIMEOUT = 10.0  # seconds to wait for an answer
 NAME = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
@@ -41,7 +41,7 @@ def fetch(reference: str, progress: ProgressCallback | None = None, cancel: Canc
         CheckpointError: it is switched off, a package is missing, there is no network, or no such model.
         Cancelled: ``cancel`` said so; what was downloaded so far goes on another time.
     """
-    allowed = os.environ.get(SWITCH, "on").casefold()
+    allowed = os.environ.get(HUB_SWITCH, "on").casefold()
     if allowed == OFF:
         raise _not_asked(reference, allowed)
     repository, revision = _repository(reference)
@@ -59,7 +59,7 @@ def fetch(reference: str, progress: ProgressCallback | None = None, cancel: Canc
 
 
 def _not_asked(reference: str, allowed: str) -> CheckpointError:
-    not_asked = f"{printable(reference)} is on {SITE}, which is not asked here ({SWITCH}={allowed})"
+    not_asked = f"{printable(reference)} is on {SITE}, which is not asked here ({HUB_SWITCH}={allowed})"
     return CheckpointError(f"{not_asked}; download it and give its path.")
 
 
@@ -147,9 +147,10 @@ def _download(
             raise CheckpointError(f"{repository} on {SITE} has no weights that can be read ({', '.join(WEIGHTS[:2])}).")
         _check_room(sum(sizes[name] for name in names), repository)
         meter = Meter(sum(sizes[name] for name in names), progress, cancel)
-        bar = _bar(meter, repository)
+        # without anybody to tell, the library's own bars are left on the terminal
+        told = {"tqdm_class": _bar(meter, repository)} if progress or cancel else {}
         for name in names:
-            path = hub.hf_hub_download(repository, name, revision=info.sha, etag_timeout=TIMEOUT, tqdm_class=bar)
+            path = hub.hf_hub_download(repository, name, revision=info.sha, etag_timeout=TIMEOUT, **told)
         return _target(Path(path).parent, names)
     except MergingError:
         raise

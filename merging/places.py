@@ -14,6 +14,7 @@ BUNDLED_PREFIX = "bundled:"  # in a recipe, "bundled:fashion" is the bundled ben
 MODELS_PREFIX = "models:"  # "models:clip/cars.pt" is cars.pt in the folder called clip of $MERGESCOPE_MODELS
 NAMED = (BUNDLED_PREFIX, MODELS_PREFIX)  # references that mean the same wherever they are read from
 HUB_PREFIX = "hf-hub:"  # a model on huggingface.co, by organization/name
+HUB_SWITCH = "MERGESCOPE_HUB"  # on; "cached": nothing is downloaded; "off"
 PRETRAINED_TAG = re.compile(r"ViT-[\w-]{1,60}/[\w-]{1,60}")  # open_clip's model/tag, if there is no such file
 
 

@@ -54,12 +54,13 @@ class Hub:
         files = [SimpleNamespace(rfilename=p.name, size=p.stat().st_size) for p in (self.there / repository).iterdir()]
         return SimpleNamespace(siblings=files, sha=revision or SHA)
 
-    def hf_hub_download(self, repository, name, revision, etag_timeout, tqdm_class):
+    def hf_hub_download(self, repository, name, revision, etag_timeout, tqdm_class=None):
         folder = self.snapshot(repository, revision)
         folder.mkdir(parents=True, exist_ok=True)
-        bar = tqdm_class(total=10, desc=name)
-        for _ in range(2):
-            bar.update(5)
+        if tqdm_class is not None:
+            bar = tqdm_class(total=10, desc=name)
+            for _ in range(2):
+                bar.update(5)
         return shutil.copyfile(self.there / repository / name, folder / name)
 
     def try_to_load_from_cache(self, repository, name, revision=None):
@@ -71,7 +72,7 @@ class Hub:
 def fake(tmp_path, monkeypatch):
     found = Hub(tmp_path)
     monkeypatch.setitem(sys.modules, "huggingface_hub", found)
-    monkeypatch.delenv(hub.SWITCH, raising=False)
+    monkeypatch.delenv(places.HUB_SWITCH, raising=False)
     weights = lambda path: save_file(tiny.pretrained(), path)  # noqa: E731
     found.put(
         "tiny/clip", open_clip_model__safetensors=weights, model__safetensors=lambda p: p.write_bytes(b"of a kind"),
@@ -162,15 +163,15 @@ def test_what_is_not_there_is_said(fake, monkeypatch):
 
 
 def test_it_can_be_switched_off_and_held_to_the_cache(fake, monkeypatch):
-    monkeypatch.setenv(hub.SWITCH, "cached")
+    monkeypatch.setenv(places.HUB_SWITCH, "cached")
     with pytest.raises(CheckpointError, match="MERGESCOPE_HUB=cached"):
         open_checkpoint("hf-hub:tiny/clip")
     assert not fake.asked
-    monkeypatch.delenv(hub.SWITCH)
+    monkeypatch.delenv(places.HUB_SWITCH)
     open_checkpoint("hf-hub:tiny/clip")
-    monkeypatch.setenv(hub.SWITCH, "cached")
+    monkeypatch.setenv(places.HUB_SWITCH, "cached")
     open_checkpoint("hf-hub:tiny/clip")
-    monkeypatch.setenv(hub.SWITCH, "off")
+    monkeypatch.setenv(places.HUB_SWITCH, "off")
     with pytest.raises(CheckpointError, match="MERGESCOPE_HUB=off"):
         open_checkpoint("hf-hub:tiny/clip")
     assert len(fake.asked) == 1
