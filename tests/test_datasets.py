@@ -12,7 +12,7 @@ import tiny_data
 
 from merging.data.classes import name_classes
 from merging.data.datasets import open_data
-from merging.data.description import read_classes
+from merging.data.description import Description, read_classes
 from merging.data.npz import Npz
 from merging.errors import TaskError
 from merging.prompts import prompts
@@ -79,7 +79,7 @@ def header(shape, dtype="|u1"):
     return file.getvalue()
 
 
-def test_archives_that_promise_more_than_they_are_are_refused(tmp_path):
+def test_archives_that_promise_more_than_they_are_are_refused(tmp_path, monkeypatch):
     path = tmp_path / "x.npz"
     for name, content, problem in (
         ("images.npy", header((10**6, 1000, 1000, 3)) + b"x" * 10, "promises 3,000,000,000,000 bytes"),
@@ -91,12 +91,12 @@ def test_archives_that_promise_more_than_they_are_are_refused(tmp_path):
             archive.writestr(name, content)
         with pytest.raises(TaskError, match=problem):
             Npz(path)
-    size = 1 << 29
+    monkeypatch.setattr("merging.data.npz.BOMB_SIZE", 1 << 20)
+    size = 1 << 24
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("images.npy", "w") as stream:
         stream.write(header((size,)))
-        for _ in range(size >> 24):
-            stream.write(bytes(1 << 24))
-    assert path.stat().st_size < 2_000_000
+        stream.write(bytes(size))
+    assert path.stat().st_size < 50_000
     with pytest.raises(TaskError, match="would unpack"):
         Npz(path)
     path.write_bytes(path.read_bytes()[:1000])
@@ -251,3 +251,38 @@ def test_class_names_come_from_files(tmp_path):
         read_classes(tmp_path / "d.txt")
     with pytest.raises(TaskError, match="cannot be read"):
         read_classes(tmp_path / "e.txt")
+
+
+# --- descriptions ----------------------------------------------------------------------------------------------------
+
+
+def task_with(**options):
+    return {"pretrained": "x", "tasks": {"a": {"images": "b", **options}}}
+
+
+BAD_DESCRIPTIONS = {
+    "a list": ([], "is a mapping"),
+    "no tasks": ({"pretrained": "x"}, "lacks tasks"),
+    "unknown": ({"pretrained": "x", "tasks": {"a": "b"}, "image": 3}, "has no 'image'. Did you mean 'images'"),
+    "unknown of a task": (
+        {"pretrained": "x", "tasks": {"a": {"images": "b", "prompt": "c"}}},
+        "Did you mean 'prompts'",
+    ),
+    "key": ({"pretrained": "x", "tasks": {"../a": "b"}}, "cannot name a task"),
+    "reserved": ({"pretrained": "x", "tasks": {"logit_scale": "b"}}, "cannot name a task"),
+    "prompts": (
+        {"pretrained": "x", "tasks": {"a": {"images": "b", "prompts": "flower102"}}},
+        "Did you mean 'flowers102'",
+    ),
+    "number": ({"pretrained": "x", "tasks": {"a": "b"}, "images": -1}, "whole number"),
+    "truth": ({"pretrained": "x", "tasks": {"a": "b"}, "seed": True}, "whole number"),
+    "std": ({"pretrained": "x", "tasks": {"a": "b"}, "std": [1, 1, 0]}, "three numbers"),
+    "templates": (task_with(templates="x {}"), "list of texts"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_DESCRIPTIONS)
+def test_odd_descriptions_are_refused_in_words(kind, tmp_path):
+    data, problem = BAD_DESCRIPTIONS[kind]
+    with pytest.raises(TaskError, match=problem):
+        Description.of(data, tmp_path)
