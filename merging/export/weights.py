@@ -11,7 +11,7 @@ from merging.progress import Meter
 from merging.safetensors_file import SafetensorsWriter, TensorInfo
 
 SHARD = 5_000_000_000  # bytes above which a model is divided
-PIECE = 1 << 20  # scalars copied at a time
+PIECE = 1 << 18  # scalars copied at a time: larger ones ask the system for new memory again and again
 WRITING = "Writing the model"
 INDEX = ".index.json"
 
