@@ -30,7 +30,7 @@ POSITIONS = {False: "positional_embedding", True: "embeddings.position_embedding
 NORM = {False: "ln_final", True: "final_layer_norm"}
 BLOCKS = {False: "transformer.resblocks.", True: "encoder.layers."}
 HEAD_WIDTH, PUBLISHED = 64, (512, 768, 1024)  # of the text towers of ViT-B, ViT-L and ViT-H
-OTHER_KIND = ("cls_emb", "text_projection.bias")
+OTHER_KIND = ("cls_emb", "text_projection.bias", "logit_bias")  # of CoCa, and of SigLIP
 LOGIT_SCALE = 100.0  # OpenAI's, where a file does not say
 Read = Callable[[str], Tensor]
 

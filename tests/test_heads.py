@@ -109,6 +109,7 @@ def test_what_has_no_text_tower_is_refused(clip):
         ({name: value for name, value in state.items() if name.startswith("visual.")}, "no text tower"),
         (state | {f"text.{name}": state[name] for name in ("token_embedding.weight",)}, "several text towers"),
         (state | {"cls_emb": torch.zeros(16)}, "another kind of text tower"),
+        (state | {"logit_bias": torch.zeros(())}, "another kind of text tower"),
         ({name: value for name, value in state.items() if name != "ln_final.bias"}, "lacks 'ln_final.bias'"),
     ):
         with pytest.raises(CheckpointError, match=problem):
