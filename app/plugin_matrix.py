@@ -74,13 +74,13 @@ def _whole(found: Sequence[Entry], front: Front, stored: Sequence[Run]) -> None:
 
 
 def _in_words(table: pd.DataFrame, name: str) -> str:
-    """How often the edit helps, and by how much on average."""
+    """How often the edit helps, and by how much in the middle: one merge that was far off would carry a mean away."""
     changes = {title: table[title, "Change"] for title in plugin_data.VALUES.values()}
     rises = int((changes["H-score"] >= 0).sum())
-    means = ", ".join(f"{title.lower()} {change.mean():+.1f}" for title, change in changes.items())
+    medians = ", ".join(f"{title.lower()} {change.median():+.1f}" for title, change in changes.items())
     return (
         f"With **{text.safe_text(name)}** in front, the H-score of {rises} of {text.plural(len(table), 'merge')} does "
-        f"not fall. Mean change in points: {text.safe_text(means.replace('h-score', 'H-score'), 120)}."
+        f"not fall. Median change in points: {text.safe_text(medians.replace('h-score', 'H-score'), 120)}."
     )
 
 
