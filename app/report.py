@@ -7,6 +7,7 @@ import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
 
 import streamlit as st
 
@@ -79,9 +80,22 @@ def concerned(table: pd.DataFrame, options: Mapping[str, Any], of: Of, place: st
     if of is not None:
         return [source(one) for one in of]
     ids = [str(run_id) for run_id in table["run"].unique()] if "run" in table else []
-    ids = ids or [str(run_id) for run_id in options.get("runs") or ()] or state.runs_of(place)
+    ids = ids or [str(run_id) for run_id in options.get("runs") or ()] or runs_of(place)
     found = (data.store().find(run_id.partition(":")[0]) for run_id in dict.fromkeys(ids))
     return [source(run) for run in found if run is not None]
+
+
+def opened(place: str) -> tuple[str, dict[str, str]]:
+    """The path and the query of a view's place, as ``state.place`` gives it."""
+    page, _, query = place.partition("?")
+    return page, dict(parse_qsl(query))
+
+
+def runs_of(place: str) -> list[str]:
+    """Ids of the runs that such a place names."""
+    query = opened(place)[1]
+    run, runs = query.get(state.RUN), query.get(state.RUNS, "")
+    return [run] if run else [run_id for run_id in runs.split(",") if run_id]
 
 
 def source(one: Run | Sweep) -> Source:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import parts, state, text
+from app import parts, report, state, text
 from app.report_draft import Kept
 
 
@@ -45,14 +45,14 @@ def origin(kept: Kept) -> str:
     titles = [text.safe_text(draft.sources[key].title, 50) for key in kept.view.sources if key in draft.sources]
     few = titles[:3] + ([f"{len(titles) - 3} more"] if len(titles) > 3 else [])
     of = f" of {text.listed(few)}" if few else ""
-    page = state.opened(kept.view.place)[0].capitalize()
+    page = report.opened(kept.view.place)[0].capitalize()
     return f"{page}{of}, {text.size(kept.size)}"
 
 
 def move(number: int, place: int, last: int) -> None:
     """Up, down, out, and back to where it came from."""
     draft = state.report()
-    page, query = state.opened(draft.kept[place].view.place)
+    page, query = report.opened(draft.kept[place].view.place)
     parts.open_page(f"screens/{page}.py", "Open", "open_in_new", **query)
     st.button("Up", icon=":material/arrow_upward:", key=f"up_{number}", type="tertiary", disabled=place == 0,
               on_click=draft.move, args=(number, -1))  # fmt: skip

@@ -36,6 +36,8 @@ address; the others are written here, because a link should carry a run's id and
     front     the edit in front of the merges there    variant*  what stands beside both in the ablations
     intervals* accuracies there with their intervals
     b         the run that Compare sets beside run     between*  what Compare shows of the two
+    models    the own set of models on Merge           shelf*    what Models & runs shows
+    chosen    the runs chosen there, with commas
     chart*    the chart of both runs on Compare        among*    whose images it looks at
     outcome*  of which run being right
 """
@@ -45,7 +47,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -67,13 +69,13 @@ LOOK, MAP, IMAGES, CLASSES, PERPLEXITY, BESIDE = "look", "map", "images", "class
 NUMBER, UNIT = "number", "unit"
 SHOW, MERGED, FRONT, VARIANT, INTERVALS = "show", "merged", "front", "variant", "intervals"
 OTHER, BETWEEN, CHART, AMONG, OUTCOME = "b", "between", "chart", "among", "outcome"
+MODELS, SHELF, CHOSEN = "models", "shelf", "chosen"
 BIND: Any = "query-params"
 
 _CURRENT, _CURRENT_MANY, _DRAFT, _WATCHED = "_run", "_runs", "_draft", "_watched"
-_REPORT = "_report"
 _PAGE, _ENTERED, _METHOD = "_page", "_entered", "_method"
 _SWEEP, _POINT, _FRONT = "_sweep", "_point", "_front"
-_OTHER = "_other"
+_OTHER, _MODELS, _CHOSEN, _REPORT = "_other", "_models", "_chosen", "_report"
 _FRESH = "_fresh"  # a run was picked on the page: the view starts from that run's own values
 
 
@@ -94,6 +96,14 @@ def enter(page: str) -> None:
 def _linked(key: str) -> str:
     """What the link that was just opened says about ``key``."""
     return st.query_params.get(key, "") if st.session_state.get(_ENTERED, True) else ""
+
+
+def _write(key: str, value: str) -> None:
+    """Put ``value`` into the address; the empty one takes ``key`` out."""
+    if value and st.query_params.get(key) != value:
+        st.query_params[key] = value
+    elif not value and key in st.query_params:
+        del st.query_params[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +129,7 @@ def picked_run(known: Sequence[str], first: str) -> Picked:
 def pick_run(run_id: str) -> None:
     """Show this run from now on."""
     st.session_state[_CURRENT] = run_id
-    if st.query_params.get(RUN) != run_id:
-        st.query_params[RUN] = run_id
+    _write(RUN, run_id)
 
 
 def pick_from(widget: str) -> None:
@@ -139,10 +148,7 @@ def picked_other(known: Sequence[str]) -> tuple[str, str]:
 def pick_other(run_id: str = "") -> None:
     """Set this run beside the first one from now on; the empty id sets none."""
     st.session_state[_OTHER] = run_id
-    if run_id and st.query_params.get(OTHER) != run_id:
-        st.query_params[OTHER] = run_id
-    elif not run_id and OTHER in st.query_params:
-        del st.query_params[OTHER]
+    _write(OTHER, run_id)
 
 
 def pick_other_from(widget: str) -> None:
@@ -167,16 +173,40 @@ def picked_runs(known: Sequence[str], default: Sequence[str]) -> tuple[list[str]
 def pick_runs(run_ids: Sequence[str]) -> None:
     """Compare these runs from now on."""
     st.session_state[_CURRENT_MANY] = list(run_ids)
-    joined = ",".join(run_ids)
-    if run_ids and st.query_params.get(RUNS) != joined:
-        st.query_params[RUNS] = joined
-    elif not run_ids and RUNS in st.query_params:
-        del st.query_params[RUNS]
+    _write(RUNS, ",".join(run_ids))
 
 
 def pick_runs_from(widget: str) -> None:
     """Callback of a picker of several runs."""
     pick_runs(st.session_state[widget])
+
+
+def chosen_runs(known: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The runs that something is to be done with, and the ids in the link that are not here."""
+    linked = [run_id for run_id in _linked(CHOSEN).split(",") if run_id]
+    asked = linked or st.session_state.get(_CHOSEN, [])
+    choose_runs(asked)
+    return [run_id for run_id in asked if run_id in known], [run_id for run_id in asked if run_id not in known]
+
+
+def choose_runs(run_ids: Sequence[str]) -> None:
+    """Something is to be done with these runs."""
+    st.session_state[_CHOSEN] = list(run_ids)
+    _write(CHOSEN, ",".join(run_ids))
+
+
+def picked_set(known: Sequence[str]) -> tuple[str, str]:
+    """The own set of models that the link or the session names, empty for the bundled models; and one that is gone."""
+    asked = _linked(MODELS) or st.session_state.get(_MODELS, "")
+    missing = "" if asked in known else asked
+    pick_set("" if missing else asked)
+    return ("" if missing else asked), missing
+
+
+def pick_set(set_id: str) -> None:
+    """Merge the models of this set from now on."""
+    st.session_state[_MODELS] = set_id
+    _write(MODELS, set_id)
 
 
 def picked_method(known: Sequence[str], first: str) -> tuple[str, str]:
@@ -191,8 +221,7 @@ def picked_method(known: Sequence[str], first: str) -> tuple[str, str]:
 def pick_method(key: str) -> None:
     """Show this method from now on."""
     st.session_state[_METHOD] = key
-    if st.query_params.get(METHOD) != key:
-        st.query_params[METHOD] = key
+    _write(METHOD, key)
 
 
 def pick_method_from(widget: str) -> None:
@@ -211,11 +240,8 @@ def picked_sweep(known: Sequence[str], first: str) -> tuple[str, str]:
 def pick_sweep(sweep_id: str) -> None:
     """Show this sweep from now on; the empty id forgets which was shown."""
     st.session_state[_SWEEP] = sweep_id
-    for key, value in ((SWEEP, sweep_id), (POINT, "")):
-        if value:
-            st.query_params[key] = value
-        elif key in st.query_params:
-            del st.query_params[key]
+    _write(SWEEP, sweep_id)
+    _write(POINT, "")
     st.session_state.pop(_POINT, None)
 
 
@@ -236,7 +262,7 @@ def picked_point(known: Sequence[str], best: str) -> str:
 def pick_point(point: str) -> None:
     """Choose this point of the sweep."""
     st.session_state[_POINT] = point
-    st.query_params[POINT] = point
+    _write(POINT, point)
 
 
 def pick_point_from(widget: str) -> None:
@@ -259,8 +285,7 @@ def picked_front(known: Sequence[str], first: str) -> tuple[str, str]:
 def pick_front(edit: str) -> None:
     """Show the merges with this edit in front from now on."""
     st.session_state[_FRONT] = edit
-    if st.query_params.get(FRONT) != edit:
-        st.query_params[FRONT] = edit
+    _write(FRONT, edit)
 
 
 def pick_front_from(widget: str) -> None:
@@ -270,10 +295,9 @@ def pick_front_from(widget: str) -> None:
 
 def clear_link() -> None:
     """Forget the run that a link asked for."""
-    for key in (RUN, RUNS, OTHER):
-        if key in st.query_params:
-            del st.query_params[key]
-    for key in (_CURRENT, _CURRENT_MANY, _OTHER):
+    for key in (RUN, RUNS, OTHER, CHOSEN):
+        _write(key, "")
+    for key in (_CURRENT, _CURRENT_MANY, _OTHER, _CHOSEN):
         st.session_state.pop(key, None)
 
 
@@ -296,13 +320,8 @@ def linked_chain() -> tuple[str, list[str]] | None:
 
 def link_chain(chain: str, experts: Sequence[str]) -> None:
     """Put the recipe being built into the link; ``experts`` is empty if all are merged."""
-    joined = ",".join(experts)
-    if st.query_params.get(CHAIN) != chain:
-        st.query_params[CHAIN] = chain
-    if joined and st.query_params.get(EXPERTS) != joined:
-        st.query_params[EXPERTS] = joined
-    elif not joined and EXPERTS in st.query_params:
-        del st.query_params[EXPERTS]
+    _write(CHAIN, chain)
+    _write(EXPERTS, ",".join(experts))
 
 
 def report() -> ReportDraft:
@@ -318,18 +337,6 @@ def place() -> str:
     query = urlencode({key: value for key, value in st.query_params.to_dict().items() if key != PRESENT}, safe=",:;")
     page = st.session_state.get(_PAGE, "")
     return f"{page}?{query}" if query else page
-
-
-def opened(place: str) -> tuple[str, dict[str, str]]:
-    """The path and the query of what ``place`` gave."""
-    page, _, query = place.partition("?")
-    return page, dict(parse_qsl(query))
-
-
-def runs_of(place: str) -> list[str]:
-    """Ids of the runs that such a place names."""
-    query = opened(place)[1]
-    return [query[RUN]] if query.get(RUN) else [run_id for run_id in query.get(RUNS, "").split(",") if run_id]
 
 
 def watch(run_id: str | None) -> None:
