@@ -140,8 +140,8 @@ def matrix(table: pd.DataFrame, found: Sequence[Entry]) -> pd.DataFrame:
         }
     printed = [_printed_changes(entry) for entry in found if entry.plain and entry.plugged]
     if any(changes for changes in printed):
-        for key, title in VALUES.items():
-            columns[beside.MODELS[B32], f"{title}, change"] = [changes.get(key, math.nan) for changes in printed]
+        for key, name in zip(VALUES, beside.AVERAGES, strict=False):  # those that tables of papers begin with
+            columns[beside.MODELS[B32], f"{name}, change"] = [changes.get(key, math.nan) for changes in printed]
     for key, title in COUNTS.items():
         columns |= {(f"{title}, 95%", said): _intervals(side, key) for said, side in _said(plain, plugged)}
         columns[f"{title}, 95%", "Images"] = plain[f"n_{key}"].to_list()

@@ -559,6 +559,7 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
     "joint_space.py": {"renorm"},  # a column of its table
     "features.py": {"components"},  # a view
     "ablation_view.py": {"components"},  # the same
+    "compare_data.py": {"scope"},  # a column of its table
     "sweep_form.py": {"alpha"},  # the key of interpolation coefficients
 }
 
