@@ -135,10 +135,10 @@ def maps(
     look = {"kind": kind, "groups": _groups(models, task), "notes": notes, "selected": shown, "per_row": per_row}
     name = f"features_{kind.lower()}_{task}"
     click = feature_images.circle
-    seed, count = models[0].found.notes["seed"], text.plural(table["image"].nunique(), "image")
+    drawn, count = models[0].found.notes, text.plural(table["image"].nunique(), "image")
     parts.chart(
         "feature_map", table, name=name, on_click=click, lasso=True, shared=kind == PCA, **look, caption=caption,
-        said=f"n = {count} of the choosing half, drawn with seed {seed}.", of=[model.run for model in models],
+        said=f"n = {count} of the choosing half, drawn with seed {drawn['seed']}.", of=[model.run for model in models],
     )  # fmt: skip
     numbers(models, task, trust if per_row < 3 else {})
     feature_images.thumbnails(models, table, run_id, shown)
