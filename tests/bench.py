@@ -1,13 +1,14 @@
-"""Times merges of synthetic ViT-B/32 checkpoints (K = 8) as whole processes, as ratios to reading the files once.
+"""Times merges of synthetic checkpoints (K = 8) as whole processes, as ratios to reading the files once.
 
     make bench                        # three rounds; the checkpoints (3.2 GB) go to a temporary folder
     python tests/bench.py --keep DIR  # keep and reuse the checkpoints
     python tests/bench.py --only ties # the floor and the cases with that word in their name
+    python tests/bench.py --model ViT-L/14 --only lot   # 11 GB of checkpoints; ViT-B/32 unless told
     python tests/bench.py --data      # LOT and CAT instead, split into forward passes and linear algebra; once each
     python tests/bench.py --data --only bundled --device cpu
 
-Every registered method that needs only checkpoints has a row, an edit before task arithmetic. Cases of over a minute
-are timed once.
+Every registered method that needs only checkpoints has a row, an edit before task arithmetic, and LOT, which passes
+16 random images a task through every expert. Cases of over a minute are timed once.
 
 The floor is a process that imports what a merge imports and reads all nine files once, piece by piece. Every round
 times the floor and every case one after another; the table gives medians, the peak of anonymous memory, and how busy
@@ -40,11 +41,17 @@ ROOT = Path(__file__).resolve().parent.parent
 EXPERTS = 8
 FLOOR = "read all files once"
 LONG = 60.0  # seconds; cases that take longer are timed once
-Case = tuple[str, dict[str, Any], list[str]]  # merge, its parameters, edits before it
+IMAGES = 16  # exemplars per task of the case that needs some
+Case = tuple[str, dict[str, Any], list[str], int]  # merge, its parameters, edits before it, exemplars per task
 COMBINATIONS: dict[str, Case] = {
-    "dare → ties": ("ties", {}, ["dare"]),
-    "lwptv → ties": ("ties", {}, ["lwptv"]),
-    "lwptv → pcb": ("pcb", {}, ["lwptv"]),
+    "dare → ties": ("ties", {}, ["dare"], 0),
+    "lwptv → ties": ("ties", {}, ["lwptv"], 0),
+    "lwptv → pcb": ("pcb", {}, ["lwptv"], 0),
+    f"lot ({IMAGES} exemplars)": ("lot", {}, [], IMAGES),
+}
+MODELS = {  # what ``tower`` takes
+    "ViT-B/32": {"width": 768, "layers": 12, "patch": 32, "tokens": 50, "out": 512},
+    "ViT-L/14": {"width": 1024, "layers": 24, "patch": 14, "tokens": 257, "out": 768},
 }
 PARAMS = {"wudi": {"steps": 3}}  # of 300: a hundredth of the steps says enough
 CHILD = """
@@ -70,16 +77,18 @@ if case is None:
             for start in range(0, info.numel, BLOCK_CPU):
                 checkpoint.read_flat(name, start, min(start + BLOCK_CPU, info.numel)).sum()
 else:
+    import torch
     experts = {f"expert {k}": file for k, file in enumerate(files[1:])}
-    merging.merge(files[0], experts, case[0], case[1], case[2], device="cpu")
+    images = {name: torch.randn(case[3], 3, 224, 224) for name in experts} if case[3] else None
+    merging.merge(files[0], experts, case[0], case[1], case[2], exemplars=images, device="cpu")
 work = time.monotonic() - imported
 time.sleep(0.03)
 print(json.dumps({"import": imported - started, "work": work, "anonymous": peak[0] * 1024}))
 """
 
 
-def tower(width: int = 768, layers: int = 12, patch: int = 32, tokens: int = 50, out: int = 512):
-    """ViT-B/32's visual tower at random initialization: {name: tensor}."""
+def tower(width: int, layers: int, patch: int, tokens: int, out: int):
+    """A visual tower at random initialization: {name: tensor}."""
     import torch
 
     state = {
@@ -101,7 +110,7 @@ def tower(width: int = 768, layers: int = 12, patch: int = 32, tokens: int = 50,
     return state
 
 
-def write_checkpoints(folder: Path) -> list[Path]:
+def write_checkpoints(folder: Path, model: str) -> list[Path]:
     """Pretrained and experts: the tower plus noise of about one percent of its size."""
     import torch
 
@@ -110,7 +119,7 @@ def write_checkpoints(folder: Path) -> list[Path]:
     torch.manual_seed(0)
     files = [folder / "pretrained.safetensors", *(folder / f"expert{k}.safetensors" for k in range(EXPERTS))]
     if not all(file.is_file() for file in files):
-        base = tower()
+        base = tower(**MODELS[model])
         for k, file in enumerate(files):
             moved = {n: v + torch.randn_like(v) * 2e-4 * (1 + k / EXPERTS) for n, v in base.items()} if k else base
             save(file, moved)
@@ -124,9 +133,9 @@ def cases(only: str) -> dict[str, Case]:
         params = PARAMS.get(method.key, {})
         said = "".join(f" ({name} {value})" for name, value in params.items())
         if method.role == "merge":
-            found[method.key + said] = (method.key, params, [])
+            found[method.key + said] = (method.key, params, [], 0)
         else:
-            found[f"{method.key} → task_arithmetic"] = ("task_arithmetic", {}, [method.key])
+            found[f"{method.key} → task_arithmetic"] = ("task_arithmetic", {}, [method.key], 0)
     return {name: case for name, case in (found | COMBINATIONS).items() if only in name}
 
 
@@ -166,6 +175,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--keep", type=Path, help="folder in which the checkpoints stay")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--model", default=bench_data.SYNTHETIC, choices=MODELS)
     parser.add_argument("--only", default="", help="part of a case's name")
     parser.add_argument("--data", action="store_true", help="methods that look at data, on the benchmark and ViT-B/32")
     parser.add_argument("--device", default="cpu", help="of the methods that look at data")
@@ -176,8 +186,8 @@ def main() -> None:
         folder = arguments.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         if synthetic:
-            print(f"Writing nine synthetic ViT-B/32 checkpoints to {folder.name}/ ...", flush=True)
-        files = write_checkpoints(folder) if synthetic else []
+            print(f"Writing nine synthetic {arguments.model} checkpoints to {folder.name}/ ...", flush=True)
+        files = write_checkpoints(folder, arguments.model) if synthetic else []
         if arguments.data:
             bench_data.report(files, arguments.device, arguments.only)
             return

@@ -52,7 +52,7 @@ print(max(seen) - seen[0])
 def test_twenty_experts_take_the_memory_of_a_few_tensors(tmp_path):
     """TIES after DARE, which holds random masks, quantile samples and sign votes besides the task vectors."""
     torch.manual_seed(0)
-    base = tower(width=384, layers=2, patch=16, out=256)
+    base = tower(width=384, layers=2, patch=16, tokens=50, out=256)
     save(tmp_path / "pretrained.safetensors", base)
     save(tmp_path / "0.safetensors", {n: v + 1e-3 * torch.randn_like(v) for n, v in base.items()})
     for k in range(1, EXPERTS):  # one file under many names: what counts is what is held of it
