@@ -231,18 +231,25 @@ def pick_method_from(widget: str) -> None:
 
 
 def picked_sweep(known: Sequence[str], first: str) -> tuple[str, str]:
-    """The sweep that the link or the session names, else ``first``; and the one in the link if it is not here."""
+    """The sweep that the link or the session names, else ``first``; and the one in the link if it is not here.
+
+    From now on it is the session's, with the point that the link names or that was chosen in it before.
+    """
     asked = _linked(SWEEP) or st.session_state.get(_SWEEP) or first
     missing = "" if asked in known else asked
-    return (first if missing else asked), missing
+    chosen = first if missing else asked
+    point = _linked(POINT) or (st.session_state.get(_POINT, "") if chosen == st.session_state.get(_SWEEP) else "")
+    st.session_state[_SWEEP] = chosen
+    _write(SWEEP, chosen)
+    pick_point(point)
+    return chosen, missing
 
 
 def pick_sweep(sweep_id: str) -> None:
-    """Show this sweep from now on; the empty id forgets which was shown."""
+    """Show this sweep from now on, at its best point; the empty id forgets which was shown."""
     st.session_state[_SWEEP] = sweep_id
     _write(SWEEP, sweep_id)
-    _write(POINT, "")
-    st.session_state.pop(_POINT, None)
+    pick_point("")
 
 
 def pick_sweep_from(widget: str) -> None:
@@ -251,16 +258,13 @@ def pick_sweep_from(widget: str) -> None:
 
 
 def picked_point(known: Sequence[str], best: str) -> str:
-    """The point that the session or the link names, else the best one.
-
-    The session comes first: while points arrive, the page is drawn again with the address that it was opened with.
-    """
-    asked = st.session_state.get(_POINT) or st.query_params.get(POINT, "")
+    """The point that was chosen in the sweep, else the best one."""
+    asked = st.session_state.get(_POINT, "")
     return asked if asked in known else best
 
 
 def pick_point(point: str) -> None:
-    """Choose this point of the sweep."""
+    """Choose this point of the sweep; the empty one stands for the best."""
     st.session_state[_POINT] = point
     _write(POINT, point)
 

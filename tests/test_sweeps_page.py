@@ -178,7 +178,29 @@ def test_a_sweep_is_renamed_and_deleted(open_app: Any, library: Path, tmp_path: 
     at.button(key="sweep_delete").click().run()
     assert not at.exception
     assert not sweeps.listed(store)
-    assert "sweep" not in at.query_params
+    assert at.query_params["sweep"] == ["new"] or at.query_params["sweep"] == "new"
+
+
+def test_what_a_link_asks_for_stays_when_the_page_is_drawn_again(open_app: Any, library: Path, tmp_path: Path) -> None:
+    older, newer = (
+        swept(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", values),))
+        for values in ((0.1, 0.2), (0.2, 0.3))
+    )
+    assert next(iter(sweeps.listed(Store(tmp_path / "store", libraries=())))) == newer.id
+    at = open_app("sweeps", library)
+    assert at.query_params["sweep"] == newer.id  # so that a link to what is shown names it
+    at = open_app("sweeps", library, sweep=older.id)
+    picked = at.selectbox(key="chosen_point")
+    best = picked.value
+    other = next(one.name for one in sweeping.plan(older, Benchmark.load(library)) if one.name != best)
+    at = open_app("sweeps", library, sweep=older.id, point=other)
+    for _ in range(2):
+        assert at.selectbox(key="sweep_picker").value == at.query_params["sweep"] == older.id
+        assert at.selectbox(key="chosen_point").value == at.query_params["point"] == other
+        at.toggle(key="present").set_value(True).run()  # the whole page is drawn again, as when a job ends
+    at = open_app("sweeps", library, sweep="new")
+    at.text_input(key="sweep_title").set_value("Mine").run()
+    assert at.button(key="sweep_start")
 
 
 @pytest.mark.parametrize(
