@@ -6,39 +6,63 @@ from collections.abc import Callable, Mapping
 
 import streamlit as st
 
-from app import controls, data, state, text
+from app import controls, data, parts, state, text
 from app.draft import Draft, Stage, in_order, parse_chain
 from merging import registry
-from merging.errors import MergingError
+from merging.errors import MergingError, first_few
 from merging.method import Edit, Merge, Method, Needs
 from merging.presets import PRESETS, preset
 from merging.recipe import Exemplars, Recipe
+from merging.shelf.sets import ModelSet
 
 FIRST = "task_arithmetic_lwptv"  # the preset that the page opens with
-OWN = (
-    "Checkpoints of your own are merged on the command line for now: `python -m merging run recipe.yaml` with their "
-    "paths in the recipe. The run then appears here like any other."
-)
 DEAD = (
     "This checkpoint carries tensors of a text tower that no expert changed. Published code counts them when it takes "
     "the largest scalars or layers of a task vector; turn this on to compare with published figures."
 )
-CHOSEN = "experts_chosen"  # widget of the chosen experts
+SET, CHOSEN = "models_chosen", "experts_chosen"  # widgets of the set of models and of the chosen experts
 LONGEST = 100_000  # characters of a recipe; real ones have a few hundred
 
 
-def draft(pretrained: Mapping[str, str], experts: Mapping[str, str]) -> Draft:
-    """The recipe being built: the link's, else this session's, else a preset."""
-    found = state.draft()
+def choose_models() -> ModelSet:
+    """The models that are merged: the benchmark's, or a set of one's own.
+
+    Raises:
+        TaskError: there are none.
+    """
+    sets = data.model_sets()
+    picked, missing = state.picked_set(list(sets))
+    if missing:
+        st.warning(f"The set of models “{text.safe_text(missing, 20)}” is not here any more; these are others.")
+    picked = picked if picked in sets else next(iter(sets))
+    st.session_state[SET] = picked  # the picker shows what the link says
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.selectbox(
+            "Models", list(sets), format_func=lambda key: text.clean_text(sets[key].title, 60), key=SET,
+            on_change=_choose_set, width=420, help="Sets of your own are put together on Models & runs.",
+        )  # fmt: skip
+        parts.open_page(parts.MODELS, "Use your own models", "add")
+    return sets[picked]
+
+
+def _choose_set() -> None:
+    state.pick_set(st.session_state[SET])
+
+
+def draft(models: ModelSet) -> Draft:
+    """The recipe being built: the link's, else this session's, else a preset; always on these models."""
+    found, experts = state.draft(), dict(models.experts)
     if linked := state.linked_chain():
         chain, names = linked
         try:
             chosen = in_order(names, experts) or list(experts)
-            found = parse_chain(chain, next(iter(pretrained.values())), chosen)
+            found = parse_chain(chain, models.pretrained, chosen)
         except MergingError as error:
             st.warning(f"The recipe in this link cannot be used: {text.safe_text(error, 300)}")
     if found is None:
-        found = _preset(FIRST, next(iter(pretrained.values())), experts)
+        found = _preset(FIRST, models.pretrained, experts)
+    if found.pretrained != models.pretrained or not set(found.experts) <= set(experts):
+        found.pretrained, found.experts = models.pretrained, list(experts)
     state.keep_draft(found)
     return found
 
@@ -61,7 +85,7 @@ def presets(current: Draft, experts: Mapping[str, str]) -> None:
         with st.popover("Load a recipe", icon=":material/upload_file:"):
             st.text_area("Recipe as YAML", key="recipe_text", max_chars=LONGEST, height=220)
             st.file_uploader("or a file", ["yaml", "yml"], key="recipe_file", max_upload_size=1)
-            st.button("Use this recipe", on_click=_use_recipe, args=(experts,))
+            st.button("Use this recipe", on_click=_use_recipe)
     if problem := st.session_state.pop("recipe_problem", ""):
         st.error(text.safe_text(problem, 1000), icon=":material/error:")
     if chosen := by_key.get(st.session_state.get("preset_shown", "")):
@@ -80,7 +104,7 @@ def _use_preset(current: Draft, experts: Mapping[str, str]) -> None:
         st.session_state["preset_shown"] = key
 
 
-def _use_recipe(experts: Mapping[str, str]) -> None:
+def _use_recipe() -> None:
     """Take over a recipe, if it names checkpoints that are offered here: a page opens no other files."""
     upload = st.session_state.get("recipe_file")
     try:
@@ -91,17 +115,22 @@ def _use_recipe(experts: Mapping[str, str]) -> None:
     except MergingError as error:
         st.session_state["recipe_problem"] = str(error)
     else:
-        pretrained, _ = data.models()
-        odd = [name for name, reference in recipe.experts if experts.get(name) != reference]
-        if odd or recipe.pretrained not in pretrained.values():
-            names = ", ".join(odd) or "pretrained"
+        held = [key for key, models in data.model_sets().items() if _offers(models, recipe)]
+        if not held:
+            names = first_few((name for name, _ in recipe.experts), 3)
             st.session_state["recipe_problem"] = (
-                f"This recipe uses checkpoints that this page does not offer ({names}). "
-                "Run it with `python -m merging run recipe.yaml`."
+                f"This recipe uses checkpoints that this page does not offer as one set ({names}). Make a set of them "
+                "on Models & runs, or run it with `python -m merging run recipe.yaml`."
             )
         else:
+            state.pick_set(held[0])
             state.keep_draft(Draft.of(recipe))
             st.session_state["preset_shown"] = ""
+
+
+def _offers(models: ModelSet, recipe: Recipe) -> bool:
+    """Whether a set holds every checkpoint of a recipe."""
+    return models.pretrained == recipe.pretrained and set(recipe.experts) <= set(models.experts)
 
 
 def controls_of(stage: Stage, method: Method) -> bool:
@@ -110,10 +139,11 @@ def controls_of(stage: Stage, method: Method) -> bool:
     return controls.draw(method.params, stage.values, f"stage{stage.uid}") is not None
 
 
-def models(current: Draft, pretrained: Mapping[str, str], experts: Mapping[str, str], own: Mapping[str, float]) -> None:
-    """Pickers for the pretrained model and the experts, each with its own accuracy."""
-    titles = {reference: title for title, reference in pretrained.items()}
-    st.markdown(f"Pretrained: **{text.safe_text(titles.get(current.pretrained, current.pretrained))}**", help=OWN)
+def models(current: Draft, experts: Mapping[str, str], own: Mapping[str, float]) -> None:
+    """The pretrained model and a picker for the experts, each with its own accuracy."""
+    from merging.export.origins import without_folders  # loads torch
+
+    st.markdown(f"Pretrained: **{text.safe_text(without_folders(current.pretrained))}**")
     st.session_state[CHOSEN] = in_order(current.experts, experts)  # the callback has put the user's choice there
     st.multiselect(
         "Experts",
@@ -195,11 +225,9 @@ def _add_edit(current: Draft) -> None:
         st.session_state["new_edit"] = None
 
 
-def all_controls(
-    current: Draft, pretrained: Mapping[str, str], experts: Mapping[str, str], own: Mapping[str, float]
-) -> bool:
+def all_controls(current: Draft, experts: Mapping[str, str], own: Mapping[str, float]) -> bool:
     """Everything on the left; whether every value is valid."""
     st.subheader("Models", anchor=False)
-    models(current, pretrained, experts, own)
+    models(current, experts, own)
     st.subheader("Chain", anchor=False)
     return controls_all(current)

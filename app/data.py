@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from merging import places
-from merging.errors import CheckpointError, MergingError
+from merging.errors import CheckpointError, MergingError, TaskError
 from merging.runs import PRECOMPUTED, SALIENCY, Run
 from merging.store import Store
 from merging.summary import Summary, individual, summarize
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from merging.estimate import Estimate
-    from merging.fit import FitReport
     from merging.jobs import Runner
     from merging.recipe import Recipe
+    from merging.shelf.sets import ModelSet
     from merging.tasks import Benchmark
 
 SPLIT = "reporting"  # numbers on the other half, "choosing", are for choosing values only
@@ -175,13 +175,44 @@ def measured_saliency(run_id: str) -> pd.DataFrame:
 
 
 def models() -> tuple[dict[str, str], dict[str, str]]:
-    """Pretrained models {title: reference} and experts {name: reference} that can be chosen."""
+    """Pretrained models {title: reference} and experts {name: reference} of the benchmark."""
+    found = bundled()
+    return {found.title: found.pretrained}, dict(found.experts)
+
+
+def bundled() -> ModelSet:
+    """The benchmark's own models; raises TaskError if there is no benchmark."""
+    from merging.shelf.sets import ModelSet
+
     found = benchmark()
-    return {"Bundled miniature CLIP": found.pretrained}, dict(found.experts)
+    title = "Bundled miniature CLIP" if found.folder == places.BUNDLED else f"Benchmark {found.folder.name}"
+    return ModelSet(title, found.pretrained, tuple(found.experts.items()))
 
 
-def own_accuracy(stored: Sequence[Run]) -> dict[str, float]:
-    """{task: its own expert's accuracy} on the benchmark that most runs were evaluated on."""
+def model_sets() -> dict[str, ModelSet]:
+    """What can be merged: the benchmark's models under the empty name, and every set of one's own by its id.
+
+    Raises:
+        TaskError: there is neither.
+    """
+    from merging.shelf.sets import all_sets
+
+    own = {made.id: made for made in all_sets(store().root)}
+    try:
+        return {"": bundled(), **own}
+    except TaskError:
+        if own:
+            return own
+        raise
+
+
+def own_accuracy(models: ModelSet, stored: Sequence[Run]) -> dict[str, float]:
+    """{task: its own expert's accuracy} of the benchmark's models on what most runs were evaluated on."""
+    try:
+        if models.pretrained != benchmark().pretrained:
+            return {}
+    except TaskError:
+        return {}
     digests = [run.benchmark for run in stored if run.kind == "expert"]
     return {task: row["accuracy"] for task, row in expert_scores(digests[0], stored).items()} if digests else {}
 
@@ -191,42 +222,56 @@ def estimate(recipe: Recipe, stored: Sequence[Run]) -> Estimate:
     from merging.estimate import estimate
     from merging.sources import open_inputs
 
-    try:
-        on = benchmark()
-    except MergingError:
-        on = None
+    on = None if not_evaluated(recipe.pretrained) else benchmark()
     return estimate(open_inputs(recipe), on, stored)
 
 
+def not_evaluated(pretrained: str) -> str:
+    """Why what is merged from this model cannot be evaluated here; empty if it can."""
+    return _misfit(pretrained, file_state(pretrained))
+
+
 @st.cache_data(max_entries=KEPT, show_spinner=False)
+def _misfit(pretrained: str, file: tuple[int, ...]) -> str:
+    from merging.checkpoints import open_checkpoint
+    from merging.pipeline import misfit
+
+    try:
+        return misfit(open_checkpoint(pretrained, "pretrained"), benchmark())
+    except MergingError as error:
+        return str(error)
+
+
+def file_state(reference: str) -> tuple[int, ...]:
+    """What changes when a model's file does: a part of the key of everything that is kept about it."""
+    from merging.shelf.walk import state_of
+
+    try:
+        return state_of(places.locate(reference))
+    except CheckpointError:
+        return ()
+
+
 def carries_dead_params(pretrained: str) -> bool:
     """Whether a checkpoint carries unused text tensors, so that counting them in quantiles is a choice."""
-    from merging.checkpoints import open_checkpoint
+    return _told(pretrained, file_state(pretrained))[0]
 
-    return open_checkpoint(pretrained, "pretrained").dead.numel > 0
+
+def is_large(pretrained: str) -> bool:
+    """Whether a checkpoint is of ViT-L/14's size or above, for which papers set some parameters otherwise."""
+    return _told(pretrained, file_state(pretrained))[1]
 
 
 @st.cache_data(max_entries=KEPT, show_spinner=False)
-def is_large(pretrained: str) -> bool:
-    """Whether a checkpoint is of ViT-L/14's size or above, for which papers set some parameters otherwise."""
+def _told(pretrained: str, file: tuple[int, ...]) -> tuple[bool, bool]:
+    """Both; what cannot be opened has neither, and whoever merges it says why."""
     from merging.checkpoints import open_checkpoint
     from merging.encoder import Architecture
 
+    dead = False
     try:
-        return Architecture.of(open_checkpoint(pretrained, "pretrained")).width >= 1024
-    except CheckpointError:
-        return False
-
-
-def fit_report(recipe: Recipe) -> FitReport:
-    """Whether the checkpoints fit together; raises CheckpointError if a file cannot be opened."""
-    return _fit_report(recipe.pretrained, recipe.experts)
-
-
-@st.cache_data(max_entries=KEPT, show_spinner="Comparing the checkpoints …")
-def _fit_report(pretrained: str, experts: tuple[tuple[str, str], ...]) -> FitReport:
-    from merging.checkpoints import open_checkpoint
-    from merging.fit import fit
-
-    opened = {name: open_checkpoint(reference, name) for name, reference in experts}
-    return fit(open_checkpoint(pretrained, "pretrained"), opened, sample=True)
+        opened = open_checkpoint(pretrained, "pretrained")
+        dead = opened.dead.numel > 0
+        return dead, Architecture.of(opened).width >= 1024
+    except (CheckpointError, OSError):
+        return dead, False

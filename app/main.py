@@ -34,6 +34,9 @@ SECTIONS = {
         ("report", "Report", "article", "Chosen views as one HTML file, with recipes, digests, seeds and versions."),
     ],
     "Learn": [("methods", "Methods", "menu_book", "What every method does, needs and costs.")],
+    "Library": [
+        ("models", "Models & runs", "inventory_2", "Your own checkpoints, whether they fit, and your runs."),
+    ],
 }
 os.environ.setdefault(HUB_SWITCH, "cached")  # a recipe must not make the server download; who starts it may say "on"
 LARGE = "<style>html { font-size: 19px; }</style>"  # everything on the page is measured in this

@@ -15,10 +15,12 @@ from merging.runs import PRECOMPUTED, Run
 if TYPE_CHECKING:
     import pandas as pd
 
-HOME, MERGE, MASKS, CONFLICTS, DRIFT, FEATURES, SCORES, SWEEPS, COMPARE, METHODS = (
+HOME, MERGE, MASKS, CONFLICTS, DRIFT, FEATURES, SCORES, SWEEPS, COMPARE, METHODS, MODELS = (
     f"screens/{name}.py"
-    for name in ("home", "merge", "masks", "conflicts", "drift", "features", "scores", "sweeps", "compare", "methods")
-)
+    for name in (
+        "home", "merge", "masks", "conflicts", "drift", "features", "scores", "sweeps", "compare", "methods", "models",
+    )
+)  # fmt: skip
 FORMATS = ("SVG", "PNG")
 
 

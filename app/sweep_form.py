@@ -96,7 +96,7 @@ def _sources(stored: Sequence[Run]) -> dict[str, tuple[str, Recipe]]:
     pretrained, experts = data.models()
     first = next(iter(pretrained.values()))
     found: dict[str, tuple[str, Recipe]] = {}
-    if (draft := state.draft()) is not None:
+    if (draft := state.draft()) is not None and draft.pretrained == first:
         try:
             recipe = draft.recipe(experts)
             found["draft"] = (

@@ -79,6 +79,10 @@ def shown_where(job: Job) -> None:
     """A link to the view of what a job has measured."""
     from app import measured
 
+    if job.words:  # a command about models or runs
+        where = {state.SHELF: "runs", state.CHOSEN: job.run_id} if job.measures.startswith("export") else {}
+        parts.open_page(parts.MODELS, "Models & runs", "inventory_2", **where)
+        return
     if job.measures in {measured.FEATURES, measured.TSNE}:
         look = {state.MAP: "t-SNE"} if job.measures == measured.TSNE else {}
         parts.open_page(parts.FEATURES, "Features", "scatter_plot", **look)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from merging import entries
-from merging.export.targets import TARGETS
+from merging.arguments import TARGETS
 from merging.store import RUN_ID
 
 FOLDER = "exports"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import streamlit as st
 
-from app import build, data, parts, state, text, tray
+from app import build, data, model_fit, model_sets, parts, state, text, tray
 from app.controls import filled_formula
 from app.draft import Draft, command
 from merging import registry
@@ -29,15 +29,13 @@ def formulas(recipe: Recipe) -> None:
             st.caption("With " + ", ".join(text.safe_text(words) for words in rest) + ".")
 
 
-def fits(recipe: Recipe) -> bool:
-    """The compatibility report; whether the merge can run."""
-    report = data.fit_report(recipe)
-    if report.mergeable and not report.warnings:
-        st.markdown(f":material/check_circle: All {report.tensors} tensors of every checkpoint fit.")
-        return True
-    (st.warning if report.mergeable else st.error)(text.safe_text(report.text(), 2000))
-    st.dataframe(report.table(), hide_index=True, height=200, alt="Every tensor that does not fit")
-    return report.mergeable
+def ready(recipe: Recipe) -> bool:
+    """The fit report and what the chain needs; whether the merge can run."""
+    if not model_fit.show(recipe.pretrained, dict(recipe.experts), "merge"):
+        return False
+    if lacks := model_fit.lacking(recipe):
+        st.error(text.safe_text(lacks, 600), icon=":material/block:")
+    return not lacks
 
 
 def costs(recipe: Recipe, stored: Sequence[Run]) -> None:
@@ -96,6 +94,9 @@ def outcome(run_id: str, stored: Sequence[Run]) -> None:
     """How the last run that was asked for is doing."""
     try:
         job = data.runner().get(run_id)
+        if job.words and job.state == "done":  # the files were read first; the merge came after
+            job = data.runner().submit(Recipe.from_yaml(job.recipe_yaml))
+            state.watch(job.run_id)
     except StoreError:  # it was dismissed
         return
     if job.state == "done":
@@ -110,11 +111,12 @@ def act(draft: Draft, references: Mapping[str, str], stored: Sequence[Run]) -> N
     """The right-hand side: what the chain takes and gave, where it is seen without scrolling, then what it does."""
     recipe = draft.recipe(references)
     recipe = replace(recipe, title=recipe.title or text.chain_title(recipe))
-    ready = fits(recipe)
-    if ready:
+    fine = ready(recipe)
+    if fine:
         costs(recipe, stored)
-    if st.button("Run", type="primary", icon=":material/play_arrow:", disabled=not ready, key="run_button"):
-        state.watch(data.runner().submit(recipe).run_id)
+        model_sets.evaluation(recipe.pretrained)
+    if st.button("Run", type="primary", icon=":material/play_arrow:", disabled=not fine, key="run_button"):
+        state.watch(model_fit.submit(recipe).id)
         st.rerun()  # so that the tray, which is drawn last, follows the job from now on
     if watched := state.watched():
         outcome(watched, stored)
@@ -123,13 +125,14 @@ def act(draft: Draft, references: Mapping[str, str], stored: Sequence[Run]) -> N
 
 
 registry.methods()  # loads torch, with the heading on the page already
-pretrained, experts = data.models()
+models = build.choose_models()
+experts = dict(models.experts)
 stored = data.stored()
-draft = build.draft(pretrained, experts)
+draft = build.draft(models)
 build.presets(draft, experts)
 with st.grid(2, min_column_width=400, gap="large"):
     with st.container():
-        valid = build.all_controls(draft, pretrained, experts, data.own_accuracy(stored))
+        valid = build.all_controls(draft, experts, data.own_accuracy(models, stored))
     with st.container(border=True):
         try:
             if valid:

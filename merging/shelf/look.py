@@ -91,7 +91,7 @@ def _look(item: Item) -> Look:
         signature=_signature(opened, facts, kind),
         notes=(*facts["notes"], *facts["cautions"]),
         state=opened.state(),
-        drawn=_drawn(opened) if kind == MODEL and facts["architecture"] else None,
+        drawn=_drawn(opened) if kind == MODEL else None,
     )
 
 
@@ -111,13 +111,26 @@ def _architecture(opened: Checkpoint, facts: Mapping[str, Any], kind: str) -> st
         return f"{rows} classes, {width} features"
     if kind == ADAPTER:
         return f"LoRA, rank {facts['adapter']['rank']}"
-    sizes = facts["architecture"]
-    if sizes is None:
+    sizes = facts["architecture"] or _sizes(opened)
+    if not sizes:
         return ""
     images = f"{sizes['image_size']} px"
-    if sizes["like"]:
+    if sizes.get("like"):
         return f"{sizes['like']}, {images}"
     return f"{sizes['layers']} × {sizes['width']}, patch {sizes['patch_size']}, {images}"
+
+
+def _sizes(opened: Checkpoint) -> dict[str, int]:
+    """What the shapes of a visual tower say; empty if there is none."""
+    here = tower(opened.infos)
+    try:
+        width, _, patch, _ = opened.infos[here["conv1.weight"][0]].shape
+        tokens = opened.infos[here["positional_embedding"][0]].shape[0]
+    except (KeyError, ValueError, IndexError):
+        return {}
+    layers = len({name.split(".")[2] for name in here if name.startswith("transformer.resblocks.")})
+    return {"image_size": round(max(tokens - 1, 0) ** 0.5) * patch, "patch_size": patch, "width": width,
+            "layers": layers}  # fmt: skip
 
 
 def _activation(facts: Mapping[str, Any]) -> str:
@@ -128,10 +141,7 @@ def _activation(facts: Mapping[str, Any]) -> str:
 def _signature(opened: Checkpoint, facts: Mapping[str, Any], kind: str) -> str:
     if kind == ADAPTER:
         return f"adapter of {facts['adapter'].get('base', '')}"
-    if kind != MODEL or facts["architecture"] is None:
-        return ""
-    sizes = facts["architecture"]
-    return " ".join(str(sizes[key]) for key in ("image_size", "patch_size", "width", "layers", "heads"))
+    return " ".join(map(str, _sizes(opened).values())) if kind == MODEL else ""
 
 
 def _drawn(opened: Checkpoint) -> Tensor | None:

@@ -1,0 +1,178 @@
+"""The list of models on Models & runs: where they come from, what each is, and which files cannot be read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import data, model_data, model_fit, text, tray
+from app.model_data import Shelf
+from merging import places
+from merging.errors import MergingError, first_few
+
+if TYPE_CHECKING:
+    from merging.shelf.groups import Group
+
+TYPED, UPLOAD, SAID = "models_typed", "models_upload", "upload_said"
+DIGEST = "digest"  # the job that reads files for their digests
+ROW, MOST_TALL = 35, 460  # px of a row of the table, and of the table at most
+NO_FOLDER = (
+    "No folder of models is listed here. Start the app with `MERGESCOPE_MODELS=/path/to/your/models`; several folders "
+    "are separated by `{}`."
+)
+UPLOAD_HELP = (
+    "safetensors or a torch file. The server holds it in memory while it arrives, so large files come from a folder."
+)
+
+
+def sources() -> str:
+    """Where models come from: listed folders, a typed path, uploads. Gives the typed path."""
+    from merging.shelf import uploads
+
+    folders = list(places.models_folders())
+    typed = ""
+    with st.container(border=True):
+        if folders:
+            named = text.listed([f"**{text.safe_text(name)}**" for name in folders])
+            st.markdown(f":material/folder_open: Listed here: {named}.")
+        else:
+            st.markdown(f":material/folder_off: {NO_FOLDER.format(os.pathsep)}")
+        if not model_data.local():
+            st.caption("Several people use this server: its host lists the folders; nothing is uploaded or deleted.")
+            return ""
+        with st.grid(2, min_column_width=280):
+            with st.container():
+                typed = st.text_input(
+                    "A folder or file of yours", key=TYPED, max_chars=1000, placeholder="/home/me/experts",
+                    help="It is listed in this session; what you make a set of stays.",
+                )  # fmt: skip
+            with st.container():
+                number = st.session_state.get(f"{UPLOAD}_number", 0)
+                st.file_uploader(
+                    f"Or a small file, up to {uploads.LIMIT_MB} MB", ["safetensors", "pt", "pth", "bin", "ckpt", "pkl"],
+                    key=f"{UPLOAD}_{number}", max_upload_size=uploads.LIMIT_MB, on_change=_keep_upload, args=(number,),
+                    help=UPLOAD_HELP,
+                )  # fmt: skip
+        if said := st.session_state.pop(SAID, None):
+            (st.success if said[0] else st.error)(text.safe_text(said[1], 600))
+    return typed.strip()
+
+
+def _keep_upload(number: int) -> None:
+    """Callback: look into an uploaded file, keep it if it is a checkpoint, and let go of its memory."""
+    from merging.shelf import uploads
+
+    upload = st.session_state.get(f"{UPLOAD}_{number}")
+    if upload is None or not model_data.local():
+        return
+    try:
+        item = uploads.keep(data.store().root, upload.name, upload.getbuffer())
+        st.session_state[SAID] = True, f"{item.name} was kept; it is in the list."
+    except MergingError as error:
+        st.session_state[SAID] = False, str(error)
+    st.session_state[f"{UPLOAD}_number"] = number + 1  # a new, empty widget
+
+
+def models(found: Shelf, known: Sequence[Group]) -> None:
+    """The table of models, what is still to be looked into, and what was left out."""
+    for note in found.notes:
+        st.caption(f":material/info: {text.safe_text(note, 300)}")
+    if found.left:
+        done = len(found.seen) / (len(found.seen) + found.left)
+        st.progress(done, f"Looking into files: {text.plural(found.left, 'file')} left.")
+    rows = model_data.table(found, known)
+    if len(rows):
+        for column in rows.columns.difference(["size"]):
+            rows[column] = [text.clean_text(value, 120) for value in rows[column]]
+        rows["size"] /= 1e6
+        column = st.column_config
+        st.dataframe(
+            rows,
+            hide_index=True,
+            height=min(ROW * (len(rows) + 1) + 3, MOST_TALL),
+            column_config={
+                "name": column.TextColumn("Name", pinned=True, width=150),
+                "folder": "Where",
+                "what": "What",
+                "fits": column.TextColumn("Trained from", help="The listed pretrained model that is nearest."),
+                "architecture": "Architecture",
+                "format": "Format",
+                "names": "Names",
+                "activation": "Activation",
+                "dtype": "Type",
+                "size": column.NumberColumn("Size", format="%.1f MB"),
+                "digest": column.TextColumn("Digest", help="First eight digits of the SHA-256 of the tensors."),
+            },
+            alt="Models that can be merged, with what each is",
+        )
+    _digests(found)
+    _unreadable(found)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if found.others:
+            st.caption(f"Left out, no checkpoints: {text.safe_text(first_few(found.others), 400)}.")
+        st.button("Look again", on_click=model_data.look_again, type="tertiary", icon=":material/refresh:")
+    _delete_uploads(found)
+
+
+def _digests(found: Shelf) -> None:
+    """Large files are read in the background, when somebody asks."""
+    unread = [item for item, look in found.readable if not model_data.digest(look)]
+    subject = model_fit.subject_of("", {item.key: item.reference for item in unread})
+    job = model_fit.find_job(DIGEST, subject)
+    if job is not None and (job.live or job.error):
+        tray.show(job, "digests")
+    elif unread:
+        size = sum(look.nbytes for item, look in found.readable if item in unread)
+        st.button(
+            f"Compute {text.plural(len(unread), 'digest')}", icon=":material/fingerprint:", on_click=_start_digests,
+            args=(subject, [item.reference for item in unread]), key="start_digests",
+            help=f"Reads {text.size(size)} in the background, once.",
+        )  # fmt: skip
+
+
+def _start_digests(subject: str, references: Sequence[str]) -> None:
+    title = f"Digests of {text.plural(len(references), 'file')}"
+    data.runner().command(DIGEST, subject, title, ["digest", *references])
+
+
+def _unreadable(found: Shelf) -> None:
+    """Files that are called like checkpoints and cannot be read, with the reason."""
+    if not found.unreadable:
+        return
+    count = len(found.unreadable)
+    st.markdown(f":material/error: **{text.plural(count, 'file')} cannot be read:**")
+    rows = [
+        {"File": text.clean_text(item.place, 120), "Why": text.clean_text(look.problem, 300)}
+        for item, look in found.unreadable
+    ]
+    st.dataframe(
+        rows, hide_index=True, height=min(ROW * (count + 1) + 3, 260), column_config={"Why": {"width": 620}},
+        alt="Files that cannot be read, with the reason",
+    )  # fmt: skip
+
+
+def _delete_uploads(found: Shelf) -> None:
+    """A way to let uploads go."""
+    kept = [item for item, _ in found.own if item.place.startswith("uploads/")]
+    if not kept or not model_data.local():
+        return
+    with st.popover("Delete uploads", icon=":material/delete:", type="tertiary"):
+        for item in kept:
+            size = text.size(sum(look.nbytes for other, look in found.own if other is item))
+            st.button(
+                f"Delete {text.clean_text(item.name, 40)} ({size})", key=f"upload_{item.key}", on_click=_delete,
+                args=(item.reference,),
+            )  # fmt: skip
+
+
+def _delete(reference: str) -> None:
+    """Callback: delete an upload."""
+    from merging.shelf import uploads
+
+    root = data.store().root
+    for item in uploads.items(root):
+        if item.reference == reference:
+            uploads.delete(root, item)
