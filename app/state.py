@@ -51,6 +51,7 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
+from app import pickers
 from app.draft import Draft
 from app.report_draft import ReportDraft
 
@@ -104,6 +105,15 @@ def _write(key: str, value: str) -> None:
         st.query_params[key] = value
     elif not value and key in st.query_params:
         del st.query_params[key]
+
+
+def _picked(key: str, remembered: str, known: Sequence[str], first: str) -> tuple[str, str]:
+    """What the link or the session names, else ``first``; both name it from now on. And what was asked for in vain."""
+    asked = _linked(key) or st.session_state.get(remembered) or first
+    chosen = asked if asked in known else first
+    st.session_state[remembered] = chosen
+    _write(key, chosen)
+    return chosen, "" if asked in known else asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +207,7 @@ def choose_runs(run_ids: Sequence[str]) -> None:
 
 def picked_set(known: Sequence[str]) -> tuple[str, str]:
     """The own set of models that the link or the session names, empty for the bundled models; and one that is gone."""
-    asked = _linked(MODELS) or st.session_state.get(_MODELS, "")
-    missing = "" if asked in known else asked
-    pick_set("" if missing else asked)
-    return ("" if missing else asked), missing
+    return _picked(MODELS, _MODELS, known, "")
 
 
 def pick_set(set_id: str) -> None:
@@ -211,11 +218,7 @@ def pick_set(set_id: str) -> None:
 
 def picked_method(known: Sequence[str], first: str) -> tuple[str, str]:
     """The method that the link or the session names, else ``first``; and the one in the link if it is not known."""
-    asked = _linked(METHOD) or st.session_state.get(_METHOD) or first
-    missing = "" if asked in known else asked
-    method = first if missing else asked
-    pick_method(method)
-    return method, missing
+    return _picked(METHOD, _METHOD, known, first)
 
 
 def pick_method(key: str) -> None:
@@ -235,13 +238,9 @@ def picked_sweep(known: Sequence[str], first: str) -> tuple[str, str]:
 
     From now on it is the session's, with the point that the link names or that was chosen in it before.
     """
-    asked = _linked(SWEEP) or st.session_state.get(_SWEEP) or first
-    missing = "" if asked in known else asked
-    chosen = first if missing else asked
-    point = _linked(POINT) or (st.session_state.get(_POINT, "") if chosen == st.session_state.get(_SWEEP) else "")
-    st.session_state[_SWEEP] = chosen
-    _write(SWEEP, chosen)
-    pick_point(point)
+    before = st.session_state.get(_SWEEP)
+    chosen, missing = _picked(SWEEP, _SWEEP, known, first)
+    pick_point(_linked(POINT) or (st.session_state.get(_POINT, "") if chosen == before else ""))
     return chosen, missing
 
 
@@ -253,8 +252,9 @@ def pick_sweep(sweep_id: str) -> None:
 
 
 def pick_sweep_from(widget: str) -> None:
-    """Callback of a picker of sweeps."""
-    pick_sweep(st.session_state[widget])
+    """Callback of a picker of sweeps, whose key is one of ``pickers``."""
+    if pickers.is_current(widget):
+        pick_sweep(st.session_state[widget])
 
 
 def picked_point(known: Sequence[str], best: str) -> str:
@@ -270,8 +270,9 @@ def pick_point(point: str) -> None:
 
 
 def pick_point_from(widget: str) -> None:
-    """Callback of a picker of points."""
-    pick_point(st.session_state[widget])
+    """Callback of a picker of points, whose key is one of ``pickers``."""
+    if pickers.is_current(widget):
+        pick_point(st.session_state[widget])
 
 
 def picked_front(known: Sequence[str], first: str) -> tuple[str, str]:
@@ -279,11 +280,7 @@ def picked_front(known: Sequence[str], first: str) -> tuple[str, str]:
 
     An edit is written as in a chain.
     """
-    asked = _linked(FRONT) or st.session_state.get(_FRONT) or first
-    missing = "" if asked in known else asked
-    chosen = first if missing else asked
-    pick_front(chosen)
-    return chosen, missing
+    return _picked(FRONT, _FRONT, known, first)
 
 
 def pick_front(edit: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import streamlit as st
 
-from app import data, parts, state, sweep_data, text, tray
+from app import data, parts, pickers, state, sweep_data, text, tray
 from app.sweep_data import Found
 from merging.errors import StoreError
 from merging.runs import Run
@@ -22,18 +22,18 @@ from viz.figures.sweep_contour import Mark
 def panel(found: Found, chosen: str, stored: Sequence[Run]) -> None:
     """The picker of points, the scores of the chosen one, and the way to its run."""
     known = [str(point) for point in found.averages["point"].drop_duplicates()]
-    st.session_state["chosen_point"] = chosen
+    key = pickers.key("chosen_point", chosen)
     with st.container(border=True, key="chosen"):
         st.selectbox(
             "Chosen point (click one in a picture, or pick it here)",
             known,
             format_func=lambda point: sweep_data.described(found, point),
-            key="chosen_point",
+            key=key,
             on_change=state.pick_point_from,
-            args=("chosen_point",),
+            args=(key,),
         )
         if chosen == found.best:
-            st.caption("The best of the points so far.")
+            st.caption(f"The best of the points{'' if found.complete else ' so far'}.")
         row = found.averages[found.averages["point"] == chosen].iloc[0].to_dict()
         _scores(row, f"On the {found.sweep.split} half, as in the pictures")
         _run(found.planned(chosen), stored)

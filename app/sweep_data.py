@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MANY = 4000  # points that stay in memory, a few kilobytes each
-ALPHA = "Interpolation α (0 pretrained, 1 merged)"
 
 
 @dataclass(frozen=True)
@@ -91,8 +90,18 @@ def job(sweep: Sweep) -> Job | None:
 
 
 def titles(sweep: Sweep) -> list[str]:
-    """What each recipe of a sweep is called."""
-    return [recipe.title or text.chain_title(recipe) for recipe in sweep.recipes]
+    """What each recipe of a sweep is called: no two alike, so that pickers and legends can tell them apart."""
+    names = [recipe.title or text.chain_title(recipe) for recipe in sweep.recipes]
+    pairs = zip(names, sweep.recipes, strict=True)
+    names = [text.chain_words(recipe) if names.count(name) > 1 else name for name, recipe in pairs]
+    counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
+    numbered = zip(names, counts, strict=True)
+    return [f"{text.clean_text(name, 50)} ({count})" if names.count(name) > 1 else name for name, count in numbered]
+
+
+def label(sweep: Sweep) -> str:
+    """How the picker calls a sweep; plain text, and another one for every sweep."""
+    return f"{text.clean_text(title(sweep), 90)}  ·  {sweep.id[:6]}"
 
 
 def title(sweep: Sweep) -> str:
@@ -132,7 +141,7 @@ def note(found: Found) -> str:
 def described(found: Found, point: str) -> str:
     """How pickers call a point: recipe, values, score; plain text."""
     row = found.averages[found.averages["point"] == point].iloc[0]
-    values = ", ".join(f"{row[name]:g}" for name in "xy" if name in row)
+    values = ", ".join(f"{row[name]:.10g}" for name in "xy" if name in row)
     score = row["in_domain"] if math.isnan(row["h_score"]) else row["h_score"]
     what = "in-domain" if math.isnan(row["h_score"]) else "H-score"
     names = f"{text.clean_text(row['label'], 60)}  ·  " if len(found.sweep.recipes) > 1 else ""

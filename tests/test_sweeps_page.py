@@ -10,9 +10,10 @@ import test_app
 from streamlit.testing.v1 import AppTest
 from test_app import charts, words
 
-from app import data
+from app import data, sweep_data
 from merging import points, sweeping, sweeps
 from merging.presets import preset
+from merging.recipe import Recipe
 from merging.store import Store
 from merging.sweeps import LINE, PLANE, Axis, Sweep
 from merging.tasks import Benchmark
@@ -31,6 +32,10 @@ def swept(folder: Path, store: Path, compute: int | None = None, **said: Any) ->
     asked = iter(range(10_000))
     sweeping.run(found, own, benchmark, device="cpu", paused=lambda: compute is not None and next(asked) >= compute)
     return found
+
+
+def picker(at: AppTest, name: str) -> Any:
+    return next(found for found in at.selectbox if str(found.key).startswith(name))
 
 
 def metrics(at: AppTest) -> list[str]:
@@ -100,12 +105,12 @@ def test_a_whole_sweep(open_app: Any, library: Path, tmp_path: Path) -> None:
     at = open_app("sweeps", library, sweep=found.id)
     assert not at.exception and not at.error and not at.warning
     assert charts(at) == 2
-    picker = at.selectbox(key="chosen_point")
-    assert len(picker.options) == 6
-    assert "The best of the points so far" in words(at)
-    other = next(option for option in picker.options if "·  0.5" in option and "ties" in option.casefold())
+    points_of = picker(at, "chosen_point")
+    assert len(points_of.options) == 6
+    assert "The best of the points." in words(at)
+    other = next(option for option in points_of.options if "·  0.5" in option and "ties" in option.casefold())
     before = metrics(at)
-    picker.select(other).run()
+    points_of.select(other).run()
     assert not at.exception
     assert metrics(at) != before
     assert len(at.query_params["point"]) == 12
@@ -123,16 +128,41 @@ def test_a_partial_sweep_can_be_looked_at_and_resumed(open_app: Any, library: Pa
     assert "3 of 6 points" in "".join(str(bar.proto) for bar in at.get("progress"))
 
 
+def test_what_the_browser_had_not_seen_yet_is_no_choice(open_app: Any, library: Path, tmp_path: Path) -> None:
+    found = swept(library, tmp_path / "store", compute=1)
+    at = open_app("sweeps", library, sweep=found.id)
+    seen, first = at._tree, picker(at, "chosen_point").value
+    picker(at, "chosen_point").set_value(first)
+    swept(library, tmp_path / "store")
+    best = picker(at.run(), "chosen_point").value
+    assert best != first
+    at._tree = seen  # a request that was on its way while the page was drawn: it says the old value
+    assert picker(at.run(), "chosen_point").value == best
+    assert "point" not in at.query_params
+
+
+def test_recipes_and_sweeps_of_one_name_are_told_apart(open_app: Any, library: Path, tmp_path: Path) -> None:
+    benchmark = Benchmark.load(library)
+    one = preset("task_arithmetic").recipe(benchmark.pretrained, benchmark.experts)
+    other = Recipe.build("task_arithmetic", {"scaling": 0.5}, (), one.pretrained, dict(one.experts), one.title)
+    fewer = Recipe.build("task_arithmetic", {}, (), one.pretrained, dict(one.experts[:2]), one.title)
+    said = {"axes": (Axis("alpha", (0.0, 1.0)),), "kind": LINE}
+    names = sweep_data.titles(Sweep(recipes=(one, other, fewer), **said))
+    assert len(set(names)) == 3 and "0.5" in names[1] and names[2].endswith("(2)")
+    labels = {sweep_data.label(Sweep(recipes=(one,), images=images, **said)) for images in (8, 16)}
+    assert len(labels) == 2
+
+
 @pytest.mark.slow
 def test_a_point_is_opened_as_a_run(open_app: Any, library: Path, tmp_path: Path) -> None:
     found = swept(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", (0.1, 0.2)),))
     at = open_app("sweeps", library, sweep=found.id)
     # the library holds the preset itself as a run, the other value has to be computed
-    own, other = sorted(at.selectbox(key="chosen_point").options, key=lambda option: not option.startswith("0.2"))
-    at.selectbox(key="chosen_point").select(own).run()
+    own, other = sorted(picker(at, "chosen_point").options, key=lambda option: not option.startswith("0.2"))
+    picker(at, "chosen_point").select(own).run()
     assert "on the reporting half" in words(at)
     assert [link for link in at.get("page_link") if link.proto.label == "Open in Scores"]
-    at.selectbox(key="chosen_point").select(other).run()
+    picker(at, "chosen_point").select(other).run()
     at.button(key="open_run").click().run()
     assert not at.exception
     jobs = data.runner().jobs()
@@ -172,7 +202,7 @@ def test_a_sweep_is_renamed_and_deleted(open_app: Any, library: Path, tmp_path: 
     found = swept(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", (0.1, 0.2)),))
     at = open_app("sweeps", library, sweep=found.id)
     at.text_input(key="sweep_rename").set_value("My <b>density</b>").run()
-    assert at.selectbox(key="sweep_picker").value == found.id
+    assert picker(at, "sweep_picker").value == found.id
     store = Store(tmp_path / "store", libraries=())
     assert sweeps.find(store, found.id).title == "My <b>density</b>"
     at.button(key="sweep_delete").click().run()
@@ -190,13 +220,13 @@ def test_what_a_link_asks_for_stays_when_the_page_is_drawn_again(open_app: Any, 
     at = open_app("sweeps", library)
     assert at.query_params["sweep"] == newer.id  # so that a link to what is shown names it
     at = open_app("sweeps", library, sweep=older.id)
-    picked = at.selectbox(key="chosen_point")
+    picked = picker(at, "chosen_point")
     best = picked.value
     other = next(one.name for one in sweeping.plan(older, Benchmark.load(library)) if one.name != best)
     at = open_app("sweeps", library, sweep=older.id, point=other)
     for _ in range(2):
-        assert at.selectbox(key="sweep_picker").value == at.query_params["sweep"] == older.id
-        assert at.selectbox(key="chosen_point").value == at.query_params["point"] == other
+        assert picker(at, "sweep_picker").value == at.query_params["sweep"] == older.id
+        assert picker(at, "chosen_point").value == at.query_params["point"] == other
         at.toggle(key="present").set_value(True).run()  # the whole page is drawn again, as when a job ends
     at = open_app("sweeps", library, sweep="new")
     at.text_input(key="sweep_title").set_value("Mine").run()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import data, parts, state, sweep_data, sweep_form, sweep_view, text
+from app import data, parts, pickers, state, sweep_data, sweep_form, sweep_view, text
 from merging import sweeps
 
 NEW = "new"
@@ -21,14 +21,14 @@ def main() -> None:
             icon=":material/link_off:",
         )
     if known:
-        st.session_state["sweep_picker"] = chosen
+        key = pickers.key("sweep_picker", chosen)
         st.selectbox(
             "Sweep",
             [NEW, *known],
-            format_func=lambda key: "A new sweep" if key == NEW else text.clean_text(sweep_data.title(known[key]), 90),
-            key="sweep_picker",
+            format_func=lambda sweep_id: "A new sweep" if sweep_id == NEW else sweep_data.label(known[sweep_id]),
+            key=key,
             on_change=state.pick_sweep_from,
-            args=("sweep_picker",),
+            args=(key,),
         )
     if chosen == NEW:
         st.subheader("A new sweep", anchor=False)
