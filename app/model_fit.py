@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SMALL = 64_000_000  # bytes of all models up to which every number is read while the page is drawn
 SHOWN, ROWS = 6, 2000  # groups of problems outside of the expander, rows of the table of problems
+ROW, MOST_TALL = 35, 250  # px of a row, and of that table at most
 CHECK, READ = "fit", "read"  # jobs: one reads every number, one reads files before a merge
 SAMPLED = (
     "Distances are from 4,096 numbers of every tensor. Whether all numbers are finite, and whether text tensors were "
@@ -137,6 +138,7 @@ def _distances(report: FitReport) -> None:
         rows,
         hide_index=True,
         column_config={
+            "Expert": st.column_config.TextColumn(width=140),
             "Change, of the weights' norm": number(format="%.2f%%"), "Cosine to pretrained": number(format="%.4f"),
         },
         alt="How far every expert is from the pretrained model",
@@ -156,7 +158,8 @@ def _table(report: FitReport) -> None:
     rows = report.table()
     if len(rows) > ROWS:
         st.caption(f"The first {ROWS:,} of {len(rows):,} rows; the file has them all.")
-    st.dataframe(rows.head(ROWS).map(_cell), hide_index=True, height=220, alt="Every tensor that does not fit")
+    tall = min(ROW * (len(rows) + 1) + 3, MOST_TALL)
+    st.dataframe(rows.head(ROWS).map(_cell), hide_index=True, height=tall, alt="Every tensor that does not fit")
     st.download_button(
         "Data (CSV)", lambda: _csv(rows), "fit_report.csv", "text/csv", key=f"fit_csv_{len(rows)}", on_click="ignore",
         type="tertiary", icon=":material/table:",

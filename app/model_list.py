@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 TYPED, UPLOAD, SAID = "models_typed", "models_upload", "upload_said"
 DIGEST = "digest"  # the job that reads files for their digests
 ROW, MOST_TALL = 35, 460  # px of a row of the table, and of the table at most
+FEW, MOST = 8, 200  # files that cannot be read: listed at once, and in all
 NO_FOLDER = (
     "No folder of models is listed here. Start the app with `MERGESCOPE_MODELS=/path/to/your/models`; several folders "
     "are separated by `{}`."
@@ -37,7 +38,8 @@ def sources() -> str:
     with st.container(border=True):
         if folders:
             named = text.listed([f"**{text.safe_text(name)}**" for name in folders])
-            st.markdown(f":material/folder_open: Listed here: {named}.")
+            many = "Folders" if len(folders) > 1 else "The folder"
+            st.markdown(f":material/folder_open: {many} {named} {'are' if len(folders) > 1 else 'is'} listed here.")
         else:
             st.markdown(f":material/folder_off: {NO_FOLDER.format(os.pathsep)}")
         if not model_data.local():
@@ -95,9 +97,11 @@ def models(found: Shelf, known: Sequence[Group]) -> None:
             height=min(ROW * (len(rows) + 1) + 3, MOST_TALL),
             column_config={
                 "name": column.TextColumn("Name", pinned=True, width=150),
-                "folder": "Where",
+                "folder": column.TextColumn("Where", width=130),
                 "what": "What",
-                "fits": column.TextColumn("Trained from", help="The listed pretrained model that is nearest."),
+                "fits": column.TextColumn(
+                    "Trained from", width=190, help="The listed pretrained model that is nearest."
+                ),
                 "architecture": "Architecture",
                 "format": "Format",
                 "names": "Names",
@@ -144,14 +148,16 @@ def _unreadable(found: Shelf) -> None:
         return
     count = len(found.unreadable)
     st.markdown(f":material/error: **{text.plural(count, 'file')} cannot be read:**")
-    rows = [
-        {"File": text.clean_text(item.place, 120), "Why": text.clean_text(look.problem, 300)}
+    lines = [
+        f"- **{text.safe_text(item.place, 120)}**: {text.safe_text(look.problem.removeprefix(f'{item.path.name}: '), 300)}"
         for item, look in found.unreadable
     ]
-    st.dataframe(
-        rows, hide_index=True, height=min(ROW * (count + 1) + 3, 260), column_config={"Why": {"width": 620}},
-        alt="Files that cannot be read, with the reason",
-    )  # fmt: skip
+    st.markdown("\n".join(lines[:FEW]))
+    if rest := lines[FEW:]:
+        with st.expander(f"{text.plural(len(rest), 'more file')}"):
+            st.markdown("\n".join(rest[:MOST]))
+            if len(rest) > MOST:
+                st.caption(f"and {len(rest) - MOST:,} more")
 
 
 def _delete_uploads(found: Shelf) -> None:

@@ -11,7 +11,7 @@ import streamlit as st
 from app import data, model_data, model_fit, parts, text
 from app.model_data import Shelf
 from merging import places
-from merging.errors import MergingError
+from merging.errors import MergingError, first_few
 
 if TYPE_CHECKING:
     from merging.shelf.groups import Group
@@ -48,10 +48,10 @@ def chooser(found: Shelf, groups: Sequence[Group]) -> None:
     if chosen is None:
         return
     pretrained, references = chosen
-    experts = _named(prefix, group, references, {ref: item.name for ref, item in usable.items()})
+    experts = _named(prefix, group, references, {ref: item.place for ref, item in usable.items()})
     try:
         fits = model_fit.show(pretrained, experts, "shelf")
-        evaluation(pretrained)
+        evaluation(pretrained, experts)
     except MergingError as error:
         st.error(text.safe_text(error, 800), icon=":material/block:")
         return
@@ -127,12 +127,23 @@ def _named(prefix: str, group: Group | None, references: Sequence[str], own: Map
         st.caption(NAMED_HELP)
         with st.grid(3, min_column_width=170):
             for reference in references:
-                name = usable_name(given.get(reference, own[reference]).rpartition("/")[2])
+                name = usable_name(given.get(reference) or _last(own[reference]))
                 typed = st.text_input(
-                    text.clean_text(own[reference], 40), name, max_chars=LONGEST, key=f"{prefix}_name_{reference}"
+                    text.clean_text("/".join(own[reference].split("/")[-2:]), 50),
+                    name,
+                    max_chars=LONGEST,
+                    key=f"{prefix}_name_{reference}",
                 )
                 found[_free(typed.strip() or name, found)] = reference
     return found
+
+
+def _last(place: str) -> str:
+    """What an expert is called if nothing else is known: its file, or its folder where files are called alike."""
+    *folders, last = place.split("/")
+    stem, dot, _ = last.rpartition(".")
+    stem = stem if dot else last
+    return folders[-1] if folders and stem in {"model", "finetuned", "checkpoint", "adapter_model"} else stem
 
 
 def _free(name: str, taken: Mapping[str, str]) -> str:
@@ -143,11 +154,17 @@ def _free(name: str, taken: Mapping[str, str]) -> str:
     return free
 
 
-def evaluation(pretrained: str) -> None:
-    """Says if what is merged cannot be evaluated, why, and what to do."""
+def evaluation(pretrained: str, experts: Mapping[str, str]) -> None:
+    """Says if what is merged cannot be evaluated, why, and what to do; or that no task belongs to these experts."""
     if reason := data.not_evaluated(pretrained):
         st.markdown(f":material/info: {NO_SCORES.format(text.safe_text(reason, 300))}")
-        st.code(MAKE, language="bash", wrap_lines=True)
+        st.code(MAKE, language=None, wrap_lines=True)
+    elif not set(experts) & set(known := data.benchmark().experts):
+        named = text.safe_text(first_few(known), 300)
+        st.markdown(
+            ":material/info: None of these experts is called like a task of the benchmark, so all its data sets count "
+            f"as out of domain. Its tasks are {named}."
+        )
 
 
 def _keep(prefix: str, group: Group | None, pretrained: str, experts: Mapping[str, str], fits: bool) -> None:
@@ -214,4 +231,4 @@ def benchmarks(found: Shelf) -> None:
         st.markdown(f":material/dataset: **{name}** is a benchmark folder. For scores on it start the app so:")
         shown = str(item.path) if model_data.local() else item.name
         quoted = shlex.quote(text.clean_text(shown, 400))
-        st.code(f"MERGESCOPE_BENCHMARK={quoted} make app", language="bash", wrap_lines=True)
+        st.code(f"MERGESCOPE_BENCHMARK={quoted} make app", language=None, wrap_lines=True)

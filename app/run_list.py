@@ -63,6 +63,7 @@ def _table(runs: Sequence[Run], chosen: Sequence[str], stored: Sequence[Run]) ->
     st.dataframe(
         rows,
         hide_index=True,
+        placeholder="—",
         height=min(ROW * (len(rows) + 1) + 3, MOST_TALL),
         key=key,
         on_select=partial(_from_table, key, ids),

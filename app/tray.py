@@ -80,8 +80,9 @@ def shown_where(job: Job) -> None:
     from app import measured
 
     if job.words:  # a command about models or runs
-        where = {state.SHELF: "runs", state.CHOSEN: job.run_id} if job.measures.startswith("export") else {}
-        parts.open_page(parts.MODELS, "Models & runs", "inventory_2", **where)
+        exported = job.measures.startswith("export")
+        where = {state.SHELF: "runs", state.CHOSEN: job.run_id} if exported else {}
+        parts.open_page(parts.MODELS, "Export" if exported else "Models", "inventory_2", **where)
         return
     if job.measures in {measured.FEATURES, measured.TSNE}:
         look = {state.MAP: "t-SNE"} if job.measures == measured.TSNE else {}

@@ -52,7 +52,8 @@ class Group:
             return " ".join(problem.found for problem in self.found)
         names = first_few(problem.tensor for problem in self.found)
         detail = f" (expected {first.expected}, found {first.found})" if first.expected else ""
-        return f"{self.problem}: {names}{detail}. {FIXES[self.problem].capitalize()}."
+        fix = FIXES[self.problem]
+        return f"{self.problem}: {names}{detail}. {fix[0].upper()}{fix[1:]}."
 
 
 FIXES = {

@@ -43,8 +43,9 @@ def costs(recipe: Recipe, stored: Sequence[Run]) -> None:
     needs = sorted(str(need) for need in recipe.needs)
     data_needed = f"It needs {text.listed(needs)}." if needs else "It needs no data."
     found = data.estimate(recipe, stored)
+    scored = "" if data.not_evaluated(recipe.pretrained) else " with evaluation"
     st.markdown(
-        f":material/timer: About **{text.duration(found.seconds)}** of computing with evaluation, after a few seconds "
+        f":material/timer: About **{text.duration(found.seconds)}** of computing{scored}, after a few seconds "
         f"to start; up to **{text.size(found.anonymous_bytes)}** of memory, {text.size(found.reads_bytes)} to read. "
         f"{data_needed}"
     )
@@ -63,7 +64,8 @@ def average(name: str, value: float, interval: tuple[float, float], tasks: int, 
     with st.container(gap="xsmall"):
         st.metric(name, text.percent(value))
         low, high = map(text.percent, interval)
-        st.caption(f"{low} to {high}, {text.plural(tasks, 'task')}, n = {n:,}")
+        known = f"{low} to {high}, {text.plural(tasks, 'task')}, n = {n:,}"
+        st.caption(known if tasks else "the benchmark has no such task")
 
 
 def result(run: Run, stored: Sequence[Run]) -> None:
@@ -87,6 +89,7 @@ def result(run: Run, stored: Sequence[Run]) -> None:
             parts.open_page(parts.MASKS, "See its masks", "grid_on", run=run.id)
             if summary is not None:
                 parts.open_page(parts.SCORES, "See its scores", "monitoring", runs=run.id)
+            parts.open_page(parts.MODELS, "Take it along", "output", shelf="runs", chosen=run.id)
             parts.recipe_buttons(run, "result")
 
 
@@ -114,7 +117,7 @@ def act(draft: Draft, references: Mapping[str, str], stored: Sequence[Run]) -> N
     fine = ready(recipe)
     if fine:
         costs(recipe, stored)
-        model_sets.evaluation(recipe.pretrained)
+        model_sets.evaluation(recipe.pretrained, dict(recipe.experts))
     if st.button("Run", type="primary", icon=":material/play_arrow:", disabled=not fine, key="run_button"):
         state.watch(model_fit.submit(recipe).id)
         st.rerun()  # so that the tray, which is drawn last, follows the job from now on

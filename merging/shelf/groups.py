@@ -123,6 +123,8 @@ def _group(place: str, folder: _Folder, seen: Sequence[Seen], *, of_benchmark: b
         pretrained = alike.pop(name) if name is not None else None
     if not alike or (pretrained is None and len(alike) < 2) or (kinds == {ADAPTER} and len(alike) < 2):
         return None
+    if pretrained is not None:
+        alike = _without_beginning(alike, pretrained[0].place.rpartition("/")[2])
     below = pretrained[1] if pretrained else None
     apart = [name for name, (_, look) in alike.items() if below and below.drawn is not None and look.kind == MODEL
              and look.distance(below) is None]  # fmt: skip
@@ -151,6 +153,13 @@ def _by_name(members: Mapping[str, Seen]) -> str | None:
         return called[0]
     begin = [name for name in members if all(other.startswith(name) for other in members)]
     return begin[0] if len(begin) == 1 and len(members) > 1 and not called else None
+
+
+def _without_beginning(members: Mapping[str, Seen], beginning: str) -> dict[str, Seen]:
+    """The members by what tells their names apart, where all begin with the pretrained model's name."""
+    short = {name: name.removeprefix(beginning).lstrip("-_. ") for name in members}
+    shorter = all(name.startswith(beginning) and short[name] for name in members)
+    return {short[name] if shorter else name: seen for name, seen in members.items()}
 
 
 def _central(members: Mapping[str, Seen]) -> str | None:

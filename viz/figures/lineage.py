@@ -24,8 +24,8 @@ COLORS = {
     "pretrained": "#4B5563", "expert": "#009E73", "edit": "#E69F00", "merge": "#0072B2", "run": "#D55E00",
     "model": "#CC79A7", "other": "#999999",
 }  # fmt: skip
-LANE, GAP, WIDE = 46, 12, 18  # px of a box and between two, characters of a line in one
-TOP, BOTTOM, SIDE = 34, 44, 66
+LANE, GAP, WIDE = 60, 10, 15  # px of a box and between two, characters of a line in one: four fit a narrow page
+TOP, BOTTOM, SIDE = 34, 44, 58
 FAINT = 0.45
 
 
@@ -89,7 +89,7 @@ def _marks(kind: str, rows: Sequence[Mapping[Any, Any]], places: Mapping[str, Bo
     return go.Scatter(
         x=np.array([box.x for box in boxes], np.float32), y=np.array([box.y for box in boxes], np.float32),
         mode="markers", name=NAMES[kind], text=[_hover(row) for row in own], hovertemplate="%{text}<extra></extra>",
-        marker={"symbol": "square", "size": LANE - 6, "color": COLORS[kind], "opacity": 0.15},
+        marker={"symbol": "square", "size": 40, "color": COLORS[kind], "opacity": 0.15},
     )  # fmt: skip
 
 
@@ -103,11 +103,11 @@ def _box(row: Mapping[Any, Any], box: Box) -> dict[str, Any]:
     kind = str(row["kind"])
     faint = kind == "other"
     detail = str(row["detail"])
-    lines = textwrap.wrap(clean_text(row["label"]), WIDE, max_lines=1 if detail else 2, placeholder="…") or ["\xa0"]
+    lines = textwrap.wrap(clean_text(row["label"]), WIDE, max_lines=2, placeholder=" …") or ["\xa0"]
     text = [f"<b>{safe_text(line)}</b>" for line in lines]
-    text += [safe_text(clean_text(detail, WIDE + 6))] if detail else []
+    text += [safe_text(clean_text(detail, WIDE + 2))] if detail else []
     return {
-        "x": box.x, "y": box.y, "text": "<br>".join(text), "showarrow": False, "width": 116, "height": LANE - 10,
+        "x": box.x, "y": box.y, "text": "<br>".join(text), "showarrow": False, "width": 100, "height": LANE - 10,
         "bgcolor": "white", "bordercolor": COLORS[kind], "borderwidth": 1.5, "borderpad": 3,
         "opacity": FAINT + 0.2 if faint else 1.0, "captureevents": False, "name": kind,
         "font": {"size": theme.SMALL, "color": theme.FADED if faint else theme.INK},
