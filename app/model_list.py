@@ -148,10 +148,10 @@ def _unreadable(found: Shelf) -> None:
         return
     count = len(found.unreadable)
     st.markdown(f":material/error: **{text.plural(count, 'file')} cannot be read:**")
-    lines = [
-        f"- **{text.safe_text(item.place, 120)}**: {text.safe_text(look.problem.removeprefix(f'{item.path.name}: '), 300)}"
-        for item, look in found.unreadable
-    ]
+    lines = []
+    for item, look in found.unreadable:
+        why = look.problem.removeprefix(f"{item.path.name}: ")
+        lines.append(f"- **{text.safe_text(item.place, 120)}**: {text.safe_text(why, 300)}")
     st.markdown("\n".join(lines[:FEW]))
     if rest := lines[FEW:]:
         with st.expander(f"{text.plural(len(rest), 'more file')}"):

@@ -24,6 +24,7 @@ HEAD_NAME = re.compile(r"head[-_](.+)", re.I)
 VALIDATION = "Val"  # what some put behind the names of data sets that have a validation part
 MULTITASK = "multitask"  # the model of a benchmark that is neither pretrained nor an expert
 CENTRAL = 0.85  # by how much nearer to all others than any other member the pretrained model must be
+FEWEST = 2  # others that the pretrained model must be near to, if its numbers are to tell
 TRIED = 8  # models that an adapter is tried on
 
 
@@ -167,12 +168,15 @@ def _central(members: Mapping[str, Seen]) -> str | None:
     drawn = {name: look for name, (_, look) in members.items() if look.drawn is not None}
     if len(drawn) < 3:
         return None
-    far = {}
+    far: dict[str, tuple[int, float]] = {}
     for name, look in drawn.items():
-        distances = [other.distance(look) for key, other in drawn.items() if key != name]
-        far[name] = sum(1.0 if distance is None else distance for distance in distances)
+        found = [other.distance(look) for key, other in drawn.items() if key != name]
+        near = [distance for distance in found if distance is not None]
+        far[name] = -len(near), sum(near)  # what comes from another model counts for none
     nearest, second, *_ = sorted(far, key=lambda name: far[name])
-    return nearest if far[nearest] <= CENTRAL * far[second] else None
+    related, distance = far[nearest]
+    clear = far[second][0] > related or distance <= CENTRAL * far[second][1]
+    return nearest if -related >= FEWEST and clear else None
 
 
 def _base(adapter: Seen, seen: Sequence[Seen]) -> Seen | None:

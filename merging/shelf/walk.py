@@ -125,11 +125,18 @@ class _Folder:
 
     def read_into(self, found: Listing) -> list[Path]:
         """Add what is in it; gives the folders in it that are to be walked."""
-        files = {entry.name for entry in self.entries if not entry.is_dir()}
+        files = {entry.name for entry in self.entries if not _is_folder(entry)}
         used = set[str]()
         if configs.ADAPTER in files or files & set(WEIGHTS):
             found.items.append(self._item("", folder=True))
-            known = {*WEIGHTS, *ADAPTERS, configs.ADAPTER}
+            known = {
+                *WEIGHTS,
+                *ADAPTERS,
+                configs.ADAPTER,
+                configs.TRANSFORMERS,
+                configs.OPEN_CLIP,
+                configs.PREPROCESSOR,
+            }
             used = {name for name in files if name in known or BESIDE.fullmatch(name)}
             found.others += [f"{self.place}/{name}" for name in sorted(used - known)]
         benchmark = {BENCHMARK, HEADS} <= files
@@ -142,10 +149,10 @@ class _Folder:
 
     def _inner(self, found: Listing) -> Iterator[Path]:
         for entry in self.entries:
-            if entry.is_symlink() and entry.is_dir():
+            if entry.is_symlink() and _is_folder(entry):
                 odd = "is a link to a folder, which is not followed; list the folder itself"
                 found.items.append(self._item(entry.name, problem=odd))
-            elif entry.is_dir() and not (self.path.name.startswith("models--") and entry.name in OF_A_CACHE):
+            elif _is_folder(entry) and not (self.path.name.startswith("models--") and entry.name in OF_A_CACHE):
                 yield Path(entry.path)
 
     def _item(self, name: str, *, folder: bool = False, problem: str = "") -> Item:
@@ -156,3 +163,10 @@ class _Folder:
             problem = "has a name that is no text; rename it"
         sure = folder or name.endswith((*SUFFIXES, INDEX))
         return Item(self.refer(place), self.path / name if name else self.path, place, folder, problem, sure)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link in a circle is a file that cannot be opened
+        return False
