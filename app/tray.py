@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import streamlit as st
 
 from app import data, parts, state, text
@@ -65,14 +68,23 @@ def buttons(job: Job, place: str) -> None:
         st.button("Cancel", key=f"cancel_{place}_{job.id}", on_click=data.runner().cancel, args=(job.id,))
         return
     if place == "tray" and job.measures == SWEEP:  # whatever stopped it, the points that are there can be looked at
-        parts.open_page(parts.SWEEPS, "Sweeps", "tune", sweep=job.run_id)
+        door(parts.SWEEPS, "Sweeps", "tune", job, state.pick_sweep, sweep=job.run_id)
     elif job.state == "done" and place == "tray" and job.measures:
         shown_where(job)
     elif job.state == "done" and place == "tray":
-        parts.open_page(parts.SCORES, "Scores", "monitoring", runs=job.run_id)
+        door(parts.SCORES, "Scores", "monitoring", job, lambda run_id: state.pick_runs([run_id]), runs=job.run_id)
     st.button(
         "Dismiss", key=f"dismiss_{place}_{job.id}", on_click=data.runner().dismiss, args=(job.id,), type="tertiary"
     )
+
+
+def door(page: str, label: str, icon: str, job: Job, pick: Callable[[str], None], **query: str) -> None:
+    """A link to what a job has made; on that very page, which reads no second link, a button that picks it there."""
+    if Path(page).stem != state.place().partition("?")[0]:
+        parts.open_page(page, label, icon, **query)
+    elif st.button(label, icon=f":material/{icon}:", key=f"show_{job.id}", type="tertiary"):
+        pick(job.run_id)
+        st.rerun()  # the whole page
 
 
 def shown_where(job: Job) -> None:

@@ -12,6 +12,7 @@ from test_app import charts, words
 
 from app import data, sweep_data
 from merging import points, sweeping, sweeps
+from merging.job_files import SWEEP, Job, State, job_of
 from merging.presets import preset
 from merging.recipe import Recipe
 from merging.store import Store
@@ -139,6 +140,23 @@ def test_what_the_browser_had_not_seen_yet_is_no_choice(open_app: Any, library: 
     at._tree = seen  # a request that was on its way while the page was drawn: it says the old value
     assert picker(at.run(), "chosen_point").value == best
     assert "point" not in at.query_params
+
+
+def test_the_tray_shows_another_sweep_on_the_page_itself(
+    open_app: Any, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = (
+        swept(library, tmp_path / "store", 1, presets=("ties",), axes=(Axis("ties.density", values),))
+        for values in ((0.1, 0.2), (0.2, 0.3))
+    )
+    at = open_app("sweeps", library, sweep=one.id)
+    job = Job(job_of(SWEEP, other.id), "Sweep: other", State.PAUSED, measures=SWEEP)
+    monkeypatch.setattr(type(data.runner()), "jobs", lambda self: [job])
+    at.run()
+    at.button(key=f"show_{job.id}").click().run()
+    assert picker(at, "sweep_picker").value == at.query_params["sweep"] == other.id
+    at.switch_page("screens/report.py").run()
+    assert [link.proto.label for link in at.get("page_link") if link.proto.query_string == f"sweep={other.id}"]
 
 
 def test_recipes_and_sweeps_of_one_name_are_told_apart(open_app: Any, library: Path, tmp_path: Path) -> None:
