@@ -99,7 +99,7 @@ def _listings(folders: tuple[tuple[str, Path], ...], typed: str) -> list[Listing
     from merging.shelf import walk
 
     found = [walk.models_folder(name, root) for name, root in folders]
-    return [*found, walk.typed(Path(typed).expanduser())] if typed else found
+    return [*found, walk.typed(typed)] if typed else found
 
 
 def look_again() -> None:
@@ -133,13 +133,14 @@ def _look_into(items: Sequence[Item]) -> tuple[dict[str, Look], int]:
     from merging.shelf.walk import state_of
 
     known.load(data.store().root)
-    started, remembered = time.monotonic(), _remembered()
+    started, remembered, new = time.monotonic(), _remembered(), 0
     found: dict[str, Look] = {}
-    for number, item in enumerate(items):
+    for item in items:
         key = item.reference, state_of(item.path)
         if key not in remembered:
-            if number and time.monotonic() - started > PATIENCE:
+            if new and time.monotonic() - started > PATIENCE:
                 continue
+            new += 1
             while len(remembered) >= KEPT:
                 remembered.pop(next(iter(remembered)), None)
             found[item.reference] = remembered[key] = look(item)

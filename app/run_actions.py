@@ -14,12 +14,16 @@ PROBLEM, DONE = "runs_problem", "runs_done"
 NAMED = 8  # runs that a question names
 
 
-def show(runs: Sequence[Run]) -> None:
-    """Links, and the two ways to let go."""
+def said() -> None:
+    """What came of the last click."""
     if problem := st.session_state.pop(PROBLEM, ""):
         st.error(text.safe_text(problem, 500), icon=":material/error:")
     if done := st.session_state.pop(DONE, ""):
         st.success(text.safe_text(done, 300))
+
+
+def show(runs: Sequence[Run]) -> None:
+    """Links, and the two ways to let go."""
     ids = ",".join(run.id for run in runs)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if len(runs) == 2:

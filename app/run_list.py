@@ -36,6 +36,7 @@ def show(stored: Sequence[Run]) -> None:
     if missing:
         parts.missing_runs(missing)
         return
+    run_actions.said()
     _table(runs, chosen, stored)
     st.session_state[CHOSEN] = chosen  # the callbacks have put the user's choice there
     st.multiselect(

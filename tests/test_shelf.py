@@ -135,7 +135,7 @@ def test_a_folder_that_is_gone_is_a_note(root: Path) -> None:
     root.rmdir()
     found = listed(root)
     assert not found.items and "cannot be read" in found.notes[0]
-    assert look(walk.typed(root).items[0]).kind == "unreadable"
+    assert look(walk.typed(str(root)).items[0]).kind == "unreadable"
 
 
 # --- what a file is

@@ -82,11 +82,15 @@ def models_folder(name: str, root: Path) -> Listing:
     return _walk(root, name, lambda place: f"{MODELS_PREFIX}{place}")
 
 
-def typed(path: Path) -> Listing:
+def typed(text: str) -> Listing:
     """What is at a path of one's own: in a folder, or a single file."""
-    path = path.resolve()
+    try:
+        path = Path(text).expanduser().resolve()
+        folder = path.is_dir()
+    except (OSError, ValueError, RuntimeError):  # a NUL, a link in a circle, the home of nobody
+        return Listing(notes=["What was typed is no path on this machine."])
     name = path.name or "/"
-    if not path.is_dir():
+    if not folder:
         return Listing([Item(str(path), path, name)])
     return _walk(path, name, lambda place: str(path / place.partition("/")[2]))
 
@@ -161,7 +165,7 @@ class _Folder:
             place.encode()
         except UnicodeEncodeError:
             problem = "has a name that is no text; rename it"
-        sure = folder or name.endswith((*SUFFIXES, INDEX))
+        sure = folder or bool(problem) or name.endswith((*SUFFIXES, INDEX))
         return Item(self.refer(place), self.path / name if name else self.path, place, folder, problem, sure)
 
 
