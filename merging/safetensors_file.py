@@ -18,10 +18,12 @@ from typing import Any, Self
 
 import torch
 
-from merging.errors import CheckpointError
+from merging.errors import CheckpointError, printable
 from merging.json_file import parse
 
 MAX_HEADER = 100_000_000
+MAX_TENSORS = 50_000
+MAX_DIMENSIONS = 16
 DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -69,7 +71,7 @@ class Header:
 
 def open_regular(path: Path) -> int:
     """A file descriptor of a regular file; pipes, folders and missing files are refused without waiting."""
-    label = path.name[:80] or str(path)[:80]
+    label = printable(path.name or str(path), 80)
     try:
         # Opened first and looked at through the descriptor: what is looked at is what is read. Pipes do not block.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -113,13 +115,15 @@ def read_header(descriptor: int, label: str) -> Header:
 
 def _what_else(descriptor: int, size: int, length: int) -> str:
     """Which well-known thing a file is that is not safetensors."""
-    start = os.pread(descriptor, 64, 0)
+    start = os.pread(descriptor, 64, 0).lstrip().lower()
     known = {
         b"version https://git-lfs": "it is a Git LFS pointer, not the file itself: run `git lfs pull`.",
-        b"PK\x03\x04": "it is a zip archive (a torch checkpoint?), not safetensors.",
-        b"\x89PNG": "it is a PNG image, not safetensors.",
-        b"<!DOCTYPE": "it is a web page, not safetensors: download the file again.",
+        b"pk\x03\x04": "it is a zip archive (a torch checkpoint?), not safetensors.",
+        b"\x89png": "it is a PNG image, not safetensors.",
+        b"<!doctype": "it is a web page, not safetensors: download the file again.",
         b"<html": "it is a web page, not safetensors: download the file again.",
+        b"<?xml": "it is XML (a server's message?), not safetensors: download the file again.",
+        b"\x1f\x8b": "it is compressed by gzip: unpack it.",
         b"\x80": "it is a Python pickle, not safetensors.",
     }
     for magic, text in known.items():
@@ -131,6 +135,8 @@ def _what_else(descriptor: int, size: int, length: int) -> str:
 
 
 def _checked(entries: dict[str, Any], metadata: dict[str, str], *, start: int, size: int, label: str) -> Header:
+    if len(entries) > MAX_TENSORS:
+        raise CheckpointError(f"{label} holds {len(entries):,} tensors; refused.")
     infos: dict[str, TensorInfo] = {}
     spans: list[tuple[int, int, str]] = []
     for name, entry in entries.items():
@@ -156,8 +162,8 @@ def _checked(entries: dict[str, Any], metadata: dict[str, str], *, start: int, s
 def _entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
     try:
         dtype_name, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
-        whole = all(type(v) is int and 0 <= v < 2**63 for v in (*shape, begin, end))
-        whole = whole and isinstance(shape, list) and isinstance(dtype_name, str)
+        whole = isinstance(shape, list) and len(shape) <= MAX_DIMENSIONS and isinstance(dtype_name, str)
+        whole = whole and all(type(v) is int and 0 <= v < 2**63 for v in (*shape, begin, end))
     except (TypeError, KeyError, ValueError):
         whole = False
     if not whole:

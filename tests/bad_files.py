@@ -74,6 +74,11 @@ def overlap_bomb(folder: Path) -> Path:
     return container(folder, header, bytes(size))
 
 
+def many_tensors(folder: Path) -> Path:
+    listed = b",".join(b'"%d":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}' % i for i in range(60_000))
+    return container(folder, b"{" + listed + b"}", b"")
+
+
 SAFETENSORS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "empty": (plain(b""), r"empty \(0 bytes\)"),
     "7 bytes": (plain(b"1234567"), "7 bytes"),
@@ -93,8 +98,15 @@ SAFETENSORS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "begin after end": (made({"w": entry(8, 4, [1])}, bytes(8)), "'w'"),
     "shape overflow": (made({"w": entry(0, 4, [2**40, 2**40])}, bytes(4)), "'w' of shape"),
     "float8": (made({"w": entry(0, 4, [4], "F8_E4M3")}, bytes(4)), "dtype 'F8_E4M3'"),
+    "many dimensions": (lambda f: container(f, {"w": entry(0, 4, [2**62] * 50_000)}, bytes(4)), "'w' is malformed"),
+    "many tensors": (many_tensors, "holds 60,000 tensors"),
+    "many things": (made(b'{"w": [' + b"1," * 500_010 + b"1]}"), "more than 500,000 things"),
+    "half a character": (made(b'{"__metadata__": {"a": "\\ud800"}}'), "not valid JSON"),
     "png": (plain(b"\x89PNG\r\n\x1a\n" + bytes(90)), "PNG image"),
     "web page": (plain(b"<!DOCTYPE html><html>"), "web page"),
+    "web page in small letters": (plain(b"\n <!doctype html>"), "web page"),
+    "xml": (plain(b"<?xml version='1.0'?><Error/>"), "XML"),
+    "gzip": (plain(b"\x1f\x8b\x08" + bytes(40)), "gzip: unpack it"),
     "git lfs": (plain(b"version https://git-lfs.github.com/spec/v1\n"), "git lfs pull"),
     "random": (plain(bytes(range(200, 256)) * 20, "bad.pt"), "neither safetensors"),
 }
@@ -176,6 +188,8 @@ PATHS: dict[str, tuple[Callable[[Path], Path], str]] = {
     ),
     "no weight map": (lambda f: shards(f, lambda i, _: i.pop("weight_map")), "no 'weight_map'"),
     "weight map a list": (lambda f: shards(f, lambda i, _: i.update(weight_map=[1])), "no 'weight_map'"),
+    "name that forges a line": (lambda f: f / "a\nb\0", "not found or not readable"),
+    "large index": (plain(b'{"a": "' + b"x" * (40 << 20) + b'"}', "x.index.json"), "more than an index of shards has"),
     "cut index": (plain(b'{"weight_map": {"a": "b"', "model.safetensors.index.json"), "not valid JSON"),
     "same key twice": (plain(b'{"weight_map": {"a": "b", "a": "c"}}', "x.index.json"), "names 'a' twice"),
     "shard is a pickle": (to_pickle, "Python pickle, not safetensors"),
@@ -380,6 +394,33 @@ def many_modules(folder: Path) -> Path:
     return torch_saved(inner, folder)
 
 
+def shared_items(folder: Path) -> Path:
+    """200 dictionaries, each made of the same list of 10,000 pairs."""
+    pairs = b"X\x01\x00\x00\x00kK\x01\x86q\x03]q\x04(" + b"h\x03" * 10_000 + b"e"
+    made = b"ccollections\nOrderedDict\nq\x05}(" + b"".join(b"U\x04%04xh\x05h\x04\x85R" % i for i in range(200))
+    return zipped(folder, b"\x80\x02" + pairs + made + b"u.")
+
+
+def shared_parameters(folder: Path) -> Path:
+    """200 modules that have the same 10,000 things among their parameters."""
+    things = b"}q\x03(" + b"".join(b"U\x05%05xN" % i for i in range(10_000)) + b"u}q\x06c__main__\nModule\nq\x05"
+    part = b"h\x05)\x81}(U\x0b_parametersh\x03U\x08_modulesh\x06ub"
+    parts = b"}(" + b"".join(b"U\x04%04x" % i + part for i in range(200)) + b"u"
+    return zipped(folder, b"\x80\x02" + things + b")\x81}(U\x0b_parametersh\x06U\x08_modules" + parts + b"ub.")
+
+
+def adapter(alpha: str) -> Callable[[Path], Path]:
+    """A LoRA adapter of one layer with that ``lora_alpha``."""
+
+    def build(folder: Path) -> Path:
+        factors = {"l.lora_A.weight": torch.ones(1, 2), "l.lora_B.weight": torch.ones(2, 1)}
+        save_file(factors, folder / "adapter_model.safetensors")
+        (folder / "adapter_config.json").write_text(f'{{"peft_type": "LORA", "r": 1, "lora_alpha": {alpha}}}')
+        return folder
+
+    return build
+
+
 def other_zip(folder: Path) -> Path:
     np.savez(folder / "bad.npz", w=np.ones(3))
     return folder / "bad.npz"
@@ -394,7 +435,7 @@ TORCH: dict[str, tuple[Callable[[Path], Path], str]] = {
     "list": (lambda f: torch_saved([torch.ones(3)], f), "is a list"),
     "number": (lambda f: torch_saved(3, f), "is a number"),
     "number keys": (lambda f: torch_saved({7: torch.ones(3)}, f), "not names: 7"),
-    "numpy": (lambda f: torch_saved({"w": np.ones(3)}, f), "holds no tensors"),
+    "numpy": (lambda f: torch_saved({"w": np.ones(3)}, f), "a dictionary with a NumPy array"),
     "sparse": (lambda f: torch_saved(state() | {"embed.weight": sparse()}, f), "'embed.weight' is sparse"),
     "complex": (lambda f: torch_saved({"w": torch.ones(2, dtype=torch.complex64)}, f), "complex"),
     "float8": (lambda f: torch_saved({"w": torch.ones(2).to(torch.float8_e4m3fn)}, f), "float8"),
@@ -409,7 +450,11 @@ TORCH: dict[str, tuple[Callable[[Path], Path], str]] = {
     "zip bomb": (bomb, "compressed member"),
     "billion laughs": (laughs, "is a list"),
     "many instructions": (memo_bomb, "more than 400,000 instructions"),
-    "many modules": (many_modules, "more than 20,000 parts"),
+    "many modules": (many_modules, "many times over"),
+    "shared items": (shared_items, "many times over"),
+    "shared parameters": (shared_parameters, "many times over"),
+    "alpha of 400 digits": (adapter("1" + "0" * 400), "lora_alpha is a number"),
+    "alpha that is none": (adapter("NaN"), "lora_alpha is a number"),
     "several models": (several, "several models"),
     "unfolding views": (shared_view, "views that unfold"),
 }

@@ -32,6 +32,7 @@ REFUSED = {
 }
 # Ways to begin that change the weights beneath, so that the adapter alone is not the change.
 CHANGES_BASE = ("pissa", "olora", "corda", "loftq")
+LARGEST_ALPHA = 1e9
 MAX_PATTERN, MAX_REPEATS, MAX_GROUPS = 200, 3, 4
 
 
@@ -139,7 +140,7 @@ def _complete(change: Change, layer: str, weights: Checkpoint, config: Mapping[s
         )
     if math.prod(up[2:]) != 1:
         raise CheckpointError(f"{weights.name}: layer {layer[:80]!r} is a convolution of a kind that is not supported.")
-    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not math.isfinite(alpha):
+    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not abs(alpha) < LARGEST_ALPHA:
         raise CheckpointError(f"{weights.name}: lora_alpha is a number; got {str(alpha)[:20]!r}.")
     change.scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
     change.fan_in_fan_out = bool(config.get("fan_in_fan_out"))

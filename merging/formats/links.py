@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from merging.errors import CheckpointError
+from merging.errors import CheckpointError, printable
 
 
 def inside(path: Path) -> Path:
@@ -23,7 +23,9 @@ def inside(path: Path) -> Path:
     except (OSError, ValueError):  # what cannot be looked at cannot be opened, which says why
         return path
     if not target.is_relative_to(folder) and not _in_hub_cache(target, folder):
-        raise CheckpointError(f"{path.name[:80]} is a link that leads outside of its folder; give the file itself.")
+        raise CheckpointError(
+            f"{printable(path.name, 80)} is a link that leads outside of its folder; give the file itself."
+        )
     return target
 
 

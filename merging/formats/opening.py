@@ -36,20 +36,20 @@ def open_path(path: Path, name: str, label: str) -> Checkpoint:
 
 
 def _open_folder(path: Path, name: str, label: str) -> Checkpoint:
-    config = configs.read_json(path / configs.ADAPTER)
+    shown, config = printable(path.name, 80), configs.read_json(path / configs.ADAPTER)
     if config is not None:
         weights = next((path / file for file in ADAPTERS if (path / file).exists()), None)
         if weights is None:
-            raise CheckpointError(f"{path.name} is the folder of an adapter without its weights ({ADAPTERS[0]}).")
+            raise CheckpointError(f"{shown} is the folder of an adapter without its weights ({ADAPTERS[0]}).")
         return AdapterCheckpoint(_open_file(weights, name, label), config, label)
     known = [path / file for file in WEIGHTS if (path / file).exists()]
     if not known:
         known = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)[:2]
         if len(known) == 2:
-            raise CheckpointError(f"{path.name} is a folder with several checkpoints; give the path of one of them.")
+            raise CheckpointError(f"{shown} is a folder with several checkpoints; give the path of one of them.")
     if not known:
         raise CheckpointError(
-            f"{path.name[:80]} is a folder without a checkpoint; one with {', '.join(WEIGHTS[:3])} is expected, "
+            f"{shown} is a folder without a checkpoint; one with {', '.join(WEIGHTS[:3])} is expected, "
             f"or with {configs.ADAPTER}."
         )
     return _open_file(known[0], name, label)
@@ -73,7 +73,11 @@ def _recognized(descriptor: int, path: Path, name: str, label: str) -> Checkpoin
         return PickledCheckpoint(descriptor, file, name, label)
     if not _is_safetensors(window) and window.head(16).lstrip()[:1] == b"{":
         try:
-            raw = window.read(0, min(window.size, MAX_INDEX))
+            if window.size > MAX_INDEX:
+                raise CheckpointError(
+                    f"{file} is JSON of {window.size:,} bytes, more than an index of shards has; refused."
+                )
+            raw = window.read(0, window.size)
         finally:
             os.close(descriptor)
         return ShardedCheckpoint(path, raw, name, label)

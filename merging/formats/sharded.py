@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from merging.checkpoints import Checkpoint, SafetensorsCheckpoint
-from merging.errors import CheckpointError, first_few
+from merging.errors import CheckpointError, first_few, printable
 from merging.formats.links import inside
 from merging.json_file import parse
 from merging.safetensors_file import open_regular
@@ -23,13 +23,14 @@ class ShardedCheckpoint(Checkpoint):
 
     def __init__(self, path: Path, raw: bytes, name: str, label: str) -> None:
         self.name, self.label = name, label
-        index, self._index = parse(raw, path.name), zlib.crc32(raw)
-        weights = _weight_map(index, path.name)
+        shown = printable(path.name)
+        index, self._index = parse(raw, shown), zlib.crc32(raw)
+        weights = _weight_map(index, shown)
         files = sorted(set(weights.values()))
         if len(files) > MAX_SHARDS:
-            raise CheckpointError(f"{path.name} names {len(files):,} shards; refused.")
+            raise CheckpointError(f"{shown} names {len(files):,} shards; refused.")
         self._shards = {file: self._shard(path, file, name) for file in files}
-        _check(self._shards, weights, path.name)
+        _check(self._shards, weights, shown)
         self._where = weights
         self.infos = {tensor: self._shards[file].infos[tensor] for tensor, file in weights.items()}
         self.metadata = {k: v for file in files for k, v in self._shards[file].metadata.items()}
@@ -39,7 +40,7 @@ class ShardedCheckpoint(Checkpoint):
     def _shard(path: Path, file: str, name: str) -> SafetensorsCheckpoint:
         shard = path.parent / file
         if not shard.is_symlink() and not shard.exists():
-            raise CheckpointError(f"{path.name}: the shard {file!r} is missing; download it, too.")
+            raise CheckpointError(f"{printable(path.name)}: the shard {file!r} is missing; download it, too.")
         return SafetensorsCheckpoint(open_regular(inside(shard)), file, name, file)
 
     @property

@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from merging.errors import CheckpointError, first_few
-from merging.formats.inert import Call, Name, Pairs, Persistent
+from merging.formats.inert import MAX_OPCODES, Call, Name, Pairs, Persistent
 from merging.formats.tensors import Resolve, StoredTensor, is_tensor, locate
 from merging.formats.torch_pickle import Opened
 from merging.formats.window import Window
+from merging.safetensors_file import MAX_TENSORS
 
-MAX_TENSORS = 50_000
 MAX_DEPTH = 32  # of modules in modules
 MAX_NAME = 1000  # letters of a tensor's name
-MAX_LOOKS = 20_000  # things looked at in search of the model
 NEAR = 4  # how deep in wrappers a model is looked for
 SHARING = 8  # how often the numbers of a file may count in its tensors
 DICTIONARIES = {"collections.OrderedDict", "collections.defaultdict", "builtins.dict", "__builtin__.dict"}
@@ -57,9 +56,9 @@ def pick(opened: Opened, window: Window) -> State:
     label, content = window.name, opened.content
     if is_tensor(content):
         raise CheckpointError(f"{label} holds a single tensor, not a state dict or a module.")
-    found = list(_candidates(content, label))
+    found = list(_candidates(content, Looks(label)))
     if not found:
-        raise CheckpointError(f"{label} holds no tensors: it is {_kind(content)}, not a state dict or a module.")
+        raise CheckpointError(f"{label} holds no state dict and no module: it is {_described(content)}.")
     best = _best(found, label)
     if best.key_errors:
         raise CheckpointError(f"{label} has keys that are not names: {first_few(best.key_errors)}.")
@@ -108,22 +107,45 @@ def _shared(tensors: dict[str, StoredTensor]) -> list[str]:
 # --- search ----------------------------------------------------------------------------------------------------------
 
 
-def _candidates(content: Any, label: str) -> Iterator[Found]:
+@dataclass
+class Looks:
+    """How much may be looked at in search of the model: one dictionary that is in many places counts every time.
+
+    Where nothing is, an honest file has less than its pickle has instructions.
+    """
+
+    label: str
+    left: int = MAX_OPCODES
+
+    def pairs(self, thing: Any) -> list[tuple[Any, Any]] | None:
+        """``_pairs``, counted; raises CheckpointError if that was one too many."""
+        found = _pairs(thing)
+        self.take(1 + len(found or ()))
+        return found
+
+    def take(self, count: int) -> None:
+        """Count things that are looked at."""
+        self.left -= count
+        if self.left < 0:
+            raise CheckpointError(f"{self.label}: the same parts are in it many times over; refused.")
+
+
+def _candidates(content: Any, looks: Looks) -> Iterator[Found]:
     """Everything in the file that could be the model, from the outside in."""
     waiting = deque([("", content, 0)])
     seen: set[int] = set()
-    while waiting and len(seen) < MAX_LOOKS:
+    while waiting:
         path, thing, depth = waiting.popleft()
         if id(thing) in seen:
             continue
         seen.add(id(thing))
-        module = _module(thing, path, label)
-        if module is not None:
+        pairs = looks.pairs(thing)
+        if pairs is None:
+            continue
+        if isinstance(thing, Call) and _parts(pairs) is not None:
+            module = _module(thing, path, looks)
             if module.tensors:
                 yield module
-            continue
-        pairs = _pairs(thing)
-        if pairs is None:
             continue
         found = _flat(pairs, path)
         if found.tensors:
@@ -184,46 +206,38 @@ def _flat(pairs: list[tuple[Any, Any]], path: str) -> Found:
 # --- modules ---------------------------------------------------------------------------------------------------------
 
 
-def _module(thing: Any, path: str, label: str) -> Found | None:
-    """The state dict of a whole module, None if it is none."""
-    if not isinstance(thing, Call) or _parts(thing) is None:
-        return None
+def _module(thing: Call, path: str, looks: Looks) -> Found:
+    """The state dict of a whole module."""
     found = Found(path, module=str(thing.name))
     waiting: list[tuple[str, Any, int]] = [("", thing, 0)]
-    for _ in range(MAX_LOOKS):  # modules that hold one another many times over would never end
-        if not waiting:
-            break
+    while waiting:  # modules that hold one another many times over would never end, but for ``looks``
         at, module, depth = waiting.pop()
-        parts = _parts(module)
+        parts = _parts(looks.pairs(module) if isinstance(module, Call) else None)
         if parts is None or depth > MAX_DEPTH or len(at) > MAX_NAME:
             continue
-        left_out = _texts(parts.get("_non_persistent_buffers_set"))
+        left_out = _texts(parts.get("_non_persistent_buffers_set"), looks)
         for group in ("_parameters", "_buffers"):
-            for key, value in _pairs(parts.get(group)) or ():
+            for key, value in looks.pairs(parts.get(group)) or ():
                 if isinstance(key, str) and is_tensor(value) and not (group == "_buffers" and key in left_out):
                     found.tensors[at + key] = value
-        inner = [(k, v) for k, v in _pairs(parts["_modules"]) or () if isinstance(k, str) and len(k) < 200]
+        inner = [(k, v) for k, v in looks.pairs(parts["_modules"]) or () if isinstance(k, str) and len(k) < 200]
         waiting.extend((f"{at}{key}.", value, depth + 1) for key, value in reversed(inner))
-    if waiting:
-        raise CheckpointError(f"{label}: the module {found.module[:80]!r} has more than {MAX_LOOKS:,} parts; refused.")
     return found
 
 
-def _parts(thing: Any) -> dict[str, Any] | None:
-    """A module's own attributes."""
-    pairs = _pairs(thing) if isinstance(thing, Call) else None
-    if pairs is None:
-        return None
-    named = {key: value for key, value in pairs if isinstance(key, str)}
+def _parts(pairs: list[tuple[Any, Any]] | None) -> dict[str, Any] | None:
+    """A module's own attributes; None of what is none."""
+    named = {key: value for key, value in pairs or () if isinstance(key, str)}
     return named if "_parameters" in named and "_modules" in named else None
 
 
-def _texts(thing: Any) -> set[str]:
+def _texts(thing: Any, looks: Looks) -> set[str]:
     """The texts in a set, however it was written."""
     items = thing if isinstance(thing, list) else []
     if isinstance(thing, Call):
         given = thing.args[0] if isinstance(thing.args, tuple) and thing.args else []
         items = [*(given if isinstance(given, list) else []), *thing.items]
+    looks.take(len(items))
     return {item for item in items if isinstance(item, str)}
 
 
@@ -238,3 +252,9 @@ def _kind(thing: Any) -> str:
     if isinstance(thing, (Pairs, Window, Name, Persistent)):
         return {Pairs: "a dictionary", Window: "bytes", Name: "a name", Persistent: "a storage"}[type(thing)]
     return "nothing" if thing is None else KINDS.get(type(thing), "something else")
+
+
+def _described(thing: Any) -> str:
+    """What a thing is, and what is in it if it is a dictionary."""
+    inside = dict.fromkeys(_kind(value) for _, value in (_pairs(thing) or ())[:100])
+    return _kind(thing) + (f" with {first_few(inside, 3)}" if inside else "")

@@ -12,7 +12,7 @@ from torch import Tensor
 from merging.errors import CheckpointError
 from merging.formats.inert import Call, Name, Persistent
 from merging.formats.window import Window
-from merging.safetensors_file import NAMES, TensorInfo, read_span
+from merging.safetensors_file import MAX_DIMENSIONS, NAMES, TensorInfo, read_span
 
 STORAGES = {
     "DoubleStorage": torch.float64, "FloatStorage": torch.float32, "HalfStorage": torch.float16,
@@ -31,7 +31,6 @@ SUBCLASSED = {
     "torch._tensor._rebuild_from_type", "torch._tensor._rebuild_from_type_v2", "torch.tensor._rebuild_from_type",
 }  # fmt: skip
 KINDS = {"sparse": "sparse", "qtensor": "quantized", "nested": "nested", "meta": "without data"}
-MAX_DIMENSIONS = 16
 MAX_WRAPPERS = 8
 
 

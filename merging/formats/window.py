@@ -71,12 +71,14 @@ class Cursor:
 
     def line(self, longest: int) -> bytes:
         """What comes before the next newline, which is skipped."""
-        found = bytearray()
-        while (byte := self.take(1)) != b"\n":
-            found += byte
-            if len(found) > longest:
+        found = bytearray(self.take(1))
+        while not found.endswith(b"\n"):
+            begin = self.position - self._from
+            end = self._chunk.find(b"\n", begin) + 1 or len(self._chunk)
+            found += self.take(max(end - begin, 1))
+            if len(found) > longest + 1:
                 raise self.window.truncated()
-        return bytes(found)
+        return bytes(found[:-1])
 
     def skip(self, size: int) -> Window:
         """The next ``size`` bytes as a window; nothing is read."""
