@@ -53,7 +53,7 @@ class Group:
         names = first_few(problem.tensor for problem in self.found)
         detail = f" (expected {first.expected}, found {first.found})" if first.expected else ""
         fix = FIXES[self.problem]
-        return f"{self.problem}: {names}{detail}. {fix[0].upper()}{fix[1:]}."
+        return f"{self.problem}: {names}{detail}. {fix[0].upper()}{fix[1:]}{'' if fix.endswith('?') else '.'}"
 
 
 FIXES = {
@@ -147,7 +147,7 @@ def fit(
     """The report on pretrained and experts; experts under other names are compared under the pretrained model's.
 
     With ``values`` every number is read: all must be finite, and how far each expert is from the pretrained model is
-    told. With ``sample`` that is estimated from some numbers of every tensor. Only reading every number reports its
+    told. With ``sample`` the same is done with some numbers of every tensor. Only reading every number reports its
     progress.
 
     A pretrained model of no known family is compared, too, although nothing can be merged with it.
@@ -164,13 +164,13 @@ def fit(
     problems = list(_structure(pretrained, experts, parameters))
     distances: Mapping[str, Distance] = {}
     meter = Meter(_work(pretrained, experts), progress, cancel) if values else None
-    if meter:
-        problems.extend(_not_finite("pretrained", pretrained, meter))
-        for name, expert in experts.items():
-            problems.extend(_not_finite(name, expert, meter))
-            problems.extend(_other_text(pretrained, name, expert, parameters))
     if values or sample:
-        distances = measure(pretrained, experts, parameters, None if values else SAMPLE, meter)
+        most = None if values else SAMPLE
+        for name, checkpoint in (("pretrained", pretrained), *experts.items()):
+            problems.extend(_not_finite(name, checkpoint, most, meter))
+            if values and checkpoint is not pretrained:
+                problems.extend(_other_text(pretrained, name, checkpoint, parameters))
+        distances = measure(pretrained, experts, parameters, most, meter)
         problems.extend(_far(pretrained, distances))
         problems.extend(_repeated(experts, distances, meter))
     notes = (*_counts(pretrained, parameters), *_said({"pretrained": pretrained, **experts}))
@@ -323,18 +323,20 @@ def _type(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _not_finite(name: str, checkpoint: Checkpoint, meter: Meter) -> Iterator[Problem]:
+def _not_finite(name: str, checkpoint: Checkpoint, most: int | None, meter: Meter | None) -> Iterator[Problem]:
+    """Tensors with NaN or infinity, among the first ``most`` numbers of each."""
     for tensor, info in checkpoint.infos.items():
-        meter.advance(info.numel, CHECKING, name)
+        if meter:
+            meter.advance(info.numel, CHECKING, name)
         if not info.dtype.is_floating_point:
             continue
-        count, first = 0, -1
-        for start in range(0, info.numel, PIECE):
-            bad = ~torch.isfinite(checkpoint.read_flat(tensor, start, min(start + PIECE, info.numel)))
+        count, first, numel = 0, -1, info.numel if most is None else min(most, info.numel)
+        for start in range(0, numel, PIECE):
+            bad = ~torch.isfinite(checkpoint.read_flat(tensor, start, min(start + PIECE, numel)))
             if bad.any():
                 first = start + int(bad.int().argmax()) if first < 0 else first
                 count += int(bad.sum())
         if count:
-            yield _problem(
-                "error", name, tensor, "not finite", "finite numbers", f"{count} NaN or infinite, first at {first}"
-            )
+            among = f" of the first {numel:,}" if numel < info.numel else ""
+            found = f"{count} NaN or infinite{among}, first at {first}"
+            yield _problem("error", name, tensor, "not finite", "finite numbers", found)
