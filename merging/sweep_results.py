@@ -14,7 +14,7 @@ from merging.runs import Run
 from merging.sources import Opened
 from merging.store import Store
 from merging.summary import summarize
-from merging.sweeping import Planned, Session, plan, stored
+from merging.sweeping import Planned, Session, distinct, plan, stored
 from merging.sweeps import VALUES, Sweep
 from merging.tasks import SPLITS, Benchmark
 
@@ -44,7 +44,7 @@ class Budget:
 
 def budget(sweep: Sweep, store: Store, benchmark: Benchmark, every: Sequence[Planned] | None = None) -> Budget:
     """What the sweep will take on this machine; ``every`` is its plan, if it is known."""
-    every = plan(sweep, benchmark) if every is None else every
+    every = distinct(plan(sweep, benchmark) if every is None else every)
     missing = [one for one in every if stored(one, store, benchmark, sweep.sample) is None]
     if not missing:
         return Budget(len(every), len(every), 0.0, 0.0, True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -203,6 +203,14 @@ def plan(sweep: Sweep, benchmark: Benchmark) -> list[Planned]:
     return [session.plan(place) for place in sweep.places]
 
 
+def distinct(every: Sequence[Planned]) -> list[Planned]:
+    """A plan in which every point comes once: places may share one, as all lines do that begin at one model."""
+    found: dict[str, Planned] = {}
+    for one in every:
+        found.setdefault(one.name, one)
+    return list(found.values())
+
+
 def stored(planned: Planned, store: Store, benchmark: Benchmark, sample: Sample) -> Point | None:
     """The point if it is there: as such, or as the scores of the same run on the same images."""
     found = points.find(store, planned.name)
@@ -228,7 +236,7 @@ def run(
         StoreError: the disk cannot be written to. Cancelled: ``cancel`` said so; the points so far are kept.
     """
     points.sweep_up(store)
-    every = plan(sweep, benchmark)
+    every = distinct(plan(sweep, benchmark))
     missing = [one for one in every if stored(one, store, benchmark, sweep.sample) is None]
     session = Session(benchmark, sweep.sample, device, cancel)
     phases = Phases({f"{one.name} {stage}": 1.0 for one in missing for stage in STAGES}, progress)
@@ -237,7 +245,7 @@ def run(
         Meter(0, None, cancel).check()
         if paused():
             return Outcome(len(every) - len(missing) + number - len(failures), len(every), True)
-        if points.find(store, one.name):  # another sweep, or another place of this one, has made it meanwhile
+        if points.find(store, one.name):  # another sweep has made it meanwhile
             continue
         words = f"Point {len(every) - len(missing) + number + 1} of {len(every)}"
         try:

@@ -346,6 +346,17 @@ def test_a_line_ends_in_the_pretrained_and_the_merged_model(tiny_benchmark: Benc
     assert found[every[1.0].name].scores["correct"].tolist() == expected
 
 
+def test_a_point_that_lines_share_counts_once(tiny_benchmark: Benchmark, store: Store) -> None:
+    lines = sweep(tiny_benchmark, "task_arithmetic", "ties", kind=LINE, axes=(Axis("alpha", (0.0, 1.0)),))
+    assert len(lines.places) == 4
+    assert sweep_results.budget(lines, store, tiny_benchmark).points == 3
+    assert run(lines, store, tiny_benchmark) == sweeping.Outcome(3, 3, False)
+    every = sweeping.plan(lines, tiny_benchmark)
+    means = sweep_results.averages(sweep_results.table(lines, every, found_points(lines, store, tiny_benchmark)))
+    assert list(means["x"]) == [0.0, 1.0, 0.0, 1.0]  # and is on both lines
+    assert means["in_domain"].iloc[0] == means["in_domain"].iloc[2]
+
+
 def test_a_draw_of_images_is_seeded_and_of_the_stated_size(tiny_benchmark: Benchmark) -> None:
     def shown(images: int, seed: int) -> Any:
         return Drawn.of(tiny_benchmark, Sample(images=images, seed=seed)).images("circles", "choosing")

@@ -69,7 +69,7 @@ def test_the_form_warns_of_choosing_on_the_reporting_half(open_app: Any, library
     assert "has seen the very images" in at.warning[0].value
 
 
-@pytest.mark.parametrize(("kind", "says"), [(LINE, "32 points"), (PLANE, "82 points")])
+@pytest.mark.parametrize(("kind", "says"), [(LINE, "31 points"), (PLANE, "82 points")])
 def test_the_form_offers_lines_and_planes(open_app: Any, library: Path, kind: str, says: str) -> None:
     at = open_app("sweeps", library)
     if kind == PLANE:
