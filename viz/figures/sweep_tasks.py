@@ -12,6 +12,7 @@ from viz.text import clean_text, count, identifier, percent, plural, real, safe_
 
 COLUMNS, PANEL, GAP, BOTTOM, LEFT = 4, 104, 34, 52, 66  # px but for the number of columns
 BETWEEN = 0.03  # share of the width between two columns
+CHARACTERS = 76  # of captions and titles in all columns together on a narrow page
 
 
 @chart(
@@ -63,9 +64,13 @@ def sweep_tasks(
     inner = rows_of * PANEL + (rows_of - 1) * GAP
     legend, top = legends.above([labels[name] for name in names])
     said, more = sweep.note(note, BOTTOM)
-    _lay_out(fig, min(COLUMNS, len(tasks)), rows_of, inner, title, sweep.stretch(values, table["x"].tolist()))
+    columns = min(COLUMNS, len(tasks))
+    _lay_out(fig, columns, rows_of, inner, title, sweep.stretch(values, table["x"].tolist()))
     titles = table.drop_duplicates("task").set_index("task")["title"]
-    captions = [_caption(place, str(titles[task]), bool(inside[task]), inner) for place, task in enumerate(tasks)]
+    captions = [
+        _caption(place, safe_text(titles[task], CHARACTERS // columns), bool(inside[task]), inner)
+        for place, task in enumerate(tasks)
+    ]
     fig.update_layout(
         legend=legend, annotations=[*captions, *said],
         margin={"l": LEFT, "r": 24, "t": top + 30, "b": BOTTOM + more},
@@ -100,13 +105,13 @@ def _hover(row: dict[object, float]) -> str:
 
 
 def _lay_out(fig: go.Figure, columns: int, rows: int, inner: float, title: str, span: list[float]) -> None:
-    width, short = (1 - BETWEEN * (columns - 1)) / columns, title.partition(": ")[2] or title
+    width, short = (1 - BETWEEN * (columns - 1)) / columns, (title.partition(": ")[2] or title).partition(" (")[0]
     for column in range(columns):
         start = column * (width + BETWEEN)
         fig.update_layout({
             f"xaxis{column + 1 if column else ''}": {
                 "domain": [start, min(1.0, start + width)], "range": span, "anchor": _axis("y", rows - 1), "nticks": 4,
-                "title": {"text": safe_text(short, 56 // columns)},
+                "title": {"text": safe_text(short, CHARACTERS // columns), "font": {"size": theme.SMALL}},
             }
         })  # fmt: skip
     for row in range(rows):
@@ -119,9 +124,8 @@ def _lay_out(fig: go.Figure, columns: int, rows: int, inner: float, title: str, 
         })  # fmt: skip
 
 
-def _caption(place: int, title: str, inside: bool, inner: float) -> dict[str, object]:
+def _caption(place: int, shown: str, inside: bool, inner: float) -> dict[str, object]:
     row, column = divmod(place, COLUMNS)
-    shown = safe_text(title, 17)
     return {
         "text": f"<b>{shown}</b>" if inside else shown, "x": 0, "xref": f"{_axis('x', column)} domain",
         "xanchor": "left", "y": (inner - row * (PANEL + GAP)) / inner, "yref": "paper", "yanchor": "bottom",
