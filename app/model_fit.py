@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SMALL = 64_000_000  # bytes of all models up to which every number is read while the page is drawn
 SHOWN, ROWS = 6, 2000  # groups of problems outside of the expander, rows of the table of problems
 ROW, MOST_TALL = 35, 250  # px of a row, and of that table at most
+OPENED = "opened"  # the kind of problem that says how a file was opened
 CHECK, READ = "fit", "read"  # jobs: one reads every number, one reads files before a merge
 SAMPLED = (
     "Distances are from 4,096 numbers of every tensor. Whether all numbers are finite, and whether text tensors were "
@@ -91,18 +92,14 @@ def show(pretrained: str, experts: Mapping[str, str], place: str) -> bool:
 
 
 def verdict(report: FitReport) -> None:
-    """In a line, with the reasons if nothing can be merged."""
+    """In a line, with the reasons if nothing can be merged, or with what to look at first."""
+    errors = [report.no_family] if report.no_family else []
+    errors += [_said(group) for group in report.groups if group.severity == "error"]
+    warnings = [_said(group) for group in report.groups if group.severity == "warning" and group.problem != OPENED]
     if not report.mergeable:
-        reasons = [report.no_family] if report.no_family else []
-        reasons += [_said(group) for group in report.groups if group.severity == "error"]
-        rest = f"\n\n… and {len(reasons) - SHOWN} more, in the report." if len(reasons) > SHOWN else ""
-        lines = "\n".join(f"- {text.safe_text(reason, 600)}" for reason in reasons[:SHOWN])
-        st.error(f"**They cannot be merged.**\n\n{lines}{rest}", icon=":material/block:")
-    elif report.warnings:
-        kinds = len(report.groups)
-        lines = "\n".join(f"- {text.safe_text(_said(group), 400)}" for group in report.groups[:SHOWN])
-        rest = f"\n\n… and {kinds - SHOWN} more, in the report." if kinds > SHOWN else ""
-        st.warning(f"**They can be merged; look at this first.**\n\n{lines}{rest}", icon=":material/warning:")
+        st.error(f"**They cannot be merged.**\n\n{_lines(errors)}", icon=":material/block:")
+    elif warnings:
+        st.warning(f"**They can be merged; look at this first.**\n\n{_lines(warnings)}", icon=":material/warning:")
     else:
         st.markdown(f":material/check_circle: All {report.tensors} tensors of every checkpoint fit.")
 
@@ -111,12 +108,19 @@ def _said(group: Group) -> str:
     return f"{group.checkpoint}: {group.text()}"
 
 
+def _lines(sentences: Sequence[str]) -> str:
+    """A list of the first few."""
+    rest = f"\n\n… and {len(sentences) - SHOWN} more, in the report." if len(sentences) > SHOWN else ""
+    return "\n".join(f"- {text.safe_text(sentence, 600)}" for sentence in sentences[:SHOWN]) + rest
+
+
 def _groups(report: FitReport) -> None:
-    """Every group of problems, by checkpoint."""
-    if not report.groups:
+    """How often which problem was found, by checkpoint."""
+    groups = [group for group in report.groups if group.problem != OPENED]
+    if not groups:
         st.markdown("Nothing is missing, extra, misshapen or of another type.")
         return
-    counts = [f"{len(group.found)} × {group.problem} in {group.checkpoint}" for group in report.groups]
+    counts = [f"{len(group.found)} × {group.problem} in {group.checkpoint}" for group in groups]
     st.markdown(f"Found: {text.safe_text(first_few(counts, 12), 900)}.")
 
 
@@ -146,9 +150,19 @@ def _distances(report: FitReport) -> None:
 
 
 def _notes(report: FitReport) -> None:
-    """What is merged, what is kept, and what was done to open the files."""
-    if report.notes:
-        st.markdown("\n".join(f"- {text.safe_text(note, 400)}" for note in report.notes))
+    """What is merged, what is kept, and what was done to open the files; what is alike is said once."""
+    found: dict[str, list[str]] = {}
+    for note in report.notes:
+        name = next((name for name in ("pretrained", *report.distances) if note.startswith(f"{name}: ")), "")
+        found.setdefault(note.removeprefix(f"{name}: ") if name else note, []).append(name)
+    for group in report.groups:
+        if group.problem == OPENED:
+            found.setdefault(group.text(), []).append(group.checkpoint)
+    lines = []
+    for said, names in found.items():
+        whose = f"{first_few(names, 3)}: " if names[0] else ""
+        lines.append(f"- {text.safe_text(whose + said, 500)}")
+    st.markdown("\n".join(lines))
 
 
 def _table(report: FitReport) -> None:

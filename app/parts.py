@@ -87,8 +87,8 @@ def missing_runs(run_ids: Sequence[str], forget: Callable[[], None] = state.clea
 def about(run: Run) -> None:
     """One sentence on the run, and where its numbers come from."""
     st.markdown(f"{text.about(run)} {badges(run)}")
-    for warning in run.warnings:
-        st.caption(f":material/info: {text.safe_text(warning, 400)}")
+    for line in (line for warning in run.warnings for line in warning.splitlines()):
+        st.caption(f":material/info: {text.safe_text(line, 400)}")
 
 
 def badges(run: Run) -> str:

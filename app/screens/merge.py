@@ -74,7 +74,8 @@ def result(run: Run, stored: Sequence[Run]) -> None:
     with st.container(border=True, key="result"):
         st.markdown(f":material/check_circle: **{text.safe_text(run.title)}** is done. Run {run.id[:8]}.")
         if summary is None:
-            st.caption("It was not evaluated." + "".join(f" {text.safe_text(w, 300)}" for w in run.warnings))
+            said = [line for warning in run.warnings for line in warning.splitlines()]
+            st.caption("It was not evaluated." + "".join(f" {text.safe_text(line, 300)}" for line in said))
         else:
             with st.grid(3, min_column_width=130):
                 s = summary
