@@ -277,3 +277,44 @@ def test_the_child_gets_all_cores_once_and_starts_elsewhere(monkeypatch):
     assert int(found["OMP_NUM_THREADS"]) == len(os.sched_getaffinity(0))
     assert found["OMP_WAIT_POLICY"] == "PASSIVE"
     assert os.path.isabs(found["MERGESCOPE_BENCHMARK"])  # noqa: PTH117
+
+
+def test_a_command_is_a_job_with_its_own_words(runner, store, child):
+    child("pass")
+    words = ("export", "0" * 12, "--out", "/x")
+    job = runner.command("export-hf", "0" * 12, "An export", words)
+    assert (job.run_id, job.measures, job.words) == ("0" * 12, "export-hf", words)
+    files = JobFiles(store.root / "jobs", job.id)
+    record = files.read()
+    assert files._words(record, "cpu") == list(words)
+    assert _ended(runner, job.id).state == State.DONE
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_recipe_follows_its_command_only_if_that_is_done(runner, child, tiny_benchmark, fails):
+    child("raise SystemExit(1)" if fails else "pass")
+    job = runner.command("read", "a" * 12, "Reading", ["digest"], then=_recipe(tiny_benchmark))
+    ended = _ended(runner, job.id)
+    assert ended.state == (State.FAILED if fails else State.DONE)
+    assert [job.title for job in runner.jobs() if not job.measures] == ([] if fails else ["task_arithmetic"])
+
+
+def test_a_recipe_that_cannot_follow_says_why(runner, child, tmp_path):
+    child("pass")
+    gone = Recipe.build("ties", {}, [], str(tmp_path / "gone.safetensors"), {"a": "x"})
+    job = _ended(runner, runner.command("read", "a" * 12, "Reading", ["digest"], then=gone).id)
+    assert job.state == State.FAILED
+    assert "gone.safetensors: not found" in job.error
+
+
+def test_what_a_cancelled_export_leaves_is_removed(runner, store, child, tmp_path):
+    out = tmp_path / "exports" / "model"
+    child(
+        f"import os, pathlib, time; there = pathlib.Path({str(out.parent)!r}, f'tmp-{'0' * 32}-{{os.getpid()}}')\n"
+        "there.mkdir(parents=True); (there / 'weights').write_text('half'); time.sleep(60)"
+    )
+    job = runner.command("export-hf", "0" * 12, "An export", ["export", "0" * 12, "--out", str(out)])
+    _until(lambda: list(out.parent.glob("*/weights")))
+    runner.cancel(job.id)
+    assert _ended(runner, job.id).state == State.CANCELLED
+    assert list(out.parent.iterdir()) == []
