@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import data, text, tray
+from app import data, parts, text, tray
 from merging.errors import first_few
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SMALL = 64_000_000  # bytes of all models up to which every number is read while the page is drawn
 SHOWN, ROWS = 6, 2000  # groups of problems outside of the expander, rows of the table of problems
-ROW, MOST_TALL = 35, 250  # px of a row, and of that table at most
+MOST_TALL = 250  # px of that table
 OPENED = "opened"  # the kind of problem that says how a file was opened
 CHECK, READ = "fit", "read"  # jobs: one reads every number, one reads files before a merge
 SAMPLED = (
@@ -172,7 +172,7 @@ def _table(report: FitReport) -> None:
     rows = report.table()
     if len(rows) > ROWS:
         st.caption(f"The first {ROWS:,} of {len(rows):,} rows; the file has them all.")
-    tall = min(ROW * (len(rows) + 1) + 3, MOST_TALL)
+    tall = parts.table_height(len(rows), MOST_TALL)
     st.dataframe(rows.head(ROWS).map(_cell), hide_index=True, height=tall, alt="Every tensor that does not fit")
     st.download_button(
         "Data (CSV)", lambda: _csv(rows), "fit_report.csv", "text/csv", key=f"fit_csv_{len(rows)}", on_click="ignore",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import data, model_data, model_fit, text, tray
+from app import data, model_data, model_fit, parts, text, tray
 from app.model_data import Shelf
 from merging import places
 from merging.errors import MergingError, first_few
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TYPED, UPLOAD, SAID = "models_typed", "models_upload", "upload_said"
 DIGEST = "digest"  # the job that reads files for their digests
-ROW, MOST_TALL = 35, 460  # px of a row of the table, and of the table at most
+MOST_TALL = 460  # px of the table
 FEW, MOST = 8, 200  # files that cannot be read: listed at once, and in all
 NO_FOLDER = (
     "No folder of models is listed here. Start the app with `MERGESCOPE_MODELS=/path/to/your/models`; several folders "
@@ -94,7 +94,7 @@ def models(found: Shelf, known: Sequence[Group]) -> None:
         st.dataframe(
             rows,
             hide_index=True,
-            height=min(ROW * (len(rows) + 1) + 3, MOST_TALL),
+            height=parts.table_height(len(rows), MOST_TALL),
             column_config={
                 "name": column.TextColumn("Name", pinned=True, width=150),
                 "folder": column.TextColumn("Where", width=130),

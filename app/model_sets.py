@@ -119,7 +119,7 @@ def _models(prefix: str, group: Group | None, names: Mapping[str, str]) -> tuple
 
 def _named(prefix: str, group: Group | None, references: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:
     """{name: reference} of the experts, under names that can be edited."""
-    from merging.shelf.sets import LONGEST, usable_name
+    from merging.shelf.sets import LONGEST, free_name, usable_name
 
     given = {item.reference: name for name, item in group.experts.items()} if group else {}
     found: dict[str, str] = {}
@@ -134,7 +134,7 @@ def _named(prefix: str, group: Group | None, references: Sequence[str], own: Map
                     max_chars=LONGEST,
                     key=f"{prefix}_name_{reference}",
                 )
-                found[_free(typed.strip() or name, found)] = reference
+                found[free_name(typed.strip() or name, found)] = reference
     return found
 
 
@@ -144,14 +144,6 @@ def _last(place: str) -> str:
     stem, dot, _ = last.rpartition(".")
     stem = stem if dot else last
     return folders[-1] if folders and stem in {"model", "finetuned", "checkpoint", "adapter_model"} else stem
-
-
-def _free(name: str, taken: Mapping[str, str]) -> str:
-    """The name, numbered if it is taken."""
-    free, number = name, 2
-    while free in taken:
-        free, number = f"{name} {number}", number + 1
-    return free
 
 
 def evaluation(pretrained: str, experts: Mapping[str, str]) -> None:

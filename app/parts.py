@@ -22,6 +22,7 @@ HOME, MERGE, MASKS, CONFLICTS, DRIFT, FEATURES, SCORES, SWEEPS, COMPARE, METHODS
     )
 )  # fmt: skip
 FORMATS = ("SVG", "PNG")
+ROW = 35  # px of a row of a table
 
 
 def heading(title: str, sentence: str) -> None:
@@ -33,6 +34,11 @@ def heading(title: str, sentence: str) -> None:
 def open_page(path: str, label: str, icon: str, width: Any = "content", **query: str) -> None:
     """A link to a page with state; it opens in a new tab like any other link."""
     st.page_link(path, label=label, icon=f":material/{icon}:", query_params=query or None, width=width)
+
+
+def table_height(rows: int, most: int) -> int:
+    """Pixels of a table that shows all of its rows if there are few."""
+    return min(ROW * (rows + 1) + 3, most)
 
 
 def empty(sentence: str, label: str, path: str, **query: str) -> None:

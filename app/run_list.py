@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CHOSEN, NUMBER = "chosen_runs", "runs_table_number"
-ROW, MOST_TALL = 35, 440  # px of a row of the table, and of the table at most
+MOST_TALL = 440  # px of the table
 PERCENT = {"in": "In", "out": "Out", "h": "H-score"}
 
 
@@ -65,7 +65,7 @@ def _table(runs: Sequence[Run], chosen: Sequence[str], stored: Sequence[Run]) ->
         rows,
         hide_index=True,
         placeholder="—",
-        height=min(ROW * (len(rows) + 1) + 3, MOST_TALL),
+        height=parts.table_height(len(rows), MOST_TALL),
         key=key,
         on_select=partial(_from_table, key, ids),
         selection_mode="multi-row",

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from merging.shelf.look import ADAPTER, HEAD, MODEL, Look, applies
+from merging.shelf.sets import free_name
 from merging.shelf.walk import Item
 
 Seen = tuple[Item, Look]
@@ -76,7 +77,7 @@ def _folders(seen: Sequence[Seen]) -> dict[str, _Folder]:
             found.setdefault(parent, _Folder()).heads[named[1] if named else item.name] = item
         elif look.kind in {MODEL, ADAPTER} and parent:
             folder = found.setdefault(parent, _Folder())
-            folder.members[_free(last if item.folder else item.name, folder.members)] = (item, look)
+            folder.members[free_name(last if item.folder else item.name, folder.members)] = (item, look)
             folder.nested |= item.folder
             if not item.folder:
                 inside.setdefault(parent, []).append((item, look))
@@ -89,15 +90,6 @@ def _folders(seen: Sequence[Seen]) -> dict[str, _Folder]:
             if len(models) == 2:  # each expert with a copy of the pretrained model
                 folder.members.setdefault("zeroshot", next(seen for seen in models if seen is not only))
     return found
-
-
-def _free(name: str, taken: Iterable[str]) -> str:
-    number = 2
-    free = name
-    while free in taken:
-        free = f"{name}-{number}"
-        number += 1
-    return free
 
 
 def _only(models: Sequence[Seen]) -> Seen | None:

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -82,6 +82,14 @@ def usable_name(name: str) -> str:
     """A name like that of a file, without what the name of an expert must not have in it."""
     kept = "".join(" " if sign in FORBIDDEN or not sign.isprintable() else sign for sign in name)
     return re.sub(r"\s+", " ", kept).strip()[:LONGEST].strip() or "expert"
+
+
+def free_name(name: str, taken: Iterable[str]) -> str:
+    """The name, numbered if it is taken."""
+    known, free, number = set(taken), name, 2
+    while free in known:
+        free, number = f"{name} {number}", number + 1
+    return free
 
 
 def all_sets(root: Path) -> list[ModelSet]:
