@@ -173,6 +173,7 @@ def test_tied_tensors_are_told(tmp_path):
     assert checkpoint.notes == ("Some tensors share their numbers: a = b.",)
 
 
+@pytest.mark.slow
 def test_the_reader_survives_any_change_of_a_byte(tmp_path):
     """Whatever a damaged pickle says, it is opened or refused with our own error."""
     path = bad_files.torch_saved({"a": torch.ones(3), "b": {"c": torch.nn.Linear(2, 2)}}, tmp_path)

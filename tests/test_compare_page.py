@@ -146,6 +146,7 @@ def test_names_of_anybodys_are_text(open_app: Any, compared: Path) -> None:
 # Recipes and scores
 
 
+@pytest.mark.slow
 def test_only_differing_lines_are_shown(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **both(compared))
     lines = at.table[0].value
@@ -225,6 +226,7 @@ def test_a_run_of_another_version_of_the_benchmark(open_app: Any, compared: Path
 SHOWN = [name for name in VIEWS if name not in ("sign agreement", "masks", "what CAT removes")]
 
 
+@pytest.mark.slow
 def test_charts_of_both_runs(open_app: Any, compared: Path) -> None:
     """One after another on the same page, as somebody would look at them."""
     at = open_app("compare", compared, **both(compared), between="charts")
@@ -253,6 +255,7 @@ LACKING = [
 ]
 
 
+@pytest.mark.slow
 def test_charts_that_a_run_lacks(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **both(compared, TIES, CAT), between="charts")
     for name, says in LACKING:
@@ -263,6 +266,7 @@ def test_charts_that_a_run_lacks(open_app: Any, compared: Path) -> None:
     assert "one model per task has none to ask" in words(at) and charts(at) == 0
 
 
+@pytest.mark.slow
 def test_charts_of_runs_on_other_experts(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **both(compared, TIES, FEW), between="charts")
     for name in ("layer-isolated drift", "saliency", "sign agreement"):
@@ -322,6 +326,7 @@ def test_a_click_on_a_cell_shows_its_images(open_app: Any, compared: Path) -> No
     assert at.button_group(key="outcome").value == "both right"
 
 
+@pytest.mark.slow
 def test_images_of_a_run_with_several_models(open_app: Any, compared: Path) -> None:
     link = both(compared, TIES, EMR)
     at = open_app("compare", compared, **link, between="images", among="in domain")

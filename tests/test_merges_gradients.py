@@ -75,6 +75,7 @@ def _gradient(state, image, label, task):
 
 
 @pytest.mark.parametrize("together", [1, 4, 16])
+@pytest.mark.slow
 def test_absolute_gradients_equal_a_loop_of_backward_passes(family, shown, together, monkeypatch):
     monkeypatch.setattr("merging.gradients.EXAMPLES", together)
     base, experts = family
@@ -122,6 +123,7 @@ def test_absolute_gradients_equal_finite_differences(family, shown):
         assert float(found[tensor].reshape(-1)[at]) == pytest.approx(float(slopes.abs().mean()), rel=1e-5, abs=1e-8)
 
 
+@pytest.mark.slow
 def test_the_sampled_estimate_is_unbiased(family, shown):
     """Of one image shown very often: against the sum over all classes, within six standard errors everywhere."""
     base, experts = family

@@ -130,6 +130,7 @@ def test_the_fit_report_is_there_before_anything_is_computed(open_app: Any, libr
     assert not next(button for button in at.button if button.key == "keep_set").disabled
 
 
+@pytest.mark.slow
 def test_warnings_are_in_words(open_app: Any, library: Path, root: Path) -> None:
     tiny.write(root / "digits.safetensors", load_file(root / "circles.safetensors"), torch.float32)
     at = open_app("models", library)
@@ -193,6 +194,7 @@ def test_chains_that_need_images_are_refused_with_the_reason(
     assert next(button for button in at.button if button.key == "run_button").disabled
 
 
+@pytest.mark.slow
 def test_switching_models_keeps_the_chain(open_app: Any, library: Path, mine: str) -> None:
     at = open_app("merge", library, chain="lwptv:prune_ratio=0.3;ties")
     assert at.multiselect(key="experts_chosen").value == list(tiny.EXPERTS)
@@ -207,6 +209,7 @@ def test_switching_models_keeps_the_chain(open_app: Any, library: Path, mine: st
     assert at.multiselect(key="experts_chosen").value == list(tiny.EXPERTS)
 
 
+@pytest.mark.slow
 def test_a_recipe_of_a_set_is_taken_over(open_app: Any, library: Path, mine: str) -> None:
     at = open_app("merge", library, models=mine, chain="ties")
     recipe = next(block.value for block in at.code if "pretrained:" in block.value)
@@ -298,6 +301,7 @@ def shared(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["switch", "address"])
+@pytest.mark.slow
 def test_where_several_people_work_nothing_is_typed_or_deleted(
     open_app: Any, library: Path, root: Path, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -376,6 +380,7 @@ def test_large_files_are_read_by_a_job(
 # Runs
 
 
+@pytest.mark.slow
 def test_runs_are_chosen_compared_and_drawn(open_app: Any, library: Path) -> None:
     at = open_app("models", library, shelf="runs")
     assert not at.exception and not at.error

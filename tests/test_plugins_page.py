@@ -50,6 +50,7 @@ def test_a_view_without_runs_leads_to_merge(open_app: Any, tiny_folder: Path, sh
     assert "No run has been evaluated yet" in words(at)
 
 
+@pytest.mark.slow
 def test_the_matrix_draws_the_pairs_and_their_numbers(open_app: Any, library: Path) -> None:
     at = open_app("scores", library, show=MATRIX)
     assert not at.exception and not at.error and not at.warning
@@ -64,6 +65,7 @@ def test_the_matrix_draws_the_pairs_and_their_numbers(open_app: Any, library: Pa
     assert tiny_library.NASTY not in words(at)  # its chain is a preset's, whose name is shown
 
 
+@pytest.mark.slow
 def test_what_the_matrix_lacks_is_named_and_queued(open_app: Any, library: Path, submitted: list[Recipe]) -> None:
     at = open_app("scores", library, show=MATRIX)
     said = words(at)
@@ -77,6 +79,7 @@ def test_what_the_matrix_lacks_is_named_and_queued(open_app: Any, library: Path,
     assert all([name for name, _ in recipe.experts] == list(data.models()[1]) for recipe in submitted)
 
 
+@pytest.mark.slow
 def test_a_recipe_that_cannot_be_queued_says_why(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Any, recipe: Recipe) -> None:
         raise test_app.MergingError("The disk is *full*.")
@@ -88,6 +91,7 @@ def test_a_recipe_that_cannot_be_queued_says_why(open_app: Any, library: Path, m
     assert at.error[0].value == "The disk is \\*full\\*\\."
 
 
+@pytest.mark.slow
 def test_queued_recipes_are_not_offered_again(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at = open_app("scores", library, show=ABLATIONS)
     monkeypatch.setattr("merging.jobs.Runner._start_thread", lambda self: None)  # nothing leaves the queue
@@ -99,6 +103,7 @@ def test_queued_recipes_are_not_offered_again(open_app: Any, library: Path, monk
     assert "Not computed yet" in words(at)
 
 
+@pytest.mark.slow
 def test_a_merge_with_which_the_edit_makes_no_sense_says_why(open_app: Any, rivals: Path) -> None:
     at = open_app("scores", rivals, show=MATRIX, front="dare")
     assert not at.exception and not at.warning
@@ -119,6 +124,7 @@ def test_a_merge_with_which_the_edit_makes_no_sense_says_why(open_app: Any, riva
         {"merged": "nobody", "show": MATRIX},
     ],
 )
+@pytest.mark.slow
 def test_the_matrix_survives_a_bad_link(open_app: Any, library: Path, query: dict[str, str]) -> None:
     at = open_app("scores", library, **({"show": MATRIX} | query))
     assert not at.exception and not at.error
@@ -159,6 +165,7 @@ def test_the_experts_can_be_chosen_where_runs_merged_others(open_app: Any, libra
     assert "◇ published, ViT-B/32" in at.dataframe[0].value.columns.get_level_values(0)
 
 
+@pytest.mark.slow
 def test_the_ablations_show_ours_beside_the_papers(open_app: Any, library: Path) -> None:
     at = open_app("scores", library, show=ABLATIONS)
     assert not at.exception and not at.error
@@ -177,6 +184,7 @@ def test_the_ablations_show_ours_beside_the_papers(open_app: Any, library: Path)
     assert "look=components" in door.proto.query_string and "runs=" in door.proto.query_string
 
 
+@pytest.mark.slow
 def test_the_ablations_can_show_intervals_and_a_variant(open_app: Any, rivals: Path) -> None:
     at = open_app("scores", rivals, show=ABLATIONS, intervals="true", variant="nothing")
     assert not at.exception

@@ -220,6 +220,7 @@ def test_a_figure_cannot_end_the_script_that_holds_it() -> None:
     assert json.loads(text)["layout"]["meta"]["key"] == "saliency_tensor"
 
 
+@pytest.mark.slow
 def test_clicks_lassos_and_code_are_left_out() -> None:
     large = viz_tables.feature_map(4, 2400)
     figure = viz.draw("feature_map", large)

@@ -327,6 +327,7 @@ def test_a_killed_writer_leaves_no_run(store):
 
 
 @pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.slow
 def test_many_writers_and_readers_of_one_run(store, replace):
     """No lock is taken here: whatever a reader sees is whole, and nobody gets an error."""
     _write(store)

@@ -290,6 +290,7 @@ def test_where_a_merge_lies_in_its_plane(tiny_benchmark: Benchmark, store: Store
 # Points
 
 
+@pytest.mark.slow
 def test_points_have_the_scores_of_the_run_of_the_same_recipe(tiny_benchmark: Benchmark, store: Store) -> None:
     made = sweep(tiny_benchmark, "task_arithmetic", "ties")
     run(made, store, tiny_benchmark)
@@ -483,6 +484,7 @@ def test_a_killed_sweep_goes_on_without_redoing_points(
     assert len(list(points.folder(store).iterdir())) == 24
 
 
+@pytest.mark.slow
 def test_the_command_describes_pauses_and_goes_on(
     tiny_benchmark: Benchmark, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

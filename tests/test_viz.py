@@ -235,6 +235,7 @@ def test_figures_stay_small(key: str, table: pd.DataFrame) -> None:
     assert len(viz.draw(key, table).to_json()) < 2_000_000
 
 
+@pytest.mark.slow
 def test_importing_viz_loads_neither_plotly_nor_streamlit() -> None:
     code = (
         "import sys, viz; assert 'plotly' not in sys.modules; viz.charts();"
