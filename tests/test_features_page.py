@@ -20,8 +20,9 @@ from test_app import charts, words
 import viz
 from app import feature_data
 from app.feature_data import Model
-from merging import measures
+from merging import measures, pipeline
 from merging.jobs import Runner
+from merging.recipe import Recipe
 from merging.runs import Run
 from merging.store import Store
 from merging.tasks import Benchmark
@@ -135,6 +136,16 @@ def test_maps_are_a_job_of_their_own(open_app: Any, library: Path, tmp_path: Pat
     assert charts(at) == 0
     assert "t-SNE maps have not been drawn for **Pretrained** and **Ties" in words(at)
     assert not at.exception
+
+
+def test_a_run_with_features_comes_before_a_newer_one(open_app: Any, extracted: Path, tmp_path: Path) -> None:
+    benchmark, known = Benchmark.load(extracted), runs(extracted)
+    newer = Recipe.build(
+        "task_arithmetic", {}, [("lwptv", {"prune_ratio": 0.5})], benchmark.pretrained, benchmark.experts
+    )
+    pipeline.execute(newer, Store(tmp_path / "store", libraries=()), benchmark=benchmark, device="cpu")
+    at = open_app("features", extracted)
+    assert known["Task Arithmetic w/ LwPTV"].id in at.multiselect(key="featuring").value
 
 
 def test_view_without_runs(open_app: Any, tiny_folder: Path) -> None:

@@ -27,9 +27,12 @@ NO_PRETRAINED = (
 
 
 def first_runs(runs: Sequence[Run]) -> list[str]:
-    """Ids of the runs shown where neither the link nor the session names any."""
-    found = [next((run.id for run in runs if run.chain == chain), None) for chain in FIRST]
-    return [run_id for run_id in found if run_id] or [run.id for run in runs[:2]]
+    """Ids of the runs shown where neither the link nor the session names any; of a chain rather one with features."""
+    found = []
+    for chain in FIRST:
+        alike = [run.id for run in runs if run.chain == chain]
+        found += [run_id for run_id in alike if measured.find(measured.FEATURES, run_id)][:1] or alike[:1]
+    return found or [run.id for run in runs[:2]]
 
 
 def pick_runs(runs: Sequence[Run]) -> list[Run]:
