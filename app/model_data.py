@@ -209,7 +209,8 @@ def table(found: Shelf, known: Sequence[Group]) -> pd.DataFrame:
         beside = of.get(item.reference)
         first = {beside.place: below[beside.place]} if beside else {}
         near = nearest(look, first) or nearest(look, below)
-        fits = f"{named[near[0]]}, changed by {near[1]:.1%}" if near else ""
+        none = "none of these" if look.kind == "model" and not look.problem else ""
+        fits = f"{named[near[0]]}, changed by {near[1]:.1%}" if near else none
         if look.kind == "adapter" and beside:
             fits = beside.name
         rows.append(

@@ -176,11 +176,14 @@ def _keep(prefix: str, group: Group | None, pretrained: str, experts: Mapping[st
 
 def _save(title: str, pretrained: str, experts: Mapping[str, str]) -> None:
     """Callback: keep the set."""
-    from merging.shelf.sets import keep, make
+    from merging.shelf.sets import all_sets, free_name, keep, make
 
+    root = data.store().root
     try:
         made = make(title, pretrained, experts)
-        keep(data.store().root, made)
+        taken = [other.title for other in all_sets(root) if other.id != made.id]
+        made = make(free_name(made.title, taken), pretrained, experts)
+        keep(root, made)
     except MergingError as error:
         st.session_state[PROBLEM] = str(error)
     else:

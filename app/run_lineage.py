@@ -31,13 +31,16 @@ def show(run: Run, stored: Sequence[Run]) -> None:
         st.info("This version does not know a method of this run's recipe, so its lineage cannot be drawn.")
         return
     others = [other for other in stored if other.kind == "merge" and other.id != run.id and same_experts(run, other)]
-    rest = f" {len(others) - OTHERS} more are in the table above." if len(others) > OTHERS else ""
-    parts.chart(
-        "lineage", table(run, recipe, others[:OTHERS]), name=f"lineage_{run.id}", of=[run],
-        caption="Under a checkpoint stand the first digits of its digest, under a run those of its id. Faint boxes are "
-        f"other runs of the same experts.{rest}" if others
-        else "Under a checkpoint stand the first digits of its digest, under a run those of its id.",
-    )  # fmt: skip
+    caption = (
+        f"Of **{text.safe_text(run.title, 60)}**. Under a checkpoint stand the first digits of its digest, under a "
+    )
+    caption += "run those of its id."
+    if others:
+        caption += " Faint boxes are other runs of the same experts."
+    if len(others) > OTHERS:
+        caption += f" {len(others) - OTHERS} more are in the table above."
+    drawn = table(run, recipe, others[:OTHERS])
+    parts.chart("lineage", drawn, name=f"lineage_{run.id}", of=[run], caption=caption)
 
 
 def table(run: Run, recipe: Recipe, others: Sequence[Run]) -> pd.DataFrame:

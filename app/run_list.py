@@ -95,10 +95,10 @@ def _rows(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
         rows.append(
             {
                 "title": text.clean_text(text.titled(run), 100),
-                "chain": text.clean_text(chain(run), 200),
                 "in": None if summary is None else 100 * summary.in_domain,
                 "out": None if summary is None else 100 * summary.out_of_domain,
                 "h": None if summary is None else 100 * summary.h_score,
+                "chain": text.clean_text(chain(run), 200),
                 "made": "precomputed" if run.provenance == PRECOMPUTED else f"here, {text.clean_text(run.device, 30)}",
                 "experts": len(run.experts),
                 "Seed": run.seed,

@@ -99,13 +99,14 @@ def _hover(row: Mapping[Any, Any]) -> str:
 
 
 def _box(row: Mapping[Any, Any], box: Box) -> dict[str, Any]:
-    """A node: its label in at most two lines, and the detail under it."""
+    """A node: its label in at most two lines, and under it the detail in what is left of three."""
     kind = str(row["kind"])
     faint = kind == "other"
     detail = str(row["detail"])
     lines = textwrap.wrap(clean_text(row["label"]), WIDE, max_lines=2, placeholder=" …") or ["\xa0"]
     text = [f"<b>{safe_text(line)}</b>" for line in lines]
-    text += [safe_text(clean_text(detail, WIDE + 2))] if detail else []
+    rest = textwrap.wrap(clean_text(detail), WIDE + 1, max_lines=3 - len(lines), placeholder=" …") if detail else []
+    text += [safe_text(line) for line in rest]
     return {
         "x": box.x, "y": box.y, "text": "<br>".join(text), "showarrow": False, "width": 100, "height": LANE - 10,
         "bgcolor": "white", "bordercolor": COLORS[kind], "borderwidth": 1.5, "borderpad": 3,
