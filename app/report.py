@@ -6,7 +6,7 @@ import importlib.metadata
 import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl
 
 import streamlit as st
@@ -16,15 +16,15 @@ from merging import places
 from merging.errors import MergingError
 from merging.plain_yaml import plain_yaml, write_yaml
 from merging.runs import PRECOMPUTED, Run
-from merging.sweeps import Sweep
 from viz.report import Report, Source, View
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from merging.sweeps import Sweep
     from viz.report.guard import Private
 
-Of = Sequence[Run | Sweep] | None  # what a chart is of; None: what its table and the page's address say
+Of: TypeAlias = "Sequence[Run | Sweep] | None"  # what a chart is of; None: what its table and the page's address say
 NO_SEED = "none, as nothing in it is drawn at random"
 
 
@@ -100,8 +100,8 @@ def runs_of(place: str) -> list[str]:
 
 def source(one: Run | Sweep) -> Source:
     """A run or a sweep with what is needed to compute it again; nothing in it is of this machine alone."""
-    if isinstance(one, Sweep):
-        from app import sweep_data
+    if not isinstance(one, Run):
+        from app import sweep_data  # loads torch, which Home can do without
 
         return Source(one.id, "Sweep", sweep_data.title(one), tuple(_of_sweep(one)), (), portable(one.to_yaml()))
     return Source(one.id, "Run", one.title, tuple(_of_run(one)), tuple(_inputs(one)), portable(one.recipe_yaml))
