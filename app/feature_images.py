@@ -53,6 +53,7 @@ def thumbnails(models: Sequence[Model], table: pd.DataFrame, run_id: str, chosen
     after = next((model for model in models if model.run.id == run_id and not model.pretrained), models[-1])
     rows = table[table["run"].str.partition(":")[0] == after.run.id].drop_duplicates("image").set_index("image")
     rows = rows.loc[[image for image in chosen if image in rows.index]]
+    rows = rows.loc[(rows["before"] == rows["predicted"]).sort_values(kind="stable").index]
     with st.container(horizontal=True, vertical_alignment="center", key="circled"):
         st.markdown(
             f"**{text.plural(len(rows), 'image')}** circled. After: **{text.safe_text(after.label, 60)}**. "
@@ -69,7 +70,7 @@ def thumbnails(models: Sequence[Model], table: pd.DataFrame, run_id: str, chosen
     ]
     strip(shown, SPLIT)
     if len(rows) > MOST:
-        st.caption(f"The first {MOST} are shown; the file has all.")
+        st.caption(f"{MOST} are shown, first those whose prediction changes; the file has all.")
 
 
 def strip(images: Sequence[Shown], split: str) -> None:

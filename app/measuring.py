@@ -80,7 +80,7 @@ def _named(runs: Sequence[Run]) -> str:
 def _effort(known: Sequence[Measured]) -> str:
     """How long it takes, as far as anything is known."""
     if not known:
-        return "On the bundled benchmark it takes well under a minute for each; it runs in the background."
+        return "On the bundled benchmark it takes about a minute at most for each; it runs in the background."
     seconds = sorted(one.seconds for one in known)[len(known) // 2]
     where = text.safe_text(known[0].device, 40)
     return f"It took {text.duration(seconds)} for others, on {where}; it runs in the background."

@@ -199,6 +199,11 @@ def test_circled_images_are_shown_with_predictions(open_app: Any, extracted: Pat
     for predicted in images["predicted"][:3]:
         assert f"after: {predicted}" in words(at)
     assert words(at).count("  \nbefore: ") == 3
+    at = circle(at, *((ties.run.id, image) for image in images["image"]))
+    said = [caption.value.partition("  \nbefore: ")[2].partition("  \nafter: ") for caption in at.caption]
+    same = [before == after for before, _, after in said if after]
+    assert len(set(same)) == 2 and same == sorted(same)  # those whose prediction changes come first
+    at = circle(at, *((ties.run.id, image) for image in images["image"][:3]))
     at = circle(at)  # the empty selection that follows every redraw
     assert words(at).count("  \nbefore: ") == 3
     next(button for button in at.button if button.label == "Clear").click().run()
