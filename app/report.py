@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl
 
@@ -21,6 +21,7 @@ from viz.report import Report, Source, View
 if TYPE_CHECKING:
     import pandas as pd
 
+    from app.sweep_data import Found
     from merging.sweeps import Sweep
     from viz.report.guard import Private
 
@@ -103,8 +104,10 @@ def source(one: Run | Sweep) -> Source:
     if not isinstance(one, Run):
         from app import sweep_data  # loads torch, which Home can do without
 
-        return Source(one.id, "Sweep", sweep_data.title(one), tuple(_of_sweep(one)), (), portable(one.to_yaml()))
-    return Source(one.id, "Run", one.title, tuple(_of_run(one)), tuple(_inputs(one)), portable(one.recipe_yaml))
+        facts, digests = tuple(_of_sweep(sweep_data.found(one))), _digests(*sweep_data.digests(one))
+        return Source(one.id, "Sweep", sweep_data.title(one), facts, digests, portable(one.to_yaml()))
+    digests = _digests(one.benchmark, one.inputs.items())
+    return Source(one.id, "Run", one.title, tuple(_of_run(one)), digests, portable(one.recipe_yaml))
 
 
 def _of_run(run: Run) -> Iterator[tuple[str, str]]:
@@ -125,21 +128,28 @@ def _of_run(run: Run) -> Iterator[tuple[str, str]]:
         yield "Remarks", " ".join(run.warnings)
 
 
-def _inputs(run: Run) -> Iterator[tuple[str, str]]:
-    """The sha-256 digests of what a run was computed from."""
-    if run.benchmark:
-        yield "Benchmark, sha-256", run.benchmark
-    for name, digest in run.inputs.items():
-        yield f"{name.removeprefix('experts/')}, sha-256", digest
+def _digests(benchmark: str | None, inputs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """The sha-256 digests of what something was computed from, under the names of the files' roles."""
+    found = [("Benchmark", benchmark)] if benchmark else []
+    found += [(name.removeprefix("experts/"), digest) for name, digest in inputs]
+    return tuple((f"{name}, sha-256", digest) for name, digest in found)
 
 
-def _of_sweep(sweep: Sweep) -> Iterator[tuple[str, str]]:
+def _of_sweep(found: Found) -> Iterator[tuple[str, str]]:
+    sweep, points = found.sweep, list(found.points.values())
     for label, axis in zip(sweep.labels, sweep.axes, strict=True):
         yield label, ", ".join(f"{value:g}" for value in axis.values)
     yield "Recipes", text.listed([recipe.title or text.chain_title(recipe) for recipe in sweep.recipes])
     images = f"at most {sweep.images:,} images" if sweep.images else "all images"
     yield "Judged on", f"the {sweep.split} half, {images} of each task"
     yield "Seed", str(sweep.seed)
+    yield "Points", f"{len(points)} of {found.total}"
+    devices = {point.device for point in points}
+    versions = {_versions(point.versions.items()) for point in points if point.versions}
+    if devices:
+        yield "Computed", f"on {text.listed(sorted(devices))}"
+    if versions:
+        yield "Versions", "; ".join(sorted(versions))
 
 
 def portable(recipe_yaml: str) -> str:

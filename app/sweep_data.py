@@ -14,7 +14,7 @@ from merging.job_files import SWEEP, job_of
 from merging.jobs import Job
 from merging.points import Point, folders
 from merging.sweep_results import averages, table
-from merging.sweeping import Planned, plan, stored
+from merging.sweeping import Planned, Session, plan, stored
 from merging.sweeps import LINE, PLANE, Sweep
 
 if TYPE_CHECKING:
@@ -34,9 +34,14 @@ class Found:
     averages: pd.DataFrame
 
     @property
+    def total(self) -> int:
+        """How many points there will be."""
+        return len({one.name for one in self.every})
+
+    @property
     def complete(self) -> bool:
         """Whether nothing is missing."""
-        return len(self.points) == len({one.name for one in self.every})
+        return len(self.points) == self.total
 
     def planned(self, point: str) -> Planned:
         """What a point is of."""
@@ -64,6 +69,13 @@ def found(sweep: Sweep) -> Found:
 @st.cache_resource(max_entries=data.KEPT, show_spinner="Reading the checkpoints …")
 def _plan(sweep_id: str, benchmark_digest: str, _sweep: Sweep) -> list[Planned]:
     return plan(_sweep, data.benchmark())
+
+
+def digests(sweep: Sweep) -> tuple[str, list[tuple[str, str]]]:
+    """What the points are computed from: the benchmark's digest, and those of all checkpoints with their roles."""
+    session = Session(data.benchmark(), sweep.sample)
+    read = [pair for recipe in sweep.recipes for pair in session.opened(recipe).digests().items()]
+    return data.benchmark().digest, list(dict.fromkeys(read))
 
 
 def _stored(one: Planned, sweep: Sweep) -> Point | None:

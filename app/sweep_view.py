@@ -53,7 +53,7 @@ def _view(sweep: Sweep, stored: Sequence[Run]) -> None:
 
 def _status(found: Found, job: Job | None) -> None:
     """How many points are there, and what can be done about the others."""
-    there, total = len(found.points), len({one.name for one in found.every})
+    there, total = len(found.points), found.total
     live = job is not None and job.live
     with st.container(border=True, key="sweep_status", gap="xsmall"):
         left = (

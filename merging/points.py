@@ -94,7 +94,8 @@ class Drawn(Benchmark):
 class Point:
     """Scores of one model on one sample. ``seconds`` is time by phase on ``device``; empty if a run had the scores.
 
-    ``notes`` is plain data that was found on the way, such as where a merge lies in a plane.
+    ``notes`` is plain data that was found on the way, such as where a merge lies in a plane; ``versions`` are those of
+    programs that the numbers depend on.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Point:
     seconds: Mapping[str, float]
     provenance: str
     notes: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def images(self) -> int:
@@ -134,7 +136,7 @@ def of_run(store: Store, run_id: str, name: str, benchmark: Benchmark, sample: S
             rows = run.scores[run.scores["split"] == sample.split]
             if sample.tasks:
                 rows = rows[rows["task"].isin(list(sample.tasks))]
-            return Point(name, rows.reset_index(drop=True), run.device, {}, run.provenance)
+            return Point(name, rows.reset_index(drop=True), run.device, {}, run.provenance, versions=run.versions)
     return None
 
 
@@ -144,7 +146,7 @@ def write(store: Store, point: Point, about: Mapping[str, Any]) -> None:
         with entries.written(folder(store), point.name, lambda there: _read(there, THIS_MACHINE) is not None) as place:
             schema = write_table(place, SCORES, point.scores)
             said = {"name": point.name, "device": point.device, "seconds": dict(point.seconds), "scores": schema}
-            entries.write_json(place / FACTS, {**about, **said})
+            entries.write_json(place / FACTS, {**about, **said, "versions": dict(point.versions)})
     except OSError as error:
         raise StoreError(f"The sweep's points cannot be kept: {error.strerror}.") from None
 
@@ -189,6 +191,7 @@ def _read(path: Path, provenance: str) -> Point | None:
         if said["name"] != path.name:
             return None
         scores = read_table(path / table_file(SCORES), said["scores"])
-        return Point(path.name, scores, said["device"], said["seconds"], provenance, said.get("notes", {}))
+        more = {name: said.get(name, {}) for name in ("notes", "versions")}
+        return Point(path.name, scores, said["device"], said["seconds"], provenance, **more)
     except (DamagedError, OSError, ValueError, KeyError, TypeError):
         return None

@@ -26,6 +26,7 @@ from merging.sources import Opened, digest
 from merging.store import Store
 from merging.sweeps import Place, Sweep
 from merging.tasks import Benchmark
+from merging.work import versions
 
 MERGED = "merged"
 STAGES = (MERGING, EVALUATING)
@@ -114,7 +115,7 @@ class Session:
         seconds = {MERGING: merged - started, EVALUATING: time.monotonic() - merged}
         device = engine.describe_device(engine.choose_device(self.device))
         about |= {"images": int(scores["n"].sum()), "weights": place.terms is not None, "sample": self.sample.split}
-        return Point(planned.name, scores, device, seconds, THIS_MACHINE), about
+        return Point(planned.name, scores, device, seconds, THIS_MACHINE, versions=versions()), about
 
     def _models(self, place: Place, tell: ProgressCallback | None, about: dict[str, Any]) -> Mapping[str, Checkpoint]:
         opened = self.opened(place.recipe)

@@ -176,6 +176,18 @@ def test_recipes_and_sweeps_of_one_name_are_told_apart(open_app: Any, library: P
     assert len(labels) == 2
 
 
+def test_a_report_says_what_a_sweep_was_computed_from(open_app: Any, library: Path, tmp_path: Path) -> None:
+    found = swept(library, tmp_path / "store", compute=3)
+    at = open_app("sweeps", library, sweep=found.id)
+    at.button(key="in_report_sweep_lines").click().run()
+    (source,) = at.session_state["_report"].sources.values()
+    facts, digests = dict(source.facts), dict(source.digests)
+    assert facts["Points"] == "3 of 6" and facts["Seed"] == "0" and "torch" in facts["Versions"]
+    benchmark = Benchmark.load(library)
+    assert digests["Benchmark, sha-256"] == benchmark.digest
+    assert len(digests) == 2 + len(benchmark.experts) and "pretrained, sha-256" in digests
+
+
 @pytest.mark.slow
 def test_a_point_is_opened_as_a_run(open_app: Any, library: Path, tmp_path: Path) -> None:
     found = swept(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", (0.1, 0.2)),))
