@@ -7,6 +7,7 @@ import json
 import math
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -17,19 +18,21 @@ BAR, BAR_INTERVAL, EVENT_INTERVAL = 24, 0.1, 0.2
 
 
 class Bar:
-    """A line that moves on a terminal; elsewhere one line a phase."""
+    """A line that moves on a terminal; elsewhere one line a phase, and one for two that take turns."""
 
     def __init__(self, stream: IO[str] | None = None) -> None:
         self._stream = stream or sys.stderr
         self._moving = self._stream.isatty()
         self._phase, self._last = "", 0.0
+        self._said: deque[str] = deque(maxlen=2)
 
     def __call__(self, progress: Progress) -> None:
         """Show progress."""
         now = time.monotonic()
         if not self._moving:
-            if progress.phase != self._phase:
+            if progress.phase not in self._said:
                 print(progress.phase, file=self._stream, flush=True)
+                self._said.append(progress.phase)
         elif now - self._last > BAR_INTERVAL or progress.fraction == 1.0:
             full = round(BAR * progress.fraction)
             left = f"  {_duration(progress.seconds_left)} left" if progress.seconds_left is not None else ""

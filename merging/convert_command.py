@@ -79,7 +79,7 @@ def _lines(facts: Mapping[str, Any]) -> Sequence[str]:
         ("format", facts["format"]),
         ("names", facts["names"]),
         ("no family", facts["no_family"]),
-        ("architecture", facts["no_architecture"] or _architecture(sizes)),
+        ("architecture", _architecture(sizes) or (facts["no_architecture"] if not facts["no_family"] else "")),
         ("activation", _activation(facts["activation"])),
         ("in the file", f"{facts['tensors']} tensors with {facts['numbers']:,} numbers, {size_text(facts['bytes'])}"),
         ("types", ", ".join(f"{count} {name}" for name, count in facts["dtypes"].items())),

@@ -261,8 +261,13 @@ def _patches(tokens: int) -> str:
 
 
 def _prefix(wanted: list[str], found: list[str]) -> tuple[str, str] | None:
-    """(expected, found) names of the first tensor, if all names differ by one prefix and by nothing else."""
+    """(expected, found) names of the first tensor, if all names differ by one prefix and by nothing else.
+
+    A few more may be on one side, but not so many that it is another model, some of whose names end in the same way.
+    """
     for short, long in ((wanted, found), (found, wanted)):
+        if 2 * len(short) < len(long):
+            continue
         longer = next((name for name in long if name.endswith("." + short[0])), None)
         if longer and {longer.removesuffix(short[0]) + name for name in short} <= set(long):
             return (short[0], longer) if short is wanted else (longer, short[0])

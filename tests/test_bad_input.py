@@ -152,6 +152,13 @@ def test_one_prefix_for_all_names_is_recognized():
     assert re.search(rf"other names.*expected {first}, found module\.{first}.*by this prefix", report.text())
 
 
+def test_a_head_is_no_model_under_other_names():
+    base = tiny.pretrained()
+    head = {"weight": torch.ones(3, 8), "bias": torch.zeros(3)}
+    report = fit(MappingCheckpoint(base, "p"), {"a": MappingCheckpoint(head, "a")})
+    assert {problem.problem for problem in report.errors} == {"missing"} and len(report.errors) == len(base)
+
+
 def test_repeated_files_are_noticed():
     base, experts = tiny.family(("a", "b", "c"))
     experts |= {"b": experts["a"], "c": base}

@@ -256,6 +256,14 @@ def test_the_bar_moves_on_a_terminal_only():
             assert stream.getvalue().endswith("\r\x1b[2K")
 
 
+def test_phases_that_take_turns_are_told_once():
+    stream = io.StringIO()
+    bar = Bar(stream)
+    for phase in ("Reading", "Running", "Merging", "Running", "Merging", "Writing"):
+        bar(Progress(phase, 0, 1, None))
+    assert stream.getvalue().split() == ["Reading", "Running", "Merging", "Writing"]
+
+
 def test_events_are_throttled(tmp_path):
     events = Events(tmp_path / "events.jsonl")
     for done in range(10_000):

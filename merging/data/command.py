@@ -116,8 +116,8 @@ def _look(args: argparse.Namespace, stop: Event) -> int:
     print(
         f"{data.kind}: {', '.join(f'{part} {count:,}' for part, count in parts.items())} images, {data.classes} classes"
     )
-    print(first_few(data.class_names, 10) if data.class_names else "Classes are numbers; give their names.")
-    print("\n".join(data.notes))
+    classes = first_few(data.class_names, 10) if data.class_names else "Classes are numbers; give their names."
+    print("\n".join((classes, *data.notes)))
     return DONE
 
 
