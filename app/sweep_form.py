@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
@@ -28,6 +29,7 @@ KINDS_HELP = (
     "Numbers in the recipe; or the way from the pretrained model through what each recipe merges, and beyond; or the "
     "plane that the task vectors of two experts span."
 )
+STAY: Any = "session"  # widgets keep what was entered while other pages are looked at
 HOW = "Written as 0:1:0.1 (first, last, step) or as 0, 0.2, 0.5. Takes {}."
 
 
@@ -63,6 +65,7 @@ def _what(known: Mapping[str, tuple[str, Recipe]]) -> tuple[list[Recipe], str, t
         format_func=lambda key: known[key][0],
         key="sweep_recipes",
         max_selections=MOST_RECIPES,
+        persist_state=STAY,
         placeholder="Choose at least one recipe",
         help="The recipe on the Merge page, stored runs and presets. Several are compared along one axis.",
     )
@@ -73,6 +76,7 @@ def _what(known: Mapping[str, tuple[str, Recipe]]) -> tuple[list[Recipe], str, t
         default=VALUES,
         format_func=WORDS.__getitem__,
         key="sweep_kind",
+        persist_state=STAY,
         required=True,
         help=KINDS_HELP,
     )
@@ -83,10 +87,12 @@ def _judged() -> tuple[str, int, int, str]:
     """The split, images of each task, the seed of their draw, and the title."""
     split = st.segmented_control(
         "Judged on the half of each test set that is for", SPLITS, default=SPLITS[0], key="sweep_split",
-        required=True, help="Choose values on one half, report on the other.",
+        persist_state=STAY, required=True, help="Choose values on one half, report on the other.",
     )  # fmt: skip
-    images = st.number_input("Images of each task (0: all)", 0, 1_000_000, sweeps.IMAGES, 32, key="sweep_images")
-    draw = st.number_input("Seed of the draw", 0, 10_000, 0, key="sweep_draw")
+    images = st.number_input(
+        "Images of each task (0: all)", 0, 1_000_000, sweeps.IMAGES, 32, key="sweep_images", persist_state=STAY
+    )
+    draw = st.number_input("Seed of the draw", 0, 10_000, 0, key="sweep_draw", persist_state=STAY)
     title = st.text_input("Title", key="sweep_title", max_chars=100, placeholder="What it is called, if you like")
     return split, int(images), int(draw), title.strip()
 
@@ -123,7 +129,7 @@ def _varied(kind: str, recipes: Sequence[Recipe]) -> tuple[Axis, ...]:
         return (Axis("alpha", _values("alpha", "Interpolation coefficients", axes.ALPHA)),)
     if kind == PLANE:
         names = [name for name, _ in recipes[0].experts]
-        pair = st.multiselect("Two experts", names, names[:2], max_selections=2, key="sweep_pair")
+        pair = st.multiselect("Two experts", names, names[:2], max_selections=2, key="sweep_pair", persist_state=STAY)
         return tuple(Axis(name, _values(f"plane {name}", f"Coefficients of {name}", axes.LAMBDA)) for name in pair)
     known = {target.name: target for target in axes.targets(recipes)}
     if not known:
@@ -136,7 +142,7 @@ def _varied(kind: str, recipes: Sequence[Recipe]) -> tuple[Axis, ...]:
         options = [name for name in known if name not in {axis.target for axis in found}]
         name = st.selectbox(
             label, options, None if number else 0, format_func=lambda name: known[name].title,
-            placeholder="Nothing else", key=f"sweep_axis{number}",
+            placeholder="Nothing else", key=f"sweep_axis{number}", persist_state=STAY,
         )  # fmt: skip
         if name is not None:
             found.append(Axis(name, _values(name, f"Values of {known[name].title}", known[name].bound)))
@@ -147,7 +153,7 @@ def _values(key: str, label: str, bound: Bound) -> tuple[float, ...]:
     """A field for values, which begins with about eleven of them."""
     typed = st.text_input(
         text.clean_text(label, 80), axes.written(axes.offered(bound)), key=f"sweep_values {key}", max_chars=2000,
-        help=f"{bound.help} {HOW.format(bound.describe())}",
+        persist_state=STAY, help=f"{bound.help} {HOW.format(bound.describe())}",
     )  # fmt: skip
     try:
         return axes.parse_values(typed, label)

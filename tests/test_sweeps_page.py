@@ -89,6 +89,21 @@ def test_two_values_make_a_map(open_app: Any, library: Path) -> None:
     assert "22 points" in words(at)
 
 
+def test_the_form_keeps_what_was_entered_while_other_pages_are_looked_at(open_app: Any, library: Path) -> None:
+    at = open_app("sweeps", library)
+    at.multiselect(key="sweep_recipes").set_value(["ties", "task_arithmetic"]).run()
+    at.selectbox(key="sweep_axis0").set_value("scaling").run()
+    at.text_input(key="sweep_values scaling").set_value("0.1, 0.2").run()
+    at.number_input(key="sweep_images").set_value(5).run()
+    at.switch_page("screens/methods.py").run()
+    at.switch_page("screens/sweeps.py").run()
+    assert not at.exception and not at.error
+    assert at.multiselect(key="sweep_recipes").value == ["ties", "task_arithmetic"]
+    assert at.text_input(key="sweep_values scaling").value == "0.1, 0.2"
+    assert at.number_input(key="sweep_images").value == 5
+    assert "4 points" in words(at)
+
+
 def test_starting_shows_the_sweep_and_its_job(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
     at = open_app("sweeps", library)
