@@ -344,6 +344,10 @@ REFUSED = {
     "dora": ({"use_dora": True}, {}, "DoRA"),
     "other kind": ({}, {"peft_type": "IA3"}, "'IA3' is not supported"),
     "pissa": ({}, {"init_lora_weights": "pissa"}, "changes the weights beneath"),
+    "gradients first": ({}, {"init_lora_weights": "lora_ga"}, "changes the weights beneath"),
+    "third factor": ("kasa", {}, "kasa_config are not supported"),
+    "third factor, not said": ("kasa", {"kasa_config": None}, "more than two factors"),
+    "blocks": ({}, {"use_bdlora": {"nblocks": 2}}, "use_bdlora are not supported"),
     "lying rank": ({}, {"r": 5}, "its configuration says rank 5"),
     "intricate pattern": ({}, {"rank_pattern": {"(a+)+b": 3}}, "too intricate"),
     "no alpha": ({}, {"lora_alpha": "much"}, "lora_alpha is a number"),
@@ -353,11 +357,21 @@ REFUSED = {
 @pytest.mark.parametrize("kind", REFUSED)
 def test_adapters_of_other_kinds_are_refused(kind, peft, projecting, tmp_path):
     options, changes, says = REFUSED[kind]
+    if options == "kasa":
+        options = {"kasa_config": peft.tuners.lora.config.KasaConfig()}
     adapted(peft, projecting, tmp_path / "adapter", **options)
     file = tmp_path / "adapter" / "adapter_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
     with pytest.raises(CheckpointError, match=says):
         open_checkpoint(tmp_path / "adapter")
+
+
+def test_settings_of_adapters_that_nobody_knows_are_said(peft, projecting, tmp_path):
+    adapted(peft, projecting, tmp_path / "adapter")
+    assert not open_checkpoint(tmp_path / "adapter").cautions
+    file = tmp_path / "adapter" / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"use_tomorrow": True}))
+    assert "use_tomorrow" in open_checkpoint(tmp_path / "adapter").cautions[0]
 
 
 def test_adapters_of_open_clip_models(peft, clip, tmp_path):

@@ -7,7 +7,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +31,20 @@ REFUSED = {
     ".base_layer.out_proj.lora_": "LoRA inside of torch's attention module, which PEFT's versions count differently",
 }
 # Ways to begin that change the weights beneath, so that the adapter alone is not the change.
-CHANGES_BASE = ("pissa", "olora", "corda", "loftq")
+CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
+# Kinds of LoRA whose change is not scale · B A, or is no change of weights at all.
+OTHER_KINDS = (
+    "layer_replication", "target_parameters", "trainable_token_indices", "use_qalora", "lora_bias", "kasa_config",
+    "use_bdlora", "arrow_config", "monteclora_config", "alora_invocation_tokens",
+)  # fmt: skip
+# What a configuration may say besides without changing what the weights mean.
+KNOWN = {
+    "peft_type", "peft_version", "auto_mapping", "base_model_name_or_path", "revision", "task_type", "inference_mode",
+    "r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "fan_in_fan_out", "lora_dropout", "bias",
+    "target_modules", "exclude_modules", "modules_to_save", "layers_to_transform", "layers_pattern",
+    "init_lora_weights", "loftq_config", "eva_config", "corda_config", "lora_ga_config", "velora_config",
+    "megatron_config", "megatron_core", "qalora_group_size", "ensure_weight_tying", "runtime_config",
+}  # fmt: skip
 LARGEST_ALPHA = 1e9
 MAX_PATTERN, MAX_REPEATS, MAX_GROUPS = 200, 3, 4
 
@@ -56,7 +69,7 @@ class AdapterCheckpoint(Checkpoint):
 
     def __init__(self, weights: Checkpoint, config: Mapping[str, Any], label: str) -> None:
         self.name, self.label, self.metadata = weights.name, label, weights.metadata
-        self.notes, self.cautions = weights.notes, weights.cautions
+        self.notes, self.cautions = weights.notes, (*weights.cautions, *_unknown(config))
         self.weights, self.config, self.infos = weights, config, weights.infos
         _check_config(config, self.name)
         self.changes = _changes(weights, config)
@@ -94,9 +107,15 @@ def _check_config(config: Mapping[str, Any], label: str) -> None:
         raise CheckpointError(
             f"{label}: it began as {start[:20]!r}, which changes the weights beneath; convert it with PEFT first."
         )
-    for key in ("layer_replication", "target_parameters", "trainable_token_indices", "use_qalora", "lora_bias"):
+    for key in OTHER_KINDS:
         if config.get(key):
             raise CheckpointError(f"{label}: adapters with {key} are not supported; merge it with PEFT first.")
+
+
+def _unknown(config: Mapping[str, Any]) -> Iterator[str]:
+    """What is to be said of settings that a later version of PEFT may have."""
+    if strange := [key for key, value in config.items() if value and key not in KNOWN]:
+        yield f"Its configuration sets {first_few(strange)}, which is not known here; compare it with what PEFT merges."
 
 
 def _changes(weights: Checkpoint, config: Mapping[str, Any]) -> dict[str, Change]:
@@ -110,6 +129,11 @@ def _changes(weights: Checkpoint, config: Mapping[str, Any]) -> dict[str, Change
                 )
         short = WRAPPING.sub("", name.removeprefix(BASE))
         factor = LORA.fullmatch(short)
+        if factor is None and ".lora_" in short:
+            raise CheckpointError(
+                f"{weights.name}: LoRA with more than two factors is not supported ({name[:80]!r}). Merge it with PEFT "
+                "first."
+            )
         if factor is None:
             found[short] = Change(replacement=name)
             continue
