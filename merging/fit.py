@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 20  # scalars looked at a time when values are checked
 CHECKING = "Checking every number"
+HALVES = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +301,7 @@ def _far(pretrained: Checkpoint, distances: Mapping[str, Distance]) -> Iterator[
             near = f"a change below {FAR:.0%} of the weights and a cosine above {ALIKE}"
             yield _problem("warning", name, "every tensor", "unrelated", near, found.text())
         if found.lost_share > LOST:
-            kind = _type(next(iter(pretrained.infos.values())).dtype)
+            kind = _type(next(i.dtype for i in pretrained.infos.values() if i.dtype in HALVES))
             much = f"{found.lost_share:.0%} of the changes, scaled by {TYPICAL_SCALING}, vanish in {kind}"
             yield _problem("warning", name, "every tensor", "rounding", "changes that the type can hold", much)
         for tensor, largest in found.huge.items():

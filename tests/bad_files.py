@@ -191,6 +191,10 @@ PATHS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "name that forges a line": (lambda f: f / "a\nb\0", "not found or not readable"),
     "large index": (plain(b'{"a": "' + b"x" * (40 << 20) + b'"}', "x.index.json"), "more than an index of shards has"),
     "cut index": (plain(b'{"weight_map": {"a": "b"', "model.safetensors.index.json"), "not valid JSON"),
+    "pickles in several files": (
+        lambda f: plain(b"{}", "pytorch_model.bin.index.json")(f).parent,
+        "pickled weights in several files",
+    ),
     "same key twice": (plain(b'{"weight_map": {"a": "b", "a": "c"}}', "x.index.json"), "names 'a' twice"),
     "shard is a pickle": (to_pickle, "Python pickle, not safetensors"),
 }

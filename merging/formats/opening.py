@@ -16,6 +16,7 @@ from merging.formats.window import Window
 from merging.safetensors_file import MAX_HEADER, open_regular
 
 MAX_INDEX = 1 << 25
+PICKLED_INDEX = "pytorch_model.bin.index.json"
 PROTOCOLS = range(2, 6)
 ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")
 WEIGHTS = (*configs.TRANSFORMERS_WEIGHTS, *configs.OPEN_CLIP_WEIGHTS)
@@ -43,6 +44,11 @@ def _open_folder(path: Path, name: str, label: str) -> Checkpoint:
             raise CheckpointError(f"{shown} is the folder of an adapter without its weights ({ADAPTERS[0]}).")
         return AdapterCheckpoint(_open_file(weights, name, label), config, label)
     known = [path / file for file in WEIGHTS if (path / file).exists()]
+    if not known and (path / PICKLED_INDEX).exists():
+        raise CheckpointError(
+            f"{shown} holds pickled weights in several files, which are not read; load them with Transformers and save "
+            "them with save_pretrained, which writes safetensors."
+        )
     if not known:
         known = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)[:2]
         if len(known) == 2:
