@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
+from merging.costs import LinearMap
 from merging.encoder import Architecture
 from merging.errors import CheckpointError
-from merging.families import Role
+from merging.families import LINEAR_MAPS, Role
+from merging.naming import transposed
 from merging.runs import THIS_MACHINE, Run
 from merging.sources import Opened
 from merging.stream import BLOCK_CPU
@@ -19,8 +22,9 @@ from merging.tasks import SPLITS, Benchmark
 READING, MERGING, EVALUATING = "reading", "merging", "evaluating"
 PHASES = (READING, MERGING, EVALUATING)
 # Work per second of one slow core, until this machine has runs of its own to learn from.
-SPEED = {READING: 5e8, MERGING: 5e7, EVALUATING: 2e10}
-WHOLE_TENSORS = 0.1  # methods that need whole tensors factorize them, at about a tenth of that speed
+SPEED = {READING: 5e8, MERGING: 2e10, EVALUATING: 2e10}
+PER_SCALAR = 400  # multiply-adds that take as long as handling one scalar once
+GRADIENT = 4  # forward passes that take as long as one image's own gradient
 COPIES = 4  # stacks of task vectors alive at once: the read one, an edited one, two in the middle of a formula
 ENOUGH = 5  # runs to learn from
 
@@ -29,7 +33,7 @@ ENOUGH = 5  # runs to learn from
 class Estimate:
     """``seconds`` in all and by phase, ``anonymous_bytes`` of memory, ``reads_bytes`` from files.
 
-    ``work`` is what the time is proportional to: bytes read, scalars merged, multiply-adds of the tower.
+    ``work`` is what the time is proportional to: bytes read, multiply-adds of the merge, multiply-adds of the tower.
     """
 
     seconds: float
@@ -46,11 +50,13 @@ def estimate(opened: Opened, benchmark: Benchmark | None = None, known: Sequence
     passes, pieces = _passes(opened), _in_pieces(opened)
     work = {
         READING: float(opened.unread),
-        MERGING: float(sum(numels) * ((len(opened.experts) + 1) * passes + _more_models(opened))),
+        MERGING: PER_SCALAR * float(sum(numels) * ((len(opened.experts) + 1) * passes + _more_models(opened)))
+        + _algebra(opened)
+        + _looking(opened),
         EVALUATING: _evaluation_work(opened, benchmark),
     }
     chain = tuple(step.key for step in opened.recipe.steps)
-    phases = {phase: work[phase] / _speed(phase, chain, known, pieces) for phase in PHASES}
+    phases = {phase: work[phase] / _speed(phase, chain, known) for phase in PHASES}
     largest = min(max(numels, default=0), 4 * BLOCK_CPU) if pieces else max(numels, default=0)
     itemsize = 8 if any(i.dtype == torch.float64 for i in opened.pretrained.infos.values()) else 4
     memory = largest * (len(opened.experts) + 1) * itemsize * COPIES
@@ -74,28 +80,59 @@ def _in_pieces(opened: Opened) -> bool:
     return all(method.elementwise(step.params) for method, step in pairs)
 
 
+def _linear_maps(opened: Opened) -> Iterator[LinearMap]:
+    for parameter in opened.pretrained.parameters:
+        if parameter.role in LINEAR_MAPS:
+            outputs, *rest = opened.pretrained.infos[parameter.name].shape
+            sides = outputs, math.prod(rest)
+            turned = parameter.role == Role.PROJECTION and transposed(parameter.name)
+            yield LinearMap(len(opened.experts), *(sides[::-1] if turned else sides))
+
+
+def _algebra(opened: Opened) -> float:
+    """Multiply-adds of the methods' linear algebra."""
+    pairs = list(zip(opened.recipe.methods, opened.recipe.steps, strict=True))
+    return sum(method.algebra(step.params, matrix) for matrix in _linear_maps(opened) for method, step in pairs)
+
+
+def _looking(opened: Opened) -> float:
+    """Multiply-adds of passing exemplars through every expert, and of what is gathered from them on the way."""
+    if opened.recipe.exemplars is None:
+        return 0.0
+    images, methods = opened.recipe.exemplars.per_task * len(opened.experts), opened.recipe.data_methods
+    forward, tokens = _forward(opened)
+    work = sum(GRADIENT * images * forward for method, _ in methods if method.gradients)
+    if any(method.gradients is None for method, _ in methods):
+        grams = sum(matrix.inputs**2 for matrix in _linear_maps(opened))
+        work += images * (forward + tokens * grams / 2)
+    return float(work)
+
+
+def _forward(opened: Opened) -> tuple[float, int]:
+    """Multiply-adds of the tower for one image, about weights × tokens, and its tokens; zeros where it is no tower."""
+    try:
+        tower = Architecture.of(opened.pretrained)
+    except CheckpointError:
+        return 0.0, 0
+    tokens = (tower.image_size // tower.patch_size) ** 2 + 1
+    return 12.0 * tower.layers * tower.width**2 * tokens, tokens
+
+
 def _evaluation_work(opened: Opened, benchmark: Benchmark | None) -> float:
-    """Multiply-adds of the tower over all images, about: weights × tokens × images.
+    """Multiply-adds of the tower over all images.
 
     With one model per task, tasks in domain see their own model, the others see all of them.
     """
     if benchmark is None:
         return 0.0
-    try:
-        tower = Architecture.of(opened.pretrained)
-    except CheckpointError:
-        return 0.0
-    tokens = (tower.image_size // tower.patch_size) ** 2 + 1
     outside = 1 + _more_models(opened)
     models = {task.key: 1 if task.key in opened.experts else outside for task in benchmark.tasks}
     images = sum(models[key] * benchmark.count(key, split) for key in models for split in SPLITS)
-    return 12.0 * tower.layers * tower.width**2 * tokens * images
+    return _forward(opened)[0] * images
 
 
-def _speed(phase: str, chain: tuple[str, ...], known: Sequence[Run], pieces: bool) -> float:
+def _speed(phase: str, chain: tuple[str, ...], known: Sequence[Run]) -> float:
     """Work per second: the median of the latest own runs (of the same chain, where the method matters)."""
     own = [run for run in known if run.provenance == THIS_MACHINE and (phase != MERGING or run.chain == chain)]
     rates = [run.work[phase] / run.seconds[phase] for run in own if run.work.get(phase) and run.seconds.get(phase)]
-    if rates:
-        return statistics.median(rates[:ENOUGH])
-    return SPEED[phase] * (1.0 if pieces or phase != MERGING else WHOLE_TENSORS)
+    return statistics.median(rates[:ENOUGH]) if rates else SPEED[phase]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch import Tensor
 
+    from merging.costs import LinearMap
     from merging.evidence import Moments
 
 
@@ -171,6 +172,8 @@ class Method:
     # A sentence that says why this method, with these parameters, makes no sense after the edits before it; empty
     # where it does.
     refuses: Callable[[Any, Earlier], str] = lambda params, before: ""
+    # Multiply-adds that it does to one linear map beyond passes over the scalars, for the estimate of time.
+    algebra: Callable[[Any, LinearMap], float] = lambda params, matrix: 0.0
     # True if every scalar of the result depends only on the same position of the inputs (and on the survey). Chains of
     # such methods stream in pieces that fit the processor's cache.
     elementwise: Callable[[Any], bool] = lambda _: False

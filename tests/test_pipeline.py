@@ -261,6 +261,21 @@ def test_the_estimate_learns_from_own_runs(recipe, run_it, store, tiny_benchmark
     assert estimate(opened, None, store.runs()).seconds < learned.seconds
 
 
+def test_the_estimate_knows_what_methods_compute_beyond_passes_over_the_scalars(tiny_benchmark):
+    def work(merge, params=None, **settings):
+        recipe = Recipe.build(merge, params or {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts, **settings)
+        return estimate(open_inputs(recipe)).work[MERGING]
+
+    plain = work("task_arithmetic")
+    few, many = (work("lot", exemplars={"per_task": n}) for n in (2, 66))
+    assert few - work("weight_averaging") > (many - few) / 32  # the regression itself, beyond two images a task
+    assert work("fisher", exemplars={"per_task": 66}) > work("regmean", exemplars={"per_task": 66}) > plain
+    assert work("drm") > work("iso_c") > plain
+    none, some, twice = (work("wudi", {"steps": steps}) for steps in (0, 150, 300))
+    assert twice - none == pytest.approx(2 * (some - none))
+    assert some > 1.1 * none
+
+
 def test_references(store, tiny_benchmark):
     assert references(store, tiny_benchmark, compute=False) == {}
     found = references(store, tiny_benchmark, device="cpu")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from merging.conflicts import Conflict, LinearConflicts, ScalarConflicts, mean_squares, together
+from merging.costs import LinearMap, eigen, products
 from merging.families import Role
 from merging.least_squares import as_stored, matrices
 from merging.linear_algebra import double
@@ -121,6 +122,11 @@ def _note(slot: Slot, expert: str, conflict: Conflict, before: Tensor, after: Te
     slot.note("cat", expert=expert, removed=removed, **found)
 
 
+def _algebra(params: CatParams, matrix: LinearMap) -> float:
+    each = products(matrix, matrix.inputs) + products(matrix, matrix.outputs) / 2 + eigen(matrix.outputs)
+    return matrix.tasks * each
+
+
 register(
     Edit(
         key="cat",
@@ -140,6 +146,7 @@ register(
         params=CatParams,
         needs=Needs.EXEMPLARS,
         run=cat,
+        algebra=_algebra,
         survey=survey,
         variant="Squared norms, as in the paper's derivation, not the unsquared ones of its Algorithm 1. Means over "
         "rows, so tasks may differ in exemplars. Only positive conflicts count. By default directions come from the "

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from merging.costs import LinearMap, eigen, products
 from merging.families import LINEAR_MAPS
 from merging.joint import averaged, pruned
 from merging.least_squares import as_stored, matrices
@@ -77,6 +78,11 @@ def _merged(entries: Tensor, params: DrmParams) -> Tensor:
     return merged
 
 
+def _algebra(params: DrmParams, matrix: LinearMap) -> float:
+    side = matrix.inputs if params.direction == "vertical" else matrix.outputs
+    return products(matrix, side) + eigen(side)
+
+
 register(
     Merge(
         key="drm",
@@ -96,6 +102,7 @@ register(
         ),
         params=DrmParams,
         run=drm,
+        algebra=_algebra,
         variant="Linear weights and the output projection, which is oriented as a linear weight; everything else takes "
         "the mean of the task vectors. The rank cut is the released code's: the paper cuts nothing, and near-null "
         "directions would then take part of the density. round(ρN) + 1 of N entries and ties survive; density 1 keeps "

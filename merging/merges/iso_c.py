@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from merging.costs import svd
 from merging.linear_algebra import double, polar
 from merging.merges.task_arithmetic import SCALING_HELP
 from merging.method import Citation, Merge, Slot, register
@@ -58,6 +59,7 @@ register(
         cite=ISOTROPIC,
         params=IsoCParams,
         run=iso_c,
+        algebra=lambda params, matrix: svd(matrix),
         variant="Every two-dimensional tensor as it is stored, the positional embedding and the projection included; "
         "attention's q, k and v are one matrix where the checkpoint packs them, and Hugging Face's separate ones give "
         "another result. Other tensors take the mean of the task vectors. Null directions stay null, where published "

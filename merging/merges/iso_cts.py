@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from merging.costs import svd
 from merging.linear_algebra import Factors, double, polar, truncated_svd
 from merging.merges.iso_c import ISOTROPIC, IsoCParams
 from merging.method import Merge, Slot, register
@@ -81,6 +82,7 @@ register(
         cite=ISOTROPIC,
         params=IsoCtsParams,
         run=iso_cts,
+        algebra=lambda params, matrix: (matrix.tasks + 3) * svd(matrix),
         variant="Every two-dimensional tensor as it is stored: the method is not the same for a matrix and its "
         "transpose, and Hugging Face's transposed projection and separate q, k and v give another result. Other "
         "tensors take the mean of the task vectors. The level averages the sum's singular values with those of single "

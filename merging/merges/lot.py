@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from merging.costs import regression
 from merging.evidence import Moments
 from merging.families import Role
 from merging.least_squares import as_stored, matrices, normal_equations, spectrum
@@ -124,6 +125,7 @@ register(
         params=LotParams,
         needs=Needs.EXEMPLARS,
         run=lot,
+        algebra=lambda params, matrix: regression(matrix),
         variant="Float64 eigen-decomposition with the cut-off of the published float32 pseudo-inverse. Tensors without "
         "inputs (shifts, embeddings) take the mean. Features come from each expert at full strength.",
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from merging.costs import regression
 from merging.families import Role
 from merging.least_squares import NormalEquations, as_stored, matrices, normal_equations, spectrum
 from merging.linear_algebra import double
@@ -109,6 +110,7 @@ register(
         params=RegmeanParams,
         needs=Needs.EXEMPLARS,
         run=regmean,
+        algebra=lambda params, matrix: regression(matrix),
         variant="Linear weights and the output projection; everything else takes the mean. The regression runs on task "
         "vectors in float64, which gives the same weights where the matrix can be inverted, and below alpha = 1 it "
         "can: inputs that are always zero then keep the pretrained weights. At alpha = 1 the pseudo-inverse of whole "

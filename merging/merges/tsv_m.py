@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from merging.costs import svd
 from merging.linear_algebra import polar, truncated_svd
 from merging.merges.task_arithmetic import SCALING_HELP
 from merging.method import Citation, Merge, Slot, register
@@ -77,6 +78,7 @@ register(
         ),
         params=TsvMParams,
         run=tsv_m,
+        algebra=lambda params, matrix: (matrix.tasks + 2) * svd(matrix),
         variant="Every two-dimensional tensor as it is stored, the positional embedding and the projection included; "
         "attention's q, k and v are one matrix where the checkpoint packs them, and Hugging Face's separate ones give "
         "another result. Other tensors take the mean of the task vectors. Singular values of zero have no vectors here "

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from merging.costs import products
 from merging.families import Role
 from merging.linear_algebra import double
 from merging.merges.task_arithmetic import SCALING_HELP
@@ -108,6 +109,7 @@ register(
         ),
         params=WudiParams,
         run=wudi,
+        algebra=lambda params, matrix: (2 + params.steps / matrix.tasks) * products(matrix, matrix.inputs),
         variant="Linear weights only, as the authors do; mergekit and FusionBench take other tensors too, and "
         "FusionBench averages the rest (here: others = mean). Norms are squared, as in the authors' released script. "
         "Attention's q, k and v are one matrix where the checkpoint packs them. Steps run in the precision of the "
