@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -60,6 +60,7 @@ def estimate(opened: Opened, benchmark: Benchmark | None = None, known: Sequence
     largest = min(max(numels, default=0), 4 * BLOCK_CPU) if pieces else max(numels, default=0)
     itemsize = 8 if any(i.dtype == torch.float64 for i in opened.pretrained.infos.values()) else 4
     memory = largest * (len(opened.experts) + 1) * itemsize * COPIES
+    memory += _algebra_bytes(opened) + _looking_bytes(opened)
     if benchmark is not None:
         memory = max(memory, 2 * sum(numels) * 4)  # the tower in float32, while the stored one is read
     return Estimate(sum(phases.values()), memory, opened.unread + opened.nbytes * passes, phases, work)
@@ -80,13 +81,16 @@ def _in_pieces(opened: Opened) -> bool:
     return all(method.elementwise(step.params) for method, step in pairs)
 
 
-def _linear_maps(opened: Opened) -> Iterator[LinearMap]:
+def _linear_maps(opened: Opened, block: int | None = None) -> list[LinearMap]:
+    """The linear maps of the whole model, or of one block."""
+    found = []
     for parameter in opened.pretrained.parameters:
-        if parameter.role in LINEAR_MAPS:
+        if parameter.role in LINEAR_MAPS and block in (None, parameter.block):
             outputs, *rest = opened.pretrained.infos[parameter.name].shape
             sides = outputs, math.prod(rest)
             turned = parameter.role == Role.PROJECTION and transposed(parameter.name)
-            yield LinearMap(len(opened.experts), *(sides[::-1] if turned else sides))
+            found.append(LinearMap(len(opened.experts), *(sides[::-1] if turned else sides)))
+    return found
 
 
 def _algebra(opened: Opened) -> float:
@@ -95,27 +99,58 @@ def _algebra(opened: Opened) -> float:
     return sum(method.algebra(step.params, matrix) for matrix in _linear_maps(opened) for method, step in pairs)
 
 
+def _algebra_bytes(opened: Opened) -> int:
+    """Memory for decomposing the largest matrix in float64."""
+    if not _algebra(opened):
+        return 0
+    return 8 * COPIES * max(max(matrix.outputs, matrix.inputs) ** 2 for matrix in _linear_maps(opened))
+
+
 def _looking(opened: Opened) -> float:
     """Multiply-adds of passing exemplars through every expert, and of what is gathered from them on the way."""
-    if opened.recipe.exemplars is None:
+    tower = _tower(opened)
+    if opened.recipe.exemplars is None or tower is None:
         return 0.0
     images, methods = opened.recipe.exemplars.per_task * len(opened.experts), opened.recipe.data_methods
-    forward, tokens = _forward(opened)
-    work = sum(GRADIENT * images * forward for method, _ in methods if method.gradients)
+    work = sum(GRADIENT * images * _forward(tower) for method, _ in methods if method.gradients)
     if any(method.gradients is None for method, _ in methods):
         grams = sum(matrix.inputs**2 for matrix in _linear_maps(opened))
-        work += images * (forward + tokens * grams / 2)
+        work += images * (_forward(tower) + _tokens(tower) * grams / 2)
     return float(work)
 
 
-def _forward(opened: Opened) -> tuple[float, int]:
-    """Multiply-adds of the tower for one image, about weights × tokens, and its tokens; zeros where it is no tower."""
+def _looking_bytes(opened: Opened) -> int:
+    """Memory for the exemplars of all tasks: images, their tokens and what enters a block; or a model's gradients."""
+    tower = _tower(opened)
+    if opened.recipe.exemplars is None or tower is None:
+        return 0
+    images, rows = opened.recipe.exemplars.per_task, opened.recipe.exemplars.per_task * _tokens(tower)
+    each = 3 * images * tower.image_size**2
+    held = 0
+    for method, _ in opened.recipe.data_methods:
+        if method.gradients:  # one expert's at a time: its weights, their gradients, and sums of those in float64
+            held = max(held, 4 * sum(opened.pretrained.infos[p.name].numel for p in opened.pretrained.parameters))
+        else:  # rows, or their Gram matrix in float64 where that is smaller
+            entering = sum(min(rows * matrix.inputs, 2 * matrix.inputs**2) for matrix in _linear_maps(opened, block=0))
+            held = max(held, len(opened.experts) * (rows * tower.width + entering))
+    return 4 * (len(opened.experts) * each + held)
+
+
+def _tower(opened: Opened) -> Architecture | None:
+    """What the pretrained model is, None for a state dict that is no visual tower."""
     try:
-        tower = Architecture.of(opened.pretrained)
+        return Architecture.of(opened.pretrained)
     except CheckpointError:
-        return 0.0, 0
-    tokens = (tower.image_size // tower.patch_size) ** 2 + 1
-    return 12.0 * tower.layers * tower.width**2 * tokens, tokens
+        return None
+
+
+def _tokens(tower: Architecture) -> int:
+    return (tower.image_size // tower.patch_size) ** 2 + 1
+
+
+def _forward(tower: Architecture) -> float:
+    """Multiply-adds of the tower for one image, about weights × tokens."""
+    return 12.0 * tower.layers * tower.width**2 * _tokens(tower)
 
 
 def _evaluation_work(opened: Opened, benchmark: Benchmark | None) -> float:
@@ -123,12 +158,13 @@ def _evaluation_work(opened: Opened, benchmark: Benchmark | None) -> float:
 
     With one model per task, tasks in domain see their own model, the others see all of them.
     """
-    if benchmark is None:
+    tower = _tower(opened)
+    if benchmark is None or tower is None:
         return 0.0
     outside = 1 + _more_models(opened)
     models = {task.key: 1 if task.key in opened.experts else outside for task in benchmark.tasks}
     images = sum(models[key] * benchmark.count(key, split) for key in models for split in SPLITS)
-    return _forward(opened)[0] * images
+    return _forward(tower) * images
 
 
 def _speed(phase: str, chain: tuple[str, ...], known: Sequence[Run]) -> float:

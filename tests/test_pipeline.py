@@ -276,6 +276,17 @@ def test_the_estimate_knows_what_methods_compute_beyond_passes_over_the_scalars(
     assert some > 1.1 * none
 
 
+def test_the_estimate_knows_the_memory_that_exemplars_and_decompositions_take(tiny_benchmark):
+    def memory(merge, **settings):
+        recipe = Recipe.build(merge, {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts, **settings)
+        return estimate(open_inputs(recipe)).anonymous_bytes
+
+    few, many = (memory("lot", exemplars={"per_task": n}) for n in (2, 66))
+    image = next(iter(tiny_benchmark.labeled_exemplars(2, 0).values())).images[0]
+    assert many - few >= 64 * len(tiny_benchmark.experts) * image.numel() * image.element_size()
+    assert few > memory("weight_averaging") and memory("drm") > memory("model_stock")
+
+
 def test_references(store, tiny_benchmark):
     assert references(store, tiny_benchmark, compute=False) == {}
     found = references(store, tiny_benchmark, device="cpu")
