@@ -91,6 +91,7 @@ class Record:
     error: str = ""
     measures: str = ""  # what is measured, of a stored run or of the benchmark; SWEEP; empty for a merge
     words: tuple[str, ...] = ()  # of the command that is run, where it is none of these
+    benchmark: str = ""  # the folder that it works on; empty for the server's
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class Job:
     ``position`` is its place in the queue from 1, 0 if not waiting. ``measures`` is the key of what is measured,
     "sweep" for a sweep, what a command does in one word, empty for a merge. ``state`` is queued, running, done, failed,
     cancelled, paused or interrupted (its process is gone without a word, such as after a restart). Times are seconds
-    since the epoch.
+    since the epoch. ``benchmark`` is the folder that it works on, empty for the one that the server was started on.
     """
 
     id: str
@@ -118,6 +119,7 @@ class Job:
     recipe_yaml: str = ""
     measures: str = ""
     words: tuple[str, ...] = ()
+    benchmark: str = ""
 
     @property
     def run_id(self) -> str:
@@ -154,6 +156,7 @@ class JobFiles:
         need_model: bool = False,
         measures: str = "",
         words: Sequence[str] = (),
+        benchmark: str = "",
     ) -> None:
         """A new queued job in place of whatever was known under this id."""
         self.remove()
@@ -162,9 +165,10 @@ class JobFiles:
         owner = ProcessId.of(os.getpid())
         self._write(
             Record(
-                State.QUEUED, title, str(base), need_model, time.time(), owner, measures=measures, words=tuple(words)
+                State.QUEUED, title, str(base), need_model, time.time(), owner, measures=measures, words=tuple(words),
+                benchmark=benchmark,
             )
-        )
+        )  # fmt: skip
 
     def remove(self) -> None:
         """Forget the job."""
@@ -221,7 +225,7 @@ class JobFiles:
             return subprocess.Popen(
                 command,
                 cwd=PACKAGE_ROOT,
-                env=_environment(),
+                env=_environment(record.benchmark),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -253,13 +257,13 @@ def run_of(job_id: str) -> str:
     return job_id.rpartition("-")[2]
 
 
-def _environment() -> dict[str, str]:
-    """The server's environment, with as many threads as this process may use cores, and no spinning."""
+def _environment(benchmark: str = "") -> dict[str, str]:
+    """The server's environment on a benchmark, with as many threads as this process may use cores, and no spinning."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     found = dict(os.environ)
     found |= {"OMP_NUM_THREADS": str(cores), "MKL_NUM_THREADS": str(cores), "OMP_WAIT_POLICY": "PASSIVE"}
-    if "MERGESCOPE_BENCHMARK" in found:  # may be relative, and the child starts elsewhere
-        found["MERGESCOPE_BENCHMARK"] = str(places.benchmark_folder())
+    if benchmark or "MERGESCOPE_BENCHMARK" in found:  # may be relative, and the child starts elsewhere
+        found["MERGESCOPE_BENCHMARK"] = benchmark or str(places.benchmark_folder())
     if "MERGESCOPE_MODELS" in found:
         found["MERGESCOPE_MODELS"] = os.pathsep.join(map(str, places.models_folders().values()))
     return found

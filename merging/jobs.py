@@ -14,15 +14,21 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
-from merging import entries
 from merging.errors import MergingError, StoreError
 from merging.job_files import SWEEP, Job, JobFiles, ProcessId, Record, State, job_of, stop_process
-from merging.measures import kind, sweep
+from merging.leftovers import sweep_up
+from merging.measures import kind
 from merging.recipe import Recipe
+from merging.runs import Run
 from merging.store import Store
+
+if TYPE_CHECKING:
+    from merging.sources import Opened
+    from merging.tasks import Benchmark
 
 __all__ = ["Job", "Runner"]
 
@@ -36,6 +42,7 @@ class Runner:
     """Runs one job at a time, in the order of submission. Every method may be called from any thread.
 
     Only ``submit`` may take a moment: it reads the checkpoints that this process has not read yet, to name the run.
+    What works on another ``benchmark`` than the one that the server was started on says so, and its child is told.
     """
 
     def __init__(self, store: Store, *, device: str = "auto") -> None:
@@ -48,70 +55,88 @@ class Runner:
         self._closing = False
         self._thread: threading.Thread | None = None
 
-    def submit(self, recipe: Recipe, *, base: Path | None = None, need_model: bool = False) -> Job:
+    def submit(
+        self, recipe: Recipe, *, base: Path | None = None, need_model: bool = False, benchmark: Benchmark | None = None
+    ) -> Job:
         """The job of a recipe: the one that is waiting, running or done, or a new one at the end of the queue.
 
         Large files that this machine does not know are better read by a command first (see known).
 
         Raises:
-            CheckpointError: a checkpoint is missing or damaged. StoreError: the store cannot be written to.
+            CheckpointError: a checkpoint is missing or damaged.
+            StoreError: the store cannot be written to, or the same merge is under way for another benchmark.
         """
         from merging.known import load  # loads torch, which listing jobs does not need
         from merging.sources import open_inputs
 
         load(self.store.root)
-        opened = open_inputs(recipe, base)
+        opened = open_inputs(recipe, base, benchmark)
         run_id = opened.run_id()
+        folder = str(benchmark.folder) if benchmark else ""
         with self._changed:
-            if self._closing:
-                raise StoreError("The runner is closed; it takes no more jobs.")
-            known = self._job(run_id)
-            if known is not None and known.live:
+            if (known := self._known(run_id, folder)) is not None and known.live:
                 return known
-            if self._is_stored(run_id, need_model):
+            if self._is_stored(opened, run_id, need_model):
                 return known if known is not None and known.state == State.DONE else self._stored_job(run_id)
             self._files(run_id).create(
                 recipe.to_yaml(),
                 title=recipe.title or recipe.text(),
                 base=(base or Path.cwd()).absolute(),
                 need_model=need_model,
+                benchmark=folder,
             )
             self._enqueue(run_id)
         return self.get(run_id)
 
-    def measure(self, key: str, run_id: str = "") -> Job:
+    def measure(self, key: str, run_id: str = "", benchmark: str = "", of: Run | None = None) -> Job:
         """The job that measures something of a stored run, or of the benchmark: the live one, or a new one.
 
         Raises:
-            StoreError: there is no such run or measurement.
+            StoreError: there is no such run or measurement, or it is under way on another benchmark.
         """
-        title = f"{kind(key).title}: {self.store.run(run_id).title}" if run_id else kind(key).title
-        return self._begin(key, run_id, title)
+        title = f"{kind(key).title}: {(of or self.store.run(run_id)).title}" if run_id else kind(key).title
+        return self._begin(key, run_id, title, benchmark=benchmark)
 
-    def sweep(self, sweep_id: str, title: str) -> Job:
-        """The job that computes what is missing of a stored sweep: the live one, or a new one."""
-        return self._begin(SWEEP, sweep_id, f"Sweep: {title}")
+    def sweep(self, sweep_id: str, title: str, benchmark: str = "") -> Job:
+        """The job that computes what is missing of a stored sweep: the live one, or a new one.
 
-    def command(self, key: str, subject: str, title: str, words: Sequence[str], then: Recipe | None = None) -> Job:
+        Raises:
+            StoreError: it is under way on another benchmark.
+        """
+        return self._begin(SWEEP, sweep_id, f"Sweep: {title}", benchmark=benchmark)
+
+    def command(
+        self, key: str, subject: str, title: str, words: Sequence[str], then: Recipe | None = None, benchmark: str = ""
+    ) -> Job:
         """The job that runs a command of the command line: the live one, or a new one.
 
         ``key`` says in a word what it does, ``subject`` to what. A recipe that is to come ``then`` is submitted once
         the command is done.
         """
-        return self._begin(key, subject, title, words, then)
+        return self._begin(key, subject, title, words, then, benchmark)
 
-    def _begin(self, key: str, subject: str, title: str, words: Sequence[str] = (), then: Recipe | None = None) -> Job:
+    def _begin(
+        self, key: str, subject: str, title: str, words: Sequence[str] = (), then: Recipe | None = None,
+        benchmark: str = "",
+    ) -> Job:  # fmt: skip
         job_id = job_of(key, subject)
         with self._changed:
-            if self._closing:
-                raise StoreError("The runner is closed; it takes no more jobs.")
-            known = self._job(job_id)
-            if known is not None and known.live:
+            if (known := self._known(job_id, benchmark)) is not None and known.live:
                 return known
-            recipe_yaml = then.to_yaml() if then else ""
-            self._files(job_id).create(recipe_yaml, title=title, base=Path.cwd(), measures=key, words=words)
+            recipe, base = then.to_yaml() if then else "", Path.cwd()
+            files = self._files(job_id)
+            files.create(recipe, title=title, base=base, measures=key, words=words, benchmark=benchmark)
             self._enqueue(job_id)
         return self.get(job_id)
+
+    def _known(self, job_id: str, benchmark: str) -> Job | None:
+        """What is known of a job that is asked for; raises StoreError if it is live on another benchmark."""
+        if self._closing:
+            raise StoreError("The runner is closed; it takes no more jobs.")
+        known = self._job(job_id)
+        if known is not None and known.live and known.benchmark != benchmark:
+            raise StoreError(f"“{known.title}” is being computed on another benchmark; wait until that is done.")
+        return known
 
     def pause(self, job_id: str) -> None:
         """Ask a sweep to stop after the point in hand; one that waits stops at once. Others stay as they are."""
@@ -174,9 +199,11 @@ class Runner:
     def _files(self, run_id: str) -> JobFiles:
         return JobFiles(self._root, run_id)
 
-    def _is_stored(self, run_id: str, need_model: bool) -> bool:
-        found = self.store.candidates(run_id)
-        return any(run.evaluation_settled and (run.has_model or not need_model) for run in found)
+    def _is_stored(self, opened: Opened, run_id: str, need_model: bool) -> bool:
+        """Whether a run is there with all that can be had, on the benchmark if one was named."""
+        from merging.pipeline import settled
+
+        return settled(opened, [run for run in self.store.candidates(run_id) if run.has_model or not need_model])
 
     def _stored_job(self, run_id: str) -> Job:
         run = self.store.run(run_id)
@@ -210,6 +237,7 @@ class Runner:
             recipe_yaml=files.recipe_yaml(),
             measures=record.measures,
             words=record.words,
+            benchmark=record.benchmark,
         )
 
     def _state(self, run_id: str, record: Record) -> State:
@@ -272,7 +300,10 @@ class Runner:
         record, recipe_yaml = files.read(), files.recipe_yaml()
         if record is not None and record.words and recipe_yaml:
             try:
-                self.submit(Recipe.from_yaml(recipe_yaml))
+                from merging.tasks import Benchmark
+
+                on = Benchmark.load(Path(record.benchmark)) if record.benchmark else None
+                self.submit(Recipe.from_yaml(recipe_yaml), benchmark=on)
             except MergingError as problem:
                 return State.FAILED, str(problem)
         return State.DONE, ""
@@ -291,15 +322,8 @@ class Runner:
 
     def _sweep(self, writer: int, job_id: str) -> None:
         """Remove what a child that has ended may have left behind."""
-        self.store.sweep(writer)
-        sweep(self.store, writer)
-        record = self._files(job_id).read()
-        if record is not None and "--out" in record.words:
-            out = record.words[record.words.index("--out") + 1]
-            entries.sweep(Path(out).parent, writer)
-        from merging import points  # loads torch, which listing jobs does not need
-
-        points.sweep_up(self.store, writer)
+        if (record := self._files(job_id).read()) is not None:
+            sweep_up(self.store, record, writer)
 
     def _outcome(self, run_id: str, code: int, stopped: bool) -> tuple[State, str]:
         """How a job ended, and the sentence for the user if it failed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,6 +135,15 @@ def misfit(checkpoint: Checkpoint, benchmark: Benchmark) -> str:
     if tower.embed_dim != width:
         return f"the model gives {tower.embed_dim} features, the benchmark's heads take {width}."
     return ""
+
+
+def settled(opened: Opened, found: Sequence[Run]) -> bool:
+    """Whether one of these copies of a run has all the scores that it can have, on the benchmark if one was named."""
+    if (on := opened.benchmark) is None:
+        return any(run.evaluation_settled for run in found)
+    if any(run.has_scores and run.benchmark == on.digest for run in found):
+        return True
+    return any(run.evaluation_settled for run in found) and bool(misfit(opened.pretrained, on))
 
 
 def references(

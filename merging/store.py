@@ -31,7 +31,7 @@ class Store:
 
     A run is a folder named by its id. What is damaged counts as absent: an own entry is moved to ``root``/corrupt, a
     library's is left where it is, and one warning is logged. ``dated=False`` leaves times of creation out, for
-    libraries under version control.
+    libraries under version control. Of the copies of a run, one with scores on ``benchmark``, a digest, goes first.
     """
 
     def __init__(
@@ -40,10 +40,11 @@ class Store:
         libraries: Sequence[Path] = (places.LIBRARY,),
         *,
         dated: bool = True,
+        benchmark: str = "",
     ) -> None:
         self.root = root or places.store_root()
         self.libraries = tuple(libraries)
-        self.dated = dated
+        self.dated, self.benchmark = dated, benchmark
         self._own = self.root / "runs"
         self._complained: set[Path] = set()
         entries.sweep(self._own)
@@ -55,9 +56,15 @@ class Store:
         found = {run.id: run for run in own}
         for library in self.libraries:
             for path in _ids(library):
-                if path.name not in found and (run := self._read(path)):
+                known = found.get(path.name)
+                if known is not None and (not self.benchmark or self._on_benchmark(known)):
+                    continue
+                if (run := self._read(path)) and (known is None or self._on_benchmark(run)):
                     found[run.id] = run
         return list(found.values())
+
+    def _on_benchmark(self, run: Run) -> bool:
+        return run.has_scores and run.benchmark == self.benchmark
 
     def candidates(self, run_id: str) -> list[Run]:
         """All whole copies of a run: the own one first."""
@@ -67,9 +74,8 @@ class Store:
         return [run for path in paths if path.is_dir() and (run := self._read(path))]
 
     def find(self, run_id: str) -> Run | None:
-        """The run, one with scores before one without, or None."""
-        found = self.candidates(run_id)
-        return next((run for run in found if run.has_scores), found[0] if found else None)
+        """The run, a copy with scores before one without, or None."""
+        return max(self.candidates(run_id), key=lambda run: (self._on_benchmark(run), run.has_scores), default=None)
 
     def run(self, run_id: str) -> Run:
         """The run of that id; raises StoreError if it is not here."""

@@ -1,0 +1,29 @@
+"""Removes what a job's process that has ended may have left behind, wherever it was writing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from merging import entries, measures
+from merging.job_files import Record
+from merging.store import Store
+
+BUILD = ("benchmark", "make")  # the command whose third word is the folder that it writes
+
+
+def sweep_up(store: Store, record: Record, writer: int) -> None:
+    """Remove temporary folders of ``writer``, which is known to be dead."""
+    from merging import points  # loads torch, which listing jobs does not need
+
+    store.sweep(writer)
+    measures.sweep(store, writer)
+    points.sweep_up(store, writer)
+    for out in _outputs(record.words):
+        entries.sweep(out.parent, writer)
+
+
+def _outputs(words: tuple[str, ...]) -> list[Path]:
+    """What a command was to write."""
+    if words[:2] == BUILD:
+        return [Path(words[2])]
+    return [Path(words[words.index("--out") + 1])] if "--out" in words else []
