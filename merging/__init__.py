@@ -43,6 +43,7 @@ def merge(  # noqa: PLR0913 - the public contract
     layer_inputs: LayerInputs | None = None,
     exemplars: Mapping[str, Any] | None = None,
     count_dead_params: bool = False,
+    activation: str = "",
     device: str = "auto",
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
@@ -59,6 +60,7 @@ def merge(  # noqa: PLR0913 - the public contract
             with the labels and heads that methods on gradients need, too.
         count_dead_params: whether global quantiles count the unused text tensors that a published image encoder
             carries, as its authors' code does.
+        activation: "quick_gelu" or "gelu", for exemplars; by default what stands beside the weights says which.
         device: "auto" (CUDA, then MPS, then CPU) or a torch device name.
         progress: called with a Progress after every piece of work.
         cancel: an Event or a callable, asked after every piece of work.
@@ -70,13 +72,16 @@ def merge(  # noqa: PLR0913 - the public contract
     """
     from merging import engine
     from merging.checkpoints import open_checkpoint
+    from merging.encoder import stating
     from merging.errors import RecipeError
     from merging.recipe import Recipe
 
     if not isinstance(experts, Mapping):
         raise RecipeError(f"experts is a mapping of name to checkpoint; got {type(experts).__name__}.")
-    base = open_checkpoint(pretrained, name="pretrained")
-    opened = {name: open_checkpoint(source, name=name, like=base) for name, source in experts.items()}
+    base = stating(open_checkpoint(pretrained, name="pretrained"), activation)
+    opened = {
+        name: stating(open_checkpoint(source, name=name, like=base), activation) for name, source in experts.items()
+    }
     recipe = Recipe.build(
         merge=merge,
         params=params or {},
@@ -84,6 +89,7 @@ def merge(  # noqa: PLR0913 - the public contract
         pretrained=base.label,
         experts={name: checkpoint.label for name, checkpoint in opened.items()},
         count_dead_params=count_dead_params,
+        activation=activation,
     )
     result = engine.run(
         recipe,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from merging import __version__
 from merging.data.arguments import add_benchmark
+from merging.families import ACTIVATIONS
 
 SPEC_HELP = "SPEC is a key, or key:parameter=value,parameter=value; `methods` lists them. Example: ties:density=0.1"
 CODES_HELP = "Exit codes: 0 done, 1 failed (one sentence on stderr), 2 wrong use, 75 paused, 130 cancelled."
 TARGETS = ("hf", "open_clip")
-ACTIVATIONS = ("quick_gelu", "gelu")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -59,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
 
     evaluate = commands.add_parser("evaluate", help="accuracy of a checkpoint on the benchmark")
     evaluate.add_argument("checkpoint", help="a file, or bundled:NAME")
+    _activation(evaluate)
     fit = commands.add_parser("fit", help="check whether checkpoints can be merged")
     _checkpoints(fit)
     fit.add_argument("--values", action="store_true", help="read every number, too, and look for NaN and infinity")
@@ -101,9 +102,7 @@ def _merge(command: argparse.ArgumentParser) -> None:
 def _target(command: argparse.ArgumentParser) -> None:
     """How a model is written."""
     command.add_argument("--to", choices=TARGETS, default=TARGETS[0], help="for Transformers (hf) or open_clip")
-    command.add_argument(
-        "--activation", choices=ACTIVATIONS, help="of the model, where nothing beside its weights says so"
-    )
+    _activation(command)
     command.add_argument(
         "--hub-id",
         action="append",
@@ -116,6 +115,12 @@ def _target(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--overwrite", "--force", action="store_true", help="replace what an earlier export has left at --out"
+    )
+
+
+def _activation(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--activation", choices=ACTIVATIONS, help="of the models, where nothing beside their weights says so"
     )
 
 

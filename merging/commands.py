@@ -14,6 +14,7 @@ from merging.cli import DONE
 from merging.console import columns, dumps, reporting
 from merging.convert_command import convert, show
 from merging.data.command import benchmark_action
+from merging.encoder import stating
 from merging.errors import MergingError
 from merging.evaluate import evaluate
 from merging.measures import kind, measure
@@ -70,7 +71,7 @@ def measure_run(args: argparse.Namespace, stop: Event) -> int:
 
 def evaluate_checkpoint(args: argparse.Namespace, stop: Event) -> int:
     """Accuracy of one checkpoint on every task."""
-    checkpoint, benchmark = open_checkpoint(args.checkpoint), Benchmark.load()
+    checkpoint, benchmark = stating(open_checkpoint(args.checkpoint), args.activation or ""), Benchmark.load()
     if reason := misfit(checkpoint, benchmark):
         raise MergingError(f"{checkpoint.name} cannot be evaluated: {reason}")
     with reporting(getattr(args, "events", None)) as progress:

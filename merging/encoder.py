@@ -17,7 +17,9 @@ from torch import Tensor
 
 from merging.checkpoints import Checkpoint
 from merging.errors import CheckpointError
+from merging.families import ACTIVATIONS
 from merging.naming import assemble, tower_names, transposed
+from merging.renaming import same
 
 EPS = 1e-5
 HEAD_WIDTHS = {768: 64, 1024: 64, 1280: 80}  # of the published towers ViT-B, ViT-L and ViT-H
@@ -42,8 +44,9 @@ class Architecture:
     def of(cls, checkpoint: Checkpoint, like: Checkpoint | None = None) -> Self:
         """The architecture of a tower: its shapes, and what its metadata says beside them.
 
-        A checkpoint without metadata (a state dict in memory) takes that of ``like``. Without either, the widths of the
-        published models tell their heads, and the activation is QuickGELU, as in every OpenAI model (GELU for ViT-H).
+        What its metadata leave open (a state dict in memory has none) is as in ``like``, if that has the same shapes.
+        Without either, the widths of the published models tell their heads, and the activation is QuickGELU, as in
+        every OpenAI model (GELU for ViT-H).
 
         Raises:
             CheckpointError: a tensor that a tower must have is missing, the metadata contradicts the shapes, or
@@ -58,8 +61,9 @@ class Architecture:
         except (KeyError, ValueError, IndexError) as error:
             raise CheckpointError(f"{checkpoint.name} is not a visual tower: {error} is missing or odd.") from None
         layers = len({name.split(".")[2] for name in shapes if name.startswith("transformer.resblocks.")})
-        stated = stated_by(checkpoint) or (stated_by(like) if like is not None and _alike(checkpoint, like) else {})
-        head_width = stated.get("vision_cfg", {}).get("head_width", 64 if stated else HEAD_WIDTHS.get(width))
+        stated = (stated_by(like) if like is not None and _alike(checkpoint, like) else {}) | stated_by(checkpoint)
+        usual = 64 if "vision_cfg" in stated else HEAD_WIDTHS.get(width)  # 64 is what open_clip leaves out
+        head_width = stated.get("vision_cfg", {}).get("head_width", usual)
         if type(head_width) is not int or head_width < 1:
             raise CheckpointError(
                 f"{checkpoint.name}: nothing says how many heads a tower of width {width} has. Its file needs the "
@@ -93,6 +97,16 @@ def stated_by(checkpoint: Checkpoint) -> dict[str, Any]:
     if not isinstance(stated, dict) or not isinstance(stated.get("vision_cfg", {}), dict):
         raise CheckpointError(f"{checkpoint.name}: its metadata 'architecture' is not a JSON mapping.")
     return stated
+
+
+def stating(checkpoint: Checkpoint, activation: str) -> Checkpoint:
+    """The same checkpoint, which says of itself that it has that activation; itself if none is named."""
+    if not activation:
+        return checkpoint
+    found = same(checkpoint)
+    stated = stated_by(checkpoint) | {"quick_gelu": activation == ACTIVATIONS[0]}
+    found.metadata = {**checkpoint.metadata, "architecture": json.dumps(stated)}
+    return found
 
 
 class _OnDemand(Mapping[str, Tensor]):

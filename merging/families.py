@@ -36,6 +36,7 @@ EMBEDDINGS, OUTPUT, TEXT = "embeddings", "output", "not merged"
 UNUSED_TEXT = "unused text"  # the part that text tensors of an image encoder are
 TEXT_TOWER = "text tower"
 UNKNOWN = "unknown"
+ACTIVATIONS = ("quick_gelu", "gelu")  # between the layers of an MLP; the weights do not show which it is
 
 
 @dataclass(frozen=True, slots=True)

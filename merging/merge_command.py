@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,8 @@ GB = 1_000_000_000
 def run(args: argparse.Namespace, stop: Event) -> int:
     """Run a recipe file into the store, and export what came out if a place is named."""
     recipe = Recipe.load(args.recipe)
+    if args.activation:
+        recipe = replace(recipe, activation=args.activation)
     out = args.out
     if out is not None and (problems := _out_problems(out, args.overwrite, recipe)):
         raise UsageError(problems)
@@ -65,7 +67,14 @@ def merge(args: argparse.Namespace, stop: Event) -> int:
     if problems:
         raise UsageError(problems)
     recipe = Recipe.build(
-        key, params, edits, args.pretrained, experts, args.title, count_dead_params=args.count_dead_params
+        key,
+        params,
+        edits,
+        args.pretrained,
+        experts,
+        args.title,
+        count_dead_params=args.count_dead_params,
+        activation=args.activation or "",
     )
     if problems := _out_problems(args.out, args.overwrite, recipe):
         raise UsageError(problems)

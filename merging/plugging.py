@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from merging.errors import MergingError
@@ -47,13 +47,14 @@ class Entry:
     refused: str = ""
 
 
-Subject = tuple[str | None, frozenset[tuple[str, str]]]
+Subject = tuple[str | None, frozenset[tuple[str, str]], str]
 Chain = tuple[tuple[Step, ...], Exemplars | None, bool]
 
 
 def subject(run: Run) -> Subject:
-    """What a run merged, by content, and what it was evaluated on."""
-    return run.benchmark, frozenset(run.inputs.items())
+    """What a run merged, by content, with which activation, and what it was evaluated on."""
+    recipe = recipe_of(run)
+    return run.benchmark, frozenset(run.inputs.items()), recipe.activation if recipe else ""
 
 
 def by_subject(runs: Iterable[Run]) -> list[list[Run]]:
@@ -97,12 +98,12 @@ def matrix(runs: Sequence[Run], front: Front, name: str, *, large: bool = False)
     chains = by_chain(runs)
     found = []
     for base in bases(front.step.key):
-        plain = base.recipe(pretrained, experts, large=large)
+        plain = replace(base.recipe(pretrained, experts, large=large), activation=model.activation)
         partner = base.plugged((front.step.key, front.step.params.values()), name, front.draw)
         if refused := refusal(partner):
             found.append(Entry(base.title, chains.get(_chain(plain, runs[0])), None, (), refused))
             continue
-        wanted = (plain, partner.recipe(pretrained, experts, large=large))
+        wanted = (plain, replace(partner.recipe(pretrained, experts, large=large), activation=model.activation))
         alone, plugged = (chains.get(_chain(recipe, runs[0])) for recipe in wanted)
         missing = tuple(recipe for recipe, run in zip(wanted, (alone, plugged), strict=True) if run is None)
         found.append(Entry(base.title, alone, plugged, missing))

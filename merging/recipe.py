@@ -13,12 +13,13 @@ from typing import Any, Self
 
 from merging import registry
 from merging.errors import MergingError, RecipeError, did_you_mean
+from merging.families import ACTIVATIONS
 from merging.method import Edit, Merge, Method, Needs
 from merging.params import Params, integer
 from merging.plain_yaml import plain_yaml, write_yaml
 
 VERSION = 1
-FIELDS = ("version", "title", "pretrained", "experts", "exemplars", "count_dead_params", "edits", "merge")
+FIELDS = ("version", "title", "pretrained", "experts", "exemplars", "count_dead_params", "activation", "edits", "merge")
 NEEDS_EXEMPLARS = {Needs.EXEMPLARS, Needs.LABELED_EXEMPLARS}
 EditSpec = str | tuple[str, Mapping[str, Any]]
 
@@ -60,7 +61,8 @@ class Recipe:
     """References to checkpoints, any number of edits, then one merge. ``title`` is for people and not in the digest.
 
     With ``count_dead_params``, global quantiles count the unused text tensors that published image encoders carry, as
-    their authors' code does; it changes nothing where a checkpoint carries none.
+    their authors' code does; it changes nothing where a checkpoint carries none. ``activation`` is that of all the
+    models, for files that do not say it or say it wrongly: exemplars go through it, and so do evaluations.
     """
 
     pretrained: str
@@ -70,6 +72,7 @@ class Recipe:
     title: str = ""
     exemplars: Exemplars | None = None  # None for chains that need none
     count_dead_params: bool = False
+    activation: str = ""  # one of ACTIVATIONS; empty: as the files say
 
     @classmethod
     def build(
@@ -82,6 +85,7 @@ class Recipe:
         title: str = "",
         exemplars: Mapping[str, Any] | None = None,
         count_dead_params: bool = False,
+        activation: str = "",
     ) -> Self:
         """A checked recipe.
 
@@ -94,9 +98,11 @@ class Recipe:
         pairs = tuple((experts or {}).items())
         if not isinstance(count_dead_params, bool):
             raise RecipeError(f"In a recipe, count_dead_params is true or false; got {_short(count_dead_params)}.")
+        if activation not in ("", *ACTIVATIONS):
+            raise RecipeError(f"In a recipe, activation is {' or '.join(ACTIVATIONS)}; got {_short(activation)}.")
         end = Step(last.key, last.params.build(params or {}, last.key))
         _refuse_meaningless((*steps, end), (*(registry.edit(step.key) for step in steps), last))
-        found = cls(pretrained, pairs, steps, end, title, None, count_dead_params)
+        found = cls(pretrained, pairs, steps, end, title, None, count_dead_params, activation)
         return replace(found, exemplars=Exemplars.build(exemplars or {})) if found.needs & NEEDS_EXEMPLARS else found
 
     @property
@@ -148,12 +154,14 @@ class Recipe:
         """The name of the run: the chain and the contents of its inputs, as twelve hexadecimal digits.
 
         Where the files are, what the recipe is titled and which device computes do not enter; the benchmark does only
-        where exemplars are drawn from it, and counting dead parameters only where the pretrained model carries some.
+        where exemplars are drawn from it, counting dead parameters only where the pretrained model carries some, and an
+        activation only where one is named.
         """
         inputs = [pretrained_digest, [[name, expert_digests[name]] for name, _ in self.experts]]
         drawn_from = [benchmark_digest] if self.exemplars else []
         dead = ["count_dead_params"] if self.count_dead_params and carries_dead else []
-        return _sha256([self.chain_digest, inputs, *drawn_from, *dead])[:12]
+        named = [self.activation] if self.activation else []
+        return _sha256([self.chain_digest, inputs, *drawn_from, *dead, *named])[:12]
 
     def plain(self) -> dict[str, Any]:
         """The recipe as plain data, defaults written out."""
@@ -164,6 +172,7 @@ class Recipe:
             "experts": dict(self.experts),
             **({"exemplars": self.exemplars.values()} if self.exemplars else {}),
             **({"count_dead_params": True} if self.count_dead_params else {}),
+            **({"activation": self.activation} if self.activation else {}),
             "edits": [step.plain() for step in self.edits],
             "merge": self.merge.plain(),
         }
@@ -208,6 +217,7 @@ class Recipe:
             title=_text(data.get("title", ""), "title"),
             exemplars=exemplars,
             count_dead_params=data.get("count_dead_params", False),
+            activation=data.get("activation", ""),
         )
 
     @classmethod

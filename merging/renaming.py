@@ -82,7 +82,7 @@ class View(Checkpoint):
         return self.inner.digest if self._same else super().content_digest()
 
     def native(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """A state dict under this view's names under the names of the checkpoint behind it, in its order."""
+        """A state dict under this view's names under those that its file has, in its order."""
         found: dict[str, Tensor] = {}
         for name, derived in self._tensors.items():
             flat, at = state[name], 0
@@ -92,7 +92,12 @@ class View(Checkpoint):
                 piece = flat.T if part.transposed else flat.reshape(-1)[at : at + size]
                 found[part.name] = piece.reshape(shape).contiguous()
                 at += size
-        return {name: found[name] for name in self.inner.infos if name in found}
+        return self.inner.native({name: found[name] for name in self.inner.infos if name in found})
+
+
+def same(checkpoint: Checkpoint) -> View:
+    """The same tensors under the same names, to be given other metadata."""
+    return View(checkpoint, _renamed(checkpoint, {name: name for name in checkpoint.infos}), same=True)
 
 
 def _renamed(inner: Checkpoint, names: Mapping[str, str]) -> dict[str, Derived]:

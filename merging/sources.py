@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from merging.checkpoints import Checkpoint, open_checkpoint
+from merging.encoder import stating
 from merging.errors import CheckpointError
 from merging.progress import Cancel, Meter, ProgressCallback
 from merging.recipe import Recipe
@@ -76,6 +77,15 @@ def open_inputs(recipe: Recipe, base: Path | None = None, benchmark: Benchmark |
     """
     pretrained = open_checkpoint(recipe.pretrained, "pretrained", base)
     experts = {name: open_checkpoint(reference, name, base, like=pretrained) for name, reference in recipe.experts}
+    return opened(recipe, pretrained, experts, benchmark)
+
+
+def opened(
+    recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], benchmark: Benchmark | None = None
+) -> Opened:
+    """A recipe with checkpoints that are open, which have the activation that it names."""
+    pretrained = stating(pretrained, recipe.activation)
+    experts = {name: stating(expert, recipe.activation) for name, expert in experts.items()}
     return Opened(recipe, pretrained, experts, tuple(c.state() for c in (pretrained, *experts.values())), benchmark)
 
 

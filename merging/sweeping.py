@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import torch
 
-from merging import engine, points
+from merging import engine, points, sources
 from merging.checkpoints import Checkpoint, MappingCheckpoint, open_checkpoint
 from merging.combined import CombinedCheckpoint
 from merging.errors import Cancelled, MergingError, StoreError
@@ -70,8 +70,7 @@ class Session:
         """The checkpoints of a recipe; each file is opened once."""
         pretrained = self._checkpoint(recipe.pretrained, "pretrained")
         experts = {name: self._checkpoint(reference, name, pretrained) for name, reference in recipe.experts}
-        states = tuple(c.state() for c in (pretrained, *experts.values()))
-        return Opened(recipe, pretrained, experts, states, self.benchmark)
+        return sources.opened(recipe, pretrained, experts, self.benchmark)
 
     def _checkpoint(self, reference: str, name: str, like: Checkpoint | None = None) -> Checkpoint:
         asked = reference, name, "" if like is None else like.label
@@ -95,7 +94,8 @@ class Session:
             for coefficient, what in place.terms
             if coefficient != 0
         )
-        return ("weights", digest(opened.pretrained), parts)
+        named = [place.recipe.activation] if place.recipe.activation else []
+        return ("weights", digest(opened.pretrained), parts, *named)
 
     def compute(self, planned: Planned, tell: Callable[[str], ProgressCallback | None]) -> tuple[Point, dict[str, Any]]:
         """The point, and what is to be said of it. ``tell`` gives what the merge and the evaluation report to."""

@@ -122,7 +122,7 @@ class Work:
         """What the model file says of itself: nothing of this machine or of the time, so that bytes repeat."""
         plain = self.recipe.plain()
         experts = {key: self.digests[f"experts/{key}"] for key in self.opened.experts}
-        chain = {key: plain[key] for key in ("exemplars", "edits", "merge") if key in plain}
+        chain = {key: plain[key] for key in ("exemplars", "activation", "edits", "merge") if key in plain}
         said = {
             "format": "pt",
             "role": engine.MERGED,

@@ -95,7 +95,9 @@ def parents(run: Run, recipe: Recipe, hub_ids: Mapping[str, str]) -> tuple[Paren
 def metadata_of_run(run: Run, recipe: Recipe) -> dict[str, str]:
     """What a model file says of the merge; nothing of the machine, the files' places or the time."""
     plain = recipe.plain()
-    chain = {key: plain[key] for key in ("exemplars", "count_dead_params", "edits", "merge") if key in plain}
+    chain = {
+        key: plain[key] for key in ("exemplars", "count_dead_params", "activation", "edits", "merge") if key in plain
+    }
     sources = {name: run.inputs[f"experts/{name}"] for name, _ in recipe.experts}
     inputs = {PRETRAINED: run.inputs[PRETRAINED], "experts": sources}
     return {

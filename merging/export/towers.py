@@ -12,7 +12,7 @@ from typing import Any
 from merging.checkpoints import Checkpoint
 from merging.encoder import Architecture, stated_by
 from merging.errors import CheckpointError, TaskError, first_few
-from merging.families import OPEN_CLIP, TEXT_TOWER, UNUSED_TEXT
+from merging.families import ACTIVATIONS, OPEN_CLIP, TEXT_TOWER, UNUSED_TEXT
 from merging.formats.configs import normalization
 from merging.naming import PROJ, VISUAL
 from merging.pipeline import misfit
@@ -21,7 +21,6 @@ from merging.renaming import Derived, Part, View, in_naming
 from merging.safetensors_file import TensorInfo
 from merging.tasks import Benchmark
 
-ACTIVATIONS = ("quick_gelu", "gelu")
 TEXT_HEAD_WIDTH = 64  # of every published text tower
 TENSORS_OF_A_BLOCK = 12
 TEXT_NEEDS = {
