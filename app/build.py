@@ -9,7 +9,7 @@ import streamlit as st
 from app import controls, data, parts, state, text
 from app.draft import Draft, Stage, in_order, parse_chain
 from merging import registry
-from merging.errors import MergingError, first_few
+from merging.errors import CheckpointError, MergingError, first_few
 from merging.method import Edit, Merge, Method, Needs
 from merging.presets import PRESETS, preset
 from merging.recipe import Exemplars, Recipe
@@ -20,6 +20,11 @@ DEAD = (
     "This checkpoint carries tensors of a text tower that no expert changed. Published code counts them when it takes "
     "the largest scalars or layers of a task vector; turn this on to compare with published figures."
 )
+ACTIVATION = (
+    "Nothing beside the weights says which activation the models were trained with. OpenAI's have QuickGELU, those of "
+    "LAION and DataComp mostly GELU. Exemplars and evaluations go through it."
+)
+SAID = {"": "as the files say, or assumed", "quick_gelu": "QuickGELU", "gelu": "GELU"}
 SET, CHOSEN = "models_chosen", "experts_chosen"  # widgets of the set of models and of the chosen experts
 LONGEST = 100_000  # characters of a recipe; real ones have a few hundred
 
@@ -202,6 +207,11 @@ def controls_all(current: Draft) -> bool:
         current.count_dead_params = st.toggle(
             "Count the unused text tensors", current.count_dead_params, key=f"dead{current.merge.uid}", help=DEAD
         )
+    if current.activation or _silent(current.pretrained, data.file_state(current.pretrained)):
+        current.activation = st.selectbox(
+            "Activation", list(SAID), list(SAID).index(current.activation), format_func=SAID.__getitem__,
+            key=f"activation{current.merge.uid}", help=ACTIVATION,
+        )  # fmt: skip
     if current.needs_exemplars:
         with st.container(border=True):
             st.markdown("**Exemplars**")
@@ -209,6 +219,18 @@ def controls_all(current: Draft) -> bool:
             st.caption(f"Training images that the chain looks at, {labels} their labels. They come from the benchmark.")
             valid &= controls.draw(Exemplars, current.exemplars, f"exemplars{current.merge.uid}") is not None
     return valid
+
+
+@st.cache_data(max_entries=100, show_spinner=False)
+def _silent(pretrained: str, file: tuple[int, ...]) -> bool:
+    """Whether a checkpoint says nothing of its activation; one that cannot be read has nothing to choose."""
+    from merging.checkpoints import open_checkpoint
+    from merging.encoder import stated_by
+
+    try:
+        return "quick_gelu" not in stated_by(open_checkpoint(pretrained, "pretrained"))
+    except (CheckpointError, OSError):
+        return False
 
 
 def _icon(icon: str, stage: Stage, words: str, off: bool, act: Callable[..., None], *args: int) -> None:

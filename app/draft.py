@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from merging import registry
 from merging.errors import ParameterError, RecipeError
+from merging.families import ACTIVATIONS
 from merging.method import Edit, Merge, Needs
 from merging.params import Params
 from merging.recipe import NEEDS_EXEMPLARS, Exemplars, Recipe, Step
@@ -17,6 +18,7 @@ from merging.specs import parse_step
 
 EXEMPLARS = "exemplars"  # stands where a link says how they are drawn
 COUNT_DEAD = "count_dead_params"  # stands first in a link whose quantiles count unused text tensors
+ACTIVATION = "activation:"  # stands next in a link that names the activation of the models
 _number = count()
 
 
@@ -64,6 +66,7 @@ class Draft:
     titled: str = ""  # the chain that ``title`` is the name of
     exemplars: dict[str, Any] = field(default_factory=dict)  # how they are drawn, for chains that need them
     count_dead_params: bool = False
+    activation: str = ""
 
     @classmethod
     def of(cls, recipe: Recipe) -> Self:
@@ -71,7 +74,7 @@ class Draft:
         names = [name for name, _ in recipe.experts]
         found = cls(recipe.pretrained, names, [*map(Stage.of, recipe.edits)], Stage.of(recipe.merge), recipe.title)
         found.exemplars = recipe.exemplars.values() if recipe.exemplars else {}
-        found.count_dead_params = recipe.count_dead_params
+        found.count_dead_params, found.activation = recipe.count_dead_params, recipe.activation
         found.titled = found.chain()
         return found
 
@@ -79,8 +82,9 @@ class Draft:
         """The chain in one line, as links and the command line write it: 'lwptv;ties:density=0.1'."""
         drawn = Stage(EXEMPLARS, self.exemplars).text() if self.needs_exemplars else EXEMPLARS
         stages = [stage.text() for stage in (*self.edits, self.merge)]
-        dead = [COUNT_DEAD] if self.count_dead_params else []
-        return ";".join([*dead, *stages] if drawn == EXEMPLARS else [*dead, drawn, *stages])
+        words = [COUNT_DEAD] if self.count_dead_params else []
+        words += [ACTIVATION + self.activation] if self.activation else []
+        return ";".join([*words, *stages] if drawn == EXEMPLARS else [*words, drawn, *stages])
 
     @property
     def needs(self) -> frozenset[Needs]:
@@ -109,6 +113,7 @@ class Draft:
             experts={name: references[name] for name in self.experts},
             exemplars=self.exemplars,
             count_dead_params=self.count_dead_params,
+            activation=self.activation,
             title=self.title if self.chain() == self.titled else "",
         )
 
@@ -139,7 +144,7 @@ def parse_chain(text: str, pretrained: str, experts: list[str]) -> Draft:
         MergingError: an unknown method or parameter, or a value outside its bounds.
     """
     problems: list[str] = []
-    drawn, *rest = text.removeprefix(f"{COUNT_DEAD};").split(";")
+    dead, activation, (drawn, *rest) = _settings(text)
     if drawn.partition(":")[0] != EXEMPLARS:
         drawn, rest = "", [drawn, *rest]
     if not rest:
@@ -151,8 +156,19 @@ def parse_chain(text: str, pretrained: str, experts: list[str]) -> Draft:
         raise RecipeError(" ".join(problems))
     edits = [Stage(key, registry.edit(key).params.build(values).values()) for key, values in steps]
     last = Stage(merge[0], registry.merge(merge[0]).params.build(merge[1]).values())
+    return Draft(pretrained, experts, edits, last, exemplars=exemplars, count_dead_params=dead, activation=activation)
+
+
+def _settings(text: str) -> tuple[bool, str, list[str]]:
+    """Whether a link counts unused tensors, the activation that it names, and what follows."""
     dead = text.startswith(f"{COUNT_DEAD};")
-    return Draft(pretrained, experts, edits, last, exemplars=exemplars, count_dead_params=dead)
+    text = text.removeprefix(f"{COUNT_DEAD};")
+    if not text.startswith(ACTIVATION):
+        return dead, "", text.split(";")
+    named, _, text = text.removeprefix(ACTIVATION).partition(";")
+    if named not in ACTIVATIONS:
+        raise RecipeError(f"An activation is {' or '.join(ACTIVATIONS)}; got {named[:20]!r}.")
+    return dead, named, text.split(";")
 
 
 def parse_values(kind: type[Params], text: str) -> dict[str, Any]:
@@ -182,5 +198,6 @@ def command(recipe: Recipe) -> str:
     words += [word for name, reference in recipe.experts for word in ("--expert", f"{name}={reference}")]
     words += [word for stage in map(Stage.of, recipe.edits) for word in ("--edit", stage.text())]
     words += ["--count-dead-params"] if recipe.count_dead_params else []
+    words += ["--activation", recipe.activation] if recipe.activation else []
     whole = shlex.join([*words, "--merge", Stage.of(recipe.merge).text(), "--out", "merged.safetensors"])
     return f"{run}\n\n# or, without the file\n{whole}"

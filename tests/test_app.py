@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import re
 import shutil
@@ -15,7 +16,9 @@ from typing import Any
 import pandas as pd
 import pytest
 import streamlit as st
+import tiny
 import tiny_library
+from safetensors.torch import save_file
 from streamlit.testing.v1 import AppTest
 
 from app import controls, data, text
@@ -112,6 +115,8 @@ BAD_LINKS = [
     ("merge", {"chain": ";;;"}, "cannot be used"),
     ("merge", {"chain": "exemplars:per_task=0;lot"}, "cannot be used"),
     ("merge", {"chain": "exemplars"}, "cannot be used"),
+    ("merge", {"chain": "activation:relu;ties"}, "cannot be used"),
+    ("merge", {"chain": "activation:gelu"}, "cannot be used"),
     ("merge", {"chain": "ties", "experts": "nobody,../x"}, ""),
     ("home", {"present": "maybe", "run": "x"}, ""),
     ("masks", {"ratio": "7", "group": "EVIL", "tensor": "none", "shared": "x", "by": "1"}, ""),
@@ -505,6 +510,26 @@ def test_a_link_says_how_exemplars_are_drawn() -> None:
     assert draft.chain() == "exemplars:per_task=9;lwptv;lot"
     draft.merge = parse_chain("ties", "p", []).merge
     assert draft.chain() == "lwptv;ties"  # nothing looks at them any more
+
+
+def test_a_link_names_the_activation() -> None:
+    for front in ("activation:gelu;", "count_dead_params;activation:gelu;exemplars:seed=2;"):
+        draft = parse_chain(f"{front}lot", "p", ["a"])
+        recipe = draft.recipe({"a": "x"})
+        assert recipe.activation == "gelu" and draft.chain() == Draft.of(recipe).chain() == f"{front}lot"
+    assert " --activation gelu --merge ties " in command(Recipe.build("ties", activation="gelu"))
+
+
+def test_the_activation_is_asked_for_where_no_file_says_it(open_app: Any, tiny_folder: Path, tmp_path: Path) -> None:
+    assert "Activation" not in {box.label for box in open_app("merge", tiny_folder).selectbox}
+    folder = shutil.copytree(tiny_folder, tmp_path / "silent")
+    silent = {"architecture": json.dumps({k: v for k, v in tiny.ARCHITECTURE.items() if k != "quick_gelu"})}
+    save_file(tiny.pretrained(), folder / "models" / "pretrained.safetensors", silent)
+    at = open_app("merge", folder)
+    chosen = next(box for box in at.selectbox if box.label == "Activation")
+    chosen.select("gelu").run()
+    assert not at.exception
+    assert at.query_params["chain"].startswith("activation:gelu;")
 
 
 def test_whether_exemplars_are_drawn_depends_on_the_values() -> None:

@@ -257,6 +257,12 @@ def test_exemplars_are_listed(store: Store, benchmark: Benchmark) -> None:
     ]  # fmt: skip
 
 
+def test_another_activation_is_listed(store: Store, benchmark: Benchmark) -> None:
+    one, other = (stored(store, benchmark, "ties", activation=named) for named in ("", "gelu"))
+    (line,) = compare_recipes.lines(one, other)
+    assert (line.step, line.setting, line.a, line.b) == ("Models", "Activation", "as the files say", "gelu")
+
+
 def test_the_nearest_runs_come_first(store: Store, benchmark: Benchmark) -> None:
     ties = stored(store, benchmark, "ties")
     near = stored(store, benchmark, "ties", params={"density": 0.4})
