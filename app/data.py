@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
+from app import benchmarks
+from app.desk import Desk
 from merging import places
 from merging.errors import CheckpointError, MergingError, TaskError
 from merging.runs import PRECOMPUTED, SALIENCY, Run
@@ -14,6 +16,8 @@ from merging.store import Store
 from merging.summary import Summary, individual, summarize
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas as pd
     import plotly.graph_objects as go
 
@@ -27,31 +31,86 @@ SPLIT = "reporting"  # numbers on the other half, "choosing", are for choosing v
 KEPT = 64  # entries of a cache; one is a table of a few hundred kilobytes
 
 
-@st.cache_resource(show_spinner=False)
 def store() -> Store:
-    """The runs of this machine and the library beside them."""
-    return Store(libraries=(places.benchmark_folder() / "runs",))
+    """The runs of this machine and the library of this session's benchmark beside them."""
+    folder = benchmarks.folder()
+    return _store(folder, _state(folder))
+
+
+@st.cache_resource(max_entries=KEPT, show_spinner=False)
+def _store(folder: Path, state: tuple[int, ...]) -> Store:
+    return Store(libraries=(folder / "runs",), benchmark=_digest(folder, state))
+
+
+def digest() -> str:
+    """The digest of this session's benchmark; empty if there is none."""
+    folder = benchmarks.folder()
+    return _digest(folder, _state(folder))
+
+
+@st.cache_data(max_entries=KEPT, show_spinner=False)
+def _digest(folder: Path, state: tuple[int, ...]) -> str:
+    """What the library in a benchmark was scored on, which spares reading all images; else the benchmark's digest."""
+    library = Store(folder / "nothing", libraries=(folder / "runs",))
+    if found := [run.benchmark for run in library.runs() if run.benchmark]:
+        return max(set(found), key=found.count)
+    try:
+        return _benchmark(folder, state).digest
+    except (TaskError, CheckpointError, OSError):
+        return ""
+
+
+def _state(folder: Path) -> tuple[int, ...]:
+    """What changes when a benchmark is made anew: a part of the key of everything that is kept about it."""
+    from merging.shelf.walk import HEADS, state_of
+
+    return (*state_of(folder / "tasks.json"), *state_of(folder / HEADS))
+
+
+def runner() -> Desk:
+    """What computes, one thing at a time for all sessions, as this session sees it: on its benchmark."""
+    return Desk(_runner(), store(), benchmarks.folder(), _known_benchmark)
 
 
 @st.cache_resource(show_spinner=False)
-def runner() -> Runner:
-    """What computes runs, one at a time, for all sessions."""
+def _runner() -> Runner:
     from merging.jobs import Runner
 
-    return Runner(store())
+    return Runner(Store(libraries=(places.benchmark_folder() / "runs",)))
 
 
-@st.cache_resource(show_spinner="Opening the benchmark …")
+def _known_benchmark() -> Benchmark | None:
+    try:
+        return benchmark()
+    except TaskError:
+        return None
+
+
 def benchmark() -> Benchmark:
-    """The bundled benchmark; raises TaskError if it is not there."""
+    """The benchmark that this session works on; raises TaskError if it is not there."""
+    folder = benchmarks.folder()
+    return _benchmark(folder, _state(folder))
+
+
+@st.cache_resource(max_entries=8, show_spinner="Opening the benchmark …")
+def _benchmark(folder: Path, state: tuple[int, ...]) -> Benchmark:
     from merging.tasks import Benchmark
 
-    return Benchmark.load()
+    return Benchmark.load(folder)
 
 
 def stored() -> list[Run]:
-    """Every stored run. This reads the disk: a page asks once each time that it is drawn, and passes them on."""
-    return store().runs()
+    """Every stored run that was not scored on another benchmark than this session's.
+
+    This reads the disk: a page asks once each time that it is drawn, and passes them on.
+    """
+    return [run for run in store().runs() if belongs(run)]
+
+
+def belongs(run: Run) -> bool:
+    """Whether a run may stand beside those of this session's benchmark: its scores, if any, are on that one."""
+    on = digest()
+    return not on or not run.has_scores or run.benchmark == on
 
 
 def runs(stored: Sequence[Run]) -> list[Run]:
@@ -185,7 +244,7 @@ def bundled() -> ModelSet:
     from merging.shelf.sets import ModelSet
 
     found = benchmark()
-    title = "Bundled miniature CLIP" if found.folder == places.BUNDLED else f"Benchmark {found.folder.name}"
+    title = "Bundled miniature CLIP" if found.folder == places.BUNDLED else f"Models of {found.folder.name}"
     return ModelSet(title, found.pretrained, tuple(found.experts.items()))
 
 
@@ -223,21 +282,22 @@ def estimate(recipe: Recipe, stored: Sequence[Run]) -> Estimate:
     from merging.sources import open_inputs
 
     on = None if not_evaluated(recipe.pretrained) else benchmark()
-    return estimate(open_inputs(recipe), on, stored)
+    return estimate(open_inputs(recipe, benchmark=on), on, stored)
 
 
 def not_evaluated(pretrained: str) -> str:
     """Why what is merged from this model cannot be evaluated here; empty if it can."""
-    return _misfit(pretrained, file_state(pretrained))
+    folder = benchmarks.folder()
+    return _misfit(pretrained, file_state(pretrained), folder, _state(folder))
 
 
 @st.cache_data(max_entries=KEPT, show_spinner=False)
-def _misfit(pretrained: str, file: tuple[int, ...]) -> str:
+def _misfit(pretrained: str, file: tuple[int, ...], folder: Path, state: tuple[int, ...]) -> str:
     from merging.checkpoints import open_checkpoint
     from merging.pipeline import misfit
 
     try:
-        return misfit(open_checkpoint(pretrained, "pretrained"), benchmark())
+        return misfit(open_checkpoint(pretrained, "pretrained"), _benchmark(folder, state))
     except MergingError as error:
         return str(error)
 

@@ -12,7 +12,7 @@ if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
 
 import streamlit as st
 
-from app import state, warm
+from app import benchmarks, state, warm
 from app.text import safe_text
 from merging.errors import MergingError
 from merging.places import HUB_SWITCH
@@ -63,12 +63,16 @@ if state.present():
 
 state.enter(page.url_path)
 try:
-    page.run()
+    if gone := benchmarks.enter():
+        benchmarks.gone(gone)
+    else:
+        page.run()
 except MergingError as error:  # its text is meant for people; anything else goes to the log
     st.error(safe_text(error, 1000), icon=":material/error:")
 
 with jobs:
     from app.tray import tray
 
+    benchmarks.badge()
     tray()
 warm.settle()

@@ -102,6 +102,13 @@ def _listings(folders: tuple[tuple[str, Path], ...], typed: str) -> list[Listing
     return [*found, walk.typed(typed)] if typed else found
 
 
+def listed(typed: str = "") -> tuple[list[Item], list[Item]]:
+    """What may be a model, and benchmark folders, by name only: in the allowed folders and at the typed path."""
+    listings = _listings(tuple(places.models_folders().items()), typed if local() else "")
+    items = [item for listing in listings for item in listing.items if not item.problem]
+    return items, [item for listing in listings for item in listing.benchmarks]
+
+
 def look_again() -> None:
     """Callback: list the folders anew."""
     _listings.clear()

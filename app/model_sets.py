@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import data, model_data, model_fit, parts, text
+from app import benchmarks, data, model_benchmarks, model_data, model_fit, parts, text
 from app.model_data import Shelf
-from merging import places
 from merging.errors import MergingError, first_few
 
 if TYPE_CHECKING:
     from merging.shelf.groups import Group
     from merging.shelf.look import Look
+    from merging.shelf.walk import Item
 
 GROUP, PROBLEM, MADE = "set_group", "set_problem", "set_made"
 NAMED_HELP = (
@@ -23,11 +22,9 @@ NAMED_HELP = (
 )
 NO_SCORES = (
     "What is merged from these models is **not evaluated** here: {} Merging, masks, conflicts and export work all the "
-    "same. For scores, make a benchmark folder from data sets of yours and start the app on it:"
+    "same. For scores, make a benchmark from images of yours: on Models & runs, under **data**, or so:"
 )
-MAKE = """\
-python -m merging benchmark make my_benchmark --pretrained PRETRAINED --task cars=DATA,prompts=cars,expert=CARS
-MERGESCOPE_BENCHMARK=my_benchmark make app"""
+MAKE = "python -m merging benchmark make mine --pretrained PRETRAINED --task cars=DATA,prompts=cars,expert=CARS"
 
 
 def chooser(found: Shelf, groups: Sequence[Group]) -> None:
@@ -217,13 +214,18 @@ def _forget(set_id: str) -> None:
     forget(data.store().root, set_id)
 
 
-def benchmarks(found: Shelf) -> None:
-    """Benchmark folders among what is listed, and how the app works on one."""
+def folders(found: Shelf) -> None:
+    """Benchmark folders among what is listed, and a way to work on one."""
     for item in found.benchmarks:
-        if item.path.resolve() == places.benchmark_folder():
+        if item.path.resolve() == benchmarks.folder():
             continue
-        name = text.safe_text(item.place, 100)
-        st.markdown(f":material/dataset: **{name}** is a benchmark folder. For scores on it start the app so:")
-        shown = str(item.path) if model_data.local() else item.name
-        quoted = shlex.quote(text.clean_text(shown, 400))
-        st.code(f"MERGESCOPE_BENCHMARK={quoted} make app", language=None, wrap_lines=True)
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown(f":material/dataset: **{text.safe_text(item.place, 100)}** is a benchmark folder.")
+            st.button(
+                "Measure everything on it", key=f"use_{item.key}", type="tertiary", on_click=_work_on, args=(item,)
+            )
+
+
+def _work_on(item: Item) -> None:
+    """Callback: work on a benchmark folder that is listed."""
+    benchmarks.use(model_benchmarks.key(item))

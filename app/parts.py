@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
-from app import data, report, state, text
+from app import benchmarks, data, report, state, text
 from merging.errors import first_few
 from merging.runs import PRECOMPUTED, Run
 
@@ -33,6 +33,7 @@ def heading(title: str, sentence: str) -> None:
 
 def open_page(path: str, label: str, icon: str, width: Any = "content", **query: str) -> None:
     """A link to a page with state; it opens in a new tab like any other link."""
+    query |= benchmarks.query()
     st.page_link(path, label=label, icon=f":material/{icon}:", query_params=query or None, width=width)
 
 
@@ -82,6 +83,15 @@ def pick_run(
 def missing_runs(run_ids: Sequence[str], forget: Callable[[], None] = state.clear_link) -> None:
     """Runs that a link names and this machine lacks, and a way on, which has to ``forget`` them."""
     names = first_few((f"“{text.safe_text(run_id, 20)}”" for run_id in run_ids), 3)
+    if any((run := data.store().find(run_id)) and not data.belongs(run) for run_id in run_ids):
+        st.warning(
+            f"Of what this link asks for, {names} {'is' if len(run_ids) == 1 else 'are'} not of the benchmark that "
+            "this page is on. Scores are compared on one benchmark only; choose another one on Models & runs, data.",
+            icon=":material/link_off:",
+        )
+        open_page(MODELS, "Choose the benchmark", "dataset", shelf="data")
+        st.button("Show a run that is here", on_click=forget, type="primary")
+        return
     st.warning(
         f"This link asks for {'run' if len(run_ids) == 1 else 'runs'} {names}, which this machine does not have. "
         "Whoever sent the link can send the recipe too; the same recipe gives the same run.",

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 import streamlit as st
 
-from app import data, state, text
+from app import benchmarks, data, state, text
 from merging import places
 from merging.errors import MergingError
 from merging.plain_yaml import plain_yaml, write_yaml
@@ -191,7 +191,7 @@ def private() -> Private:
     """What must not be in a report: folders and names of this machine, but for words that were allowed."""
     from viz.report.guard import this_machine
 
-    folders = (str(places.store_root()), str(places.benchmark_folder()))
+    folders = (str(places.store_root()), str(places.benchmark_folder()), str(benchmarks.folder()))
     return this_machine(folders).but(state.report().allowed)
 
 

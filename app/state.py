@@ -26,7 +26,7 @@ address; the others are written here, because a link should carry a run's id and
     first*    one expert of the chosen pair            second*   the other one
     direction* of the joint space                      drop*     prune ratio in the joint space
     sweep     the sweep on Sweeps, or "new"            point     the chosen point of it
-    score*    what the map of a sweep shows
+    score*    what the map of a sweep shows            on        the benchmark, if not the server's
     look*     what Features shows                      map*      how its maps are drawn
     images*   the data set on Features                 classes*  of that data set only
     perplexity* of its t-SNE maps                      beside*   the expert that stands beside the runs
@@ -37,9 +37,8 @@ address; the others are written here, because a link should carry a run's id and
     intervals* accuracies there with their intervals
     b         the run that Compare sets beside run     between*  what Compare shows of the two
     models    the own set of models on Merge           shelf*    what Models & runs shows
-    chosen    the runs chosen there, with commas
+    chosen    the runs chosen there, with commas       outcome*  of which run being right
     chart*    the chart of both runs on Compare        among*    whose images it looks at
-    outcome*  of which run being right
 """
 
 from __future__ import annotations
@@ -55,27 +54,22 @@ from app import pickers
 from app.draft import Draft
 from app.report_draft import ReportDraft
 
-RUN, RUNS, CHAIN, EXPERTS = "run", "runs", "chain", "experts"
-RATIO, SHARED, GROUP, BY = "ratio", "shared", "group", "by"
-EXPERT, TENSOR, RELATIVE, PRESENT = "expert", "tensor", "relative", "present"
-METHOD, ROLE, NEEDS, FIND = "method", "role", "needs", "find"
+RUN, RUNS, CHAIN, EXPERTS, RATIO, SHARED = "run", "runs", "chain", "experts", "ratio", "shared"
+GROUP, BY, EXPERT, TENSOR, RELATIVE, PRESENT = "group", "by", "expert", "tensor", "relative", "present"
+METHOD, ROLE, NEEDS, FIND, RANKED, ALONG = "method", "role", "needs", "find", "ranked", "along"
 VIEW, KIND, TOKEN, DISTANCE, TASK = "view", "kind", "token", "distance", "task"
 ABOUT, LAYER, DENSITY, CUT, SIGNS, WON = "about", "layer", "density", "cut", "signs", "won"
 CELL, CONFLICT, OVERLAP, ENERGY, AGREEMENT = "cell", "conflict", "overlap", "energy", "agreement"
-AGAINST = "against"
-COMPARE, SCOPE, FIRST, SECOND = "compare", "scope", "first", "second"
-DIRECTION, DROP, RANKED, ALONG = "direction", "drop", "ranked", "along"
-SWEEP, POINT, SCORE = "sweep", "point", "score"
+AGAINST, COMPARE, SCOPE, FIRST, SECOND = "against", "compare", "scope", "first", "second"
+SWEEP, POINT, SCORE, NUMBER, UNIT = "sweep", "point", "score", "number", "unit"
 LOOK, MAP, IMAGES, CLASSES, PERPLEXITY, BESIDE = "look", "map", "images", "classes", "perplexity", "beside"
-NUMBER, UNIT = "number", "unit"
 SHOW, MERGED, FRONT, VARIANT, INTERVALS = "show", "merged", "front", "variant", "intervals"
 OTHER, BETWEEN, CHART, AMONG, OUTCOME = "b", "between", "chart", "among", "outcome"
-MODELS, SHELF, CHOSEN = "models", "shelf", "chosen"
+MODELS, SHELF, CHOSEN, ON, DIRECTION, DROP = "models", "shelf", "chosen", "on", "direction", "drop"
 BIND: Any = "query-params"
 
 _CURRENT, _CURRENT_MANY, _DRAFT, _WATCHED = "_run", "_runs", "_draft", "_watched"
-_PAGE, _ENTERED, _METHOD = "_page", "_entered", "_method"
-_SWEEP, _POINT, _FRONT = "_sweep", "_point", "_front"
+_PAGE, _ENTERED, _METHOD, _SWEEP, _POINT, _FRONT = "_page", "_entered", "_method", "_sweep", "_point", "_front"
 _OTHER, _MODELS, _CHOSEN, _REPORT = "_other", "_models", "_chosen", "_report"
 _FRESH = "_fresh"  # a run was picked on the page: the view starts from that run's own values
 
@@ -94,12 +88,12 @@ def enter(page: str) -> None:
     st.session_state[_PAGE] = page
 
 
-def _linked(key: str) -> str:
+def linked(key: str) -> str:
     """What the link that was just opened says about ``key``."""
     return st.query_params.get(key, "") if st.session_state.get(_ENTERED, True) else ""
 
 
-def _write(key: str, value: str) -> None:
+def write(key: str, value: str) -> None:
     """Put ``value`` into the address; the empty one takes ``key`` out."""
     if value and st.query_params.get(key) != value:
         st.query_params[key] = value
@@ -109,10 +103,10 @@ def _write(key: str, value: str) -> None:
 
 def _picked(key: str, remembered: str, known: Sequence[str], first: str) -> tuple[str, str]:
     """What the link or the session names, else ``first``; both name it from now on. And what was asked for in vain."""
-    asked = _linked(key) or st.session_state.get(remembered) or first
+    asked = linked(key) or st.session_state.get(remembered) or first
     chosen = asked if asked in known else first
     st.session_state[remembered] = chosen
-    _write(key, chosen)
+    write(key, chosen)
     return chosen, "" if asked in known else asked
 
 
@@ -127,7 +121,7 @@ class Picked:
 
 def picked_run(known: Sequence[str], first: str) -> Picked:
     """The run that the link or the session names, else ``first``."""
-    asked = _linked(RUN) or st.session_state.get(_CURRENT)
+    asked = linked(RUN) or st.session_state.get(_CURRENT)
     if asked and asked not in known:
         st.session_state[_CURRENT] = asked
         return Picked(None, missing=asked)
@@ -139,7 +133,7 @@ def picked_run(known: Sequence[str], first: str) -> Picked:
 def pick_run(run_id: str) -> None:
     """Show this run from now on."""
     st.session_state[_CURRENT] = run_id
-    _write(RUN, run_id)
+    write(RUN, run_id)
 
 
 def pick_from(widget: str) -> None:
@@ -150,7 +144,7 @@ def pick_from(widget: str) -> None:
 
 def picked_other(known: Sequence[str]) -> tuple[str, str]:
     """The run to set beside the first one that the link or the session names, and the one in it if it is not here."""
-    asked = _linked(OTHER) or st.session_state.get(_OTHER, "")
+    asked = linked(OTHER) or st.session_state.get(_OTHER, "")
     pick_other(asked)
     return (asked, "") if asked in known else ("", asked)
 
@@ -158,7 +152,7 @@ def picked_other(known: Sequence[str]) -> tuple[str, str]:
 def pick_other(run_id: str = "") -> None:
     """Set this run beside the first one from now on; the empty id sets none."""
     st.session_state[_OTHER] = run_id
-    _write(OTHER, run_id)
+    write(OTHER, run_id)
 
 
 def pick_other_from(widget: str) -> None:
@@ -174,8 +168,8 @@ def swap_runs(first: str, other: str) -> None:
 
 def picked_runs(known: Sequence[str], default: Sequence[str]) -> tuple[list[str], list[str]]:
     """The runs to compare, and the ids in the link that are not here."""
-    linked = [run_id for run_id in _linked(RUNS).split(",") if run_id]
-    asked = linked or st.session_state.get(_CURRENT_MANY, list(default))
+    named = [run_id for run_id in linked(RUNS).split(",") if run_id]
+    asked = named or st.session_state.get(_CURRENT_MANY, list(default))
     pick_runs(asked)
     return [run_id for run_id in asked if run_id in known], [run_id for run_id in asked if run_id not in known]
 
@@ -183,7 +177,7 @@ def picked_runs(known: Sequence[str], default: Sequence[str]) -> tuple[list[str]
 def pick_runs(run_ids: Sequence[str]) -> None:
     """Compare these runs from now on."""
     st.session_state[_CURRENT_MANY] = list(run_ids)
-    _write(RUNS, ",".join(run_ids))
+    write(RUNS, ",".join(run_ids))
 
 
 def pick_runs_from(widget: str) -> None:
@@ -193,8 +187,8 @@ def pick_runs_from(widget: str) -> None:
 
 def chosen_runs(known: Sequence[str]) -> tuple[list[str], list[str]]:
     """The runs that something is to be done with, and the ids in the link that are not here."""
-    linked = [run_id for run_id in _linked(CHOSEN).split(",") if run_id]
-    asked = linked or st.session_state.get(_CHOSEN, [])
+    named = [run_id for run_id in linked(CHOSEN).split(",") if run_id]
+    asked = named or st.session_state.get(_CHOSEN, [])
     choose_runs(asked)
     return [run_id for run_id in asked if run_id in known], [run_id for run_id in asked if run_id not in known]
 
@@ -202,7 +196,7 @@ def chosen_runs(known: Sequence[str]) -> tuple[list[str], list[str]]:
 def choose_runs(run_ids: Sequence[str]) -> None:
     """Something is to be done with these runs."""
     st.session_state[_CHOSEN] = list(run_ids)
-    _write(CHOSEN, ",".join(run_ids))
+    write(CHOSEN, ",".join(run_ids))
 
 
 def picked_set(known: Sequence[str]) -> tuple[str, str]:
@@ -213,7 +207,7 @@ def picked_set(known: Sequence[str]) -> tuple[str, str]:
 def pick_set(set_id: str) -> None:
     """Merge the models of this set from now on."""
     st.session_state[_MODELS] = set_id
-    _write(MODELS, set_id)
+    write(MODELS, set_id)
 
 
 def picked_method(known: Sequence[str], first: str) -> tuple[str, str]:
@@ -224,7 +218,7 @@ def picked_method(known: Sequence[str], first: str) -> tuple[str, str]:
 def pick_method(key: str) -> None:
     """Show this method from now on."""
     st.session_state[_METHOD] = key
-    _write(METHOD, key)
+    write(METHOD, key)
 
 
 def pick_method_from(widget: str) -> None:
@@ -240,14 +234,14 @@ def picked_sweep(known: Sequence[str], first: str) -> tuple[str, str]:
     """
     before = st.session_state.get(_SWEEP)
     chosen, missing = _picked(SWEEP, _SWEEP, known, first)
-    pick_point(_linked(POINT) or (st.session_state.get(_POINT, "") if chosen == before else ""))
+    pick_point(linked(POINT) or (st.session_state.get(_POINT, "") if chosen == before else ""))
     return chosen, missing
 
 
 def pick_sweep(sweep_id: str) -> None:
     """Show this sweep from now on, at its best point; the empty id forgets which was shown."""
     st.session_state[_SWEEP] = sweep_id
-    _write(SWEEP, sweep_id)
+    write(SWEEP, sweep_id)
     pick_point("")
 
 
@@ -266,7 +260,7 @@ def picked_point(known: Sequence[str], best: str) -> str:
 def pick_point(point: str) -> None:
     """Choose this point of the sweep; the empty one stands for the best."""
     st.session_state[_POINT] = point
-    _write(POINT, point)
+    write(POINT, point)
 
 
 def pick_point_from(widget: str) -> None:
@@ -286,7 +280,7 @@ def picked_front(known: Sequence[str], first: str) -> tuple[str, str]:
 def pick_front(edit: str) -> None:
     """Show the merges with this edit in front from now on."""
     st.session_state[_FRONT] = edit
-    _write(FRONT, edit)
+    write(FRONT, edit)
 
 
 def pick_front_from(widget: str) -> None:
@@ -297,8 +291,14 @@ def pick_front_from(widget: str) -> None:
 def clear_link() -> None:
     """Forget the run that a link asked for."""
     for key in (RUN, RUNS, OTHER, CHOSEN):
-        _write(key, "")
+        write(key, "")
     for key in (_CURRENT, _CURRENT_MANY, _OTHER, _CHOSEN):
+        st.session_state.pop(key, None)
+
+
+def leave_benchmark() -> None:
+    """Forget which runs and sweep are looked at: those of another benchmark come."""
+    for key in (_CURRENT, _CURRENT_MANY, _OTHER, _CHOSEN, _SWEEP, _POINT, _FRONT, _MODELS, _WATCHED):
         st.session_state.pop(key, None)
 
 
@@ -315,14 +315,14 @@ def keep_draft(new: Draft) -> None:
 
 def linked_chain() -> tuple[str, list[str]] | None:
     """Chain and experts of the link that was just opened."""
-    chain = _linked(CHAIN)
-    return (chain, [name for name in _linked(EXPERTS).split(",") if name]) if chain else None
+    chain = linked(CHAIN)
+    return (chain, [name for name in linked(EXPERTS).split(",") if name]) if chain else None
 
 
 def link_chain(chain: str, experts: Sequence[str]) -> None:
     """Put the recipe being built into the link; ``experts`` is empty if all are merged."""
-    _write(CHAIN, chain)
-    _write(EXPERTS, ",".join(experts))
+    write(CHAIN, chain)
+    write(EXPERTS, ",".join(experts))
 
 
 def report() -> ReportDraft:

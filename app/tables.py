@@ -25,11 +25,14 @@ NAMES = {"pretrained": "Pretrained", "individual": "Individual experts", "multit
 
 def averages(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
     """One row for each reference and each run; references are averaged over the first run's tasks."""
-    return _averages(tuple(run.id for run in runs), len(data.references(runs[0].benchmark, stored)), stored)
+    ids, known = tuple(run.id for run in runs), len(data.references(runs[0].benchmark, stored))
+    return _averages(ids, runs[0].benchmark, known, stored)
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
-def _averages(run_ids: tuple[str, ...], references_known: int, _stored: Sequence[Run]) -> pd.DataFrame:
+def _averages(
+    run_ids: tuple[str, ...], benchmark_digest: str | None, references_known: int, _stored: Sequence[Run]
+) -> pd.DataFrame:
     import pandas as pd
 
     runs = [data.store().run(run_id) for run_id in run_ids]
@@ -65,11 +68,14 @@ def accuracies_in_words(table: pd.DataFrame) -> str:
 
 def accuracies(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
     """One row for each run and task, with the task's own expert and the pretrained model beside it."""
-    return _accuracies(tuple(run.id for run in runs), len(data.references(runs[0].benchmark, stored)), stored)
+    ids, known = tuple(run.id for run in runs), len(data.references(runs[0].benchmark, stored))
+    return _accuracies(ids, runs[0].benchmark, known, stored)
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
-def _accuracies(run_ids: tuple[str, ...], references_known: int, _stored: Sequence[Run]) -> pd.DataFrame:
+def _accuracies(
+    run_ids: tuple[str, ...], benchmark_digest: str | None, references_known: int, _stored: Sequence[Run]
+) -> pd.DataFrame:
     import pandas as pd
 
     runs = [data.store().run(run_id) for run_id in run_ids]

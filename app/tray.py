@@ -7,7 +7,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from app import data, parts, state, text
+from app import benchmarks, data, parts, state, text
 from merging.job_files import SWEEP
 from merging.jobs import Job
 
@@ -62,12 +62,18 @@ def show(job: Job, place: str) -> None:
 
 def buttons(job: Job, place: str) -> None:
     """What can be done with a job."""
+    if data.runner().elsewhere(job):
+        other = Path(job.benchmark)
+        st.caption(f":material/dataset: on {text.safe_text(benchmarks.title(other), 40)}")
     if job.live:
         if job.measures == SWEEP:
             st.button("Pause", key=f"pause_{place}_{job.id}", on_click=data.runner().pause, args=(job.id,))
         st.button("Cancel", key=f"cancel_{place}_{job.id}", on_click=data.runner().cancel, args=(job.id,))
         return
-    if place == "tray" and job.measures == SWEEP:  # whatever stopped it, the points that are there can be looked at
+    if data.runner().elsewhere(job):
+        if key := benchmarks.name_of(Path(job.benchmark)):
+            st.button("Go there", key=f"go_{place}_{job.id}", on_click=benchmarks.use, args=(key,), type="tertiary")
+    elif place == "tray" and job.measures == SWEEP:  # whatever stopped it, the points that are there can be looked at
         door(parts.SWEEPS, "Sweeps", "tune", job, state.pick_sweep, sweep=job.run_id)
     elif job.state == "done" and place == "tray" and job.measures:
         shown_where(job)
@@ -94,7 +100,8 @@ def shown_where(job: Job) -> None:
     if job.words:  # a command about models or runs
         exported = job.measures.startswith("export")
         where = {state.SHELF: "runs", state.CHOSEN: job.run_id} if exported else {}
-        parts.open_page(parts.MODELS, "Export" if exported else "Models", "inventory_2", **where)
+        where |= {state.SHELF: "data"} if job.measures == "data" else {}
+        parts.open_page(parts.MODELS, "Export" if exported else "Models & runs", "inventory_2", **where)
         return
     if job.measures in {measured.FEATURES, measured.TSNE}:
         look = {state.MAP: "t-SNE"} if job.measures == measured.TSNE else {}

@@ -67,7 +67,7 @@ class TextTower:
 
     @classmethod
     def _of(cls, checkpoint: Checkpoint, config: Mapping[str, Any], device: torch.device | str) -> Self:
-        at, hugging_face = _anchor(checkpoint)
+        at, hugging_face = find_tower(checkpoint)
         top = at.removesuffix("text_model." if hugging_face else "text.")
         if odd := [name for name in OTHER_KIND if at + name in checkpoint.infos or top + name in checkpoint.infos]:
             raise CheckpointError(f"{checkpoint.name} has another kind of text tower than CLIP's ({odd[0]}).")
@@ -124,7 +124,7 @@ class TextTower:
         return nnf.layer_norm(last, last.shape[-1:], *self.norm, EPS) @ self.projection
 
 
-def _anchor(checkpoint: Checkpoint) -> tuple[str, bool]:
+def find_tower(checkpoint: Checkpoint) -> tuple[str, bool]:
     """What stands before the names of the text tower, and whether these are Transformers' names."""
     found = [name for name in checkpoint.infos if name == TOKENS or name.endswith("." + TOKENS)]
     if len(found) != 1:

@@ -13,6 +13,7 @@ KINDS = {  # folder of the store -> what it is
     "points": "points of sweeps",
     "uploads": "uploads",
     "exports": "exports",
+    "benchmarks": "benchmarks made from own data",
 }
 MODEL = ".safetensors"
 

@@ -137,7 +137,7 @@ def test_without_a_measurement_one_layer_is_there_and_the_rest_is_offered(
     at.selectbox(key="layer").set_value("visual.proj").run()
     assert "directions at rank cut" in words(at)
     asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id: asked.append((key, run_id)))
+    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append((key, run_id)))
     next(button for button in at.button if button.label == "Measure").click().run()
     assert asked == [("signs", at.selectbox(key="picker").value)]
 

@@ -108,7 +108,7 @@ def test_view_without_measurements(open_app: Any, library: Path, view: str, monk
     assert charts(at) == 0
     assert "measured" in words(at)
     asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id: asked.append((key, run_id)))
+    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append((key, run_id)))
     next(button for button in at.button if button.label == "Measure").click().run()
     assert not at.exception
     if view == EXEMPLARS:

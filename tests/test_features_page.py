@@ -116,7 +116,7 @@ def test_view_without_features(open_app: Any, library: Path, monkeypatch: pytest
     assert charts(at) == 0
     assert "Features out of domain have not been extracted for" in words(at)
     asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id: asked.append((key, run_id)))
+    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append((key, run_id)))
     next(button for button in at.button if button.label == "Measure").click().run()
     known = runs(library)
     assert ("features", known["Pretrained"].id) in asked

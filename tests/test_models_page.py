@@ -484,7 +484,7 @@ def test_a_run_that_a_job_works_on_is_not_deleted(
     ] or ("0 runs" in words(at))
     asked: list[str] = []
     live = [type("Job", (), {"run_id": precomputed, "live": True})()]
-    monkeypatch.setattr(data.runner(), "jobs", lambda: live)
+    monkeypatch.setattr(data._runner(), "jobs", lambda: live)
     act: Callable[[str], None] = asked.append
     run_actions._each([precomputed], act, "{}")
     assert asked == []

@@ -235,7 +235,7 @@ def test_the_page_asks_before_it_measures(open_app: Any, library: Path, monkeypa
     assert not at.exception and charts(at) == 0
     assert "have not been compared" in words(at)
     asked: list[str] = []
-    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id: asked.append(key))
+    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append(key))
     next(button for button in at.button if button.label == "Measure").click().run()
     assert asked == ["pairs"]
 

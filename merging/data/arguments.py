@@ -27,6 +27,11 @@ def add_benchmark(commands: Any) -> None:
     make.add_argument("--seed", type=int, metavar="N", help="of the draw (default: 0)")
     make.add_argument("--overwrite", "--force", action="store_true", help="replace a folder that was made so")
     make.add_argument("--device", default="auto", help="auto, cpu, cuda, mps (default: %(default)s)")
+    make.add_argument(
+        "--evaluate", action="store_true", help="also evaluate the pretrained model and every expert, to compare with"
+    )
+    make.add_argument("--store", type=Path, help="taken for the app's sake; nothing is written there")
+    make.add_argument("--nice", type=int, default=0, help="lower the priority by this much")
     make.add_argument("--events", type=Path, help="append progress to this file, one JSON object a line")
     check = actions.add_parser("check", help="whether a benchmark folder is whole")
     check.add_argument("folder", type=Path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from merging.data.draw import Written, write_task
 from merging.data.models import normalization, write_models
 from merging.data.planning import LOGIT, Plan, PlannedTask, check_room, plan
 from merging.engine import choose_device
-from merging.entries import drop, file_hash, write_json
+from merging.entries import drop, file_hash, make_temporary, sweep, write_json
 from merging.errors import TaskError, printable
 from merging.heads import Head, Tokenize, build, fill
 from merging.progress import Cancel, Meter, Phases, ProgressCallback
@@ -56,17 +55,20 @@ def make(
     _check_target(folder, force)
     wanted = plan(description, choose_device(device))
     check_room(wanted, folder)
-    partial = folder.absolute().with_name(f".tmp-{uuid.uuid4().hex}")
+    sweep(folder.absolute().parent)
+    partial = None
     try:
-        partial.mkdir(parents=True)
+        partial = make_temporary(folder.absolute().parent)
         _Build(wanted, partial, Phases(SHARES, progress), cancel).run(tokenize)
         if folder.exists():
             shutil.rmtree(folder)
+        partial.chmod(0o755)  # it was private while it was incomplete
         partial.rename(folder)
     except OSError as error:
         raise TaskError(f"{folder.name}/ cannot be written: {error.strerror or error}.") from None
     finally:
-        drop(partial)
+        if partial is not None:
+            drop(partial)
     return Benchmark.load(folder.resolve())
 
 

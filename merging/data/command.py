@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from merging.tasks import Benchmark
 
 
+MAKING, EVALUATING = "Making", "Evaluating"
+
+
 def benchmark_action(args: argparse.Namespace, stop: Event) -> int:
     """Run one of the actions."""
     return {"make": _make, "check": _check, "look": _look, "score": _score}[args.action](args, stop)
@@ -22,10 +25,18 @@ def benchmark_action(args: argparse.Namespace, stop: Event) -> int:
 
 def _make(args: argparse.Namespace, stop: Event) -> int:
     from merging.data.build import make
+    from merging.pipeline import references
+    from merging.progress import Phases
+    from merging.store import Store
 
-    described = _described(args)
+    described, shares = _described(args), {MAKING: 1.0, EVALUATING: float(args.evaluate)}
     with reporting(args.events) as progress:
-        made = make(described, args.folder, force=args.overwrite, device=args.device, progress=progress, cancel=stop)
+        phases = Phases(shares, progress)
+        told = {"device": args.device, "cancel": stop}
+        made = make(described, args.folder, force=args.overwrite, progress=phases.callback(MAKING), **told)
+        if args.evaluate:
+            library = Store(made.folder, libraries=(), dated=False)  # where the app looks for precomputed runs
+            references(library, made, progress=phases.callback(EVALUATING), **told)
     _show(made, args)
     return DONE
 

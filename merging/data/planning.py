@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from merging.checkpoints import Checkpoint
+from merging.checkpoints import Checkpoint, open_checkpoint
 from merging.data.classes import Classes, name_classes
 from merging.data.datasets import DataSet, open_data
 from merging.data.description import Description, TaskSource, read_classes
@@ -21,7 +21,7 @@ from merging.heads import PLAIN, Head, read_head
 from merging.places import locate
 from merging.prompts import prompts
 from merging.tasks import MULTITASK
-from merging.text_tower import LOGIT_SCALE, TextTower
+from merging.text_tower import LOGIT_SCALE, TextTower, find_tower
 
 LOGIT = "logit_scale"
 
@@ -49,14 +49,26 @@ class Plan:
     tower: TextTower | None
 
     @property
+    def prompts(self) -> int:
+        """How many prompts the heads are built from that are not there yet."""
+        return sum(len(task.classes.names) * len(task.templates) for task in self.tasks if task.head is None)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it will take, at most, but for what the heads take."""
+        return self.images * 3 * self.models.architecture.image_size**2 + self.models.nbytes
+
+    @property
     def images(self) -> int:
         """How many images it will hold, at most."""
         wanted = self.description
         return sum(budget(task.data, task.split, wanted.images, wanted.exemplars) for task in self.tasks)
 
 
-def plan(description: Description, device: torch.device | str = "cpu") -> Plan:
+def plan(description: Description, device: torch.device | str = "cpu", *, tower: bool = True) -> Plan:
     """What is going to be written, with every file opened once.
+
+    Without ``tower`` the text tower is only looked for and not read, which is enough to tell what is going to be done.
 
     Raises:
         TaskError, CheckpointError: what cannot be used, and why.
@@ -67,11 +79,15 @@ def plan(description: Description, device: torch.device | str = "cpu") -> Plan:
     tasks = tuple(_task(task, description, models) for task in description.tasks)
     if all(task.head is not None for task in tasks):
         return Plan(description, models, tasks, None)
-    tower = TextTower.open(description.text or description.pretrained, device, description.base)
-    wide, own = tower.embed_dim, models.architecture.embed_dim
+    source = description.text or description.pretrained
+    if not tower:
+        find_tower(open_checkpoint(source, "the text tower", description.base))
+        return Plan(description, models, tasks, None)
+    read = TextTower.open(source, device, description.base)
+    wide, own = read.embed_dim, models.architecture.embed_dim
     if wide != own:
         raise TaskError(f"The text tower gives {wide} features and the pretrained model {own}: not of one model.")
-    return Plan(description, models, tasks, tower)
+    return Plan(description, models, tasks, read)
 
 
 def _task(source: TaskSource, description: Description, models: Models) -> PlannedTask:

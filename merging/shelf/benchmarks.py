@@ -1,0 +1,65 @@
+"""Benchmark folders that the app may be switched to, and what links call them: never by where they lie."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from merging import places
+from merging.errors import CheckpointError
+from merging.places import MODELS_PREFIX
+from merging.shelf.walk import BENCHMARK, HEADS
+
+FOLDER = "benchmarks"  # of a store: those that were built in the app
+SERVER, OWN_PREFIX = "default", "own:"  # the one that the server was started on; one that was built in the app
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+LONGEST = 40
+
+
+def is_benchmark(folder: Path) -> bool:
+    """Whether a folder looks like a benchmark; only opening it tells whether it is one."""
+    return (folder / BENCHMARK).is_file() and (folder / HEADS).is_file()
+
+
+def place_of(name: str, root: Path) -> Path:
+    """Where the benchmark of that name is built, in the store at ``root``."""
+    return root / FOLDER / name
+
+
+def built(root: Path) -> dict[str, Path]:
+    """{key: folder} of those that were built in the store at ``root``."""
+    try:
+        folders = sorted((root / FOLDER).iterdir())
+    except OSError:
+        return {}
+    return {f"{OWN_PREFIX}{path.name}": path for path in folders if NAME.fullmatch(path.name) and is_benchmark(path)}
+
+
+def find(key: str, root: Path) -> Path | None:
+    """The folder that a key means here; None if there is none."""
+    if key == SERVER:
+        return places.benchmark_folder()
+    if key.startswith(OWN_PREFIX):
+        return built(root).get(key)
+    if not key.startswith(MODELS_PREFIX):
+        return None
+    try:
+        folder = places.locate(key)
+    except CheckpointError:
+        return None
+    return folder.resolve() if is_benchmark(folder) else None
+
+
+def key_of(folder: Path, root: Path) -> str:
+    """What links call a folder; empty if they cannot, because it is not listed."""
+    if folder == places.benchmark_folder():
+        return SERVER
+    for key, path in built(root).items():
+        if path.resolve() == folder.resolve():
+            return key
+    for name, listed in places.models_folders().items():
+        if folder.resolve() == listed:
+            return f"{MODELS_PREFIX}{name}"
+        if folder.resolve().is_relative_to(listed):
+            return f"{MODELS_PREFIX}{name}/{folder.resolve().relative_to(listed).as_posix()}"
+    return ""
