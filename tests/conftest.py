@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,14 @@ import torch
 from merging.tasks import Benchmark
 
 torch.set_num_threads(1)  # tensors are tiny here: handing pieces of them to other threads only costs time
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_search_for_components() -> Iterator[None]:
+    """Streamlit's test harness reads the metadata of every installed package for each run; a server does so once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streamlit.components.v2.manifest_scanner.scan_component_manifests", list)
+        yield
 
 
 @pytest.fixture(scope="session")
