@@ -213,7 +213,8 @@ def _offer(name: str, plain: Mapping[str, Any]) -> None:
         if not folders.NAME.fullmatch(name):
             raise TaskError("A benchmark is called by small letters, digits, - and _.")
         if out.exists():
-            raise TaskError(f"There is a benchmark called {name} already; choose another name.")
+            st.info(f"There is a benchmark called {name} already; for one more, choose another name.")
+            return
         model_plan.show(plain, out)
     except (MergingError, OSError) as error:
         st.error(text.safe_text(error, 1200), icon=":material/block:")
@@ -267,4 +268,6 @@ def _shown() -> None:
         elif path is not None and key != benchmarks.key():
             with st.container(border=True, horizontal=True, vertical_alignment="center"):
                 st.markdown(f":material/check_circle: The benchmark **{text.safe_text(path.name)}** is made.")
-                st.button("Work on it", key=f"use_{job.id}", type="primary", on_click=benchmarks.use, args=(key,))
+                if st.button("Work on it", key=f"use_{job.id}", type="primary"):
+                    benchmarks.use(key)
+                    st.rerun()  # the whole page, not this fragment of it

@@ -13,6 +13,7 @@ from app import data, text
 from merging import places
 from merging.errors import MergingError, first_few
 
+ORDER = ("train", "validation", "test", "whole")  # of the parts of a data set
 FRESH = 60.0  # seconds for which a look at data sets counts
 
 
@@ -49,7 +50,7 @@ def _look(reference: str, state: tuple[int, ...]) -> Looked:
         found = open_data(places.locate(reference))
     except (MergingError, OSError) as error:
         return Looked("", (), str(error))
-    counts = ", ".join(f"{len(labels):,} {part}" for part, labels in found.parts.items())
+    counts = ", ".join(f"{part} {len(found.parts[part]):,}" for part in ORDER if part in found.parts)
     names = found.class_names or ()
     called = first_few(names, 5) if names else "classes are numbers, so their names have to be given"
     kind = found.kind[0].upper() + found.kind[1:]
@@ -108,17 +109,14 @@ def _summary(described: str, states: tuple[tuple[int, ...], ...], out: Path) -> 
     check_room(found, out)
     rows, cautions = [], list(found.models.cautions)
     for task in found.tasks:
-        parts_of = {part: len(labels) for part, labels in task.data.parts.items()}
         rows.append(
             {
                 "Task": task.source.key,
-                "Is": task.data.kind,
-                "Images": ", ".join(f"{part} {count:,}" for part, count in parts_of.items()),
+                "For merges": "in domain" if task.source.expert else "out of domain",
                 "Classes": len(task.classes.names),
                 "Called": first_few(task.classes.names, 4),
                 "Names are": task.classes.how,
                 "Head": "released" if task.head is not None else f"built, {text.plural(len(task.templates), 'prompt')}",
-                "For merges": "in domain" if task.source.expert else "out of domain",
                 "Split": task.split.rule,
             }
         )

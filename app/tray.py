@@ -71,8 +71,8 @@ def buttons(job: Job, place: str) -> None:
         st.button("Cancel", key=f"cancel_{place}_{job.id}", on_click=data.runner().cancel, args=(job.id,))
         return
     if data.runner().elsewhere(job):
-        if key := benchmarks.name_of(Path(job.benchmark)):
-            st.button("Go there", key=f"go_{place}_{job.id}", on_click=benchmarks.use, args=(key,), type="tertiary")
+        if where := benchmarks.name_of(Path(job.benchmark)):
+            go_there(job, place, where)
     elif place == "tray" and job.measures == SWEEP:  # whatever stopped it, the points that are there can be looked at
         door(parts.SWEEPS, "Sweeps", "tune", job, state.pick_sweep, sweep=job.run_id)
     elif job.state == "done" and place == "tray" and job.measures:
@@ -82,6 +82,13 @@ def buttons(job: Job, place: str) -> None:
     st.button(
         "Dismiss", key=f"dismiss_{place}_{job.id}", on_click=data.runner().dismiss, args=(job.id,), type="tertiary"
     )
+
+
+def go_there(job: Job, place: str, benchmark: str) -> None:
+    """A way to the benchmark that a job works on."""
+    if st.button("Go there", key=f"go_{place}_{job.id}", type="tertiary"):
+        benchmarks.use(benchmark)
+        st.rerun()  # the whole page
 
 
 def door(page: str, label: str, icon: str, job: Job, pick: Callable[[str], None], **query: str) -> None:
