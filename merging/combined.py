@@ -24,7 +24,8 @@ class CombinedCheckpoint(Checkpoint):
 
     def __init__(self, base: Checkpoint, terms: Sequence[tuple[float, Checkpoint]], name: str = "combination") -> None:
         if terms:
-            fit(base, {f"{place}: {part.name}": part for place, (_, part) in enumerate(terms, 1)}).raise_if_bad()
+            parts = {f"{place}: {part.name}": part for place, (_, part) in enumerate(terms, 1)}
+            fit(base, parts, values=False).raise_if_bad()
         self.name, self.label = name, "memory"
         self.infos, self.metadata = base.infos, base.metadata
         self._base = base

@@ -32,6 +32,7 @@ class Distance:
     changed: int = 0
     lost: int = 0  # changes that vanish when the merged model is stored in the pretrained model's type
     sampled: bool = False
+    compared: bool = False  # whether the two have a tensor in common
     huge: dict[str, float] = field(default_factory=dict)  # tensor -> largest number
     out_of_range: dict[str, float] = field(default_factory=dict)
 
@@ -48,8 +49,8 @@ class Distance:
 
     @property
     def unchanged(self) -> bool:
-        """Whether nothing was trained, as far as was looked."""
-        return self.change_squared == 0
+        """Whether nothing was trained, as far as was looked; not where nothing could be compared."""
+        return self.change_squared == 0 and self.compared
 
     @property
     def mark(self) -> tuple[float, ...]:
@@ -129,6 +130,7 @@ def _read(checkpoint: Checkpoint, name: str, start: int, stop: int) -> Tensor:
 
 def _add(found: Distance, name: str, base: Tensor, change: Tensor, dtype: torch.dtype) -> None:
     expert = base + change
+    found.compared = True
     found.pretrained_squared += float(base @ base)
     found.expert_squared += float(expert @ expert)
     found.change_squared += float(change @ change)

@@ -172,7 +172,7 @@ def run(
     the tensors go there piece by piece and the result's state dicts stay empty.
     """
     started = time.monotonic()
-    report = fit(pretrained, experts)
+    report = fit(pretrained, experts, values=False)
     report.raise_if_bad()
     shown = take(exemplars)
     check_needs(recipe, experts, layer_inputs, shown)

@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from merging.checkpoints import Checkpoint
+from merging.checkpoints import Checkpoint, Source, open_checkpoint
 from merging.distance import ALIKE, FAR, HUGE, LOST, SAMPLE, TYPICAL_SCALING, Distance, measure
 from merging.errors import CompatibilityError, FamilyError, first_few
 from merging.families import TEXT_TOWER, UNKNOWN, UNUSED_TEXT, Parameter, Role, guess
+from merging.other_names import other_names
 from merging.progress import Cancel, Meter, ProgressCallback
-from merging.renaming import under_names_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 PIECE = 1 << 20  # scalars looked at a time when values are checked
 CHECKING = "Checking every number"
+RUNNING = (".running_mean", ".running_var")
 HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -74,6 +75,8 @@ FIXES = {
     "opened": "look whether this is what you meant",
     "same file twice": "two experts hold the same numbers; is one of them the wrong file?",
     "other names": "rename the tensors: all names differ by this prefix only",
+    "letter case": "rename the tensors: the names differ in small and capital letters only",
+    "no name in common": "it is another kind of model, or its tensors were renamed; choose experts of this one",
     "nothing to merge": "choose at least one expert",
 }
 
@@ -137,26 +140,36 @@ class FitReport:
 
 
 def fit(
-    pretrained: Checkpoint,
-    experts: Mapping[str, Checkpoint],
+    pretrained: Source,
+    experts: Mapping[str, Source],
     *,
-    values: bool = False,
+    values: bool | None = None,
     sample: bool = False,
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
 ) -> FitReport:
     """The report on pretrained and experts; experts under other names are compared under the pretrained model's.
 
-    With ``values`` every number is read: all must be finite, and how far each expert is from the pretrained model is
-    told. With ``sample`` the same is done with some numbers of every tensor. Only reading every number reports its
-    progress.
+    Every number is read: all must be finite, and how far each expert is from the pretrained model is told. With
+    ``sample`` the same is done with some numbers of every tensor, unless ``values`` asks for all; with
+    ``values=False`` and no sample, with none. Only reading every number reports its progress.
 
     A pretrained model of no known family is compared, too, although nothing can be merged with it.
 
     Raises:
-        CheckpointError: an adapter that does not belong to the pretrained model. Cancelled: ``cancel`` said so.
+        CheckpointError: a file that is no checkpoint, or an adapter that does not belong to the pretrained model.
+        Cancelled: ``cancel`` said so.
     """
-    experts = {name: under_names_of(pretrained, expert) for name, expert in experts.items()}
+    values = not sample if values is None else values
+    base = open_checkpoint(pretrained, "pretrained")
+    opened = {name: open_checkpoint(expert, name, like=base) for name, expert in experts.items()}
+    return _report(base, opened, values, sample, progress, cancel)
+
+
+def _report(
+    pretrained: Checkpoint, experts: Mapping[str, Checkpoint], values: bool, sample: bool,
+    progress: ProgressCallback | None, cancel: Cancel | None,
+) -> FitReport:  # fmt: skip
     no_family = ""
     try:
         parameters = pretrained.parameters
@@ -194,6 +207,8 @@ def _counts(pretrained: Checkpoint, parameters: Iterable[Parameter]) -> Iterator
     if kept:
         parts = first_few(f"{count} {part}" for part, count in Counter(p.part for p in kept).items())
         yield f"{len(kept)} tensors are kept as the pretrained model has them: {parts}."
+    if any(parameter.name.endswith(RUNNING) for parameter in merged):
+        yield "Running statistics of batch norms are merged as weights are; a merged model would need them anew."
 
 
 def _said(checkpoints: Mapping[str, Checkpoint]) -> Iterator[str]:
@@ -225,8 +240,8 @@ def _structure(
 def _against(
     pretrained: Checkpoint, name: str, expert: Checkpoint, parameters: Iterable[Parameter]
 ) -> Iterator[Problem]:
-    if prefixes := _prefix(list(pretrained.infos), list(expert.infos)):
-        yield _problem("error", name, "every tensor", "other names", *prefixes)
+    if others := other_names(list(pretrained.infos), list(expert.infos)):
+        yield _problem("error", name, "every tensor", *others)
         return
     for parameter in parameters:
         want, have = pretrained.infos[parameter.name], expert.infos.get(parameter.name)
@@ -259,20 +274,6 @@ def _shape(parameter: Parameter, name: str, want: tuple[int, ...], have: tuple[i
 def _patches(tokens: int) -> str:
     side = round(max(tokens - 1, 0) ** 0.5)
     return f"images of {side} × {side} patches" if side**2 == tokens - 1 else f"{tokens} positions"
-
-
-def _prefix(wanted: list[str], found: list[str]) -> tuple[str, str] | None:
-    """(expected, found) names of the first tensor, if all names differ by one prefix and by nothing else.
-
-    A few more may be on one side, but not so many that it is another model, some of whose names end in the same way.
-    """
-    for short, long in ((wanted, found), (found, wanted)):
-        if 2 * len(short) < len(long):
-            continue
-        longer = next((name for name in long if name.endswith("." + short[0])), None)
-        if longer and {longer.removesuffix(short[0]) + name for name in short} <= set(long):
-            return (short[0], longer) if short is wanted else (longer, short[0])
-    return None
 
 
 def _repeated(

@@ -156,7 +156,25 @@ def test_a_head_is_no_model_under_other_names():
     base = tiny.pretrained()
     head = {"weight": torch.ones(3, 8), "bias": torch.zeros(3)}
     report = fit(MappingCheckpoint(base, "p"), {"a": MappingCheckpoint(head, "a")})
-    assert {problem.problem for problem in report.errors} == {"missing"} and len(report.errors) == len(base)
+    assert [problem.problem for problem in report.problems] == ["no name in common"]
+    assert "found weight, bias" in report.text() and "another kind of model" in report.text()
+
+
+def test_names_in_capitals_are_guessed():
+    base, experts = tiny.family(("a",))
+    loud = {name.upper(): value for name, value in experts["a"].items()}
+    report = fit(base, {"a": loud})
+    assert [problem.problem for problem in report.problems] == ["letter case"]
+    assert "found VISUAL.CLASS_EMBEDDING" in report.text() and "small and capital letters only" in report.text()
+
+
+def test_the_report_takes_files_and_looks_at_every_number_unless_told_otherwise(tmp_path):
+    family = tiny.write_family(tmp_path, experts=("a",))
+    broken = tiny.expert(tiny.pretrained(), 1)
+    broken["visual.proj"][-1, -1] = float("nan")
+    assert fit(family.pretrained, family.experts).ok
+    assert [p.problem for p in fit(family.pretrained, {"b": broken}).errors] == ["not finite"]
+    assert fit(family.pretrained, {"b": broken}, values=False).ok
 
 
 def test_repeated_files_are_noticed():
