@@ -37,6 +37,22 @@ DTYPES = {
     "BOOL": torch.bool,
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
+OTHERS = {  # how well-known files begin that are no safetensors, in small letters
+    b"version https://git-lfs": "it is a Git LFS pointer, not the file itself: run `git lfs pull`.",
+    b"pk\x03\x04": "it is a zip archive (a torch checkpoint?), not safetensors.",
+    b"\x89png": "it is a PNG image, not safetensors.",
+    b"\xff\xd8\xff": "it is a JPEG image, not safetensors.",
+    b"\x93numpy": "it is a NumPy array, not safetensors: write a state dict.",
+    b"\x89hdf": "it is an HDF5 file (Keras?), not safetensors: write a state dict.",
+    b"gguf": "it is a GGUF file, not safetensors: its numbers are mostly quantized.",
+    b"%pdf": "it is a PDF document, not safetensors.",
+    b"<!doctype": "it is a web page, not safetensors: download the file again.",
+    b"<html": "it is a web page, not safetensors: download the file again.",
+    b"<!--": "it is a web page, not safetensors: download the file again.",
+    b"<?xml": "it is XML (a server's message?), not safetensors: download the file again.",
+    b"\x1f\x8b": "it is compressed by gzip: unpack it.",
+    b"\x80": "it is a Python pickle, not safetensors.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,17 +132,9 @@ def read_header(descriptor: int, label: str) -> Header:
 def _what_else(descriptor: int, size: int, length: int) -> str:
     """Which well-known thing a file is that is not safetensors."""
     start = os.pread(descriptor, 64, 0).lstrip().lower()
-    known = {
-        b"version https://git-lfs": "it is a Git LFS pointer, not the file itself: run `git lfs pull`.",
-        b"pk\x03\x04": "it is a zip archive (a torch checkpoint?), not safetensors.",
-        b"\x89png": "it is a PNG image, not safetensors.",
-        b"<!doctype": "it is a web page, not safetensors: download the file again.",
-        b"<html": "it is a web page, not safetensors: download the file again.",
-        b"<?xml": "it is XML (a server's message?), not safetensors: download the file again.",
-        b"\x1f\x8b": "it is compressed by gzip: unpack it.",
-        b"\x80": "it is a Python pickle, not safetensors.",
-    }
-    for magic, text in known.items():
+    if length > MAX_HEADER and os.pread(descriptor, 1, 8) == b"{":
+        return f"its header is said to take {length:,} bytes, and at most {MAX_HEADER:,} are read; download it again."
+    for magic, text in OTHERS.items():
         if start.startswith(magic):
             return text
     if 8 < length <= MAX_HEADER:
@@ -155,7 +163,8 @@ def _checked(entries: dict[str, Any], metadata: dict[str, str], *, start: int, s
             f"{label}: truncated: the header promises {start + expected} bytes, the file has {size}; download it again."
         )
     if start + expected < size:
-        raise CheckpointError(f"{label}: {size - start - expected} bytes follow the last tensor; the file is damaged.")
+        extra = size - start - expected
+        raise CheckpointError(f"{label}: {extra} bytes follow the last tensor; the file is damaged, download it again.")
     return Header(infos, {name: start + begin for begin, _, name in spans}, metadata)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from merging import registry
-from merging.errors import UnknownMethodError, did_you_mean
+from merging.errors import UnknownMethodError, did_you_mean, printable
 from merging.method import Edit, Merge
 from merging.places import BUNDLED_PREFIX, is_remote, locate
 
@@ -66,6 +67,6 @@ def parse_experts(texts: Sequence[str], problems: list[str]) -> dict[str, str]:
 
 
 def check_file(reference: str, what: str, problems: list[str]) -> None:
-    """Add a problem if there is no such file."""
-    if not is_remote(reference) and not locate(reference).exists():
-        problems.append(f"The file of {what} was not found: {reference}.")
+    """Add a problem if there is no such file; what is odd about one that is there, opening it says."""
+    if not is_remote(reference) and not os.path.lexists(locate(reference)):
+        problems.append(f"The file of {what} was not found: {printable(reference, 300)}.")

@@ -290,3 +290,15 @@ def test_the_help_names_every_measurement(capsys):
     assert main(["measure", "--help"]) == 0
     said = capsys.readouterr().out
     assert all(key in said for key in MEASURES)
+
+
+@pytest.mark.parametrize("reference", ["a\0b", "x" * 5000, "gone", "out"])
+def test_odd_paths_are_one_sentence(reference, tmp_path, monkeypatch, capsys):
+    """A link that leads out says so whether or not its target is there."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").symlink_to("/nowhere/x.safetensors")
+    (tmp_path / "gone").symlink_to("nothing")
+    assert main(["inspect", reference]) in {1, 2}
+    out, err = capsys.readouterr()
+    assert not out and len(err.splitlines()) == 1 and err.strip().isprintable() and len(err) < 500
+    assert ("outside of its folder" if reference == "out" else "not found") in err
