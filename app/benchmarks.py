@@ -101,5 +101,5 @@ def gone(asked: str) -> None:
 
 def badge() -> None:
     """In the sidebar: what everything is measured on, where it is not what the server was started on."""
-    if key() != SERVER:
+    if folder() != places.benchmark_folder():
         st.markdown(f":material/dataset: On the benchmark **{text.safe_text(title(folder()), 60)}**")

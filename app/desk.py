@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from merging.store import Store
     from merging.tasks import Benchmark
 
+NEUTRAL = ("digest", "fit", "benchmark")  # commands that are the same on every benchmark
+
 
 @dataclass(frozen=True)
 class Desk:
@@ -43,8 +45,9 @@ class Desk:
         return self.runner.sweep(sweep_id, title, str(self.folder))
 
     def command(self, key: str, subject: str, title: str, words: Sequence[str], then: Recipe | None = None) -> Job:
-        """The job that runs a command with this benchmark."""
-        return self.runner.command(key, subject, title, words, then, str(self.folder))
+        """The job that runs a command, with this benchmark unless it looks at none."""
+        on = "" if words[0] in NEUTRAL and then is None else str(self.folder)
+        return self.runner.command(key, subject, title, words, then, on)
 
     def jobs(self) -> list[Job]:
         """All jobs, newest first, on whatever benchmark."""

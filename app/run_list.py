@@ -38,6 +38,7 @@ def show(stored: Sequence[Run]) -> None:
         return
     run_actions.said()
     _table(runs, chosen, stored)
+    _others()
     st.session_state[CHOSEN] = chosen  # the callbacks have put the user's choice there
     st.multiselect(
         "Chosen runs", list(by_id), format_func=lambda run_id: text.label(by_id[run_id]), key=CHOSEN,
@@ -51,6 +52,16 @@ def show(stored: Sequence[Run]) -> None:
     run_actions.show(found)
     run_export.section(found)
     run_lineage.show(found[0], stored)
+
+
+def _others() -> None:
+    """How many runs are not in the table, because their scores are on another benchmark."""
+    if count := sum(not data.belongs(run) for run in data.store().runs() if run.provenance != PRECOMPUTED):
+        are = "is" if count == 1 else "are"
+        st.caption(
+            f":material/dataset: {text.plural(count, 'more run')} of this machine {are} scored on other benchmarks. "
+            "What this page is on is chosen under data."
+        )
 
 
 def _table(runs: Sequence[Run], chosen: Sequence[str], stored: Sequence[Run]) -> None:

@@ -57,6 +57,13 @@ with st.grid(3, min_column_width=220):
             st.markdown(f"**{title}**")
             st.markdown(sentence)
             parts.open_page(page, label, icon, **query)
+with st.container(border=True, horizontal=True, vertical_alignment="center"):
+    st.markdown(
+        "**Your own experts**: point at checkpoints of yours, whatever tool wrote them, and at images of yours; see at "
+        "once what fits together, merge them, and take the model along.",
+        width="stretch",
+    )
+    parts.open_page(parts.MODELS, "Open Models & runs", "inventory_2")
 
 
 WIDTHS = [3.6, 1.5, 1.5, 1.5, 2.4]
