@@ -70,18 +70,15 @@ def merge(  # noqa: PLR0913 - the public contract
         CheckpointError, FamilyError, CompatibilityError: the files cannot be merged; every problem is named.
         Cancelled: ``cancel`` said so; nothing is kept.
     """
-    from merging import engine
+    from merging import engine, sources
     from merging.checkpoints import open_checkpoint
-    from merging.encoder import stating
     from merging.errors import RecipeError
     from merging.recipe import Recipe
 
     if not isinstance(experts, Mapping):
         raise RecipeError(f"experts is a mapping of name to checkpoint; got {type(experts).__name__}.")
-    base = stating(open_checkpoint(pretrained, name="pretrained"), activation)
-    opened = {
-        name: stating(open_checkpoint(source, name=name, like=base), activation) for name, source in experts.items()
-    }
+    base = open_checkpoint(pretrained, name="pretrained")
+    opened = {name: open_checkpoint(source, name=name, like=base) for name, source in experts.items()}
     recipe = Recipe.build(
         merge=merge,
         params=params or {},
@@ -91,16 +88,18 @@ def merge(  # noqa: PLR0913 - the public contract
         count_dead_params=count_dead_params,
         activation=activation,
     )
+    inputs = sources.opened(recipe, base, opened)
     result = engine.run(
         recipe,
-        base,
-        opened,
+        inputs.pretrained,
+        inputs.experts,
         layer_inputs=layer_inputs,
         exemplars=exemplars,
         device=device,
         progress=progress,
         cancel=cancel,
     )
+    inputs.raise_if_changed()
 
     per_task = result.task_state_dicts
     return dataclasses.replace(

@@ -9,13 +9,16 @@ import re
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import bad_files
 import pytest
+import tiny
 import torch
 from safetensors.torch import save_file
 
+import merging
 from merging.checkpoints import open_checkpoint
 from merging.errors import CheckpointError
 
@@ -201,3 +204,71 @@ def test_an_architecture_beside_the_weights_that_is_damaged_is_said(tmp_path):
     save_file(bad_files.state(), tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "clip", "vision_config": {"hidden_size": -1}}))
     assert "odd sizes" in open_checkpoint(tmp_path).cautions[0]
+
+
+def _sharded(folder, tensors):
+    names = sorted(tensors)
+    parts = {"a.safetensors": names[:9], "b.safetensors": names[9:]}
+    for file, part in parts.items():
+        save_file({name: tensors[name] for name in part}, folder / file)
+    index = {"weight_map": {name: file for file, part in parts.items() for name in part}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder
+
+
+def _pickled(folder, tensors):
+    (folder / "x.pkl").write_bytes(pickle.dumps(tensors, 4))
+    return folder / "x.pkl"
+
+
+STORED = {
+    "safetensors": _saved,
+    "shards": _sharded,
+    "zip": lambda f, s: bad_files.torch_saved(s, f),
+    "legacy": lambda f, s: bad_files.torch_saved(s, f, _use_new_zipfile_serialization=False),
+    "pickle": _pickled,
+}
+
+
+def _cut(path):
+    os.truncate(path, 64)
+
+
+def _overwritten(path):
+    with path.open("r+b") as file:
+        file.seek(-40, os.SEEK_END)
+        file.write(bytes(40))
+
+
+def _replaced(path):
+    other = path.with_name("other")
+    other.write_bytes(b"something else")
+    other.replace(path)
+
+
+DAMAGE = {"cut": (_cut, "became shorter|changed"), "overwritten": (_overwritten, "was changed while")}
+DAMAGE |= {"deleted": (lambda path: path.unlink(), ""), "replaced": (_replaced, "")}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("stored", STORED)
+def test_a_file_that_changes_during_a_merge_stops_it_or_is_as_it_was(stored, damage, tmp_path):
+    """Nothing is mapped, so that no signal ends the program; a file that is gone by name is still there to be read."""
+    base, experts = tiny.family(("a",))
+    path, done = STORED[stored](tmp_path, experts["a"]), []
+    spoil, says = DAMAGE[damage]
+
+    def progress(state):
+        if state.fraction > 0.3 and not done:
+            done.extend([path] if path.is_file() else sorted(path.glob("*.safetensors")))
+            for file in done:
+                spoil(file)
+
+    merge = partial(merging.merge, base, {"a": path}, "task_arithmetic", device="cpu", progress=progress)
+    if says:
+        with pytest.raises(CheckpointError, match=says):
+            merge()
+    else:
+        expected = merging.merge(base, experts, "task_arithmetic", device="cpu").state_dict
+        assert all(torch.equal(value, expected[name]) for name, value in merge().state_dict.items())
+    assert done
