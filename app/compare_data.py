@@ -57,13 +57,19 @@ class Pair:
         return list(found.values())
 
     @property
+    def reference(self) -> bool:
+        """Whether B merged nothing: it is a model that merges are measured against, on the domain of A."""
+        return self.b.kind != "merge"
+
+    @property
     def same_domain(self) -> bool:
         """Whether the same data sets are in domain for both."""
-        return set(self.a.experts) == set(self.b.experts)
+        return self.reference or set(self.a.experts) == set(self.b.experts)
 
     def side(self, task: str) -> str:
         """For which of them a data set is in domain."""
-        return SIDES[task in self.a.experts, task in self.b.experts]
+        inside = task in self.a.experts
+        return SIDES[inside, inside if self.reference else task in self.b.experts]
 
 
 def pair(a: Run, b: Run) -> Pair:

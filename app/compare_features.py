@@ -33,7 +33,13 @@ def models(of: Pair) -> list[Model]:
     found, rest = feature_data.with_features(list(wanted.values()))
     if rest:
         measuring.missing(measured.FEATURES, rest, NOT_EXTRACTED, [model.found for model in found])
-    return [] if rest else found
+    return [] if rest else [_lettered(model, of) for model in found]
+
+
+def _lettered(model: Model, of: Pair) -> Model:
+    """The model under the letter that it has on this page."""
+    letters = [letter for letter, run in zip("AB", of.runs, strict=True) if run.id == model.run.id]
+    return model._replace(label=f"{' and '.join(letters)}: {model.label}") if letters else model
 
 
 def maps(of: Pair) -> None:

@@ -33,7 +33,7 @@ def known(run: Run) -> bool:
 
 
 def lines(a: Run, b: Run) -> list[Line]:
-    """Everything in which two runs differ: steps, parameters, exemplars, checkpoints, benchmark.
+    """Everything in which two merges differ: steps, parameters, exemplars, checkpoints, benchmark.
 
     Recipes with methods that this version does not know are left out; see ``known``.
     """
@@ -117,14 +117,14 @@ def _evaluation(a: Run, b: Run) -> Iterator[Line]:
 
 
 def limits(a: Run, b: Run) -> list[str]:
-    """What about two runs does not compare, in sentences; empty if everything does."""
-    found = []
-    if a.inputs.get("pretrained") != b.inputs.get("pretrained"):
+    """What about two runs does not compare, in sentences; empty if everything does. B may be a model as it is."""
+    found, merges = [], b.kind == "merge"
+    if merges and a.inputs.get("pretrained") != b.inputs.get("pretrained"):
         found.append(
             "They start from different pretrained models: what is said of changes to the weights is each against its "
             "own, and features lie in different spaces."
         )
-    if set(a.experts) != set(b.experts):
+    if merges and set(a.experts) != set(b.experts):
         shared = [name for name in a.experts if name in b.experts]
         found.append(
             f"They merge different experts, {len(shared)} of them in common. In-domain means are over data sets that "

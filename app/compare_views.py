@@ -49,6 +49,7 @@ class View:
     log: bool = False
     limits: tuple[float, float] | None = None
     of_experts: bool = False  # the same for all runs on the same experts
+    pretrained: Callable[[Run, Measured | None], Rows] | None = None  # B if that is the pretrained model, from A's
 
 
 # How the tables of one run become cells
@@ -103,14 +104,19 @@ def removed(run: Run, found: Measured | None) -> Rows:
     return _by_expert(run, data.table(run.id, measured.CONFLICTS), "removed")
 
 
-def by_depth(run: Run, found: Measured | None) -> Rows:
+def by_depth(run: Run, found: Measured | None, kind: str = "merge") -> Rows:
     """Drift of the class token at every place, task by task; places stand where tensors stand elsewhere."""
     assert found is not None  # drawn only when it is measured
     table = measured.by_depth([(run, found)], "class")
-    table = table[table["kind"] == "merge"]
+    table = table[table["kind"] == kind]
     place = {"tensor": table["place"], "section": table["place"], "order": table["position"]}
     cells = table.assign(row=table["task"], value=table["cosine"], role="place", part="class token", **place)
     return Rows(cells[CELL])
+
+
+def pretrained_by_depth(run: Run, found: Measured | None) -> Rows:
+    """The same of the pretrained model, which was measured beside the run."""
+    return by_depth(run, found, measured.PRETRAINED)
 
 
 def isolated(run: Run, found: Measured | None) -> Rows:
@@ -155,9 +161,9 @@ VIEWS = {  # name in the picker and in links -> the view
     ),
     "drift by depth": View(
         rows=by_depth, what="1 − cosine", unit="Task", over="Places", percents=False, needs=measured.DRIFT,
-        page=(parts.DRIFT, "Drift"),
-        note="1 − cosine between the class token of the merged model and that of the task's own expert after every "
-        "part of the network.",
+        pretrained=pretrained_by_depth, page=(parts.DRIFT, "Drift"),
+        note="1 − cosine between the class token of the model and that of the task's own expert after every part of "
+        "the network.",
     ),
     "layer-isolated drift": View(
         rows=isolated, what="share of the output", unit="Task", log=True, needs=measured.DRIFT,
@@ -181,8 +187,9 @@ VIEWS = {  # name in the picker and in links -> the view
         note="Agreement of the experts' signs beyond what random signs give, each matrix trimmed to its largest 20%.",
     ),
 }  # fmt: skip
+DISTANCE = "distance to pretrained"
 FEATURES = {  # the same for what is drawn of features
-    "distance to pretrained": compare_features.distance,
+    DISTANCE: compare_features.distance,
     "feature maps": compare_features.maps,
 }
 WHY = {
@@ -191,9 +198,19 @@ WHY = {
 }
 
 
+def offered(of: Pair) -> tuple[str, ...]:
+    """The charts that there are of both: a model that was not merged has no masks and no merged tensors."""
+    if not of.reference:
+        return (*VIEWS, *FEATURES)
+    if of.b.kind != measured.PRETRAINED:
+        return tuple(FEATURES)
+    known = (name for name, shown in VIEWS.items() if shown.pretrained)
+    return (*known, *(name for name in FEATURES if name != DISTANCE))  # it is at no distance from itself
+
+
 def view(of: Pair) -> None:
     """The chart that is asked for."""
-    name = st.selectbox("Chart", (*VIEWS, *FEATURES), key=state.CHART, bind=state.BIND, width=320)
+    name = st.selectbox("Chart", offered(of), key=state.CHART, bind=state.BIND, width=320)
     if name in FEATURES:
         FEATURES[name](of)
     else:
@@ -205,12 +222,15 @@ def cells(of: Pair, name: str, shown: View) -> None:
     if shown.of_experts and same_experts(of.a, of.b):
         st.info("Both runs merge the same experts, and this is of experts, however they are merged: nothing differs.")
         return
-    found = {run.id: measured.find(shown.needs, run.id) if shown.needs else None for run in of.runs}
-    if shown.needs and (rest := {run.id: run for run in of.runs if found[run.id] is None}):
+    measurable = (of.a,) if of.reference else of.runs
+    found = {run.id: measured.find(shown.needs, run.id) if shown.needs else None for run in measurable}
+    if shown.needs and (rest := {run.id: run for run in measurable if found[run.id] is None}):
         known = [one for one in found.values() if one is not None]
         measuring.missing(shown.needs, list(rest.values()), WHY[shown.needs], known)
         return
-    one, other = (shown.rows(run, found[run.id]) for run in of.runs)
+    one = shown.rows(of.a, found[of.a.id])
+    of_b = (shown.pretrained, of.a) if of.reference and shown.pretrained else (shown.rows, of.b)
+    other = of_b[0](of_b[1], found[of_b[1].id])
     if one.table is None or other.table is None:
         lacking(of, one, other)
         return
@@ -224,7 +244,7 @@ def cells(of: Pair, name: str, shown: View) -> None:
     )  # fmt: skip
     largest(table, shown)
     with st.container(horizontal=True):
-        for letter, run in zip("AB", of.runs, strict=True):
+        for letter, run in zip("AB", measurable, strict=False):
             where = {"runs": run.id} if shown.page[0] == parts.DRIFT else {"run": run.id}
             parts.open_page(shown.page[0], f"{shown.page[1]} of {letter}", "open_in_new", **where)
 
@@ -281,11 +301,15 @@ def missing_cells(count: int) -> list[str]:
 def largest(table: pd.DataFrame, shown: View) -> None:
     """The cells in which the runs differ most."""
     far = table["difference"].abs()
-    rows = table[far > 0].loc[lambda some: some["difference"].abs().nlargest(MOST).index]
+    rows = table.loc[far[far > 0].nlargest(MOST).index]
     if rows.empty:
         st.markdown("**The two runs do not differ in any cell.**")
         return
-    st.markdown(f"They differ in {int((far > 0).sum()):,} of {len(table):,} cells, most in these:")
+    higher, lower = (int((sign * table["difference"] > 0).sum()) for sign in (1, -1))
+    st.markdown(
+        f"They differ in {higher + lower:,} of {len(table):,} cells: B is higher in {higher:,} and lower in {lower:,}. "
+        "The largest differences:"
+    )
     scaled = rows.assign(**{key: (100 if shown.percents else 1) * rows[key] for key in ("a", "b", "difference")})
     form = "%.2f%%" if shown.percents else "%.3g"
     number = st.column_config.NumberColumn

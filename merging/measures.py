@@ -122,11 +122,17 @@ class Subject:
 
     @contextmanager
     def models(self, phases: Phases) -> Iterator[Mapping[str, Checkpoint]]:
-        """{"merged": the merged model}, or one for each expert; merged again if the run was stored without weights."""
+        """{"merged": the merged model}, or one for each expert; merged again if the run was stored without weights.
+
+        Of an evaluation of a model that was not merged it is that model.
+        """
         from merging.checkpoints import open_checkpoint
         from merging.pipeline import execute
 
         run = self.store.run(self.run_id)
+        if run.kind != "merge":
+            yield {"merged": self._reference(run)}
+            return
         folder = None if run.has_model else entries.make_temporary(_own(self.store))
         try:
             if folder is not None:
@@ -145,6 +151,22 @@ class Subject:
         finally:
             if folder is not None:
                 entries.drop(folder)
+
+    def _reference(self, run: Run) -> Checkpoint:
+        """The checkpoint of the benchmark that a stored evaluation is of."""
+        from merging.checkpoints import open_checkpoint
+        from merging.sources import digest
+        from merging.tasks import MULTITASK, PRETRAINED
+
+        known = {PRETRAINED: self.benchmark.pretrained, MULTITASK: self.benchmark.multitask}
+        reference = known.get(run.kind) or self.benchmark.experts.get(run.experts[0])
+        if reference is not None:
+            checkpoint = open_checkpoint(reference, run.title)
+            if digest(checkpoint) in run.inputs.values():
+                return checkpoint
+        raise CheckpointError(
+            f"The checkpoint of “{run.title}” is not in the benchmark any more, or is another one by now."
+        )
 
 
 def open_merged(run: Run, recipe: Recipe) -> Opened:

@@ -44,7 +44,8 @@ DRIFT = (  # presets whose feature drift is measured; the others' is on demand
     "tatr",
 )
 ABLATION = ("task_arithmetic", "lot")
-PREDICTIONS = (  # presets of which it is kept what they take every image for
+PREDICTIONS = (  # the models of which it is kept what they take every image for
+    PRETRAINED,
     "weight_averaging",
     "task_arithmetic",
     "ties",

@@ -26,7 +26,7 @@ from merging.presets import preset
 from merging.recipe import Recipe
 from merging.runs import Run
 from merging.store import Store
-from merging.tasks import Benchmark
+from merging.tasks import PRETRAINED, Benchmark
 from sample_data.library import PREDICTIONS
 
 RNG = np.random.default_rng(0)
@@ -58,7 +58,7 @@ def found(store: Store, benchmark: Benchmark, title: str) -> measures.Measured:
 # Predictions
 
 
-@pytest.mark.parametrize("title", ["Ties", "Task Arithmetic w/ LwPTV", "EMR"])
+@pytest.mark.parametrize("title", ["Ties", "Task Arithmetic w/ LwPTV", "EMR", "Pretrained", "Expert for"])
 def test_predictions_give_the_stored_scores(store: Store, benchmark: Benchmark, title: str) -> None:
     one, run = found(store, benchmark, title), run_of(store, title)
     stored = run.scores
@@ -287,7 +287,8 @@ def test_a_recipe_of_another_version_is_no_error(store: Store, benchmark: Benchm
 @pytest.mark.parametrize("key", PREDICTIONS)
 def test_kept_predictions_give_the_stored_scores(key: str, tmp_path: Path) -> None:
     benchmark, store = Benchmark.load(), Store(tmp_path, libraries=(places.LIBRARY,))
-    run = next(run for run in store.runs() if run.title == preset(key).title)
+    title = "Pretrained" if key == PRETRAINED else preset(key).title
+    run = next(run for run in store.runs() if run.title == title)
     one = measures.find("predictions", store, benchmark, run.id)
     assert one is not None and run.scores is not None
     kept, expected = predictions.scores(one, benchmark), run.scores[run.scores["split"] == SPLIT]

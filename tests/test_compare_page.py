@@ -15,7 +15,7 @@ from test_app import charts, words
 from test_drift_page import click
 
 import viz
-from app import compare_data, compare_images, compare_views
+from app import compare_data, compare_images, compare_views, measured
 from app.compare_views import FEATURES, VIEWS
 from merging import measures
 from merging.jobs import Runner
@@ -28,6 +28,7 @@ from merging.tasks import Benchmark
 
 library, open_app = test_app.library, test_app.open_app  # fixtures
 LWPTV, TIES, CAT, EMR, FEW = "Task Arithmetic w/ LwPTV", "Ties", "CAT Merging", "EMR-Merging", "Three experts"
+PRETRAINED = "Pretrained"
 IMAGES = tiny.REPORTING * (len(tiny.EXPERTS) + len(tiny.OUTSIDE))
 
 
@@ -46,8 +47,10 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if run.title in (LWPTV, TIES, EMR, FEW):
             for key in ("predictions", "drift", "signs"):
                 measures.measure(key, store, benchmark, run.id, device="cpu")
-        if run.title in (LWPTV, TIES, "Pretrained"):
+        if run.title in (LWPTV, TIES, PRETRAINED):
             measures.measure("features", store, benchmark, run.id, device="cpu")
+        if run.title == PRETRAINED:
+            measures.measure("predictions", store, benchmark, run.id, device="cpu")
     (folder / "measuring" / measures.FOLDER).rename(folder / measures.FOLDER)
     return folder
 
@@ -284,12 +287,61 @@ def test_the_chart_draws_the_tables_of_both_runs(open_app: Any, compared: Path) 
         table, left_out = compare_views.joined(one, other)
         assert not left_out and len(table) == len(one) == len(other)
         limits = compare_views.span(table, VIEWS[name].log)
-        fig = viz.draw("compare_cells", table, limits=limits, log=VIEWS[name].log)
+        percents, points = VIEWS[name].percents, 100 if VIEWS[name].percents else 1
+        fig = viz.draw("compare_cells", table, limits=limits, log=VIEWS[name].log, percents=percents)
         a, b, change = (trace for trace in fig.data if trace.name in ("A", "B", "B − A"))
         assert (a.zmin, a.zmax) == (b.zmin, b.zmax) and change.zmin == -change.zmax
         order = [pick[1] for pick in fig.data[3].customdata[: a.z.shape[1]]]
         first = table[table["row"] == table["row"].iloc[0]].set_index("tensor").loc[order]
-        np.testing.assert_allclose(change.z[0], first["b"] - first["a"], rtol=1e-5, atol=1e-9)
+        np.testing.assert_allclose(change.z[0], points * (first["b"] - first["a"]), rtol=1e-5, atol=1e-9)
+
+
+# Models that were not merged
+
+
+def test_a_merge_is_compared_with_the_pretrained_model(open_app: Any, compared: Path) -> None:
+    known = runs(compared)
+    at = open_app("compare", compared, **both(compared, TIES, PRETRAINED))
+    assert not at.exception and charts(at) == 1
+    assert "B was not" in words(at) and not [button for button in at.button if "Swap" in button.label]
+    rows = at.dataframe[0].value.set_index("title")
+    scores = {
+        title: run.scores[run.scores["split"] == "reporting"] for title, run in known.items() if run.scores is not None
+    }
+    for title, side in ((TIES, "said_a"), (PRETRAINED, "said_b")):
+        inside = scores[title][scores[title]["task"].isin(known[TIES].experts)]["accuracy"].mean()
+        assert rows.loc["Mean in domain", side].startswith(f"{100 * inside:.1f}%")
+    assert not rows["interval"].str.contains("—").any()  # its answers are measured like a run's
+    at.button_group(key="between").set_value("charts").run()
+    assert not at.exception and charts(at) == 1
+    assert at.selectbox(key="chart").options == ["drift by depth", "feature maps"]
+    at.selectbox(key="chart").set_value("feature maps").run()
+    assert not at.exception and charts(at) == 1 and "Swap" not in words(at)
+
+
+def test_a_merge_is_compared_with_an_expert(open_app: Any, compared: Path) -> None:
+    expert = next(run for run in runs(compared).values() if run.kind == "expert")
+    at = open_app("compare", compared, run=runs(compared)[TIES].id, b=expert.id, between="charts", chart="kept share")
+    assert not at.exception and charts(at) == 0
+    assert at.selectbox(key="chart").options == ["distance to pretrained", "feature maps"]
+    assert "have not been extracted for" in words(at) and expert.id in at.selectbox(key="other").value
+
+
+def test_drift_of_the_pretrained_model_is_what_the_drift_page_shows(open_app: Any, compared: Path) -> None:
+    open_app("compare", compared)
+    of = compare_data.pair(runs(compared)[TIES], runs(compared)[PRETRAINED])
+    found = measured.find(measured.DRIFT, of.a.id)
+    assert found is not None
+    mine, theirs = compare_views.by_depth(of.a, found), compare_views.pretrained_by_depth(of.a, found)
+    assert mine.table is not None and theirs.table is not None
+    table, left_out = compare_views.joined(mine.table, theirs.table)
+    assert len(table) and not left_out
+    stored = found.table("cumulative")
+    stored = stored[stored["token"] == "class"].set_index(["model", "task", "place"])["cosine"]
+    for row in table.to_dict("records"):
+        assert (row["a"], row["b"]) == tuple(
+            stored[model, row["row"], row["tensor"]] for model in ("merged", "pretrained")
+        )
 
 
 # Images

@@ -18,13 +18,15 @@ VIEWS: dict[str, Callable[[Pair], None]] = {  # name in the picker and in links 
 }
 SUGGESTED = 3
 FIRST = ("task_arithmetic",)  # the chain of the run that is A at first, if there is one
+AS_IT_IS = "A was merged and B was not: it is a model as it is, one of those that merges are measured against."
 UNKNOWN = "This version does not know a method of {}, so the recipes cannot be compared step by step."
 
 
 def about(run: Run, side: str) -> None:
     """What a run is, and its recipe."""
     parts.about(run)
-    parts.recipe_buttons(run, side)
+    if run.kind == "merge":
+        parts.recipe_buttons(run, side)
 
 
 def pick_other(runs: Sequence[Run]) -> tuple[Run | None, bool]:
@@ -64,6 +66,13 @@ def suggest(a: Run, runs: Sequence[Run]) -> None:
                 st.button("Compare", key=f"beside_{run.id}", on_click=state.pick_other, args=(run.id,))
 
 
+def others(a: Run, runs: Sequence[Run], stored: Sequence[Run]) -> list[Run]:
+    """What A can be compared with: the merges, and the models as they are that were evaluated on the same images."""
+    known = data.references(a.benchmark, stored)
+    first = [known.pop(kind) for kind in ("pretrained", "multitask") if kind in known]
+    return [*first, *runs, *known.values()]
+
+
 def said(lines: Sequence[Line]) -> str:
     """The differing lines in a sentence."""
     shown = [f"{line.step}, {line.setting.lower()}: {line.a} → {line.b}" for line in lines[:3]]
@@ -74,6 +83,9 @@ def said(lines: Sequence[Line]) -> str:
 def recipes(of: Pair) -> None:
     """Only the lines that differ."""
     st.subheader("What was done differently?", anchor=False)
+    if of.reference:
+        st.markdown(AS_IT_IS)
+        return
     lines = compare_recipes.lines(of.a, of.b)
     if odd := [run for run in of.runs if not compare_recipes.known(run)]:
         st.info(UNKNOWN.format(text.listed([f"**{text.safe_text(run.title, 60)}**" for run in odd])))
@@ -90,7 +102,8 @@ def recipes(of: Pair) -> None:
 
 def main() -> None:
     """Both pickers, and everything about the pair."""
-    runs = data.runs(data.stored())
+    stored = data.stored()
+    runs = data.runs(stored)
     first = next((run for run in runs if run.chain == FIRST), None)
     if not runs:
         parts.pick_run(runs)
@@ -99,19 +112,20 @@ def main() -> None:
         with st.container():
             picked = parts.pick_run(runs, first, "Run A", lambda run: about(run, "a"))
         with st.container():
-            b, missing = pick_other(runs) if picked else (None, False)
+            b, missing = pick_other(others(picked[0], runs, stored)) if picked else (None, False)
     if picked is None or missing:
         return
     a, _ = picked
     if b is None:
         suggest(a, runs)
         return
-    st.button("Swap A and B", icon=":material/swap_horiz:", on_click=state.swap_runs, args=(a.id, b.id))
+    of = compare_data.pair(a, b)
+    if not of.reference:  # nothing else shows a model that was not merged as a run of its own
+        st.button("Swap A and B", icon=":material/swap_horiz:", on_click=state.swap_runs, args=(a.id, b.id))
     if a.id == b.id:
         st.info("A and B are the same run, so every difference is zero.")
     for sentence in compare_recipes.limits(a, b):
         st.warning(sentence)
-    of = compare_data.pair(a, b)
     recipes(of)
     view = st.segmented_control("Compare", VIEWS, default="scores", key=state.BETWEEN, bind=state.BIND, required=True)
     VIEWS[view](of)

@@ -15,11 +15,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from merging.analysis.separability import NEAR, separability, trustworthiness, unit
-from merging.errors import CheckpointError, TaskError
+from merging.errors import TaskError
 from merging.evaluate import features, predict
 from merging.measures import Found, Subject, measure
 from merging.progress import Meter, Phases
-from merging.tasks import MULTITASK, PRETRAINED
 
 if TYPE_CHECKING:
     from merging.checkpoints import Checkpoint
@@ -98,30 +97,10 @@ def _model(subject: Subject, phases: Phases) -> Iterator[Checkpoint]:
     run = subject.store.run(subject.run_id)
     if run.per_task:
         raise TaskError("This run has one model per task, and none of them is the one to ask out of domain.")
-    if run.kind != "merge":
-        yield _reference(subject)
-        return
     with subject.models(phases) as models:
         if reason := misfit(models["merged"], subject.benchmark):
             raise TaskError(f"It cannot be measured on this benchmark: {reason}")
         yield models["merged"]
-
-
-def _reference(subject: Subject) -> Checkpoint:
-    """The checkpoint of the benchmark that a stored evaluation is of."""
-    from merging.checkpoints import open_checkpoint
-    from merging.sources import digest
-
-    run, benchmark = subject.store.run(subject.run_id), subject.benchmark
-    known = {PRETRAINED: benchmark.pretrained, MULTITASK: benchmark.multitask}
-    reference = known.get(run.kind) or benchmark.experts.get(run.experts[0])
-    if reference is not None:
-        checkpoint = open_checkpoint(reference, run.title)
-        if digest(checkpoint) in run.inputs.values():
-            return checkpoint
-    raise CheckpointError(
-        f"The checkpoint of “{run.title}” is not in the benchmark any more, or is another one by now."
-    )
 
 
 def _extract(
