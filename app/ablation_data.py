@@ -85,7 +85,10 @@ def _change(run: Run | None, base: Run | None, value: str, stored: Sequence[Run]
     if run is None or base is None or run.id == base.id:
         return ""
     now, before = data.summary(run, stored), data.summary(base, stored)
-    return f"{100 * (getattr(now, value) - getattr(before, value)):+.1f}" if now and before else ""
+    if now is None or before is None:
+        return ""
+    points = round(100 * (getattr(now, value) - getattr(before, value)), 1)
+    return f"{points + 0.0:+.1f}"  # a change too small to show is written without a minus
 
 
 def named(table: pd.DataFrame, members: Sequence[Member]) -> pd.DataFrame:

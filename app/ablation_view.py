@@ -63,8 +63,11 @@ def _column(group: str, name: str) -> Any:
 def _plane(members: Sequence[Member], stored: Sequence[Run]) -> None:
     """All of them in the plane, an arrow from the merge alone to the whole method."""
     runs, ends = [member.run for member in members if member.run], ablation_data.ends(members, FAMILY)
-    caption = "The arrow leads from the merge alone to the merge with the whole method. Bars are 95% intervals."
     table = ablation_data.named(tables.averages(runs, stored), members)
+    caption = (
+        "The arrow leads from the merge alone to the merge with the whole method. Bars are 95% intervals. "
+        f"{tables.averages_in_words(table)}"
+    )
     parts.chart("id_ood_scatter", table, name="scores_ablations", arrows=ends, caption=caption)
 
 
@@ -79,7 +82,10 @@ def _data_sets(members: Sequence[Member], stored: Sequence[Run]) -> None:
             chosen += [run for run in (others[title].run,) if run]
         relative = st.toggle("Relative to each task's own expert", key=state.RELATIVE, bind=state.BIND)
     table, colors = ablation_data.named(tables.accuracies(chosen, stored), members), [run.id for run in chosen]
-    parts.chart("task_accuracy", table, name="scores_ablations_tasks", asked=True, normalized=relative, runs=colors)
+    parts.chart(
+        "task_accuracy", table, name="scores_ablations_tasks", asked=True, normalized=relative, runs=colors,
+        caption=tables.accuracies_in_words(table),
+    )  # fmt: skip
     intervals = st.toggle("Numbers with 95% intervals", key=state.INTERVALS, bind=state.BIND)
     for inside, where in ((True, "in domain"), (False, "out of domain")):
         _numbers(ablation_data.data_sets(members, stored, inside, intervals), where, intervals)

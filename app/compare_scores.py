@@ -35,9 +35,10 @@ def view(of: Pair) -> None:
         st.dataframe(
             shown[["title", "difference", "interval", "said_a", "said_b", "group", "n"]],
             hide_index=True,
+            height="content",
             column_config={
                 "title": st.column_config.TextColumn("Data set or average", pinned=True),
-                "group": "",
+                "group": "Group",
                 "said_a": st.column_config.TextColumn("A", help=of.labels[0]),
                 "said_b": st.column_config.TextColumn("B", help=of.labels[1]),
                 "difference": st.column_config.NumberColumn("B − A, points", format="%+.1f"),

@@ -58,8 +58,6 @@ def _table(rows: pd.DataFrame) -> None:
         out_interval=_intervals(rows, "out_low", "out_high"),
         H=100 * rows["h_score"],
         printed=[f"{printed[chain]:.1f}%" if chain in printed else "" for chain in rows["chain"]],
-        n_in=rows["n_in"],
-        n_out=rows["n_out"],
         chain=rows["chain"],
     )
     number = st.column_config.NumberColumn
@@ -79,8 +77,6 @@ def _table(rows: pd.DataFrame) -> None:
             "printed": st.column_config.TextColumn(
                 beside.MODELS[beside.B32], help="In domain, as the paper prints it; empty where it prints nothing."
             ),
-            "n_in": number("Images in", format="localized"),
-            "n_out": number("Images out", format="localized"),
             "chain": "Recipe",
         },
         alt="Accuracy of DRM and of DRM without single parts",

@@ -15,7 +15,7 @@ from viz.cells import click_targets
 from viz.chart import chart, in_order
 from viz.text import clean_text, percent, plural, real, safe_text, short_name
 
-ROW, LOW, GAP, TOP, BOTTOM, RIGHT = 21, 64, 34, 42, 62, 104  # px; no panel is lower than a color bar needs
+ROW, LOW, GAP, TOP, BOTTOM, RIGHT = 21, 88, 34, 42, 62, 104  # px; no panel is lower than a color bar needs
 TICK, TITLE, SHORT = 15, 18, 11  # px: a tick of a color bar, a line of its title; letters that fit over it
 AXES = ("y", "y2", "y3")
 Floats = npt.NDArray[np.float64]
@@ -68,23 +68,26 @@ def compare_cells(
     row (an expert, a task ...) with its title, tensor (or place), order (model order), section ("embeddings", "block 0"
     ..., "output"), role, part (kind of layer), a and b (numbers). ``labels`` are the names of the runs, ``what`` the
     number's, ``unit`` says what a row is and ``over`` what a column is. A and B share one range of colors: ``limits``,
-    or else what both span; with ``log`` it is logarithmic. The difference is linear, with zero in the middle.
+    or else what both span; with ``log`` it is logarithmic. The difference is linear, with zero in the middle, and of
+    ``percents`` in percentage points.
     """
     grid = _grid(table)
     scale = depth.Scale(what, log, limits or _limits(grid, log), percents)
-    change = depth.Scale("B − A", log=False, percent=percents, diverging=True)
+    change = depth.Scale("points" if percents else "B − A", log=False, diverging=True)
     panel = max(len(grid.rows) * ROW, LOW)
     inner = 3 * panel + 2 * GAP
     domains = [((inner - k * (panel + GAP) - panel) / inner, (inner - k * (panel + GAP)) / inner) for k in range(3)]
     fig = go.Figure()
-    for place, (values, shown) in enumerate(((grid.a, scale), (grid.b, scale), (grid.difference, change))):
+    difference = grid.difference * (100 if percents else 1)
+    for place, (values, shown) in enumerate(((grid.a, scale), (grid.b, scale), (difference, change))):
         spanned = (domains[1][0], domains[0][1]) if place == 0 else domains[place]
         fig.add_trace(_map(values, shown, place, spanned, inner))
     texts = _hover(grid, labels, percents)
     for axis, name in zip(AXES, ("Cells of A", "Cells of B", "Cells of the difference"), strict=True):
         fig.add_trace(click_targets(grid.rows, grid.columns.names, texts, name, axis))
     _lay_out(fig, grid, domains, unit, over)
-    captions = (f"A: {safe_text(labels[0], 60)}", f"B: {safe_text(labels[1], 60)}", "B − A")
+    unlike = "B − A, in percentage points" if percents else "B − A"
+    captions = (f"A: {safe_text(labels[0], 60)}", f"B: {safe_text(labels[1], 60)}", unlike)
     said = [theme.caption(text, domain[1]) for text, domain in zip(captions, domains, strict=True)]
     fig.update_layout(annotations=[*([] if grid.places else grid.columns.end_labels()), *said])
     height = inner + TOP + BOTTOM

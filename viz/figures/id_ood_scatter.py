@@ -163,7 +163,7 @@ def _view(
 
 def _direct_labels(shown: pd.DataFrame, views: list[View]) -> list[dict[str, Any]]:
     texts = [
-        safe_text(label, 26) + (" †" if adapted else "") + SIGNS.get(kind, "")
+        safe_text(label, 30) + (" †" if adapted else "") + SIGNS.get(kind, "")
         for label, kind, adapted in zip(shown["label"], shown["kind"].astype(str), _adapts(shown), strict=True)
     ]
     return place_labels(texts, list(zip(shown["in_domain"], shown["out_of_domain"], strict=True)), views)
