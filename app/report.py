@@ -117,7 +117,8 @@ def _of_run(run: Run) -> Iterator[tuple[str, str]]:
         recipe = None
     drawn = recipe.exemplars if recipe else None
     yield "Chain", text.chain_words(recipe) if recipe else " → ".join(run.chain) or "evaluated as it is"
-    yield "Merges", f"{text.listed(run.experts)}{f'; {text.ONE_PER_TASK}' if run.per_task else ''}"
+    if run.kind == "merge":
+        yield "Merges", f"{text.listed(run.experts)}{f'; {text.ONE_PER_TASK}' if run.per_task else ''}"
     if drawn:
         yield "Exemplars", f"{drawn.per_task} per task, drawn with seed {drawn.seed}"
     yield "Seed", NO_SEED if run.seed is None else str(run.seed)
