@@ -7,6 +7,8 @@ PARALLEL := --numprocesses auto --maxprocesses 8 --dist worksteal
 # Worker threads sleep at barriers instead of spinning, and the allocator keeps few arenas: kind to small machines.
 export OMP_WAIT_POLICY := PASSIVE
 export MALLOC_ARENA_MAX := 2
+# Bytecode is kept even where the environment asks for none: tests and jobs start many processes.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: app test check fast sample-data library bench clean help
 

@@ -188,8 +188,8 @@ def pieces_equal_whole_tensors(method: Method) -> None:
     base, experts = family()
     whole = states(merge(method, base, experts))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("merging.stream.PIECE_CPU", 7)
-        patch.setattr("merging.stream.BLOCK_CPU", 33)
+        patch.setattr("merging.stream.PIECE_CPU", 29)
+        patch.setattr("merging.stream.BLOCK_CPU", 131)
         pieces = states(merge(method, base, experts))
     for one, other in zip(whole, pieces, strict=True):
         assert_close(other, one, base)

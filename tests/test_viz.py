@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -37,6 +38,18 @@ TABLES: dict[str, Callable[..., pd.DataFrame]] = {key: getattr(viz_tables, key) 
 
 def one_chart(key: str) -> Chart:
     return next(chart for chart in CHARTS if chart.key == key)
+
+
+@cache
+def drawn(key: str, number: int = 4) -> go.Figure:
+    """The example figure, drawn once for all tests that only look at it."""
+    return viz.draw(key, TABLES[key](number))
+
+
+@cache
+def spec_of(key: str) -> str:
+    """That figure as JSON."""
+    return str(drawn(key).to_json())
 
 
 def strings(value: Any) -> Iterator[str]:
@@ -72,7 +85,7 @@ def test_the_registry_holds_the_charts() -> None:
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("number", [1, 4, 20])
 def test_figure_is_complete(key: str, number: int) -> None:
-    fig = viz.draw(key, TABLES[key](number))
+    fig = drawn(key, number)
     assert fig.layout.meta["key"] == key
     assert fig.layout.meta["alt"].endswith(".")
     assert not {"nan", "None", "inf"} & set(fig.layout.meta["alt"].replace(".", " ").split())
@@ -89,7 +102,7 @@ def test_figure_is_complete(key: str, number: int) -> None:
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("number", [1, 4, 20])
 def test_every_trace_is_named_finite_and_explained(key: str, number: int) -> None:
-    for trace in viz.draw(key, TABLES[key](number)).data:
+    for trace in drawn(key, number).data:
         assert trace.name
         assert trace.hovertemplate or trace.hoverinfo == "skip"
         assert "%{x}" not in (trace.hovertemplate or "")
@@ -114,7 +127,7 @@ def test_no_missing_number_is_shown(key: str) -> None:
 
 @pytest.mark.parametrize("key", KEYS)
 def test_hover_texts_belong_to_their_points(key: str) -> None:
-    for trace in viz.draw(key, TABLES[key](4)).data:
+    for trace in drawn(key).data:
         if trace.text is not None:
             assert len(trace.text) == len(trace.y)
         if trace.customdata is not None:
@@ -177,19 +190,19 @@ def test_hostile_names_are_escaped(key: str) -> None:
 @pytest.mark.parametrize("key", KEYS)
 def test_clicks_hand_back_raw_names(key: str) -> None:
     chart = one_chart(key)
-    for trace in viz.draw(key, TABLES[key](3)).data:
+    for trace in drawn(key).data:
         if trace.customdata is None or trace.name == "Final mask cells":
             continue
         picked = chart.picked([{"customdata": {str(i): v for i, v in enumerate(trace.customdata[0])}}])
         assert picked is not None
-        rows = TABLES[key](3)
+        rows = TABLES[key](4)
         assert (rows[list(picked)].astype(str) == list(picked.values())).all(axis=1).any()
     assert chart.picked([]) is None
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_presenting_enlarges_without_touching_the_numbers(key: str) -> None:
-    plain, large = (viz.draw(key, TABLES[key](4), present=present) for present in (False, True))
+    plain, large = drawn(key), viz.draw(key, TABLES[key](4), present=True)
     assert large.layout.height == round(plain.layout.height * theme.PRESENT)
     assert large.layout.template.layout.font.size == pytest.approx(theme.FONT * theme.PRESENT)
     for small, big in zip(plain.data, large.data, strict=True):
@@ -210,7 +223,7 @@ def test_text_is_twelve_pixels_or_more(key: str) -> None:
             for item in value:
                 yield from sizes(item, parent)
 
-    assert min(sizes(json.loads(viz.draw(key, TABLES[key](4)).to_json()))) >= 12
+    assert min(sizes(json.loads(spec_of(key)))) >= 12
 
 
 @pytest.mark.parametrize("key", KEYS)
