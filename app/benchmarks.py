@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from app import state, text
 from merging import places
@@ -17,6 +18,8 @@ TYPED_PREFIX = "typed:"  # of a folder whose path somebody typed, which only tha
 
 def folder() -> Path:
     """The folder of the benchmark that this session works on."""
+    if get_script_run_ctx(suppress_warning=True) is None:  # nobody's session
+        return places.benchmark_folder()
     found = st.session_state.get(FOLDER)
     return found if isinstance(found, Path) else places.benchmark_folder()
 

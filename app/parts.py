@@ -59,7 +59,10 @@ def pick_run(
     The flag says that it was picked just now, so that the view should start from that run's own values.
     """
     if not runs:
-        empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", MERGE)
+        if asked := state.picked_run([], "").missing:
+            missing_runs([asked])
+        else:
+            empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", MERGE)
         return None
     by_id = {run.id: run for run in runs}
     picked = state.picked_run(list(by_id), first.id if first else next(iter(by_id)))
