@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 import merging
 from merging.checkpoints import MappingCheckpoint, open_checkpoint
-from merging.encoder import Architecture, Encoder
+from merging.encoder import Architecture, Encoder, stated_by
 from merging.errors import CheckpointError, CompatibilityError, FamilyError
 from merging.fit import fit
 from merging.renaming import to_naming
@@ -226,6 +226,22 @@ def test_transformers_models_give_their_own_features(projecting, tmp_path):
     assert set(back) == set(state) and all(torch.equal(back[name], value) for name, value in state.items())
 
 
+@pytest.mark.parametrize("options", [{}, {"_use_new_zipfile_serialization": False}])
+def test_whole_modules_tell_their_activation_by_their_classes(projecting, options, tmp_path):
+    for number, (vision, quick_gelu) in enumerate(peers.FAMILIES.values()):
+        torch.save(peers.clip(vision, EMBED, quick_gelu=quick_gelu), tmp_path / f"{number}.pt", **options)
+        opened = open_checkpoint(tmp_path / f"{number}.pt")
+        assert stated_by(opened) == {"quick_gelu": quick_gelu}
+        like = peers.known(opened.state_dict(), vision, not quick_gelu)
+        assert Architecture.of(opened, like).quick_gelu == quick_gelu
+        assert Architecture.of(opened, like).heads == Architecture.of(like).heads
+    torch.save(projecting, tmp_path / "hf.pt", **options)
+    assert stated_by(open_checkpoint(tmp_path / "hf.pt")) == {"quick_gelu": False}
+    approximate = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.GELU("tanh"))
+    torch.save(approximate, tmp_path / "tanh.pt", **options)
+    assert not open_checkpoint(tmp_path / "tanh.pt").metadata
+
+
 def test_transformers_kinds_and_prefixes_give_the_same_tower(transformers, vision_config, projecting, tmp_path):
     config = transformers.CLIPConfig(
         vision_config=vision_config.to_dict(),
@@ -420,7 +436,7 @@ def test_a_related_expert_is_fine_and_an_unrelated_one_is_not(clip):
 
 def test_another_resolution_has_its_own_sentence(clip):
     base = visual(clip)
-    wide = base | {"visual.positional_embedding": torch.zeros(37, 24)}
+    wide = shifted(base, 1e-3) | {"visual.positional_embedding": torch.zeros(37, 24)}
     report = fit(opened(base), {"a": opened(wide)})
     assert problems(report) == {("error", "resolution")}
     assert "4 × 4 patches, found images of 6 × 6 patches" in report.text()
@@ -453,7 +469,7 @@ def test_numbers_that_do_not_survive_are_told(clip):
 
 
 def test_what_was_odd_about_a_file_is_in_the_report(clip, tmp_path):
-    save(prefixed(visual(clip), "module."), tmp_path / "a.pt")
+    save(prefixed(shifted(visual(clip), 1e-3), "module."), tmp_path / "a.pt")
     report = fit(opened(visual(clip)), {"a": open_checkpoint(tmp_path / "a.pt")})
     assert problems(report) == {("warning", "opened")} and report.ok
     assert report.text() == "a: The names begin with 'module.', which was taken off."

@@ -45,7 +45,7 @@ def open_models(pretrained: str, trained: Mapping[str, str], base: Path) -> Mode
     opened = {name: open_checkpoint(reference, name, base, like=first) for name, reference in trained.items()}
     architecture = Architecture.of(first)
     for name, model in opened.items():
-        if stated_by(model) and Architecture.of(model) != architecture:
+        if stated_by(model) and Architecture.of(model, like=first) != architecture:
             raise TaskError(f"{name} says that it is of another architecture than the pretrained model.")
     if not opened:
         return Models(first, opened, architecture, ())

@@ -88,7 +88,9 @@ def ready(checkpoint: Checkpoint, base: Checkpoint | None = None, activation: st
         CheckpointError: no tower, an incomplete one, or nothing says how many heads it has.
     """
     bare = in_naming(checkpoint, "open_clip_tower")
-    stated = stated_by(checkpoint) or (stated_by(base) if base is not None else {})
+    stated = stated_by(checkpoint)
+    if base is not None and "vision_cfg" not in stated:
+        stated = stated_by(base) | stated
     bare.metadata = {"architecture": json.dumps(stated)} if stated else {}
     found = Architecture.of(bare)
     mlp_width = _check_shapes(bare, found)

@@ -64,7 +64,9 @@ def _open_folder(path: Path, name: str, label: str) -> Checkpoint:
 def _open_file(path: Path, name: str, label: str) -> Checkpoint:
     opened = _recognized(open_regular(inside(path)), path, name, label)
     architecture, cautions = configs.beside(path)
-    opened.metadata = architecture | dict(opened.metadata)
+    own = dict(opened.metadata)
+    # What a file says of itself counts, but a configuration says more than the classes in a module do.
+    opened.metadata = own | architecture if isinstance(opened, PickledCheckpoint) else architecture | own
     opened.cautions = (*opened.cautions, *cautions)
     return opened
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import weakref
 
 from torch import Tensor
 
 from merging.checkpoints import Checkpoint
+from merging.families import ACTIVATIONS
 from merging.formats import torch_pickle
 from merging.formats.states import pick
 from merging.formats.window import Window
@@ -18,13 +20,15 @@ class PickledCheckpoint(Checkpoint):
     """What a torch file or a pickle holds; no code in it is run, and its numbers stay in the file until asked for."""
 
     def __init__(self, descriptor: int, file: str, name: str, label: str) -> None:
-        self.name, self.label, self.metadata = name, label, {}
+        self.name, self.label = name, label
         self._descriptor = descriptor
         weakref.finalize(self, os.close, descriptor)
         window = Window.whole(descriptor, file)
         self.container = torch_pickle.container(window)
         state = pick(torch_pickle.read(window), window)
         self._tensors = state.tensors
+        quick = {"quick_gelu": state.activation == ACTIVATIONS[0]} if state.activation else {}
+        self.metadata = {"architecture": json.dumps(quick)} if quick else {}
         self.infos = {key: tensor.info for key, tensor in state.tensors.items()}
         self.notes, self.cautions = state.notes, state.cautions
         self._last: tuple[str, Tensor] | None = None

@@ -24,6 +24,10 @@ KEPT = (
     "state_dict", "model_state_dict", "model", "module", "image_encoder", "net", "network", "encoder", "student",
     "weights", "params",
 )  # fmt: skip
+# Classes of activations, by the last part of their names, and what we call them.
+ACTIVATIONS = {
+    "QuickGELU": "quick_gelu", "QuickGELUActivation": "quick_gelu", "GELU": "gelu", "GELUActivation": "gelu",
+}  # fmt: skip
 SKIPPED = ("optim", "sched", "scaler", "loss", "rng", "callbacks", "hyper_parameters", "args", "config")
 
 
@@ -35,6 +39,7 @@ class Found:
     tensors: dict[str, Call] = field(default_factory=dict)
     ignored: list[str] = field(default_factory=list)
     module: str = ""  # class, if it is a whole module
+    activations: set[str] = field(default_factory=set)  # of a whole module
     key_errors: list[str] = field(default_factory=list)
 
 
@@ -43,6 +48,7 @@ class State:
     """The model of a file: where its tensors lie, and what is to be said about how it was found."""
 
     tensors: dict[str, StoredTensor]
+    activation: str  # empty if nothing says it
     notes: tuple[str, ...]
     cautions: tuple[str, ...]
 
@@ -76,7 +82,8 @@ def pick(opened: Opened, window: Window) -> State:
     shared = _shared(tensors)
     if shared:
         notes.append(f"Some tensors share their numbers: {first_few(shared)}.")
-    return State(tensors, tuple(notes), tuple(cautions))
+    activation = min(best.activations) if len(best.activations) == 1 else ""
+    return State(tensors, activation, tuple(notes), tuple(cautions))
 
 
 def _located(best: Found, label: str, resolve: Resolve) -> dict[str, StoredTensor]:
@@ -215,6 +222,7 @@ def _module(thing: Call, path: str, looks: Looks) -> Found:
         parts = _parts(looks.pairs(module) if isinstance(module, Call) else None)
         if parts is None or depth > MAX_DEPTH or len(at) > MAX_NAME:
             continue
+        found.activations |= _activation(module, parts)
         left_out = _texts(parts.get("_non_persistent_buffers_set"), looks)
         for group in ("_parameters", "_buffers"):
             for key, value in looks.pairs(parts.get(group)) or ():
@@ -223,6 +231,12 @@ def _module(thing: Call, path: str, looks: Looks) -> Found:
         inner = [(k, v) for k, v in looks.pairs(parts["_modules"]) or () if isinstance(k, str) and len(k) < 200]
         waiting.extend((f"{at}{key}.", value, depth + 1) for key, value in reversed(inner))
     return found
+
+
+def _activation(module: Any, parts: dict[str, Any]) -> set[str]:
+    """The activation that a module is, if it is one that we know."""
+    last = module.name.name.rpartition(".")[2] if isinstance(module, Call) else ""
+    return {ACTIVATIONS[last]} if last in ACTIVATIONS and parts.get("approximate", "none") == "none" else set()
 
 
 def _parts(pairs: list[tuple[Any, Any]] | None) -> dict[str, Any] | None:
