@@ -23,7 +23,7 @@ READING, MERGING, EVALUATING = "reading", "merging", "evaluating"
 PHASES = (READING, MERGING, EVALUATING)
 # Work per second of one slow core, until this machine has runs of its own to learn from.
 SPEED = {READING: 5e8, MERGING: 2e10, EVALUATING: 2e10}
-PER_SCALAR = 400  # multiply-adds that take as long as handling one scalar once
+PER_SCALAR = 150  # multiply-adds that take as long as handling one scalar once
 GRADIENT = 4  # forward passes that take as long as one image's own gradient
 COPIES = 4  # stacks of task vectors alive at once: the read one, an edited one, two in the middle of a formula
 ENOUGH = 5  # runs to learn from
