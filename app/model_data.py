@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import data
+from app import benchmarks, data
 from merging import places
 from merging.errors import MergingError
 
@@ -202,6 +202,12 @@ def bases(found: Shelf, known: Sequence[Group]) -> dict[str, Look]:
     }
 
 
+def _where(item: Item) -> str:
+    """The folder of an item as the table has it; the benchmark's name where it comes with one of one's own."""
+    own = is_bundled(item) and benchmarks.folder() != places.BUNDLED
+    return benchmarks.title(benchmarks.folder()) if own else item.place.rpartition("/")[0]
+
+
 def table(found: Shelf, known: Sequence[Group]) -> pd.DataFrame:
     """One row for each readable file: what it is, and which pretrained model it fits."""
     import pandas as pd
@@ -223,16 +229,16 @@ def table(found: Shelf, known: Sequence[Group]) -> pd.DataFrame:
         rows.append(
             {
                 "name": item.name,
-                "folder": item.place.rpartition("/")[0],
+                "folder": _where(item),
                 "what": KINDS.get(look.kind, "pretrained" if item.place in below else "model"),
                 "fits": "is pretrained" if item.place in below else fits,
                 "architecture": look.architecture or look.problem,
+                "size": look.nbytes,
+                "digest": digest(look)[:8] or "not read yet",
                 "format": look.format,
                 "names": look.names,
                 "activation": look.activation,
                 "dtype": look.dtype,
-                "size": look.nbytes,
-                "digest": digest(look)[:8] or "not read yet",
             }
         )
     return pd.DataFrame(rows)

@@ -84,7 +84,7 @@ def _group(groups: Sequence[Group]) -> Group | None:
     said = [f"{group.layout}; {text.plural(len(group.experts), 'expert')}"]
     said += [f"{text.plural(len(group.heads), 'zero-shot head')} for a benchmark"] if group.heads else []
     if group.guessed:
-        said.append("the pretrained model was told by its numbers: it is nearest to all others")
+        said.append("the pretrained model was told by its numbers: it is the nearest to all of them")
     if group.apart:
         names = text.listed([text.clean_text(name, 40) for name in group.apart[:5]])
         said.append(f"left out, because they look trained from another model: {names}")

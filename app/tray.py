@@ -49,22 +49,26 @@ def show(job: Job, place: str) -> None:
         st.markdown(text.safe_text(job.title, 60))
         if job.state == "running":
             left = f", about {text.duration(job.seconds_left)} left" if job.seconds_left is not None else ""
-            st.progress(min(max(job.fraction, 0.0), 1.0), f"{text.safe_text(job.phase or 'Starting')}{left}")
+            phase = text.safe_text(job.phase or "Starting")
+            st.progress(min(max(job.fraction, 0.0), 1.0), f"{phase}{left}{_where(job)}")
         elif job.state == "queued":
-            st.caption(f":material/schedule: queued, place {job.position}")
+            st.caption(f":material/schedule: queued, place {job.position}{_where(job)}")
         else:
-            st.caption(f":material/{ICONS.get(job.state, 'info')}: {job.state}")
+            st.caption(f":material/{ICONS.get(job.state, 'info')}: {job.state}{_where(job)}")
             if job.error:
                 st.caption(text.safe_text(job.error, 300))
         with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
             buttons(job, place)
 
 
+def _where(job: Job) -> str:
+    """The benchmark that a job works on, if it is not this session's."""
+    other = data.runner().elsewhere(job)
+    return f", on {text.safe_text(benchmarks.title(Path(job.benchmark)), 40)}" if other else ""
+
+
 def buttons(job: Job, place: str) -> None:
     """What can be done with a job."""
-    if data.runner().elsewhere(job):
-        other = Path(job.benchmark)
-        st.caption(f":material/dataset: on {text.safe_text(benchmarks.title(other), 40)}")
     if job.live:
         if job.measures == SWEEP:
             st.button("Pause", key=f"pause_{place}_{job.id}", on_click=data.runner().pause, args=(job.id,))
@@ -108,7 +112,12 @@ def shown_where(job: Job) -> None:
         exported = job.measures.startswith("export")
         where = {state.SHELF: "runs", state.CHOSEN: job.run_id} if exported else {}
         where |= {state.SHELF: "data"} if job.measures == "data" else {}
-        parts.open_page(parts.MODELS, "Export" if exported else "Models & runs", "inventory_2", **where)
+        parts.open_page(
+            parts.MODELS,
+            "Export" if exported else "Data" if job.measures == "data" else "Models",
+            "inventory_2",
+            **where,
+        )
         return
     if job.measures in {measured.FEATURES, measured.TSNE}:
         look = {state.MAP: "t-SNE"} if job.measures == measured.TSNE else {}

@@ -592,6 +592,7 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
     "ablation_view.py": {"components"},  # the same
     "compare_data.py": {"scope"},  # a column of its table
     "sweep_form.py": {"alpha"},  # the key of interpolation coefficients
+    "model_build.py": {"seed"},  # of the draw of images
 }
 
 

@@ -263,6 +263,17 @@ def test_no_pretrained_model_is_made_up(root: Path) -> None:
     assert one(groups(seen(root))).pretrained is None
 
 
+def test_the_pretrained_model_may_lie_elsewhere(root: Path) -> None:
+    base, tuned = tiny.family(("a", "b"))
+    states = {f"experts/{name}": state for name, state in tuned.items()}
+    for place, state in {**states, "clip/model": base, "other/model": tiny.pretrained(9)}.items():
+        (root / place).parent.mkdir(exist_ok=True)
+        tiny.write(root / f"{place}.safetensors", state, torch.float32)
+    group = next(group for group in groups(seen(root)) if group.title.endswith("experts"))
+    assert group.pretrained is not None and group.pretrained.place.endswith("clip/model.safetensors")
+    assert group.guessed and set(group.experts) == {"a", "b"}
+
+
 def adapter(folder: Path, base: str) -> None:
     folder.mkdir()
     layer = "base_model.model.vision_model.encoder.layers.0.self_attn.q_proj"

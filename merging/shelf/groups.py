@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from merging.shelf.look import ADAPTER, HEAD, MODEL, Look, applies
 from merging.shelf.sets import free_name
@@ -60,7 +60,7 @@ def groups(seen: Sequence[Seen], benchmarks: Iterable[Item] = ()) -> list[Group]
         if of_benchmark:
             folder.members.pop(MULTITASK, None)
         if group := _group(place, folder, seen, of_benchmark=of_benchmark):
-            found.append(group)
+            found.append(_with_base(group, seen) if group.pretrained is None else group)
     single = {id(group) for group in found if len(group.experts) == 1}
     larger = {item for group in found if id(group) not in single for item in group.experts.values()}
     return [group for group in found if id(group) not in single or not larger.issuperset(group.experts.values())]
@@ -177,6 +177,21 @@ def _base(adapter: Seen, seen: Sequence[Seen]) -> Seen | None:
     models = [found for found in seen if found[1].kind == MODEL]
     named = [found for found in models if last and found[0].name.rpartition("/")[2] == last]
     return next((found for found in (*named, *models)[:TRIED] if applies(adapter[0], found[0])), None)
+
+
+def _with_base(group: Group, seen: Sequence[Seen]) -> Group:
+    """The group with the model elsewhere that is clearly nearest to all of its experts, if there is one."""
+    experts = {item.reference for item in group.experts.values()}
+    looks = [look for item, look in seen if item.reference in experts]
+    far: list[tuple[float, Item]] = []
+    for item, base in seen:
+        if base.kind == MODEL and item.reference not in experts:
+            found = [look.distance(base) for look in looks]
+            near = [distance for distance in found if distance is not None]
+            far += [(sum(near), item)] if len(near) == len(found) > 0 else []
+    far.sort(key=lambda pair: pair[0])
+    clear = far and (len(far) == 1 or far[0][0] <= CENTRAL * far[1][0])
+    return replace(group, pretrained=far[0][1], guessed=True) if clear else group
 
 
 def _layout(folder: _Folder, pretrained: Seen | None, kinds: set[str]) -> str:
