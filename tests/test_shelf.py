@@ -270,7 +270,7 @@ def test_the_pretrained_model_may_lie_elsewhere(root: Path) -> None:
         (root / place).parent.mkdir(exist_ok=True)
         tiny.write(root / f"{place}.safetensors", state, torch.float32)
     group = next(group for group in groups(seen(root)) if group.title.endswith("experts"))
-    assert group.pretrained is not None and group.pretrained.place.endswith("clip/model.safetensors")
+    assert group.pretrained is not None and group.pretrained.place.endswith("clip/clip")
     assert group.guessed and set(group.experts) == {"a", "b"}
 
 
