@@ -6,7 +6,7 @@ import hashlib
 import os
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,12 @@ from merging.families import UNUSED_TEXT, Parameter, describe
 from merging.places import is_remote, locate
 from merging.safetensors_file import NAMES, TensorInfo, file_state, raw_bytes, read_header, read_span
 
+Tell = Callable[[int], None]  # called with the bytes that were read since the last call
 DIGEST_PIECE = 1 << 22  # scalars hashed at a time
+
+
+def ignore(size: int) -> None:
+    """A ``Tell`` for those who do not want to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +79,8 @@ class Checkpoint(ABC):
         """sha-256 over names, dtypes, shapes and values; the container and the order of the file do not matter."""
         return self.content_digest()
 
-    def content_digest(self) -> str:
-        """``digest``, computed."""
+    def content_digest(self, tell: Tell = ignore) -> str:
+        """``digest``, computed; ``tell`` is told of every piece that was read."""
         total = hashlib.sha256()
         for name in sorted(self.infos):
             info = self.infos[name]
@@ -83,6 +88,7 @@ class Checkpoint(ABC):
             for start in range(0, info.numel, DIGEST_PIECE):
                 piece = self.read_flat(name, start, min(start + DIGEST_PIECE, info.numel))
                 total.update(raw_bytes(piece.contiguous()))
+                tell(piece.nbytes)
         return total.hexdigest()
 
     def applied_to(self, pretrained: Checkpoint) -> Checkpoint:

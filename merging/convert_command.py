@@ -66,7 +66,8 @@ def show(args: argparse.Namespace, stop: Event) -> int:
     check_file(args.checkpoint, "the checkpoint", problems)
     if problems:
         raise UsageError(problems)
-    facts = inspect(args.checkpoint, digest=not args.no_digest)
+    with reporting(None) as progress:
+        facts = inspect(args.checkpoint, digest=not args.no_digest, progress=progress, cancel=stop)
     print(dumps(facts) if args.json else "\n".join(_lines(facts)))
     return DONE
 

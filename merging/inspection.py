@@ -15,6 +15,7 @@ from merging.formats.adapters import AdapterCheckpoint
 from merging.formats.pickled import PickledCheckpoint
 from merging.formats.sharded import ShardedCheckpoint
 from merging.naming import ANCHOR, HF_ANCHOR, PROJ, tower
+from merging.progress import Cancel, Meter, ProgressCallback
 from merging.renaming import View
 from merging.sources import digest as digest_of
 
@@ -24,13 +25,16 @@ PUBLISHED = {
 }  # fmt: skip
 
 
-def inspect(path: str | Path, *, digest: bool = True) -> dict[str, Any]:
+def inspect(
+    path: str | Path, *, digest: bool = True, progress: ProgressCallback | None = None, cancel: Cancel | None = None
+) -> dict[str, Any]:
     """Facts about a file or folder; texts from it are cut and have nothing invisible in them.
 
     With ``digest`` every number is read, for the SHA-256 of the tensors that recipes and model cards name.
 
     Raises:
         CheckpointError: what it is instead, or which part of it is damaged.
+        Cancelled: ``cancel`` said so.
     """
     opened = open_checkpoint(path)
     stored = opened
@@ -52,7 +56,7 @@ def inspect(path: str | Path, *, digest: bool = True) -> dict[str, Any]:
         "bytes": stored.nbytes,
         "dtypes": dict(Counter(_type(info.dtype) for info in stored.infos.values()).most_common()),
         "adapter": _adapter(adapter) if adapter else None,
-        "digest": digest_of(opened) if digest else None,
+        "digest": digest_of(opened, Meter(opened.nbytes, progress, cancel)) if digest else None,
         "metadata": {printable(k): printable(v, LONGEST) for k, v in sorted(opened.metadata.items())},
         "notes": list(opened.notes),
         "cautions": list(opened.cautions),

@@ -14,7 +14,7 @@ from pathlib import Path
 from merging.checkpoints import Checkpoint
 from merging.entries import write_json
 from merging.progress import Cancel, Meter, ProgressCallback
-from merging.sources import READING, digest, remember
+from merging.sources import digest, remember
 
 FOLDER = "digests"
 MOST = 5000  # entries that are read; the newest ones
@@ -42,10 +42,10 @@ def load(root: Path) -> None:
     _loaded[folder] = changed
 
 
-def keep(root: Path, checkpoint: Checkpoint) -> str:
+def keep(root: Path, checkpoint: Checkpoint, meter: Meter | None = None) -> str:
     """The digest of a checkpoint, written down for other processes; an unwritable store is no reason to fail."""
     state = checkpoint.state()
-    found = digest(checkpoint)
+    found = digest(checkpoint, meter)
     if state is not None and checkpoint.state() == state:
         name = hashlib.sha256(repr(state).encode()).hexdigest()[:24]
         with contextlib.suppress(OSError):
@@ -67,9 +67,4 @@ def read(
     """
     opened = list(checkpoints)
     meter = Meter(sum(checkpoint.nbytes for checkpoint in opened), progress, cancel)
-    found = {}
-    for checkpoint in opened:
-        meter.check()
-        found[checkpoint.name] = keep(root, checkpoint)
-        meter.advance(checkpoint.nbytes, READING, checkpoint.name)
-    return found
+    return {checkpoint.name: keep(root, checkpoint, meter) for checkpoint in opened}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from merging.checkpoints import Checkpoint, MappingCheckpoint
+from merging.checkpoints import Checkpoint, MappingCheckpoint, Tell, ignore
 from merging.errors import CheckpointError, first_few
 from merging.families import HUGGING_FACE, TEXT, Role
 from merging.naming import ANCHOR, BODY, HF_ANCHOR, PROJ, QKV, VISUAL, hugging_face_names, tower, transposed
@@ -78,8 +78,8 @@ class View(Checkpoint):
     def state(self) -> tuple[int, ...] | None:
         return self.inner.state()
 
-    def content_digest(self) -> str:
-        return self.inner.digest if self._same else super().content_digest()
+    def content_digest(self, tell: Tell = ignore) -> str:
+        return self.inner.content_digest(tell) if self._same else super().content_digest(tell)
 
     def native(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """A state dict under this view's names under those that its file has, in its order."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from merging.checkpoints import Checkpoint, open_checkpoint
+from merging.checkpoints import Checkpoint, Tell, ignore, open_checkpoint
 from merging.encoder import stating
 from merging.errors import CheckpointError
 from merging.progress import Cancel, Meter, ProgressCallback
@@ -48,9 +48,7 @@ class Opened:
         names = ["pretrained", *(f"experts/{name}" for name in self.experts)]
         found = {}
         for name, checkpoint in zip(names, self, strict=True):
-            meter.check()
-            found[name] = digest(checkpoint)
-            meter.advance(sum(info.nbytes for info in checkpoint.infos.values()), READING, checkpoint.name)
+            found[name] = digest(checkpoint, meter)
         return found
 
     def run_id(self, digests: Mapping[str, str] | None = None) -> str:
@@ -99,11 +97,28 @@ def remembered(state: tuple[int, ...] | None) -> str:
     return _digests.get(state, "")
 
 
-def digest(checkpoint: Checkpoint) -> str:
-    """The checkpoint's digest, remembered while its file stays the same."""
+def digest(checkpoint: Checkpoint, meter: Meter | None = None) -> str:
+    """The checkpoint's digest, remembered while its file stays the same; ``meter`` counts its bytes, read or not."""
     state = checkpoint.state()
     if state is None:
-        return checkpoint.digest
-    if state not in _digests:
-        _digests[state] = checkpoint.digest
-    return _digests[state]
+        found = checkpoint.digest
+    else:
+        found = _digests.get(state) or _digests.setdefault(state, checkpoint.content_digest(_told(checkpoint, meter)))
+    if meter is not None:
+        meter.advance(checkpoint.nbytes, READING, checkpoint.name)
+    return found
+
+
+def _told(checkpoint: Checkpoint, meter: Meter | None) -> Tell:
+    """What tells a meter how much of a checkpoint has been read."""
+    if meter is None:
+        return ignore
+    meter.check()
+    done = 0
+
+    def tell(size: int) -> None:
+        nonlocal done
+        done += size
+        meter.within(done, READING, checkpoint.name)
+
+    return tell

@@ -19,11 +19,12 @@ from hypothesis.extra import numpy as hnp
 from safetensors.torch import load_file, save_file
 
 import merging
-from merging import families
+from merging import families, sources
 from merging.analysis import saliency
 from merging.checkpoints import MappingCheckpoint, open_checkpoint
 from merging.errors import Cancelled, CheckpointError, CompatibilityError, FamilyError, MergingError
 from merging.fit import fit
+from merging.progress import Meter
 from merging.quantile import kth_smallest
 from merging.safetensors_file import save
 
@@ -334,3 +335,19 @@ def test_import_directions(package, forbidden):
     script = f"import sys, {package}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
     assert not set(forbidden) & set(loaded)
+
+
+def test_a_digest_tells_what_was_read_and_stops_when_asked(tmp_path, monkeypatch):
+    path = tiny.write_family(tmp_path, experts=()).pretrained
+    monkeypatch.setattr("merging.checkpoints.DIGEST_PIECE", 100)
+    monkeypatch.setattr("merging.sources._digests", {})
+    seen = []
+    opened = open_checkpoint(path)
+    found = sources.digest(opened, Meter(opened.nbytes, seen.append))
+    assert found == open_checkpoint(path).digest and len(seen) > 20
+    assert [progress.done for progress in seen] == sorted(progress.done for progress in seen)
+    assert seen[-1].fraction == 1.0
+    monkeypatch.setattr("merging.sources._digests", {})
+    with pytest.raises(Cancelled):
+        sources.digest(opened, Meter(opened.nbytes, None, lambda: True))
+    assert sources.remembered(opened.state()) == ""

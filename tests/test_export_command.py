@@ -98,7 +98,7 @@ def test_convert_names_its_folder_and_says_what_is_wrong(small, tmp_path, capsys
         out
         == "Written to model-open_clip: README.md, export.json, open_clip_config.json, open_clip_model.safetensors\n"
     )
-    assert progress == "Writing the model\n"
+    assert progress == "Reading checkpoints\nWriting the model\n"
     assert main(["convert", "model", "--to", "open_clip"]) == 2
     assert "replace it with --overwrite" in capsys.readouterr().err
     assert main(["convert", "model", "--to", "open_clip", "--overwrite"]) == 0
@@ -157,7 +157,10 @@ def test_inspect(run, tmp_path, capsys):
     assert (told["tensors"], told["numbers"], told["dtypes"]) == (40, 9920, {"float16": 40})
     assert sum(row["tensors"] for row in told["roles"]) == 32 and told["metadata"]["merge_method"] == "ties"
     assert main(["inspect", str(tmp_path / "hf"), "--no-digest"]) == 0
-    text = capsys.readouterr().out
+    text, progress = capsys.readouterr()
+    assert not progress
+    assert main(["inspect", str(tmp_path / "hf")]) == 0
+    assert capsys.readouterr().err == "Reading checkpoints\n"
     assert "2 layers of width 16, 2 heads" in text and "metadata merge_method: ties" in text and "sha-256" not in text
     save_file({"visual.ln_post.weight\x1b[31m": torch.ones(2)}, tmp_path / "odd.safetensors")
     assert main(["inspect", str(tmp_path / "odd.safetensors")]) == 0

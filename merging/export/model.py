@@ -70,7 +70,7 @@ def export(
     """
     chosen, folder = target(to), Path(folder)
     ids = hub_ids or {}
-    subject = of_run(source, ids) if isinstance(source, Run) else of_checkpoint(source, base, ids)
+    subject = of_run(source, ids) if isinstance(source, Run) else of_checkpoint(source, base, ids, progress, cancel)
     states = {place: model.state() for place, model in subject.models.items()}
     towers = {place: ready(model, subject.base, activation) for place, model in subject.models.items()}
     tensors = {place: chosen.tensors(tower) for place, tower in towers.items()}

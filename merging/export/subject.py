@@ -23,6 +23,7 @@ from merging.export.origins import (
     without_folders,
 )
 from merging.formats.adapters import AdapterCheckpoint
+from merging.progress import Cancel, Meter, ProgressCallback
 from merging.recipe import Recipe
 from merging.runs import Run
 from merging.sources import digest
@@ -75,11 +76,18 @@ def of_run(run: Run, hub_ids: Mapping[str, str]) -> Subject:
     )
 
 
-def of_checkpoint(source: Source, base: Source | None, hub_ids: Mapping[str, str]) -> Subject:
+def of_checkpoint(
+    source: Source,
+    base: Source | None,
+    hub_ids: Mapping[str, str],
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
+) -> Subject:
     """One checkpoint in any format; an adapter becomes a model with its ``base``.
 
     Raises:
         CheckpointError: it cannot be read, or it is an adapter and there is no base.
+        Cancelled: ``cancel`` said so.
     """
     below = None if base is None else open_checkpoint(base, PRETRAINED)
     opened = open_checkpoint(source, like=below)
@@ -87,7 +95,8 @@ def of_checkpoint(source: Source, base: Source | None, hub_ids: Mapping[str, str
         raise CheckpointError(f"{opened.name} is a LoRA adapter; name the model that it changes with --base.")
     named = [(opened.name, opened)] + ([] if below is None else [(PRETRAINED, below)])
     check_hub_ids(hub_ids, [name for name, _ in named])
-    found = [_parent(name, checkpoint, hub_ids) for name, checkpoint in named]
+    meter = Meter(sum(checkpoint.nbytes for _, checkpoint in named), progress, cancel)
+    found = [_parent(name, checkpoint, hub_ids, meter) for name, checkpoint in named]
     carried = {key: opened.metadata[key] for key in CARRIED if key in opened.metadata}
     if not {"engine_version", "source_sha256"} <= carried.keys():
         sources = json.dumps({parent.label: parent.digest for parent in found[:1]})
@@ -96,11 +105,11 @@ def of_checkpoint(source: Source, base: Source | None, hub_ids: Mapping[str, str
     return Subject(opened.name, {"": opened}, {}, below, tuple(found), carried)
 
 
-def _parent(name: str, checkpoint: Checkpoint, hub_ids: Mapping[str, str]) -> Parent:
+def _parent(name: str, checkpoint: Checkpoint, hub_ids: Mapping[str, str], meter: Meter) -> Parent:
     label = without_folders(checkpoint.label)
     at = checkpoint.label
     on_hub = hub_ids.get(name) or hub_id_of(at) or hub_id_of(str(Path(at).absolute()))
-    return Parent(name, label, digest(checkpoint), on_hub)
+    return Parent(name, label, digest(checkpoint, meter), on_hub)
 
 
 def _place(task: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from merging.checkpoints import Checkpoint
+from merging.checkpoints import Checkpoint, Tell, ignore
 from merging.errors import CheckpointError, first_few
 from merging.naming import PROJ, Place, place_of, tower, transposed
 from merging.safetensors_file import TensorInfo
@@ -84,8 +84,8 @@ class AdapterCheckpoint(Checkpoint):
     def _stated(self) -> bytes:
         return json.dumps(self.config, sort_keys=True).encode()
 
-    def content_digest(self) -> str:
-        return hashlib.sha256(self.weights.digest.encode() + self._stated()).hexdigest()
+    def content_digest(self, tell: Tell = ignore) -> str:
+        return hashlib.sha256(self.weights.content_digest(tell).encode() + self._stated()).hexdigest()
 
     def applied_to(self, pretrained: Checkpoint) -> Checkpoint:
         """The expert that this adapter makes of the pretrained model.
@@ -232,8 +232,8 @@ class AdaptedCheckpoint(Checkpoint):
     def state(self) -> tuple[int, ...] | None:
         return self._adapter.state()
 
-    def content_digest(self) -> str:
-        return self._adapter.digest
+    def content_digest(self, tell: Tell = ignore) -> str:
+        return self._adapter.content_digest(tell)
 
     def _adapted(self, name: str) -> Tensor:
         target, info = self._targets[name], self.infos[name]
