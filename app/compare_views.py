@@ -144,7 +144,8 @@ def signs(run: Run, found: Measured | None) -> Rows:
 VIEWS = {  # name in the picker and in links -> the view
     "kept share": View(
         rows=kept, what="share of scalars", unit="Model", limits=(0.0, 1.0), page=(parts.MASKS, "Masks"),
-        note="The share of each tensor's scalars in which the merged model differs from the pretrained one.",
+        note="The share of each tensor's scalars in which the merged model differs from the pretrained one, before it "
+        "is rounded to the type of the checkpoint.",
     ),
     "change of the weights": View(
         rows=changed, what="change of the norm", unit="Model", log=True, page=(parts.MASKS, "Masks"),
@@ -240,7 +241,7 @@ def cells(of: Pair, name: str, shown: View) -> None:
     caption = " ".join([shown.note, colors(limits, shown), *origin(found), *missing_cells(left_out)])
     parts.chart(
         "compare_cells", table, name=f"{name}_{file_name(of)}", labels=of.labels, what=shown.what, limits=limits,
-        caption=caption, of=of.runs, **options,
+        caption=caption, of=of.runs, heading=f"{name[0].upper()}{name[1:]}: where do the two runs differ?", **options,
     )  # fmt: skip
     largest(table, shown)
     with st.container(horizontal=True):

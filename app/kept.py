@@ -34,5 +34,5 @@ def by_weights(run: Run) -> tuple[pd.DataFrame, str]:
     """A row for each tensor of a run: what the merge changed; and what that means."""
     table = data.table(run.id, "tensors")
     whose = "any of its models differs" if run.per_task else "the merged model differs"
-    said = f"Every scalar in which {whose} from the pretrained one counts as kept."
+    said = f"Every scalar in which {whose} from the pretrained one, before it is rounded to its type, counts as kept."
     return table.assign(kept=table["kept_numel"] > 0), said

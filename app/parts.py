@@ -138,6 +138,7 @@ def chart(
     lasso: bool = False,
     caption: str = "",
     said: str = "",
+    heading: str = "",
     of: report.Of = None,
     **options: Any,
 ) -> None:
@@ -145,7 +146,8 @@ def chart(
 
     ``name`` is what files are called. ``on_click`` makes marks clickable; the click is read with ``clicked``. With
     ``lasso`` many marks can be chosen at once; they are read with ``circled``. ``caption`` is written under it; the
-    report says it, too, after what the page has ``said`` of it elsewhere. Both are Markdown. ``of`` are the runs and
+    report says it, too, after what the page has ``said`` of it elsewhere. Both are Markdown. ``heading`` is the
+    report's where the question alone would not tell it from others. ``of`` are the runs and
     sweeps that it is of, where neither its table nor the address says so.
     """
     from viz import theme
@@ -173,7 +175,7 @@ def chart(
         with st.popover("Figure", icon=":material/photo_camera:", type="tertiary", help="Save the figure"):
             st.segmented_control("Save as", FORMATS, default=FORMATS[0], key=f"format_{key}", required=True)
             st.caption("The camera in the chart's upper right corner, which shows under the pointer, saves it.")
-        report.button(key, table, options, f"{said} {caption}".strip(), of)
+        report.button(key, table, options, f"{said} {caption}".strip(), of, heading)
         link()
     if caption:
         st.caption(caption)

@@ -6,6 +6,7 @@ import importlib.metadata
 import platform
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl
 
@@ -29,8 +30,8 @@ Of: TypeAlias = "Sequence[Run | Sweep] | None"  # what a chart is of; None: what
 NO_SEED = "none, as nothing in it is drawn at random"
 
 
-def button(key: str, table: pd.DataFrame, options: Mapping[str, Any], said: str, of: Of) -> None:
-    """Puts the view that is shown into the report, or takes it out. ``said`` is Markdown."""
+def button(key: str, table: pd.DataFrame, options: Mapping[str, Any], said: str, of: Of, heading: str = "") -> None:
+    """Puts the view that is shown into the report, or takes it out. ``said`` is Markdown, ``heading`` plain."""
     draft = state.report()
     kept = draft.find(key, table, options)
     if kept:
@@ -42,20 +43,20 @@ def button(key: str, table: pd.DataFrame, options: Mapping[str, Any], said: str,
         st.button(
             "Add to report", key=f"in_report_{key}", type="tertiary", icon=":material/note_add:",
             help="Keep this view, as it is now, for the page Report.", on_click=_add,
-            args=(key, table, dict(options), text.plain(said), of, state.place()),
+            args=(View(key, table, dict(options), heading, "", text.plain(said), state.place()), of),
         )  # fmt: skip
     if why := draft.refused.pop(key, ""):
         st.caption(f":material/error: {why}")
 
 
-def _add(key: str, table: pd.DataFrame, options: dict[str, Any], said: str, of: Of, place: str) -> None:
+def _add(view: View, of: Of) -> None:
     """Callback of the button: keep the view, or say why that cannot be."""
     try:
-        sources = concerned(table, options, of, place)
+        sources = concerned(view.table, view.options, of, view.place)
     except MergingError as error:  # a run that was deleted meanwhile
-        state.report().refused[key] = text.safe_text(error, 600)
+        state.report().refused[view.key] = text.safe_text(error, 600)
         return
-    put(View(key, table, options, "", "", said, place, tuple(source.id for source in sources)), sources, key)
+    put(replace(view, sources=tuple(source.id for source in sources)), sources, view.key)
 
 
 def put(view: View, sources: Sequence[Source], where: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import parts, report, state, text
+from app import data, parts, report, state, text
 from app.report_draft import Kept
 
 
@@ -36,7 +36,20 @@ def view(kept: Kept, place: int, last: int) -> None:
             args=(note, number, "note"), label_visibility="collapsed",
         )  # fmt: skip
         with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"):
+            looked_at = st.toggle("Show", key=f"show_{number}", help="The chart as it goes into the report.")
+            st.space("stretch")
             move(number, place, last)
+        if looked_at:
+            picture(kept)
+
+
+def picture(kept: Kept) -> None:
+    """The view itself."""
+    from viz import theme
+
+    shown, key = kept.view, f"shown_{kept.number}"
+    figure = data.figure(shown.key, shown.table, {"present": state.present(), **shown.options})
+    st.plotly_chart(figure, theme=None, key=key, config=theme.config(key), alt=figure.layout.meta["alt"])
 
 
 def origin(kept: Kept) -> str:

@@ -118,8 +118,9 @@ class Output:
     def tables(self, inputs: Inputs, per_task: bool) -> dict[str, pd.DataFrame]:
         """The table "tensors": a row per merged tensor; with one model per task "task_tensors": a row per expert, too.
 
-        They say what the tensor is, how many of its scalars differ from pretrained (in any of the models), the norms of
-        the change (the root of the mean square over the models) and of the weights, and the bytes that a scalar takes.
+        They say what the tensor is, how many of its scalars differ from pretrained (in any of the models, before they
+        are rounded to its dtype), the norms of the change (the root of the mean square over the models) and of the
+        weights, and the bytes that a scalar takes.
         """
         import pandas as pd
 

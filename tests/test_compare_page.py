@@ -243,6 +243,15 @@ def test_charts_of_both_runs(open_app: Any, compared: Path) -> None:
         assert not at.exception and charts(at) == 1, name
 
 
+def test_the_report_tells_charts_of_two_runs_apart(open_app: Any, compared: Path) -> None:
+    at = open_app("compare", compared, **both(compared), between="charts")
+    for name in ("kept share", "saliency"):
+        at.selectbox(key="chart").set_value(name).run()
+        next(button for button in at.button if button.label == "Add to report").click().run()
+    titles = [kept.view.title for kept in at.session_state["_report"].kept]
+    assert titles == ["Kept share: where do the two runs differ?", "Saliency: where do the two runs differ?"]
+
+
 def test_charts_between_a_run_and_itself_do_not_differ(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **both(compared, LWPTV, LWPTV), between="charts", chart="masks")
     assert not at.exception

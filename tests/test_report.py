@@ -17,6 +17,7 @@ import pytest
 import viz_tables
 
 import viz
+from viz.chart import find
 from viz.report import Report, ReportError, Source, View, document, guard, render
 from viz.report.guard import Private, leak, this_machine
 
@@ -314,3 +315,25 @@ def test_numbers_are_not_taken_for_names() -> None:
     guard.check_document('{"bdata":"AAAA/ann/AAAA"}', ANN)
     with pytest.raises(ReportError):
         guard.check_document('{"name":"x/ann/y"}', ANN)
+
+
+# Many runs
+
+
+def test_recipes_of_many_runs_are_folded_away_and_a_figure_names_a_few() -> None:
+    for count in (document.MOST_NAMED, document.MOST_NAMED + 2):
+        sources = tuple(source(id=f"{place:012}", title=f"Run number {place}") for place in range(count))
+        sweep = source(id="5" * 12, kind="Sweep", title="A sweep") if count > document.MOST_NAMED else None
+        shown = view(sources=tuple(one.id for one in sources))
+        found = Reader(render(report(shown, sources=(*sources, *([sweep] if sweep else []))), NOBODY))
+        many = count > document.MOST_NAMED
+        assert len(found.found("pre")) == count + many
+        assert len(found.found("details")) == 1 + (count + 1 if many else 0)  # the table's comes first
+        assert ("2 more" in found.words) == many
+        said = f"1 figure of {count} runs"
+        assert (f"{said} and 1 sweep" if many else said) in found.words
+
+
+def test_a_figure_without_a_caption_says_what_it_is() -> None:
+    words = Reader(render(report(view(caption="Drawn."), view()), NOBODY)).words
+    assert "Figure 1. Drawn." in words and f"Figure 2. {find('saliency_tensor').title}." in words

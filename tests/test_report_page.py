@@ -83,6 +83,16 @@ def test_views_are_kept_moved_titled_and_removed(open_app: Any, library: Any) ->
     assert (made.title, made.views[0].note) == ("What I saw", "Look at <b>this</b>.")
 
 
+def test_a_view_is_looked_at_on_the_page(open_app: Any, library: Any) -> None:
+    at = open_app("scores", library)
+    button(at, ADD).click().run()
+    go(at, "report")
+    number = draft(at).kept[0].number
+    assert test_app.charts(at) == 0
+    at.toggle(key=f"show_{number}").set_value(True).run()
+    assert not at.exception and test_app.charts(at) == 1
+
+
 @pytest.mark.slow
 def test_the_button_knows_the_very_view(open_app: Any, library: Any) -> None:
     at = open_app("masks", library)

@@ -11,6 +11,7 @@ import hashlib
 import html
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 LINE, LONG = 200, 5000  # characters of a heading, and of a paragraph
+MOST_NAMED = 8  # runs that a figure names, and whose recipes lie open
 UNTITLED = "A report of merged models"
 DRAWN_BY = "plotly.js"
 NO_SCRIPT = "The pictures need JavaScript, which is switched off here. Everything else can be read without it."
@@ -106,8 +108,9 @@ def _page(title: str, style: str, body: str, scripts: Sequence[str]) -> str:
 
 
 def _head(report: Report) -> str:
-    runs = [source for source in report.sources if source.kind == "Run"]
-    counts = " of ".join([plural(len(report.views), "figure"), *([plural(len(runs), "run")] if runs else [])])
+    kinds = Counter(source.kind.lower() for source in report.sources)
+    of = " and ".join(plural(number, kind) for kind, number in kinds.items())
+    counts = f"{plural(len(report.views), 'figure')}{f' of {of}' if of else ''}"
     return (
         f'<header>\n<h1>{_title(report)}</h1>\n<p class="counts">{counts}</p>\n'
         f"{_paragraphs(report.introduction)}<noscript><p>{NO_SCRIPT}</p></noscript>\n</header>"
@@ -123,9 +126,11 @@ def _contents(report: Report) -> str:
 
 def _section(report: Report, number: int, figure: go.Figure) -> str:
     """One view: heading, note, picture, caption, the picture in words, where it comes from, its table."""
+    from viz.chart import find
+
     view, alt = report.views[number - 1], _text(figure.layout.meta["alt"], LONG)
     question = f'<p class="question">{_question(view)}</p>\n' if view.title else ""
-    caption = f" {_text(view.caption, LONG)}" if view.caption else ""
+    caption = f" {_text(view.caption, LONG)}" if view.caption else f" {_text(find(view.key).title)}."
     table = table_html(view.table) if report.tables else ""
     return f"""<section id="figure-{number}" class="view">
 <h2><span class="order">{number}</span>{_heading(view)}</h2>
@@ -143,6 +148,9 @@ def _provenance(report: Report, view: View) -> str:
     links = [
         f'<a href="#source-{_anchor(known[key])}">{_text(known[key].title)}</a>' for key in view.sources if key in known
     ]
+    rest = len(links) - MOST_NAMED
+    if rest > 0:
+        links = [*links[:MOST_NAMED], f'<a href="#sources">{rest} more</a>']
     said = [f"Of {', '.join(links)}."] if links else []
     said += [f"In the app: <code>{_text(view.place, LONG)}</code>"] if view.place else []
     return "".join(f'<p class="provenance">{line}</p>\n' for line in said)
@@ -154,12 +162,16 @@ def _sources(report: Report) -> str:
     first: dict[tuple[tuple[str, str], ...], Source] = {}  # of those with the same inputs
     for source in report.sources:
         first.setdefault(source.digests, source)
-    parts = "\n".join(_source(source, first[source.digests], report.recipes) for source in report.sources)
+    recipe = "" if not report.recipes else "open" if len(report.sources) <= MOST_NAMED else "folded"
+    parts = "\n".join(_source(source, first[source.digests], recipe) for source in report.sources)
     return f'<section id="sources">\n<h2>Where the figures come from</h2>\n{parts}\n</section>'
 
 
-def _source(source: Source, first: Source, recipes: bool) -> str:
-    """A run with its facts and its recipe side by side; ``first`` is the one that lists the same inputs."""
+def _source(source: Source, first: Source, shown: str) -> str:
+    """A run with its facts and its recipe side by side; ``first`` is the one that lists the same inputs.
+
+    The recipe is ``shown`` "open", or "folded" away where many would hide what tells the runs apart, or not at all.
+    """
     rows = [f"<dt>{_text(name)}</dt><dd>{_text(value, LONG)}</dd>" for name, value in source.facts]
     if source is first:
         rows += [f'<dt>{_text(name)}</dt><dd class="digest">{_text(value)}</dd>' for name, value in source.digests]
@@ -167,9 +179,11 @@ def _source(source: Source, first: Source, recipes: bool) -> str:
         link = f'<a href="#source-{_anchor(first)}">{_text(first.title)}</a>'
         rows.append(f"<dt>Inputs</dt><dd>the same files as those of {link}</dd>")
     recipe = ""
-    if recipes and source.recipe:
+    if shown and source.recipe:
         lines = "\n".join(_text(line, LINE) for line in source.recipe.splitlines())
         recipe = f'<pre aria-label="Recipe"><code>{lines}</code></pre>\n'
+    if recipe and shown == "folded":
+        recipe = f"<details>\n<summary>Recipe</summary>\n{recipe}</details>\n"
     facts = "\n".join(rows)
     return f"""<article id="source-{_anchor(source)}">
 <h3>{_text(source.title, LINE)}</h3>
