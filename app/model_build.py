@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -43,7 +42,7 @@ def form(listed: Sequence[Item]) -> None:
     _jobs()
     with st.container(border=True):
         _sources()
-        found = _found(typed())
+        found = {one.reference: one for one in model_data.data_sets(typed())}
         try:
             sets = data.model_sets()
         except TaskError:
@@ -79,19 +78,6 @@ def _sources() -> None:
         "A folder of data sets of yours", key=TYPED, max_chars=1000, placeholder="/home/me/data",
         help="Folders that MERGESCOPE_MODELS names are listed without typing.",
     )  # fmt: skip
-
-
-def _found(path: str) -> dict[str, Found]:
-    """Data sets in the listed folders and at a typed path, by reference."""
-    return {one.reference: one for one in _walked(tuple(places.models_folders().items()), path)}
-
-
-@st.cache_data(max_entries=16, ttl=model_data.FRESH, show_spinner="Looking for data sets …")
-def _walked(listed: tuple[tuple[str, Path], ...], path: str) -> list[Found]:
-    from merging.data import finding
-
-    found = [one for name, root in listed for one in finding.in_models_folder(name, root)]
-    return [*found, *(finding.at_path(path) if path else ())]
 
 
 def _models(sets: Mapping[str, ModelSet]) -> ModelSet:

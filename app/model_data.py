@@ -17,6 +17,7 @@ from merging.errors import MergingError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from merging.data.finding import Found
     from merging.shelf.groups import Group, Seen
     from merging.shelf.look import Look
     from merging.shelf.walk import Item, Listing
@@ -32,13 +33,14 @@ KINDS = {"adapter": "LoRA adapter", "head": "zero-shot head", "other": "no known
 
 @dataclass(frozen=True)
 class Shelf:
-    """Everything that is listed; ``left`` files have not been looked into yet."""
+    """Everything that is listed; ``left`` files have not been looked into yet. ``data_sets`` are their places."""
 
     seen: tuple[Seen, ...]
     benchmarks: tuple[Item, ...]
     others: tuple[str, ...]
     notes: tuple[str, ...]
     left: int
+    data_sets: tuple[str, ...] = ()
 
     @property
     def readable(self) -> list[Seen]:
@@ -82,15 +84,16 @@ def shelf(typed: str = "") -> Shelf:
     looks, left = _look_into(items)
     seen = [(item, looks[item.reference]) for item in items if item.reference in looks]
     odd = {item.reference for item, look in seen if not item.sure and look.kind in {"unreadable", "other"}}
+    others = [name for listing in listings for name in listing.others]
+    others += [item.place for item in items if item.reference in odd]
+    sets = tuple(one.place for one in data_sets(typed))
     return Shelf(
         seen=tuple(pair for pair in seen if pair[0].reference not in odd),
         benchmarks=tuple(item for listing in listings for item in listing.benchmarks),
-        others=(
-            *(name for listing in listings for name in listing.others),
-            *(item.place for item in items if item.reference in odd),
-        ),
+        others=tuple(name for name in others if not any(f"{name}/".startswith(f"{place}/") for place in sets)),
         notes=tuple(note for listing in listings for note in listing.notes),
         left=left,
+        data_sets=sets,
     )
 
 
@@ -109,9 +112,23 @@ def listed(typed: str = "") -> tuple[list[Item], list[Item]]:
     return items, [item for listing in listings for item in listing.benchmarks]
 
 
+def data_sets(typed: str = "") -> list[Found]:
+    """What may be a data set, by name only: in the allowed folders and at the typed path."""
+    return _data_sets(tuple(places.models_folders().items()), typed if local() else "")
+
+
+@st.cache_data(max_entries=16, ttl=FRESH, show_spinner=False)
+def _data_sets(folders: tuple[tuple[str, Path], ...], typed: str) -> list[Found]:
+    from merging.data import finding
+
+    found = [one for name, root in folders for one in finding.in_models_folder(name, root)]
+    return [*found, *(finding.at_path(typed) if typed else ())]
+
+
 def look_again() -> None:
     """Callback: list the folders anew."""
     _listings.clear()
+    _data_sets.clear()
 
 
 def _bundled() -> list[Item]:

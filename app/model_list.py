@@ -89,7 +89,6 @@ def models(found: Shelf, known: Sequence[Group]) -> None:
     if len(rows):
         for column in rows.columns.difference(["size"]):
             rows[column] = [text.clean_text(value, 120) for value in rows[column]]
-        rows["size"] /= 1e6
         column = st.column_config
         st.dataframe(
             rows,
@@ -107,7 +106,7 @@ def models(found: Shelf, known: Sequence[Group]) -> None:
                 "names": "Names",
                 "activation": "Activation",
                 "dtype": "Type",
-                "size": column.NumberColumn("Size", format="%.1f MB"),
+                "size": column.NumberColumn("Size", format="bytes"),
                 "digest": column.TextColumn("Digest", help="First eight digits of the SHA-256 of the tensors."),
             },
             alt="Models that can be merged, with what each is",
@@ -117,6 +116,9 @@ def models(found: Shelf, known: Sequence[Group]) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         if found.others:
             st.caption(f"Left out, no checkpoints: {text.safe_text(first_few(found.others), 400)}.")
+        if found.data_sets:
+            sets = text.plural(len(found.data_sets), "data set")
+            st.caption(f":material/photo_library: {sets} in these folders: under data, they become a benchmark.")
         st.button("Look again", on_click=model_data.look_again, type="tertiary", icon=":material/refresh:")
     _delete_uploads(found)
 
