@@ -111,11 +111,22 @@ def _target(command: argparse.ArgumentParser) -> None:
         help="repository of an expert, or of pretrained, for the model card; may be given repeatedly",
     )
     command.add_argument(
-        "--shard-size", type=float, default=5.0, metavar="GB", help="divide larger weights (default: %(default)s)"
+        "--shard-size", type=_gigabytes, default=5.0, metavar="GB", help="divide larger weights (default: %(default)s)"
     )
     command.add_argument(
         "--overwrite", "--force", action="store_true", help="replace what an earlier export has left at --out"
     )
+
+
+def _gigabytes(text: str) -> float:
+    """A size that something can have."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"a number of gigabytes above 0 is expected, got {text!r}")
+    return value
 
 
 def _activation(command: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import io
 import json
 import os
 import signal
@@ -33,9 +34,14 @@ class UsageError(Exception):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; gives the exit code."""
+    said = io.StringIO()
     try:
-        args = parser().parse_args(argv)
-    except SystemExit as stop:  # argparse has printed what is wrong, or the help
+        with contextlib.redirect_stderr(said):
+            args = parser().parse_args(argv)
+    except SystemExit as stop:  # argparse has said what is wrong, or printed the help
+        sys.stderr.write(said.getvalue())
+        if stop.code and "--json" in (sys.argv if argv is None else argv):
+            _print_failure(said.getvalue().splitlines()[-1].partition("error: ")[2], USAGE)
         return int(stop.code or 0)
     if getattr(args, "nice", 0):
         os.nice(args.nice)
@@ -69,10 +75,14 @@ def _tell(args: argparse.Namespace, text: str, code: int) -> None:
     """Say what went wrong, to people on stderr and to programs where they look."""
     print(text, file=sys.stderr)
     if getattr(args, "json", False):
-        print(json.dumps({"error": text, "code": code}, ensure_ascii=False))
+        _print_failure(text, code)
     if (events := getattr(args, "events", None)) is not None:
         with contextlib.suppress(OSError), events.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"error": text, "code": code}, ensure_ascii=False) + "\n")
+
+
+def _print_failure(text: str, code: int) -> None:
+    print(json.dumps({"error": text, "code": code}, ensure_ascii=False))
 
 
 @contextlib.contextmanager

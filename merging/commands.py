@@ -10,7 +10,7 @@ from typing import Any
 
 from merging import places, registry
 from merging.checkpoints import open_checkpoint
-from merging.cli import DONE
+from merging.cli import DONE, UsageError
 from merging.console import columns, dumps, reporting
 from merging.convert_command import convert, show
 from merging.data.command import benchmark_action
@@ -22,6 +22,7 @@ from merging.merge_command import export_run, merge, run, score_table
 from merging.method import Method
 from merging.pipeline import misfit
 from merging.shelf.commands import check_fit, digest
+from merging.specs import check_file
 from merging.store import Store
 from merging.sweep_command import sweep
 from merging.tasks import Benchmark
@@ -71,6 +72,10 @@ def measure_run(args: argparse.Namespace, stop: Event) -> int:
 
 def evaluate_checkpoint(args: argparse.Namespace, stop: Event) -> int:
     """Accuracy of one checkpoint on every task."""
+    problems: list[str] = []
+    check_file(args.checkpoint, "the checkpoint", problems)
+    if problems:
+        raise UsageError(problems)
     checkpoint, benchmark = stating(open_checkpoint(args.checkpoint), args.activation or ""), Benchmark.load()
     if reason := misfit(checkpoint, benchmark):
         raise MergingError(f"{checkpoint.name} cannot be evaluated: {reason}")

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from merging import places
 from merging.cli import DONE, UsageError
 from merging.console import columns, dumps, percent, reporting
-from merging.errors import StoreError
+from merging.errors import MergingError, StoreError
 from merging.estimate import MERGING
 from merging.export import Exported, export, export_file, refusal
+from merging.export.origins import PRETRAINED, check_hub_ids
 from merging.export.weights import WRITING
 from merging.pipeline import execute
 from merging.progress import Phases, ProgressCallback
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace, stop: Event) -> int:
     if args.activation:
         recipe = replace(recipe, activation=args.activation)
     out = args.out
-    if out is not None and (problems := _out_problems(out, args.overwrite, recipe)):
+    if out is not None and (problems := _export_problems(args, recipe)):
         raise UsageError(problems)
     base = args.base or args.recipe.absolute().parent
     with reporting(getattr(args, "events", None)) as progress:
@@ -76,7 +77,7 @@ def merge(args: argparse.Namespace, stop: Event) -> int:
         count_dead_params=args.count_dead_params,
         activation=args.activation or "",
     )
-    if problems := _out_problems(args.out, args.overwrite, recipe):
+    if problems := _export_problems(args, recipe):
         raise UsageError(problems)
     with reporting(getattr(args, "events", None)) as progress:
         found = execute(
@@ -99,7 +100,7 @@ def export_run(args: argparse.Namespace, stop: Event) -> int:
     found = store.run(args.run)
     if found.recipe is None:
         raise StoreError(f"Run {found.id} is the evaluation of one checkpoint, not a merge; convert that file instead.")
-    if problems := _out_problems(args.out, args.overwrite, found.recipe):
+    if problems := _export_problems(args, found.recipe):
         raise UsageError(problems)
     with reporting(args.events) as progress:
         phases = Phases({MERGING: 0.0 if found.has_model else 5.0, WRITING: 1.0}, progress)
@@ -117,6 +118,16 @@ def export_run(args: argparse.Namespace, stop: Event) -> int:
         written = _write(found, args, phases.callback(WRITING), stop)
     _report(found, args.json, written)
     return DONE
+
+
+def _export_problems(args: argparse.Namespace, recipe: Recipe) -> list[str]:
+    """Why a recipe's model could not be exported in the end; asked before anything is computed."""
+    problems = _out_problems(args.out, args.overwrite, recipe)
+    try:
+        check_hub_ids(hub_ids(args.hub_id), [PRETRAINED, *(name for name, _ in recipe.experts)])
+    except MergingError as error:
+        problems.append(str(error))
+    return problems
 
 
 def _out_problems(out: Path, overwrite: bool, recipe: Recipe | None = None) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from merging.errors import RecipeError
+from merging.errors import RecipeError, printable
 
 MAX_CHARACTERS = 100_000
 MAX_DEPTH = 20
@@ -36,7 +36,7 @@ def plain_yaml(text: str) -> Any:
                 raise _refused(event, f"lists are nested more than {MAX_DEPTH} deep")
         return _Loader(text).get_single_data()
     except yaml.YAMLError as error:
-        raise RecipeError(f"The recipe is not valid YAML: {str(error)[:400]}") from None
+        raise RecipeError(f"The recipe is not valid YAML{_where(error)}.") from None
     except (ValueError, RecursionError) as error:
         if isinstance(error, RecipeError):
             raise
@@ -46,6 +46,13 @@ def plain_yaml(text: str) -> Any:
 def write_yaml(data: Any) -> str:
     """A YAML document that ``plain_yaml`` reads back to equal data, keys in their order."""
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+
+
+def _where(error: yaml.YAMLError) -> str:
+    """The line and what is wrong in it, without the picture that the parser draws."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    line = f" in line {mark.line + 1}" if mark else ""
+    return f"{line}: {printable(str(problem or 'it cannot be taken apart'), 200)}"
 
 
 def _refused(at: yaml.Event | yaml.Node, why: str) -> RecipeError:

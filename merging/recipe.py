@@ -225,8 +225,10 @@ class Recipe:
         """A recipe from a file; errors name the file."""
         try:
             return cls.from_yaml(path.read_text("utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise RecipeError(f"{path.name} cannot be read as a recipe: {error}") from None
+        except UnicodeDecodeError:
+            raise RecipeError(f"{path.name} cannot be read as a recipe: it is no text.") from None
+        except OSError as error:
+            raise RecipeError(f"{path.name} cannot be read as a recipe: {error.strerror}.") from None
         except MergingError as error:
             raise type(error)(f"{path.name}: {error}") from None
 

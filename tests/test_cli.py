@@ -292,6 +292,39 @@ def test_the_help_names_every_measurement(capsys):
     assert all(key in said for key in MEASURES)
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--shard-size", "nan"], "argument --shard-size: a number of gigabytes above 0"),
+        (["--shard-size", "-1"], "argument --shard-size: a number of gigabytes above 0"),
+        (["--nonsense"], "unrecognized arguments: --nonsense"),
+        (["--hub-id", "x"], "Write a repository as NAME=ID"),
+        (["--hub-id", "nobody=a/b"], "There is no 'nobody' among the merged models"),
+        (["--hub-id", "circles=a b"], "'a b' is no name of a repository"),
+    ],
+)
+def test_wrong_use_is_told_to_programs_before_anything_is_computed(words, says, inputs, tmp_path, capsys):
+    assert main(["merge", *inputs, "--out", str(tmp_path / "out"), "--json", *words]) == 2
+    told = _json(capsys)
+    assert told["code"] == 2 and says in told["error"] and not Store(libraries=()).runs()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"a: [1", "not valid YAML in line 1: expected ',' or ']'"),
+        (b"\xff\xfe\0", "it is no text"),
+        (None, "No such file"),
+    ],
+)
+def test_a_recipe_that_cannot_be_read_is_one_line(text, says, tmp_path, capsys):
+    if text is not None:
+        (tmp_path / "r.yaml").write_bytes(text)
+    assert main(["run", str(tmp_path / "r.yaml")]) == 1
+    err = capsys.readouterr().err
+    assert len(err.splitlines()) == 1 and says in err
+
+
 @pytest.mark.parametrize("reference", ["a\0b", "x" * 5000, "gone", "out"])
 def test_odd_paths_are_one_sentence(reference, tmp_path, monkeypatch, capsys):
     """A link that leads out says so whether or not its target is there."""

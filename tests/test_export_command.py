@@ -230,7 +230,7 @@ def test_a_process_of_its_own(small, tmp_path):
         )
 
     done = call("convert", str(tmp_path / "model"), "--to", "open_clip", "--out", str(tmp_path / "oc"), "--json")
-    assert (done.returncode, done.stderr) == (0, "Writing the model\n")
+    assert (done.returncode, done.stderr) == (0, "Reading checkpoints\nWriting the model\n")
     assert json.loads(done.stdout)["to"] == "open_clip"
     done = call("inspect", str(tmp_path / "gone"), "--json")
     assert done.returncode == 2 and json.loads(done.stdout)["code"] == 2
