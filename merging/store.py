@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import logging
 import re
 import shutil
@@ -16,11 +17,12 @@ from filelock import FileLock, Timeout
 from merging import entries, places
 from merging.entries import DamagedError
 from merging.errors import StoreError
-from merging.runs import PRECOMPUTED, THIS_MACHINE, OtherFormatError, Run
+from merging.runs import FACTS, PRECOMPUTED, THIS_MACHINE, OtherFormatError, Run
 
 __all__ = ["Run", "Store"]
 
 RUN_ID = re.compile(r"[0-9a-f]{12}")
+APART, DIGITS = "apart", 12  # of a benchmark's digest, by which runs are kept apart
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 LOCK_PATIENCE = 0.5  # seconds between two looks whether the caller wants to stop
 log = logging.getLogger(__name__)
@@ -31,7 +33,8 @@ class Store:
 
     A run is a folder named by its id. What is damaged counts as absent: an own entry is moved to ``root``/corrupt, a
     library's is left where it is, and one warning is logged. ``dated=False`` leaves times of creation out, for
-    libraries under version control. Of the copies of a run, one with scores on ``benchmark``, a digest, goes first.
+    libraries under version control. Of the copies of a run, one with scores on ``benchmark``, a digest, goes first. An
+    own copy that another takes the place of, scored on another benchmark, is kept in ``root``/apart without weights.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class Store:
         self.root = root or places.store_root()
         self.libraries = tuple(libraries)
         self.dated, self.benchmark = dated, benchmark
-        self._own = self.root / "runs"
+        self._own, self._apart = self.root / "runs", self.root / APART
         self._complained: set[Path] = set()
         entries.sweep(self._own)
 
@@ -54,7 +57,8 @@ class Store:
         own = [run for path in _ids(self._own) if (run := self._read(path))]
         own.sort(key=lambda run: run.created or "", reverse=True)
         found = {run.id: run for run in own}
-        for library in self.libraries:
+        apart = [self._apart / self.benchmark[:DIGITS]] if self.benchmark else []
+        for library in (*apart, *self.libraries):
             for path in _ids(library):
                 known = found.get(path.name)
                 if known is not None and (not self.benchmark or self._on_benchmark(known)):
@@ -70,7 +74,7 @@ class Store:
         """All whole copies of a run: the own one first."""
         if not RUN_ID.fullmatch(run_id):
             return []
-        paths = [folder / run_id for folder in (self._own, *self.libraries)]
+        paths = [folder / run_id for folder in (self._own, *_folders(self._apart), *self.libraries)]
         return [run for path in paths if path.is_dir() and (run := self._read(path))]
 
     def find(self, run_id: str) -> Run | None:
@@ -102,10 +106,21 @@ class Store:
             raise StoreError(f"A run cannot be called {run_id[:40]!r}; its id is twelve hexadecimal digits.")
 
         def stays(there: Path) -> bool:
+            if replace:
+                self._keep_apart(there, folder)
             return not replace and self._read(there) is not None
 
         with self._explained(), entries.written(self._own, run_id, stays) as folder:
             yield folder
+
+    def _keep_apart(self, old: Path, new: Path) -> None:
+        """Keep an own run that the new copy would replace, if its scores are on another benchmark than the new ones."""
+        run = self._read(old)
+        if run is None or not run.benchmark or not (new / FACTS).is_file():
+            return
+        if json.loads((new / FACTS).read_bytes()).get("benchmark") not in {None, run.benchmark}:
+            with entries.written(self._apart / run.benchmark[:DIGITS], run.id, lambda there: False) as folder:
+                _copy_without_models(run, folder)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
@@ -125,12 +140,15 @@ class Store:
             raise
 
     def delete(self, run_id: str) -> None:
-        """Remove an own run; raises StoreError if it is not one."""
-        path = self._own / run_id
-        if not RUN_ID.fullmatch(run_id) or not path.is_dir():
+        """Remove an own run, as scored on this benchmark if one was named; raises StoreError if it is not one."""
+        known = self.candidates(run_id) if self.benchmark else []
+        here = [run.path for run in known if self._on_benchmark(run) and run.provenance == THIS_MACHINE]
+        paths = here or [self._own / run_id]
+        if not RUN_ID.fullmatch(run_id) or not paths[0].is_dir():
             raise StoreError(f"Run {run_id[:40]!r} is not one of this machine's own, so it cannot be deleted.")
         with self._explained():
-            entries.retire(path)
+            for path in paths:
+                entries.retire(path)
 
     def drop_models(self, run_id: str) -> None:
         """Remove the weights of an own run; its recipe, tables and scores stay, and the recipe gives them again.
@@ -141,15 +159,10 @@ class Store:
         run = next((run for run in self.candidates(run_id) if run.path == self._own / run_id), None)
         if run is None:
             raise StoreError(f"Run {run_id[:40]!r} is not one of this machine's own, so its weights stay.")
-        models = set(run.models.values())
-        if not models:
+        if not run.models:
             return
         with self.writing(run_id, replace=True) as folder:
-            for path in sorted(run.path.rglob("*")):
-                name = path.relative_to(run.path).as_posix()
-                if path.is_file() and name not in {*models, entries.MANIFEST}:
-                    (folder / name).parent.mkdir(exist_ok=True)
-                    shutil.copyfile(path, folder / name)
+            _copy_without_models(run, folder)
 
     def size(self) -> int:
         """Bytes that the own runs take."""
@@ -157,7 +170,8 @@ class Store:
 
     def sweep(self, writer: int) -> None:
         """Remove what a writer that is known to be dead has left behind."""
-        entries.sweep(self._own, writer)
+        for folder in (self._own, *_folders(self._apart)):
+            entries.sweep(folder, writer)
 
     @contextlib.contextmanager
     def lock(self, run_id: str, check: Callable[[], None] = lambda: None) -> Iterator[None]:
@@ -174,7 +188,7 @@ class Store:
 
     def _read(self, path: Path) -> Run | None:
         """The run in a folder, or None after setting a damaged one aside."""
-        provenance = THIS_MACHINE if path.parent == self._own else PRECOMPUTED
+        provenance = THIS_MACHINE if path.is_relative_to(self.root) else PRECOMPUTED
 
         def later(damage: DamagedError) -> None:
             self._set_aside(path, damage)
@@ -203,6 +217,24 @@ class Store:
         with contextlib.suppress(OSError):  # gone already, or the store is read-only
             corrupt.mkdir(mode=0o700, exist_ok=True)
             path.rename(corrupt / f"{path.name}-{uuid.uuid4().hex[:8]}")
+
+
+def _copy_without_models(run: Run, folder: Path) -> None:
+    """Copy everything of a run but the weights, and the manifest, which is made anew."""
+    left_out = {*run.models.values(), entries.MANIFEST}
+    for path in sorted(run.path.rglob("*")):
+        name = path.relative_to(run.path).as_posix()
+        if path.is_file() and name not in left_out:
+            (folder / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, folder / name)
+
+
+def _folders(folder: Path) -> list[Path]:
+    """The folders in a folder, by name."""
+    try:
+        return sorted(path for path in folder.iterdir() if path.is_dir())
+    except OSError:
+        return []
 
 
 def _ids(folder: Path) -> list[Path]:

@@ -9,6 +9,7 @@ from pathlib import Path
 WEIGHTS, TABLES, OTHER = "merged weights", "tables and scores of runs", "everything else"
 KINDS = {  # folder of the store -> what it is
     "runs": TABLES,
+    "apart": TABLES,  # scored on other benchmarks
     "measured": "measurements",
     "points": "points of sweeps",
     "uploads": "uploads",

@@ -127,6 +127,33 @@ def test_a_store_prefers_scores_on_its_benchmark(tmp_path: Path, tiny_benchmark:
     assert plain.run(run.id).benchmark == other.digest, "the own one where no benchmark is named"
 
 
+def test_scores_on_one_benchmark_survive_those_on_another(
+    tmp_path: Path, tiny_benchmark: Benchmark, other: Benchmark
+) -> None:
+    root, asked = tmp_path / "store", recipe(tiny_benchmark)
+
+    def at(benchmark: Benchmark) -> Store:
+        return Store(root, libraries=(), benchmark=benchmark.digest)
+
+    first = execute(asked, Store(root, libraries=()), benchmark=tiny_benchmark, device="cpu")
+    second = execute(asked, Store(root, libraries=()), benchmark=other, device="cpu")
+    assert second.id == first.id
+    for benchmark in (tiny_benchmark, other):
+        (found,) = at(benchmark).runs()
+        assert (found.benchmark, found.provenance) == (benchmark.digest, "this machine")
+        assert execute(asked, at(benchmark), benchmark=benchmark, device="cpu").id == first.id
+        assert found.scores is not None and at(benchmark).run(first.id).benchmark == benchmark.digest
+    assert not at(tiny_benchmark).run(first.id).has_model and at(other).run(first.id).has_model
+    again = execute(asked, at(tiny_benchmark), benchmark=tiny_benchmark, device="cpu", need_model=True)
+    assert again.has_model and again.benchmark == tiny_benchmark.digest
+    assert at(other).run(first.id).benchmark == other.digest, "kept apart in its turn"
+    at(tiny_benchmark).delete(first.id)
+    assert [run.benchmark for run in at(other).runs()] == [other.digest]
+    assert not at(tiny_benchmark).runs()
+    at(other).delete(first.id)
+    assert not at(other).has(first.id)
+
+
 def test_a_run_is_not_done_before_it_is_scored_on_the_benchmark(runner, store, child, tiny_benchmark, other) -> None:  # type: ignore[no-untyped-def]
     child(test_jobs.SLEEP)
     execute(recipe(tiny_benchmark), store, benchmark=tiny_benchmark, device="cpu")
