@@ -56,7 +56,10 @@ ROLE_COLORS: Mapping[str, str] = {
     "buffer": "#999999",
 }
 
+_BAR = {"colorbar": {"tickfont": {"size": SMALL}, "title": {"font": {"size": SMALL}}}}  # by itself a title is larger
+
 TEMPLATE = go.layout.Template(
+    data={"heatmap": [_BAR], "contour": [_BAR]},
     layout={
         "font": {"family": '"Source Sans", Arial, Helvetica, sans-serif', "size": FONT, "color": INK},
         "paper_bgcolor": "white",
@@ -86,7 +89,7 @@ TEMPLATE = go.layout.Template(
             "title": {"standoff": 8, "font": {"size": FONT}},
         },
         "annotationdefaults": {"font": {"size": SMALL, "color": INK}, "showarrow": False},
-    }
+    },
 )
 
 

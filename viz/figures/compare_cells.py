@@ -123,7 +123,7 @@ def _map(values: Floats, scale: depth.Scale, place: int, domain: tuple[float, fl
     length = (domain[1] - domain[0]) * inner
     bar = _roomy(colors.pop("colorbar"), length) | {
         "x": 1.01, "xpad": 4, "y": domain[1], "yanchor": "top", "lenmode": "pixels", "ypad": 0, "len": length,
-        "tickfont": {"size": theme.SMALL}, "title": {"text": _in_two_lines(scale.title), "side": "top"},
+        "title": {"text": _in_two_lines(scale.title), "side": "top"},
     }  # fmt: skip
     return go.Heatmap(
         z=z, xaxis="x", yaxis=AXES[place], ygap=1, hoverinfo="skip", showscale=place != 1, colorbar=bar,
