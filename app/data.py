@@ -12,6 +12,7 @@ from app.desk import Desk
 from merging import places
 from merging.errors import CheckpointError, MergingError, TaskError
 from merging.runs import PRECOMPUTED, SALIENCY, Run
+from merging.shelf.benchmarks import state_of
 from merging.store import Store
 from merging.summary import Summary, individual, summarize
 
@@ -34,7 +35,7 @@ KEPT = 64  # entries of a cache; one is a table of a few hundred kilobytes
 def store() -> Store:
     """The runs of this machine and the library of this session's benchmark beside them."""
     folder = benchmarks.folder()
-    return _store(folder, _state(folder))
+    return _store(folder, state_of(folder))
 
 
 @st.cache_resource(max_entries=KEPT, show_spinner=False)
@@ -45,7 +46,7 @@ def _store(folder: Path, state: tuple[int, ...]) -> Store:
 def digest() -> str:
     """The digest of this session's benchmark; empty if there is none."""
     folder = benchmarks.folder()
-    return _digest(folder, _state(folder))
+    return _digest(folder, state_of(folder))
 
 
 @st.cache_data(max_entries=KEPT, show_spinner=False)
@@ -58,13 +59,6 @@ def _digest(folder: Path, state: tuple[int, ...]) -> str:
         return _benchmark(folder, state).digest
     except (TaskError, CheckpointError, OSError):
         return ""
-
-
-def _state(folder: Path) -> tuple[int, ...]:
-    """What changes when a benchmark is made anew: a part of the key of everything that is kept about it."""
-    from merging.shelf.walk import HEADS, state_of
-
-    return (*state_of(folder / "tasks.json"), *state_of(folder / HEADS))
 
 
 def runner() -> Desk:
@@ -89,7 +83,7 @@ def _known_benchmark() -> Benchmark | None:
 def benchmark() -> Benchmark:
     """The benchmark that this session works on; raises TaskError if it is not there."""
     folder = benchmarks.folder()
-    return _benchmark(folder, _state(folder))
+    return _benchmark(folder, state_of(folder))
 
 
 @st.cache_resource(max_entries=8, show_spinner="Opening the benchmark …")
@@ -288,7 +282,7 @@ def estimate(recipe: Recipe, stored: Sequence[Run]) -> Estimate:
 def not_evaluated(pretrained: str) -> str:
     """Why what is merged from this model cannot be evaluated here; empty if it can."""
     folder = benchmarks.folder()
-    return _misfit(pretrained, file_state(pretrained), folder, _state(folder))
+    return _misfit(pretrained, file_state(pretrained), folder, state_of(folder))
 
 
 @st.cache_data(max_entries=KEPT, show_spinner=False)
@@ -304,10 +298,10 @@ def _misfit(pretrained: str, file: tuple[int, ...], folder: Path, state: tuple[i
 
 def file_state(reference: str) -> tuple[int, ...]:
     """What changes when a model's file does: a part of the key of everything that is kept about it."""
-    from merging.shelf.walk import state_of
+    from merging.shelf import walk
 
     try:
-        return state_of(places.locate(reference))
+        return walk.state_of(places.locate(reference))
     except CheckpointError:
         return ()
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from merging.shelf.walk import Item
 
 BUILD, PROBLEM, TYPED = "data", "build_problem", "data_typed"
+FIRST = "mine"  # the name that is proposed
 NOBODY = "nobody: out of domain"
 OWN_NAMES, BY_HAND, PUBLISHED, HEAD = "own", "by hand", "prompts:", "head:"
 MOST = 40  # data sets of a benchmark that is made here
@@ -169,8 +170,11 @@ def _names(key: str, name: str, looked: Looked, listed: Sequence[Item]) -> dict[
 
 def _options(models: ModelSet, tasks: Mapping[str, Any], listed: Sequence[Item]) -> tuple[str, dict[str, Any]]:
     """The benchmark's name, and its description as plain data."""
+    from merging.data.finding import task_key
+
     with st.grid(3, min_column_width=170):
-        name = st.text_input("Name of the benchmark", "mine", max_chars=40, key="build_name").strip()
+        free = task_key(FIRST, [path.name for path in folders.built(data.store().root).values()])
+        name = st.text_input("Name of the benchmark", free, max_chars=40, key="build_name").strip()
         images = st.number_input(
             "Images in each half, at most", 0, 1_000_000, 250, key="build_images",
             help="Of each test set: one half is for choosing values, one to report on. 0 takes all.",

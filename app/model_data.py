@@ -234,6 +234,7 @@ def table(found: Shelf, known: Sequence[Group]) -> pd.DataFrame:
     below = bases(found, known)
     named = {item.place: item.name for item, _ in found.readable}
     of = {item.reference: group.pretrained for group in known if group.pretrained for item in group.experts.values()}
+    called = {item.reference: name for group in known for name, item in group.experts.items()}
     rows = []
     for item, look in [*found.own, *(seen for seen in found.readable if is_bundled(seen[0]))]:
         beside = of.get(item.reference)
@@ -245,7 +246,7 @@ def table(found: Shelf, known: Sequence[Group]) -> pd.DataFrame:
             fits = beside.name
         rows.append(
             {
-                "name": item.name,
+                "name": called.get(item.reference, item.name),
                 "folder": _where(item),
                 "what": KINDS.get(look.kind, "pretrained" if item.place in below else "model"),
                 "fits": "is pretrained" if item.place in below else fits,

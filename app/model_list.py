@@ -96,7 +96,7 @@ def models(found: Shelf, known: Sequence[Group]) -> None:
             height=parts.table_height(len(rows), MOST_TALL),
             column_config={
                 "name": column.TextColumn("Name", pinned=True, width=150),
-                "folder": column.TextColumn("Where", width=130),
+                "folder": column.TextColumn("Where", width=190),
                 "what": "What",
                 "fits": column.TextColumn(
                     "Trained from", width=190, help="The listed pretrained model that is nearest."

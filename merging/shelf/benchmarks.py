@@ -8,17 +8,25 @@ from pathlib import Path
 from merging import places
 from merging.errors import CheckpointError
 from merging.places import MODELS_PREFIX
-from merging.shelf.walk import BENCHMARK, HEADS
 
+BENCHMARK, HEADS = "tasks.json", "heads.safetensors"  # what every benchmark folder has
 FOLDER = "benchmarks"  # of a store: those that were built in the app
 SERVER, OWN_PREFIX = "default", "own:"  # the one that the server was started on; one that was built in the app
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
-LONGEST = 40
 
 
 def is_benchmark(folder: Path) -> bool:
     """Whether a folder looks like a benchmark; only opening it tells whether it is one."""
     return (folder / BENCHMARK).is_file() and (folder / HEADS).is_file()
+
+
+def state_of(folder: Path) -> tuple[int, ...]:
+    """What changes when a benchmark is made anew; empty if it is not there."""
+    try:
+        stats = [(folder / name).stat() for name in (BENCHMARK, HEADS)]
+    except OSError:
+        return ()
+    return tuple(number for stat in stats for number in (stat.st_size, stat.st_mtime_ns, stat.st_ino))
 
 
 def place_of(name: str, root: Path) -> Path:

@@ -14,9 +14,9 @@ from merging.export.origins import hub_id_of
 from merging.formats import configs
 from merging.formats.opening import ADAPTERS, SUFFIXES, WEIGHTS
 from merging.places import MODELS_PREFIX
+from merging.shelf.benchmarks import BENCHMARK, HEADS
 
 DEEPEST, MOST = 4, 5000  # folders below the first, and entries that are looked at
-BENCHMARK, HEADS = "tasks.json", "heads.safetensors"
 OF_A_BENCHMARK = {"data", "runs", "measured", "points", "sweeps"}  # its folders without models
 OF_A_CACHE = {"blobs", "refs"}  # of a repository in the Hub's cache, whose snapshots are the models
 INDEX = ".index.json"

@@ -67,7 +67,7 @@ def test_from_images_to_scores(app: App, tmp_path: Path) -> None:
     page.get_by_role("button", name="Offer on the Merge page").click()
     app.settled()
 
-    page.get_by_text("data", exact=True).click()
+    page.get_by_role("radio", name="data", exact=True).click()
     app.settled()
     type_in(app, "A folder of data sets of yours", str(images))
     pick(app, "Models", "Fruit and cars")
