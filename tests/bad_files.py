@@ -439,6 +439,14 @@ def sparse() -> torch.Tensor:
     return torch.eye(3).to_sparse()
 
 
+def odd_arguments(folder: Path) -> Path:
+    """A storage whose bytes were to be loaded with something else than a tuple of arguments."""
+    content = pickle.dumps({"w": torch.ones(3)}, 4)
+    assert content.count(b"\x85\x94R\x94K") == 1  # TUPLE1, MEMOIZE, REDUCE behind the bytes
+    (folder / "bad.pkl").write_bytes(content.replace(b"\x85\x94R\x94K", b"\x94R\x94K"))
+    return folder / "bad.pkl"
+
+
 TORCH: dict[str, tuple[Callable[[Path], Path], str]] = {
     "bare tensor": (lambda f: torch_saved(torch.ones(3), f), "a single tensor"),
     "list": (lambda f: torch_saved([torch.ones(3)], f), "is a list"),
@@ -464,6 +472,7 @@ TORCH: dict[str, tuple[Callable[[Path], Path], str]] = {
     "shared parameters": (shared_parameters, "many times over"),
     "alpha of 400 digits": (adapter("1" + "0" * 400), "lora_alpha is a number"),
     "alpha that is none": (adapter("NaN"), "lora_alpha is a number"),
+    "odd arguments": (odd_arguments, "has no storage"),
     "several models": (several, "several models"),
     "unfolding views": (shared_view, "views that unfold"),
 }

@@ -122,7 +122,8 @@ def _plain(window: Window, budget: Budget) -> Opened:
 
 
 def _nested(window: Window, thing: Any, budget: Budget) -> Storage:
-    inside = thing.args[0] if isinstance(thing, Call) and str(thing.name) == NESTED and thing.args else None
+    called = isinstance(thing, Call) and str(thing.name) == NESTED and isinstance(thing.args, tuple) and thing.args
+    inside = thing.args[0] if called else None
     if isinstance(inside, Call):
         raise CheckpointError(f"{window.name} was pickled with protocol 2 or older; save it again with torch.save.")
     if not isinstance(inside, Window):
