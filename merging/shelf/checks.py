@@ -15,7 +15,7 @@ from merging.entries import write_json
 from merging.errors import StoreError
 from merging.fit import FitReport, Problem
 
-FOLDER, VERSION = "checks", 1
+FOLDER, VERSION = "checks", 2
 MOST = 20_000  # problems that are written down; a report with more is as telling
 
 
