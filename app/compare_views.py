@@ -1,37 +1,28 @@
 """The charts of Explore for two runs: A, B and their difference, in one range of colors.
 
-A view says what it draws, what it needs, and how the table of one run gives rows of cells; everything else is the same
-for all of them. A row of such a table has row, title, tensor, order, section, role, part and value.
+A view says what it draws, what it needs, and how the table of one run gives rows of cells (``compare_rows``);
+everything else is the same for all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import compare_features, conflict_signs, data, measured, measuring, parts, state, text
+from app import compare_features, compare_rows, measured, measuring, parts, state, text
 from app.compare_data import Pair
+from app.compare_rows import Rows
 from app.compare_scores import file_name
-from merging.errors import CheckpointError
 from merging.measures import Measured, same_experts
-from merging.plugging import same_saliency
-from merging.runs import SALIENCY, Run
+from merging.runs import Run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-CELL = ["row", "title", "tensor", "order", "section", "role", "part", "value"]
 MOST = 10  # differences that are listed
-
-
-class Rows(NamedTuple):
-    """One run's cells, or the sentence that says why there are none."""
-
-    table: pd.DataFrame | None
-    why: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,140 +43,64 @@ class View:
     pretrained: Callable[[Run, Measured | None], Rows] | None = None  # B if that is the pretrained model, from A's
 
 
-# How the tables of one run become cells
-
-
-def _whole(run: Run, value: Callable[[pd.DataFrame], pd.Series[float]]) -> Rows:
-    """One row: the merged model."""
-    table = data.table(run.id, "tensors")
-    return Rows(table.assign(row="merged", title="Merged", value=value(table))[CELL])
-
-
-def kept(run: Run, found: Measured | None) -> Rows:
-    """Share of each tensor's scalars that differ from the pretrained model's."""
-    return _whole(run, lambda table: table["kept_numel"] / table["numel"])
-
-
-def changed(run: Run, found: Measured | None) -> Rows:
-    """How much of its norm each tensor changed by."""
-    return _whole(
-        run, lambda table: table["change_norm"] / table["pretrained_norm"].where(table["pretrained_norm"] > 0)
-    )
-
-
-def _by_expert(run: Run, table: pd.DataFrame, value: str) -> Rows:
-    known = measured.titles()
-    titles = table["expert"].map(known).fillna(table["expert"])
-    place = table["expert"].map({name: at for at, name in enumerate(run.experts)})
-    cells = table.assign(row=table["expert"], title=titles, value=table[value].astype(float), _place=place)
-    return Rows(cells.sort_values("_place", kind="stable")[CELL])
-
-
-def masks(run: Run, found: Measured | None) -> Rows:
-    """The masks that were applied to whole tensors."""
-    stored = data.stored()
-    if SALIENCY not in run.tables and same_saliency(run, stored) is None:
-        return Rows(None, "has no masks of tensors; a chain with LwPTV has, and the chart of kept shares needs none")
-    return _by_expert(run, data.saliency(run, stored)[0], "final")
-
-
-def saliency(run: Run, found: Measured | None) -> Rows:
-    """Saliency of the task vectors as the run scored them, else as LwPTV would."""
-    try:
-        return _by_expert(run, data.saliency(run, data.stored())[0], "saliency")
-    except CheckpointError as error:
-        return Rows(None, f"has task vectors that cannot be measured: {text.clean_text(error, 300)}")
-
-
-def removed(run: Run, found: Measured | None) -> Rows:
-    """What CAT took out of every task vector."""
-    if measured.CONFLICTS not in run.tables:
-        return Rows(None, "did not record what CAT removes; a chain with the edit CAT does")
-    return _by_expert(run, data.table(run.id, measured.CONFLICTS), "removed")
-
-
-def by_depth(run: Run, found: Measured | None, kind: str = "merge") -> Rows:
-    """Drift of the class token at every place, task by task; places stand where tensors stand elsewhere."""
-    assert found is not None  # drawn only when it is measured
-    table = measured.by_depth([(run, found)], "class")
-    table = table[table["kind"] == kind]
-    place = {"tensor": table["place"], "section": table["place"], "order": table["position"]}
-    cells = table.assign(row=table["task"], value=table["cosine"], role="place", part="class token", **place)
-    return Rows(cells[CELL])
-
-
-def pretrained_by_depth(run: Run, found: Measured | None) -> Rows:
-    """The same of the pretrained model, which was measured beside the run."""
-    return by_depth(run, found, measured.PRETRAINED)
-
-
-def isolated(run: Run, found: Measured | None) -> Rows:
-    """Layer-isolated drift, task by task."""
-    assert found is not None  # drawn only when it is measured
-    table = measured.layers(run, found)
-    return Rows(table.assign(row=table["task"], value=table["relative"])[CELL])
-
-
-def objective(run: Run, found: Measured | None) -> Rows:
-    """LOT's objective after the merge as a share of what it is before."""
-    assert found is not None  # drawn only when it is measured
-    table = measured.objective(run, found)
-    share = table["merged"] / table["pretrained"].where(table["pretrained"] > 0)
-    return Rows(table.assign(row="merged", title="Merged", value=share)[CELL])
-
-
-def signs(run: Run, found: Measured | None) -> Rows:
-    """Sign agreement over random signs in every space."""
-    assert found is not None  # drawn only when it is measured
-    table = conflict_signs.by_layer(found, conflict_signs.DENSITY)
-    return Rows(table.assign(row=table["space"], value=table["excess"])[CELL])
-
-
 VIEWS = {  # name in the picker and in links -> the view
     "kept share": View(
-        rows=kept, what="share of scalars", unit="Model", limits=(0.0, 1.0), page=(parts.MASKS, "Masks"),
+        rows=compare_rows.kept, what="share of scalars", unit="Model", limits=(0.0, 1.0), page=(parts.MASKS, "Masks"),
         note="The share of each tensor's scalars in which the merged model differs from the pretrained one, before it "
         "is rounded to the type of the checkpoint.",
     ),
     "change of the weights": View(
-        rows=changed, what="change of the norm", unit="Model", log=True, page=(parts.MASKS, "Masks"),
+        rows=compare_rows.changed, what="change of the norm", unit="Model", log=True, page=(parts.MASKS, "Masks"),
         note="The norm of merged minus pretrained weights over that of the pretrained ones, tensor by tensor.",
     ),
     "masks": View(
-        rows=masks, what="merged", unit="Expert", limits=(0.0, 1.0), percents=False, page=(parts.MASKS, "Masks"),
+        rows=compare_rows.masks, what="merged", unit="Expert", limits=(0.0, 1.0), percents=False,
+        page=(parts.MASKS, "Masks"),
         note="1 where an expert's tensor is merged, 0 where it is dropped.",
     ),
     "saliency": View(
-        rows=saliency, what="saliency", unit="Expert", log=True, percents=False, page=(parts.MASKS, "Masks"),
+        rows=compare_rows.saliency, what="saliency", unit="Expert", log=True, percents=False,
+        page=(parts.MASKS, "Masks"),
         note="Saliency of the task vectors that a run prunes, as it scored them; for runs that prune no tensors, that "
         "of their task vectors by LwPTV's score.",
     ),
     "drift by depth": View(
-        rows=by_depth, what="1 − cosine", unit="Task", over="Places", percents=False, needs=measured.DRIFT,
-        pretrained=pretrained_by_depth, page=(parts.DRIFT, "Drift"),
+        rows=compare_rows.by_depth, what="1 − cosine", unit="Task", over="Places", percents=False, needs=measured.DRIFT,
+        pretrained=compare_rows.pretrained_by_depth, page=(parts.DRIFT, "Drift"),
         note="1 − cosine between the class token of the model and that of the task's own expert after every part of "
         "the network.",
     ),
     "layer-isolated drift": View(
-        rows=isolated, what="share of the output", unit="Task", log=True, needs=measured.DRIFT,
+        rows=compare_rows.isolated, what="share of the output", unit="Task", log=True, needs=measured.DRIFT,
         page=(parts.DRIFT, "Drift"),
         note="By how much a tensor's output moves if only that tensor of the expert is replaced by the merged one "
         "(LOT, Eq. 4).",
     ),
     "LOT's objective": View(
-        rows=objective, what="share of that before", unit="Model", log=True, needs=measured.DRIFT,
+        rows=compare_rows.objective, what="share of that before", unit="Model", log=True, needs=measured.DRIFT,
         page=(parts.DRIFT, "Drift"),
         note="What LOT minimizes (Eq. 6) after the merge, over what it is for the pretrained weights; above 100% the "
         "merge is farther from the experts than no merge.",
     ),
     "what CAT removes": View(
-        rows=removed, what="share removed", unit="Expert", limits=(0.0, 1.0), page=(parts.DRIFT, "Drift"),
+        rows=compare_rows.removed, what="share removed", unit="Expert", limits=(0.0, 1.0), page=(parts.DRIFT, "Drift"),
         note="The share of each task vector's norm that the edit CAT projects out.",
     ),
     "sign agreement": View(
-        rows=signs, what="excess over random signs", unit="Space", needs=measured.SIGNS, of_experts=True,
+        rows=compare_rows.signs, what="excess over random signs", unit="Space", needs=measured.SIGNS, of_experts=True,
         page=(parts.CONFLICTS, "Conflicts"),
         note="Agreement of the experts' signs beyond what random signs give, each matrix trimmed to its largest 20%.",
+    ),
+    "who wins the election": View(
+        rows=compare_rows.elections, what="share that survives", unit="Expert", limits=(0.0, 1.0), needs=measured.SIGNS,
+        of_experts=True, page=(parts.CONFLICTS, "Conflicts"),
+        note="The share of an expert's entries whose sign is elected, as TIES holds the election, each matrix trimmed "
+        "to its largest 20%.",
+    ),
+    "experts against experts": View(
+        rows=compare_rows.pairs, what="cosine", unit="Pair", percents=False, needs=measured.PAIRS, of_experts=True,
+        page=(parts.CONFLICTS, "Conflicts"),
+        note="Cosine of the task vectors of every two experts, tensor by tensor.",
     ),
 }  # fmt: skip
 DISTANCE = "distance to pretrained"
@@ -195,6 +110,7 @@ FEATURES = {  # the same for what is drawn of features
 }
 WHY = {
     measured.DRIFT: "Feature drift has not been measured for",
+    measured.PAIRS: "Cosines have not been computed of the experts of",
     measured.SIGNS: "Sign agreement has not been counted for the experts of",
 }
 

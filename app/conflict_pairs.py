@@ -62,6 +62,14 @@ def depth(entry: str, _found: Measured, pair: tuple[str, str], value: str, densi
     return by_depth(_counts(entry, _found), pair, value, density)
 
 
+@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+def by_tensor(entry: str, _found: Measured, value: str, density: float) -> pd.DataFrame:
+    """Every pair, tensor by tensor."""
+    from merging.analysis.pairs import by_tensor
+
+    return by_tensor(_counts(entry, _found), value, density)
+
+
 def view(run: Run) -> None:
     """The matrix and one of its pairs, or the button that measures them."""
     found = measured.find(measured.PAIRS, run.id)

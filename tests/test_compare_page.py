@@ -15,9 +15,10 @@ from test_app import charts, words
 from test_drift_page import click
 
 import viz
-from app import compare_data, compare_images, compare_views, measured
+from app import compare_data, compare_images, compare_rows, compare_views, measured
 from app.compare_views import FEATURES, VIEWS
 from merging import measures
+from merging.checkpoints import open_checkpoint
 from merging.jobs import Runner
 from merging.pipeline import execute
 from merging.presets import preset
@@ -45,7 +46,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
     for run in store.runs():
         if run.title in (LWPTV, TIES, EMR, FEW):
-            for key in ("predictions", "drift", "signs"):
+            for key in ("predictions", "drift", "signs", "pairs"):
                 measures.measure(key, store, benchmark, run.id, device="cpu")
         if run.title in (LWPTV, TIES, PRETRAINED):
             measures.measure("features", store, benchmark, run.id, device="cpu")
@@ -226,7 +227,8 @@ def test_a_run_of_another_version_of_the_benchmark(open_app: Any, compared: Path
 # Charts
 
 
-SHOWN = [name for name in VIEWS if name not in ("sign agreement", "masks", "what CAT removes")]
+OF_EXPERTS = [name for name, shown in VIEWS.items() if shown.of_experts]
+SHOWN = [name for name in VIEWS if name not in (*OF_EXPERTS, "masks", "what CAT removes")]
 
 
 @pytest.mark.slow
@@ -281,7 +283,7 @@ def test_charts_that_a_run_lacks(open_app: Any, compared: Path) -> None:
 @pytest.mark.slow
 def test_charts_of_runs_on_other_experts(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **both(compared, TIES, FEW), between="charts")
-    for name in ("layer-isolated drift", "saliency", "sign agreement"):
+    for name in ("layer-isolated drift", "saliency", *OF_EXPERTS):
         at.selectbox(key="chart").set_value(name).run()
         assert not at.exception and charts(at) == 1, name
         assert ("that only one of the runs has are left out" in words(at)) == (name != "sign agreement")
@@ -303,6 +305,20 @@ def test_the_chart_draws_the_tables_of_both_runs(open_app: Any, compared: Path) 
         order = [pick[1] for pick in fig.data[3].customdata[: a.z.shape[1]]]
         first = table[table["row"] == table["row"].iloc[0]].set_index("tensor").loc[order]
         np.testing.assert_allclose(change.z[0], points * (first["b"] - first["a"]), rtol=1e-5, atol=1e-9)
+
+
+def test_cosines_of_experts_are_those_of_their_task_vectors(open_app: Any, compared: Path) -> None:
+    open_app("compare", compared)
+    run, benchmark = runs(compared)[FEW], Benchmark.load(compared)
+    table = compare_rows.pairs(run, measured.find(measured.PAIRS, run.id)).table
+    assert table is not None and table["row"].nunique() == 3  # of three experts
+    base, experts = open_checkpoint(benchmark.pretrained), benchmark.experts
+    for row in table.sample(20, random_state=0).to_dict("records"):
+        one, other = (
+            (open_checkpoint(experts[name]).read(row["tensor"]).double() - base.read(row["tensor"]).double()).flatten()
+            for name in row["row"].split("\n")
+        )
+        assert row["value"] == pytest.approx(float(one @ other / one.norm() / other.norm()), rel=1e-5, abs=1e-7)
 
 
 # Models that were not merged
@@ -341,7 +357,7 @@ def test_drift_of_the_pretrained_model_is_what_the_drift_page_shows(open_app: An
     of = compare_data.pair(runs(compared)[TIES], runs(compared)[PRETRAINED])
     found = measured.find(measured.DRIFT, of.a.id)
     assert found is not None
-    mine, theirs = compare_views.by_depth(of.a, found), compare_views.pretrained_by_depth(of.a, found)
+    mine, theirs = compare_rows.by_depth(of.a, found), compare_rows.pretrained_by_depth(of.a, found)
     assert mine.table is not None and theirs.table is not None
     table, left_out = compare_views.joined(mine.table, theirs.table)
     assert len(table) and not left_out

@@ -200,6 +200,16 @@ def by_depth(pairs: Pairs, pair: tuple[str, str], value: str, density: float = 1
     )
 
 
+def by_tensor(pairs: Pairs, value: str, density: float = 1.0) -> pd.DataFrame:
+    """Every pair by tensor: FACTS, first, second, value; NaN where it is undefined."""
+    found = pairs.values(value, density)
+    frames = [
+        pairs.tensors.assign(first=pairs.experts[a], second=pairs.experts[b], value=found[:, a, b])
+        for a, b in combinations(range(len(pairs.experts)), 2)
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
 def distances(one: Pairs, value: str, density: float = 1.0) -> Floats:
     """How far apart experts are (K, K): 1 - cosine, the share in conflict, or 1 - overlap."""
     found: Floats = one.values(value, density)[0]
