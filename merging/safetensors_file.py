@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import reprlib
 import stat
 import uuid
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ from merging.json_file import parse
 MAX_HEADER = 100_000_000
 MAX_TENSORS = 50_000
 MAX_DIMENSIONS = 16
+AGAIN = "The file is damaged: download it again, or write it with safetensors."
 DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -125,7 +127,7 @@ def read_header(descriptor: int, label: str) -> Header:
     entries = parse(os.pread(descriptor, length, 8), label, "the header")
     metadata = entries.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        raise CheckpointError(f"{label}: the metadata is not a mapping of text to text.")
+        raise CheckpointError(f"{label}: the metadata is not a mapping of text to text. {AGAIN}")
     return _checked(entries, metadata, start=8 + length, size=size, label=label)
 
 
@@ -156,7 +158,9 @@ def _checked(entries: dict[str, Any], metadata: dict[str, str], *, start: int, s
     for begin, end, name in sorted(spans):
         if begin != expected:
             what = "overlaps the one before it" if begin < expected else "leaves a hole before it"
-            raise CheckpointError(f"{label}: tensor {name[:80]!r} {what} (starts at {begin}, expected {expected}).")
+            raise CheckpointError(
+                f"{label}: tensor {name[:80]!r} {what} (starts at {begin}, expected {expected}). {AGAIN}"
+            )
         expected = end
     if start + expected > size:
         raise CheckpointError(
@@ -176,7 +180,10 @@ def _entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
     except (TypeError, KeyError, ValueError):
         whole = False
     if not whole:
-        raise CheckpointError(f"{label}: the header's entry of tensor {name[:80]!r} is malformed.")
+        raise CheckpointError(
+            f"{label}: the header's entry of tensor {name[:80]!r} is malformed: a dtype, a shape and two offsets "
+            f"of whole numbers are expected, {reprlib.repr(entry)} was found. {AGAIN}"
+        )
     if dtype_name not in DTYPES:
         raise CheckpointError(
             f"{label}: tensor {name[:80]!r} has dtype {dtype_name[:20]!r}, which cannot be merged; convert it."
@@ -185,7 +192,7 @@ def _entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
     if end - begin != info.nbytes:
         raise CheckpointError(
             f"{label}: tensor {name[:80]!r} of shape {list(shape)} and dtype {dtype_name} needs {info.nbytes} bytes, "
-            f"its offsets give {end - begin}."
+            f"its offsets give {end - begin}. {AGAIN}"
         )
     return info, begin, end
 
