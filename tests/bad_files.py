@@ -142,10 +142,10 @@ def pointing(target: str) -> Callable[[Path], Path]:
     return build
 
 
-def linked(target: Callable[[Path], Path]) -> Callable[[Path], Path]:
+def linked(target: Callable[[Path], Path], name: str = "bad.safetensors") -> Callable[[Path], Path]:
     def build(folder: Path) -> Path:
-        (folder / "bad.safetensors").symlink_to(target(folder))
-        return folder / "bad.safetensors"
+        (folder / name).symlink_to(target(folder))
+        return folder / name
 
     return build
 
@@ -172,6 +172,11 @@ PATHS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "folder": (lambda f: f, "folder without a checkpoint"),
     "missing": (lambda f: f / "nowhere.safetensors", "not found"),
     "link out": (linked(outside), "link that leads outside"),
+    "folder with a link out": (lambda f: linked(outside, "model.safetensors")(f).parent, "link that leads outside"),
+    "folder with a link out to nothing": (
+        lambda f: linked(lambda g: g.parent / "gone", "model.safetensors")(f).parent,
+        "link that leads outside",
+    ),
     "link into nothing": (linked(lambda f: f / "gone"), "not found"),
     "link in a circle": (linked(lambda f: f / "bad.safetensors"), "not found or not readable"),
     "pipe": (pipe, "not a regular file"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from os.path import lexists
 from pathlib import Path
 
 from merging.checkpoints import Checkpoint, SafetensorsCheckpoint
@@ -39,12 +40,12 @@ def open_path(path: Path, name: str, label: str) -> Checkpoint:
 def _open_folder(path: Path, name: str, label: str) -> Checkpoint:
     shown, config = printable(path.name, 80), configs.read_json(path / configs.ADAPTER)
     if config is not None:
-        weights = next((path / file for file in ADAPTERS if (path / file).exists()), None)
+        weights = next((path / file for file in ADAPTERS if lexists(path / file)), None)
         if weights is None:
             raise CheckpointError(f"{shown} is the folder of an adapter without its weights ({ADAPTERS[0]}).")
         return AdapterCheckpoint(_open_file(weights, name, label), config, label)
-    known = [path / file for file in WEIGHTS if (path / file).exists()]
-    if not known and (path / PICKLED_INDEX).exists():
+    known = [path / file for file in WEIGHTS if lexists(path / file)]  # what a link leads to is looked at later
+    if not known and lexists(path / PICKLED_INDEX):
         raise CheckpointError(
             f"{shown} holds pickled weights in several files, which are not read; load them with Transformers and save "
             "them with save_pretrained, which writes safetensors."
