@@ -15,8 +15,9 @@ from merging.export.subject import Subject, of_checkpoint, of_run
 from merging.export.targets import target
 from merging.export.towers import Tower, ready
 from merging.export.weights import SHARD, WRITING, write, write_file
-from merging.progress import Cancel, Meter, ProgressCallback
+from merging.progress import Cancel, Meter, Phases, ProgressCallback
 from merging.runs import RECIPE, SCORES, Run, table_file
+from merging.sources import READING
 from merging.spreadsheet import csv_bytes
 
 FORMAT = 1
@@ -70,12 +71,15 @@ def export(
     """
     chosen, folder = target(to), Path(folder)
     ids = hub_ids or {}
-    subject = of_run(source, ids) if isinstance(source, Run) else of_checkpoint(source, base, ids, progress, cancel)
-    states = {place: model.state() for place, model in subject.models.items()}
+    phases = Phases({READING: 0.0 if isinstance(source, Run) else 1.0, WRITING: 1.0}, progress)
+    if isinstance(source, Run):
+        subject = of_run(source, ids)
+    else:
+        subject = of_checkpoint(source, base, ids, phases.callback(READING), cancel)
     towers = {place: ready(model, subject.base, activation) for place, model in subject.models.items()}
     tensors = {place: chosen.tensors(tower) for place, tower in towers.items()}
     needed = sum(checkpoint.nbytes for checkpoint in tensors.values())
-    meter = Meter(needed, progress, cancel)
+    meter = Meter(needed, phases.callback(WRITING), cancel)
     meter.within(0, WRITING)
     require_room(folder, needed + SLACK)
     with appearing(folder, overwrite=overwrite) as inside:
@@ -85,7 +89,7 @@ def export(
             write(at, tensors[place], chosen.file, _metadata(subject, tower, place), meter, chosen.limit(shard_bytes))
             for name, config in chosen.configs(tower).items():
                 write_json(at / name, config)
-            if subject.models[place].state() != states[place]:
+            if subject.models[place].state() != subject.states[place]:
                 raise CheckpointError(
                     f"{subject.models[place].name} was changed while it was being read; export again."
                 )

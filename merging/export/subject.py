@@ -26,7 +26,7 @@ from merging.formats.adapters import AdapterCheckpoint
 from merging.progress import Cancel, Meter, ProgressCallback
 from merging.recipe import Recipe
 from merging.runs import Run
-from merging.sources import digest
+from merging.sources import READING, digest
 
 TASKS = "tasks"  # where the models lie if there is one for each task
 LONGEST = 100  # characters of a task's name that enter a folder's
@@ -46,6 +46,7 @@ class Subject:
     base: Checkpoint | None
     parents: tuple[Parent, ...]
     metadata: Mapping[str, str]
+    states: Mapping[str, tuple[int, ...] | None]  # place -> the file's state before anything was read of it
     recipe: Recipe | None = None
     run: Run | None = None
 
@@ -71,6 +72,7 @@ def of_run(run: Run, hub_ids: Mapping[str, str]) -> Subject:
         base=None,
         parents=parents(run, recipe, hub_ids),
         metadata=metadata_of_run(run, recipe),
+        states={place: model.state() for place, model in models.items()},
         recipe=anonymous(recipe),
         run=run,
     )
@@ -95,14 +97,16 @@ def of_checkpoint(
         raise CheckpointError(f"{opened.name} is a LoRA adapter; name the model that it changes with --base.")
     named = [(opened.name, opened)] + ([] if below is None else [(PRETRAINED, below)])
     check_hub_ids(hub_ids, [name for name, _ in named])
+    state = opened.state()
     meter = Meter(sum(checkpoint.nbytes for _, checkpoint in named), progress, cancel)
+    meter.within(0, READING)
     found = [_parent(name, checkpoint, hub_ids, meter) for name, checkpoint in named]
     carried = {key: opened.metadata[key] for key in CARRIED if key in opened.metadata}
     if not {"engine_version", "source_sha256"} <= carried.keys():
         sources = json.dumps({parent.label: parent.digest for parent in found[:1]})
         carried = {"source_sha256": sources, "engine_version": merging.__version__}
         carried |= {"base_sha256": found[1].digest} if below is not None else {}
-    return Subject(opened.name, {"": opened}, {}, below, tuple(found), carried)
+    return Subject(opened.name, {"": opened}, {}, below, tuple(found), carried, {"": state})
 
 
 def _parent(name: str, checkpoint: Checkpoint, hub_ids: Mapping[str, str], meter: Meter) -> Parent:
