@@ -8,7 +8,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ import torch
 import merging
 from merging import engine
 from merging.disk import free_bytes, size_text
+from merging.encoder import Architecture, stated_by
 from merging.entries import write_json
 from merging.errors import MergingError, StoreError
 from merging.estimate import EVALUATING, MERGING, Estimate
@@ -71,7 +72,7 @@ class Work:
             result = self._stream(folder)
             self.opened.raise_if_changed()
             self.seconds[MERGING] = time.monotonic() - started
-            self.warnings.extend(result.warnings)
+            self.warnings.extend((*self._assumed(), *result.warnings))
             for name, table in result.tables.items():
                 self.schemas[name] = write_table(folder, name, table)
             (folder / RECIPE).write_text(self.recipe.to_yaml(), "utf-8")
@@ -116,6 +117,18 @@ class Work:
                 progress=self.phases.callback(MERGING),
                 cancel=self.cancel,
                 make_sink=sink,
+            )
+
+    def _assumed(self) -> Iterator[str]:
+        """What is to be said where images went through an activation that nothing tells."""
+        pretrained, tower = self.opened.pretrained, self.benchmark.tower if self.benchmark else None
+        if self.benchmark is None and self.exemplars is None:
+            return
+        if "quick_gelu" not in stated_by(pretrained):
+            name = "QuickGELU" if Architecture.of(pretrained, tower).quick_gelu else "GELU"
+            yield (
+                f"Nothing beside the pretrained model's weights says which activation it has; {name} was taken for "
+                "exemplars and scores. If it has another one, name it in the recipe, or with --activation."
             )
 
     def _metadata(self, name: str) -> dict[str, str]:
