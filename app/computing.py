@@ -21,7 +21,7 @@ def missing(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
         st.error(text.safe_text(problem, 600), icon=":material/error:")
     if not recipes:
         return
-    jobs = {job.recipe_yaml: job for job in reversed(data.runner().jobs()) if not job.measures}
+    jobs = {job.recipe_yaml: job for job in reversed(data.runner().here()) if not job.measures}
     live = [recipe for recipe in recipes if _state(jobs, recipe) == "live"]
     rest = [recipe for recipe in recipes if recipe not in live]
     with st.container(border=True, key=f"missing_{key}"):

@@ -53,6 +53,10 @@ class Desk:
         """All jobs, newest first, on whatever benchmark."""
         return self.runner.jobs()
 
+    def here(self) -> list[Job]:
+        """Those that work on this benchmark, or on none, newest first."""
+        return [job for job in self.jobs() if not self.elsewhere(job)]
+
     def elsewhere(self, job: Job) -> bool:
         """Whether a job works on another benchmark than this session."""
         return bool(job.benchmark) and Path(job.benchmark) != self.folder

@@ -45,7 +45,7 @@ def missing(key: str, runs: Sequence[Run], why: str, known: Sequence[Measured] =
 
 def missing_benchmark(key: str, why: str) -> None:
     """The same for a measurement of the benchmark."""
-    job = next((job for job in data.runner().jobs() if job.measures == key), None)
+    job = next((job for job in data.runner().here() if job.measures == key), None)
     with st.container(border=True, key=f"missing_{key}"):
         if job is not None and (job.live or job.error):
             tray.show(job, key)
@@ -57,7 +57,7 @@ def missing_benchmark(key: str, why: str) -> None:
 def _job(key: str, run: Run) -> Job | None:
     """The newest job that measures this of a run, or of another run where both share what is found."""
     shared = kind(key).of == Of.EXPERTS
-    for job in data.runner().jobs():
+    for job in data.runner().here():
         if job.measures == key and (job.run_id == run.id or (shared and _same_experts(job.run_id, run))):
             return job
     return None

@@ -98,7 +98,7 @@ def _point(name: str, changed: int, _one: Planned, _sweep: Sweep) -> Point | Non
 def job(sweep: Sweep) -> Job | None:
     """The job that computes a sweep, if it is known."""
     wanted = job_of(SWEEP, sweep.id)
-    return next((job for job in data.runner().jobs() if job.id == wanted), None)
+    return next((job for job in data.runner().here() if job.id == wanted), None)
 
 
 def titles(sweep: Sweep) -> list[str]:

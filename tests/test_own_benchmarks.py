@@ -187,6 +187,7 @@ def test_what_a_killed_build_leaves_is_removed(tmp_path: Path) -> None:
     assert not left.exists()
 
 
+@pytest.mark.slow
 def test_a_benchmark_comes_with_what_merges_are_compared_with(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
