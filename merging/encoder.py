@@ -109,6 +109,15 @@ def stating(checkpoint: Checkpoint, activation: str) -> Checkpoint:
     return found
 
 
+def stated_activation(checkpoint: Checkpoint) -> str:
+    """The activation that a checkpoint says that it has; empty if it does not say, or nothing that can be read."""
+    try:
+        quick = stated_by(checkpoint).get("quick_gelu")
+    except CheckpointError:
+        return ""
+    return "" if quick is None else ACTIVATIONS[0 if quick else 1]
+
+
 class _OnDemand(Mapping[str, Tensor]):
     """A tower's tensors in float32 as open_clip has them, read from the checkpoint whenever they are asked for."""
 

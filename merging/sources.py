@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from merging.checkpoints import Checkpoint, Tell, ignore, open_checkpoint
-from merging.encoder import stating
+from merging.encoder import stated_activation, stating
 from merging.errors import CheckpointError
 from merging.progress import Cancel, Meter, ProgressCallback
 from merging.recipe import Recipe
@@ -81,9 +81,16 @@ def open_inputs(recipe: Recipe, base: Path | None = None, benchmark: Benchmark |
 def opened(
     recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], benchmark: Benchmark | None = None
 ) -> Opened:
-    """A recipe with checkpoints that are open, which have the activation that it names."""
-    pretrained = stating(pretrained, recipe.activation)
-    experts = {name: stating(expert, recipe.activation) for name, expert in experts.items()}
+    """A recipe with checkpoints that are open, which have the activation that it names.
+
+    Where neither it nor the pretrained model names one, the experts do, if all that say something say the same.
+    """
+    named = recipe.activation
+    if not named and not stated_activation(pretrained):
+        said = {stated_activation(expert) for expert in experts.values()} - {""}
+        named = said.pop() if len(said) == 1 else ""
+    pretrained = stating(pretrained, named)
+    experts = {name: stating(expert, named) for name, expert in experts.items()}
     return Opened(recipe, pretrained, experts, tuple(c.state() for c in (pretrained, *experts.values())), benchmark)
 
 

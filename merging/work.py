@@ -22,9 +22,9 @@ import torch
 import merging
 from merging import engine
 from merging.disk import free_bytes, size_text
-from merging.encoder import Architecture, stated_by
+from merging.encoder import Architecture, stated_activation
 from merging.entries import write_json
-from merging.errors import MergingError, StoreError
+from merging.errors import MergingError, StoreError, first_few
 from merging.estimate import EVALUATING, MERGING, Estimate
 from merging.evaluate import evaluate, evaluate_per_task
 from merging.exemplars import TaskExemplars
@@ -120,11 +120,18 @@ class Work:
             )
 
     def _assumed(self) -> Iterator[str]:
-        """What is to be said where images went through an activation that nothing tells."""
+        """What is to be said where images went through an activation that nothing tells, or that files disagree on."""
         pretrained, tower = self.opened.pretrained, self.benchmark.tower if self.benchmark else None
         if self.benchmark is None and self.exemplars is None:
             return
-        if "quick_gelu" not in stated_by(pretrained):
+        said = stated_activation(pretrained)
+        others = [name for name, expert in self.opened.experts.items() if stated_activation(expert) not in ("", said)]
+        if said and others:
+            yield (
+                f"{first_few(others)} say that they have another activation than the pretrained model's {said}; their "
+                "weights belong to it, and the merged model has the pretrained model's."
+            )
+        if not said:
             name = "QuickGELU" if Architecture.of(pretrained, tower).quick_gelu else "GELU"
             yield (
                 f"Nothing beside the pretrained model's weights says which activation it has; {name} was taken for "

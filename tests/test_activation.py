@@ -15,7 +15,7 @@ import merging
 from merging import commands
 from merging.checkpoints import MappingCheckpoint, open_checkpoint
 from merging.cli import main
-from merging.encoder import Architecture, Encoder, stated_by, stating
+from merging.encoder import Architecture, Encoder, stated_activation, stated_by, stating
 from merging.errors import RecipeError
 from merging.evaluate import evaluate
 from merging.pipeline import execute
@@ -115,6 +115,18 @@ def test_runs_are_made_and_scored_with_it(silent, store, tiny_benchmark):
     assert runs[2].scores.equals(expected)
     images = torch.randn(3, 3, tiny.SIZE, tiny.SIZE)
     assert not torch.allclose(Encoder.of(gelu)(images), Encoder.of(stating(gelu, "quick_gelu"))(images))
+
+
+def test_experts_tell_it_where_the_pretrained_model_does_not(silent, store, tiny_benchmark, tmp_path):
+    about = {"architecture": json.dumps(tiny.ARCHITECTURE | {"quick_gelu": False})}
+    save_file(tiny.expert(tiny.pretrained(), 0), tmp_path / "circles.safetensors", about)
+    run = execute(recipe(silent, "", "ties"), store, benchmark=tiny_benchmark, device="cpu")
+    assert stated_activation(open_checkpoint(run.model_path)) == "gelu" and "was taken" not in " ".join(run.warnings)
+    save_file(tiny.pretrained(), tmp_path / "pretrained.safetensors", {"architecture": json.dumps(tiny.ARCHITECTURE)})
+    run = execute(recipe(silent, "", "emr"), store, benchmark=tiny_benchmark, device="cpu")
+    assert [text for text in run.warnings if text.startswith("circles say that they have another activation")]
+    run = execute(recipe(silent, "gelu", "emr"), store, benchmark=tiny_benchmark, device="cpu")
+    assert not [text for text in run.warnings if "activation" in text]
 
 
 def test_points_of_sweeps_have_it_and_are_others(silent, tiny_benchmark):
