@@ -11,6 +11,7 @@ import streamlit as st
 from app import benchmarks, data, model_data, text
 from merging import places
 from merging.errors import MergingError, first_few
+from merging.places import OWN_PREFIX
 from merging.shelf import benchmarks as folders
 from merging.shelf.benchmarks import SERVER
 
@@ -100,7 +101,7 @@ def _holds() -> None:
 
 def _delete(known: dict[str, Path]) -> None:
     """A way to let benchmarks go that were made here."""
-    made = {key: path for key, path in known.items() if key.startswith(folders.OWN_PREFIX) and key != benchmarks.key()}
+    made = {key: path for key, path in known.items() if key.startswith(OWN_PREFIX) and key != benchmarks.key()}
     if not made:
         return
     with st.popover("Delete one that was made here", icon=":material/delete:", type="tertiary"):

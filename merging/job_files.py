@@ -264,6 +264,8 @@ def _environment(benchmark: str = "") -> dict[str, str]:
     found |= {"OMP_NUM_THREADS": str(cores), "MKL_NUM_THREADS": str(cores), "OMP_WAIT_POLICY": "PASSIVE"}
     if benchmark or "MERGESCOPE_BENCHMARK" in found:  # may be relative, and the child starts elsewhere
         found["MERGESCOPE_BENCHMARK"] = benchmark or str(places.benchmark_folder())
+    if "MERGESCOPE_STORE" in found:
+        found["MERGESCOPE_STORE"] = str(places.store_root().absolute())
     if "MERGESCOPE_MODELS" in found:
         found["MERGESCOPE_MODELS"] = os.pathsep.join(map(str, places.models_folders().values()))
     return found

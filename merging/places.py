@@ -12,7 +12,9 @@ BUNDLED = Path(__file__).resolve().parent.parent / "sample_data"
 LIBRARY = BUNDLED / "runs"
 BUNDLED_PREFIX = "bundled:"  # in a recipe, "bundled:fashion" is the bundled benchmark's expert
 MODELS_PREFIX = "models:"  # "models:clip/cars.pt" is cars.pt in the folder called clip of $MERGESCOPE_MODELS
-NAMED = (BUNDLED_PREFIX, MODELS_PREFIX)  # references that mean the same wherever they are read from
+OWN_PREFIX = "own:"  # "own:mine/models/cars.safetensors" is in the benchmark called mine that was made in the app
+BENCHMARKS = "benchmarks"  # the folder of a store that holds those
+NAMED = (BUNDLED_PREFIX, MODELS_PREFIX, OWN_PREFIX)  # references that mean the same wherever they are read from
 HUB_PREFIX = "hf-hub:"  # a model on huggingface.co, by organization/name
 HUB_SWITCH = "MERGESCOPE_HUB"  # on; "cached": nothing is downloaded; "off"
 PRETRAINED_TAG = re.compile(r"ViT-[\w-]{1,60}/[\w-]{1,60}")  # open_clip's model/tag, if there is no such file
@@ -61,6 +63,8 @@ def locate(reference: str, base: Path | None = None) -> Path:
     """
     if reference.startswith(MODELS_PREFIX):
         return _in_models_folder(reference.removeprefix(MODELS_PREFIX))
+    if reference.startswith(OWN_PREFIX):
+        return _inside(store_root() / BENCHMARKS, reference.removeprefix(OWN_PREFIX), "the benchmarks made here")
     if reference.startswith(BUNDLED_PREFIX):
         name = reference.removeprefix(BUNDLED_PREFIX)
         return BUNDLED / "models" / f"{Path(name).name}.safetensors"
@@ -78,6 +82,11 @@ def _in_models_folder(place: str) -> Path:
         raise CheckpointError(f"There is no models folder {name[:80]!r} here; set MERGESCOPE_MODELS to where it is.")
     if not within:
         return root
+    return _inside(root, rest, f"the models folder {name[:80]!r}")
+
+
+def _inside(root: Path, rest: str, called: str) -> Path:
+    """A path in a folder, in which it must lie with all links followed."""
     parts = rest.split("/")
     odd = any(part in {"", ".", ".."} for part in parts) or any(sign in rest for sign in "\\\0")
     try:
@@ -85,8 +94,17 @@ def _in_models_folder(place: str) -> Path:
     except (OSError, ValueError):
         inside = False
     if not inside:
-        raise CheckpointError(f"{parts[-1][:80]!r} lies outside of the models folder {name[:80]!r}; refused.")
+        raise CheckpointError(f"{parts[-1][:80]!r} lies outside of {called}; refused.")
     return root / rest
+
+
+def reference_to(path: Path) -> str:
+    """What recipes call a file: by name where it lies in a listed folder or in a benchmark made here, else its path."""
+    listed = {f"{MODELS_PREFIX}{name}/": root for name, root in models_folders().items()}
+    for prefix, root in {OWN_PREFIX: (store_root() / BENCHMARKS).resolve(), **listed}.items():
+        if path.is_relative_to(root):
+            return f"{prefix}{path.relative_to(root).as_posix()}"
+    return str(path)
 
 
 def is_remote(reference: str, base: Path | None = None) -> bool:

@@ -19,7 +19,7 @@ from merging.checkpoints import Checkpoint, open_checkpoint
 from merging.data.npz import Npz
 from merging.errors import TaskError, did_you_mean
 from merging.exemplars import TaskExemplars
-from merging.places import BUNDLED, BUNDLED_PREFIX, benchmark_folder
+from merging.places import BUNDLED, BUNDLED_PREFIX, benchmark_folder, reference_to
 
 SPLITS = ("choosing", "reporting")  # the halves of each test set: one to choose values on, one to report
 EXEMPLARS = "exemplars"  # from the training images; what methods may see
@@ -101,7 +101,7 @@ class Benchmark:
     def _reference(self, name: str) -> str:
         if self.folder == BUNDLED:
             return BUNDLED_PREFIX + name
-        return str(self.folder / "models" / f"{name}.safetensors")
+        return reference_to(self.folder / "models" / f"{name}.safetensors")
 
     def images(self, key: str, split: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Images (n, h, w, 3) as uint8 and labels (n,) of a split: exemplars, choosing or reporting.

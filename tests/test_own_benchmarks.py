@@ -11,10 +11,10 @@ import test_jobs
 import tiny
 import tiny_data
 
-from merging import job_files
+from merging import job_files, places
 from merging.cli import main
 from merging.data import finding
-from merging.errors import StoreError
+from merging.errors import CheckpointError, StoreError
 from merging.job_files import State
 from merging.leftovers import sweep_up
 from merging.pipeline import execute
@@ -109,6 +109,25 @@ def test_links_call_benchmarks_by_name_and_never_by_path(data: Path, tmp_path: P
     ):
         assert benchmarks.find(odd, root) is None, odd
     assert benchmarks.key_of(tmp_path / "elsewhere", root) == ""
+
+
+def test_recipes_tell_no_folder_of_a_benchmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_benchmark: Benchmark
+) -> None:
+    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("MERGESCOPE_MODELS", str(tmp_path / "models"))
+    for folder, prefix in ((benchmarks.place_of("mine", tmp_path / "store"), "own:mine"),
+                           (tmp_path / "models" / "deep" / "bench", "models:models/deep/bench")):  # fmt: skip
+        found = Benchmark.load(tiny.write_benchmark(folder))
+        assert found.pretrained == f"{prefix}/models/pretrained.safetensors"
+        assert places.locate(found.pretrained) == folder / "models" / "pretrained.safetensors"
+        assert str(tmp_path) not in recipe(found).to_yaml()
+        run = execute(recipe(found), Store(tmp_path / "runs", libraries=()), benchmark=found, device="cpu")
+        assert run.has_scores
+    assert tiny_benchmark.pretrained.startswith("/")
+    for odd in ("own:../x", "own:mine/../../x", "own:", "own:mine/\0", "own:/etc/passwd"):
+        with pytest.raises(CheckpointError, match="lies outside"):
+            places.locate(odd)
 
 
 # Stores and jobs

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from merging import places
 from merging.errors import CheckpointError
-from merging.places import MODELS_PREFIX
+from merging.places import BENCHMARKS, MODELS_PREFIX, OWN_PREFIX
 
 BENCHMARK, HEADS = "tasks.json", "heads.safetensors"  # what every benchmark folder has
-FOLDER = "benchmarks"  # of a store: those that were built in the app
-SERVER, OWN_PREFIX = "default", "own:"  # the one that the server was started on; one that was built in the app
+SERVER = "default"  # the one that the server was started on
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 
 
@@ -31,13 +30,13 @@ def state_of(folder: Path) -> tuple[int, ...]:
 
 def place_of(name: str, root: Path) -> Path:
     """Where the benchmark of that name is built, in the store at ``root``."""
-    return root / FOLDER / name
+    return root.resolve() / BENCHMARKS / name
 
 
 def built(root: Path) -> dict[str, Path]:
     """{key: folder} of those that were built in the store at ``root``."""
     try:
-        folders = sorted((root / FOLDER).iterdir())
+        folders = sorted((root.resolve() / BENCHMARKS).iterdir())
     except OSError:
         return {}
     return {f"{OWN_PREFIX}{path.name}": path for path in folders if NAME.fullmatch(path.name) and is_benchmark(path)}
