@@ -121,4 +121,5 @@ def _forget(key: str) -> None:
         st.session_state[SAID] = f"A job is working on {path.name}; it was left as it is."
         return
     entries.retire(path)
+    path.with_name(f"{path.name}.yaml").unlink(missing_ok=True)  # what it was made from
     st.session_state[SAID] = f"{path.name} was deleted."
