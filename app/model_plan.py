@@ -108,6 +108,8 @@ def _summary(described: str, states: tuple[tuple[int, ...], ...], out: Path) -> 
     found = plan(Description.of(plain_yaml(described), Path.cwd()), tower=False)
     check_room(found, out)
     rows, cautions = [], list(found.models.cautions)
+    if not found.models.trained:
+        cautions.append("No data set has its expert, so every merge is out of domain everywhere on this benchmark.")
     for task in found.tasks:
         rows.append(
             {

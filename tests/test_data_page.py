@@ -120,6 +120,7 @@ def test_what_cannot_be_used_says_why(open_app: Any, library: Path, mine: str) -
     assert "nothing says what they mean" in at.error[0].value
     at.text_area[0].set_value("a\nb\nc").run()
     assert not at.error and recognized(at).loc["numbers", "Called"] == "a, b, c"
+    assert "No data set has its expert" in words(at)
     at.text_area[0].set_value("a\nb").run()
     assert "2 class names are given" in at.error[0].value
     at.text_area[0].set_value("a\nb\nc").run()
@@ -164,6 +165,10 @@ def test_where_several_people_work_no_path_is_typed(
     assert str(tmp_path) not in words(at)
     at.selectbox(key="benchmark_picked").select("own:made").run()
     assert not at.exception and at.query_params["on"] == "own:made"
+    at.switch_page("screens/merge.py").run()
+    assert not at.exception and not at.error
+    assert "own:made/models/pretrained.safetensors" in "".join(block.value for block in at.code)
+    assert str(tmp_path) not in words(at) + "".join(block.value for block in at.code)
 
 
 # Switching
