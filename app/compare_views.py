@@ -6,13 +6,13 @@ everything else is the same for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import compare_features, compare_rows, measured, measuring, parts, state, text
+from app import compare_features, compare_pictures, compare_rows, measured, measuring, parts, state, text
 from app.compare_data import Pair
 from app.compare_rows import Rows
 from app.compare_scores import file_name
@@ -104,21 +104,19 @@ VIEWS = {  # name in the picker and in links -> the view
     ),
 }  # fmt: skip
 DISTANCE = "distance to pretrained"
-FEATURES = {  # the same for what is drawn of features
+PICTURES = {  # the same for what has a figure of its own
+    "drift against accuracy": compare_pictures.against_accuracy,
+}
+FEATURES = {  # and for what is drawn of features
     DISTANCE: compare_features.distance,
     "feature maps": compare_features.maps,
-}
-WHY = {
-    measured.DRIFT: "Feature drift has not been measured for",
-    measured.PAIRS: "Cosines have not been computed of the experts of",
-    measured.SIGNS: "Sign agreement has not been counted for the experts of",
 }
 
 
 def offered(of: Pair) -> tuple[str, ...]:
     """The charts that there are of both: a model that was not merged has no masks and no merged tensors."""
     if not of.reference:
-        return (*VIEWS, *FEATURES)
+        return (*VIEWS, *PICTURES, *FEATURES)
     if of.b.kind != measured.PRETRAINED:
         return tuple(FEATURES)
     known = (name for name, shown in VIEWS.items() if shown.pretrained)
@@ -128,8 +126,8 @@ def offered(of: Pair) -> tuple[str, ...]:
 def view(of: Pair) -> None:
     """The chart that is asked for."""
     name = st.selectbox("Chart", offered(of), key=state.CHART, bind=state.BIND, width=320)
-    if name in FEATURES:
-        FEATURES[name](of)
+    if drawn := (PICTURES | FEATURES).get(name):
+        drawn(of)
     else:
         cells(of, name, VIEWS[name])
 
@@ -140,14 +138,12 @@ def cells(of: Pair, name: str, shown: View) -> None:
         st.info("Both runs merge the same experts, and this is of experts, however they are merged: nothing differs.")
         return
     measurable = (of.a,) if of.reference else of.runs
-    found = {run.id: measured.find(shown.needs, run.id) if shown.needs else None for run in measurable}
-    if shown.needs and (rest := {run.id: run for run in measurable if found[run.id] is None}):
-        known = [one for one in found.values() if one is not None]
-        measuring.missing(shown.needs, list(rest.values()), WHY[shown.needs], known)
+    found = compare_pictures.stored(shown.needs, measurable) if shown.needs else {}
+    if found is None:
         return
-    one = shown.rows(of.a, found[of.a.id])
+    one = shown.rows(of.a, found.get(of.a.id))
     of_b = (shown.pretrained, of.a) if of.reference and shown.pretrained else (shown.rows, of.b)
-    other = of_b[0](of_b[1], found[of_b[1].id])
+    other = of_b[0](of_b[1], found.get(of_b[1].id))
     if one.table is None or other.table is None:
         lacking(of, one, other)
         return
@@ -202,9 +198,9 @@ def colors(limits: tuple[float, float], shown: View) -> str:
     return f"A and B share one range of colors, {low} to {high}{scale}; in the difference white is zero."
 
 
-def origin(found: dict[str, Measured | None]) -> list[str]:
+def origin(found: Mapping[str, Measured]) -> list[str]:
     """Where measured numbers come from, and whether both are from as many exemplars."""
-    known = [one for one in found.values() if one is not None]
+    known = list(found.values())
     counts = [str(one.notes["exemplars"]) for one in known if "exemplars" in one.notes]
     said = [f"n = {' and '.join(counts)} exemplars per task for A and B."] if len(set(counts)) > 1 else []
     return [*said, measuring.origin(known)] if known else []

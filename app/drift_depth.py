@@ -34,11 +34,16 @@ def view(pairs: Pairs, stored: Sequence[Run]) -> None:
     """The pictures and tables of the runs."""
     with st.container(horizontal=True, gap="medium"):
         token = st.selectbox("Features", TOKENS, key=state.TOKEN, bind=state.BIND, width=220)
-        distance = DISTANCES[st.selectbox("Distance", DISTANCES, key=state.DISTANCE, bind=state.BIND, width=220)]
+        distance = pick_distance()
         band = pick_one([run for run, _ in pairs], "Band over the tasks of").id
     by_depth(pairs, token, distance, band)
     against_accuracy(pairs, stored, distance)
     consistency([run for run, _ in pairs], stored)
+
+
+def pick_distance() -> str:
+    """The picker of how drift is measured, and what charts call its choice."""
+    return DISTANCES[st.selectbox("Distance", DISTANCES, key=state.DISTANCE, bind=state.BIND, width=220)]
 
 
 def by_depth(pairs: Pairs, token: str, distance: str, band: str) -> None:

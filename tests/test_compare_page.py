@@ -15,8 +15,8 @@ from test_app import charts, words
 from test_drift_page import click
 
 import viz
-from app import compare_data, compare_images, compare_rows, compare_views, measured
-from app.compare_views import FEATURES, VIEWS
+from app import compare_data, compare_images, compare_pictures, compare_rows, compare_views, measured
+from app.compare_views import FEATURES, PICTURES, VIEWS
 from merging import measures
 from merging.checkpoints import open_checkpoint
 from merging.jobs import Runner
@@ -240,7 +240,7 @@ def test_charts_of_both_runs(open_app: Any, compared: Path) -> None:
         assert not at.exception and not at.error, name
         assert charts(at) == 1, name
         assert "A and B share one range of colors" in words(at)
-    for name in FEATURES:
+    for name in (*PICTURES, *FEATURES):
         at.selectbox(key="chart").set_value(name).run()
         assert not at.exception and charts(at) == 1, name
 
@@ -264,6 +264,7 @@ LACKING = [
     ("masks", "has no masks of tensors; a chain with LwPTV has"),
     ("what CAT removes", "did not record what CAT removes"),
     ("drift by depth", f"Feature drift has not been measured for **{CAT}**"),
+    ("drift against accuracy", f"Feature drift has not been measured for **{CAT}**"),
     ("sign agreement", "Both runs merge the same experts"),
     ("feature maps", f"have not been extracted for **{CAT}**"),
 ]
@@ -319,6 +320,40 @@ def test_cosines_of_experts_are_those_of_their_task_vectors(open_app: Any, compa
             for name in row["row"].split("\n")
         )
         assert row["value"] == pytest.approx(float(one @ other / one.norm() / other.norm()), rel=1e-5, abs=1e-7)
+
+
+def test_drift_against_accuracy_has_an_arrow_for_every_task(open_app: Any, compared: Path) -> None:
+    link = {"between": "charts", "chart": "drift against accuracy"}
+    at = open_app("compare", compared, **both(compared), **link)
+    assert not at.exception and charts(at) == 1
+    table, known = at.dataframe[0].value.set_index("title"), runs(compared)
+    scores = [known[title].scores for title in (TIES, LWPTV)]
+    one, other = (rows[rows["split"] == "reporting"].set_index("title") for rows in scores if rows is not None)
+    for title, row in table.iterrows():
+        lost = 100 * (one.loc[title, "accuracy"] - other.loc[title, "accuracy"])
+        assert row["lost"] == pytest.approx(lost) and row["drift"] == pytest.approx(row["drift_b"] - row["drift_a"])
+    of = compare_data.pair(known[TIES], known[LWPTV])
+    found = compare_pictures.stored(measured.DRIFT, of.runs)
+    assert found is not None and len(table) == len(tiny.EXPERTS)
+    points = compare_pictures.accuracy_points(of, found)
+    fig = viz.draw("drift_accuracy", points, arrows=True)
+    drawn = {(arrow.ax, arrow.ay, arrow.x, arrow.y) for arrow in fig.layout.annotations if arrow.name == "arrow"}
+    a, b = (points[points["run"] == run.id].set_index("task") for run in of.runs)
+    assert drawn == {
+        (a.at[task, "cosine"], 100 * a.at[task, "lost"], b.at[task, "cosine"], 100 * b.at[task, "lost"])
+        for task in tiny.EXPERTS
+    }
+
+
+@pytest.mark.slow
+def test_drift_against_accuracy_of_a_run_and_itself_and_of_other_experts(open_app: Any, compared: Path) -> None:
+    link = {"between": "charts", "chart": "drift against accuracy"}
+    at = open_app("compare", compared, **both(compared, TIES, TIES), **link)
+    assert not at.exception and charts(at) == 1
+    assert not at.dataframe[0].value[["drift", "lost"]].to_numpy().any()
+    at = open_app("compare", compared, **both(compared, TIES, FEW), **link)
+    assert not at.exception and charts(at) == 1
+    assert len(at.dataframe[0].value) == 3
 
 
 # Models that were not merged

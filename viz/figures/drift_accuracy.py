@@ -36,13 +36,15 @@ def drift_accuracy(
     fit: Line | None = None,
     runs: list[str] | None = None,
     tasks: list[str] | None = None,
+    arrows: bool = False,
     present: bool = False,
 ) -> go.Figure:
     """Color says the task, symbol the run; a dashed line and its coefficients if ``fit`` has them.
 
     run (id), label, task, title, cosine and l1 (drift at the embedding), lost (the expert's accuracy minus the run's, a
     fraction), n (images of the drift), accuracy and expert (fractions), n_scored (images of the accuracies). ``value``
-    says which drift is drawn; ``runs`` and ``tasks`` are the full ordered lists that symbols and colors go by.
+    says which drift is drawn; ``runs`` and ``tasks`` are the full ordered lists that symbols and colors go by;
+    ``arrows`` lead from the first of the runs to the last, task by task.
     """
     one_of("value", value, tuple(VALUES))
     known = np.isfinite(table[[value, "lost"]].to_numpy(np.float64)).all(axis=1)
@@ -67,6 +69,8 @@ def drift_accuracy(
         legend=methods, legend2=subjects, margin={"l": LEFT, "r": 26, "t": top + 34, "b": BOTTOM + 20 * bool(left_out)}
     )
     _lay_out(fig, table, value, fit)
+    if arrows and len(names) > 1:
+        fig.layout.annotations += tuple(_arrows(table[table["run"].isin([names[0], names[-1]])], value))
     if left_out:
         fig.add_annotation(_note(left_out))
     return theme.finish(fig, "drift_accuracy", _alt(table, names, titles, fit), HEIGHT + top, present, value)
@@ -115,6 +119,20 @@ def _lay_out(fig: go.Figure, table: pd.DataFrame, value: str, fit: Line | None) 
         text=f"Pearson r = {pearson:.2f}, Spearman ρ = {spearman:.2f}, n = {count(n)} points", x=0, xref="paper",
         xanchor="left", y=1, yref="paper", yanchor="bottom", yshift=4, showarrow=False, font={"size": theme.SMALL},
     )  # fmt: skip
+
+
+def _arrows(table: pd.DataFrame, value: str) -> list[go.layout.Annotation]:
+    """From one run's point to the other's, for every task that has both."""
+    pairs = [rows for _, rows in table.groupby("task", sort=False) if len(rows) == 2]
+    ends = [(rows[value].to_numpy(float), 100 * rows["lost"].to_numpy(float)) for rows in pairs]
+    return [
+        go.layout.Annotation(
+            x=x[1], y=y[1], ax=x[0], ay=y[0], xref="x", yref="y", axref="x", ayref="y", text="", showarrow=True,
+            arrowhead=2, arrowsize=1, arrowwidth=1.6, arrowcolor=theme.INK, opacity=0.65, standoff=8, startstandoff=8,
+            name="arrow",
+        )
+        for x, y in ends
+    ]  # fmt: skip
 
 
 def _hover(row: dict[object, float], value: str) -> str:

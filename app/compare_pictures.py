@@ -1,0 +1,102 @@
+"""Charts of Explore for two runs on the Compare page that are no heat maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import data, drift_depth, measured, measuring, parts, text
+from app.compare_data import Pair
+from app.compare_scores import file_name
+from merging.measures import Measured
+from merging.runs import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WHY = {
+    measured.DRIFT: "Feature drift has not been measured for",
+    measured.PAIRS: "Cosines have not been computed of the experts of",
+    measured.SIGNS: "Sign agreement has not been counted for the experts of",
+}
+NO_ACCURACY = "There is no task on which both runs and its expert were evaluated, so there is no difference to list."
+
+
+def stored(needs: str, runs: Sequence[Run]) -> dict[str, Measured] | None:
+    """{run's id: measurement}; if one is not there, None, and the offer to measure it."""
+    found = {run.id: measured.find(needs, run.id) for run in runs}
+    known = {run_id: one for run_id, one in found.items() if one is not None}
+    if rest := {run.id: run for run in runs if run.id not in known}:
+        measuring.missing(needs, list(rest.values()), WHY[needs], list(known.values()))
+        return None
+    return known
+
+
+# Drift against accuracy lost
+
+
+def against_accuracy(of: Pair) -> None:
+    """Both runs in the same axes, an arrow from A to B for every task, and the differences as a table."""
+    if (found := stored(measured.DRIFT, of.runs)) is None:
+        return
+    distance = drift_depth.pick_distance()
+    points = accuracy_points(of, found)
+    said = "" if points.empty else drift_depth.HALVES.format(points["n"].max(), points["n_scored"].max())
+    parts.chart(
+        "drift_accuracy", points, name=f"drift_against_accuracy_{file_name(of)}", value=distance, arrows=True,
+        runs=list(found), tasks=list(measured.titles()), of=of.runs,
+        caption=f"Every arrow leads from A to B on one task. {said} {measuring.origin(list(found.values()))}",
+        heading="Drift against accuracy: where do the two runs differ?",
+    )  # fmt: skip
+    if (table := changes(of, points, distance)).empty:
+        st.info(NO_ACCURACY)
+    else:
+        show_changes(table)
+
+
+def accuracy_points(of: Pair, found: dict[str, Measured]) -> pd.DataFrame:
+    """A row for each run and task, as ``drift_accuracy`` takes them, under the run's letter."""
+    runs = {run.id: (run, found[run.id]) for run in of.runs}  # one, if A is B
+    points = measured.against_accuracy(list(runs.values()), data.stored())
+    letters = {of.b.id: "B", of.a.id: "A"} if of.a.id != of.b.id else {of.a.id: "A and B"}
+    return points.assign(label=points["run"].map(letters) + ": " + points["label"])
+
+
+def changes(of: Pair, points: pd.DataFrame, distance: str) -> pd.DataFrame:
+    """Drift and points lost of both runs on every task that both have, and B − A, the largest change first."""
+    a, b = (points[points["run"] == run.id].set_index("task") for run in of.runs)
+    table = a[["title"]].copy()
+    for name, value, scale in (("drift", distance, 1), ("lost", "lost", 100)):
+        table[f"{name}_a"], table[f"{name}_b"] = scale * a[value], scale * b[value]
+        table[name] = table[f"{name}_b"] - table[f"{name}_a"]
+    order = table["lost"].abs().sort_values(ascending=False, kind="stable").index
+    return table.loc[order].dropna().reset_index(drop=True)
+
+
+def show_changes(table: pd.DataFrame) -> None:
+    """The differences in words and numbers."""
+    more, less = ((table["drift"] * sign > 0) for sign in (1, -1))
+    worse, better = ((table["lost"] * sign > 0) for sign in (1, -1))
+    st.markdown(
+        f"Of {text.plural(len(table), 'task')}, B drifts farther than A on {int(more.sum())} and less far on "
+        f"{int(less.sum())}; it loses more accuracy on {int(worse.sum())} and less on {int(better.sum())}. Both change "
+        f"the same way on {int(((more & worse) | (less & better)).sum())}."
+    )
+    number = st.column_config.NumberColumn
+    columns = {
+        "title": st.column_config.TextColumn("Task", pinned=True),
+        "drift": number("Drift, B − A", format="%+.3g"),
+        "drift_a": number("Drift of A", format="%.3g"),
+        "drift_b": number("Drift of B", format="%.3g"),
+        "lost": number("Points lost, B − A", format="%+.1f"),
+        "lost_a": number("Points lost by A", format="%.1f"),
+        "lost_b": number("Points lost by B", format="%.1f"),
+    }
+    st.dataframe(
+        table[list(columns)],
+        hide_index=True,
+        column_config=columns,
+        alt="Drift and accuracy lost of both runs, task by task",
+    )
