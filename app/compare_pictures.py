@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import data, drift_depth, measured, measuring, parts, text
+from app import data, drift_depth, measured, measuring, parts, state, text
 from app.compare_data import Pair
 from app.compare_scores import file_name
+from merging.errors import CheckpointError
 from merging.measures import Measured
 from merging.runs import Run
 
@@ -22,6 +23,11 @@ WHY = {
     measured.SIGNS: "Sign agreement has not been counted for the experts of",
 }
 NO_ACCURACY = "There is no task on which both runs and its expert were evaluated, so there is no difference to list."
+DOTS = (
+    "Dots are the saliency of each expert's task vector as the run scored it, or by LwPTV's score where a run prunes "
+    "no tensors; ticks are the thresholds of the experts' own masks. Filled: the run merges the expert's tensor. A "
+    "and B share one axis."
+)
 
 
 def stored(needs: str, runs: Sequence[Run]) -> dict[str, Measured] | None:
@@ -100,3 +106,58 @@ def show_changes(table: pd.DataFrame) -> None:
         column_config=columns,
         alt="Drift and accuracy lost of both runs, task by task",
     )
+
+
+# One tensor
+
+
+def one_tensor(of: Pair) -> None:
+    """The saliency of one tensor for every expert that both runs have: A, B, and B − A."""
+    sides = [saliency(run) for run in of.runs]
+    found = [rows for rows in sides if rows is not None]
+    if len(found) < 2:
+        return
+    tensors = [name for name in dict.fromkeys(found[0]["tensor"]) if name in set(found[1]["tensor"])]
+    tensor = st.selectbox("Tensor", tensors, key=state.TENSOR, bind=state.BIND, width=380)
+    if tensor is None:
+        st.info("The two runs have no tensor in common.")
+        return
+    table = saliency_changes(*(rows[rows["tensor"] == tensor] for rows in found))
+    parts.chart(
+        "compare_tensor", table, name=f"tensor_{file_name(of)}", tensor=tensor, labels=of.labels, of=of.runs,
+        said=text.safe_text(tensor, 200), caption=DOTS,
+    )  # fmt: skip
+    if len(table) and not table["difference"].any():
+        st.markdown("Both runs score this tensor alike for every expert.")
+    number, check = st.column_config.NumberColumn, st.column_config.CheckboxColumn
+    columns = {
+        "expert": st.column_config.TextColumn("Expert", pinned=True),
+        "difference": number("B − A", format="%.3e"),
+        "a": number("A", format="%.3e"),
+        "b": number("B", format="%.3e"),
+        "merged_a": check("A merges it"),
+        "merged_b": check("B merges it"),
+    }
+    alt = "Saliency of the chosen tensor for every expert in both runs"
+    st.dataframe(table[list(columns)], hide_index=True, column_config=columns, alt=alt)
+
+
+def saliency(run: Run) -> pd.DataFrame | None:
+    """A run's saliency and masks, everything merged where it pruned no tensors; None, and why, if not to be had."""
+    try:
+        table, masked = data.saliency(run, data.stored())
+    except CheckpointError as error:
+        st.info(f"The task vectors of {text.safe_text(run.title, 60)} cannot be measured: {text.safe_text(error, 300)}")
+        return None
+    return table if masked else table.assign(final=True, threshold=float("nan"))
+
+
+def saliency_changes(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    """One tensor in both runs for every expert that both have, as ``compare_tensor`` takes it."""
+    names = {"saliency": "", "threshold": "threshold_", "final": "merged_"}
+    a, b = (
+        rows[["expert", *names]].rename(columns={name: f"{stem}{side}" for name, stem in names.items()})
+        for side, rows in (("a", one), ("b", other))
+    )
+    table = a.merge(b, on="expert")
+    return table.assign(difference=table["b"] - table["a"])

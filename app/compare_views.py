@@ -105,6 +105,7 @@ VIEWS = {  # name in the picker and in links -> the view
 }  # fmt: skip
 DISTANCE = "distance to pretrained"
 PICTURES = {  # the same for what has a figure of its own
+    "saliency of one tensor": compare_pictures.one_tensor,
     "drift against accuracy": compare_pictures.against_accuracy,
 }
 FEATURES = {  # and for what is drawn of features

@@ -11,6 +11,7 @@ import pytest
 import test_app
 import tiny
 import tiny_library
+import viz_tables
 from test_app import charts, words
 from test_drift_page import click
 
@@ -320,6 +321,31 @@ def test_cosines_of_experts_are_those_of_their_task_vectors(open_app: Any, compa
             for name in row["row"].split("\n")
         )
         assert row["value"] == pytest.approx(float(one @ other / one.norm() / other.norm()), rel=1e-5, abs=1e-7)
+
+
+def test_one_tensor_is_what_the_runs_scored(open_app: Any, compared: Path) -> None:
+    tensor = "visual.transformer.resblocks.1.mlp.c_fc.weight"
+    link = {"between": "charts", "chart": "saliency of one tensor", "tensor": tensor}
+    at = open_app("compare", compared, **both(compared, CAT, LWPTV), **link)
+    assert not at.exception and charts(at) == 1
+    assert at.selectbox(key="tensor").value == tensor
+    table, stored = at.dataframe[0].value.set_index("expert"), runs(compared)[LWPTV].table("saliency")
+    own = stored[stored["tensor"] == tensor].set_index("expert")
+    assert list(table.index) == list(own.index) and table["merged_a"].all()
+    np.testing.assert_allclose(table["b"], own["saliency"])
+    assert list(table["merged_b"]) == list(own["final"])
+    np.testing.assert_allclose(table["difference"], table["b"] - table["a"], atol=1e-12)
+
+
+def test_panels_of_one_tensor_share_their_axis() -> None:
+    table = viz_tables.compare_tensor(5)
+    fig = viz.draw("compare_tensor", table)
+    a, b, change = (next(trace for trace in fig.data if trace.name == name) for name in ("A", "B", "B − A"))
+    for trace, column in ((a, "a"), (b, "b"), (change, "difference")):
+        np.testing.assert_allclose(trace.x, table[column], rtol=1e-6)
+    assert fig.layout.xaxis.range == fig.layout.xaxis2.range and fig.layout.xaxis.range[0] == 0
+    assert fig.layout.xaxis3.range[0] == -fig.layout.xaxis3.range[1]
+    assert [color == "white" for color in b.marker.color] == list(~table["merged_b"])
 
 
 def test_drift_against_accuracy_has_an_arrow_for_every_task(open_app: Any, compared: Path) -> None:

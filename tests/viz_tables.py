@@ -521,6 +521,14 @@ def compare_cells(experts: int = 8, blocks: int = 6, seed: int = 0) -> pd.DataFr
     return pd.concat(frames, ignore_index=True)
 
 
+def compare_tensor(experts: int = 8, seed: int = 0) -> pd.DataFrame:
+    """One tensor's saliency in two runs, the second of which drops what is not salient."""
+    rng = np.random.default_rng(seed)
+    a, b = rng.lognormal(-9, 0.5, experts), rng.lognormal(-9, 0.5, experts)
+    limits = {"threshold_a": 1e-4, "threshold_b": 1.2e-4, "merged_a": True, "merged_b": b > 1.2e-4}
+    return pd.DataFrame({"expert": names(experts), "a": a, "b": b, "difference": b - a, **limits})
+
+
 def compare_scores(tasks: int = 8, seed: int = 0) -> pd.DataFrame:
     """Three averages, then that many data sets, every third out of domain."""
     rng = np.random.default_rng(seed)
