@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import data, drift_depth, measured, measuring, parts, state, text
+from app import conflict_layers, conflict_signs, data, drift_depth, joint_space, measured, measuring, parts, state, text
 from app.compare_data import Pair
 from app.compare_scores import file_name
-from merging.errors import CheckpointError
-from merging.measures import Measured
+from merging.errors import CheckpointError, MergingError
+from merging.measures import Measured, same_experts
 from merging.runs import Run
 
 if TYPE_CHECKING:
@@ -28,6 +28,10 @@ DOTS = (
     "no tensors; ticks are the thresholds of the experts' own masks. Filled: the run merges the expert's tensor. A "
     "and B share one axis."
 )
+SAME_SPACE = (
+    "Both runs merge the same experts, and their joint space is of experts, however they are merged: it is shown once."
+)
+ALONE = "A joint space is of several experts, and one of the runs has only one."
 
 
 def stored(needs: str, runs: Sequence[Run]) -> dict[str, Measured] | None:
@@ -161,3 +165,47 @@ def saliency_changes(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     )
     table = a.merge(b, on="expert")
     return table.assign(difference=table["b"] - table["a"])
+
+
+# DRM's joint space
+
+
+def joint(of: Pair) -> None:
+    """The joint space of one layer: once for runs on the same experts, else the spectra of both and B − A."""
+    if any(len(run.experts) < 2 for run in of.runs):
+        st.info(ALONE)
+        return
+    try:
+        if same_experts(of.a, of.b):
+            st.info(SAME_SPACE)
+            joint_space.view(of.a)
+        else:
+            spectra(of)
+    except MergingError as error:
+        st.error(text.safe_text(error, 1000), icon=":material/error:")
+
+
+def spectra(of: Pair) -> None:
+    """Singular values of both runs' experts in one layer, in the same axes, and the difference."""
+    with st.container(horizontal=True, gap="medium"):
+        layer = conflict_layers.choose(of.a, conflict_layers.middle(of.a))
+        vertical = joint_space.pick_direction()
+    if not layer or layer not in set(conflict_layers.linear(of.b)["tensor"]):
+        st.info("Choose a layer that both runs have.")
+        return
+    tables = []
+    for run in of.runs:
+        if (whole := joint_space.decomposed(run, layer, vertical)) is None:
+            return
+        tables.append(joint_space.spectrum_table((run.id, layer, vertical), conflict_signs.CUT, whole))
+    a, b = (
+        rows[["direction", "value"]].rename(columns={"value": side}) for side, rows in zip("ab", tables, strict=True)
+    )
+    table = a.merge(b, on="direction", how="outer").sort_values("direction", ignore_index=True)
+    counts = " and ".join(str(len(run.experts)) for run in of.runs)
+    parts.chart(
+        "compare_spectrum", table.assign(difference=table["b"] - table["a"]), name=f"spectra_{file_name(of)}",
+        labels=of.labels, of=of.runs, said=text.safe_text(layer, 200),
+        caption=f"Singular values of the matrices of {counts} experts of A and B, "
+        f"{'on top of each other' if vertical else 'side by side'}, in the same axes.",
+    )  # fmt: skip

@@ -107,6 +107,7 @@ DISTANCE = "distance to pretrained"
 PICTURES = {  # the same for what has a figure of its own
     "saliency of one tensor": compare_pictures.one_tensor,
     "drift against accuracy": compare_pictures.against_accuracy,
+    "joint space of DRM": compare_pictures.joint,
 }
 FEATURES = {  # and for what is drawn of features
     DISTANCE: compare_features.distance,

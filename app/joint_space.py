@@ -50,15 +50,21 @@ def decomposed(run: Run, layer: str, vertical: bool) -> JointSpace | None:
     return found
 
 
+def pick_direction() -> bool:
+    """The picker of how matrices are joined, and whether they are stacked."""
+    picked = st.segmented_control(
+        "Direction", DIRECTIONS, default=next(iter(DIRECTIONS)), key=state.DIRECTION, bind=state.BIND, required=True,
+        help=SHARING,
+    )  # fmt: skip
+    return DIRECTIONS[picked]
+
+
 @st.fragment
 def view(run: Run) -> None:
     """The panel of one layer."""
     with st.container(horizontal=True, gap="medium"):
         layer = conflict_layers.choose(run, conflict_layers.middle(run))
-        direction = st.segmented_control(
-            "Direction", DIRECTIONS, default=next(iter(DIRECTIONS)), key=state.DIRECTION, bind=state.BIND,
-            required=True, help=SHARING,
-        )  # fmt: skip
+        vertical = pick_direction()
         cut = st.slider(
             "Rank cut", 0.0, 0.1, conflict_signs.CUT, 0.005, format="%.3f", key=state.CUT, bind=state.BIND,
             help=conflict_signs.CUTTING, width=240,
@@ -66,7 +72,6 @@ def view(run: Run) -> None:
     if not layer:
         st.info("Choose a layer above.")
         return
-    vertical = DIRECTIONS[direction]
     if (whole := decomposed(run, layer, vertical)) is None:
         return
     if not len(whole.values):

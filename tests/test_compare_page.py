@@ -243,7 +243,7 @@ def test_charts_of_both_runs(open_app: Any, compared: Path) -> None:
         assert "A and B share one range of colors" in words(at)
     for name in (*PICTURES, *FEATURES):
         at.selectbox(key="chart").set_value(name).run()
-        assert not at.exception and charts(at) == 1, name
+        assert not at.exception and charts(at) == (4 if name == "joint space of DRM" else 1), name
 
 
 def test_the_report_tells_charts_of_two_runs_apart(open_app: Any, compared: Path) -> None:
@@ -346,6 +346,23 @@ def test_panels_of_one_tensor_share_their_axis() -> None:
     assert fig.layout.xaxis.range == fig.layout.xaxis2.range and fig.layout.xaxis.range[0] == 0
     assert fig.layout.xaxis3.range[0] == -fig.layout.xaxis3.range[1]
     assert [color == "white" for color in b.marker.color] == list(~table["merged_b"])
+
+
+@pytest.mark.slow
+def test_a_joint_space_of_the_same_experts_is_shown_once_and_others_beside(open_app: Any, compared: Path) -> None:
+    link = {"between": "charts", "chart": "joint space of DRM"}
+    at = open_app("compare", compared, **both(compared), **link)
+    assert not at.exception and charts(at) == 4 and "it is shown once" in words(at)
+    at = open_app("compare", compared, **both(compared, TIES, FEW), **link)
+    assert not at.exception and not at.error and charts(at) == 1
+    assert "of 4 and 3 experts of A and B" in words(at)
+
+
+def test_spectra_of_two_runs_share_their_axes() -> None:
+    table = viz_tables.compare_spectrum(9)
+    a, b, change = viz.draw("compare_spectrum", table).data
+    assert (a.yaxis, b.yaxis, change.yaxis) == ("y", "y", "y2") and (len(a.x), len(b.x)) == (9, 8)
+    np.testing.assert_allclose(change.y, (table["b"] - table["a"]).dropna(), rtol=1e-6)
 
 
 def test_drift_against_accuracy_has_an_arrow_for_every_task(open_app: Any, compared: Path) -> None:

@@ -529,6 +529,13 @@ def compare_tensor(experts: int = 8, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame({"expert": names(experts), "a": a, "b": b, "difference": b - a, **limits})
 
 
+def compare_spectrum(directions: int = 40) -> pd.DataFrame:
+    """Two spectra, the second of which falls faster and has a direction less."""
+    a, b = 0.9 ** np.arange(directions), 1.1 * 0.85 ** np.arange(directions)
+    b[1:][-1:] = np.nan
+    return pd.DataFrame({"direction": np.arange(1, directions + 1), "a": a, "b": b, "difference": b - a})
+
+
 def compare_scores(tasks: int = 8, seed: int = 0) -> pd.DataFrame:
     """Three averages, then that many data sets, every third out of domain."""
     rng = np.random.default_rng(seed)
