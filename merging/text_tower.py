@@ -17,7 +17,7 @@ import torch.nn.functional as nnf
 from torch import Tensor
 
 from merging.checkpoints import Checkpoint, MappingCheckpoint, Source, locate_model
-from merging.encoder import EPS, Architecture, Encoder, stated_by
+from merging.encoder import EPS, Architecture, Encoder, stated_by, stating
 from merging.errors import CheckpointError, TaskError
 from merging.formats.configs import TRANSFORMERS, read_json
 from merging.formats.opening import open_path
@@ -47,10 +47,12 @@ class TextTower:
     logit_scale: float
 
     @classmethod
-    def open(cls, source: Source, device: torch.device | str = "cpu", base: Path | None = None) -> Self:
+    def open(
+        cls, source: Source, device: torch.device | str = "cpu", base: Path | None = None, activation: str = ""
+    ) -> Self:
         """The text tower in a whole CLIP model of open_clip or Transformers: a file, a folder or a state dict.
 
-        Relative paths count from ``base``.
+        Relative paths count from ``base``. ``activation`` is that of a file, if it does not say it or says it wrongly.
 
         Raises:
             CheckpointError: there is none in it, or it is of another kind than CLIP's.
@@ -63,7 +65,8 @@ class TextTower:
         path = locate_model(reference, base)
         folder = path if path.is_dir() else path.parent
         config = (read_json(folder / TRANSFORMERS) or {}).get("text_config") or {}
-        return cls._of(open_path(path, path.stem, reference), config if isinstance(config, dict) else {}, device)
+        found = stating(open_path(path, path.stem, reference), activation)
+        return cls._of(found, config if isinstance(config, dict) else {}, device)
 
     @classmethod
     def _of(cls, checkpoint: Checkpoint, config: Mapping[str, Any], device: torch.device | str) -> Self:

@@ -21,7 +21,7 @@ from merging.data.build import altered, make
 from merging.data.cached import CachedFeatures
 from merging.data.datasets import open_data
 from merging.data.description import Description
-from merging.encoder import Encoder
+from merging.encoder import Architecture, Encoder
 from merging.errors import Cancelled, MergingError, TaskError
 from merging.evaluate import evaluate, features
 from merging.prompts import prompts
@@ -74,6 +74,26 @@ def test_a_benchmark_is_all_that_the_program_needs(base, tmp_path):
     assert not [name for name in stored.infos if name.startswith("transformer.")]
     assert all(torch.equal(stored.read(name), whole.read(name)) for name in tiny.pretrained())
     assert not altered(tmp_path / "bench")
+
+
+def test_the_activation_can_be_named_and_one_that_is_assumed_is_told(base, tmp_path):
+    tasks = {"flags": {"images": str(base / "folder")}}
+    silent = {name: value for name, value in tiny.ARCHITECTURE.items() if name != "quick_gelu"}
+    about = {"architecture": json.dumps(silent | {"text_cfg": {"heads": tiny_data.HEADS}})}
+    save(tmp_path / "silent.safetensors", tiny.pretrained() | tiny_data.text_state(), about)
+    assumed, named = (
+        made(tmp_path, tmp_path / name, tasks, pretrained="silent.safetensors", **said)
+        for name, said in (("a", {}), ("b", {"activation": "gelu"}))
+    )
+    manifests = [json.loads((tmp_path / name / "manifest.json").read_text()) for name in "ab"]
+    assert any("--activation" in line for line in manifests[0]["cautions"])
+    assert not any("--activation" in line for line in manifests[1]["cautions"])
+    towers = [Architecture.of(open_checkpoint(found.pretrained)) for found in (assumed, named)]
+    assert [tower.quick_gelu for tower in towers] == [True, False]
+    heads = [found.head("flags") for found in (assumed, named)]
+    assert not torch.equal(*heads)  # the text tower is of the same model
+    with pytest.raises(TaskError, match="`activation` is quick_gelu or gelu; got 'relu'"):
+        described(base, tasks, activation="relu")
 
 
 def test_pixels_and_labels_are_those_of_the_data(base, tmp_path):

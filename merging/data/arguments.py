@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from merging.families import ACTIVATIONS
+
 TASK_HELP = (
     "a data set: NAME=PATH, then perhaps ,prompts=KEY ,classes=FILE ,head=FILE ,expert=FILE ,title=TEXT; give one for "
     "each, or describe them in a file with --from"
@@ -21,6 +23,7 @@ def add_benchmark(commands: Any) -> None:
     make.add_argument("--pretrained", metavar="MODEL", help="a file, a folder, hf-hub:ORGANIZATION/NAME or MODEL/TAG")
     make.add_argument("--text", metavar="MODEL", help="where the text tower is (default: the pretrained model)")
     make.add_argument("--multitask", metavar="MODEL", help="a model trained on all tasks")
+    make.add_argument("--activation", choices=ACTIVATIONS, help="of the models, where nothing beside them says so")
     make.add_argument("--task", action="append", default=[], metavar="NAME=PATH[,...]", help=TASK_HELP)
     make.add_argument("--images", type=int, metavar="N", help="most images in each half, 0 for all (default: 250)")
     make.add_argument("--exemplars", type=int, metavar="N", help="most training images, 0 for all (default: 96)")

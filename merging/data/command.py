@@ -47,12 +47,13 @@ def _described(args: argparse.Namespace) -> Description:
 
     from merging.data.description import Description
 
-    given = {name: getattr(args, name) for name in ("pretrained", "text", "multitask", "images", "exemplars", "seed")}
+    models = ("pretrained", "text", "multitask")
+    given = {name: getattr(args, name) for name in (*models, "activation", "images", "exemplars", "seed")}
     given = {name: value for name, value in given.items() if value is not None}
     if args.description is not None:
         if args.task:
             raise UsageError(["Tasks are described in the file of --from, or by --task, not both."])
-        if mixed := [name for name in ("pretrained", "text", "multitask") if name in given]:
+        if mixed := [name for name in models if name in given]:
             raise UsageError([f"--{mixed[0]} belongs into the file of --from."])
         return replace(Description.load(args.description), **given)
     if "pretrained" not in given or not args.task:

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from merging.data.classes import Given
 from merging.errors import RecipeError, TaskError, did_you_mean, first_few, printable
+from merging.families import ACTIVATIONS
 from merging.plain_yaml import plain_yaml
 from merging.prompts import known
 
@@ -48,6 +49,7 @@ class Description:
     tasks: tuple[TaskSource, ...]
     text: str | None = None  # where the text tower is; default: the pretrained model
     multitask: str | None = None
+    activation: str = ""  # of all the models and the text tower; empty: as their files say
     images: int = 250
     exemplars: int = 96
     seed: int = 0
@@ -85,6 +87,8 @@ class Description:
                 options[name] = _three(options[name], name)
         for name in ("pretrained", "text", "multitask"):
             _text(options.get(name), name)
+        if (named := options.get("activation", "")) not in ("", *ACTIVATIONS):
+            raise TaskError(f"`activation` is {' or '.join(ACTIVATIONS)}; got {printable(repr(named), 60)}.")
         return cls(**options, base=base)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from merging.checkpoints import Checkpoint, open_checkpoint
-from merging.encoder import Architecture, stated_by
+from merging.encoder import Architecture, stated_activation, stated_by, stating
 from merging.errors import CompatibilityError, TaskError
 from merging.families import TEXT_TOWER
 from merging.fit import fit
@@ -17,6 +17,11 @@ from merging.preprocess import MEAN, STD
 from merging.progress import Meter
 from merging.safetensors_file import SafetensorsWriter
 from merging.tasks import MULTITASK, PRETRAINED
+
+ASSUMED = (
+    "Nothing beside the pretrained model's weights says which activation it has; {} was taken. If it has another one, "
+    "name it with --activation, or as `activation` in the description."
+)
 
 
 @dataclass(frozen=True)
@@ -34,25 +39,30 @@ class Models:
         return sum(_size(model) for model in (self.pretrained, *self.trained.values()))
 
 
-def open_models(pretrained: str, trained: Mapping[str, str], base: Path) -> Models:
-    """The models of a benchmark.
+def open_models(pretrained: str, trained: Mapping[str, str], base: Path, activation: str = "") -> Models:
+    """The models of a benchmark; ``activation`` is theirs where their files do not say it or say it wrongly.
 
     Raises:
         CheckpointError: a file that is no checkpoint.
         TaskError: models that do not fit together; names every tensor.
     """
-    first = open_checkpoint(pretrained, PRETRAINED, base)
-    opened = {name: open_checkpoint(reference, name, base, like=first) for name, reference in trained.items()}
+    first = stating(open_checkpoint(pretrained, PRETRAINED, base), activation)
+    opened = {
+        name: stating(open_checkpoint(reference, name, base, like=first), activation)
+        for name, reference in trained.items()
+    }
     architecture = Architecture.of(first)
     for name, model in opened.items():
         if stated_by(model) and Architecture.of(model, like=first) != architecture:
             raise TaskError(f"{name} says that it is of another architecture than the pretrained model.")
+    assumed = () if stated_activation(first) else (ASSUMED.format("QuickGELU" if architecture.quick_gelu else "GELU"),)
     if not opened:
-        return Models(first, opened, architecture, ())
+        return Models(first, opened, architecture, assumed)
     report = fit(first, opened, sample=True)
     if not report.mergeable:
         raise CompatibilityError(report) if not report.ok else TaskError(report.text())
-    return Models(first, opened, architecture, tuple(report.text().split("\n")) if report.warnings else ())
+    said = tuple(report.text().split("\n")) if report.warnings else ()
+    return Models(first, opened, architecture, (*assumed, *said))
 
 
 def normalization(pretrained: Checkpoint) -> tuple[tuple[float, ...], tuple[float, ...]]:

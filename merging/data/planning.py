@@ -75,7 +75,7 @@ def plan(description: Description, device: torch.device | str = "cpu", *, tower:
     """
     trained = {task.key: task.expert for task in description.tasks if task.expert}
     trained |= {MULTITASK: description.multitask} if description.multitask else {}
-    models = open_models(description.pretrained, trained, description.base)
+    models = open_models(description.pretrained, trained, description.base, description.activation)
     tasks = tuple(_task(task, description, models) for task in description.tasks)
     if all(task.head is not None for task in tasks):
         return Plan(description, models, tasks, None)
@@ -83,7 +83,7 @@ def plan(description: Description, device: torch.device | str = "cpu", *, tower:
     if not tower:
         find_tower(open_checkpoint(source, "the text tower", description.base))
         return Plan(description, models, tasks, None)
-    read = TextTower.open(source, device, description.base)
+    read = TextTower.open(source, device, description.base, description.activation)
     wide, own = read.embed_dim, models.architecture.embed_dim
     if wide != own:
         raise TaskError(f"The text tower gives {wide} features and the pretrained model {own}: not of one model.")

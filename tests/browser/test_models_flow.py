@@ -58,7 +58,10 @@ def test_from_a_folder_of_experts_to_a_model_that_loads(app: App, tmp_path: Path
     app.settled()
     page.reload()  # the set is kept, the typed folder is not
     app.settled()
-    page.get_by_role("link", name="Open in Merge").first.click()
+    made = (
+        page.get_by_test_id("stVerticalBlock").or_(page.get_by_test_id("stHorizontalBlock")).filter(has_text="eurosat")
+    )
+    made.filter(has=page.get_by_role("link", name="Open in Merge")).last.get_by_role("link").click()
     app.settled()
     expect(page.get_by_test_id("stMultiSelect")).to_contain_text("eurosat")
     expect(app.text("not evaluated")).to_be_visible()
