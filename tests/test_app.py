@@ -591,6 +591,7 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
     "features.py": {"components"},  # a view
     "ablation_view.py": {"components"},  # the same
     "compare_data.py": {"scope"},  # a column of its table
+    "compare_pictures.py": {"direction"},  # a column of its table: singular vectors are numbered
     "sweep_form.py": {"alpha"},  # the key of interpolation coefficients
     "model_build.py": {"seed"},  # of the draw of images
 }
