@@ -246,6 +246,7 @@ def test_charts_of_both_runs(open_app: Any, compared: Path) -> None:
         assert not at.exception and charts(at) == (4 if name == "joint space of DRM" else 1), name
 
 
+@pytest.mark.slow
 def test_the_report_tells_charts_of_two_runs_apart(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **both(compared), between="charts")
     for name in ("kept share", "saliency"):
@@ -365,6 +366,7 @@ def test_spectra_of_two_runs_share_their_axes() -> None:
     np.testing.assert_allclose(change.y, (table["b"] - table["a"]).dropna(), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_drift_against_accuracy_has_an_arrow_for_every_task(open_app: Any, compared: Path) -> None:
     link = {"between": "charts", "chart": "drift against accuracy"}
     at = open_app("compare", compared, **both(compared), **link)
@@ -402,6 +404,7 @@ def test_drift_against_accuracy_of_a_run_and_itself_and_of_other_experts(open_ap
 # Models that were not merged
 
 
+@pytest.mark.slow
 def test_a_merge_is_compared_with_the_pretrained_model(open_app: Any, compared: Path) -> None:
     known = runs(compared)
     at = open_app("compare", compared, **both(compared, TIES, PRETRAINED))
@@ -468,6 +471,7 @@ def test_agreement_counts_every_image_once(open_app: Any, compared: Path) -> Non
     assert f"n = {IMAGES} images" in words(at)
 
 
+@pytest.mark.slow
 def test_a_click_on_a_cell_shows_its_images(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **both(compared), between="images")
     at = click(at, "compare_agreement", "right", "right")

@@ -24,6 +24,7 @@ def store(tmp_path):
     return Store(tmp_path / "store", libraries=(places.LIBRARY,))
 
 
+@pytest.mark.slow
 def test_every_preset_is_there_with_its_partner_and_not_stale(benchmark, store):
     """A changed method, parameter, checkpoint or test image changes an id or a digest: run `make library`."""
     assert {preset.key for preset in PRESETS} < {preset.key for preset in RUNS}
@@ -42,6 +43,7 @@ def test_saliency_is_left_out_only_where_another_run_has_it(store):
     assert len(holders) == 1 and all(SALIENCY in store.run(run_id).tables for run_id in holders)
 
 
+@pytest.mark.slow
 def test_every_measurement_is_there_and_not_stale(benchmark, store):
     recipes = {preset.key: preset.recipe(benchmark.pretrained, benchmark.experts) for preset in PRESETS}
     pretrained = references(store, benchmark, compute=False)["pretrained"].id

@@ -187,6 +187,7 @@ def heads(run):
     return 4 * tiny.EMBED * tiny.CLASSES * len(run.experts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "params", "edits"),
     [
@@ -267,6 +268,7 @@ def test_a_run_of_an_earlier_version_leaves_gaps(run_it):
     assert all(math.isnan(sum(old[account].values())) for account in ("dense", "sparse", "deploy"))
 
 
+@pytest.mark.slow
 def test_the_library_knows_its_sizes(tmp_path):
     """Rebuild it with `make library` if it does not."""
     runs = [run for run in Store(tmp_path, libraries=(places.LIBRARY,)).runs() if run.kind == "merge"]

@@ -89,6 +89,7 @@ def test_two_values_make_a_map(open_app: Any, library: Path) -> None:
     assert "22 points" in words(at)
 
 
+@pytest.mark.slow
 def test_the_form_keeps_what_was_entered_while_other_pages_are_looked_at(open_app: Any, library: Path) -> None:
     at = open_app("sweeps", library)
     at.multiselect(key="sweep_recipes").set_value(["ties", "task_arithmetic"]).run()
@@ -191,6 +192,7 @@ def test_recipes_and_sweeps_of_one_name_are_told_apart(open_app: Any, library: P
     assert len(labels) == 2
 
 
+@pytest.mark.slow
 def test_a_report_says_what_a_sweep_was_computed_from(open_app: Any, library: Path, tmp_path: Path) -> None:
     found = swept(library, tmp_path / "store", compute=3)
     at = open_app("sweeps", library, sweep=found.id)
