@@ -25,6 +25,7 @@ import psutil
 MANIFEST = "manifest.json"
 TEMPORARY = re.compile(r"tmp-[0-9a-f]{32}-(\d+)")
 ABANDONED = 3600.0  # seconds without a change after which a dead writer's folder is removed
+SWAPS = 10  # of one entry while it is looked at; more are not waited for
 _PIECE = 1 << 20
 
 Manifest = dict[str, dict[str, Any]]  # file name -> {"sha256", "size"}
@@ -145,6 +146,25 @@ def is_whole(folder: Path) -> bool:
     except DamagedError:
         return False
     return True
+
+
+def is_damaged(folder: Path) -> bool:
+    """Whether the entry that is there is not whole; one that is swapped for another meanwhile is looked at again."""
+    for _ in range(SWAPS):
+        before = _identity(folder)
+        if before is None or is_whole(folder):
+            return False
+        if _identity(folder) == before:
+            return True
+    return False
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    try:
+        state = folder.stat()
+    except OSError:
+        return None
+    return state.st_ino, state.st_ctime_ns
 
 
 def sweep(root: Path, writer: int | None = None) -> None:

@@ -206,7 +206,7 @@ class Store:
 
     def _set_aside(self, path: Path, damage: DamagedError) -> None:
         """Move an own entry out of the way; a library is never touched. Warns once per entry."""
-        if entries.is_whole(path):  # it was swapped for a good copy since
+        if not entries.is_damaged(path):  # it was swapped for a good copy since
             return
         if path not in self._complained:
             log.warning("Run %s counts as absent: %s.", path.name, damage)
