@@ -326,6 +326,27 @@ def test_a_killed_writer_leaves_no_run(store):
     assert list((store.root / "runs").iterdir()) == []
 
 
+def test_a_run_that_is_swapped_while_it_is_looked_at_is_not_set_aside(store, monkeypatch, tmp_path):
+    run, whole = _write(store), entries.is_whole
+    (run.path / entries.MANIFEST).write_text("{}")
+    good = tmp_path / "good"
+    with store.writing("f" * 12) as folder:
+        _fill(folder)
+    (store.root / "runs" / ("f" * 12)).rename(good)
+
+    def swapped_meanwhile(path):
+        found = whole(path)
+        if good.exists():  # just behind the first look
+            entries.retire(run.path)
+            good.rename(run.path)
+        return found
+
+    monkeypatch.setattr(entries, "is_whole", swapped_meanwhile)
+    store.find(ID)
+    assert not good.exists() and store.has(ID)
+    assert not (store.root / "corrupt").exists()
+
+
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.slow
 def test_many_writers_and_readers_of_one_run(store, replace):
