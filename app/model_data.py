@@ -247,12 +247,12 @@ def table(found: Shelf, known: Sequence[Group]) -> pd.DataFrame:
         rows.append(
             {
                 "name": called.get(item.reference, item.name),
-                "folder": _where(item),
                 "what": KINDS.get(look.kind, "pretrained" if item.place in below else "model"),
                 "fits": "is pretrained" if item.place in below else fits,
                 "architecture": look.architecture or look.problem,
                 "size": look.nbytes,
                 "digest": digest(look)[:8] or "not read yet",
+                "folder": _where(item),
                 "format": look.format,
                 "names": look.names,
                 "activation": look.activation,
