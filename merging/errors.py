@@ -19,10 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from merging.fit import FitReport
+from typing import Any
 
 
 class MergingError(Exception):
@@ -53,10 +50,10 @@ class CheckpointError(MergingError, ValueError):
 
 
 class CompatibilityError(CheckpointError):
-    """Pretrained and experts do not fit together; ``report`` names every tensor."""
+    """Pretrained and experts do not fit together; ``report``, the fit report behind the text, names every tensor."""
 
-    def __init__(self, report: FitReport) -> None:
-        super().__init__(report.text())
+    def __init__(self, text: str, report: Any = None) -> None:
+        super().__init__(text)
         self.report = report
 
 

@@ -136,7 +136,7 @@ class FitReport:
     def raise_if_bad(self) -> None:
         """Raise CompatibilityError if there are errors."""
         if not self.ok:
-            raise CompatibilityError(self)
+            raise CompatibilityError(self.text(), self)
 
 
 def fit(

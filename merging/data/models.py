@@ -60,7 +60,7 @@ def open_models(pretrained: str, trained: Mapping[str, str], base: Path, activat
         return Models(first, opened, architecture, assumed)
     report = fit(first, opened, sample=True)
     if not report.mergeable:
-        raise CompatibilityError(report) if not report.ok else TaskError(report.text())
+        raise CompatibilityError(report.text(), report) if not report.ok else TaskError(report.text())
     said = tuple(report.text().split("\n")) if report.warnings else ()
     return Models(first, opened, architecture, (*assumed, *said))
 
