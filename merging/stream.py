@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,8 +24,6 @@ from merging.progress import Meter
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from merging.gradients import GradientFile
 
 T = TypeVar("T")
 
@@ -50,6 +48,14 @@ class Stage:
         return self.method.elementwise(self.params)
 
 
+class GradientReader(Protocol):
+    """One statistic of every expert's gradients, read in pieces."""
+
+    def read(self, name: str, start: int, stop: int) -> Tensor:
+        """Scalars [start, stop) of a tensor, (K, stop - start)."""
+        ...
+
+
 @dataclass(frozen=True)
 class Inputs:
     """The checkpoints of one run and how they are read."""
@@ -59,7 +65,7 @@ class Inputs:
     evidence: Evidence | None
     device: torch.device
     dead: Dead = field(default_factory=Dead)  # what global quantiles count besides
-    gradients: Mapping[Gradients, GradientFile] = field(default_factory=dict)  # those that the chain asks for
+    gradients: Mapping[Gradients, GradientReader] = field(default_factory=dict)  # those that the chain asks for
     parameters: tuple[Parameter, ...] = field(init=False)  # what is merged, in forward order
     dtype: torch.dtype = field(init=False)
     _spare: list[list[Tensor]] = field(init=False, default_factory=list, repr=False)  # buffers that no pass uses now
