@@ -288,10 +288,9 @@ def not_evaluated(pretrained: str) -> str:
 @st.cache_data(max_entries=KEPT, show_spinner=False)
 def _misfit(pretrained: str, file: tuple[int, ...], folder: Path, state: tuple[int, ...]) -> str:
     from merging.checkpoints import open_checkpoint
-    from merging.pipeline import misfit
 
     try:
-        return misfit(open_checkpoint(pretrained, "pretrained"), _benchmark(folder, state))
+        return _benchmark(folder, state).misfit(open_checkpoint(pretrained, "pretrained"))
     except MergingError as error:
         return str(error)
 

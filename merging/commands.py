@@ -20,7 +20,6 @@ from merging.evaluate import evaluate
 from merging.measures import kind, measure
 from merging.merge_command import export_run, merge, run, score_table
 from merging.method import Method
-from merging.pipeline import misfit
 from merging.shelf.commands import check_fit, digest
 from merging.specs import check_file
 from merging.store import Store
@@ -77,7 +76,7 @@ def evaluate_checkpoint(args: argparse.Namespace, stop: Event) -> int:
     if problems:
         raise UsageError(problems)
     checkpoint, benchmark = stating(open_checkpoint(args.checkpoint), args.activation or ""), Benchmark.load()
-    if reason := misfit(checkpoint, benchmark):
+    if reason := benchmark.misfit(checkpoint):
         raise MergingError(f"{checkpoint.name} cannot be evaluated: {reason}")
     with reporting(getattr(args, "events", None)) as progress:
         scores = evaluate(checkpoint, benchmark, device=args.device, progress=progress, cancel=stop)

@@ -101,13 +101,12 @@ class Subject:
             CheckpointError: they are not where the recipe says, or others by now.
             TaskError: the benchmark has no images for an expert, or none that fit the model.
         """
-        from merging.pipeline import misfit
         from merging.sources import open_inputs
 
         opened = open_inputs(self.recipe, benchmark=self.benchmark)
         if opened.run_id() != self.run_id:
             raise CheckpointError(OTHERS)
-        if reason := misfit(opened.pretrained, self.benchmark):
+        if reason := self.benchmark.misfit(opened.pretrained):
             raise TaskError(f"It cannot be measured on this benchmark: {reason}")
         if strange := [name for name in opened.experts if name not in self.benchmark.experts]:
             raise TaskError(f"The benchmark has no exemplars for {first_few(strange, 3)}; name experts like its tasks.")

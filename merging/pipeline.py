@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from merging.checkpoints import Checkpoint, open_checkpoint
-from merging.encoder import Architecture
+from merging.checkpoints import open_checkpoint
 from merging.engine import choose_device, describe_device
 from merging.entries import write_json
-from merging.errors import CheckpointError, NeedsError, StoreError, TaskError
+from merging.errors import NeedsError, StoreError, TaskError
 from merging.estimate import EVALUATING, READING, Estimate, estimate
 from merging.evaluate import evaluate as evaluate_model
 from merging.progress import Cancel, Meter, Phases, ProgressCallback
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from merging.exemplars import TaskExemplars
 
-__all__ = ["Estimate", "accuracy_of_experts", "estimate", "execute", "misfit", "references"]
+__all__ = ["Estimate", "accuracy_of_experts", "estimate", "execute", "references"]
 
 
 def execute(
@@ -118,23 +117,8 @@ def _choose_benchmark(opened: Opened, benchmark: Benchmark | None) -> tuple[Benc
         found = benchmark or Benchmark.load()
     except TaskError as error:
         return None, f"{NOT_EVALUATED}: {error}"
-    reason = misfit(opened.pretrained, found)
+    reason = found.misfit(opened.pretrained)
     return (None, f"{NOT_EVALUATED}: {reason}") if reason else (found, "")
-
-
-def misfit(checkpoint: Checkpoint, benchmark: Benchmark) -> str:
-    """Why a checkpoint cannot be evaluated on a benchmark; empty if it can."""
-    try:
-        tower = Architecture.of(checkpoint)
-    except CheckpointError as error:
-        return str(error)
-    if tower.image_size != benchmark.image_size:
-        side, own = tower.image_size, benchmark.image_size
-        return f"the model takes images of {side} × {side}, the benchmark has {own} × {own}."
-    width = benchmark.head(benchmark.tasks[0].key).shape[1]
-    if tower.embed_dim != width:
-        return f"the model gives {tower.embed_dim} features, the benchmark's heads take {width}."
-    return ""
 
 
 def settled(opened: Opened, found: Sequence[Run]) -> bool:
@@ -143,7 +127,7 @@ def settled(opened: Opened, found: Sequence[Run]) -> bool:
         return any(run.evaluation_settled for run in found)
     if any(run.has_scores and run.benchmark == on.digest for run in found):
         return True
-    return any(run.evaluation_settled for run in found) and bool(misfit(opened.pretrained, on))
+    return any(run.evaluation_settled for run in found) and bool(on.misfit(opened.pretrained))
 
 
 def references(

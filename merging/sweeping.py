@@ -17,7 +17,6 @@ from merging.combined import CombinedCheckpoint
 from merging.errors import Cancelled, MergingError, StoreError
 from merging.estimate import EVALUATING, MERGING, estimate
 from merging.evaluate import evaluate, evaluate_per_task
-from merging.pipeline import misfit
 from merging.points import Drawn, Identity, Point, Sample
 from merging.progress import Cancel, Meter, Phases, ProgressCallback
 from merging.recipe import Recipe
@@ -197,7 +196,7 @@ def plan(sweep: Sweep, benchmark: Benchmark) -> list[Planned]:
     """
     session = Session(benchmark, sweep.sample)
     for recipe in sweep.recipes:
-        if reason := misfit(session.opened(recipe).pretrained, benchmark):
+        if reason := benchmark.misfit(session.opened(recipe).pretrained):
             raise MergingError(f"These models cannot be evaluated on the benchmark: {reason}")
     for key in sweep.sample.tasks:
         benchmark.task(key)

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from merging.checkpoints import Checkpoint, open_checkpoint
 from merging.data.npz import Npz
-from merging.errors import TaskError, did_you_mean
+from merging.encoder import Architecture
+from merging.errors import CheckpointError, TaskError, did_you_mean
 from merging.exemplars import TaskExemplars
 from merging.places import BUNDLED, BUNDLED_PREFIX, benchmark_folder, reference_to
 
@@ -185,6 +186,20 @@ class Benchmark:
                 while piece := file.read(PIECE):
                     total.update(piece)
         return total.hexdigest()
+
+    def misfit(self, checkpoint: Checkpoint) -> str:
+        """Why a checkpoint cannot be evaluated on this benchmark; empty if it can."""
+        try:
+            tower = Architecture.of(checkpoint)
+        except CheckpointError as error:
+            return str(error)
+        if tower.image_size != self.image_size:
+            side, own = tower.image_size, self.image_size
+            return f"the model takes images of {side} × {side}, the benchmark has {own} × {own}."
+        width = self.head(self.tasks[0].key).shape[1]
+        if tower.embed_dim != width:
+            return f"the model gives {tower.embed_dim} features, the benchmark's heads take {width}."
+        return ""
 
 
 def _task(entry: Mapping[str, Any], folder: Path) -> Task:

@@ -92,13 +92,11 @@ def measure_features(subject: Subject) -> Found:
 @contextmanager
 def _model(subject: Subject, phases: Phases) -> Iterator[Checkpoint]:
     """The one model of a run, or of a reference."""
-    from merging.pipeline import misfit
-
     run = subject.store.run(subject.run_id)
     if run.per_task:
         raise TaskError("This run has one model per task, and none of them is the one to ask out of domain.")
     with subject.models(phases) as models:
-        if reason := misfit(models["merged"], subject.benchmark):
+        if reason := subject.benchmark.misfit(models["merged"]):
             raise TaskError(f"It cannot be measured on this benchmark: {reason}")
         yield models["merged"]
 

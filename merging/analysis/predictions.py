@@ -64,10 +64,9 @@ def measure_predictions(subject: Subject) -> Found:
 def _parts(models: Mapping[str, Checkpoint], subject: Subject) -> list[Part]:
     """The models, each with the data sets that it answers."""
     from merging.evaluate import Part, per_task_parts
-    from merging.pipeline import misfit
 
     benchmark = subject.benchmark
-    if reason := misfit(next(iter(models.values())), benchmark):
+    if reason := benchmark.misfit(next(iter(models.values()))):
         raise TaskError(f"It cannot be measured on this benchmark: {reason}")
     if subject.store.run(subject.run_id).per_task:
         return per_task_parts(models, benchmark)

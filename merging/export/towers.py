@@ -15,7 +15,6 @@ from merging.errors import CheckpointError, TaskError, first_few
 from merging.families import ACTIVATIONS, OPEN_CLIP, TEXT_TOWER, UNUSED_TEXT
 from merging.formats.configs import normalization
 from merging.naming import PROJ, VISUAL
-from merging.pipeline import misfit
 from merging.preprocess import MEAN, STD
 from merging.renaming import Derived, Part, View, in_naming
 from merging.safetensors_file import TensorInfo
@@ -182,7 +181,7 @@ def _normalization(bare: Checkpoint, stated: Mapping[str, Any]) -> tuple[tuple[f
         benchmark = Benchmark.load()
     except TaskError:
         return MEAN, STD
-    return (MEAN, STD) if misfit(bare, benchmark) else (benchmark.mean, benchmark.std)
+    return (MEAN, STD) if benchmark.misfit(bare) else (benchmark.mean, benchmark.std)
 
 
 def _dtype(bare: Checkpoint) -> str:
