@@ -20,16 +20,9 @@ from threading import Event
 from types import FrameType
 
 from merging.arguments import parser
+from merging.command_table import COMMANDS
 from merging.errors import Cancelled, MergingError
-
-DONE, FAILED, USAGE, PAUSED, CANCELLED = 0, 1, 2, 75, 130
-
-
-class UsageError(Exception):
-    """The arguments make no sense; one sentence per problem."""
-
-    def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("\n".join(problems))
+from merging.exit_codes import CANCELLED, FAILED, USAGE, UsageError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,7 +48,8 @@ def _run(args: argparse.Namespace) -> tuple[int, str]:
     """Exit code, and what to say if it is not 0."""
     try:
         with _stop_on_signals() as event:
-            return importlib.import_module("merging.commands").COMMANDS[args.command](args, event), ""
+            module, _, function = COMMANDS[args.command].partition(":")
+            return getattr(importlib.import_module(module), function)(args, event), ""
     except (KeyboardInterrupt, Cancelled):
         code, text = CANCELLED, "Cancelled; nothing was kept."
     except UsageError as error:

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from dataclasses import asdict
 from threading import Event
 from typing import Any
 
 from merging import places, registry
 from merging.checkpoints import open_checkpoint
-from merging.cli import DONE, UsageError
 from merging.console import columns, dumps, reporting
-from merging.convert_command import convert, show
-from merging.data.command import benchmark_action
 from merging.encoder import stating
 from merging.errors import MergingError
 from merging.evaluate import evaluate
+from merging.exit_codes import DONE, UsageError
 from merging.measures import kind, measure
-from merging.merge_command import export_run, merge, run, score_table
+from merging.merge_command import score_table
 from merging.method import Method
-from merging.shelf.commands import check_fit, digest
 from merging.specs import check_file
 from merging.store import Store
-from merging.sweep_command import sweep
 from merging.tasks import Benchmark
 
 
@@ -82,19 +77,3 @@ def evaluate_checkpoint(args: argparse.Namespace, stop: Event) -> int:
         scores = evaluate(checkpoint, benchmark, device=args.device, progress=progress, cancel=stop)
     print(dumps(scores.to_dict("records")) if args.json else score_table(scores, ()))
     return DONE
-
-
-COMMANDS: dict[str, Callable[[argparse.Namespace, Event], int]] = {
-    "methods": list_methods,
-    "run": run,
-    "merge": merge,
-    "export": export_run,
-    "convert": convert,
-    "inspect": show,
-    "measure": measure_run,
-    "sweep": sweep,
-    "evaluate": evaluate_checkpoint,
-    "fit": check_fit,
-    "digest": digest,
-    "benchmark": benchmark_action,
-}

@@ -8,10 +8,10 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from merging.cli import DONE, UsageError
 from merging.console import columns, dumps, reporting
 from merging.disk import size_text
 from merging.errors import printable
+from merging.exit_codes import DONE, UsageError
 from merging.export import export, refusal
 from merging.export.origins import without_folders
 from merging.formats.opening import SUFFIXES

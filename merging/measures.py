@@ -9,6 +9,7 @@ beside its runs.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from merging import entries
 from merging.errors import CheckpointError, StoreError, TaskError, did_you_mean, first_few
@@ -27,6 +28,9 @@ from merging.runs import PRECOMPUTED, THIS_MACHINE, Run
 from merging.store import Store
 
 if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
     from merging.checkpoints import Checkpoint
     from merging.recipe import Recipe
     from merging.sources import Opened
@@ -50,15 +54,35 @@ class Of(StrEnum):
     BENCHMARK = "the benchmark, not of a run"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Measure:
-    """One kind of measurement."""
+    """One kind of measurement.
+
+    ``compute`` is "module:function", imported when it is asked for: some of them take seconds to load.
+    """
 
     key: str
     title: str
+    compute: str
     version: int = 1  # raised whenever results change
     of: Of = Of.RUN
-    compute: Callable[[Subject], Found]
+
+
+class StoredTables(Protocol):
+    """What one measurement reads of another."""
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        """What it says beside every picture."""
+        ...
+
+    def table(self, name: str) -> pd.DataFrame:
+        """One of its tables."""
+        ...
+
+    def array(self, name: str) -> NDArray[Any]:
+        """One of its arrays."""
+        ...
 
 
 @dataclass
@@ -72,6 +96,9 @@ class Subject:
     progress: ProgressCallback | None
     cancel: Cancel | None
     of: Of = Of.RUN
+    measurement: Callable[[str, ProgressCallback | None], StoredTables] | None = (
+        None  # gives one that this builds on
+    )
 
     def phases(self, weights: Mapping[str, float]) -> Phases:
         """One fraction over the phases of a measurement, and over making the merged model before those of a run."""
@@ -132,7 +159,7 @@ class Subject:
         if run.kind != "merge":
             yield {"merged": self._reference(run)}
             return
-        folder = None if run.has_model else entries.make_temporary(_own(self.store))
+        folder = None if run.has_model else entries.make_temporary(own_folder(self.store))
         try:
             if folder is not None:
                 run = execute(
@@ -182,79 +209,26 @@ def open_merged(run: Run, recipe: Recipe) -> Opened:
     return opened
 
 
-def _drift(subject: Subject) -> Found:
-    from merging.analysis.drift import measure_drift
-
-    return measure_drift(subject)
-
-
-def _ablation(subject: Subject) -> Found:
-    from merging.analysis.consistency import measure_ablation
-
-    return measure_ablation(subject)
-
-
-def _pairs(subject: Subject) -> Found:
-    from merging.analysis.pairs import measure_pairs
-
-    return measure_pairs(subject)
-
-
-def _exemplars(subject: Subject) -> Found:
-    from merging.analysis.exemplar_sensitivity import measure_sensitivity
-
-    return measure_sensitivity(subject)
-
-
-def _signs(subject: Subject) -> Found:
-    from merging.analysis.signs import measure_signs
-
-    return measure_signs(subject)
-
-
-def _drm_ablations(subject: Subject) -> Found:
-    from merging.analysis.drm_ablations import measure_ablations
-
-    return measure_ablations(subject)
-
-
-def _features(subject: Subject) -> Found:
-    from merging.analysis.features import measure_features
-
-    return measure_features(subject)
-
-
-def _predictions(subject: Subject) -> Found:
-    from merging.analysis.predictions import measure_predictions
-
-    return measure_predictions(subject)
-
-
-def _tsne(subject: Subject) -> Found:
-    from merging.analysis.features import measure_tsne
-
-    return measure_tsne(subject)
-
-
-def _task_counts(subject: Subject) -> Found:
-    from merging.analysis.task_counts import measure_counts
-
-    return measure_counts(subject)
-
-
 MEASURES = {
     measure.key: measure
     for measure in (
-        Measure(key="drift", title="Feature drift", compute=_drift),
-        Measure(key="ablation", title="Ablation by kind of parameter", compute=_ablation),
-        Measure(key="predictions", title="Predictions, image by image", compute=_predictions),
-        Measure(key="features", title="Features out of domain", version=2, compute=_features),
-        Measure(key="tsne", title="t-SNE of features", version=2, compute=_tsne),
-        Measure(key="signs", title="Sign agreement", of=Of.EXPERTS, compute=_signs),
-        Measure(key="pairs", title="Experts against experts", of=Of.EXPERTS, compute=_pairs),
-        Measure(key="exemplars", title="Exemplar sensitivity", of=Of.BENCHMARK, compute=_exemplars),
-        Measure(key="drm_ablations", title="Ablations of DRM", of=Of.BENCHMARK, compute=_drm_ablations),
-        Measure(key="task_counts", title="Number of tasks", of=Of.BENCHMARK, compute=_task_counts),
+        Measure("drift", "Feature drift", "merging.analysis.drift:measure_drift"),
+        Measure("ablation", "Ablation by kind of parameter", "merging.analysis.consistency:measure_ablation"),
+        Measure("predictions", "Predictions, image by image", "merging.analysis.predictions:measure_predictions"),
+        Measure("features", "Features out of domain", "merging.analysis.features:measure_features", version=2),
+        Measure("tsne", "t-SNE of features", "merging.analysis.features:measure_tsne", version=2),
+        Measure("signs", "Sign agreement", "merging.analysis.signs:measure_signs", of=Of.EXPERTS),
+        Measure("pairs", "Experts against experts", "merging.analysis.pairs:measure_pairs", of=Of.EXPERTS),
+        Measure(
+            "exemplars",
+            "Exemplar sensitivity",
+            "merging.analysis.exemplar_sensitivity:measure_sensitivity",
+            of=Of.BENCHMARK,
+        ),
+        Measure(
+            "drm_ablations", "Ablations of DRM", "merging.analysis.drm_ablations:measure_ablations", of=Of.BENCHMARK
+        ),
+        Measure("task_counts", "Number of tasks", "merging.analysis.task_counts:measure_counts", of=Of.BENCHMARK),
     )
 }
 
@@ -268,9 +242,9 @@ def kind(key: str) -> Measure:
 
 def find(key: str, store: Store, benchmark: Benchmark, run_id: str = "") -> Measured | None:
     """The stored measurement, the own one first, or None."""
-    if (name := _name(kind(key), store, benchmark, run_id)) is None:
+    if (name := entry_name(kind(key), store, benchmark, run_id)) is None:
         return None
-    places = {_own(store): THIS_MACHINE} | {library.parent / FOLDER: PRECOMPUTED for library in store.libraries}
+    places = {own_folder(store): THIS_MACHINE} | {library.parent / FOLDER: PRECOMPUTED for library in store.libraries}
     for folder, provenance in places.items():
         if found := read(folder / name, provenance):
             return found
@@ -300,15 +274,21 @@ def measure(
         raise StoreError(f"{wanted.title} is measured of {wanted.of}.")
     if found := find(key, store, benchmark, run_id):
         return found
-    if (name := _name(wanted, store, benchmark, run_id)) is None:
+    if (name := entry_name(wanted, store, benchmark, run_id)) is None:
         store.run(run_id)  # says that there is no such run
         raise StoreError(f"Run {run_id} merged nothing, so {wanted.title.lower()} cannot be measured of its experts.")
-    entries.sweep(_own(store))
+    entries.sweep(own_folder(store))
     started = time.monotonic()
-    result = wanted.compute(Subject(store, benchmark, run_id, device, progress, cancel, wanted.of))
+
+    def measurement(key: str, tell: ProgressCallback | None) -> Measured:
+        return measure(key, store, benchmark, run_id, device=device, progress=tell, cancel=cancel)
+
+    subject = Subject(store, benchmark, run_id, device, progress, cancel, wanted.of, measurement)
+    module, _, function = wanted.compute.partition(":")
+    result: Found = getattr(importlib.import_module(module), function)(subject)
     where = describe_device(choose_device(device))
     said = {"key": key, "version": wanted.version, "run": run_id, "device": where}
-    write(_own(store), name, result, said, started)
+    write(own_folder(store), name, result, said, started)
     if (found := find(key, store, benchmark, run_id)) is None:
         raise StoreError("It was measured but cannot be read back; is the store's folder being cleared?")
     return found
@@ -316,31 +296,32 @@ def measure(
 
 def sweep(store: Store, writer: int) -> None:
     """Remove what a writer that is known to be dead has left behind."""
-    entries.sweep(_own(store), writer)
+    entries.sweep(own_folder(store), writer)
 
 
-def _own(store: Store) -> Path:
+def own_folder(store: Store) -> Path:
+    """Where measurements of this machine lie."""
     return store.root / FOLDER
 
 
 def same_experts(run: Run, other: Run) -> bool:
     """Whether two runs merged the same checkpoints in the same order, so that they share what is measured of them."""
-    return _merged_from(run) == _merged_from(other)
+    return merged_from(run) == merged_from(other)
 
 
-def _merged_from(run: Run) -> list[tuple[str, str]]:
+def merged_from(run: Run) -> list[tuple[str, str]]:
     """Name and digest of the pretrained model and of each expert, in order."""
     names = ["pretrained", *(f"experts/{name}" for name in run.experts)]
     return [(name, run.inputs.get(name, "")) for name in names]
 
 
-def _name(wanted: Measure, store: Store, benchmark: Benchmark, run_id: str) -> str | None:
+def entry_name(wanted: Measure, store: Store, benchmark: Benchmark, run_id: str) -> str | None:
     """The name of an entry; None for experts of a run that is not there, or that merged nothing."""
     of: object = run_id
     if wanted.of == Of.EXPERTS:
         run = store.find(run_id)
         if run is None or run.kind != "merge":
             return None
-        of = _merged_from(run)
+        of = merged_from(run)
     depends = json.dumps([wanted.key, wanted.version, of, benchmark.digest])
     return hashlib.sha256(depends.encode()).hexdigest()[:12]

@@ -10,10 +10,10 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from merging import places
-from merging.cli import DONE, UsageError
 from merging.console import columns, dumps, percent, reporting
 from merging.errors import MergingError, StoreError
 from merging.estimate import MERGING
+from merging.exit_codes import DONE, UsageError
 from merging.export import Exported, export, export_file, refusal
 from merging.export.origins import PRETRAINED, check_hub_ids
 from merging.export.weights import WRITING

@@ -8,9 +8,9 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from merging import axes, places, points, sweeps
-from merging.cli import CANCELLED, DONE, PAUSED, UsageError
 from merging.console import columns, dumps, percent, reporting
 from merging.errors import Cancelled
+from merging.exit_codes import CANCELLED, DONE, PAUSED, UsageError
 from merging.recipe import Recipe
 from merging.store import Store
 from merging.sweep_results import averages, budget, table

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from merging.analysis.separability import NEAR, separability, trustworthiness, unit
 from merging.errors import TaskError
 from merging.evaluate import features, predict
-from merging.measures import Found, Subject, measure
+from merging.measures import Found, Subject
 from merging.progress import Meter, Phases
 
 if TYPE_CHECKING:
@@ -152,10 +152,8 @@ def measure_tsne(subject: Subject) -> Found:
         CheckpointError, TaskError: the model's features cannot be computed.
     """
     phases = Phases(WAIT, subject.progress)
-    known = measure(
-        "features", subject.store, subject.benchmark, subject.run_id,
-        device=subject.device, progress=phases.callback(READING), cancel=subject.cancel,
-    )  # fmt: skip
+    assert subject.measurement is not None  # `measure` hands it in
+    known = subject.measurement("features", phases.callback(READING))
     images, rows = known.table("images"), unit(known.array("features").astype(np.float32))
     parts = {TOGETHER: np.ones(len(images), bool)}
     parts |= {key: (images["task"] == key).to_numpy() for key in dict.fromkeys(images["task"])}

@@ -7,8 +7,8 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
-from merging.cli import DONE, FAILED, UsageError
 from merging.console import columns, dumps, percent, reporting
+from merging.exit_codes import DONE, FAILED, UsageError
 
 if TYPE_CHECKING:
     from merging.data.description import Description

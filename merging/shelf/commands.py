@@ -8,8 +8,8 @@ from threading import Event
 
 from merging import known
 from merging.checkpoints import open_checkpoint
-from merging.cli import DONE, FAILED, UsageError
 from merging.console import columns, dumps, reporting
+from merging.exit_codes import DONE, FAILED, UsageError
 from merging.fit import fit
 from merging.places import store_root
 from merging.shelf import checks
