@@ -11,6 +11,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from merging.version import __version__
+
 # libgomp's threads otherwise spin at barriers, which is ruinous beside a busy neighbour (another merge, the app's
 # server, a browser). It is read once, when torch loads, so it must be set before.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from merging.method import Method
 
 __all__ = ["MergeResult", "TaskExemplars", "__version__", "merge", "methods"]
-__version__ = "0.1.0"
 
 
 def methods() -> tuple[Method, ...]:

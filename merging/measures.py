@@ -96,9 +96,7 @@ class Subject:
     progress: ProgressCallback | None
     cancel: Cancel | None
     of: Of = Of.RUN
-    measurement: Callable[[str, ProgressCallback | None], StoredTables] | None = (
-        None  # gives one that this builds on
-    )
+    measurement: Callable[[str, ProgressCallback | None], StoredTables] | None = None  # gives one that this builds on
 
     def phases(self, weights: Mapping[str, float]) -> Phases:
         """One fraction over the phases of a measurement, and over making the merged model before those of a run."""

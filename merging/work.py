@@ -19,7 +19,6 @@ import numpy as np
 import psutil
 import torch
 
-import merging
 from merging import engine
 from merging.disk import free_bytes, size_text
 from merging.encoder import Architecture, stated_activation
@@ -35,6 +34,7 @@ from merging.safetensors_file import SafetensorsWriter
 from merging.sources import Opened
 from merging.store import Store
 from merging.tasks import Benchmark
+from merging.version import __version__
 
 MODEL_NAME = 100  # characters of an expert's name that enter a file name
 
@@ -236,7 +236,7 @@ def facts(*, run_id: str, created: bool, device: str, **rest: Any) -> dict[str, 
 def versions() -> dict[str, str]:
     """Of what numbers depend on."""
     return {
-        "mergescope": merging.__version__,
+        "mergescope": __version__,
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "numpy": np.__version__,

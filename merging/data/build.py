@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from merging import __version__
 from merging.data.description import Description
 from merging.data.draw import Written, write_task
 from merging.data.models import normalization, write_models
@@ -22,6 +21,7 @@ from merging.heads import Head, Tokenize, build, fill
 from merging.progress import Cancel, Meter, Phases, ProgressCallback
 from merging.safetensors_file import save
 from merging.tasks import Benchmark
+from merging.version import __version__
 
 MANIFEST, TASKS, HEADS_FILE = "manifest.json", "tasks.json", "heads.safetensors"
 MADE_BY = "python -m merging benchmark make"

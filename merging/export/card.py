@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import merging
 from merging.analysis.storage import storage
 from merging.console import percent
 from merging.disk import size_text
@@ -29,6 +28,7 @@ from merging.recipe import Recipe
 from merging.runs import RECIPE, Run
 from merging.summary import PER_TASK, summarize
 from merging.tasks import Benchmark
+from merging.version import __version__
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,7 +153,7 @@ def _introduction(card: Card) -> str:
         f"images of {a.image_size} × {a.image_size}, activation {card.tower.activation}, {card.tower.dtype})"
     )
     if recipe is None:
-        return f"This is {tower}, converted by Mergescope {merging.__version__} without changing a number."
+        return f"This is {tower}, converted by Mergescope {__version__} without changing a number."
     count = len(recipe.experts)
     models = f"{count} models, one per task, each" if recipe.per_task else "It is"
     return f"Merged from {count} experts by Mergescope: {shown(recipe.text())}. {models} {tower}."

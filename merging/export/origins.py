@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-import merging
 from merging.errors import MergingError
 from merging.places import BUNDLED_PREFIX, HUB_PREFIX, PRETRAINED_TAG
 from merging.recipe import VERSION, Recipe
 from merging.runs import Run
+from merging.version import __version__
 
 # A downloaded snapshot in the Hub's cache says which repository it is of.
 SNAPSHOT = re.compile(r"(?:^|[\\/])models--([\w.-]+?)--([\w.-]+)[\\/]snapshots[\\/](\w+)")
@@ -106,6 +106,6 @@ def metadata_of_run(run: Run, recipe: Recipe) -> dict[str, str]:
         "base_sha256": run.inputs[PRETRAINED],
         "source_sha256": json.dumps(sources),
         "scope": "paper" if recipe.count_dead_params else "visual",
-        "engine_version": run.versions.get("mergescope", merging.__version__),
+        "engine_version": run.versions.get("mergescope", __version__),
         "torch_version": run.versions.get("torch", ""),
     }

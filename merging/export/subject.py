@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-import merging
 from merging import engine
 from merging.checkpoints import Checkpoint, Source, open_checkpoint
 from merging.errors import CheckpointError, StoreError
@@ -27,6 +26,7 @@ from merging.progress import Cancel, Meter, ProgressCallback
 from merging.recipe import Recipe
 from merging.runs import Run
 from merging.sources import READING, digest
+from merging.version import __version__
 
 TASKS = "tasks"  # where the models lie if there is one for each task
 LONGEST = 100  # characters of a task's name that enter a folder's
@@ -104,7 +104,7 @@ def of_checkpoint(
     carried = {key: opened.metadata[key] for key in CARRIED if key in opened.metadata}
     if not {"engine_version", "source_sha256"} <= carried.keys():
         sources = json.dumps({parent.label: parent.digest for parent in found[:1]})
-        carried = {"source_sha256": sources, "engine_version": merging.__version__}
+        carried = {"source_sha256": sources, "engine_version": __version__}
         carried |= {"base_sha256": found[1].digest} if below is not None else {}
     return Subject(opened.name, {"": opened}, {}, below, tuple(found), carried, {"": state})
 
