@@ -156,7 +156,7 @@ def _look_into(items: Sequence[Item]) -> tuple[dict[str, Look], int]:
     from merging.shelf.look import look
     from merging.shelf.walk import state_of
 
-    known.load(data.store().root)
+    known.DIGESTS.load(data.store().root)
     started, remembered, new = time.monotonic(), _remembered(), 0
     found: dict[str, Look] = {}
     for item in items:
@@ -181,16 +181,16 @@ def _read_small(item: Item, look: Look) -> None:
 
     if look.kind != "unreadable" and look.nbytes <= SMALL and not digest(look):
         try:
-            known.keep(data.store().root, open_checkpoint(item.reference, item.name))
+            known.DIGESTS.keep(data.store().root, open_checkpoint(item.reference, item.name))
         except (MergingError, OSError):
             return  # it has changed since; it will be looked into again
 
 
 def digest(look: Look) -> str:
     """The digest of a file, if it has been read."""
-    from merging.sources import remembered
+    from merging import known
 
-    return remembered(look.state)
+    return known.DIGESTS.remembered(look.state)
 
 
 def groups(found: Shelf) -> list[Group]:

@@ -225,7 +225,7 @@ def submit(recipe: Recipe) -> Job:
     from merging import known
     from merging.sources import open_inputs
 
-    known.load(data.store().root)
+    known.DIGESTS.load(data.store().root)
     if open_inputs(recipe).unread <= known.AT_ONCE:
         return data.runner().submit(recipe)
     references = [recipe.pretrained, *(reference for _, reference in recipe.experts)]

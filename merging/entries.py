@@ -49,11 +49,11 @@ def seal(folder: Path) -> None:
     manifest = {}
     for path in files:
         manifest[path.relative_to(folder).as_posix()] = {"sha256": file_hash(path), "size": path.stat().st_size}
-        _sync(path)
+        sync(path)
     for inner in sorted({path.parent for path in files}):
-        _sync(inner)
+        sync(inner)
     write_json(folder / MANIFEST, {"files": manifest})
-    _sync(folder)
+    sync(folder)
 
 
 def publish(folder: Path, final: Path) -> bool:
@@ -65,7 +65,7 @@ def publish(folder: Path, final: Path) -> bool:
             raise
         drop(folder)
         return False
-    _sync(final.parent)
+    sync(final.parent)
     return True
 
 
@@ -205,13 +205,20 @@ def write_json(path: Path, data: Any) -> None:
     partial = path.with_name(f".{path.name}.tmp-{uuid.uuid4().hex}-{os.getpid()}")
     try:
         partial.write_text(json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False) + "\n", "utf-8")
-        _sync(partial)
+        sync(partial)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
+def sync_all(folder: Path) -> None:
+    """Bring a folder and all that is in it to the disk."""
+    for path in (*folder.rglob("*"), folder):
+        sync(path)
+
+
+def sync(path: Path) -> None:
+    """Bring a file or folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

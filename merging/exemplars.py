@@ -38,30 +38,33 @@ class TaskExemplars:
 
     def __post_init__(self) -> None:
         if not isinstance(self.images, Tensor) or self.images.ndim != 4:
-            raise NeedsError(f"Exemplars are a tensor of images (n, 3, h, w); got {_kind(self.images)}.")
+            raise NeedsError(f"Exemplars are a tensor of images (n, 3, h, w); got {described(self.images)}.")
         if not self.images.is_floating_point():
-            raise NeedsError(f"Exemplars are preprocessed images of floating-point numbers; got {_kind(self.images)}.")
+            raise NeedsError(
+                f"Exemplars are preprocessed images of floating-point numbers; got {described(self.images)}."
+            )
         if self.head is not None and (not isinstance(self.head, Tensor) or self.head.ndim != 2):
-            raise NeedsError(f"A head is a tensor (classes, embed_dim); got {_kind(self.head)}.")
+            raise NeedsError(f"A head is a tensor (classes, embed_dim); got {described(self.head)}.")
         if self.labels is None:
             return
         count = len(self.images)
         if not isinstance(self.labels, Tensor) or self.labels.shape != (count,) or self.labels.is_floating_point():
             raise NeedsError(
-                f"Labels are a tensor ({count},) of whole numbers, one per image; got {_kind(self.labels)}."
+                f"Labels are a tensor ({count},) of whole numbers, one per image; got {described(self.labels)}."
             )
         if self.head is not None and count and not 0 <= self.labels.min() <= self.labels.max() < len(self.head):
             raise NeedsError(f"Labels lie in 0 … {len(self.head) - 1}, as the head has {len(self.head)} classes.")
 
 
-def _kind(value: Any) -> str:
+def described(value: Any) -> str:
+    """Dtype and shape of a tensor, or the type of anything else, for messages."""
     return f"{tuple(value.shape)} of {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
 
 
 def take(given: Mapping[str, Any] | None) -> dict[str, TaskExemplars] | None:
     """What a caller gave, images alone or more, with every part checked; errors name the expert."""
     if given is not None and not isinstance(given, Mapping):
-        raise NeedsError(f"Exemplars are a mapping {{expert: images}}; got {_kind(given)}.")
+        raise NeedsError(f"Exemplars are a mapping {{expert: images}}; got {described(given)}.")
     found = {}
     for name, shown in (given or {}).items():
         try:

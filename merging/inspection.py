@@ -14,10 +14,10 @@ from merging.families import recognize
 from merging.formats.adapters import AdapterCheckpoint
 from merging.formats.pickled import PickledCheckpoint
 from merging.formats.sharded import ShardedCheckpoint
+from merging.known import DIGESTS
 from merging.naming import ANCHOR, HF_ANCHOR, PROJ, tower
 from merging.progress import Cancel, Meter, ProgressCallback
 from merging.renaming import View
-from merging.sources import digest as digest_of
 
 LONGEST = 2000  # characters of a metadata value that are given
 PUBLISHED = {
@@ -56,7 +56,7 @@ def inspect(
         "bytes": stored.nbytes,
         "dtypes": dict(Counter(_type(info.dtype) for info in stored.infos.values()).most_common()),
         "adapter": _adapter(adapter) if adapter else None,
-        "digest": digest_of(opened, Meter(opened.nbytes, progress, cancel)) if digest else None,
+        "digest": DIGESTS.digest(opened, Meter(opened.nbytes, progress, cancel)) if digest else None,
         "metadata": {printable(k): printable(v, LONGEST) for k, v in sorted(opened.metadata.items())},
         "notes": list(opened.notes),
         "cautions": list(opened.cautions),

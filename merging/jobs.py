@@ -66,10 +66,10 @@ class Runner:
             CheckpointError: a checkpoint is missing or damaged.
             StoreError: the store cannot be written to, or the same merge is under way for another benchmark.
         """
-        from merging.known import load  # loads torch, which listing jobs does not need
+        from merging.known import DIGESTS  # loads torch, which listing jobs does not need
         from merging.sources import open_inputs
 
-        load(self.store.root)
+        DIGESTS.load(self.store.root)
         opened = open_inputs(recipe, base, benchmark)
         run_id = opened.run_id()
         folder = str(benchmark.folder) if benchmark else ""

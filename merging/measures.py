@@ -179,14 +179,14 @@ class Subject:
     def _reference(self, run: Run) -> Checkpoint:
         """The checkpoint of the benchmark that a stored evaluation is of."""
         from merging.checkpoints import open_checkpoint
-        from merging.sources import digest
+        from merging.known import DIGESTS
         from merging.tasks import MULTITASK, PRETRAINED
 
         known = {PRETRAINED: self.benchmark.pretrained, MULTITASK: self.benchmark.multitask}
         reference = known.get(run.kind) or self.benchmark.experts.get(run.experts[0])
         if reference is not None:
             checkpoint = open_checkpoint(reference, run.title)
-            if digest(checkpoint) in run.inputs.values():
+            if DIGESTS.digest(checkpoint) in run.inputs.values():
                 return checkpoint
         raise CheckpointError(
             f"The checkpoint of “{run.title}” is not in the benchmark any more, or is another one by now."

@@ -14,10 +14,11 @@ from merging.entries import write_json
 from merging.errors import NeedsError, StoreError, TaskError
 from merging.estimate import EVALUATING, READING, Estimate, estimate
 from merging.evaluate import evaluate as evaluate_model
+from merging.known import DIGESTS
 from merging.progress import Cancel, Meter, Phases, ProgressCallback
 from merging.recipe import Recipe
 from merging.runs import FACTS, NOT_EVALUATED, SCORES, Run, write_table
-from merging.sources import Opened, digest, open_inputs
+from merging.sources import Opened, open_inputs
 from merging.store import Store
 from merging.tasks import MULTITASK, PRETRAINED, Benchmark
 from merging.work import Work, facts
@@ -148,7 +149,7 @@ def references(
     phases = Phases(dict.fromkeys(wanted, 1.0), progress)
     for name, reference in wanted.items():
         checkpoint = open_checkpoint(reference, name)
-        content = digest(checkpoint)
+        content = DIGESTS.digest(checkpoint)
         run_id = hashlib.sha256(f"{content} on {benchmark.digest}".encode()).hexdigest()[:12]
         if compute and not store.has(run_id):
             started = time.monotonic()

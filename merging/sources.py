@@ -6,15 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from merging.checkpoints import Checkpoint, Tell, ignore, open_checkpoint
+from merging.checkpoints import Checkpoint, open_checkpoint
 from merging.encoder import stated_activation, stating
 from merging.errors import CheckpointError
+from merging.known import DIGESTS
 from merging.progress import Cancel, Meter, ProgressCallback
 from merging.recipe import Recipe
 from merging.tasks import Benchmark
-
-READING = "Reading checkpoints"
-_digests: dict[tuple[int, ...] | None, str] = {}  # state of a file -> digest, so that a page need not read it twice
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Opened:
     @property
     def unread(self) -> int:
         """Bytes that ``digests`` would have to read: files whose digest this process does not know yet."""
-        new = [checkpoint for checkpoint in self if checkpoint.state() not in _digests]
+        new = [checkpoint for checkpoint in self if not DIGESTS.remembered(checkpoint.state())]
         return sum(info.nbytes for checkpoint in new for info in checkpoint.infos.values())
 
     def digests(self, progress: ProgressCallback | None = None, cancel: Cancel | None = None) -> dict[str, str]:
@@ -48,7 +46,7 @@ class Opened:
         names = ["pretrained", *(f"experts/{name}" for name in self.experts)]
         found = {}
         for name, checkpoint in zip(names, self, strict=True):
-            found[name] = digest(checkpoint, meter)
+            found[name] = DIGESTS.digest(checkpoint, meter)
         return found
 
     def run_id(self, digests: Mapping[str, str] | None = None) -> str:
@@ -92,40 +90,3 @@ def opened(
     pretrained = stating(pretrained, named)
     experts = {name: stating(expert, named) for name, expert in experts.items()}
     return Opened(recipe, pretrained, experts, tuple(c.state() for c in (pretrained, *experts.values())), benchmark)
-
-
-def remember(digests: Mapping[tuple[int, ...] | None, str]) -> None:
-    """Take over digests that were computed before, by the state of the file then."""
-    _digests.update(digests)
-
-
-def remembered(state: tuple[int, ...] | None) -> str:
-    """The digest of a file that is in that state; empty if this process does not know it."""
-    return _digests.get(state, "")
-
-
-def digest(checkpoint: Checkpoint, meter: Meter | None = None) -> str:
-    """The checkpoint's digest, remembered while its file stays the same; ``meter`` counts its bytes, read or not."""
-    state = checkpoint.state()
-    if state is None:
-        found = checkpoint.digest
-    else:
-        found = _digests.get(state) or _digests.setdefault(state, checkpoint.content_digest(_told(checkpoint, meter)))
-    if meter is not None:
-        meter.advance(checkpoint.nbytes, READING, checkpoint.name)
-    return found
-
-
-def _told(checkpoint: Checkpoint, meter: Meter | None) -> Tell:
-    """What tells a meter how much of a checkpoint has been read."""
-    if meter is None:
-        return ignore
-    meter.check()
-    done = 0
-
-    def tell(size: int) -> None:
-        nonlocal done
-        done += size
-        meter.within(done, READING, checkpoint.name)
-
-    return tell

@@ -17,11 +17,12 @@ from merging.combined import CombinedCheckpoint
 from merging.errors import Cancelled, MergingError, StoreError
 from merging.estimate import EVALUATING, MERGING, estimate
 from merging.evaluate import evaluate, evaluate_per_task
+from merging.known import DIGESTS
 from merging.points import Drawn, Identity, Point, Sample
 from merging.progress import Cancel, Meter, Phases, ProgressCallback
 from merging.recipe import Recipe
 from merging.runs import THIS_MACHINE
-from merging.sources import Opened, digest
+from merging.sources import Opened
 from merging.store import Store
 from merging.sweeps import Place, Sweep
 from merging.tasks import Benchmark
@@ -89,12 +90,12 @@ class Session:
         if place.terms is None or place.terms == ((1.0, MERGED),):
             return ("run", run_id)
         parts = sorted(
-            (run_id if what == MERGED else digest(opened.experts[what]), coefficient)
+            (run_id if what == MERGED else DIGESTS.digest(opened.experts[what]), coefficient)
             for coefficient, what in place.terms
             if coefficient != 0
         )
         named = [place.recipe.activation] if place.recipe.activation else []
-        return ("weights", digest(opened.pretrained), parts, *named)
+        return ("weights", DIGESTS.digest(opened.pretrained), parts, *named)
 
     def compute(self, planned: Planned, tell: Callable[[str], ProgressCallback | None]) -> tuple[Point, dict[str, Any]]:
         """The point, and what is to be said of it. ``tell`` gives what the merge and the evaluation report to."""

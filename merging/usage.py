@@ -22,7 +22,7 @@ MODEL = ".safetensors"
 def usage(root: Path) -> dict[str, int]:
     """{what: bytes}, in a fixed order; merged weights are told apart from the rest of their runs."""
     found = dict.fromkeys((WEIGHTS, *KINDS.values(), OTHER), 0)
-    for place, name, size in _files(root, ()):
+    for place, name, size in files_below(root, ()):
         what = KINDS.get(place[0], OTHER) if place else OTHER
         found[WEIGHTS if what == TABLES and name.endswith(MODEL) else what] += size
     return found
@@ -30,16 +30,16 @@ def usage(root: Path) -> dict[str, int]:
 
 def folder_size(folder: Path) -> int:
     """Bytes of all files in a folder."""
-    return sum(size for *_, size in _files(folder, ()))
+    return sum(size for *_, size in files_below(folder, ()))
 
 
-def _files(folder: Path, place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str, int]]:
+def files_below(folder: Path, place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str, int]]:
     """Folders on the way, name and size of every file; what vanishes meanwhile is left out."""
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    yield from _files(Path(entry.path), (*place, entry.name))
+                    yield from files_below(Path(entry.path), (*place, entry.name))
                 else:
                     yield place, entry.name, entry.stat(follow_symlinks=False).st_size
     except OSError:

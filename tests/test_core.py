@@ -19,7 +19,7 @@ from hypothesis.extra import numpy as hnp
 from safetensors.torch import load_file, save_file
 
 import merging
-from merging import families, sources
+from merging import families, known
 from merging.analysis import saliency
 from merging.checkpoints import MappingCheckpoint, open_checkpoint
 from merging.errors import Cancelled, CheckpointError, CompatibilityError, FamilyError, MergingError
@@ -341,14 +341,14 @@ def test_import_directions(package, forbidden):
 def test_a_digest_tells_what_was_read_and_stops_when_asked(tmp_path, monkeypatch):
     path = tiny.write_family(tmp_path, experts=()).pretrained
     monkeypatch.setattr("merging.checkpoints.DIGEST_PIECE", 100)
-    monkeypatch.setattr("merging.sources._digests", {})
+    known.DIGESTS.clear()
     seen = []
     opened = open_checkpoint(path)
-    found = sources.digest(opened, Meter(opened.nbytes, seen.append))
+    found = known.DIGESTS.digest(opened, Meter(opened.nbytes, seen.append))
     assert found == open_checkpoint(path).digest and len(seen) > 20
     assert [progress.done for progress in seen] == sorted(progress.done for progress in seen)
     assert seen[-1].fraction == 1.0
-    monkeypatch.setattr("merging.sources._digests", {})
+    known.DIGESTS.clear()
     with pytest.raises(Cancelled):
-        sources.digest(opened, Meter(opened.nbytes, None, lambda: True))
-    assert sources.remembered(opened.state()) == ""
+        known.DIGESTS.digest(opened, Meter(opened.nbytes, None, lambda: True))
+    assert known.DIGESTS.remembered(opened.state()) == ""

@@ -364,7 +364,7 @@ def test_large_files_are_read_by_a_job(
     assert "not read yet" not in set(table(at)["digest"])
 
     monkeypatch.setattr(sources, "_digests", {})
-    known._loaded.clear()
+    known.DIGESTS.clear()
     for path in (data.store().root / known.FOLDER).iterdir():
         path.unlink()
     at = open_app("merge", library, models=mine, chain="ties:density=0.31")

@@ -20,7 +20,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import merging
-from merging import pipeline, registry, sources, work
+from merging import known, pipeline, registry, work
 from merging.errors import Cancelled, CheckpointError, MergingError, StoreError
 from merging.estimate import MERGING, estimate
 from merging.evaluate import evaluate
@@ -80,7 +80,7 @@ def test_a_run_holds_everything(recipe, run_it, tiny_benchmark):
     assert (run.kind, run.device, run.title) == ("merge", "CPU", "lwptv → ties")
     assert set(run.seconds) == {"reading", "merging", "evaluating"}
     assert set(run.versions) == {"mergescope", "python", "torch", "numpy"}
-    assert run.inputs["experts/digits"] == sources.digest(open_inputs(recipe).experts["digits"])
+    assert run.inputs["experts/digits"] == known.DIGESTS.digest(open_inputs(recipe).experts["digits"])
 
 
 def test_the_second_call_computes_nothing(recipe, run_it, monkeypatch):
@@ -310,7 +310,7 @@ def _execute_apart(root, folder, results):
     benchmark = Benchmark.load(folder)
     recipe = Recipe.build("ties", {}, ["lwptv"], benchmark.pretrained, benchmark.experts)
     run = execute(recipe, Store(root, libraries=()), benchmark=benchmark, device="cpu")
-    results.put((run.id, sources.open_inputs(recipe).run_id(), run.model_path.read_bytes()))
+    results.put((run.id, open_inputs(recipe).run_id(), run.model_path.read_bytes()))
 
 
 @pytest.mark.slow

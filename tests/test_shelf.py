@@ -13,7 +13,7 @@ import tiny
 import torch
 from safetensors.torch import save_file
 
-from merging import exports, known, places, sources
+from merging import exports, known, places
 from merging.checkpoints import open_checkpoint
 from merging.cli import main
 from merging.errors import CheckpointError, StoreError
@@ -423,21 +423,20 @@ def test_digests_are_remembered_between_processes(tmp_path: Path, tiny_family: t
     path.write_bytes(tiny_family.pretrained.read_bytes())
     assert main(["digest", str(path), "--store", str(tmp_path / "store"), "--json"]) == 0
     opened = open_checkpoint(path)
-    sources._digests.pop(opened.state(), None)
-    known._loaded.clear()
-    assert sources.remembered(opened.state()) == ""
-    known.load(tmp_path / "store")
-    assert sources.remembered(opened.state()) == opened.content_digest()
+    known.DIGESTS.clear()
+    assert known.DIGESTS.remembered(opened.state()) == ""
+    known.DIGESTS.load(tmp_path / "store")
+    assert known.DIGESTS.remembered(opened.state()) == opened.content_digest()
     path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")
-    assert sources.remembered(open_checkpoint(path).state()) == ""
+    assert known.DIGESTS.remembered(open_checkpoint(path).state()) == ""
 
 
 def test_damaged_digests_are_no_digests(tmp_path: Path) -> None:
     (tmp_path / "digests").mkdir()
     for number, text in enumerate(("", "[]", '{"state": "x"}', '{"state": [1], "digest": 7}')):
         (tmp_path / "digests" / f"{number}.json").write_text(text)
-    known.load(tmp_path)
-    known.load(tmp_path / "nowhere")
+    known.DIGESTS.load(tmp_path)
+    known.DIGESTS.load(tmp_path / "nowhere")
 
 
 def test_a_report_is_kept_until_a_file_changes(tmp_path: Path) -> None:

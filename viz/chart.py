@@ -52,16 +52,16 @@ class Chart:
     def __call__(self, table: pd.DataFrame, **options: object) -> go.Figure:
         """The figure; see ``viz.draw``."""
         if unknown := [name for name in options if name not in self.options]:
-            raise ChartError(f"{self.key} has no option {unknown[0]!r}; it has {_listed(self.options)}")
+            raise ChartError(f"{self.key} has no option {unknown[0]!r}; it has {listed(self.options)}")
         if missing := [name for name in self.columns if name not in table.columns]:
-            raise ChartError(f"{self.key} needs {_listed(missing)}, which the table lacks; it has {_listed(table)}")
+            raise ChartError(f"{self.key} needs {listed(missing)}, which the table lacks; it has {listed(table)}")
         if table.empty:
             return theme.notice(self.key, self.empty, bool(options.get("present", False)))
         table = table.assign(**{name: _as_text(table[name]) for name in self._texts(table)})
         repeated = table.duplicated(list(self.rows)) if self.rows else pd.Series(dtype=bool)
         if repeated.any():
             again = table.loc[repeated, list(self.rows)].iloc[0].tolist()
-            raise ChartError(f"{self.key} takes one row for each {' and '.join(self.rows)}; repeated: {_listed(again)}")
+            raise ChartError(f"{self.key} takes one row for each {' and '.join(self.rows)}; repeated: {listed(again)}")
         return self.render(table, **options)
 
     def _texts(self, table: pd.DataFrame) -> list[str]:
@@ -119,7 +119,7 @@ def find(key: str) -> Chart:
     by_key = {chart.key: chart for chart in charts()}
     if key not in by_key:
         near = get_close_matches(key, by_key, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {_listed(by_key)}"
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {listed(by_key)}"
         raise ChartError(f"no chart is called {clean_text(key)!r}; {hint}")
     return by_key[key]
 
@@ -127,7 +127,7 @@ def find(key: str) -> Chart:
 def one_of(option: str, value: str, choices: Sequence[str]) -> str:
     """``value``, if it is one of the choices. Raises ChartError."""
     if value not in choices:
-        raise ChartError(f"option {option} is {clean_text(value)!r}; it takes {_listed(choices)}")
+        raise ChartError(f"option {option} is {clean_text(value)!r}; it takes {listed(choices)}")
     return value
 
 
@@ -149,5 +149,6 @@ def _as_text(column: pd.Series[Any]) -> pd.Series[Any]:
     return pd.Series(values, index=column.index, dtype=object)
 
 
-def _listed(names: Iterable[object]) -> str:
+def listed(names: Iterable[object]) -> str:
+    """Names in quotes, with commas; 'nothing' if there are none."""
     return ", ".join(repr(clean_text(name)) for name in names) or "nothing"

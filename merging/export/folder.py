@@ -58,11 +58,11 @@ def appearing(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
     Raises:
         StoreError: it is there already, it cannot be written, or the disk is full; what was there is as it was.
     """
-    with _beside(folder) as partial:
+    with temporary_beside(folder) as partial:
         if why := refusal(folder, overwrite=overwrite):
             raise StoreError(why)
         yield partial
-        _bring_to_disk(partial)
+        entries.sync_all(partial)
         partial.chmod(READABLE)
         _swap(partial, folder.absolute())
 
@@ -70,14 +70,14 @@ def appearing(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
 @contextlib.contextmanager
 def appearing_file(path: Path) -> Iterator[Path]:
     """A temporary place for one file, which replaces ``path`` when the block ends without an error."""
-    with _beside(path) as partial:
+    with temporary_beside(path) as partial:
         yield partial / path.name
-        _bring_to_disk(partial)
+        entries.sync_all(partial)
         (partial / path.name).replace(path)
 
 
 @contextlib.contextmanager
-def _beside(place: Path) -> Iterator[Path]:
+def temporary_beside(place: Path) -> Iterator[Path]:
     """A temporary folder beside a place; of a failure nothing is left, not even the folders above it."""
     place = place.absolute()
     missing = [path for path in place.parents if not path.exists()]
@@ -92,15 +92,6 @@ def _beside(place: Path) -> Iterator[Path]:
             for path in missing:  # those of which nothing has come
                 with contextlib.suppress(OSError):
                     path.rmdir()
-
-
-def _bring_to_disk(folder: Path) -> None:
-    for path in (*folder.rglob("*"), folder):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _swap(new: Path, folder: Path) -> None:

@@ -15,9 +15,9 @@ from merging.export.subject import Subject, of_checkpoint, of_run
 from merging.export.targets import target
 from merging.export.towers import Tower, ready
 from merging.export.weights import SHARD, WRITING, write, write_file
+from merging.known import READING
 from merging.progress import Cancel, Meter, Phases, ProgressCallback
 from merging.runs import RECIPE, SCORES, Run, table_file
-from merging.sources import READING
 from merging.spreadsheet import csv_bytes
 
 FORMAT = 1

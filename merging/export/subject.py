@@ -22,10 +22,10 @@ from merging.export.origins import (
     without_folders,
 )
 from merging.formats.adapters import AdapterCheckpoint
+from merging.known import DIGESTS, READING
 from merging.progress import Cancel, Meter, ProgressCallback
 from merging.recipe import Recipe
 from merging.runs import Run
-from merging.sources import READING, digest
 from merging.version import __version__
 
 TASKS = "tasks"  # where the models lie if there is one for each task
@@ -113,7 +113,7 @@ def _parent(name: str, checkpoint: Checkpoint, hub_ids: Mapping[str, str], meter
     label = without_folders(checkpoint.label)
     at = checkpoint.label
     on_hub = hub_ids.get(name) or hub_id_of(at) or hub_id_of(str(Path(at).absolute()))
-    return Parent(name, label, digest(checkpoint, meter), on_hub)
+    return Parent(name, label, DIGESTS.digest(checkpoint, meter), on_hub)
 
 
 def _place(task: str) -> str:

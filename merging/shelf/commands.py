@@ -6,11 +6,11 @@ import argparse
 from dataclasses import asdict
 from threading import Event
 
-from merging import known
 from merging.checkpoints import open_checkpoint
 from merging.console import columns, dumps, reporting
 from merging.exit_codes import DONE, FAILED, UsageError
 from merging.fit import fit
+from merging.known import DIGESTS
 from merging.places import store_root
 from merging.shelf import checks
 from merging.specs import check_file, parse_experts
@@ -31,7 +31,7 @@ def check_fit(args: argparse.Namespace, stop: Event) -> int:
         root = args.store or store_root()
         checks.keep(root, pretrained, opened, report)
         for checkpoint in (pretrained, *opened.values()):
-            known.keep(root, checkpoint)
+            DIGESTS.keep(root, checkpoint)
     if args.json:
         rows = [asdict(problem) for problem in report.problems]
         print(dumps({"ok": report.mergeable, "tensors": report.tensors, "problems": rows, "notes": report.notes}))
@@ -49,6 +49,6 @@ def digest(args: argparse.Namespace, stop: Event) -> int:
         raise UsageError(problems)
     opened = [open_checkpoint(reference, reference) for reference in args.checkpoints]
     with reporting(args.events) as progress:
-        found = known.read(args.store or store_root(), opened, progress, stop)
+        found = DIGESTS.read(args.store or store_root(), opened, progress, stop)
     print(dumps(found) if args.json else columns([(value, name) for name, value in found.items()]))
     return DONE
