@@ -55,7 +55,7 @@ library: $(VENV)/.app ## recompute the library of precomputed runs on the bundle
 	@$(BIN)/python sample_data/library.py
 
 bench: $(VENV)/.dev ## time merges of synthetic ViT-B/32 checkpoints against reading them once
-	@$(BIN)/python tests/bench.py
+	@$(BIN)/python tests/bench/bench.py
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -12,10 +12,11 @@ if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
 
 import streamlit as st
 
-from app import benchmarks, state, warm
+from app import startup
+from app.session import benchmark, state
 from app.text import safe_text
 from merging.errors import MergingError
-from merging.places import HUB_SWITCH
+from merging.settings import HUB_SWITCH
 
 ICON = Path(__file__).with_name("icon.png")
 SECTIONS = {
@@ -63,16 +64,16 @@ if state.present():
 
 state.enter(page.url_path)
 try:
-    if gone := benchmarks.enter():
-        benchmarks.gone(gone)
+    if gone := benchmark.enter():
+        benchmark.gone(gone)
     else:
         page.run()
 except MergingError as error:  # its text is meant for people; anything else goes to the log
     st.error(safe_text(error, 1000), icon=":material/error:")
 
 with jobs:
-    from app.tray import tray
+    from app.widgets.tray import tray
 
-    benchmarks.badge()
+    benchmark.badge()
     tray()
-warm.settle()
+startup.settle()

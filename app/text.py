@@ -7,16 +7,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from merging import registry
-from merging.disk import size_text as size
 from merging.errors import MergingError
-from merging.markdown import escape
-from merging.recipe import Recipe, Step
-from merging.runs import Run
-from merging.spreadsheet import csv_bytes
-from viz.text import clean_text, percent, plural
-
-__all__ = ["clean_text", "csv_bytes", "percent", "plural", "safe_text", "size"]
+from merging.methods import registry
+from merging.recipes.recipe import Recipe, Step
+from merging.runs.run import Run
+from merging.text import escape
+from viz.text import clean_text, plural
 
 WRITTEN = re.compile(r"\\(.)|:material/\w+:\s*|:[a-z]+(?:-badge)?\[|\]|\*\*|[*`]")  # what ``plain`` reads
 NUMBERS = ("real", "integer")

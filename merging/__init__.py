@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from merging.version import __version__
@@ -18,18 +20,19 @@ from merging.version import __version__
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
-    from merging.checkpoints import Source
-    from merging.engine import Cancel, MergeResult, ProgressCallback
-    from merging.evidence import LayerInputs
-    from merging.exemplars import TaskExemplars
-    from merging.method import Method
+    from merging.engine.layer_inputs import LayerInputs
+    from merging.engine.run import MergeResult
+    from merging.formats.opening import Source
+    from merging.methods.exemplars import TaskExemplars
+    from merging.methods.method import Method
+    from merging.progress import Cancel, ProgressCallback
 
 __all__ = ["MergeResult", "TaskExemplars", "__version__", "merge", "methods"]
 
 
 def methods() -> tuple[Method, ...]:
     """Every registered edit, merge and adapt: key, role, title, needs, params, citation."""
-    from merging import registry
+    from merging.methods import registry
 
     return registry.methods()
 
@@ -71,10 +74,11 @@ def merge(  # noqa: PLR0913 - the public contract
         CheckpointError, FamilyError, CompatibilityError: the files cannot be merged; every problem is named.
         Cancelled: ``cancel`` said so; nothing is kept.
     """
-    from merging import engine, sources
-    from merging.checkpoints import open_checkpoint
+    from merging.engine import run as engine
     from merging.errors import RecipeError
-    from merging.recipe import Recipe
+    from merging.formats.opening import open_checkpoint
+    from merging.recipes.recipe import Recipe
+    from merging.runs import inputs as run_inputs
 
     if not isinstance(experts, Mapping):
         raise RecipeError(f"experts is a mapping of name to checkpoint; got {type(experts).__name__}.")
@@ -89,7 +93,7 @@ def merge(  # noqa: PLR0913 - the public contract
         count_dead_params=count_dead_params,
         activation=activation,
     )
-    inputs = sources.opened(recipe, base, opened)
+    inputs = run_inputs.opened(recipe, base, opened)
     result = engine.run(
         recipe,
         inputs.pretrained,
@@ -110,13 +114,24 @@ def merge(  # noqa: PLR0913 - the public contract
     )
 
 
+class _Face(ModuleType):
+    """This module, whose function ``methods`` stays what it is when the room of that name is imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "methods" or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Face
+
+
 def __getattr__(name: str) -> Any:
     if name == "MergeResult":
-        from merging.engine import MergeResult
+        from merging.engine.run import MergeResult
 
         return MergeResult
     if name == "TaskExemplars":
-        from merging.exemplars import TaskExemplars
+        from merging.methods.exemplars import TaskExemplars
 
         return TaskExemplars
     raise AttributeError(f"module 'merging' has no attribute {name!r}")

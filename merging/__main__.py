@@ -2,7 +2,7 @@
 
 import sys
 
-from merging.cli import main
+from merging.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -17,8 +17,6 @@ Every message says which thing, what was expected, what came, and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Any
 
 
@@ -71,22 +69,3 @@ class StoreError(MergingError):
 
 class Cancelled(MergingError):  # noqa: N818 - a request that was honored, not an error
     """The caller asked to stop; nothing was kept."""
-
-
-def first_few(items: Iterable[object], limit: int = 5) -> str:
-    """'a, b, c and 7 more': a list short enough for a sentence."""
-    texts = [printable(str(item)) for item in items]
-    head = ", ".join(texts[:limit])
-    return head if len(texts) <= limit else f"{head} and {len(texts) - limit} more"
-
-
-def printable(text: str, limit: int = 120) -> str:
-    """A name from a file, cut, with what cannot be seen written out: it must forge no line and turn no text around."""
-    shown = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text[:limit])
-    return shown if len(text) <= limit else f"{shown}…"
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """' Did you mean x?' or the empty string."""
-    close = get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f" Did you mean {close[0]!r}?" if close else ""

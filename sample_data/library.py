@@ -18,19 +18,26 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from merging import measures, places, plugging, points, sweeping, sweeps
-from merging.entries import MANIFEST, write_json
-from merging.evaluate import summarize
-from merging.pipeline import execute, references
-from merging.presets import PRESETS, Preset, partners, preset
-from merging.runs import FACTS, SALIENCY, Run, table_file
-from merging.sources import open_inputs
-from merging.store import Store
-from merging.sweeps import Axis, Sweep
-from merging.tasks import PRETRAINED, Benchmark
+from merging import settings
+from merging.analysis import context, stored
+from merging.analysis import measure as measuring
+from merging.benchmarks.benchmark import PRETRAINED, Benchmark
+from merging.benchmarks.metrics import summarize
+from merging.files.atomic import MANIFEST
+from merging.files.records import write_json
+from merging.files.tables import table_file
+from merging.recipes.presets import PRESETS, Preset, partners, preset
+from merging.runs import edit_pairs
+from merging.runs.execute import execute
+from merging.runs.inputs import open_inputs
+from merging.runs.reference_models import references
+from merging.runs.run import FACTS, SALIENCY, Run
+from merging.runs.store import Store
+from merging.sweeps import compute, points, storage
+from merging.sweeps.sweep import Axis, Sweep
 
 RUNS: tuple[Preset, ...] = (*PRESETS, *partners())
-MEASURED = places.LIBRARY.parent / measures.FOLDER
+MEASURED = settings.LIBRARY.parent / context.FOLDER
 DRIFT = (  # presets whose feature drift is measured; the others' is on demand
     "weight_averaging",
     "task_arithmetic",
@@ -79,23 +86,23 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="compute only what is missing")
     keep = parser.parse_args().keep
     benchmark = Benchmark.load()
-    with tempfile.TemporaryDirectory(dir=places.BUNDLED) as folder:
+    with tempfile.TemporaryDirectory(dir=settings.BUNDLED) as folder:
         store = Store(Path(folder), libraries=(), dated=False)
-        old = Store(Path(folder) / "none", libraries=(places.LIBRARY,)) if keep else None
+        old = Store(Path(folder) / "none", libraries=(settings.LIBRARY,)) if keep else None
         print("Evaluating the pretrained model, the experts and the multi-task model ...", flush=True)
         runs = {PRETRAINED: references(store, benchmark)[PRETRAINED]}
         for number, preset in enumerate(RUNS):
             print(f"[{number + 1}/{len(RUNS)}] {preset.title}: ", end="", flush=True)
             run = build(preset, store, benchmark, old)
-            doubled = SALIENCY in run.tables and plugging.same_saliency(run, runs.values())
+            doubled = SALIENCY in run.tables and edit_pairs.same_saliency(run, runs.values())
             runs[preset.key] = lean(run, store) if doubled else run
         for kind, key in MEASUREMENTS:
             measure(kind, store, benchmark, old, runs[key] if key else None)
         for wanted in planned(benchmark):
             sweep(wanted, store, benchmark, old)
-        swap(store.root / "runs", places.LIBRARY)
-        for name in (measures.FOLDER, points.FOLDER, sweeps.FOLDER):
-            swap(store.root / name, places.BUNDLED / name)
+        swap(store.root / "runs", settings.LIBRARY)
+        for name in (context.FOLDER, points.FOLDER, storage.FOLDER):
+            swap(store.root / name, settings.BUNDLED / name)
 
 
 def build(preset: Preset, store: Store, benchmark: Benchmark, old: Store | None) -> Run:
@@ -130,10 +137,10 @@ def lean(run: Run, store: Store) -> Run:
 def measure(key: str, store: Store, benchmark: Benchmark, old: Store | None, run: Run | None = None) -> None:
     """A measurement of a run, or of the benchmark."""
     run_id, started = run.id if run else "", time.monotonic()
-    if old is not None and (kept := measures.find(key, old, benchmark, run_id)):
-        shutil.copytree(kept.path, store.root / measures.FOLDER / kept.path.name)
+    if old is not None and (kept := stored.find(key, old, benchmark, run_id)):
+        shutil.copytree(kept.path, store.root / context.FOLDER / kept.path.name)
     print(f"Measuring {key} of {run.title if run else 'the benchmark'}: ", end="", flush=True)
-    measures.measure(key, store, benchmark, run_id)
+    measuring.measure(key, store, benchmark, run_id)
     print(f"{time.monotonic() - started:.1f} s", flush=True)
 
 
@@ -151,12 +158,12 @@ def planned(benchmark: Benchmark) -> list[Sweep]:
 def sweep(wanted: Sweep, store: Store, benchmark: Benchmark, old: Store | None) -> None:
     """All points of a sweep."""
     started = time.monotonic()
-    for name in {one.name for one in sweeping.plan(wanted, benchmark)} if old else ():
-        if (kept := places.BUNDLED / points.FOLDER / name).is_dir():
+    for name in {one.name for one in compute.plan(wanted, benchmark)} if old else ():
+        if (kept := settings.BUNDLED / points.FOLDER / name).is_dir():
             shutil.copytree(kept, points.folder(store) / name, dirs_exist_ok=True)
     print(f"Sweeping {' and '.join(wanted.labels)}: ", end="", flush=True)
-    sweeps.keep(wanted, store)
-    sweeping.run(wanted, store, benchmark)
+    storage.keep(wanted, store)
+    compute.run(wanted, store, benchmark)
     print(f"{time.monotonic() - started:.1f} s", flush=True)
 
 

@@ -9,7 +9,7 @@ import pytest
 import tiny
 import torch
 
-from merging.tasks import Benchmark
+from merging.benchmarks.benchmark import Benchmark
 
 torch.set_num_threads(1)  # tensors are tiny here: handing pieces of them to other threads only costs time
 

@@ -19,14 +19,15 @@ from hypothesis.extra import numpy as hnp
 from safetensors.torch import load_file, save_file
 
 import merging
-from merging import families, known
-from merging.analysis import saliency
-from merging.checkpoints import MappingCheckpoint, open_checkpoint
+from merging.checkpoints import digests, families
+from merging.checkpoints.checkpoint import MappingCheckpoint
 from merging.errors import Cancelled, CheckpointError, CompatibilityError, FamilyError, MergingError
-from merging.fit import fit
+from merging.formats.opening import open_checkpoint
+from merging.formats.safetensors import save
+from merging.inspection.fit import fit
+from merging.methods.shared import saliency
+from merging.numerics.quantile import kth_smallest
 from merging.progress import Meter
-from merging.quantile import kth_smallest
-from merging.safetensors_file import save
 
 # --- families --------------------------------------------------------------------------------------------------------
 
@@ -184,7 +185,7 @@ def test_a_look_at_some_numbers_finds_what_is_not_finite_among_them(monkeypatch)
     base, experts = tiny.family(("a",))
     experts["a"]["visual.proj"].reshape(-1)[[3, 60]] = float("inf")
     opened = {"a": MappingCheckpoint(experts["a"], "a")}
-    monkeypatch.setattr("merging.fit.SAMPLE", 50)
+    monkeypatch.setattr("merging.inspection.fit.SAMPLE", 50)
     report = fit(MappingCheckpoint(base, "pretrained"), opened, sample=True)
     assert [(p.tensor, p.problem) for p in report.errors] == [("visual.proj", "not finite")]
     assert "1 NaN or infinite of the first 50, first at 3" in report.text()
@@ -327,7 +328,7 @@ def test_an_unknown_device_is_a_sentence():
     "package,forbidden",
     [
         ("merging", ("torch", "streamlit", "plotly", "pandas")),
-        ("merging.engine, merging.evaluate, merging.pipeline, merging.jobs", ("streamlit", "plotly", "viz", "app")),
+        ("merging.engine.run, merging.runs.execute, merging.jobs.runner", ("streamlit", "plotly", "viz", "app")),
         ("viz", ("streamlit", "app")),
     ],
 )
@@ -340,15 +341,15 @@ def test_import_directions(package, forbidden):
 
 def test_a_digest_tells_what_was_read_and_stops_when_asked(tmp_path, monkeypatch):
     path = tiny.write_family(tmp_path, experts=()).pretrained
-    monkeypatch.setattr("merging.checkpoints.DIGEST_PIECE", 100)
-    known.DIGESTS.clear()
+    monkeypatch.setattr("merging.checkpoints.checkpoint.DIGEST_PIECE", 100)
+    digests.DIGESTS.clear()
     seen = []
     opened = open_checkpoint(path)
-    found = known.DIGESTS.digest(opened, Meter(opened.nbytes, seen.append))
+    found = digests.DIGESTS.digest(opened, Meter(opened.nbytes, seen.append))
     assert found == open_checkpoint(path).digest and len(seen) > 20
     assert [progress.done for progress in seen] == sorted(progress.done for progress in seen)
     assert seen[-1].fraction == 1.0
-    known.DIGESTS.clear()
+    digests.DIGESTS.clear()
     with pytest.raises(Cancelled):
-        known.DIGESTS.digest(opened, Meter(opened.nbytes, None, lambda: True))
-    assert known.DIGESTS.remembered(opened.state()) == ""
+        digests.DIGESTS.digest(opened, Meter(opened.nbytes, None, lambda: True))
+    assert digests.DIGESTS.remembered(opened.state()) == ""

@@ -19,9 +19,9 @@ __all__ = ["charts", "draw"]
 
 def charts() -> tuple[Chart, ...]:
     """Every registered chart, by key: key, title, question, columns, options."""
-    from viz import chart
+    from viz import registry
 
-    return chart.charts()
+    return registry.charts()
 
 
 def draw(key: str, table: pd.DataFrame, **options: object) -> go.Figure:
@@ -29,6 +29,6 @@ def draw(key: str, table: pd.DataFrame, **options: object) -> go.Figure:
 
     Raises ChartError for an unknown chart or option, for missing columns and for repeated rows.
     """
-    from viz import chart
+    from viz import registry
 
-    return chart.find(key)(table, **options)
+    return registry.find(key)(table, **options)

@@ -5,13 +5,9 @@ A chart is a decorated function in ``viz/figures/``, one a file, of the file's n
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
-from functools import cache
 from typing import Any
 
 import pandas as pd
@@ -102,26 +98,6 @@ def chart(
         )
 
     return register
-
-
-@cache
-def charts() -> tuple[Chart, ...]:
-    """Every chart found in ``viz/figures/``, by key."""
-    from viz import figures
-
-    modules = [importlib.import_module(f"viz.figures.{found.name}") for found in pkgutil.iter_modules(figures.__path__)]
-    found = [value for module in modules for value in vars(module).values() if isinstance(value, Chart)]
-    return tuple(sorted(found, key=lambda chart: chart.key))
-
-
-def find(key: str) -> Chart:
-    """The chart of that key. Raises ChartError naming the nearest one."""
-    by_key = {chart.key: chart for chart in charts()}
-    if key not in by_key:
-        near = get_close_matches(key, by_key, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {listed(by_key)}"
-        raise ChartError(f"no chart is called {clean_text(key)!r}; {hint}")
-    return by_key[key]
 
 
 def one_of(option: str, value: str, choices: Sequence[str]) -> str:

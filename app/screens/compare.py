@@ -6,15 +6,22 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from app import compare_data, compare_images, compare_recipes, compare_scores, compare_views, data, parts, state, text
-from app.compare_data import Pair
-from app.compare_recipes import Line
-from merging.runs import Run
+from app import text
+from app.reading import data
+from app.session import state
+from app.views.compare import charts, images, scores
+from app.views.compare import data as compare_data
+from app.views.compare import recipes as compare_recipes
+from app.views.compare.data import Pair
+from app.views.compare.recipes import Line
+from app.widgets import page, run_picker
+from merging.runs.run import Run
+from viz.text import plural
 
 VIEWS: dict[str, Callable[[Pair], None]] = {  # name in the picker and in links -> what draws it
-    "scores": compare_scores.view,
-    "charts": compare_views.view,
-    "images": compare_images.view,
+    "scores": scores.view,
+    "charts": charts.view,
+    "images": images.view,
 }
 SUGGESTED = 3
 FIRST = ("task_arithmetic",)  # the chain of the run that is A at first, if there is one
@@ -24,9 +31,9 @@ UNKNOWN = "This version does not know a method of {}, so the recipes cannot be c
 
 def about(run: Run, side: str) -> None:
     """What a run is, and its recipe."""
-    parts.about(run)
+    run_picker.about(run)
     if run.kind == "merge":
-        parts.recipe_buttons(run, side)
+        run_picker.recipe_buttons(run, side)
 
 
 def pick_other(runs: Sequence[Run]) -> tuple[Run | None, bool]:
@@ -34,7 +41,7 @@ def pick_other(runs: Sequence[Run]) -> tuple[Run | None, bool]:
     by_id = {run.id: run for run in runs}
     chosen, missing = state.picked_other(list(by_id))
     if missing:
-        parts.missing_runs([missing], state.pick_other)
+        run_picker.missing_runs([missing], state.pick_other)
     st.session_state["other"] = chosen or None  # the picker shows what the link says
     st.selectbox(
         "Run B",
@@ -61,7 +68,7 @@ def suggest(a: Run, runs: Sequence[Run]) -> None:
         for run, lines in found:
             with st.container(border=True, height="stretch"):
                 st.markdown(f"**{text.safe_text(run.title, 60)}**")
-                count = f"{text.plural(len(lines), 'line')} of the recipe differ{'s' * (len(lines) == 1)}"
+                count = f"{plural(len(lines), 'line')} of the recipe differ{'s' * (len(lines) == 1)}"
                 st.caption(f"{count}: {text.safe_text(said(lines), 240)}")
                 st.button("Compare", key=f"beside_{run.id}", on_click=state.pick_other, args=(run.id,))
 
@@ -106,11 +113,11 @@ def main() -> None:
     runs = data.runs(stored)
     first = next((run for run in runs if run.chain == FIRST), None)
     if not runs:
-        parts.pick_run(runs)
+        run_picker.pick_run(runs)
         return
     with st.grid(2, min_column_width=340):
         with st.container():
-            picked = parts.pick_run(runs, first, "Run A", lambda run: about(run, "a"))
+            picked = run_picker.pick_run(runs, first, "Run A", lambda run: about(run, "a"))
         with st.container():
             b, missing = pick_other(others(picked[0], runs, stored)) if picked else (None, False)
     if picked is None or missing:
@@ -131,7 +138,7 @@ def main() -> None:
     VIEWS[view](of)
 
 
-parts.heading(
+page.heading(
     "Compare", "Two runs side by side: what was done differently, where in the network it shows, and on which images."
 )
 main()

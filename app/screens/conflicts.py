@@ -6,28 +6,23 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from app import (
-    conflict_ablations,
-    conflict_pairs,
-    conflict_signs,
-    conflict_tasks,
-    data,
-    joint_space,
-    parts,
-    state,
-    text,
-)
+from app import text
+from app.reading import data
+from app.session import state
+from app.views.conflicts import drm_ablations, joint_space, pairs, signs, task_counts
+from app.widgets import page, run_picker
 from merging.errors import MergingError
-from merging.runs import PRECOMPUTED, Run
+from merging.runs.run import PRECOMPUTED, Run
+from viz.text import plural
 
 VIEWS: dict[str, Callable[[Run], None]] = {  # name in the picker and in links -> what draws it
-    "sign agreement": conflict_signs.view,
-    "experts against experts": conflict_pairs.view,
+    "sign agreement": signs.view,
+    "experts against experts": pairs.view,
     "joint space of DRM": joint_space.view,
 }
 OF_BENCHMARK: dict[str, Callable[[], None]] = {  # the same of views that no choice of experts changes
-    "ablations of DRM": conflict_ablations.view,
-    "number of tasks": conflict_tasks.view,
+    "ablations of DRM": drm_ablations.view,
+    "number of tasks": task_counts.view,
 }
 ALONE = "Experts conflict with each other, and this run has only one. Choose a run of several above."
 
@@ -35,7 +30,7 @@ ALONE = "Experts conflict with each other, and this run has only one. Choose a r
 def named(run: Run) -> None:
     """Whose experts are looked at."""
     names = text.listed([f"**{text.safe_text(name, 40)}**" for name in run.experts])
-    st.markdown(f"{text.plural(len(run.experts), 'expert')}: {names}. How the run merges them plays no part here.")
+    st.markdown(f"{plural(len(run.experts), 'expert')}: {names}. How the run merges them plays no part here.")
 
 
 def first(runs: list[Run]) -> Run | None:
@@ -52,7 +47,7 @@ def main() -> None:
     if about in OF_BENCHMARK:
         OF_BENCHMARK[about]()
         return
-    if (picked := parts.pick_run(runs, first(runs), "Experts of", named)) is None:
+    if (picked := run_picker.pick_run(runs, first(runs), "Experts of", named)) is None:
         return
     run, _ = picked
     if len(run.experts) < 2:
@@ -64,5 +59,5 @@ def main() -> None:
         st.error(text.safe_text(error, 1000), icon=":material/error:")
 
 
-parts.heading("Conflicts", "Where experts disagree: in sign, in direction, and in the space that they share.")
+page.heading("Conflicts", "Where experts disagree: in sign, in direction, and in the space that they share.")
 main()

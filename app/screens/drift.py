@@ -6,9 +6,13 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from app import data, drift_depth, drift_layers, drift_lot, measured, measuring, parts, state, text
-from app.measured import Pairs
-from merging.runs import Run
+from app import text
+from app.reading import data, measurements
+from app.reading.measurements import Pairs
+from app.session import pages, state
+from app.views.drift import by_depth, layer_by_layer, lot
+from app.widgets import measure_button, page, run_picker
+from merging.runs.run import Run
 
 DEPTH, LAYERS, CASES, EXEMPLARS, CAT = (
     "by depth",
@@ -45,7 +49,7 @@ def pick_runs(runs: Sequence[Run]) -> list[Run]:
     by_id = {run.id: run for run in runs}
     chosen, lost = state.picked_runs(list(by_id), first_runs(runs))
     if lost:
-        parts.missing_runs(lost)
+        run_picker.missing_runs(lost)
     st.session_state["drifting"] = chosen
     st.multiselect(
         "Runs",
@@ -63,10 +67,10 @@ def pick_runs(runs: Sequence[Run]) -> list[Run]:
 
 def with_drift(runs: Sequence[Run], draw: Callable[[Pairs], None]) -> None:
     """Draw what is measured, and offer to measure the rest."""
-    found = [(run, measured.find(measured.DRIFT, run.id)) for run in runs]
+    found = [(run, measurements.find(measurements.DRIFT, run.id)) for run in runs]
     pairs = [(run, measurement) for run, measurement in found if measurement is not None]
     if rest := [run for run, measurement in found if measurement is None]:
-        measuring.missing(measured.DRIFT, rest, NOT_MEASURED, [measurement for _, measurement in pairs])
+        measure_button.missing(measurements.DRIFT, rest, NOT_MEASURED, [measurement for _, measurement in pairs])
     if pairs:
         draw(pairs)
 
@@ -74,10 +78,10 @@ def with_drift(runs: Sequence[Run], draw: Callable[[Pairs], None]) -> None:
 def conflicts(chosen: Sequence[Run], runs: Sequence[Run]) -> None:
     """The runs that recorded what CAT removed, or where one can be made."""
     for some in (chosen, runs):
-        if having := [run for run in some if measured.CONFLICTS in run.tables]:
-            drift_layers.removed(having)
+        if having := [run for run in some if measurements.CONFLICTS in run.tables]:
+            layer_by_layer.removed(having)
             return
-    parts.empty(NO_CONFLICTS, "Merge with CAT", parts.MERGE, chain="cat;task_arithmetic")
+    page.empty(NO_CONFLICTS, "Merge with CAT", pages.MERGE, chain="cat;task_arithmetic")
 
 
 def main() -> None:
@@ -88,21 +92,19 @@ def main() -> None:
         "View", (DEPTH, LAYERS, CASES, EXEMPLARS, CAT), default=DEPTH, key=state.VIEW, bind=state.BIND, required=True
     )
     if view == CASES:
-        drift_lot.cases()
+        lot.cases()
     elif view == EXEMPLARS:
-        drift_lot.exemplars(stored)
+        lot.exemplars(stored)
     elif not runs:
-        parts.empty(
-            "There is no run yet. Merge some experts and the result appears here.", "Merge experts", parts.MERGE
-        )
+        page.empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE)
     elif chosen := pick_runs(runs):
         if view == DEPTH:
-            with_drift(chosen, lambda pairs: drift_depth.view(pairs, stored))
+            with_drift(chosen, lambda pairs: by_depth.view(pairs, stored))
         elif view == LAYERS:
-            with_drift(chosen, drift_layers.view)
+            with_drift(chosen, layer_by_layer.view)
         else:
             conflicts(chosen, runs)
 
 
-parts.heading("Drift", "How far merging moves each task's features from its own expert's, where, and what that costs.")
+page.heading("Drift", "How far merging moves each task's features from its own expert's, where, and what that costs.")
 main()

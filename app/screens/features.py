@@ -6,9 +6,14 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import data, feature_data, feature_maps, feature_views, measured, measuring, parts, state, text
+from app import text
+from app.reading import data, measurements
+from app.session import pages, state
+from app.views.features import components, maps
+from app.views.features import data as feature_data
+from app.widgets import measure_button, page, run_picker
 from merging.errors import TaskError
-from merging.runs import Run
+from merging.runs.run import Run
 
 MAPS, PERPLEXITIES, NUMBERS, DISTANCE, COMPONENTS = (
     "maps",
@@ -31,7 +36,7 @@ def first_runs(runs: Sequence[Run]) -> list[str]:
     found = []
     for chain in FIRST:
         alike = [run.id for run in runs if run.chain == chain]
-        found += [run_id for run_id in alike if measured.find(measured.FEATURES, run_id)][:1] or alike[:1]
+        found += [run_id for run_id in alike if measurements.find(measurements.FEATURES, run_id)][:1] or alike[:1]
     return found or [run.id for run in runs[:2]]
 
 
@@ -40,7 +45,7 @@ def pick_runs(runs: Sequence[Run]) -> list[Run]:
     by_id = {run.id: run for run in runs}
     chosen, lost = state.picked_runs(list(by_id), first_runs(runs))
     if lost:
-        parts.missing_runs(lost)
+        run_picker.missing_runs(lost)
     st.session_state["featuring"] = chosen[:MOST]
     st.multiselect(
         "Runs",
@@ -59,7 +64,7 @@ def pick_runs(runs: Sequence[Run]) -> list[Run]:
 
 def beside(references: dict[str, Run]) -> list[Run]:
     """The pretrained model, and an expert if one is asked for."""
-    titles = measured.titles()
+    titles = measurements.titles()
     experts = {titles[key]: run for key, run in references.items() if run.kind == "expert" and key in titles}
     found = [references["pretrained"]] if "pretrained" in references else []
     if experts:
@@ -83,17 +88,17 @@ def view(about: str, chosen: Sequence[Run], others: Sequence[Run]) -> None:
     """What can be drawn of these models, and the offer to extract the features of the rest."""
     models, rest = feature_data.with_features([*others, *chosen])
     if rest:
-        measuring.missing(measured.FEATURES, rest, NOT_EXTRACTED, [model.found for model in models])
+        measure_button.missing(measurements.FEATURES, rest, NOT_EXTRACTED, [model.found for model in models])
     if not models:
         return
     if about == MAPS:
-        feature_maps.side_by_side(models)
+        maps.side_by_side(models)
     elif about == PERPLEXITIES:
-        feature_maps.perplexities(models)
+        maps.perplexities(models)
     elif about == NUMBERS:
-        feature_views.separability(models)
+        components.separability(models)
     else:
-        feature_views.distance(models)
+        components.distance(models)
     download(models)
 
 
@@ -102,9 +107,7 @@ def main() -> None:
     stored = data.stored()
     runs = [run for run in data.runs(stored) if not run.per_task]
     if not runs:
-        parts.empty(
-            "There is no run yet. Merge some experts and the result appears here.", "Merge experts", parts.MERGE
-        )
+        page.empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE)
         return
     about = st.segmented_control(
         "View", (MAPS, PERPLEXITIES, NUMBERS, DISTANCE, COMPONENTS), default=MAPS, key=state.LOOK, bind=state.BIND,
@@ -112,7 +115,7 @@ def main() -> None:
     )  # fmt: skip
     chosen = pick_runs(runs)
     if about == COMPONENTS:
-        feature_views.components(chosen, runs)
+        components.components(chosen, runs)
         return
     others = beside(dict(feature_data.references(stored)))
     if not any(run.kind == "pretrained" for run in others):
@@ -123,5 +126,5 @@ def main() -> None:
         st.info(text.safe_text(error, 600))
 
 
-parts.heading("Features", "What merging does to images of data sets that no expert was trained on.")
+page.heading("Features", "What merging does to images of data sets that no expert was trained on.")
 main()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import data, listing, parts, text
-from merging.runs import PRECOMPUTED, Run
+from app import text
+from app.reading import data, run_order
+from app.session import pages
+from app.widgets import page as page_parts
+from merging.runs.run import PRECOMPUTED, Run
+from viz.text import percent, plural
 
 FEW = 10  # runs on a page of the list
 
-parts.heading(
+page_parts.heading(
     "Mergescope",
     "Mergescope merges fine-tuned CLIP vision experts into one model. It shows what the merge did to the network: "
     "which layers were kept and which were masked, and what that cost. Everything runs on this machine, on a bundled "
@@ -23,32 +27,32 @@ DOORS = (
     (
         "See why merging hurts",
         "Where do experts disagree in sign, and how much of that is chance? Layer by layer and pair by pair.",
-        (parts.CONFLICTS, "Open Conflicts", "call_split", {}),
+        (pages.CONFLICTS, "Open Conflicts", "call_split", {}),
     ),
     (
         "Pick a merge apart",
         "Which tensors does each expert call salient, and which does the merge keep? Move the prune ratio and watch.",
-        (parts.MASKS, "Open Masks", "grid_on", {"run": masked.id} if masked else {}),
+        (pages.MASKS, "Open Masks", "grid_on", {"run": masked.id} if masked else {}),
     ),
     (
         "Which merge wins out of domain?",
         "In-domain against out-of-domain accuracy of several merges, beside the pretrained model and the experts.",
-        (parts.SCORES, "Open Scores", "monitoring", {}),
+        (pages.SCORES, "Open Scores", "monitoring", {}),
     ),
     (
         "How far do features drift?",
         "Layer by layer, how far the merged model's features move from each expert's, and what accuracy that costs.",
-        (parts.DRIFT, "Open Drift", "moving", {}),
+        (pages.DRIFT, "Open Drift", "moving", {}),
     ),
     (
         "Merge eight experts",
         "Choose experts, chain edits and one merge, press Run. On the bundled benchmark it takes seconds.",
-        (parts.MERGE, "Open Merge", "merge", {"chain": "lwptv;ties"}),
+        (pages.MERGE, "Open Merge", "merge", {"chain": "lwptv;ties"}),
     ),
     (
         "What does each method do?",
         "Every edit and merge with its formula, what can be set, and the figures that papers print beside ours.",
-        (parts.METHODS, "Open Methods", "menu_book", {}),
+        (pages.METHODS, "Open Methods", "menu_book", {}),
     ),
 )
 with st.grid(3, min_column_width=220):
@@ -56,14 +60,14 @@ with st.grid(3, min_column_width=220):
         with st.container(border=True, height="stretch"):
             st.markdown(f"**{title}**")
             st.markdown(sentence)
-            parts.open_page(page, label, icon, **query)
+            page_parts.open_page(page, label, icon, **query)
 with st.container(border=True, horizontal=True, vertical_alignment="center"):
     st.markdown(
         "**Your own experts**: point at checkpoints of yours, whatever tool wrote them, and at images of yours; see at "
         "once what fits together, merge them, and take the model along.",
         width="stretch",
     )
-    parts.open_page(parts.MODELS, "Open Models & runs", "inventory_2")
+    page_parts.open_page(pages.MODELS, "Open Models & runs", "inventory_2")
 
 
 WIDTHS = [3.6, 1.5, 1.5, 1.5, 2.4]
@@ -74,7 +78,7 @@ def row(run: Run) -> None:
     """One run of the library: what it is, its three numbers, where it opens."""
     summary = data.summary(run, stored)
     title, inside, outside, h_score, doors = st.columns(WIDTHS, vertical_alignment="center", gap="small")
-    said = ["precomputed" if run.provenance == PRECOMPUTED else HERE, text.plural(len(run.experts), "expert")]
+    said = ["precomputed" if run.provenance == PRECOMPUTED else HERE, plural(len(run.experts), "expert")]
     said += ["one model per task"] if run.per_task else []
     title.markdown(f"**{text.safe_text(run.title)}**  \n:small[:gray[{', '.join(said)}]]")
     if summary is None:
@@ -82,11 +86,11 @@ def row(run: Run) -> None:
     else:
         numbers = (summary.in_domain, summary.out_of_domain, summary.h_score)
         for column, number in zip((inside, outside, h_score), numbers, strict=True):
-            column.markdown(text.percent(number))
+            column.markdown(percent(number))
     with doors, st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
-        parts.open_page(parts.MASKS, "Masks", "grid_on", run=run.id)
+        page_parts.open_page(pages.MASKS, "Masks", "grid_on", run=run.id)
         if summary is not None:
-            parts.open_page(parts.SCORES, "Scores", "monitoring", runs=run.id)
+            page_parts.open_page(pages.SCORES, "Scores", "monitoring", runs=run.id)
 
 
 def chosen(runs: list[Run]) -> list[Run]:
@@ -95,17 +99,17 @@ def chosen(runs: list[Run]) -> list[Run]:
     counts = {EVERYWHERE: len(runs), HERE: own, LIBRARY: len(runs) - own}
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         words = st.text_input("Find a run", type="search", live=True, key="find_run", max_chars=80, width=220)
-        order = st.selectbox("Order by", listing.ORDERS, key="order_by", width=180)
+        order = st.selectbox("Order by", run_order.ORDERS, key="order_by", width=180)
         where = EVERYWHERE
         if own and own < len(runs):
             where = st.segmented_control(
                 "From", counts, default=EVERYWHERE, required=True, key="runs_from",
                 format_func=lambda place: f"{place} ({counts[place]})",
             )  # fmt: skip
-    found = listing.find_runs(runs, words or "")
+    found = run_order.find_runs(runs, words or "")
     if where != EVERYWHERE:
         found = [run for run in found if (run.provenance == PRECOMPUTED) == (where == LIBRARY)]
-    return listing.ordered(found, order, stored)
+    return run_order.ordered(found, order, stored)
 
 
 def library(runs: list[Run]) -> None:
@@ -127,7 +131,7 @@ def pager(count: int) -> int:
     """Which page of the list is shown, from 1."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         page = st.pagination(-(-count // FEW), key="runs_page", width=320)
-        st.caption(f"{FEW * (page - 1) + 1} to {min(FEW * page, count)} of {text.plural(count, 'run')}")
+        st.caption(f"{FEW * (page - 1) + 1} to {min(FEW * page, count)} of {plural(count, 'run')}")
     return page
 
 
@@ -139,5 +143,7 @@ if runs:
     )
     library(runs)
 else:
-    parts.empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", parts.MERGE)
-parts.link()
+    page_parts.empty(
+        "There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE
+    )
+page_parts.link()

@@ -6,9 +6,14 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import data, kept, parts, state, text
+from app import text
+from app.reading import data
+from app.session import pages, state
+from app.views.masks import kept_share
+from app.widgets import chart, page, run_picker
 from merging.errors import CheckpointError
-from merging.runs import Run
+from merging.runs.run import Run
+from viz.text import plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,12 +23,12 @@ GROUPS = {"forward order": "order", "block, kinds aligned": "block", "kind of la
 HOW = "Click a cell, or choose"
 SPLITS = {"role": "role", "kind of layer": "part"}
 
-parts.heading("Masks", "One run's task vectors, tensor by tensor: what pruning drops, what it keeps, and for whom.")
+page.heading("Masks", "One run's task vectors, tensor by tensor: what pruning drops, what it keeps, and for whom.")
 
 
 def choose_cell() -> None:
     """Callback of a click: the cell's expert and tensor go into their pickers."""
-    if cell := parts.clicked("saliency_matrix"):
+    if cell := chart.clicked("saliency_matrix"):
         st.session_state[state.TENSOR] = cell["tensor"]
         st.session_state[state.EXPERT] = cell.get("expert")  # the final mask belongs to no expert
 
@@ -31,7 +36,8 @@ def choose_cell() -> None:
 @st.fragment
 def explore(run: Run, fresh: bool, known: list[Run]) -> None:
     """The live picture: moving the ratio draws new masks from the stored saliency, without merging again."""
-    from merging.analysis.saliency import settings_of, with_ratio
+    from merging.methods.shared.saliency import with_ratio
+    from merging.recipes.presets import settings_of
 
     ratio, shared = settings_of(run.recipe)
     try:
@@ -51,7 +57,7 @@ def explore(run: Run, fresh: bool, known: list[Run]) -> None:
         one_mask = st.toggle("One mask for all experts", shared, key=state.SHARED, bind=state.BIND)
         group = GROUPS[st.selectbox("Tensors in order of", GROUPS, key=state.GROUP, bind=state.BIND, width=230)]
     table = with_ratio(stored, chosen, one_mask)
-    words = kept.in_words(table, chosen, ratio if masked else None)
+    words = kept_share.in_words(table, chosen, ratio if masked else None)
     st.markdown(words)
     picture = st.container()  # the pickers are read before the picture above them is drawn
     with st.container(horizontal=True, gap="medium"):
@@ -59,13 +65,13 @@ def explore(run: Run, fresh: bool, known: list[Run]) -> None:
         expert = st.selectbox("Expert", experts, None, key=state.EXPERT, bind=state.BIND, placeholder="None", width=220)
     with picture:
         name, selected = f"masks_{run.id[:8]}", (expert, tensor)
-        parts.chart(
+        chart.chart(
             "saliency_matrix", table, name=name, on_click=choose_cell, selected=selected, group=group, said=words,
             of=[run],
         )  # fmt: skip
     if tensor:
         one_tensor(run, table[table["tensor"] == tensor], tensor, expert, experts)
-    kept_per_block(kept.by_masks(table), run, chosen)
+    kept_per_block(kept_share.by_masks(table), run, chosen)
 
 
 def one_tensor(run: Run, rows: pd.DataFrame, tensor: str, expert: str | None, experts: list[str]) -> None:
@@ -74,11 +80,11 @@ def one_tensor(run: Run, rows: pd.DataFrame, tensor: str, expert: str | None, ex
     keepers = int(rows["kept"].sum())
     what = f"{first['numel']:,} scalars, {first['role'].replace('_', ' ')} in {text.safe_text(first['section'])}"
     words = (
-        f"**{text.safe_text(tensor, 120)}**, {what}: {keepers} of {text.plural(len(rows), 'expert')} "
+        f"**{text.safe_text(tensor, 120)}**, {what}: {keepers} of {plural(len(rows), 'expert')} "
         f"{'keeps' if keepers == 1 else 'keep'} it."
     )
     st.markdown(words)
-    parts.chart(
+    chart.chart(
         "saliency_tensor", rows, name="saliency_tensor", tensor=tensor, selected=expert, experts=experts, said=words,
         of=[run],
     )  # fmt: skip
@@ -98,7 +104,7 @@ def one_tensor(run: Run, rows: pd.DataFrame, tensor: str, expert: str | None, ex
 
 def kept_per_block(table: pd.DataFrame, run: Run, ratio: float) -> None:
     """Shares kept, from the masks in the picture, or from the merged weights themselves."""
-    parts.ask("kept_share")
+    chart.ask("kept_share")
     sources = {"masks": "the masks above", "weights": "the merged weights"}
     with st.container(horizontal=True, gap="medium"):
         by = SPLITS[st.selectbox("Split by", SPLITS, key=state.BY, bind=state.BIND, width=200)]
@@ -107,12 +113,12 @@ def kept_per_block(table: pd.DataFrame, run: Run, ratio: float) -> None:
         )
     said = f"Counted from the masks at prune ratio {ratio:g}."
     if source == "weights":
-        table, said = kept.by_weights(run)
+        table, said = kept_share.by_weights(run)
         st.caption(said)
-    parts.chart("kept_share", table, name=f"kept_share_{run.id[:8]}", asked=True, by=by, said=said, of=[run])
+    chart.chart("kept_share", table, name=f"kept_share_{run.id[:8]}", asked=True, by=by, said=said, of=[run])
 
 
 runs = data.runs(data.stored())
-if found := parts.pick_run(runs, next((run for run in runs if "saliency" in run.tables), None)):
+if found := run_picker.pick_run(runs, next((run for run in runs if "saliency" in run.tables), None)):
     explore(*found, runs)
-    parts.open_page(parts.COMPARE, "Compare with another run", "compare", run=found[0].id)
+    page.open_page(pages.COMPARE, "Compare with another run", "compare", run=found[0].id)

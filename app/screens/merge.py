@@ -7,16 +7,23 @@ from dataclasses import replace
 
 import streamlit as st
 
-from app import build, data, model_fit, model_sets, parts, state, text, tray
-from app.controls import filled_formula
-from app.draft import Draft, command
-from merging import registry
+from app import text
+from app.reading import data
+from app.session import pages, state
+from app.session.draft import Draft, command
+from app.views.merge import builder
+from app.views.models import model_sets
+from app.widgets import fit_report, page, run_picker, tray
+from app.widgets.controls import filled_formula
+from merging.benchmarks.metrics import PER_TASK
 from merging.errors import MergingError, StoreError
-from merging.recipe import Recipe
-from merging.runs import Run
-from merging.summary import PER_TASK
+from merging.methods import registry
+from merging.recipes.recipe import Recipe
+from merging.runs.run import Run
+from merging.text import size_text
+from viz.text import percent, plural
 
-parts.heading("Merge", "Choose experts, chain edits and one merge, and see what the result does in and out of domain.")
+page.heading("Merge", "Choose experts, chain edits and one merge, and see what the result does in and out of domain.")
 
 
 def formulas(recipe: Recipe) -> None:
@@ -31,9 +38,9 @@ def formulas(recipe: Recipe) -> None:
 
 def ready(recipe: Recipe) -> bool:
     """The fit report and what the chain needs; whether the merge can run."""
-    if not model_fit.show(recipe.pretrained, dict(recipe.experts), "merge"):
+    if not fit_report.show(recipe.pretrained, dict(recipe.experts), "merge"):
         return False
-    if lacks := model_fit.lacking(recipe):
+    if lacks := fit_report.lacking(recipe):
         st.error(text.safe_text(lacks, 600), icon=":material/block:")
     return not lacks
 
@@ -46,7 +53,7 @@ def costs(recipe: Recipe, stored: Sequence[Run]) -> None:
     scored = "" if data.not_evaluated(recipe.pretrained) else " with evaluation"
     st.markdown(
         f":material/timer: About **{text.duration(found.seconds)}** of computing{scored}, after a few seconds "
-        f"to start; up to **{text.size(found.anonymous_bytes)}** of memory, {text.size(found.reads_bytes)} to read. "
+        f"to start; up to **{size_text(found.anonymous_bytes)}** of memory, {size_text(found.reads_bytes)} to read. "
         f"{data_needed}"
     )
 
@@ -62,9 +69,9 @@ def take_along(recipe: Recipe) -> None:
 def average(name: str, value: float, interval: tuple[float, float], tasks: int, n: int) -> None:
     """One average with its interval and what it is over."""
     with st.container(gap="xsmall"):
-        st.metric(name, text.percent(value))
-        low, high = map(text.percent, interval)
-        known = f"{low} to {high}, {text.plural(tasks, 'task')}, n = {n:,}"
+        st.metric(name, percent(value))
+        low, high = map(percent, interval)
+        known = f"{low} to {high}, {plural(tasks, 'task')}, n = {n:,}"
         st.caption(known if tasks else "the benchmark has no such task")
 
 
@@ -82,16 +89,16 @@ def result(run: Run, stored: Sequence[Run]) -> None:
                 average("In-domain", s.in_domain, (s.in_low, s.in_high), s.tasks_in, s.n_in)
                 average("Out-of-domain", s.out_of_domain, (s.out_low, s.out_high), s.tasks_out, s.n_out)
                 with st.container(gap="xsmall"):
-                    st.metric("H-score", text.percent(summary.h_score))
+                    st.metric("H-score", percent(summary.h_score))
                     st.caption("harmonic mean of the two")
         if run.per_task:
             st.caption(PER_TASK)
         with st.container(horizontal=True, vertical_alignment="center"):
-            parts.open_page(parts.MASKS, "See its masks", "grid_on", run=run.id)
+            page.open_page(pages.MASKS, "See its masks", "grid_on", run=run.id)
             if summary is not None:
-                parts.open_page(parts.SCORES, "See its scores", "monitoring", runs=run.id)
-            parts.open_page(parts.MODELS, "Take it along", "output", shelf="runs", chosen=run.id)
-            parts.recipe_buttons(run, "result")
+                page.open_page(pages.SCORES, "See its scores", "monitoring", runs=run.id)
+            page.open_page(pages.MODELS, "Take it along", "output", shelf="runs", chosen=run.id)
+            run_picker.recipe_buttons(run, "result")
 
 
 def outcome(run_id: str, stored: Sequence[Run]) -> None:
@@ -120,7 +127,7 @@ def act(draft: Draft, references: Mapping[str, str], stored: Sequence[Run]) -> N
         costs(recipe, stored)
         model_sets.evaluation(recipe.pretrained, dict(recipe.experts))
     if st.button("Run", type="primary", icon=":material/play_arrow:", disabled=not fine, key="run_button"):
-        state.watch(model_fit.submit(recipe).id)
+        state.watch(fit_report.submit(recipe).id)
         st.rerun()  # so that the tray, which is drawn last, follows the job from now on
     if watched := state.watched():
         outcome(watched, stored)
@@ -129,14 +136,14 @@ def act(draft: Draft, references: Mapping[str, str], stored: Sequence[Run]) -> N
 
 
 registry.methods()  # loads torch, with the heading on the page already
-models = build.choose_models()
+models = builder.choose_models()
 experts = dict(models.experts)
 stored = data.stored()
-draft = build.draft(models)
-build.presets(draft, experts)
+draft = builder.draft(models)
+builder.presets(draft, experts)
 with st.grid(2, min_column_width=400, gap="large"):
     with st.container():
-        valid = build.all_controls(draft, experts, data.own_accuracy(models, stored))
+        valid = builder.all_controls(draft, experts, data.own_accuracy(models, stored))
     with st.container(border=True):
         try:
             if valid:
@@ -146,4 +153,4 @@ with st.grid(2, min_column_width=400, gap="large"):
         except MergingError as error:
             st.error(text.safe_text(error, 1000), icon=":material/error:")
 state.link_chain(draft.chain(), [] if len(draft.experts) == len(experts) else draft.experts)
-parts.link()
+page.link()

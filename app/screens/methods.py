@@ -8,12 +8,16 @@ from typing import Any
 
 import streamlit as st
 
-from app import data, gallery, parts, state, text
-from app.cards import card
-from merging import registry
-from merging.errors import did_you_mean
-from merging.method import Method, Needs
-from merging.runs import Run
+from app import text
+from app.reading import data
+from app.session import state
+from app.views.methods import gallery
+from app.views.methods.card import card
+from app.widgets import page
+from merging.methods import registry
+from merging.methods.method import Method, Needs
+from merging.runs.run import Run
+from merging.text import did_you_mean
 
 PICK = "methods_{}"  # the picker of a role's methods
 COLUMNS = (  # key, head, pixels, help
@@ -78,7 +82,7 @@ def costs(shown: Sequence[Method], runs: Sequence[Run]) -> None:
     )
 
 
-parts.heading("Methods", "Everything that can be part of a recipe: what it does, what can be set, what it scored.")
+page.heading("Methods", "Everything that can be part of a recipe: what it does, what can be set, what it scored.")
 methods = registry.methods()  # loads torch, with the heading on the page already
 stored = data.stored()
 runs = data.scored_runs(stored)
@@ -93,4 +97,4 @@ if shown := filters(methods):
     costs(shown, runs)
 else:
     st.info("No method has all of this. Take a filter away.")
-parts.link()
+page.link()

@@ -4,45 +4,39 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import (
-    data,
-    model_benchmarks,
-    model_build,
-    model_data,
-    model_list,
-    model_sets,
-    parts,
-    run_list,
-    run_storage,
-    state,
-)
+from app.reading import data
+from app.reading import models as model_files
+from app.session import state
+from app.views.models import benchmark_form, benchmarks, file_list, model_sets
+from app.views.runs import run_list, storage
+from app.widgets import page
 
 MODELS, DATA, RUNS, STORAGE = "models", "data", "runs", "storage and machine"
 
 
 def models() -> None:
     """Everything about models."""
-    typed = model_list.sources()
-    found = model_data.shelf(typed)
-    groups = model_data.groups(found)
-    model_list.models(found, groups)
+    typed = file_list.sources()
+    found = model_files.shelf(typed)
+    groups = model_files.groups(found)
+    file_list.models(found, groups)
     model_sets.folders(found)
     model_sets.chooser(found, groups)
     model_sets.saved()
-    parts.link()
+    page.link()
     if found.left:
         st.rerun()  # goes on looking into files; what is known by then is on the page already
 
 
 def benchmark() -> None:
     """What everything is measured on, and making such a benchmark."""
-    items, folders = model_data.listed(model_build.typed())
-    model_benchmarks.chooser(folders)
-    model_build.form(items)
-    parts.link()
+    items, folders = model_files.listed(benchmark_form.typed())
+    benchmarks.chooser(folders)
+    benchmark_form.form(items)
+    page.link()
 
 
-parts.heading(
+page.heading(
     "Models & runs",
     "Checkpoints of your own, whatever tool wrote them: what each is, which belong together, whether they fit. The "
     "images that they are measured on, yours or the bundled ones. And the runs that were made here: compare them, take "
@@ -52,7 +46,7 @@ VIEWS = {
     MODELS: models,
     DATA: benchmark,
     RUNS: lambda: run_list.show(data.stored()),
-    STORAGE: lambda: run_storage.show(data.store().runs()),
+    STORAGE: lambda: storage.show(data.store().runs()),
 }
 view = st.segmented_control("Show", VIEWS, default=MODELS, key=state.SHELF, bind=state.BIND, required=True)
 VIEWS[view]()

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import data, parts, report, report_cards, report_starter, state, text
-from app.report_draft import MOST_VIEWS
-from viz.report import ReportError, render
+from app import text
+from app.reading import data, report_sources
+from app.session import pages, state
+from app.session.report_draft import MOST_VIEWS
+from app.views.report import cards, starter
+from app.widgets import page
+from merging.text import size_text
+from viz.report import render
+from viz.report.contents import ReportError
+from viz.text import plural
 
 NAME = "mergescope_report.html"
 EMPTY = (
@@ -14,13 +21,13 @@ EMPTY = (
     "is then: these runs, these settings, this table. Charts are on these pages:"
 )
 DOORS = (
-    (parts.SCORES, "Scores", "monitoring"),
-    (parts.SWEEPS, "Sweeps", "tune"),
-    (parts.COMPARE, "Compare", "compare"),
-    (parts.MASKS, "Masks", "grid_on"),
-    (parts.CONFLICTS, "Conflicts", "call_split"),
-    (parts.DRIFT, "Drift", "moving"),
-    (parts.FEATURES, "Features", "scatter_plot"),
+    (pages.SCORES, "Scores", "monitoring"),
+    (pages.SWEEPS, "Sweeps", "tune"),
+    (pages.COMPARE, "Compare", "compare"),
+    (pages.MASKS, "Masks", "grid_on"),
+    (pages.CONFLICTS, "Conflicts", "call_split"),
+    (pages.DRIFT, "Drift", "moving"),
+    (pages.FEATURES, "Features", "scatter_plot"),
 )
 PROGRAM = 4.8e6  # bytes of plotly.js
 INTRODUCTION = "What the report shows, and what is to be seen in it. Plain text; an empty line begins a new paragraph."
@@ -32,7 +39,7 @@ def empty() -> None:
         st.markdown(EMPTY)
         with st.container(horizontal=True, gap="small"):
             for path, label, icon in DOORS:
-                parts.open_page(path, label, icon)
+                page.open_page(path, label, icon)
 
 
 def keep(widget: str, name: str) -> None:
@@ -57,7 +64,7 @@ def fields() -> None:
 
 def download() -> None:
     """The file, unless something in it would tell who made it where."""
-    draft, whole, private = state.report(), report.finished(), report.private()
+    draft, whole, private = state.report(), report_sources.finished(), report_sources.private()
     problem = checked()
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         st.download_button(
@@ -71,8 +78,8 @@ def download() -> None:
             st.session_state.setdefault(f"report_{name}", getattr(draft, name))
             st.toggle(label, key=f"report_{name}", help=words, on_change=keep, args=(f"report_{name}", name))
     st.caption(
-        f"{text.plural(len(draft.kept), 'view')} of at most {MOST_VIEWS}, about {text.size(PROGRAM + draft.size)} in "
-        f"all, of which {text.size(PROGRAM)} are the program that draws: the file opens without a network and asks for "
+        f"{plural(len(draft.kept), 'view')} of at most {MOST_VIEWS}, about {size_text(PROGRAM + draft.size)} in "
+        f"all, of which {size_text(PROGRAM)} are the program that draws: the file opens without a network and asks for "
         "nothing. No date, name or folder of yours is in it; runs come with recipes, digests, seeds and versions."
     )
 
@@ -82,7 +89,7 @@ def checked() -> str:
     from viz.report.guard import check
 
     try:
-        check(report.finished(), report.private())
+        check(report_sources.finished(), report_sources.private())
     except ReportError as error:
         st.error(text.safe_text(error, 1000), icon=":material/shield_person:")
         if error.word:
@@ -92,7 +99,7 @@ def checked() -> str:
     return ""
 
 
-parts.heading(
+page.heading(
     "Report", "Views of other pages as one file, to read offline, to print or to send: with your notes, and with all "
     "that is needed to compute the numbers again."
 )  # fmt: skip
@@ -103,5 +110,5 @@ else:
     fields()
     download()
     for place, kept in enumerate(draft.kept):
-        report_cards.view(kept, place, len(draft.kept) - 1)
-report_starter.picker(data.stored())
+        cards.view(kept, place, len(draft.kept) - 1)
+starter.picker(data.stored())

@@ -6,9 +6,14 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import ablation_view, data, parts, plugin_matrix, state, stored_size, tables, text
-from merging.runs import Run
-from merging.summary import PER_TASK
+from app import text
+from app.reading import data, score_tables
+from app.session import pages, state
+from app.views.scores import ablations, plugin_matrix, stored_size
+from app.widgets import chart, page, run_picker
+from merging.benchmarks.metrics import PER_TASK
+from merging.runs.run import Run
+from viz.text import plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +53,7 @@ def numbers(table: pd.DataFrame) -> None:
         },
         alt="Averages of every run with intervals",
     )
-    st.caption(f"{tables.MEANS} Normalized is relative to each task's own expert.")
+    st.caption(f"{score_tables.MEANS} Normalized is relative to each task's own expert.")
 
 
 def recipes(runs: list[Run]) -> None:
@@ -56,10 +61,10 @@ def recipes(runs: list[Run]) -> None:
     st.subheader("The recipes", anchor=False)
     for run in runs:
         with st.container(border=True, gap="xsmall"):
-            parts.about(run)
+            run_picker.about(run)
             with st.container(horizontal=True, vertical_alignment="center"):
-                parts.recipe_buttons(run, run.id)
-                parts.open_page(parts.MASKS, "Masks", "grid_on", run=run.id)
+                run_picker.recipe_buttons(run, run.id)
+                page.open_page(pages.MASKS, "Masks", "grid_on", run=run.id)
 
 
 def compare(runs: list[Run], stored: list[Run]) -> None:
@@ -68,21 +73,21 @@ def compare(runs: list[Run], stored: list[Run]) -> None:
         st.warning("These runs merge different experts, so their averages are not over the same tasks.")
     if any(run.per_task for run in runs):
         st.info(f"Marked ‡. {PER_TASK}")
-    averages = tables.averages(runs, stored)
-    said = tables.averages_in_words(averages)
-    parts.chart("id_ood_scatter", averages, name="scores_in_out", said=said, of=runs)
-    parts.ask("task_accuracy")
+    averages = score_tables.averages(runs, stored)
+    said = score_tables.averages_in_words(averages)
+    chart.chart("id_ood_scatter", averages, name="scores_in_out", said=said, of=runs)
+    chart.ask("task_accuracy")
     relative = st.toggle("Relative to each task's own expert", key=state.RELATIVE, bind=state.BIND)
     colors = [run.id for run in runs]
-    accuracies = tables.accuracies(runs, stored)
-    parts.chart(
+    accuracies = score_tables.accuracies(runs, stored)
+    chart.chart(
         "task_accuracy",
         accuracies,
         name="scores_tasks",
         asked=True,
         normalized=relative,
         runs=colors,
-        said=tables.accuracies_in_words(accuracies),
+        said=score_tables.accuracies_in_words(accuracies),
         of=runs,
     )
     numbers(averages)
@@ -95,7 +100,7 @@ def choose(known: list[Run], stored: list[Run]) -> None:
     by_id = {run.id: run for run in known}
     chosen, missing = state.picked_runs(list(by_id), list(by_id)[:DEFAULT])
     if missing:
-        parts.missing_runs(missing)
+        run_picker.missing_runs(missing)
     st.session_state["compare"] = chosen
     st.multiselect(
         "Runs",
@@ -108,17 +113,17 @@ def choose(known: list[Run], stored: list[Run]) -> None:
     )
     if chosen:
         st.markdown(
-            f"You see **{text.plural(len(chosen), 'merge')}** beside the reference models, all measured by this "
+            f"You see **{plural(len(chosen), 'merge')}** beside the reference models, all measured by this "
             "program on the reporting half of each test set."
         )
         if len(chosen) == 2:
-            parts.open_page(parts.COMPARE, "Compare these two", "compare", run=chosen[0], b=chosen[1])
+            page.open_page(pages.COMPARE, "Compare these two", "compare", run=chosen[0], b=chosen[1])
         compare([by_id[run_id] for run_id in chosen], stored)
     elif not missing:
         st.info("Choose at least one run above.")
 
 
-parts.heading("Scores", "What merging gained in domain, what it cost out of domain, and which task paid for it.")
+page.heading("Scores", "What merging gained in domain, what it cost out of domain, and which task paid for it.")
 stored = data.stored()
 if scored := data.scored_runs(stored):
     show = st.segmented_control(
@@ -127,11 +132,11 @@ if scored := data.scored_runs(stored):
     if show == PLUGIN:
         plugin_matrix.view(scored, stored)
     elif show == ABLATIONS:
-        ablation_view.view(scored, stored)
+        ablations.view(scored, stored)
     else:
         choose(scored, stored)
     if others := sum(run.has_scores for run in data.runs(stored)) - len(scored):
-        st.caption(f"{text.plural(others, 'run')} left out: evaluated on another version of the benchmark.")
+        st.caption(f"{plural(others, 'run')} left out: evaluated on another version of the benchmark.")
 else:
     sentence = "No run has been evaluated yet. Merge some experts and their accuracy appears here."
-    parts.empty(sentence, "Merge experts", parts.MERGE)
+    page.empty(sentence, "Merge experts", pages.MERGE)

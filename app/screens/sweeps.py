@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import data, parts, pickers, state, sweep_data, sweep_form, sweep_view, text
-from merging import sweeps
+from app import text
+from app.reading import data, sweeps
+from app.session import pickers, state
+from app.views.sweeps import form, view
+from app.widgets import page
+from merging.sweeps import storage
 
 NEW = "new"
 
 
 def main() -> None:
     """The picker, then a form or a sweep."""
-    stored, known = data.stored(), sweeps.listed(data.store())
+    stored, known = data.stored(), storage.listed(data.store())
     chosen, missing = state.picked_sweep([NEW, *known], next(iter(known), NEW))
     if missing:
         st.warning(
@@ -25,20 +29,20 @@ def main() -> None:
         st.selectbox(
             "Sweep",
             [NEW, *known],
-            format_func=lambda sweep_id: "A new sweep" if sweep_id == NEW else sweep_data.label(known[sweep_id]),
+            format_func=lambda sweep_id: "A new sweep" if sweep_id == NEW else sweeps.label(known[sweep_id]),
             key=key,
             on_change=state.pick_sweep_from,
             args=(key,),
         )
     if chosen == NEW:
         st.subheader("A new sweep", anchor=False)
-        sweep_form.form(stored)
-        parts.link()
+        form.form(stored)
+        page.link()
     else:
-        sweep_view.view(known[chosen], stored)
+        view.view(known[chosen], stored)
 
 
-parts.heading(
+page.heading(
     "Sweeps", "A recipe at many values: what each gives in domain, what it costs out of domain, and which task pays."
 )
 main()

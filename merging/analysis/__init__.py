@@ -1,1 +1,1 @@
-"""Tidy tables about checkpoints and runs; no drawing."""
+"""Tables about runs: measurements, which are stored, and what is computed when a page is drawn."""

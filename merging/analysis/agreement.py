@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from merging.summary import h_score
+from merging.benchmarks.metrics import h_score
 
 CELLS = ("both", "only_a", "only_b", "neither")  # who finds the class of an image
 RESAMPLES, SEED = 2000, 0

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from merging.checkpoints import Checkpoint
-from merging.encoder import EPS
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.clip.image_encoder import EPS
 from merging.errors import CheckpointError, MergingError
-from merging.export.towers import Tower, ratio_of
+from merging.export.vision_model import Tower, ratio_of
 from merging.formats.configs import OPEN_CLIP, OPEN_CLIP_WEIGHTS, PREPROCESSOR, TRANSFORMERS
 
 BICUBIC = 3  # Pillow's number

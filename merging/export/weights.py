@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from merging.checkpoints import Checkpoint
-from merging.entries import write_json
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.tensor_info import TensorInfo
+from merging.files.records import write_json
+from merging.formats.safetensors import SafetensorsWriter
 from merging.progress import Meter
-from merging.safetensors_file import SafetensorsWriter, TensorInfo
 
 SHARD = 5_000_000_000  # bytes above which a model is divided
 PIECE = 1 << 18  # scalars copied at a time: larger ones ask the system for new memory again and again

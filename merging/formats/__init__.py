@@ -1,1 +1,1 @@
-"""How checkpoints are stored: one module for each container, all read by offset, none of them run."""
+"""From a file, a folder or the Hub to a checkpoint, and from tensors to safetensors."""

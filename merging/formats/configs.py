@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from merging.errors import CheckpointError
-from merging.formats.links import inside
-from merging.json_file import parse
-from merging.safetensors_file import open_regular
+from merging.files.paths import inside, open_regular
+from merging.files.strict_json import parse
 
 TRANSFORMERS, OPEN_CLIP, ADAPTER = "config.json", "open_clip_config.json", "adapter_config.json"
 PREPROCESSOR = "preprocessor_config.json"
 MAX_CONFIG = 1 << 20
 OPEN_CLIP_WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin", "open_clip_pytorch_model.pt")
 TRANSFORMERS_WEIGHTS = ("model.safetensors.index.json", "model.safetensors", "pytorch_model.bin")
+ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")
+WEIGHTS = (*TRANSFORMERS_WEIGHTS, *OPEN_CLIP_WEIGHTS)
+SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pkl")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from os.path import lexists
 from pathlib import Path
 
-from merging.checkpoints import Checkpoint, SafetensorsCheckpoint
-from merging.errors import CheckpointError, printable
-from merging.formats import configs, torch_pickle, torch_zip
-from merging.formats.adapters import AdapterCheckpoint
-from merging.formats.links import inside
-from merging.formats.pickled import PickledCheckpoint
+from torch import Tensor
+
+from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
+from merging.checkpoints.references import is_remote, locate
+from merging.errors import CheckpointError
+from merging.files.paths import inside, open_regular
+from merging.formats import configs
+from merging.formats.byte_range import Window
+from merging.formats.configs import ADAPTERS, SUFFIXES, WEIGHTS
+from merging.formats.lora import AdapterCheckpoint
+from merging.formats.safetensors import MAX_HEADER, SafetensorsCheckpoint
 from merging.formats.sharded import ShardedCheckpoint
-from merging.formats.window import Window
-from merging.safetensors_file import MAX_HEADER, open_regular
+from merging.formats.torch_pickle import containers, zip_archive
+from merging.formats.torch_pickle.checkpoint import PickledCheckpoint
+from merging.text import printable
+
+Source = str | os.PathLike[str] | Checkpoint | Mapping[str, Tensor]
+
 
 MAX_INDEX = 1 << 25
 PICKLED_INDEX = "pytorch_model.bin.index.json"
 PROTOCOLS = range(2, 6)
-ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")
-WEIGHTS = (*configs.TRANSFORMERS_WEIGHTS, *configs.OPEN_CLIP_WEIGHTS)
-SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pkl")
 
 
 def open_path(path: Path, name: str, label: str) -> Checkpoint:
@@ -99,7 +106,7 @@ def _is_safetensors(window: Window) -> bool:
 
 
 def _is_tar(window: Window) -> bool:
-    return window.head(512)[torch_pickle.TAR_AT :].startswith(torch_pickle.TAR_MARK)
+    return window.head(512)[containers.TAR_AT :].startswith(containers.TAR_MARK)
 
 
 def _is_pickled(window: Window) -> bool:
@@ -109,4 +116,54 @@ def _is_pickled(window: Window) -> bool:
     binary = len(start) > 1 and start[0] == 0x80 and start[1] in PROTOCOLS
     # Protocols 0 and 1 begin with a mark, a name or an empty container.
     textual = start[:1] in {b"(", b"c", b"]", b"}"}
-    return binary or textual or start.startswith(torch_zip.MAGIC)
+    return binary or textual or start.startswith(zip_archive.MAGIC)
+
+
+def open_checkpoint(
+    source: Source, name: str | None = None, base: Path | None = None, like: Checkpoint | None = None
+) -> Checkpoint:
+    """A checkpoint from a path, a recipe's reference, a mapping of tensors, or a Checkpoint (returned as it is).
+
+    Files and folders of every known format are recognized by what is in them, and their tensors come under open_clip's
+    names. With ``like``, the pretrained model, an expert comes under that model's names, whatever its own are; an
+    adapter becomes a checkpoint only so.
+
+    Raises:
+        CheckpointError: says what the file is instead, or which part of it is damaged.
+    """
+    from merging.checkpoints.views import (
+        canonical,
+        under_names_of,  # they build on this module
+    )
+
+    found = _open(source, name, base)
+    if not isinstance(source, (Checkpoint, Mapping)):
+        found = canonical(found)
+    return found if like is None else under_names_of(like, found)
+
+
+def _open(source: Source, name: str | None, base: Path | None) -> Checkpoint:
+    if isinstance(source, Checkpoint):
+        return source
+    if isinstance(source, Mapping):
+        return MappingCheckpoint(source, name or "checkpoint")
+    if not isinstance(source, (str, os.PathLike)):
+        kind = type(source).__name__
+        raise CheckpointError(f"{name or 'A checkpoint'} is a path, a Checkpoint or a mapping of tensors; got {kind}.")
+    from merging.formats.opening import open_path
+
+    path = locate_model(str(os.fspath(source)), base)
+    return open_path(path, name or path.stem, str(os.fspath(source)))
+
+
+def locate_model(reference: str, base: Path | None = None) -> Path:
+    """The file or folder that a reference means; a model on huggingface.co is downloaded if it is not here yet.
+
+    Raises:
+        CheckpointError: it is there, and cannot be had.
+    """
+    if not is_remote(reference, base):
+        return locate(reference, base)
+    from merging.formats.hub import fetch
+
+    return fetch(reference)

@@ -8,11 +8,12 @@ from typing import Any
 
 from torch import Tensor
 
-from merging.checkpoints import Checkpoint, SafetensorsCheckpoint
-from merging.errors import CheckpointError, first_few, printable
-from merging.formats.links import inside
-from merging.json_file import parse
-from merging.safetensors_file import open_regular
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.errors import CheckpointError
+from merging.files.paths import inside, open_regular
+from merging.files.strict_json import parse
+from merging.formats.safetensors import SafetensorsCheckpoint
+from merging.text import first_few, printable
 
 MAX_SHARDS = 500
 MAX_NAME = 200

@@ -13,13 +13,13 @@ import torch
 import torch.nn.functional as nnf
 
 import merging
-from merging.checkpoints import open_checkpoint
-from merging.encoder import Architecture, Encoder
-from merging.evaluate import features, predict
-from merging.tasks import Benchmark
-
-from .network import Tower
-from .tasks import TASKS
+from merging.benchmarks.benchmark import Benchmark
+from merging.benchmarks.evaluate import features, predict
+from merging.checkpoints.architecture import Architecture
+from merging.clip.image_encoder import Encoder
+from merging.formats.opening import open_checkpoint
+from sample_data.build.network import Tower
+from sample_data.build.tasks import TASKS
 
 Weights = Mapping[str, torch.Tensor]
 DRIFT_IMAGES = 200

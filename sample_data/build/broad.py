@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from . import fonts, textures
-from .compose import Style, compose
-from .corpus import FLAG_FOLDER, Draw, _shade, emoji, flag
-from .tasks import CYRILLIC, EMOJI, FLAGS, GREEK, KANA, LETTERS
+from sample_data.build import fonts, textures
+from sample_data.build.compose import Style, compose
+from sample_data.build.corpus import FLAG_FOLDER, Draw, _shade, emoji, flag
+from sample_data.build.tasks import CYRILLIC, EMOJI, FLAGS, GREEK, KANA, LETTERS
 
 PER_GLYPH, PER_PICTURE, PER_TEXTURE = 80, 36, 100
 GLYPH_STYLES = (

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from merging.evaluate import wilson
-
-from .bench import Recipe, drift, paired, percent, relative_size
-from .compat import open_clip_gap
-from .export import altered
-from .measure import AVERAGING, LOT, MASKED, TASK_ARITHMETIC, TIES_MEAN, Measured
+from merging.benchmarks.metrics import wilson
+from sample_data.build.bench import Recipe, drift, paired, percent, relative_size
+from sample_data.build.compat import open_clip_gap
+from sample_data.build.export import altered
+from sample_data.build.measure import AVERAGING, LOT, MASKED, TASK_ARITHMETIC, TIES_MEAN, Measured
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from safetensors import safe_open
 
-from merging.compat import prepare_torchvision
-
-from .network import Tower, normalized
+from merging.open_clip_import import prepare_torchvision
+from sample_data.build.network import Tower, normalized
 
 
 @torch.no_grad()

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from . import drawings, fonts, land, textures
-from .compose import Style, compose, contrasting, finish
-from .tasks import CYRILLIC, EMOJI, FASHION, FLAGS, GREEK, KANA, LETTERS, SYMBOLS, TASKS, Task
+from sample_data.build import drawings, fonts, land, textures
+from sample_data.build.compose import Style, compose, contrasting, finish
+from sample_data.build.tasks import CYRILLIC, EMOJI, FASHION, FLAGS, GREEK, KANA, LETTERS, SYMBOLS, TASKS, Task
 
 WEB_IN_DOMAIN, WEB_OUT_OF_DOMAIN, VALIDATION, TEST = 1500, 7000, 400, 500
 EASY = Style()
@@ -178,7 +178,7 @@ def _idx(name: str) -> np.ndarray:
 
 def draw_all(folder: Path, seed: int, say: Callable[[str], None]) -> None:
     """Draws every set of every task and the broad mix into `folder`: per set two .npy files."""
-    from .broad import draw_broad
+    from sample_data.build.broad import draw_broad
 
     folder.mkdir(parents=True, exist_ok=True)
     for task in TASKS:

@@ -8,7 +8,7 @@ import math
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from .fonts import CANVAS, package_files
+from sample_data.build.fonts import CANVAS, package_files
 
 FINE = 192  # drawn four times larger, then shrunk: smooth edges
 RED, BLUE, YELLOW, WHITE, BLACK, GREY = "#c81e1e", "#1e50b4", "#f0b414", "#ffffff", "#141414", "#8c8c8c"

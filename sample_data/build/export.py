@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from . import corpus, finetune, fonts, pretrain
-from .network import ARCHITECTURE, MEAN, STD, Tower
-from .tasks import TASKS, Task
+from sample_data.build import corpus, finetune, fonts, pretrain
+from sample_data.build.network import ARCHITECTURE, MEAN, STD, Tower
+from sample_data.build.tasks import TASKS, Task
 
 EXEMPLARS, HALF, DATA_SEED = 96, 240, 0
 PACKAGES = [f"fonts-{name}" for split in fonts.SPLITS.values() for name in split]

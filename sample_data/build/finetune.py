@@ -12,9 +12,9 @@ import numpy as np
 import torch
 import torch.nn.functional as nnf
 
-from . import corpus, pretrain
-from .network import Tower, accuracy, augmented, cosine, normalized, optimizer
-from .tasks import BY_KEY, IN_DOMAIN, Task
+from sample_data.build import corpus, pretrain
+from sample_data.build.network import Tower, accuracy, augmented, cosine, normalized, optimizer
+from sample_data.build.tasks import BY_KEY, IN_DOMAIN, Task
 
 BATCH, SEED, CLIP = 64, 0, 1.0
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.random import Generator
 
-from .textures import COLUMNS, ROWS, SIZE, smooth, turned
+from sample_data.build.textures import COLUMNS, ROWS, SIZE, smooth, turned
 
 
 def _ground(random: Generator, color: tuple[float, float, float], rough: float, cells: int = 8) -> np.ndarray:

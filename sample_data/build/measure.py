@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .bench import Bench, Recipe, percent
+from sample_data.build.bench import Bench, Recipe, percent
 
 LWPTV = (("lwptv", {"prune_ratio": 0.7}),)
 DISJOINT_MEAN = {"density": 1.0, "aggregation": "mean", "scaling": 1.0}

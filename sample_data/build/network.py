@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor, nn
 
-from .tasks import TASKS, Task
+from sample_data.build.tasks import TASKS, Task
 
 ARCHITECTURE = {
     "embed_dim": 96,

@@ -7,8 +7,8 @@ import re
 import subprocess
 from pathlib import Path
 
-from . import fonts
-from .export import PACKAGES
+from sample_data.build import fonts
+from sample_data.build.export import PACKAGES
 
 HEAD = """Sources of the images in data/ and of the images that the models in models/ were trained on
 =======================================================================================

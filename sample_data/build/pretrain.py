@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as nnf
 
-from . import corpus
-from .network import Captions, Tower, accuracy, augmented, cosine, normalized, optimizer
-from .tasks import TASKS
+from sample_data.build import corpus
+from sample_data.build.network import Captions, Tower, accuracy, augmented, cosine, normalized, optimizer
+from sample_data.build.tasks import TASKS
 
 STEPS, BATCH, RATE, WARM_UP, SEED = 4800, 128, 1.2e-3, 100, 0
 SHARE = {  # of the images drawn; the in-domain tasks are scarce and mislabeled so that experts have something to learn

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .drawings import SHAPES, SIGNS
-from .land import LAND
-from .textures import TEXTURES
+from sample_data.build.drawings import SHAPES, SIGNS
+from sample_data.build.land import LAND
+from sample_data.build.textures import TEXTURES
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 FASHION = {

@@ -14,8 +14,9 @@ from conftest import App
 from playwright.sync_api import expect
 
 import merging
-from merging.checkpoints import MappingCheckpoint, open_checkpoint
-from merging.renaming import to_naming
+from merging.checkpoints.checkpoint import MappingCheckpoint
+from merging.checkpoints.views import to_naming
+from merging.formats.opening import open_checkpoint
 
 pytestmark = pytest.mark.browser
 PATIENCE = 180_000  # ms: jobs are processes of their own

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from viz.report import Report, ReportError, Source, View, guard
+from viz.report import guard
+from viz.report.contents import Report, ReportError, Source, View
 from viz.report.tables import table_html
 from viz.text import clean_text, plural
 
@@ -75,9 +76,9 @@ def figure_json(figure: go.Figure) -> str:
 
 
 def _draw(view: View) -> go.Figure:
-    from viz import draw
+    from viz.registry import find
 
-    return draw(view.key, view.table, **{name: value for name, value in view.options.items() if name != "present"})
+    return find(view.key)(view.table, **{name: value for name, value in view.options.items() if name != "present"})
 
 
 def _page(title: str, style: str, body: str, scripts: Sequence[str]) -> str:
@@ -126,7 +127,7 @@ def _contents(report: Report) -> str:
 
 def _section(report: Report, number: int, figure: go.Figure) -> str:
     """One view: heading, note, picture, caption, the picture in words, where it comes from, its table."""
-    from viz.chart import find
+    from viz.registry import find
 
     view, alt = report.views[number - 1], _text(figure.layout.meta["alt"], LONG)
     question = f'<p class="question">{_question(view)}</p>\n' if view.title else ""
@@ -219,7 +220,7 @@ def _heading(view: View) -> str:
 
 
 def _question(view: View) -> str:
-    from viz.chart import find
+    from viz.registry import find
 
     return _text(find(view.key).question)
 

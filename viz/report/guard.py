@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from viz.report import Report, ReportError, Source, View
+from viz.report.contents import Report, ReportError, Source, View
 
 # Accounts and machines that many computers have: the words tell nothing of anybody, and some are words like others.
 COMMON = {

@@ -1,0 +1,1 @@
+"""Cached reading of what is stored; no widget is drawn here."""

@@ -1,0 +1,347 @@
+"""Everything the pages read: runs, tables, the benchmark. Caches are keyed by run ids and small values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app.session import benchmark as session_benchmark
+from app.session.job_queue import Desk
+from merging import settings
+from merging.benchmarks.folders import state_of
+from merging.benchmarks.metrics import Summary, individual, summarize
+from merging.checkpoints import references as model_references
+from merging.errors import CheckpointError, MergingError, TaskError
+from merging.runs.run import PRECOMPUTED, SALIENCY, Run
+from merging.runs.store import Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from merging.benchmarks.benchmark import Benchmark
+    from merging.catalog.model_sets import ModelSet
+    from merging.jobs.runner import Runner
+    from merging.recipes.recipe import Recipe
+    from merging.runs.estimate import Estimate
+
+SPLIT = "reporting"  # numbers on the other half, "choosing", are for choosing values only
+KEPT = 64  # entries of a cache; one is a table of a few hundred kilobytes
+
+
+def store() -> Store:
+    """The runs of this machine and the library of this session's benchmark beside them."""
+    folder = session_benchmark.folder()
+    return _store(folder, state_of(folder))
+
+
+@st.cache_resource(max_entries=KEPT, show_spinner=False)
+def _store(folder: Path, state: tuple[int, ...]) -> Store:
+    return Store(libraries=(folder / "runs",), benchmark=_digest(folder, state))
+
+
+def digest() -> str:
+    """The digest of this session's benchmark; empty if there is none."""
+    folder = session_benchmark.folder()
+    return _digest(folder, state_of(folder))
+
+
+@st.cache_data(max_entries=KEPT, show_spinner=False)
+def _digest(folder: Path, state: tuple[int, ...]) -> str:
+    """What the library in a benchmark was scored on, which spares reading all images; else the benchmark's digest."""
+    library = Store(folder / "nothing", libraries=(folder / "runs",))
+    if found := [run.benchmark for run in library.runs() if run.benchmark]:
+        return max(set(found), key=found.count)
+    try:
+        return _benchmark(folder, state).digest
+    except (TaskError, CheckpointError, OSError):
+        return ""
+
+
+def runner() -> Desk:
+    """What computes, one thing at a time for all sessions, as this session sees it: on its benchmark."""
+    return Desk(_runner(), store(), session_benchmark.folder(), _known_benchmark)
+
+
+@st.cache_resource(show_spinner=False)
+def _runner() -> Runner:
+    from merging.jobs.runner import Runner
+
+    return Runner(Store(libraries=(settings.benchmark_folder() / "runs",)))
+
+
+def _known_benchmark() -> Benchmark | None:
+    try:
+        return benchmark()
+    except TaskError:
+        return None
+
+
+def benchmark() -> Benchmark:
+    """The benchmark that this session works on; raises TaskError if it is not there."""
+    folder = session_benchmark.folder()
+    return _benchmark(folder, state_of(folder))
+
+
+@st.cache_resource(max_entries=8, show_spinner="Opening the benchmark …")
+def _benchmark(folder: Path, state: tuple[int, ...]) -> Benchmark:
+    from merging.benchmarks.benchmark import Benchmark
+
+    return Benchmark.load(folder)
+
+
+def stored() -> list[Run]:
+    """Every stored run that was not scored on another benchmark than this session's.
+
+    This reads the disk: a page asks once each time that it is drawn, and passes them on.
+    """
+    return [run for run in store().runs() if belongs(run)]
+
+
+def belongs(run: Run) -> bool:
+    """Whether a run may stand beside those of this session's benchmark: its scores, if any, are on that one."""
+    on = digest()
+    return not on or not run.has_scores or run.benchmark == on
+
+
+def runs(stored: Sequence[Run]) -> list[Run]:
+    """The merges among the stored runs: own ones, newest first, then precomputed ones in the order of the presets."""
+    from merging.recipes.presets import PRESETS
+
+    place = {preset.title: number for number, preset in enumerate(PRESETS)}
+    found = [run for run in stored if run.kind == "merge"]
+    own = [run for run in found if run.provenance != PRECOMPUTED]
+    library = [run for run in found if run.provenance == PRECOMPUTED]
+    return own + sorted(library, key=lambda run: (place.get(run.title, len(place)), run.title))
+
+
+def scored_runs(stored: Sequence[Run]) -> list[Run]:
+    """The merges that were evaluated on the same benchmark as most of them."""
+    found = [run for run in runs(stored) if run.has_scores]
+    digests = [run.benchmark for run in found]
+    common = max(set(digests), key=digests.count) if digests else None
+    return [run for run in found if run.benchmark == common]
+
+
+def scores(run: Run) -> pd.DataFrame | None:
+    """A run's accuracies on the reporting half, None if it was not evaluated."""
+    return _scores(run.id, run.benchmark) if run.has_scores else None
+
+
+@st.cache_data(max_entries=KEPT, show_spinner=False)
+def _scores(run_id: str, benchmark_digest: str | None) -> pd.DataFrame:
+    table = store().run(run_id).scores
+    assert table is not None  # asked for runs with scores only
+    return table[table["split"] == SPLIT].reset_index(drop=True)
+
+
+@st.cache_data(max_entries=KEPT, show_spinner=False)
+def table(run_id: str, name: str) -> pd.DataFrame:
+    """One table of a run; raises StoreError if it has none of that name."""
+    return store().run(run_id).table(name)
+
+
+@st.cache_resource(max_entries=KEPT, show_spinner=False)
+def figure(key: str, table: pd.DataFrame, options: dict[str, Any]) -> go.Figure:
+    """A chart's figure, drawn once for the same table and options. It is shared: nobody changes it."""
+    from viz import draw
+
+    return draw(key, table, **options)
+
+
+def references(benchmark_digest: str | None, stored: Sequence[Run]) -> dict[str, Run]:
+    """Stored evaluations to compare with, on that benchmark: "pretrained", "multitask", and each expert by its task."""
+    found = {}
+    for run in stored:
+        if run.benchmark == benchmark_digest and run.has_scores and run.kind != "merge":
+            found[run.experts[0] if run.kind == "expert" else run.kind] = run
+    return found
+
+
+def expert_scores(benchmark_digest: str | None, stored: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
+    """{task: the row of its own expert on it}."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for task, run in references(benchmark_digest, stored).items():
+        rows = scores(run) if run.kind == "expert" else None
+        if rows is not None and len(rows := rows[rows["task"] == task]):
+            found[task] = rows.iloc[0].to_dict()
+    return found
+
+
+def summary(run: Run, stored: Sequence[Run]) -> Summary | None:
+    """Averages in and out of domain, None if the run was not evaluated."""
+    known = len(references(run.benchmark, stored))
+    return _summary(run.id, run.benchmark, known, stored) if run.has_scores else None
+
+
+@st.cache_data(max_entries=4 * KEPT, show_spinner=False)
+def _summary(
+    run_id: str, benchmark_digest: str | None, references_known: int, _stored: Sequence[Run]
+) -> Summary:  # the underscore keeps the runs themselves out of the cache's key
+    experts = {task: row["accuracy"] for task, row in expert_scores(benchmark_digest, _stored).items()}
+    return summarize(_scores(run_id, benchmark_digest), store().run(run_id).experts, experts, SPLIT)
+
+
+def reference_scores(
+    benchmark_digest: str | None, experts: Sequence[str], stored: Sequence[Run]
+) -> dict[str, pd.DataFrame]:
+    """Reference rows by kind, as the charts name them: pretrained, individual, multitask."""
+    known = references(benchmark_digest, stored)
+    found = {kind: known[kind] for kind in ("pretrained", "multitask") if kind in known}
+    tables = {kind: rows for kind, run in found.items() if (rows := scores(run)) is not None}
+    own = {task: rows for task in experts if task in known and (rows := scores(known[task])) is not None}
+    return tables | ({"individual": individual(own)} if len(own) == len(experts) > 0 else {})
+
+
+def saliency(run: Run, stored: Sequence[Run]) -> tuple[pd.DataFrame, bool]:
+    """Saliency of the task vectors that a run merged, and whether the run pruned tensors by it.
+
+    Runs of the library leave it out where another has the same.
+
+    Raises:
+        CheckpointError: it has to be measured, and a checkpoint of the run is not there, or is another one by now.
+    """
+    from merging.runs.edit_pairs import same_saliency
+
+    holder = run if SALIENCY in run.tables else same_saliency(run, stored)
+    return (table(holder.id, SALIENCY), True) if holder else (measured_saliency(run.id), False)
+
+
+@st.cache_data(max_entries=4, show_spinner="Measuring the saliency of the task vectors …")
+def measured_saliency(run_id: str) -> pd.DataFrame:
+    """Saliency of the task vectors that a run merged, for runs that did not measure it themselves.
+
+    Raises:
+        CheckpointError: a checkpoint of the run is not where its recipe says, or is another one by now.
+    """
+    import merging
+    from merging.analysis.context import open_merged
+
+    run = store().run(run_id)
+    assert run.recipe is not None  # only merges are asked for
+    opened = open_merged(run, run.recipe)
+    found = merging.merge(opened.pretrained, opened.experts, "weight_averaging", edits=["lwptv"])
+    return found.tables[SALIENCY]
+
+
+def models() -> tuple[dict[str, str], dict[str, str]]:
+    """Pretrained models {title: reference} and experts {name: reference} of the benchmark."""
+    found = bundled()
+    return {found.title: found.pretrained}, dict(found.experts)
+
+
+def bundled() -> ModelSet:
+    """The benchmark's own models; raises TaskError if there is no benchmark."""
+    from merging.catalog.model_sets import ModelSet
+
+    found = benchmark()
+    title = "Bundled miniature CLIP" if found.folder == settings.BUNDLED else f"Models of {found.folder.name}"
+    return ModelSet(title, found.pretrained, tuple(found.experts.items()))
+
+
+def model_sets() -> dict[str, ModelSet]:
+    """What can be merged: the benchmark's models under the empty name, and every set of one's own by its id.
+
+    Raises:
+        TaskError: there is neither.
+    """
+    from merging.catalog.model_sets import all_sets
+
+    own = {made.id: made for made in all_sets(store().root)}
+    try:
+        return {"": bundled(), **own}
+    except TaskError:
+        if own:
+            return own
+        raise
+
+
+def own_accuracy(models: ModelSet, stored: Sequence[Run]) -> dict[str, float]:
+    """{task: its own expert's accuracy} of the benchmark's models on what most runs were evaluated on."""
+    try:
+        if models.pretrained != benchmark().pretrained:
+            return {}
+    except TaskError:
+        return {}
+    digests = [run.benchmark for run in stored if run.kind == "expert"]
+    return {task: row["accuracy"] for task, row in expert_scores(digests[0], stored).items()} if digests else {}
+
+
+def estimate(recipe: Recipe, stored: Sequence[Run]) -> Estimate:
+    """Time and memory that a recipe will take; raises CheckpointError if a file cannot be opened."""
+    from merging.runs.estimate import estimate
+    from merging.runs.inputs import open_inputs
+
+    on = None if not_evaluated(recipe.pretrained) else benchmark()
+    return estimate(open_inputs(recipe, benchmark=on), on, stored)
+
+
+def not_evaluated(pretrained: str) -> str:
+    """Why what is merged from this model cannot be evaluated here; empty if it can."""
+    folder = session_benchmark.folder()
+    return _misfit(pretrained, file_state(pretrained), folder, state_of(folder))
+
+
+@st.cache_data(max_entries=KEPT, show_spinner=False)
+def _misfit(pretrained: str, file: tuple[int, ...], folder: Path, state: tuple[int, ...]) -> str:
+    from merging.formats.opening import open_checkpoint
+
+    try:
+        return _benchmark(folder, state).misfit(open_checkpoint(pretrained, "pretrained"))
+    except MergingError as error:
+        return str(error)
+
+
+def file_state(reference: str) -> tuple[int, ...]:
+    """What changes when a model's file does: a part of the key of everything that is kept about it."""
+    from merging.files import paths
+
+    try:
+        return paths.state_of(model_references.locate(reference))
+    except CheckpointError:
+        return ()
+
+
+def carries_dead_params(pretrained: str) -> bool:
+    """Whether a checkpoint carries unused text tensors, so that counting them in quantiles is a choice."""
+    return _told(pretrained, file_state(pretrained))[0]
+
+
+def is_large(pretrained: str) -> bool:
+    """Whether a checkpoint is of ViT-L/14's size or above, for which papers set some parameters otherwise."""
+    return _told(pretrained, file_state(pretrained))[1]
+
+
+@st.cache_data(max_entries=KEPT, show_spinner=False)
+def _told(pretrained: str, file: tuple[int, ...]) -> tuple[bool, bool]:
+    """Both; what cannot be opened has neither, and whoever merges it says why."""
+    from merging.checkpoints.architecture import Architecture
+    from merging.formats.opening import open_checkpoint
+
+    dead = False
+    try:
+        opened = open_checkpoint(pretrained, "pretrained")
+        dead = opened.dead.numel > 0
+        return dead, Architecture.of(opened).width >= 1024
+    except (CheckpointError, OSError):
+        return dead, False
+
+
+def size(run: Run) -> int:
+    """Bytes that a run takes on the disk."""
+    try:
+        return _size(run.path, run.path.stat().st_mtime_ns)
+    except OSError:
+        return 0
+
+
+@st.cache_data(max_entries=2000, show_spinner=False)
+def _size(path: Path, changed: int) -> int:
+    from merging.files.disk import folder_size
+
+    return folder_size(path)

@@ -1,0 +1,197 @@
+"""Measurements of stored runs: what is there, and the tables that the charts of the Drift page take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app.reading import data
+from app.reading.score_tables import NAMES
+from merging.analysis import stored as stored_measurements
+from merging.analysis.stored import Measured
+from merging.runs.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.analysis.correlation import Fit
+
+DRIFT, ABLATION, EXEMPLARS, SIGNS, PAIRS = "drift", "ablation", "exemplars", "signs", "pairs"
+FEATURES, TSNE, PREDICTIONS = "features", "tsne", "predictions"
+DRM_ABLATIONS, TASK_COUNTS = "drm_ablations", "task_counts"
+PRETRAINED = "pretrained"
+CONFLICTS = "cat"  # the table that the edit of that name leaves with a run
+SPECTRUM = "lot"  # and the merge of that name
+Pairs = Sequence[tuple[Run, Measured]]  # runs whose drift is measured
+KINDS = {  # of tensors, as people read them -> roles
+    "all tensors": (),
+    "weight matrices": ("linear", "conv", "projection"),
+    "norm scales": ("norm_scale",),
+    "shifts": ("shift",),
+    "embeddings": ("embedding",),
+}
+WHAT = ["tensor", "order", "section", "role", "part"]
+
+
+def find(key: str, run_id: str = "") -> Measured | None:
+    """The stored measurement of a run (or of the benchmark), None if there is none."""
+    return stored_measurements.find(key, data.store(), data.benchmark(), run_id)
+
+
+@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+def _table(entry: str, name: str, _found: Measured) -> pd.DataFrame:  # an entry's name says what it depends on
+    return _found.table(name)
+
+
+def table(found: Measured, name: str) -> pd.DataFrame:
+    """One table of a measurement."""
+    return _table(str(found.path), name, found)
+
+
+def titles() -> dict[str, str]:
+    """Task key -> title."""
+    return {task.key: task.title for task in data.benchmark().tasks}
+
+
+def by_depth(runs: Pairs, token: str) -> pd.DataFrame:
+    """Drift of every run and task at every place, and that of the pretrained model if all runs have the same tasks."""
+    import pandas as pd
+
+    known, frames = titles(), []
+    for run, found in runs:
+        rows = table(found, "cumulative")
+        rows = rows[rows["token"] == token]
+        frames.append(rows[rows["model"] == "merged"].assign(run=run.id, label=run.title, kind="merge"))
+    if len({frozenset(run.experts) for run, _ in runs}) == 1:
+        frames.append(rows[rows["model"] == PRETRAINED].assign(run=PRETRAINED, label="Pretrained", kind=PRETRAINED))
+    joined = pd.concat(frames, ignore_index=True)
+    joined["title"] = joined["task"].map(known)
+    return joined[["run", "label", "kind", "task", "title", "place", "position", "cosine", "l1", "n"]]
+
+
+def against_accuracy(runs: Pairs, stored: Sequence[Run]) -> pd.DataFrame:
+    """Drift of the final features beside accuracy lost against the task's own expert; a row per run and task."""
+    import pandas as pd
+
+    known, frames = titles(), []
+    for run, found in runs:
+        scores = data.scores(run)
+        own = data.expert_scores(run.benchmark, stored)
+        if scores is None:
+            continue
+        rows = table(found, "cumulative")
+        rows = rows[(rows["model"] == "merged") & (rows["position"] == rows["position"].max())]
+        rows = rows.drop_duplicates("task")[["task", "cosine", "l1", "n"]]
+        accuracy = scores.set_index("task")[["accuracy", "n"]].rename(columns={"n": "n_scored"})
+        rows = rows.join(accuracy, on="task")
+        rows["expert"] = rows["task"].map({task: row["accuracy"] for task, row in own.items()}).astype(float)
+        frames.append(rows.assign(run=run.id, label=run.title, lost=rows["expert"] - rows["accuracy"]))
+    if not frames:
+        return pd.DataFrame(columns=["run", "label", "task", "title", "cosine", "l1", "lost"])
+    joined = pd.concat(frames, ignore_index=True)
+    return joined.assign(title=joined["task"].map(known))
+
+
+def fit(points: pd.DataFrame, value: str) -> Fit:
+    """The line through all points."""
+    from merging.analysis.correlation import fit_line
+
+    return fit_line(points[value].to_numpy(float), points["lost"].to_numpy(float))
+
+
+def consistency(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
+    """How much each run loses, and how unevenly, from the accuracies that are stored (LOT, Table 10)."""
+    import pandas as pd
+
+    from merging.analysis.correlation import lost, spread
+
+    known, rows = titles(), []
+    for run in runs:
+        scores, own = data.scores(run), data.expert_scores(run.benchmark, stored)
+        experts = {task: row["accuracy"] for task, row in own.items() if task in run.experts}
+        if scores is None or not experts:
+            continue
+        drops = lost(scores, experts)
+        worst = str(drops.idxmax()) if len(drops) else ""
+        n = int(scores[scores["task"].isin(list(drops.index))]["n"].sum())
+        most = float(drops.max()) if len(drops) else math.nan
+        rows.append(
+            (run.title, 100 * spread(drops), 100 * drops.mean(), known.get(worst, ""), 100 * most, len(drops), n)
+        )
+    return pd.DataFrame(rows, columns=["run", "spread", "mean", "worst", "most", "tasks", "n"])
+
+
+def layers(run: Run, found: Measured) -> pd.DataFrame:
+    """Layer-isolated drift with what every tensor is."""
+    rows = table(found, "isolated").merge(data.table(run.id, "tensors")[WHAT], on="tensor", validate="many_to_one")
+    return rows.assign(title=rows["task"].map(titles()))
+
+
+def objective(run: Run, found: Measured) -> pd.DataFrame:
+    """LOT's objective with what every tensor is."""
+    what = data.table(run.id, "tensors")[WHAT]
+    return table(found, "objective").merge(what, on="tensor", validate="one_to_one")
+
+
+def spectrum(run: Run) -> str:
+    """How much of its inputs' spectrum LOT kept in a run, in a sentence; empty for other runs."""
+    if SPECTRUM not in run.tables:
+        return ""
+    rows = of_kind(data.table(run.id, SPECTRUM), "weight matrices")
+    share = 100 * rows["directions"] / rows["width"]
+    return (
+        f"In the {len(rows)} weight matrices of this run LOT solved on {share.min():.0f}% to {share.max():.0f}% of the "
+        f"input directions, which hold at least {100 * rows['trace_kept'].min():.2f}% of the inputs' energy; the "
+        "others stay pretrained."
+    )
+
+
+def conflicts(run: Run) -> pd.DataFrame:
+    """What CAT removed in a run, with the titles of the tasks that the benchmark knows."""
+    rows = data.table(run.id, CONFLICTS)
+    rows = rows.sort_values("expert", key=lambda names: names.map(list(run.experts).index), kind="stable")
+    return rows.assign(title=rows["expert"].map(titles()).fillna(rows["expert"]))
+
+
+def of_kind(rows: pd.DataFrame, kind: str) -> pd.DataFrame:
+    """The tensors of one of ``KINDS``."""
+    return rows[rows["role"].isin(KINDS[kind])] if KINDS[kind] else rows
+
+
+def one_tensor(runs: Pairs, tensor: str) -> pd.DataFrame:
+    """One tensor's drift for every run that has it."""
+    import pandas as pd
+
+    frames = []
+    for run, found in runs:
+        rows = table(found, "isolated")
+        frames.append(rows[rows["tensor"] == tensor].assign(run=run.id, label=run.title))
+    joined = pd.concat(frames, ignore_index=True)
+    return joined.assign(title=joined["task"].map(titles()))
+
+
+def ablation(found: Measured) -> pd.DataFrame:
+    """A row for each kind of parameter that is left as pretrained: mean accuracy and that on every task, in percent."""
+    rows = table(found, ABLATION)
+    wide = 100 * rows.pivot(index="kind", columns="title", values="accuracy")
+    wide = wide.loc[list(dict.fromkeys(rows["kind"])), list(dict.fromkeys(rows["title"]))]
+    wide.insert(0, "Mean", wide.mean(axis=1))
+    return wide.reset_index()
+
+
+def exemplars(found: Measured) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Mean accuracy by method, number of exemplars and draw, and the rank of the Gram matrices."""
+    from merging.analysis.measurements.exemplar_sensitivity import averages
+
+    return averages(table(found, "accuracy")), table(found, "rank")
+
+
+def references(stored: Sequence[Run]) -> dict[str, float]:
+    """Mean in-domain accuracy of what no exemplar changes, by name."""
+    on = data.benchmark()
+    known = data.reference_scores(on.digest, tuple(on.experts), stored)
+    inside = {kind: rows[rows["task"].isin(list(on.experts))]["accuracy"].mean() for kind, rows in known.items()}
+    return {NAMES[kind]: float(mean) for kind, mean in inside.items()}

@@ -1,0 +1,206 @@
+"""What goes into the report: the button under every chart, and what a run or a sweep is, in facts."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import parse_qsl
+
+import streamlit as st
+
+from app import text
+from app.reading import data
+from app.session import benchmark as session_benchmark
+from app.session import state
+from merging import settings
+from merging.checkpoints import references
+from merging.errors import MergingError
+from merging.files.plain_yaml import plain_yaml, write_yaml
+from merging.runs.run import PRECOMPUTED, Run
+from merging.text import size_text
+from viz.report.contents import Report, Source, View
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from app.reading.sweeps import Found
+    from merging.sweeps.sweep import Sweep
+    from viz.report.guard import Private
+
+Of: TypeAlias = "Sequence[Run | Sweep] | None"  # what a chart is of; None: what its table and the page's address say
+NO_SEED = "none, as nothing in it is drawn at random"
+
+
+def button(key: str, table: pd.DataFrame, options: Mapping[str, Any], said: str, of: Of, heading: str = "") -> None:
+    """Puts the view that is shown into the report, or takes it out. ``said`` is Markdown, ``heading`` plain."""
+    draft = state.report()
+    kept = draft.find(key, table, options)
+    if kept:
+        st.button(
+            "In the report", key=f"in_report_{key}", type="tertiary", icon=":material/check:",
+            help="Take this view out of the report.", on_click=draft.remove, args=(kept.number,),
+        )  # fmt: skip
+    else:
+        st.button(
+            "Add to report", key=f"in_report_{key}", type="tertiary", icon=":material/note_add:",
+            help="Keep this view, as it is now, for the page Report.", on_click=_add,
+            args=(View(key, table, dict(options), heading, "", text.plain(said), state.place()), of),
+        )  # fmt: skip
+    if why := draft.refused.pop(key, ""):
+        st.caption(f":material/error: {why}")
+
+
+def _add(view: View, of: Of) -> None:
+    """Callback of the button: keep the view, or say why that cannot be."""
+    try:
+        sources = concerned(view.table, view.options, of, view.place)
+    except MergingError as error:  # a run that was deleted meanwhile
+        state.report().refused[view.key] = text.safe_text(error, 600)
+        return
+    put(replace(view, sources=tuple(source.id for source in sources)), sources, view.key)
+
+
+def put(view: View, sources: Sequence[Source], where: str) -> None:
+    """Put a view into the report, or note why that cannot be, to be said ``where``."""
+    draft, size = state.report(), size_of(view)
+    if why := draft.refusal(size, (size_text(size), size_text(draft.size + size))):
+        draft.refused[where] = why
+    else:
+        draft.add(view, size, sources)
+
+
+def size_of(view: View) -> int:
+    """Bytes that a view takes in the document, about."""
+    from viz.report.document import figure_json
+    from viz.report.tables import table_html
+
+    figure = data.figure(view.key, view.table, {"present": False, **view.options})
+    return len(figure_json(figure)) + len(table_html(view.table))
+
+
+def concerned(table: pd.DataFrame, options: Mapping[str, Any], of: Of, place: str) -> list[Source]:
+    """The runs and sweeps that a chart is of."""
+    if of is not None:
+        return [source(one) for one in of]
+    ids = [str(run_id) for run_id in table["run"].unique()] if "run" in table else []
+    ids = ids or [str(run_id) for run_id in options.get("runs") or ()] or runs_of(place)
+    found = (data.store().find(run_id.partition(":")[0]) for run_id in dict.fromkeys(ids))
+    return [source(run) for run in found if run is not None]
+
+
+def opened(place: str) -> tuple[str, dict[str, str]]:
+    """The path and the query of a view's place, as ``state.place`` gives it."""
+    page, _, query = place.partition("?")
+    return page, dict(parse_qsl(query))
+
+
+def runs_of(place: str) -> list[str]:
+    """Ids of the runs that such a place names."""
+    query = opened(place)[1]
+    run, runs = query.get(state.RUN), query.get(state.RUNS, "")
+    return [run] if run else [run_id for run_id in runs.split(",") if run_id]
+
+
+def source(one: Run | Sweep) -> Source:
+    """A run or a sweep with what is needed to compute it again; nothing in it is of this machine alone."""
+    if not isinstance(one, Run):
+        from app.reading import sweeps  # loads torch, which Home can do without
+
+        facts, digests = tuple(_of_sweep(sweeps.found(one))), _digests(*sweeps.digests(one))
+        return Source(one.id, "Sweep", sweeps.title(one), facts, digests, portable(one.to_yaml()))
+    digests = _digests(one.benchmark, one.inputs.items())
+    return Source(one.id, "Run", one.title, tuple(_of_run(one)), digests, portable(one.recipe_yaml))
+
+
+def _of_run(run: Run) -> Iterator[tuple[str, str]]:
+    try:
+        recipe = run.recipe
+    except MergingError:  # a method of another version
+        recipe = None
+    drawn = recipe.exemplars if recipe else None
+    yield "Chain", text.chain_words(recipe) if recipe else " → ".join(run.chain) or "evaluated as it is"
+    if run.kind == "merge":
+        yield "Merges", f"{text.listed(run.experts)}{f'; {text.ONE_PER_TASK}' if run.per_task else ''}"
+    if drawn:
+        yield "Exemplars", f"{drawn.per_task} per task, drawn with seed {drawn.seed}"
+    yield "Seed", NO_SEED if run.seed is None else str(run.seed)
+    before = " (precomputed)" if run.provenance == PRECOMPUTED else ""
+    yield "Computed", f"on {run.device} in {text.duration(sum(run.seconds.values()))}{before}"
+    yield "Versions", _versions(run.versions.items())
+    if run.warnings:
+        yield "Remarks", " ".join(run.warnings)
+
+
+def _digests(benchmark: str | None, inputs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """The sha-256 digests of what something was computed from, under the names of the files' roles."""
+    found = [("Benchmark", benchmark)] if benchmark else []
+    found += [(name.removeprefix("experts/"), digest) for name, digest in inputs]
+    return tuple((f"{name}, sha-256", digest) for name, digest in found)
+
+
+def _of_sweep(found: Found) -> Iterator[tuple[str, str]]:
+    sweep, points = found.sweep, list(found.points.values())
+    for label, axis in zip(sweep.labels, sweep.axes, strict=True):
+        yield label, ", ".join(f"{value:g}" for value in axis.values)
+    yield "Recipes", text.listed([recipe.title or text.chain_title(recipe) for recipe in sweep.recipes])
+    images = f"at most {sweep.images:,} images" if sweep.images else "all images"
+    yield "Judged on", f"the {sweep.split} half, {images} of each task"
+    yield "Seed", str(sweep.seed)
+    yield "Points", f"{len(points)} of {found.total}"
+    devices = {point.device for point in points}
+    versions = {_versions(point.versions.items()) for point in points if point.versions}
+    if devices:
+        yield "Computed", f"on {text.listed(sorted(devices))}"
+    if versions:
+        yield "Versions", "; ".join(sorted(versions))
+
+
+def portable(recipe_yaml: str) -> str:
+    """A recipe or sweep in which every file is named without its folder; its digest tells it apart."""
+    if not recipe_yaml:
+        return ""
+    try:
+        found = plain_yaml(recipe_yaml)
+    except MergingError:
+        return ""
+    for recipe in [found, *found.get("recipes", [])]:
+        if "pretrained" in recipe:
+            recipe["pretrained"] = file_name(recipe["pretrained"])
+            recipe["experts"] = {name: file_name(file) for name, file in recipe.get("experts", {}).items()}
+    return write_yaml(found)
+
+
+def file_name(reference: str) -> str:
+    """The last part of a path; the bundled benchmark's references are the same everywhere and stay."""
+    if reference.startswith(references.BUNDLED_PREFIX):
+        return reference
+    return re.split(r"[\\/]", reference.rstrip("\\/"))[-1]
+
+
+def made_with() -> list[tuple[str, str]]:
+    """Names and versions of the programs that write the report."""
+    import merging
+
+    found = [("Mergescope", merging.__version__), ("Python", platform.python_version())]
+    return found + [(name, importlib.metadata.version(name)) for name in ("plotly", "streamlit")]
+
+
+def finished() -> Report:
+    """The report of this session, as it is now."""
+    return state.report().report(made_with())
+
+
+def private() -> Private:
+    """What must not be in a report: folders and names of this machine, but for words that were allowed."""
+    from viz.report.guard import this_machine
+
+    folders = (str(settings.store_root()), str(settings.benchmark_folder()), str(session_benchmark.folder()))
+    return this_machine(folders).but(state.report().allowed)
+
+
+def _versions(pairs: Any) -> str:
+    return ", ".join(f"{name} {version}" for name, version in pairs)

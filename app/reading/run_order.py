@@ -1,0 +1,34 @@
+"""Which runs Home lists, and in which order. Loads neither torch nor pandas until an order by score asks for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from app.reading import data
+from merging.runs.run import Run
+from viz.text import clean_text
+
+ORDERS = {"own runs first": "", "H-score": "h_score", "in-domain": "in_domain", "out-of-domain": "out_of_domain"}
+
+
+def find_runs(runs: Sequence[Run], words: str) -> list[Run]:
+    """The runs whose title, chain, experts or id hold all the words."""
+    asked = words.casefold().split()
+    return [run for run in runs if all(word in _said(run) for word in asked)]
+
+
+def _said(run: Run) -> str:
+    return " ".join([clean_text(run.title, 500), *run.chain, *run.experts, run.id]).casefold()
+
+
+def ordered(runs: Sequence[Run], order: str, stored: Sequence[Run]) -> list[Run]:
+    """The runs as ``ORDERS`` says, best first; those without a score come last."""
+    name = ORDERS[order]
+    return sorted(runs, key=lambda run: _score(run, name, stored), reverse=True) if name else list(runs)
+
+
+def _score(run: Run, name: str, stored: Sequence[Run]) -> float:
+    summary = data.summary(run, stored)
+    value = math.nan if summary is None else float(getattr(summary, name))
+    return -1.0 if math.isnan(value) else value

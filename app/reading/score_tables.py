@@ -1,0 +1,101 @@
+"""The tables that the charts of Scores take, put together from stored runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import text
+from app.reading import data
+from merging.benchmarks.metrics import Summary, summarize
+from merging.runs.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MEANS = (
+    "Means over data sets on the reporting half with 95% intervals; images are counted over all data sets. H-score is "
+    "the harmonic mean of the two averages."
+)
+NAMES = {"pretrained": "Pretrained", "individual": "Individual experts", "multitask": "Trained on all tasks"}
+
+
+def averages(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
+    """One row for each reference and each run; references are averaged over the first run's tasks."""
+    ids, known = tuple(run.id for run in runs), len(data.references(runs[0].benchmark, stored))
+    return _averages(ids, runs[0].benchmark, known, stored)
+
+
+@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+def _averages(
+    run_ids: tuple[str, ...], benchmark_digest: str | None, references_known: int, _stored: Sequence[Run]
+) -> pd.DataFrame:
+    import pandas as pd
+
+    runs = [data.store().run(run_id) for run_id in run_ids]
+    experts, benchmark = runs[0].experts, runs[0].benchmark
+    own = {task: row["accuracy"] for task, row in data.expert_scores(benchmark, _stored).items()}
+    rows = [
+        _row(kind, NAMES[kind], kind, summarize(table, experts, own, data.SPLIT))
+        for kind, table in data.reference_scores(benchmark, experts, _stored).items()
+    ]
+    rows += [
+        _row(run.id, run.title, "per_task" if run.per_task else "merge", found)
+        for run in runs
+        if (found := data.summary(run, _stored))
+    ]
+    return pd.DataFrame(rows)
+
+
+def _row(run: str, label: str, kind: str, summary: Summary) -> dict[str, Any]:
+    return {"run": run, "label": label, "kind": kind, **asdict(summary)}
+
+
+def averages_in_words(table: pd.DataFrame) -> str:
+    """What the averages are of."""
+    inside, outside = (f"n = {int(table[name].max()):,}" for name in ("n_in", "n_out"))
+    return f"{MEANS} {inside} images in domain, {outside} out of domain."
+
+
+def accuracies_in_words(table: pd.DataFrame) -> str:
+    """What the accuracies are of."""
+    counts = " to ".join(f"{count:,}" for count in sorted({int(table["n"].min()), int(table["n"].max())}))
+    return f"Reporting half of each test set, n = {counts} images, with 95% intervals."
+
+
+def accuracies(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
+    """One row for each run and task, with the task's own expert and the pretrained model beside it."""
+    ids, known = tuple(run.id for run in runs), len(data.references(runs[0].benchmark, stored))
+    return _accuracies(ids, runs[0].benchmark, known, stored)
+
+
+@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+def _accuracies(
+    run_ids: tuple[str, ...], benchmark_digest: str | None, references_known: int, _stored: Sequence[Run]
+) -> pd.DataFrame:
+    import pandas as pd
+
+    runs = [data.store().run(run_id) for run_id in run_ids]
+    experts = {task: row["accuracy"] for task, row in data.expert_scores(runs[0].benchmark, _stored).items()}
+    pretrained = data.reference_scores(runs[0].benchmark, (), _stored).get("pretrained")
+    zero_shot = {} if pretrained is None else dict(zip(pretrained["task"], pretrained["accuracy"], strict=True))
+    frames = []
+    for run in runs:
+        table = data.scores(run)
+        assert table is not None  # only evaluated runs are compared
+        inside = {task: experts.get(task, math.nan) for task in run.experts}
+        frames.append(
+            table.assign(
+                run=run.id,
+                label=text.titled(run),
+                in_domain=table["task"].isin(run.experts),
+                expert=table["task"].map(inside).astype(float),
+                zero_shot=table["task"].map(zero_shot).astype(float),
+                chance=1 / table["classes"],
+            )
+        )
+    return pd.concat(frames, ignore_index=True).sort_values("in_domain", ascending=False, kind="stable")

@@ -1,0 +1,1 @@
+"""The pages, one thin file each; Streamlit runs them as scripts."""

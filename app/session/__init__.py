@@ -1,0 +1,1 @@
+"""What one visitor has chosen: address, drafts, benchmark, and the queue as this session sees it."""

@@ -1,0 +1,88 @@
+"""The queue of jobs as one session sees it: what is asked for here works on that session's benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from merging.errors import StoreError
+from merging.jobs.records import Job
+from merging.jobs.runner import Runner
+
+if TYPE_CHECKING:
+    from merging.benchmarks.benchmark import Benchmark
+    from merging.recipes.recipe import Recipe
+    from merging.runs.store import Store
+
+NEUTRAL = ("digest", "fit", "benchmark")  # commands that are the same on every benchmark
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A runner that all sessions share, with one session's store and benchmark; see ``Runner`` for the methods."""
+
+    runner: Runner
+    store: Store
+    folder: Path
+    benchmark: Callable[[], Benchmark | None]  # opened when it is needed
+
+    @property
+    def device(self) -> str:
+        """What jobs compute on."""
+        return self.runner.device
+
+    def submit(self, recipe: Recipe) -> Job:
+        """The job of a recipe, evaluated on this benchmark."""
+        return self.runner.submit(recipe, benchmark=self.benchmark())
+
+    def measure(self, key: str, run_id: str = "") -> Job:
+        """The job that measures something on this benchmark."""
+        return self.runner.measure(key, run_id, str(self.folder), self.store.run(run_id) if run_id else None)
+
+    def sweep(self, sweep_id: str, title: str) -> Job:
+        """The job that computes what is missing of a sweep on this benchmark."""
+        return self.runner.sweep(sweep_id, title, str(self.folder))
+
+    def command(self, key: str, subject: str, title: str, words: Sequence[str], then: Recipe | None = None) -> Job:
+        """The job that runs a command, with this benchmark unless it looks at none."""
+        on = "" if words[0] in NEUTRAL and then is None else str(self.folder)
+        return self.runner.command(key, subject, title, words, then, on)
+
+    def jobs(self) -> list[Job]:
+        """All jobs, newest first, on whatever benchmark."""
+        return self.runner.jobs()
+
+    def here(self) -> list[Job]:
+        """Those that work on this benchmark, or on none, newest first."""
+        return [job for job in self.jobs() if not self.elsewhere(job)]
+
+    def elsewhere(self, job: Job) -> bool:
+        """Whether a job works on another benchmark than this session."""
+        return bool(job.benchmark) and Path(job.benchmark) != self.folder
+
+    def get(self, run_id: str) -> Job:
+        """The job of that id; a run that is stored for this benchmark counts as done."""
+        try:
+            return self.runner.get(run_id)
+        except StoreError:
+            if (run := self.store.find(run_id)) is None:
+                raise
+            return Job(run_id, run.title, "done", fraction=1.0, recipe_yaml=run.recipe_yaml)
+
+    def cancel(self, job_id: str) -> None:
+        """Ask a job to stop."""
+        self.runner.cancel(job_id)
+
+    def pause(self, job_id: str) -> None:
+        """Ask a sweep to stop after the point in hand."""
+        self.runner.pause(job_id)
+
+    def dismiss(self, job_id: str) -> None:
+        """Forget a job that has ended."""
+        self.runner.dismiss(job_id)
+
+    def close(self) -> None:
+        """Stop everything, for tests and for shutting down."""
+        self.runner.close()

@@ -1,0 +1,10 @@
+"""The paths of the pages."""
+
+from __future__ import annotations
+
+HOME, MERGE, MASKS, CONFLICTS, DRIFT, FEATURES, SCORES, SWEEPS, COMPARE, METHODS, MODELS = (
+    f"screens/{name}.py"
+    for name in (
+        "home", "merge", "masks", "conflicts", "drift", "features", "scores", "sweeps", "compare", "methods", "models",
+    )
+)  # fmt: skip

@@ -1,0 +1,117 @@
+"""The report as it is being put together in one session: which views, in which order, with which words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from viz.report.contents import Report, Source, View
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_VIEWS = 30
+MOST_OF_ONE, MOST_IN_ALL = 4_000_000, 30_000_000  # bytes that views take in the document
+FULL = f"The report holds {MOST_VIEWS} views, and no more fit in. Take one out on the Report page."
+TOO_LARGE = "This chart would take {0} in the report; at most {1} are allowed. Choose less of the data."
+TOO_MUCH = "With this chart the report would take {0}; at most {1} are allowed. Take a view out on the Report page."
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A view in the report. ``number`` is its own in the session; ``size`` what it takes in the document, in bytes."""
+
+    number: int
+    view: View
+    size: int
+
+
+@dataclass
+class ReportDraft:
+    """What the report holds so far; ``sources`` are those of all views, by id."""
+
+    title: str = ""
+    introduction: str = ""
+    tables: bool = True
+    recipes: bool = True
+    kept: list[Kept] = field(default_factory=list)
+    sources: dict[str, Source] = field(default_factory=dict)
+    allowed: set[str] = field(default_factory=set)  # names of this machine that are words like others
+    refused: dict[str, str] = field(default_factory=dict)  # chart that was just refused -> why
+    _numbers: count[int] = field(default_factory=count)
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more can be added."""
+        return len(self.kept) >= MOST_VIEWS
+
+    @property
+    def size(self) -> int:
+        """Bytes that all views take in the document."""
+        return sum(kept.size for kept in self.kept)
+
+    def find(self, key: str, table: pd.DataFrame, options: Mapping[str, Any]) -> Kept | None:
+        """The very view that is shown, if it is in the report: the same chart of the same table."""
+        for kept in self.kept:
+            view = kept.view
+            if view.key == key and _same(view.options, options) and _same(view.table, table):
+                return kept
+        return None
+
+    def refusal(self, size: int, words: Sequence[str]) -> str:
+        """Why a view of that size cannot be added; empty if it can. ``words`` say its size and that of all with it."""
+        if self.full:
+            return FULL
+        if size > MOST_OF_ONE:
+            return TOO_LARGE.format(words[0], f"{MOST_OF_ONE / 1e6:g} MB")
+        if self.size + size > MOST_IN_ALL:
+            return TOO_MUCH.format(words[1], f"{MOST_IN_ALL / 1e6:g} MB")
+        return ""
+
+    def add(self, view: View, size: int, sources: Sequence[Source]) -> None:
+        """Put a view at the end."""
+        self.kept.append(Kept(next(self._numbers), view, size))
+        self.sources |= {source.id: source for source in sources}
+
+    def remove(self, number: int) -> None:
+        """Take a view out, and what only it came from."""
+        self.kept = [kept for kept in self.kept if kept.number != number]
+        used = {key for kept in self.kept for key in kept.view.sources}
+        self.sources = {key: source for key, source in self.sources.items() if key in used}
+
+    def move(self, number: int, by: int) -> None:
+        """Move a view up (-1) or down (1)."""
+        for place in self._places(number):
+            other = min(max(place + by, 0), len(self.kept) - 1)
+            self.kept[place], self.kept[other] = self.kept[other], self.kept[place]
+
+    def say(self, number: int, **words: str) -> None:
+        """Give a view another title or note."""
+        for place in self._places(number):
+            self.kept[place] = replace(self.kept[place], view=replace(self.kept[place].view, **words))
+
+    def report(self, made_with: Sequence[tuple[str, str]]) -> Report:
+        """The report as it is now."""
+        views = tuple(kept.view for kept in self.kept)
+        order = dict.fromkeys(key for view in views for key in view.sources)
+        sources = tuple(self.sources[key] for key in order if key in self.sources)
+        return Report(self.title, self.introduction, views, sources, tuple(made_with), self.tables, self.recipes)
+
+    def _places(self, number: int) -> list[int]:
+        """Where a view is: one place, or none if a click came twice and it is gone."""
+        return [place for place, kept in enumerate(self.kept) if kept.number == number]
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two tables or options would draw the same."""
+    import pandas as pd
+
+    if isinstance(one, pd.DataFrame):
+        return one.equals(other)
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other, strict=True))
+    return repr(one) == repr(other)  # so that a number that is none is like another one

@@ -1,0 +1,350 @@
+"""What the app remembers: the only module that knows keys of the session and of the address.
+
+Keys in the address are an interface, because people share links. Those marked * belong to a widget bound to the
+address; the others are written here, because a link should carry a run's id and not the label that a picker shows.
+
+    run       the run on Masks, the one whose experts  runs      those on Scores, Drift and Features, ids with
+              Conflicts shows, in focus on Drift, or A             commas
+              on Compare
+    ratio*    prune ratio of the picture of masks      shared*   whether all experts share one mask
+    group*    order of the tensors                     by*       how kept shares are split
+    expert*   the expert of the chosen cell            tensor*   the tensor of the chosen cell
+    relative* accuracies relative to the experts'      present*  larger type, for a projector
+    chain     the edits and the merge being built      experts   names of the experts being merged, with commas
+    method    the method on Methods                    role*     methods of this role only
+    needs*    methods that need this only              find*     methods with these words only
+    view*     what Drift shows                         kind*     tensors of this kind only
+    about*    what Conflicts shows                     layer*    the linear layer that Conflicts is about
+    density*  share kept before signs are counted      cut*      rank cut of the joint spaces
+    signs*    what a cell of sign agreement says       won*      what the picture of the election shows
+    against*  the method that is tested against the others
+    token*    features of the class token, or mean     distance* how drift is measured
+    task*     the task of the chosen cell              cell*     what a cell of layer-isolated drift says
+    conflict* what a cell of removed conflicts says    overlap*  directions that both tasks of the case share
+    energy*   of one task's inputs against the other's agreement* cosine of the case's task vectors
+    compare*  what two experts are compared by         scope*    the whole model, or one layer
+    first*    one expert of the chosen pair            second*   the other one
+    direction* of the joint space                      drop*     prune ratio in the joint space
+    sweep     the sweep on Sweeps, or "new"            point     the chosen point of it
+    score*    what the map of a sweep shows            on        the benchmark, if not the server's
+    look*     what Features shows                      map*      how its maps are drawn
+    images*   the data set on Features                 classes*  of that data set only
+    perplexity* of its t-SNE maps                      beside*   the expert that stands beside the runs
+    number*   how separability is measured             unit*     distances of features of unit length
+    ranked*   each expert's entries, or all together   along*    what a cell of the joint space's energy says
+    show*     what Scores shows                        merged*   the experts of its plug-in matrix and ablations
+    front     the edit in front of the merges there    variant*  what stands beside both in the ablations
+    intervals* accuracies there with their intervals
+    b         the run that Compare sets beside run     between*  what Compare shows of the two
+    models    the own set of models on Merge           shelf*    what Models & runs shows
+    chosen    the runs chosen there, with commas       outcome*  of which run being right
+    chart*    the chart of both runs on Compare        among*    whose images it looks at
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from app.session import pickers
+from app.session.draft import Draft
+from app.session.report_draft import ReportDraft
+
+RUN, RUNS, CHAIN, EXPERTS, RATIO, SHARED = "run", "runs", "chain", "experts", "ratio", "shared"
+GROUP, BY, EXPERT, TENSOR, RELATIVE, PRESENT = "group", "by", "expert", "tensor", "relative", "present"
+METHOD, ROLE, NEEDS, FIND, RANKED, ALONG = "method", "role", "needs", "find", "ranked", "along"
+VIEW, KIND, TOKEN, DISTANCE, TASK = "view", "kind", "token", "distance", "task"
+ABOUT, LAYER, DENSITY, CUT, SIGNS, WON = "about", "layer", "density", "cut", "signs", "won"
+CELL, CONFLICT, OVERLAP, ENERGY, AGREEMENT = "cell", "conflict", "overlap", "energy", "agreement"
+AGAINST, COMPARE, SCOPE, FIRST, SECOND = "against", "compare", "scope", "first", "second"
+SWEEP, POINT, SCORE, NUMBER, UNIT = "sweep", "point", "score", "number", "unit"
+LOOK, MAP, IMAGES, CLASSES, PERPLEXITY, BESIDE = "look", "map", "images", "classes", "perplexity", "beside"
+SHOW, MERGED, FRONT, VARIANT, INTERVALS = "show", "merged", "front", "variant", "intervals"
+OTHER, BETWEEN, CHART, AMONG, OUTCOME = "b", "between", "chart", "among", "outcome"
+MODELS, SHELF, CHOSEN, ON, DIRECTION, DROP = "models", "shelf", "chosen", "on", "direction", "drop"
+BIND: Any = "query-params"
+
+_CURRENT, _CURRENT_MANY, _DRAFT, _WATCHED = "_run", "_runs", "_draft", "_watched"
+_PAGE, _ENTERED, _METHOD, _SWEEP, _POINT, _FRONT = "_page", "_entered", "_method", "_sweep", "_point", "_front"
+_OTHER, _MODELS, _CHOSEN, _REPORT = "_other", "_models", "_chosen", "_report"
+_FRESH = "_fresh"  # a run was picked on the page: the view starts from that run's own values
+
+
+def present() -> bool:
+    """Whether pages are shown on a projector."""
+    return bool(st.session_state.get(PRESENT, False))
+
+
+def enter(page: str) -> None:
+    """Note which page is shown, by its path. The address is read when it is entered; later the session knows better.
+
+    Between two clicks the browser may still send the address that it had before the first.
+    """
+    st.session_state[_ENTERED] = st.session_state.get(_PAGE) != page
+    st.session_state[_PAGE] = page
+
+
+def linked(key: str) -> str:
+    """What the link that was just opened says about ``key``."""
+    return st.query_params.get(key, "") if st.session_state.get(_ENTERED, True) else ""
+
+
+def write(key: str, value: str) -> None:
+    """Put ``value`` into the address; the empty one takes ``key`` out."""
+    if value and st.query_params.get(key) != value:
+        st.query_params[key] = value
+    elif not value and key in st.query_params:
+        del st.query_params[key]
+
+
+def _picked(key: str, remembered: str, known: Sequence[str], first: str) -> tuple[str, str]:
+    """What the link or the session names, else ``first``; both name it from now on. And what was asked for in vain."""
+    asked = linked(key) or st.session_state.get(remembered) or first
+    chosen = asked if asked in known else first
+    st.session_state[remembered] = chosen
+    write(key, chosen)
+    return chosen, "" if asked in known else asked
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """The run that a page shows; ``missing`` is the id in the link if there is no such run here."""
+
+    run_id: str | None
+    missing: str | None = None
+    fresh: bool = False
+
+
+def picked_run(known: Sequence[str], first: str) -> Picked:
+    """The run that the link or the session names, else ``first``."""
+    asked = linked(RUN) or st.session_state.get(_CURRENT)
+    if asked and asked not in known:
+        st.session_state[_CURRENT] = asked
+        return Picked(None, missing=asked)
+    run_id = asked or first
+    pick_run(run_id)
+    return Picked(run_id, fresh=bool(st.session_state.pop(_FRESH, False)))
+
+
+def pick_run(run_id: str) -> None:
+    """Show this run from now on."""
+    st.session_state[_CURRENT] = run_id
+    write(RUN, run_id)
+
+
+def pick_from(widget: str) -> None:
+    """Callback of a run picker: show what it holds, with that run's own values."""
+    st.session_state[_FRESH] = True
+    pick_run(st.session_state[widget])
+
+
+def picked_other(known: Sequence[str]) -> tuple[str, str]:
+    """The run to set beside the first one that the link or the session names, and the one in it if it is not here."""
+    asked = linked(OTHER) or st.session_state.get(_OTHER, "")
+    pick_other(asked)
+    return (asked, "") if asked in known else ("", asked)
+
+
+def pick_other(run_id: str = "") -> None:
+    """Set this run beside the first one from now on; the empty id sets none."""
+    st.session_state[_OTHER] = run_id
+    write(OTHER, run_id)
+
+
+def pick_other_from(widget: str) -> None:
+    """Callback of the picker of the second run."""
+    pick_other(st.session_state[widget] or "")
+
+
+def swap_runs(first: str, other: str) -> None:
+    """Callback: each of two runs takes the other's place."""
+    pick_run(other)
+    pick_other(first)
+
+
+def picked_runs(known: Sequence[str], default: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The runs to compare, and the ids in the link that are not here."""
+    named = [run_id for run_id in linked(RUNS).split(",") if run_id]
+    asked = named or st.session_state.get(_CURRENT_MANY, list(default))
+    pick_runs(asked)
+    return [run_id for run_id in asked if run_id in known], [run_id for run_id in asked if run_id not in known]
+
+
+def pick_runs(run_ids: Sequence[str]) -> None:
+    """Compare these runs from now on."""
+    st.session_state[_CURRENT_MANY] = list(run_ids)
+    write(RUNS, ",".join(run_ids))
+
+
+def pick_runs_from(widget: str) -> None:
+    """Callback of a picker of several runs."""
+    pick_runs(st.session_state[widget])
+
+
+def chosen_runs(known: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The runs that something is to be done with, and the ids in the link that are not here."""
+    named = [run_id for run_id in linked(CHOSEN).split(",") if run_id]
+    asked = named or st.session_state.get(_CHOSEN, [])
+    choose_runs(asked)
+    return [run_id for run_id in asked if run_id in known], [run_id for run_id in asked if run_id not in known]
+
+
+def choose_runs(run_ids: Sequence[str]) -> None:
+    """Something is to be done with these runs."""
+    st.session_state[_CHOSEN] = list(run_ids)
+    write(CHOSEN, ",".join(run_ids))
+
+
+def picked_set(known: Sequence[str]) -> tuple[str, str]:
+    """The own set of models that the link or the session names, empty for the bundled models; and one that is gone."""
+    return _picked(MODELS, _MODELS, known, "")
+
+
+def pick_set(set_id: str) -> None:
+    """Merge the models of this set from now on."""
+    st.session_state[_MODELS] = set_id
+    write(MODELS, set_id)
+
+
+def picked_method(known: Sequence[str], first: str) -> tuple[str, str]:
+    """The method that the link or the session names, else ``first``; and the one in the link if it is not known."""
+    return _picked(METHOD, _METHOD, known, first)
+
+
+def pick_method(key: str) -> None:
+    """Show this method from now on."""
+    st.session_state[_METHOD] = key
+    write(METHOD, key)
+
+
+def pick_method_from(widget: str) -> None:
+    """Callback of a picker of methods, in which a second click on the same one changes nothing."""
+    if key := st.session_state[widget]:
+        pick_method(key)
+
+
+def picked_sweep(known: Sequence[str], first: str) -> tuple[str, str]:
+    """The sweep that the link or the session names, else ``first``; and the one in the link if it is not here.
+
+    From now on it is the session's, with the point that the link names or that was chosen in it before.
+    """
+    before = st.session_state.get(_SWEEP)
+    chosen, missing = _picked(SWEEP, _SWEEP, known, first)
+    pick_point(linked(POINT) or (st.session_state.get(_POINT, "") if chosen == before else ""))
+    return chosen, missing
+
+
+def pick_sweep(sweep_id: str) -> None:
+    """Show this sweep from now on, at its best point; the empty id forgets which was shown."""
+    st.session_state[_SWEEP] = sweep_id
+    write(SWEEP, sweep_id)
+    pick_point("")
+
+
+def pick_sweep_from(widget: str) -> None:
+    """Callback of a picker of sweeps, whose key is one of ``pickers``."""
+    if pickers.is_current(widget):
+        pick_sweep(st.session_state[widget])
+
+
+def picked_point(known: Sequence[str], best: str) -> str:
+    """The point that was chosen in the sweep, else the best one."""
+    asked = st.session_state.get(_POINT, "")
+    return asked if asked in known else best
+
+
+def pick_point(point: str) -> None:
+    """Choose this point of the sweep; the empty one stands for the best."""
+    st.session_state[_POINT] = point
+    write(POINT, point)
+
+
+def pick_point_from(widget: str) -> None:
+    """Callback of a picker of points, whose key is one of ``pickers``."""
+    if pickers.is_current(widget):
+        pick_point(st.session_state[widget])
+
+
+def picked_front(known: Sequence[str], first: str) -> tuple[str, str]:
+    """The edit in front that the link or the session names, else ``first``; and the one in the link if it has no pair.
+
+    An edit is written as in a chain.
+    """
+    return _picked(FRONT, _FRONT, known, first)
+
+
+def pick_front(edit: str) -> None:
+    """Show the merges with this edit in front from now on."""
+    st.session_state[_FRONT] = edit
+    write(FRONT, edit)
+
+
+def pick_front_from(widget: str) -> None:
+    """Callback of the picker of the edit in front."""
+    pick_front(st.session_state[widget])
+
+
+def clear_link() -> None:
+    """Forget the run that a link asked for."""
+    for key in (RUN, RUNS, OTHER, CHOSEN):
+        write(key, "")
+    for key in (_CURRENT, _CURRENT_MANY, _OTHER, _CHOSEN):
+        st.session_state.pop(key, None)
+
+
+def leave_benchmark() -> None:
+    """Forget which runs and sweep are looked at: those of another benchmark come."""
+    for key in (_CURRENT, _CURRENT_MANY, _OTHER, _CHOSEN, _SWEEP, _POINT, _FRONT, _MODELS, _WATCHED):
+        st.session_state.pop(key, None)
+
+
+def draft() -> Draft | None:
+    """The recipe being built, if one was begun in this session."""
+    found = st.session_state.get(_DRAFT)
+    return found if isinstance(found, Draft) else None
+
+
+def keep_draft(new: Draft) -> None:
+    """Build on this recipe from now on."""
+    st.session_state[_DRAFT] = new
+
+
+def linked_chain() -> tuple[str, list[str]] | None:
+    """Chain and experts of the link that was just opened."""
+    chain = linked(CHAIN)
+    return (chain, [name for name in linked(EXPERTS).split(",") if name]) if chain else None
+
+
+def link_chain(chain: str, experts: Sequence[str]) -> None:
+    """Put the recipe being built into the link; ``experts`` is empty if all are merged."""
+    write(CHAIN, chain)
+    write(EXPERTS, ",".join(experts))
+
+
+def report() -> ReportDraft:
+    """The report that is being put together in this session."""
+    found = st.session_state.get(_REPORT)
+    if not isinstance(found, ReportDraft):
+        found = st.session_state[_REPORT] = ReportDraft()
+    return found
+
+
+def place() -> str:
+    """The path of the page with the query that restores this view, as in a link, without the server that it is on."""
+    query = urlencode({key: value for key, value in st.query_params.to_dict().items() if key != PRESENT}, safe=",:;")
+    page = st.session_state.get(_PAGE, "")
+    return f"{page}?{query}" if query else page
+
+
+def watch(run_id: str | None) -> None:
+    """Show how this run is doing on the Merge page."""
+    st.session_state[_WATCHED] = run_id
+
+
+def watched() -> str | None:
+    """The run whose progress the Merge page shows."""
+    return st.session_state.get(_WATCHED)

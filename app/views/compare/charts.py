@@ -1,0 +1,251 @@
+"""The charts of Explore for two runs: A, B and their difference, in one range of colors.
+
+A view says what it draws, what it needs, and how the table of one run gives rows of cells (``compare_rows``);
+everything else is the same for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import text
+from app.reading import measurements
+from app.session import pages, state
+from app.views.compare import features, pictures
+from app.views.compare import rows as compare_rows
+from app.views.compare.data import Pair
+from app.views.compare.rows import Rows
+from app.views.compare.scores import file_name
+from app.widgets import chart, measure_button
+from app.widgets import page as page_parts
+from merging.analysis.stored import Measured, same_experts
+from merging.runs.run import Run
+from viz.text import plural
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST = 10  # differences that are listed
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """One chart for two runs; ``needs`` is the key of a measurement, empty for what runs themselves keep."""
+
+    rows: Callable[[Run, Measured | None], Rows]
+    what: str  # the number in a cell
+    unit: str  # what a row is
+    note: str
+    page: tuple[str, str]  # where one run's chart of it is, and the name of that page
+    needs: str = ""
+    over: str = "Tensors"
+    percents: bool = True
+    log: bool = False
+    limits: tuple[float, float] | None = None
+    of_experts: bool = False  # the same for all runs on the same experts
+    pretrained: Callable[[Run, Measured | None], Rows] | None = None  # B if that is the pretrained model, from A's
+
+
+VIEWS = {  # name in the picker and in links -> the view
+    "kept share": View(
+        rows=compare_rows.kept, what="share of scalars", unit="Model", limits=(0.0, 1.0), page=(pages.MASKS, "Masks"),
+        note="The share of each tensor's scalars in which the merged model differs from the pretrained one, before it "
+        "is rounded to the type of the checkpoint.",
+    ),
+    "change of the weights": View(
+        rows=compare_rows.changed, what="change of the norm", unit="Model", log=True, page=(pages.MASKS, "Masks"),
+        note="The norm of merged minus pretrained weights over that of the pretrained ones, tensor by tensor.",
+    ),
+    "masks": View(
+        rows=compare_rows.masks, what="merged", unit="Expert", limits=(0.0, 1.0), percents=False,
+        page=(pages.MASKS, "Masks"),
+        note="1 where an expert's tensor is merged, 0 where it is dropped.",
+    ),
+    "saliency": View(
+        rows=compare_rows.saliency, what="saliency", unit="Expert", log=True, percents=False,
+        page=(pages.MASKS, "Masks"),
+        note="Saliency of the task vectors that a run prunes, as it scored them; for runs that prune no tensors, that "
+        "of their task vectors by LwPTV's score.",
+    ),
+    "drift by depth": View(
+        rows=compare_rows.by_depth, what="1 − cosine", unit="Task", over="Places", percents=False,
+        needs=measurements.DRIFT, pretrained=compare_rows.pretrained_by_depth, page=(pages.DRIFT, "Drift"),
+        note="1 − cosine between the class token of the model and that of the task's own expert after every part of "
+        "the network.",
+    ),
+    "layer-isolated drift": View(
+        rows=compare_rows.isolated, what="share of the output", unit="Task", log=True, needs=measurements.DRIFT,
+        page=(pages.DRIFT, "Drift"),
+        note="By how much a tensor's output moves if only that tensor of the expert is replaced by the merged one "
+        "(LOT, Eq. 4).",
+    ),
+    "LOT's objective": View(
+        rows=compare_rows.objective, what="share of that before", unit="Model", log=True, needs=measurements.DRIFT,
+        page=(pages.DRIFT, "Drift"),
+        note="What LOT minimizes (Eq. 6) after the merge, over what it is for the pretrained weights; above 100% the "
+        "merge is farther from the experts than no merge.",
+    ),
+    "what CAT removes": View(
+        rows=compare_rows.removed, what="share removed", unit="Expert", limits=(0.0, 1.0), page=(pages.DRIFT, "Drift"),
+        note="The share of each task vector's norm that the edit CAT projects out.",
+    ),
+    "sign agreement": View(
+        rows=compare_rows.signs, what="excess over random signs", unit="Space", needs=measurements.SIGNS,
+        of_experts=True, page=(pages.CONFLICTS, "Conflicts"),
+        note="Agreement of the experts' signs beyond what random signs give, each matrix trimmed to its largest 20%.",
+    ),
+    "who wins the election": View(
+        rows=compare_rows.elections, what="share that survives", unit="Expert", limits=(0.0, 1.0),
+        needs=measurements.SIGNS, of_experts=True, page=(pages.CONFLICTS, "Conflicts"),
+        note="The share of an expert's entries whose sign is elected, as TIES holds the election, each matrix trimmed "
+        "to its largest 20%.",
+    ),
+    "experts against experts": View(
+        rows=compare_rows.pairs, what="cosine", unit="Pair", percents=False, needs=measurements.PAIRS, of_experts=True,
+        page=(pages.CONFLICTS, "Conflicts"),
+        note="Cosine of the task vectors of every two experts, tensor by tensor.",
+    ),
+}  # fmt: skip
+DISTANCE = "distance to pretrained"
+PICTURES = {  # the same for what has a figure of its own
+    "saliency of one tensor": pictures.one_tensor,
+    "drift against accuracy": pictures.against_accuracy,
+    "joint space of DRM": pictures.joint,
+}
+FEATURES = {  # and for what is drawn of features
+    DISTANCE: features.distance,
+    "feature maps": features.maps,
+}
+
+
+def offered(of: Pair) -> tuple[str, ...]:
+    """The charts that there are of both: a model that was not merged has no masks and no merged tensors."""
+    if not of.reference:
+        return (*VIEWS, *PICTURES, *FEATURES)
+    if of.b.kind != measurements.PRETRAINED:
+        return tuple(FEATURES)
+    known = (name for name, shown in VIEWS.items() if shown.pretrained)
+    return (*known, *(name for name in FEATURES if name != DISTANCE))  # it is at no distance from itself
+
+
+def view(of: Pair) -> None:
+    """The chart that is asked for."""
+    name = st.selectbox("Chart", offered(of), key=state.CHART, bind=state.BIND, width=320)
+    if drawn := (PICTURES | FEATURES).get(name):
+        drawn(of)
+    else:
+        cells(of, name, VIEWS[name])
+
+
+def cells(of: Pair, name: str, shown: View) -> None:
+    """Three heat maps, what is missing for them, and where the runs differ most."""
+    if shown.of_experts and same_experts(of.a, of.b):
+        st.info("Both runs merge the same experts, and this is of experts, however they are merged: nothing differs.")
+        return
+    measurable = (of.a,) if of.reference else of.runs
+    found = pictures.stored(shown.needs, measurable) if shown.needs else {}
+    if found is None:
+        return
+    one = shown.rows(of.a, found.get(of.a.id))
+    of_b = (shown.pretrained, of.a) if of.reference and shown.pretrained else (shown.rows, of.b)
+    other = of_b[0](of_b[1], found.get(of_b[1].id))
+    if one.table is None or other.table is None:
+        lacking(of, one, other)
+        return
+    table, left_out = joined(one.table, other.table)
+    options = {"unit": shown.unit, "over": shown.over, "percents": shown.percents, "log": shown.log}
+    limits = shown.limits or span(table, shown.log)
+    caption = " ".join([shown.note, colors(limits, shown), *origin(found), *missing_cells(left_out)])
+    chart.chart(
+        "compare_cells", table, name=f"{name}_{file_name(of)}", labels=of.labels, what=shown.what, limits=limits,
+        caption=caption, of=of.runs, heading=f"{name[0].upper()}{name[1:]}: where do the two runs differ?", **options,
+    )  # fmt: skip
+    largest(table, shown)
+    with st.container(horizontal=True):
+        for letter, run in zip("AB", measurable, strict=False):
+            where = {"runs": run.id} if shown.page[0] == pages.DRIFT else {"run": run.id}
+            page_parts.open_page(shown.page[0], f"{shown.page[1]} of {letter}", "open_in_new", **where)
+
+
+def lacking(of: Pair, one: Rows, other: Rows) -> None:
+    """Which run lacks what, and where one that has it can be made."""
+    reasons = {
+        run.id: f"**{letter}, {text.safe_text(run.title, 60)}**, {text.safe_text(rows.why, 400)}."
+        for letter, run, rows in zip("AB", of.runs, (one, other), strict=True)
+        if rows.table is None
+    }
+    page_parts.empty(" ".join(reasons.values()), "Merge experts", pages.MERGE)
+
+
+def joined(one: pd.DataFrame, other: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """The cells that both runs have, with a and b, and how many only one of them has."""
+    keys = ["row", "tensor"]
+    both = one.rename(columns={"value": "a"}).merge(other[[*keys, "value"]].rename(columns={"value": "b"}), on=keys)
+    return both.assign(difference=both["b"] - both["a"]), len(one) + len(other) - 2 * len(both)
+
+
+def span(table: pd.DataFrame, log: bool) -> tuple[float, float]:
+    """The range of both runs: from the smallest to the largest if factors count, else with zero in it."""
+    import numpy as np
+
+    values = table[["a", "b"]].to_numpy(float)
+    finite = values[np.isfinite(values)]
+    positive = finite[finite > 0]
+    if log:
+        return (float(positive.min()), float(positive.max())) if len(positive) else (0.0, 1.0)
+    return min(0.0, float(finite.min(initial=0.0))), float(finite.max(initial=0.0)) or 1.0
+
+
+def colors(limits: tuple[float, float], shown: View) -> str:
+    """What the colors mean, in a sentence."""
+    low, high = (f"{100 * end:.3g}%" if shown.percents else f"{end:.3g}" for end in limits)
+    scale = ", on a logarithmic scale" if shown.log else ""
+    return f"A and B share one range of colors, {low} to {high}{scale}; in the difference white is zero."
+
+
+def origin(found: Mapping[str, Measured]) -> list[str]:
+    """Where measured numbers come from, and whether both are from as many exemplars."""
+    known = list(found.values())
+    counts = [str(one.notes["exemplars"]) for one in known if "exemplars" in one.notes]
+    said = [f"n = {' and '.join(counts)} exemplars per task for A and B."] if len(set(counts)) > 1 else []
+    return [*said, measure_button.origin(known)] if known else []
+
+
+def missing_cells(count: int) -> list[str]:
+    """A sentence on what is not drawn."""
+    return [f"{plural(count, 'cell')} that only one of the runs has are left out."] if count else []
+
+
+def largest(table: pd.DataFrame, shown: View) -> None:
+    """The cells in which the runs differ most."""
+    far = table["difference"].abs()
+    rows = table.loc[far[far > 0].nlargest(MOST).index]
+    if rows.empty:
+        st.markdown("**The two runs do not differ in any cell.**")
+        return
+    higher, lower = (int((sign * table["difference"] > 0).sum()) for sign in (1, -1))
+    st.markdown(
+        f"They differ in {higher + lower:,} of {len(table):,} cells: B is higher in {higher:,} and lower in {lower:,}. "
+        "The largest differences:"
+    )
+    scaled = rows.assign(**{key: (100 if shown.percents else 1) * rows[key] for key in ("a", "b", "difference")})
+    form = "%.2f%%" if shown.percents else "%.3g"
+    number = st.column_config.NumberColumn
+    st.dataframe(
+        scaled[["title", "difference", "a", "b", "tensor"]],
+        hide_index=True,
+        column_config={
+            "title": shown.unit,
+            "tensor": st.column_config.TextColumn(shown.over.removesuffix("s"), width="large"),
+            "a": number("A", format=form),
+            "b": number("B", format=form),
+            "difference": number(
+                "B − A, points" if shown.percents else "B − A", format="%+.2f" if shown.percents else "%+.3g"
+            ),
+        },
+        alt="Cells in which the two runs differ most",
+    )

@@ -1,0 +1,246 @@
+"""Two runs on the same images: the tables that the Compare page draws, from their stored predictions and scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app.reading import data, measurements
+from merging.analysis.stored import Measured
+from merging.benchmarks.metrics import summarize, wilson
+from merging.runs.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.analysis.measurements.predictions import Answers
+
+BOTH_IN, ONLY_A, ONLY_B, BOTH_OUT = "In domain", "In domain of A only", "In domain of B only", "Out of domain"
+SIDES = {(True, True): BOTH_IN, (True, False): ONLY_A, (False, True): ONLY_B, (False, False): BOTH_OUT}
+AVERAGES = "Averages"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two runs, with their stored predictions where there are some."""
+
+    a: Run
+    b: Run
+    found_a: Measured | None
+    found_b: Measured | None
+
+    @property
+    def runs(self) -> tuple[Run, Run]:
+        """A and B."""
+        return self.a, self.b
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        """What charts call them; equal titles are told apart by the runs' ids."""
+        same = self.a.title == self.b.title and self.a.id != self.b.id
+        one, other = (f"{run.title} ({run.id[:6]})" if same else run.title for run in self.runs)
+        return one, other
+
+    @property
+    def known(self) -> list[Measured]:
+        """The stored predictions that there are."""
+        return [found for found in (self.found_a, self.found_b) if found is not None]
+
+    @property
+    def unknown(self) -> list[Run]:
+        """The runs whose predictions are not stored, each once."""
+        found = {run.id: run for run, at in zip(self.runs, (self.found_a, self.found_b), strict=True) if at is None}
+        return list(found.values())
+
+    @property
+    def reference(self) -> bool:
+        """Whether B merged nothing: it is a model that merges are measured against, on the domain of A."""
+        return self.b.kind != "merge"
+
+    @property
+    def same_domain(self) -> bool:
+        """Whether the same data sets are in domain for both."""
+        return self.reference or set(self.a.experts) == set(self.b.experts)
+
+    def side(self, task: str) -> str:
+        """For which of them a data set is in domain."""
+        inside = task in self.a.experts
+        return SIDES[inside, inside if self.reference else task in self.b.experts]
+
+
+def pair(a: Run, b: Run) -> Pair:
+    """Both runs with what is stored of their predictions."""
+    return Pair(a, b, *(measurements.find(measurements.PREDICTIONS, run.id) for run in (a, b)))
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _answers(entry: str, _found: Measured) -> Mapping[str, Answers]:  # an entry's name says what it depends on
+    from merging.analysis.measurements.predictions import of_data_sets
+
+    return of_data_sets(_found, data.benchmark())
+
+
+def answers(found: Measured) -> Mapping[str, Answers]:
+    """{data set: what the run takes its images for}; shared, nobody changes it."""
+    return _answers(str(found.path), found)
+
+
+@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+def _scores(entry: str, _found: Measured) -> pd.DataFrame:
+    from merging.analysis.measurements.predictions import scores
+
+    return scores(_found, data.benchmark())
+
+
+def scores(run: Run, found: Measured | None) -> pd.DataFrame | None:
+    """Accuracies of the reporting half from the predictions, else those stored with the run, None if there are none."""
+    return _scores(str(found.path), found) if found is not None else data.scores(run)
+
+
+def differences(of: Pair) -> pd.DataFrame | None:
+    """A row for each average and data set, as ``compare_scores`` takes them; None if the two do not compare.
+
+    Intervals need the predictions of both; without them they are not numbers.
+    """
+    one, other = scores(of.a, of.found_a), scores(of.b, of.found_b)
+    if one is None or other is None or (of.unknown and of.a.benchmark != of.b.benchmark):
+        return None
+    tasks = [task for task in one["task"] if task in set(other["task"])]
+    if of.found_a is not None and of.found_b is not None:
+        table = _resampled(str(of.found_a.path), str(of.found_b.path), _groups(of, tasks), of.same_domain, of)
+    else:
+        table = _plain(one, other, _groups(of, tasks), of.same_domain)
+    table = table.assign(title=_titles(of, table), group=[_group(of, scope) for scope in table["scope"]])
+    for side, rows in (("a", one), ("b", other)):
+        table[f"said_{side}"] = [_with_interval(rows, scope, _groups(of, tasks)) for scope in table["scope"]]
+    order = {AVERAGES: 0, BOTH_IN: 1, ONLY_A: 2, ONLY_B: 3, BOTH_OUT: 4}
+    return table.sort_values("group", key=lambda group: group.map(order), kind="stable").reset_index(drop=True)
+
+
+Groups = tuple[tuple[str, ...], tuple[str, ...]]  # data sets that are in domain for both, and for neither
+
+
+def _groups(of: Pair, tasks: Sequence[str]) -> Groups:
+    inside, outside = (tuple(task for task in tasks if of.side(task) == side) for side in (BOTH_IN, BOTH_OUT))
+    return inside, outside
+
+
+@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+def _resampled(entry_a: str, entry_b: str, groups: Groups, h: bool, _of: Pair) -> pd.DataFrame:
+    from merging.analysis.agreement import differences
+
+    assert _of.found_a is not None  # asked for with both only
+    assert _of.found_b is not None
+    one, other = answers(_of.found_a), answers(_of.found_b)
+    right = {task: (one[task].right.mean(axis=0), other[task].right.mean(axis=0)) for task in one if task in other}
+    return differences(right, *groups, h=h)
+
+
+def _plain(one: pd.DataFrame, other: pd.DataFrame, groups: Groups, h: bool) -> pd.DataFrame:
+    """The same without intervals, from accuracies alone."""
+    import pandas as pd
+
+    from merging.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
+    from merging.benchmarks.metrics import h_score
+
+    both = one.merge(other, on="task", suffixes=("_a", "_b")).set_index("task")
+    rows = []
+    for name, tasks in zip((INSIDE, OUTSIDE), groups, strict=True):
+        if tasks:
+            some = both.loc[list(tasks)]
+            rows.append((name, some["accuracy_a"].mean(), some["accuracy_b"].mean(), int(some["n_a"].sum())))
+    if h and len(rows) == 2:
+        (_, in_a, in_b, n_in), (_, out_a, out_b, n_out) = rows
+        rows.append((H_SCORE, h_score(in_a, out_a), h_score(in_b, out_b), n_in + n_out))
+    rows += [(task, row["accuracy_a"], row["accuracy_b"], int(row["n_a"])) for task, row in both.iterrows()]
+    table = pd.DataFrame(rows, columns=["scope", "a", "b", "n"])
+    return table.assign(difference=table["b"] - table["a"], low=math.nan, high=math.nan)
+
+
+def _group(of: Pair, scope: str) -> str:
+    from merging.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
+
+    return AVERAGES if scope in (INSIDE, OUTSIDE, H_SCORE) else of.side(scope)
+
+
+def _titles(of: Pair, table: pd.DataFrame) -> list[str]:
+    from merging.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
+
+    both = "" if of.same_domain else " of both"
+    averages = {INSIDE: f"Mean in domain{both}", OUTSIDE: f"Mean out of domain{both}", H_SCORE: "H-score"}
+    return [(averages | measurements.titles()).get(scope, scope) for scope in table["scope"]]
+
+
+def _with_interval(rows: pd.DataFrame, scope: str, groups: Groups) -> tuple[float, float, float]:
+    """A score of one run with the ends of its own interval, which an H-score has not."""
+    from merging.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
+
+    if scope in (INSIDE, OUTSIDE):
+        found = summarize(rows, groups[scope == OUTSIDE])
+        return found.in_domain, found.in_low, found.in_high
+    if scope == H_SCORE:
+        return summarize(rows[rows["task"].isin([*groups[0], *groups[1]])], groups[0]).h_score, math.nan, math.nan
+    row = rows[rows["task"] == scope].iloc[0]
+    return float(row["accuracy"]), *wilson(int(row["correct"]), int(row["n"]))
+
+
+# Image by image
+
+
+@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+def _images(entry_a: str, entry_b: str, _of: Pair) -> pd.DataFrame:
+    import numpy as np
+    import pandas as pd
+
+    from merging.analysis.agreement import CELLS, cells
+    from merging.analysis.measurements.features import name_of
+
+    assert _of.found_a is not None  # asked for with both only
+    assert _of.found_b is not None
+    one, other, frames = answers(_of.found_a), answers(_of.found_b), []
+    for task in (task for task in one if task in other):
+        a, b = one[task], other[task]
+        names = np.array(data.benchmark().task(task).class_names, dtype=object)
+        share = cells(a.right, b.right, a.models == b.models)
+        margins: list[Any] = [side.margin.mean(axis=0) for side in (a, b)]
+        frame = pd.DataFrame(dict(zip(CELLS, share, strict=True)))
+        frame.insert(0, "image", [name_of(task, place) for place in range(len(a.labels))])
+        said = [[said_of(side, place, names) for place in range(len(a.labels))] for side in (a, b)]
+        frames.append(
+            frame.assign(
+                task=task, truth=names[a.labels], said_a=said[0], said_b=said[1], margin_a=margins[0],
+                margin_b=margins[1], single=len(a.models) == len(b.models) == 1,
+            )
+        )  # fmt: skip
+    return pd.concat(frames, ignore_index=True)
+
+
+def said_of(side: Answers, place: int, names: Any) -> str:
+    """What a run takes an image for; of several models, how many find its class, and what most others say."""
+    import numpy as np
+
+    count = len(side.models)
+    named, votes = np.unique(side.predicted[:, place], return_counts=True)
+    counted = {str(names[name]): int(vote) for name, vote in zip(named, votes, strict=True)}
+    if count == 1:
+        return next(iter(counted))
+    found = counted.pop(truth := str(names[side.labels[place]]), 0)
+    other = max(counted, key=lambda name: counted[name], default="")
+    if not other or not found:
+        return f"{truth} (all {count})" if found else f"{other} ({counted[other]} of {count})"
+    return f"{truth} ({found}), {other} ({counted[other]} of {count})"
+
+
+def images(of: Pair) -> pd.DataFrame:
+    """A row for each image of the reporting half: data set, class, what both runs say, and which of them is right.
+
+    both, only_a, only_b and neither are ones and zeros, or shares of models where a run has several. Margins are the
+    cosine of the right class minus the largest other one; ``single`` says whether each run has one answer.
+    """
+    assert of.found_a is not None  # asked for with both only
+    assert of.found_b is not None
+    return _images(str(of.found_a.path), str(of.found_b.path), of)

@@ -1,0 +1,163 @@
+"""Image by image on the Compare page: who is right where, whether that is chance, and the images themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app.reading import measurements
+from app.session import state
+from app.views.compare import data, scores
+from app.views.compare.data import BOTH_IN, BOTH_OUT, Pair
+from app.views.compare.scores import file_name
+from app.views.features import images as feature_images
+from app.widgets import chart, measure_button
+from merging.files import tables
+from viz.text import plural, power
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ALL = "all data sets"
+PAGE = 24  # images at once
+CELLS = {  # what people read, and links say -> the column of the table, and what A and B are
+    "only A right": ("only_a", "right", "wrong"),
+    "only B right": ("only_b", "wrong", "right"),
+    "both right": ("both", "right", "right"),
+    "both wrong": ("neither", "wrong", "wrong"),
+}
+SEVERAL = (
+    "A run with several models has several answers to these images. Every model counts equally, so numbers of images "
+    "are means over its models, and there is no test."
+)
+
+
+def view(of: Pair) -> None:
+    """The table of agreement and the images behind the chosen cell."""
+    if of.unknown:
+        scores.missing(of)
+        return
+    pictures(of)
+
+
+def choose_cell() -> None:
+    """Callback of a click: the cell goes into its picker."""
+    if cell := chart.clicked("compare_agreement"):
+        pair = (cell["a"], cell["b"])
+        st.session_state[state.OUTCOME] = next(name for name, (_, *sides) in CELLS.items() if tuple(sides) == pair)
+
+
+@st.fragment
+def pictures(of: Pair) -> None:
+    """Redrawn by clicks without the rest of the page."""
+    chosen = among(of, data.images(of))
+    if chosen.empty:
+        st.info("The two runs were shown no image in common there.")
+        return
+    square = st.container()  # the picker of the cell is read before the picture above it is drawn
+    outcome = st.segmented_control(
+        "Images", CELLS, default="only A right", key=state.OUTCOME, bind=state.BIND, required=True
+    )
+    column, *sides = CELLS[outcome]
+    with square:
+        caption = f"n = {len(chosen):,} images of the reporting half. {measure_button.origin(of.known)}"
+        chart.chart(
+            "compare_agreement", agreement(chosen), name=f"agreement_{file_name(of)}", on_click=choose_cell,
+            labels=of.labels, selected=tuple(sides), said=in_words(chosen), of=of.runs,
+            caption=f"{caption}{scores.differing(of.known)}",
+        )  # fmt: skip
+        st.markdown(in_words(chosen))
+    thumbnails(ordered(chosen, column), column, outcome)
+
+
+def among(of: Pair, images: pd.DataFrame) -> pd.DataFrame:
+    """The images of the data sets that are asked for, with the picker."""
+    titles = measurements.titles()
+    tasks = list(dict.fromkeys(images["task"]))
+    groups = {side.lower(): [task for task in tasks if of.side(task) == side] for side in (BOTH_IN, BOTH_OUT)}
+    if not of.same_domain:
+        groups = {f"{name} of both": some for name, some in groups.items()}
+    known = {ALL: tasks} | {name: some for name, some in groups.items() if some}
+    known |= {titles[task]: [task] for task in tasks}
+    name = st.selectbox("Data sets", known, key=state.AMONG, bind=state.BIND, width=260)
+    return images[images["task"].isin(known[name])]
+
+
+def agreement(images: pd.DataFrame) -> pd.DataFrame:
+    """The four cells with their numbers of images."""
+    import pandas as pd
+
+    rows = [(a, b, float(images[column].sum())) for column, a, b in CELLS.values()]
+    table = pd.DataFrame(rows, columns=["a", "b", "count"])
+    return table.assign(share=table["count"] / len(images))
+
+
+def in_words(images: pd.DataFrame) -> str:
+    """Whether the two kinds of images on which only one run is right differ by more than chance; Markdown."""
+    from merging.analysis.agreement import mcnemar
+
+    if not images["single"].all():
+        return SEVERAL
+    only_a, only_b = int(images["only_a"].sum()), int(images["only_b"].sum())
+    if not only_a + only_b:
+        return "On every image both are right or both wrong, so there is nothing to test."
+    p = mcnemar(only_a, only_b)
+    return (
+        f"The runs part on **{only_a + only_b:,}** images: {only_a:,} only A gets right, {only_b:,} only B. McNemar's "
+        f"exact test: **p = {value(p)}**. If both were equally good, so uneven a split or a more uneven one would come "
+        f"up {often(p)}."
+    )
+
+
+def value(p: float) -> str:
+    """'0.031', '3.2·10⁻⁷'."""
+    return f"{p:.2g}" if p >= 1e-3 else power(p) if p > 1e-300 else "0 to 300 digits"
+
+
+def often(p: float) -> str:
+    """How often that is, in words."""
+    if p >= 0.5:
+        return "more often than not"
+    return f"once in {1 / p:,.0f} times" if p > 1e-6 else "less than once in a million times"
+
+
+def ordered(images: pd.DataFrame, column: str) -> pd.DataFrame:
+    """The images of a cell, those first on which the runs differ most clearly."""
+    found = images[images[column] > 0]
+    apart = (found["margin_a"] - found["margin_b"]).abs()
+    return found.assign(apart=apart).sort_values([column, "apart"], ascending=False, kind="stable")
+
+
+def thumbnails(images: pd.DataFrame, column: str, outcome: str) -> None:
+    """A page of the images with the right class and both answers."""
+    from merging.analysis.measurements.predictions import SPLIT
+
+    if images.empty:
+        st.caption(f"No image is {outcome}.")
+        return
+    with st.container(horizontal=True, vertical_alignment="center", key="chosen_images"):
+        several = "" if images["single"].all() else " for at least one of the models"
+        st.markdown(f"**{plural(len(images), 'image')}**, {outcome}{several}.")
+        st.download_button(
+            "Images (CSV)", lambda: tables.csv_bytes(images), f"images_{column}.csv", "text/csv", on_click="ignore",
+            type="tertiary", icon=":material/table:", help="Data set, place, class, both answers and margins.",
+        )  # fmt: skip
+    pages = -(-len(images) // PAGE)
+    page = 1
+    if pages > 1:
+        page = st.pagination(pages, key=f"images_{column}_{len(images)}_{images['task'].iloc[0]}", width=320)
+    titles = measurements.titles()
+    rows = images.iloc[(page - 1) * PAGE : page * PAGE].to_dict("records")
+    shown = [
+        feature_images.Shown(
+            row["image"], row["truth"], (("A", row["said_a"]), ("B", row["said_b"])), titles[row["task"]]
+        )
+        for row in rows
+    ]
+    feature_images.strip(shown, SPLIT)
+    st.caption(
+        "Above each image's two answers stands its class. Those images come first on which the two runs are farthest "
+        "apart, by how much the cosine of the right class exceeds the largest other one."
+        + ("" if images["single"].all() else " In parentheses: how many of a run's models say so.")
+    )

@@ -1,0 +1,217 @@
+"""Charts of Explore for two runs on the Compare page that are no heat maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import text
+from app.reading import data, measurements
+from app.session import state
+from app.views.compare.data import Pair
+from app.views.compare.scores import file_name
+from app.views.conflicts import joint_space, layers, signs
+from app.views.drift import by_depth
+from app.widgets import chart, measure_button
+from merging.analysis.stored import Measured, same_experts
+from merging.errors import CheckpointError, MergingError
+from merging.runs.run import Run
+from viz.text import plural
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WHY = {
+    measurements.DRIFT: "Feature drift has not been measured for",
+    measurements.PAIRS: "Cosines have not been computed of the experts of",
+    measurements.SIGNS: "Sign agreement has not been counted for the experts of",
+}
+NO_ACCURACY = "There is no task on which both runs and its expert were evaluated, so there is no difference to list."
+DOTS = (
+    "Dots are the saliency of each expert's task vector as the run scored it, or by LwPTV's score where a run prunes "
+    "no tensors; ticks are the thresholds of the experts' own masks. Filled: the run merges the expert's tensor. A "
+    "and B share one axis."
+)
+SAME_SPACE = (
+    "Both runs merge the same experts, and their joint space is of experts, however they are merged: it is shown once."
+)
+ALONE = "A joint space is of several experts, and one of the runs has only one."
+
+
+def stored(needs: str, runs: Sequence[Run]) -> dict[str, Measured] | None:
+    """{run's id: measurement}; if one is not there, None, and the offer to measure it."""
+    found = {run.id: measurements.find(needs, run.id) for run in runs}
+    known = {run_id: one for run_id, one in found.items() if one is not None}
+    if rest := {run.id: run for run in runs if run.id not in known}:
+        measure_button.missing(needs, list(rest.values()), WHY[needs], list(known.values()))
+        return None
+    return known
+
+
+# Drift against accuracy lost
+
+
+def against_accuracy(of: Pair) -> None:
+    """Both runs in the same axes, an arrow from A to B for every task, and the differences as a table."""
+    if (found := stored(measurements.DRIFT, of.runs)) is None:
+        return
+    distance = by_depth.pick_distance()
+    points = accuracy_points(of, found)
+    said = "" if points.empty else by_depth.HALVES.format(points["n"].max(), points["n_scored"].max())
+    chart.chart(
+        "drift_accuracy", points, name=f"drift_against_accuracy_{file_name(of)}", value=distance, arrows=True,
+        runs=list(found), tasks=list(measurements.titles()), of=of.runs,
+        caption=f"Every arrow leads from A to B on one task. {said} {measure_button.origin(list(found.values()))}",
+        heading="Drift against accuracy: where do the two runs differ?",
+    )  # fmt: skip
+    if (table := changes(of, points, distance)).empty:
+        st.info(NO_ACCURACY)
+    else:
+        show_changes(table)
+
+
+def accuracy_points(of: Pair, found: dict[str, Measured]) -> pd.DataFrame:
+    """A row for each run and task, as ``drift_accuracy`` takes them, under the run's letter."""
+    runs = {run.id: (run, found[run.id]) for run in of.runs}  # one, if A is B
+    points = measurements.against_accuracy(list(runs.values()), data.stored())
+    letters = {of.b.id: "B", of.a.id: "A"} if of.a.id != of.b.id else {of.a.id: "A and B"}
+    return points.assign(label=points["run"].map(letters) + ": " + points["label"])
+
+
+def changes(of: Pair, points: pd.DataFrame, distance: str) -> pd.DataFrame:
+    """Drift and points lost of both runs on every task that both have, and B − A, the largest change first."""
+    a, b = (points[points["run"] == run.id].set_index("task") for run in of.runs)
+    table = a[["title"]].copy()
+    for name, value, scale in (("drift", distance, 1), ("lost", "lost", 100)):
+        table[f"{name}_a"], table[f"{name}_b"] = scale * a[value], scale * b[value]
+        table[name] = table[f"{name}_b"] - table[f"{name}_a"]
+    order = table["lost"].abs().sort_values(ascending=False, kind="stable").index
+    return table.loc[order].dropna().reset_index(drop=True)
+
+
+def show_changes(table: pd.DataFrame) -> None:
+    """The differences in words and numbers."""
+    more, less = ((table["drift"] * sign > 0) for sign in (1, -1))
+    worse, better = ((table["lost"] * sign > 0) for sign in (1, -1))
+    st.markdown(
+        f"Of {plural(len(table), 'task')}, B drifts farther than A on {int(more.sum())} and less far on "
+        f"{int(less.sum())}; it loses more accuracy on {int(worse.sum())} and less on {int(better.sum())}. Both change "
+        f"the same way on {int(((more & worse) | (less & better)).sum())}."
+    )
+    number = st.column_config.NumberColumn
+    columns = {
+        "title": st.column_config.TextColumn("Task", pinned=True),
+        "drift": number("Drift, B − A", format="%+.3g"),
+        "drift_a": number("Drift of A", format="%.3g"),
+        "drift_b": number("Drift of B", format="%.3g"),
+        "lost": number("Points lost, B − A", format="%+.1f"),
+        "lost_a": number("Points lost by A", format="%.1f"),
+        "lost_b": number("Points lost by B", format="%.1f"),
+    }
+    st.dataframe(
+        table[list(columns)],
+        hide_index=True,
+        column_config=columns,
+        alt="Drift and accuracy lost of both runs, task by task",
+    )
+
+
+# One tensor
+
+
+def one_tensor(of: Pair) -> None:
+    """The saliency of one tensor for every expert that both runs have: A, B, and B − A."""
+    sides = [saliency(run) for run in of.runs]
+    found = [rows for rows in sides if rows is not None]
+    if len(found) < 2:
+        return
+    tensors = [name for name in dict.fromkeys(found[0]["tensor"]) if name in set(found[1]["tensor"])]
+    tensor = st.selectbox("Tensor", tensors, key=state.TENSOR, bind=state.BIND, width=380)
+    if tensor is None:
+        st.info("The two runs have no tensor in common.")
+        return
+    table = saliency_changes(*(rows[rows["tensor"] == tensor] for rows in found))
+    chart.chart(
+        "compare_tensor", table, name=f"tensor_{file_name(of)}", tensor=tensor, labels=of.labels, of=of.runs,
+        said=text.safe_text(tensor, 200), caption=DOTS,
+    )  # fmt: skip
+    if len(table) and not table["difference"].any():
+        st.markdown("Both runs score this tensor alike for every expert.")
+    number, check = st.column_config.NumberColumn, st.column_config.CheckboxColumn
+    columns = {
+        "expert": st.column_config.TextColumn("Expert", pinned=True),
+        "difference": number("B − A", format="%.3e"),
+        "a": number("A", format="%.3e"),
+        "b": number("B", format="%.3e"),
+        "merged_a": check("A merges it"),
+        "merged_b": check("B merges it"),
+    }
+    alt = "Saliency of the chosen tensor for every expert in both runs"
+    st.dataframe(table[list(columns)], hide_index=True, column_config=columns, alt=alt)
+
+
+def saliency(run: Run) -> pd.DataFrame | None:
+    """A run's saliency and masks, everything merged where it pruned no tensors; None, and why, if not to be had."""
+    try:
+        table, masked = data.saliency(run, data.stored())
+    except CheckpointError as error:
+        st.info(f"The task vectors of {text.safe_text(run.title, 60)} cannot be measured: {text.safe_text(error, 300)}")
+        return None
+    return table if masked else table.assign(final=True, threshold=float("nan"))
+
+
+def saliency_changes(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    """One tensor in both runs for every expert that both have, as ``compare_tensor`` takes it."""
+    names = {"saliency": "", "threshold": "threshold_", "final": "merged_"}
+    a, b = (
+        rows[["expert", *names]].rename(columns={name: f"{stem}{side}" for name, stem in names.items()})
+        for side, rows in (("a", one), ("b", other))
+    )
+    table = a.merge(b, on="expert")
+    return table.assign(difference=table["b"] - table["a"])
+
+
+# DRM's joint space
+
+
+def joint(of: Pair) -> None:
+    """The joint space of one layer: once for runs on the same experts, else the spectra of both and B − A."""
+    if any(len(run.experts) < 2 for run in of.runs):
+        st.info(ALONE)
+        return
+    try:
+        if same_experts(of.a, of.b):
+            st.info(SAME_SPACE)
+            joint_space.view(of.a)
+        else:
+            spectra(of)
+    except MergingError as error:
+        st.error(text.safe_text(error, 1000), icon=":material/error:")
+
+
+def spectra(of: Pair) -> None:
+    """Singular values of both runs' experts in one layer, in the same axes, and the difference."""
+    with st.container(horizontal=True, gap="medium"):
+        layer = layers.choose(of.a, layers.middle(of.a))
+        vertical = joint_space.pick_direction()
+    if not layer or layer not in set(layers.linear(of.b)["tensor"]):
+        st.info("Choose a layer that both runs have.")
+        return
+    tables = []
+    for run in of.runs:
+        if (whole := joint_space.decomposed(run, layer, vertical)) is None:
+            return
+        tables.append(joint_space.spectrum_table((run.id, layer, vertical), signs.CUT, whole))
+    a, b = (
+        rows[["direction", "value"]].rename(columns={"value": side}) for side, rows in zip("ab", tables, strict=True)
+    )
+    table = a.merge(b, on="direction", how="outer").sort_values("direction", ignore_index=True)
+    counts = " and ".join(str(len(run.experts)) for run in of.runs)
+    chart.chart(
+        "compare_spectrum", table.assign(difference=table["b"] - table["a"]), name=f"spectra_{file_name(of)}",
+        labels=of.labels, of=of.runs, said=text.safe_text(layer, 200),
+        caption=f"Singular values of the matrices of {counts} experts of A and B, "
+        f"{'on top of each other' if vertical else 'side by side'}, in the same axes.",
+    )  # fmt: skip

@@ -1,0 +1,139 @@
+"""What two runs did differently, line by line, and which runs are nearest to one. Draws nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+from app import text
+from merging.analysis.stored import same_experts
+from merging.benchmarks.metrics import PER_TASK
+from merging.recipes.recipe import Exemplars, Recipe, Step
+from merging.runs.edit_pairs import recipe_of
+from merging.runs.run import Run
+
+ABSENT, METHOD = "—", "Method"
+DIGEST = 12  # digits of a checkpoint's digest that are shown
+
+
+class Line(NamedTuple):
+    """One thing that two runs do differently."""
+
+    step: str
+    setting: str
+    a: str
+    b: str
+
+
+def known(run: Run) -> bool:
+    """Whether this version knows every method of a run."""
+    return recipe_of(run) is not None
+
+
+def lines(a: Run, b: Run) -> list[Line]:
+    """Everything in which two merges differ: steps, parameters, exemplars, checkpoints, benchmark.
+
+    Recipes with methods that this version does not know are left out; see ``known``.
+    """
+    found: list[Line] = []
+    one, other = recipe_of(a), recipe_of(b)
+    if one is not None and other is not None:
+        found += [*_edits(one.edits, other.edits), *_merge(one.merge, other.merge), *_settings(one, other, a, b)]
+    return [*found, *_checkpoints(a, b), *_evaluation(a, b)]
+
+
+def distance(lines: Sequence[Line]) -> int:
+    """How much two runs do differently: another method weighs more than another value, another merge most."""
+    weights = {("Merge", METHOD): 3, ("Edit", METHOD): 2}
+    return sum(weights.get((line.step, line.setting), 1) for line in lines)
+
+
+def nearest(run: Run, others: Sequence[Run]) -> list[tuple[Run, list[Line]]]:
+    """Other runs on the same experts with what they do differently, the nearest first."""
+    found = [(other, lines(run, other)) for other in others if other.id != run.id and same_experts(run, other)]
+    return sorted(found, key=lambda pair: (pair[0].per_task != run.per_task, distance(pair[1])))
+
+
+def _edits(a: Sequence[Step], b: Sequence[Step]) -> Iterator[Line]:
+    matcher = SequenceMatcher(None, [step.key for step in a], [step.key for step in b], autojunk=False)
+    for kind, first, end, other_first, other_end in matcher.get_opcodes():
+        pairs = zip_longest(a[first:end], b[other_first:other_end])
+        for one, other in pairs:
+            if kind == "equal":
+                yield from _parameters(one, other)
+            else:
+                yield Line("Edit", METHOD, *(text.step_words(step) if step else ABSENT for step in (one, other)))
+
+
+def _merge(a: Step, b: Step) -> Iterator[Line]:
+    if a.key == b.key:
+        yield from _parameters(a, b)
+    else:
+        yield Line("Merge", METHOD, text.step_words(a), text.step_words(b))
+
+
+def _parameters(a: Step, b: Step) -> Iterator[Line]:
+    title = text.method_title(a.key)
+    for name, bound in a.params.bounds().items():
+        yield from _if_other(title, bound.label, a.params.values()[name], b.params.values()[name])
+
+
+def _settings(a: Recipe, b: Recipe, run_a: Run, run_b: Run) -> Iterator[Line]:
+    for name, bound in Exemplars.bounds().items():
+        values = [recipe.exemplars.values()[name] if recipe.exemplars else ABSENT for recipe in (a, b)]
+        yield from _if_other("Exemplars", bound.label, *values)
+    yield from _if_other("Models", "Activation", *(recipe.activation or "as the files say" for recipe in (a, b)))
+    if any(run.sizes.get("dead", 1) for run in (run_a, run_b)):  # otherwise there is nothing to count
+        yield from _if_other("Quantiles", "Count unused text tensors", a.count_dead_params, b.count_dead_params)
+
+
+def _if_other(step: str, setting: str, a: Any, b: Any) -> Iterator[Line]:
+    if a != b:
+        said = [text.in_words(value) for value in (a, b)]
+        yield Line(step, setting, *(said if said[0] != said[1] else (repr(a), repr(b))))
+
+
+def _checkpoints(a: Run, b: Run) -> Iterator[Line]:
+    if set(a.experts) != set(b.experts):
+        yield Line("Experts", "Merged by one run only", *(_only(*pair) for pair in ((a, b), (b, a))))
+    elif a.experts != b.experts:
+        yield Line("Experts", "Order", *(text.listed(run.experts) for run in (a, b)))
+    for name in ("pretrained", *(f"experts/{name}" for name in a.experts if name in b.experts)):
+        digests = [run.inputs.get(name, ABSENT)[:DIGEST] for run in (a, b)]
+        if digests[0] != digests[1]:
+            yield Line("Checkpoint", name.removeprefix("experts/"), *digests)
+
+
+def _only(run: Run, other: Run) -> str:
+    alone = [name for name in run.experts if name not in other.experts]
+    return text.listed(alone) if alone else ABSENT
+
+
+def _evaluation(a: Run, b: Run) -> Iterator[Line]:
+    if a.benchmark and b.benchmark and a.benchmark != b.benchmark:
+        yield Line("Evaluation", "Benchmark", a.benchmark[:DIGEST], b.benchmark[:DIGEST])
+
+
+def limits(a: Run, b: Run) -> list[str]:
+    """What about two runs does not compare, in sentences; empty if everything does. B may be a model as it is."""
+    found, merges = [], b.kind == "merge"
+    if merges and a.inputs.get("pretrained") != b.inputs.get("pretrained"):
+        found.append(
+            "They start from different pretrained models: what is said of changes to the weights is each against its "
+            "own, and features lie in different spaces."
+        )
+    if merges and set(a.experts) != set(b.experts):
+        shared = [name for name in a.experts if name in b.experts]
+        found.append(
+            f"They merge different experts, {len(shared)} of them in common. In-domain means are over data sets that "
+            "are in domain for both; there is no H-score to compare. Charts show the experts that both merge."
+        )
+    if a.benchmark and b.benchmark and a.benchmark != b.benchmark:
+        found.append(
+            "They were evaluated on different versions of the benchmark, so their stored scores do not compare."
+        )
+    if a.per_task or b.per_task:
+        found.append(PER_TASK)
+    return found

@@ -1,0 +1,1 @@
+"""What the Conflicts page shows."""

@@ -1,0 +1,138 @@
+"""What all views of the Conflicts page share: a run's linear layers, their picker, their matrices and joint spaces.
+
+Spaces are kept for all sessions, because decompositions are the only thing here that takes long.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app.reading import data
+from app.reading.measurements import WHAT
+from app.session import state
+from merging.checkpoints.families import LINEAR_MAPS
+from merging.runs.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+
+    from merging.analysis.drm_joint_space import JointSpace, Tick
+    from merging.engine.inputs import Inputs
+
+Key = tuple[str, str, bool]  # run, layer, vertical
+HOW = "Click a cell, or choose"
+
+
+def linear(run: Run) -> pd.DataFrame:
+    """The linear layers of a run's experts in forward order, with what each is."""
+    from viz.chart import in_forward_order
+
+    rows = data.table(run.id, "tensors")
+    return in_forward_order(rows[rows["role"].isin(LINEAR_MAPS)])[[*WHAT, "numel"]].reset_index(drop=True)
+
+
+def choose(run: Run, first: str | None = None) -> str | None:
+    """The picker of one linear layer; ``first`` where neither the link nor the session names one that there is."""
+    names = list(linear(run)["tensor"])
+    asked = st.session_state.get(state.LAYER) or st.query_params.get(state.LAYER)
+    if asked not in names and (asked or first):
+        st.session_state[state.LAYER] = first
+    return st.selectbox("Layer", names, None, key=state.LAYER, bind=state.BIND, placeholder=HOW, width=420)
+
+
+def middle(run: Run) -> str:
+    """The first linear layer of the middle block, where a view that needs a layer begins."""
+    rows = linear(run)
+    blocks = list(dict.fromkeys(section for section in rows["section"] if section.startswith("block")))
+    section = blocks[len(blocks) // 2] if blocks else rows["section"].iloc[0]
+    return str(rows[rows["section"] == section]["tensor"].iloc[0])
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def _inputs(run_id: str) -> Inputs:
+    import torch
+
+    from merging.analysis.context import open_merged
+    from merging.engine.inputs import Inputs
+
+    run = data.store().run(run_id)
+    assert run.recipe is not None  # only merges are asked for
+    opened = open_merged(run, run.recipe)
+    return Inputs(opened.pretrained, opened.experts, None, torch.device("cpu"))
+
+
+@st.cache_resource(max_entries=2, show_spinner="Reading the layer …")
+def matrices(run_id: str, layer: str) -> torch.Tensor:
+    """Task vectors of a linear layer (K, d_out, d_in), in the order of the run's experts; shared, nobody changes them.
+
+    Raises:
+        CheckpointError: a checkpoint of the run is not where its recipe says, or is another one by now.
+    """
+    from merging.methods.shared.least_squares import matrices
+
+    inputs = _inputs(run_id)
+    parameter = next(p for p in inputs.parameters if p.name == layer)
+    return matrices(inputs.whole(parameter)).contiguous()
+
+
+class Spaces:
+    """The last few decompositions, for all sessions."""
+
+    MOST = 4
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Key, JointSpace] = OrderedDict()
+        self._lock = Lock()
+
+    def find(self, key: Key) -> JointSpace | None:
+        """The space if it is still there."""
+        with self._lock:
+            return self._kept.get(key)
+
+    def keep(self, key: Key, space: JointSpace) -> None:
+        """Remember it, and forget the one that was kept longest."""
+        with self._lock:
+            self._kept[key] = space
+            while len(self._kept) > self.MOST:
+                self._kept.popitem(last=False)
+
+
+@st.cache_resource(show_spinner=False)
+def spaces() -> Spaces:
+    """The one store of decompositions."""
+    return Spaces()
+
+
+def expected(run: Run, layer: str, vertical: bool) -> float:
+    """About how many seconds the joint space of a layer takes; 0 if it is there.
+
+    Raises:
+        CheckpointError: as ``matrices``.
+    """
+    from merging.analysis.drm_joint_space import estimated_seconds
+
+    if spaces().find((run.id, layer, vertical)) is not None:
+        return 0.0
+    count, height, width = matrices(run.id, layer).shape
+    return estimated_seconds(count, (height, width), vertical)
+
+
+def space(run: Run, layer: str, vertical: bool, tick: Tick = lambda share: None) -> JointSpace:
+    """The joint space of a layer, with every direction that is not null; ``tick`` is told the share that is done.
+
+    Raises:
+        CheckpointError: as ``matrices``. MergingError: the numbers are too large.
+    """
+    from merging.analysis.drm_joint_space import joint_space
+
+    key = (run.id, layer, vertical)
+    if (known := spaces().find(key)) is not None:
+        return known
+    found = joint_space(run.experts, matrices(run.id, layer), vertical, tick)
+    spaces().keep(key, found)
+    return found

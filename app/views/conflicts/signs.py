@@ -1,0 +1,229 @@
+"""Sign agreement on the Conflicts page: in the weights, in DRM's joint spaces, back in the weights; who is elected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import text
+from app.reading import data, measurements
+from app.session import state
+from app.views.conflicts import layers
+from app.widgets import chart, measure_button
+from merging.analysis.stored import Measured
+from merging.errors import CheckpointError
+from merging.runs.run import Run
+from viz.text import clean_text
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from merging.analysis.drm_joint_space import JointSpace
+    from merging.analysis.measurements.signs import Layer
+
+DENSITIES = (1.0, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05)  # the measured ones
+DENSITY, CUT = 0.2, 0.01
+CELLS = {"excess over random signs": "excess", "mean agreement": "mean", "density": "kept"}
+WON = {"share of its entries that survive": "survived", "share of what survives": "taken"}
+PRUNING = "Each expert keeps this share of the largest entries of its own matrix, in the space that is looked at."
+CUTTING = "DRM leaves out directions of the joint space whose singular value is at most this share of the largest."
+NOT_MEASURED = "Sign agreement of every layer has not been counted for the experts of"
+READING = (
+    "Agreement at a position is the share of the larger camp among the experts that have an entry there; zeros are no "
+    "votes, and positions without a vote do not count. One vote agrees with itself, so agreement rises as density "
+    "falls: marks show what random signs give with the same numbers of votes. Projected back, nearly every entry votes "
+    "again, so that most of the drop from a joint space is density."
+)
+PRINTED = (  # DRM, Table 4
+    "For its ViT-B/32 experts at density 20%, DRM (Table 4) prints 86.6% in the original weights, 84.4% in joint space "
+    "H and 71.0% back, 86.1% in V and 69.5% back; it draws no random signs."
+)
+ELECTED = (
+    "Each expert's matrix is trimmed to {:.0%} by itself (TIES with the scope of one tensor); the sign of the sum of "
+    "what is left is elected, and entries of the other sign are dropped."
+)
+NUMBERS = {
+    "expert": st.column_config.TextColumn("Expert", pinned=True),
+    "kept": st.column_config.NumberColumn("Kept", format="localized", help="Entries that are left after the trim."),
+    "won": st.column_config.NumberColumn("Survive", format="localized", help="Kept entries of the elected sign."),
+    "survived": st.column_config.NumberColumn("Share of its entries", format="percent"),
+    "taken": st.column_config.NumberColumn("Share of what survives", format="percent"),
+}
+
+
+@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+def at_density(run_id: str, name: str, density: float, cut: float, _spaces: Sequence[JointSpace]) -> Layer:
+    """One linear layer, pruned to one density."""
+    from merging.analysis.measurements.signs import look_at_layer
+
+    return look_at_layer(layers.matrices(run_id, name), (density,), cut, spaces=_spaces)
+
+
+def one_layer(run: Run, name: str, density: float, cut: float) -> list[Layer]:
+    """One linear layer, before and after pruning; of its spaces and counts only those are made that are not there."""
+    from merging.analysis.measurements.signs import estimated_seconds
+
+    densities = sorted({1.0, density})
+    seconds = sum(layers.expected(run, name, vertical) for vertical in (False, True))
+    seconds += len(densities) * estimated_seconds(layers.matrices(run.id, name).shape)
+    with st.spinner(f"Counting signs of this layer, about {text.duration(seconds)} …"):
+        spaces = [layers.space(run, name, vertical) for vertical in (False, True)]
+        return [at_density(run.id, name, at, cut, spaces) for at in densities]
+
+
+def bins(counts: dict[tuple[str, float], NDArray[np.int64]], density: float) -> pd.DataFrame:
+    """The table of the histogram: a row for each space, state and bin, with the numbers of its space beside it."""
+    import pandas as pd
+
+    from merging.analysis.measurements.signs import EDGES, SPACES, agreement, histogram
+
+    rows: list[tuple[Any, ...]] = []
+    for space, title in SPACES.items():
+        for state_of, at in {"before": 1.0, "after": density}.items():
+            if state_of == "after" and density == 1.0:
+                continue
+            said, (shares, chances) = agreement(counts[space, at]), histogram(counts[space, at])
+            rows += [
+                (space, title, state_of, at, low, high, share, chance, *said)
+                for low, high, share, chance in zip(EDGES, EDGES[1:], shares, chances, strict=False)
+            ]
+    facts = ["space", "title", "state", "density", "low", "high", "share", "random"]
+    return pd.DataFrame(rows, columns=[*facts, "mean", "null", "kept", "positions"])
+
+
+def whole(found: Measured) -> dict[tuple[str, float], NDArray[np.int64]]:
+    """Votes of all linear layers together, by space and density."""
+    from merging.analysis.measurements.signs import counts_of
+
+    return counts_of(measurements.table(found, "votes"), found.notes["tasks"])
+
+
+def by_layer(found: Measured, density: float) -> pd.DataFrame:
+    """Agreement at one density, a row for each space and layer."""
+    from merging.analysis.measurements.signs import SPACES
+
+    rows = measurements.table(found, "agreement")
+    rows = rows[rows["density"] == density].merge(
+        measurements.table(found, "layers"), on="order", validate="many_to_one"
+    )
+    return rows.assign(title=rows["space"].map(SPACES), excess=rows["mean"] - rows["null"])
+
+
+def elections(found: Measured, density: float) -> pd.DataFrame:
+    """Elections at one density, a row for each layer and expert."""
+    rows = measurements.table(found, "elections")
+    rows = rows[rows["density"] == density].merge(
+        measurements.table(found, "layers"), on="order", validate="many_to_one"
+    )
+    return shares(rows)
+
+
+def shares(rows: pd.DataFrame) -> pd.DataFrame:
+    """Elections with the shares that they are about; layers whose experts keep nothing have none."""
+    of_all = rows.groupby("tensor")["won"].transform("sum")
+    return rows.assign(
+        survived=rows["won"] / rows["kept"].where(rows["kept"] > 0), taken=rows["won"] / of_all.where(of_all > 0)
+    )
+
+
+def choose_cell() -> None:
+    """Callback of a click on the heat map: the cell's layer goes into the picker."""
+    if cell := chart.clicked("sign_layers"):
+        st.session_state[state.LAYER] = cell["tensor"]
+
+
+def choose_layer() -> None:
+    """Callback of a click on the election."""
+    if mark := chart.clicked("election_layers"):
+        st.session_state[state.LAYER] = mark["tensor"]
+
+
+def view(run: Run) -> None:
+    """Sign agreement of the experts of a run; what is not measured yet is offered above it."""
+    found = measurements.find(measurements.SIGNS, run.id)
+    if found is None:
+        measure_button.missing(measurements.SIGNS, [run], NOT_MEASURED)
+    pictures(run, found)
+
+
+@st.fragment
+def pictures(run: Run, found: Measured | None) -> None:
+    """Heat map, histogram and election, redrawn by clicks without the rest of the page."""
+    with st.container(horizontal=True, gap="medium"):
+        density = st.select_slider(
+            "Density", DENSITIES, DENSITY, key=state.DENSITY, bind=state.BIND, help=PRUNING, width=300
+        )
+        if found is not None:
+            value = CELLS[st.selectbox("Color", CELLS, key=state.SIGNS, bind=state.BIND, width=240)]
+    picture = st.container()  # the pickers are read before the picture above them is drawn
+    with st.container(horizontal=True, gap="medium"):
+        layer = layers.choose(run, None if found else layers.middle(run))
+        cut = CUT
+        if layer:
+            cut = st.slider(
+                "Rank cut of this layer", 0.0, 0.1, CUT, 0.005, format="%.3f", key=state.CUT, bind=state.BIND,
+                help=CUTTING, width=240,
+            )  # fmt: skip
+    if found is not None:
+        with picture:
+            heat_map(run, found, density, value, layer)
+    agreement(run, found, layer, density, cut)
+    if found is not None:
+        election(run, found, density, layer)
+
+
+def heat_map(run: Run, found: Measured, density: float, value: str, layer: str | None) -> None:
+    """Agreement layer by layer."""
+    table, selected = by_layer(found, density), (None, layer)
+    pruned = f"Linear layers, pruned to {density:.0%}; rank cut of the joint spaces {found.notes['rank_tol']}."
+    chart.chart(
+        "sign_layers", table, name=f"signs_{density:g}", on_click=choose_cell, value=value, selected=selected,
+        caption=f"{pruned} {measure_button.origin([found])}", of=[run],
+    )  # fmt: skip
+
+
+def agreement(run: Run, found: Measured | None, layer: str | None, density: float, cut: float) -> None:
+    """The histogram of one layer, or of all."""
+    if layer:
+        try:
+            live = one_layer(run, layer, density, cut)
+        except CheckpointError as error:  # here, because a click redraws nothing around this view
+            st.error(text.safe_text(error, 1000), icon=":material/error:")
+            return
+        ranks = " and ".join(f"{rank} ({way})" for rank, way in zip(live[0].ranks, ("H", "V"), strict=True))
+        counts, what = {key: votes for at in live for key, votes in at.votes.items()}, layer
+        said = f"The joint spaces of this layer have {ranks} directions at rank cut {cut:g}. "
+    elif found is not None:
+        counts, what, said = whole(found), f"all {found.notes['layers']} linear layers", ""
+    else:
+        return
+    short = clean_text(what.removeprefix("visual.transformer.resblocks."), 60)
+    chart.chart(
+        "sign_histogram", bins(counts, density), name=f"sign_agreement_{density:g}", what=short,
+        caption=f"{said}{READING} {PRINTED}", of=[run],
+    )  # fmt: skip
+
+
+def election(run: Run, found: Measured, density: float, layer: str | None) -> None:
+    """Whose entries survive, layer by layer, and in numbers for the chosen layer or all."""
+    chart.ask("election_layers")
+    value = WON[st.selectbox("Show", WON, key=state.WON, bind=state.BIND, width=300)]
+    table = elections(found, density)
+    chart.chart(
+        "election_layers", table, name=f"election_{density:g}", asked=True, on_click=choose_layer, value=value,
+        selected=layer, experts=list(run.experts), caption=ELECTED.format(density), of=[run],
+    )  # fmt: skip
+    st.dataframe(
+        in_numbers(table, layer), hide_index=True, column_config=NUMBERS, alt="What survives the election, by expert"
+    )
+
+
+def in_numbers(table: pd.DataFrame, layer: str | None) -> pd.DataFrame:
+    """Kept and surviving entries by expert, of one layer or of all together."""
+    rows = table[table["tensor"] == layer] if layer else table
+    sums = shares(rows.groupby("expert", sort=False)[["kept", "won"]].sum().reset_index().assign(tensor=""))
+    return sums[["expert", "kept", "won", "survived", "taken"]]

@@ -1,0 +1,89 @@
+"""The number of tasks on the Conflicts page: accuracy against how many experts are merged, and paired t-tests."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import text
+from app.reading import measurements
+from app.session import state
+from app.widgets import chart, measure_button
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NOT_MEASURED = (
+    "How accuracy depends on the number of tasks has not been measured on this benchmark. It merges up to ten subsets "
+    "of every size with several methods: ten minutes or more, in the background, and you can cancel it."
+)
+SAYS = (
+    "Positive numbers favor **{0}**. A paired t-test asks whether the mean difference is large against its scatter "
+    "from subset to subset, as if the subsets were independent draws. They are not: they share experts and images, and "
+    "the larger they are the more they overlap, so p is **too small**, most of all on the right. A small p says that "
+    "the sign of the difference hardly depends on which of *these* experts are merged; it says nothing about other "
+    "experts, other images or another choice of parameters, nor that the difference matters. Nothing is corrected for "
+    "the number of tests. With one subset there is no test; that the paper prints p-values there, too, means that its "
+    "pairs are finer than subsets."
+)
+
+
+def view() -> None:
+    """Accuracy against how many experts are merged (DRM, Fig. 2), and paired t-tests (DRM, Table 5)."""
+    from merging.analysis.measurements.task_counts import averages
+
+    if (found := measurements.find(measurements.TASK_COUNTS)) is None:
+        measure_button.missing_benchmark(measurements.TASK_COUNTS, NOT_MEASURED)
+        return
+    table = averages(measurements.table(found, "counts"), measurements.table(found, "experts"))
+    chart.ask("task_counts")
+    relative = st.toggle("Relative to each task's own expert", key=state.RELATIVE, bind=state.BIND)
+    value = "normalized" if relative else "accuracy"
+    notes = found.notes
+    caption = (
+        f"A dot is one subset of the experts, the line runs through the means. At most {notes['most']} subsets of each "
+        f"size, all if there are fewer, the same for every method: {notes['subsets']} subsets, drawn with seed "
+        f"{notes['seed']}. Accuracy is on the tasks of the merged experts alone, on n = {notes['images']} images of "
+        "each task's reporting half, the same ones everywhere. Every method keeps its preset's parameters at every "
+        "size, and a scaling that was chosen for eight experts, as Task Arithmetic's, is not at its best with two. "
+        f"{measure_button.origin([found])}"
+    )
+    chart.chart("task_counts", table, name="number_of_tasks", asked=True, value=value, caption=caption, of=())
+    _tests(table, value)
+
+
+def _tests(table: pd.DataFrame, value: str) -> None:
+    from merging.analysis.measurements.task_counts import REFERENCE, paired_tests
+
+    st.subheader("Is one method better than another, whichever experts are merged?", anchor=False)
+    methods = list(dict.fromkeys(table["method"]))
+    first = methods.index(REFERENCE) if REFERENCE in methods else 0
+    chosen = st.selectbox("Compare", methods, first, key=state.AGAINST, bind=state.BIND, width=320)
+    tests = paired_tests(table, chosen, value)
+    cells = tests.assign(
+        cell=[_cell(d, p) for d, p in zip(tests["difference"], tests["p"], strict=True)],
+        size=[f"{size} experts" for size in tests["size"]],
+    )
+    wide = cells.pivot(index="method", columns="size", values="cell")
+    wide = wide.loc[list(dict.fromkeys(cells["method"])), list(dict.fromkeys(cells["size"]))]
+    pairs = cells.drop_duplicates("size").set_index("size")["pairs"]
+    wide.loc["Pairs"] = [str(pairs[size]) for size in wide.columns]
+    columns: dict[str, Any] = {name: st.column_config.TextColumn(name, width=125) for name in wide.columns}
+    st.dataframe(
+        wide.reset_index(),
+        hide_index=True,
+        height="content",
+        column_config={"method": st.column_config.TextColumn(f"{chosen} against", width=210, pinned=True), **columns},
+        alt=f"Paired t-tests of {chosen} against every other method, by number of experts",
+    )
+    st.caption(
+        "Mean difference in percentage points and the one-sided p of a paired t-test over subsets, as in the paper's "
+        f"Table 5. {SAYS.format(text.safe_text(chosen, 40))}"
+    )
+
+
+def _cell(difference: float, p: float) -> str:
+    said = "—" if math.isnan(p) else f"p = {p:.3f}" if p >= 0.001 else f"p = {p:.0e}"
+    return f"{100 * difference:+.1f}, {said}"

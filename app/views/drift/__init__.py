@@ -1,0 +1,1 @@
+"""What the Drift page shows."""

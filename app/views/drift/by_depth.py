@@ -1,0 +1,135 @@
+"""Cumulative drift on the Drift page: by depth, against accuracy lost, and how evenly runs lose it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import text
+from app.reading import measurements
+from app.reading.measurements import Pairs
+from app.session import state
+from app.widgets import chart, measure_button
+from app.widgets.run_picker import pick_one
+from merging.analysis.stored import Measured
+from merging.runs.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# What people read, and links say -> what tables and charts call it.
+TOKENS = {"class token": "class", "mean of all tokens": "mean"}
+DISTANCES = {"1 − cosine": "cosine", "mean |difference|": "l1"}
+HALVES = (
+    "Drift of the final features on n = {} images per task of the choosing half; accuracy on n = {} of the reporting "
+    "half. The two do not overlap."
+)
+OVER = {
+    "all points": "all points",
+    "tasks of one run": "tasks of one run (mean)",
+    "runs on one task": "runs on one task (mean)",
+}
+
+
+def view(pairs: Pairs, stored: Sequence[Run]) -> None:
+    """The pictures and tables of the runs."""
+    with st.container(horizontal=True, gap="medium"):
+        token = st.selectbox("Features", TOKENS, key=state.TOKEN, bind=state.BIND, width=220)
+        distance = pick_distance()
+        band = pick_one([run for run, _ in pairs], "Band over the tasks of").id
+    by_depth(pairs, token, distance, band)
+    against_accuracy(pairs, stored, distance)
+    consistency([run for run, _ in pairs], stored)
+
+
+def pick_distance() -> str:
+    """The picker of how drift is measured, and what charts call its choice."""
+    return DISTANCES[st.selectbox("Distance", DISTANCES, key=state.DISTANCE, bind=state.BIND, width=220)]
+
+
+def by_depth(pairs: Pairs, token: str, distance: str, band: str) -> None:
+    """A line for each run (LOT, Fig. 1b)."""
+    found = [measurement for _, measurement in pairs]
+    table = measurements.by_depth(pairs, TOKENS[token])
+    colors = [run.id for run, _ in pairs]
+    chart.chart(
+        "drift_depth", table, name=f"drift_by_depth_{distance}", value=distance, runs=colors, band=band,
+        caption=in_words(found, token),
+    )  # fmt: skip
+
+
+def in_words(found: Sequence[Measured], token: str) -> str:
+    """What the lines are of."""
+    return (
+        "Lines are means over tasks; the band runs from the task that drifts least to the one that drifts most. Each "
+        "task's images go through the merged model and through the task's own expert, and the features "
+        f"({text.safe_text(token)}) are compared after every part. n = {found[0].notes['images']} images per task of "
+        f"the choosing half, never the reporting half. {measure_button.origin(found)}"
+    )
+
+
+def against_accuracy(pairs: Pairs, stored: Sequence[Run], distance: str) -> None:
+    """A point for each task and run (LOT, Fig. 1a), and what may be read from it."""
+    points = measurements.against_accuracy(pairs, stored)
+    fit = measurements.fit(points, distance) if len(points) else None
+    line = None if fit is None else (fit.slope, fit.intercept, fit.pearson, fit.spearman, fit.n)
+    said = "" if points.empty else HALVES.format(points["n"].max(), points["n_scored"].max())
+    chart.chart(
+        "drift_accuracy",
+        points,
+        name=f"drift_against_accuracy_{distance}",
+        value=distance,
+        fit=line,
+        runs=[run.id for run, _ in pairs],
+        tasks=list(measurements.titles()),
+        caption=said,
+    )
+    if len(points):
+        correlations(points, distance)
+
+
+def correlations(points: pd.DataFrame, value: str) -> None:
+    """Pooled and within: points that share a task or a run are not independent."""
+    from merging.analysis.correlation import correlations
+
+    table = correlations(points, value, "lost")
+    table["over"] = table["over"].map(OVER)
+    number = st.column_config.NumberColumn
+    columns = {
+        "over": st.column_config.TextColumn("Correlation", width="medium"),
+        "pearson": number("Pearson r", format="%.2f"),
+        "spearman": number("Spearman ρ", format="%.2f"),
+        "points": "Points",
+        "groups": "Groups",
+    }
+    st.dataframe(table, hide_index=True, column_config=columns, alt="Correlations of drift with accuracy lost")
+    st.caption(
+        "The points are not independent: runs share tasks, and tasks share runs. The coefficient of all points mixes "
+        "hard and easy tasks with good and bad merges; the other two each hold one of them still."
+    )
+
+
+def consistency(runs: Sequence[Run], stored: Sequence[Run]) -> None:
+    """LOT's Table 10, from accuracies that are stored anyway."""
+    st.subheader("How evenly does each merge serve its tasks?", anchor=False)
+    table = measurements.consistency(runs, stored)
+    if table.empty:
+        st.info("None of these runs was evaluated together with its experts.")
+        return
+    number = st.column_config.NumberColumn
+    columns = {
+        "run": st.column_config.TextColumn("Run", width="medium", pinned=True),
+        "spread": number("Std of drops", format="%.2f", help="Sample standard deviation over tasks, in points."),
+        "mean": number("Mean drop", format="%.1f"),
+        "worst": "Worst task",
+        "most": number("Its drop", format="%.1f"),
+        "tasks": "Tasks",
+        "n": number("Images", format="localized"),
+    }
+    st.dataframe(table, hide_index=True, column_config=columns, alt="Consistency of every run over its tasks")
+    st.caption(
+        "A drop is the accuracy of the task's own expert minus that of the merge, in percentage points, on the "
+        "reporting half. Its standard deviation over tasks (n − 1) is LOT's measure of inconsistency (Table 10)."
+    )

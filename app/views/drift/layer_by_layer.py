@@ -1,0 +1,130 @@
+"""One run on the Drift page, layer by layer: isolated drift, LOT's objective, ablation, and what CAT removes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import text
+from app.reading import measurements
+from app.reading.measurements import Pairs
+from app.session import pages, state
+from app.widgets import chart, measure_button, page, run_picker
+from app.widgets.run_picker import pick_one
+from merging.analysis.stored import Measured
+from merging.runs.run import Run
+from viz.text import clean_text
+
+# What people read, and links say -> what tables and charts call it.
+CELLS = {"share of the output": "relative", "mean square": "mean_square"}
+CONFLICTS = {"share removed": "removed", "conflict, summed": "conflict_sum", "worst conflict": "conflict_top"}
+HOW = "Click a cell, or choose"
+ISOLATED = (
+    "In every cell only that tensor of the expert is replaced by the merged one, and its inputs are the expert's own "
+    "(LOT, Eq. 4): its drift if nothing before it drifted."
+)
+MINIMIZED = (
+    "LOT minimizes Σₖ ‖Xₖ(T − Tₖ)‖² of each layer over one merged task vector T for all tasks (Eq. 6); before the "
+    "merge T is zero. LOT's own solution, without its scaling coefficient, is the least on the input directions above "
+    "its cut-off; a merge that moves in the others, too, can go lower."
+)
+REMOVED = (
+    "For every task CAT looks for output directions of a matrix, or else for single scalars, in which the other task "
+    "vectors disturb its outputs more than they serve their own; those are taken out. A conflict is the eigenvalue of "
+    "such a direction or the score of such a scalar, in squared units of the layer's output."
+)
+ABLATED = "Accuracy with each kind of parameter put back to the pretrained one has not been measured for"
+
+
+def view(pairs: Pairs) -> None:
+    """Everything about one of the runs; the others stand beside it where one layer is looked at."""
+    run = pick_one([run for run, _ in pairs])
+    found = next(found for other, found in pairs if other.id == run.id)
+    pictures(run, found, pairs)
+    ablation(run)
+    page.open_page(pages.COMPARE, "Compare with another run", "compare", run=run.id)
+
+
+def choose_cell() -> None:
+    """Callback of a click: the cell's task and tensor go into their pickers."""
+    if cell := chart.clicked("drift_layers"):
+        st.session_state[state.TENSOR], st.session_state[state.TASK] = cell["tensor"], cell["task"]
+
+
+@st.fragment
+def pictures(run: Run, found: Measured, pairs: Pairs) -> None:
+    """Isolated drift, one layer of it, and the objective: redrawn by clicks without the rest of the page."""
+    with st.container(horizontal=True, gap="medium"):
+        kind = st.selectbox("Show", measurements.KINDS, key=state.KIND, bind=state.BIND, width=200)
+        value = CELLS[st.selectbox("Drift as", CELLS, key=state.CELL, bind=state.BIND, width=210)]
+    table = measurements.layers(run, found)
+    tasks, tensors = (list(dict.fromkeys(table[name])) for name in ("task", "tensor"))
+    picture = st.container()  # the pickers are read before the picture above them is drawn
+    with st.container(horizontal=True, gap="medium"):
+        tensor = st.selectbox("Tensor", tensors, None, key=state.TENSOR, bind=state.BIND, placeholder=HOW, width=380)
+        task = st.selectbox("Task", tasks, None, key=state.TASK, bind=state.BIND, placeholder="None", width=220)
+    with picture:
+        name, shown = f"drift_layers_{run.id[:8]}", measurements.of_kind(table, kind)
+        chart.chart(
+            "drift_layers", shown, name=name, on_click=choose_cell, value=value, selected=(task, tensor),
+            caption=f"{ISOLATED} {_exemplars(run, found)}", of=[run],
+        )  # fmt: skip
+    if tensor:
+        one, colors = measurements.one_tensor(pairs, tensor), [other.id for other, _ in pairs]
+        counts, said = sorted({other.notes["exemplars"] for _, other in pairs}), ""
+        if len(counts) > 1:  # the picture sets them side by side all the same
+            said = f"Every run on the exemplars of its own recipe: n = {counts[0]} to {counts[-1]} per task."
+        chart.chart(
+            "drift_tensor", one, name="drift_tensor", tensor=tensor, selected=task, runs=colors, caption=said,
+            said=text.safe_text(tensor), of=[other for other, _ in pairs],
+        )  # fmt: skip
+    objective(run, found, pairs, kind, tensor)
+
+
+def objective(run: Run, found: Measured, pairs: Pairs, kind: str, tensor: str | None) -> None:
+    """What LOT minimizes, for any run."""
+    table = measurements.of_kind(measurements.objective(run, found), kind)
+    look = {"label": clean_text(run.title, 60), "run": run.id, "runs": [other.id for other, _ in pairs]}
+    chart.chart(
+        "drift_objective", table, name=f"drift_objective_{run.id[:8]}", selected=tensor, **look,
+        caption=f"{MINIMIZED} {_exemplars(run, found)}", of=[run],
+    )  # fmt: skip
+    if spectrum := measurements.spectrum(run):
+        st.caption(spectrum)
+
+
+def _exemplars(run: Run, found: Measured) -> str:
+    n, seed = found.notes["exemplars"], found.notes["exemplar_seed"]
+    seen = ", the ones that the merge itself saw" if run.recipe and run.recipe.exemplars else ""
+    return f"n = {n} exemplars per task (training images), seed {seed}{seen}. {measure_button.origin([found])}"
+
+
+def ablation(run: Run) -> None:
+    """LOT's Table 7 for this run, computed on demand."""
+    st.subheader("Which kind of parameter carries the merge?", anchor=False)
+    found = measurements.find(measurements.ABLATION, run.id)
+    if found is None:
+        measure_button.missing(measurements.ABLATION, [run], ABLATED)
+        return
+    table = measurements.ablation(found)
+    numbers = {name: st.column_config.NumberColumn(name, format="%.1f%%") for name in table.columns if name != "kind"}
+    first = {"kind": st.column_config.TextColumn("Left as pretrained", pinned=True)}
+    st.dataframe(table, hide_index=True, column_config=first | numbers, alt="Accuracy by what is left as pretrained")
+    st.caption(
+        f"In-domain accuracy on the reporting half, n = {found.notes['images']} images per task (LOT, Table 7, which "
+        f"does not say where embeddings count). {measure_button.origin([found])}"
+    )
+
+
+def removed(runs: Sequence[Run]) -> None:
+    """What CAT took out of the task vectors of one run."""
+    run = pick_one(runs)
+    with st.container(horizontal=True, gap="medium"):
+        kind = st.selectbox("Show", measurements.KINDS, key=state.KIND, bind=state.BIND, width=200)
+        value = CONFLICTS[st.selectbox("As", CONFLICTS, key=state.CONFLICT, bind=state.BIND, width=210)]
+    table = measurements.of_kind(measurements.conflicts(run), kind)
+    drawn = run.recipe.exemplars if run.recipe else None
+    said = f"n = {drawn.per_task} exemplars per task (training images), seed {drawn.seed}. " if drawn else ""
+    caption = f"{REMOVED} {said}Recorded while the run was merged. {run_picker.badges(run)}"
+    chart.chart("drift_removed", table, name=f"cat_{run.id[:8]}", value=value, caption=caption, of=[run])

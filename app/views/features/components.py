@@ -1,0 +1,88 @@
+"""Beside the maps on the Features page: separability by data set, distance to the pretrained, saliency by component."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import text
+from app.reading import data
+from app.session import state
+from app.views.features import data as feature_data
+from app.views.features import maps
+from app.views.features.data import TOGETHER, Model
+from app.widgets import chart, measure_button
+from app.widgets.run_picker import pick_one
+from merging.errors import CheckpointError
+from merging.runs.run import Run
+from viz.text import clean_text
+
+VALUES = {"nearest neighbors": "knn", "silhouette": "silhouette", "scatter ratio": "scatter"}
+COMPONENTS = {"attn": "Attention", "mlp": "MLP"}  # by the first word of a layer's kind; the rest is "Other"
+
+
+def separability(models: Sequence[Model]) -> None:
+    """Every data set's numbers, model beside model."""
+    value = VALUES[st.selectbox("Measured as", VALUES, key=state.NUMBER, bind=state.BIND, width=220)]
+    table = feature_data.separability(models)
+    table = table[table["task"] != TOGETHER]
+    runs = [model.run.id for model in models]
+    caption = (
+        "Computed from the features scaled to unit length, each data set by itself. Nearest neighbors: the majority "
+        "among the 20 nearest other images by cosine, with 95 % intervals; a class of few images cannot win many of "
+        f"them. Silhouette: by cosine. {measure_button.origin([model.found for model in models])}"
+    )
+    name = f"separability_{value}"
+    chart.chart("feature_separability", table, name=name, value=value, runs=runs, caption=caption)
+
+
+def distance(models: Sequence[Model]) -> None:
+    """How far each run moved the images from where the pretrained model had them (LwPTV, Fig. 10)."""
+    with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
+        task = maps.pick_images()
+        unit = st.toggle("Features of unit length", key=state.UNIT, bind=state.BIND)
+    table = feature_data.histogram(models, task, unit)
+    runs = [model.run.id for model in models if not model.pretrained]
+    n, notes = 0 if table.empty else int(table["n"].max()), models[0].found.notes
+    caption = (
+        "L2 distance between a run's features of an image and the pretrained model's features of the same image "
+        f"(LwPTV, Fig. 10, which does not name its data set). n = {n:,} images of the choosing half, seed "
+        f"{notes['seed']}. Zero-shot heads see only directions: features of unit length show what can change a "
+        f"prediction. {measure_button.origin([model.found for model in models])}"
+    )
+    caption = "" if table.empty else caption
+    chart.chart("feature_distance", table, name=f"distance_{task}", normalized=unit, runs=runs, caption=caption)
+
+
+def components(runs: Sequence[Run], known: Sequence[Run]) -> None:
+    """Whether pruning by saliency prefers a kind of layer (LwPTV, Fig. 9); ``known`` may hold a run's saliency."""
+    from merging.methods.shared.saliency import with_ratio
+    from merging.recipes.presets import settings_of
+
+    if not runs:
+        st.info("Choose a run above: saliency is that of the task vectors which a run merges.")
+        return
+    run = pick_one(runs, "Task vectors of")
+    try:
+        stored, _ = data.saliency(run, known)
+    except CheckpointError as error:
+        st.info(f"The task vectors of this run cannot be measured. {text.safe_text(error, 600)}")
+        return
+    ratio, shared = settings_of(run.recipe)
+    with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
+        experts = list(dict.fromkeys(stored["expert"]))
+        expert = st.selectbox("Expert", experts, key=state.EXPERT, bind=state.BIND, width=220)
+        ratio = st.slider("Prune ratio", 0.0, 1.0, ratio, 0.01, key=state.RATIO, bind=state.BIND, width=320)
+    table = with_ratio(stored, ratio, shared)
+    table = table[table["expert"] == expert]
+    kinds = table["part"].astype(str).str.partition(".")[0].map(COMPONENTS).fillna("Other")
+    caption = (
+        f"Kept is what the expert's own mask keeps at prune ratio {ratio:g}, before masks are shared. Boxes hold the "
+        "middle half of the tensors. Attention: everything in attention layers; MLP: everything in feed-forward "
+        "layers; Other: embeddings, layer norms, convolution and projection. Computed from the run's task vectors."
+    )
+    chart.chart(
+        "feature_components", table.assign(component=kinds), name=f"components_{run.id[:8]}",
+        expert=clean_text(expert, 40), caption=caption, said=f"Expert {text.safe_text(expert, 40)}.", of=[run],
+    )  # fmt: skip

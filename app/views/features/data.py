@@ -1,0 +1,229 @@
+"""What the Features page draws: models with their stored features, and the tables of its charts."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import streamlit as st
+
+from app.reading import data, measurements
+from merging.analysis.stored import Measured
+from merging.benchmarks.metrics import wilson
+from merging.runs.run import Run
+from viz.text import percent
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+TOGETHER = "all"  # what measurements call all data sets taken together
+BINS = 40
+PCA, TSNE = "PCA", "t-SNE"
+
+
+class Model(NamedTuple):
+    """One model with the measurement that holds its features."""
+
+    run: Run
+    label: str
+    found: Measured
+
+    @property
+    def pretrained(self) -> bool:
+        """Whether it is the one that all others are compared with."""
+        return self.run.kind == "pretrained"
+
+
+def references(stored: Sequence[Run]) -> Mapping[str, Run]:
+    """Stored evaluations on the benchmark: "pretrained", "multitask", and each expert by its task."""
+    return data.references(data.benchmark().digest, stored)
+
+
+def with_features(runs: Sequence[Run]) -> tuple[list[Model], list[Run]]:
+    """The models whose features are there, under names that tell them apart, and the runs whose are not."""
+    titles = [run.title for run in runs]
+    found, rest = [], []
+    for run in runs:
+        label = run.title if titles.count(run.title) == 1 else f"{run.title} ({run.id[:6]})"
+        if measurement := measurements.find(measurements.FEATURES, run.id):
+            found.append(Model(run, label, measurement))
+        else:
+            rest.append(run)
+    return found, rest
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _rows(entry: str, _found: Measured) -> np.ndarray[Any, Any]:  # an entry's name says what it depends on
+    import numpy as np
+
+    return _found.array("features").astype(np.float32)
+
+
+def rows(model: Model) -> np.ndarray[Any, Any]:
+    """Features (n, d) of a model; shared, nobody changes them."""
+    return _rows(str(model.found.path), model.found)
+
+
+def images(model: Model, task: str = TOGETHER) -> pd.DataFrame:
+    """The images of one data set, or all, with what the model takes them for; the index counts from 0 over all."""
+    table = measurements.table(model.found, "images")
+    return table if task == TOGETHER else table[table["task"] == task]
+
+
+# Maps
+
+
+def principal(models: Sequence[Model], task: str) -> tuple[dict[str, pd.DataFrame], tuple[float, ...]]:
+    """{run id: image, x, y} of principal components fit on all models, and the shares of variance that they hold."""
+    return _principal(tuple(str(model.found.path) for model in models), task, models)
+
+
+@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+def _principal(
+    entries: tuple[str, ...], task: str, _models: Sequence[Model]
+) -> tuple[dict[str, pd.DataFrame], tuple[float, ...]]:
+    from merging.analysis.separability import principal
+
+    at = images(_models[0], task)
+    found, shares = principal({model.run.id: rows(model)[at.index] for model in _models})
+    placed = {run_id: at[["image"]].assign(x=xy[:, 0], y=xy[:, 1]) for run_id, xy in found.items()}
+    return placed, tuple(float(share) for share in shares)
+
+
+def tsne(model: Model, found: Measured, task: str, perplexity: int) -> pd.DataFrame:
+    """image, x, y of a model's stored map; no rows if there is none of that perplexity."""
+    from merging.analysis.measurements.tsne import map_name
+
+    here = images(model, task)[["image"]]
+    if not len(_quality(found, task, perplexity)):
+        return here.head(0).assign(x=0.0, y=0.0)
+    coordinates = found.array(map_name(task, perplexity))
+    return here.assign(x=coordinates[:, 0], y=coordinates[:, 1])
+
+
+def trusted(found: Measured, task: str, perplexity: int) -> float:
+    """Trustworthiness of a stored map; NaN if it is not known."""
+    row = _quality(found, task, perplexity)
+    return float(row["trustworthiness"].iloc[0]) if len(row) else math.nan
+
+
+def _quality(found: Measured, task: str, perplexity: int) -> pd.DataFrame:
+    """The row about one map, if there is one."""
+    table = measurements.table(found, "quality")
+    return table[(table["map"] == task) & (table["perplexity"] == perplexity)]
+
+
+@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+def _trusted(entry: str, task: str, coordinates: pd.DataFrame, _model: Model) -> float:
+    from merging.analysis.separability import trustworthiness, unit
+
+    at = images(_model, task)
+    return trustworthiness(unit(rows(_model)[at.index]), coordinates[["x", "y"]].to_numpy())
+
+
+def trusted_principal(model: Model, task: str, coordinates: pd.DataFrame) -> float:
+    """Trustworthiness of a model's principal components."""
+    return _trusted(str(model.found.path), task, coordinates, model)
+
+
+def map_table(
+    models: Sequence[Model],
+    placed: Mapping[str, pd.DataFrame],
+    task: str = TOGETHER,
+    classes: Sequence[str] = (),
+) -> pd.DataFrame:
+    """A row per panel and image. ``placed`` gives coordinates by panel: a run's id, or that with ":" and more."""
+    import pandas as pd
+
+    from merging.analysis.separability import distances
+
+    by_id = {model.run.id: model for model in models}
+    base = next((model for model in models if model.pretrained), None)
+    before = images(base).set_index("image")["predicted"].to_dict() if base else {}
+    titles, frames = measurements.titles(), []
+    for panel, coordinates in placed.items():
+        run_id, _, more = panel.partition(":")
+        model = by_id[run_id]
+        table = images(model, task)
+        if base is not None:
+            table = table.assign(distance=distances(rows(model)[table.index], rows(base)[table.index]))
+        table = table.merge(coordinates, on="image", validate="one_to_one")
+        table["before"] = table["image"].map(before).fillna("—")
+        frames.append(table.assign(run=panel, label=f"{model.label}, {more}" if more else model.label))
+    joined = pd.concat(frames, ignore_index=True)
+    joined["title"] = joined["task"].map(titles).fillna(joined["task"])
+    joined["group"] = joined["title"] if task == TOGETHER else joined["truth"]
+    return joined[joined["truth"].isin(list(classes))].reset_index(drop=True) if classes else joined
+
+
+# Numbers
+
+
+def separability(models: Sequence[Model]) -> pd.DataFrame:
+    """A row per model and data set, and one for all data sets together, with intervals."""
+    import pandas as pd
+
+    frames = [
+        measurements.table(model.found, "separability").assign(run=model.run.id, label=model.label) for model in models
+    ]
+    table = pd.concat(frames, ignore_index=True)
+    table["title"] = table["task"].map(measurements.titles()).fillna("All together")
+    table["knn"] = table["correct"] / table["n"]
+    ends = [wilson(int(correct), int(n)) for correct, n in zip(table["correct"], table["n"], strict=True)]
+    return table.assign(low=[low for low, _ in ends], high=[high for _, high in ends])
+
+
+def numbers(models: Sequence[Model], task: str, trust: Mapping[str, float]) -> pd.DataFrame:
+    """One row a model: what stands beside its map, in words with intervals."""
+    table = separability(models)
+    table = table[table["task"] == task].copy()
+    right = [images(model, task)["correct"] for model in models]
+    table["zero"] = [_share(int(of.sum()), len(of)) for of in right]
+    table["neighbors"] = [_share(int(c), int(n)) for c, n in zip(table["correct"], table["n"], strict=True)]
+    table["trust"] = [trust.get(model.run.id, math.nan) for model in models]
+    return table[["label", "silhouette", "neighbors", "scatter", "zero", "trust", "classes", "n"]]
+
+
+def _share(correct: int, n: int) -> str:
+    if not n:
+        return "—"
+    low, high = wilson(correct, n)
+    return f"{percent(correct / n)} ({percent(low, 0)} to {percent(high, 0)})"
+
+
+def histogram(models: Sequence[Model], task: str, normalized: bool) -> pd.DataFrame:
+    """Distances to the pretrained features in bins that all runs share; no rows without a pretrained model."""
+    import numpy as np
+    import pandas as pd
+
+    from merging.analysis.separability import distances
+
+    columns = ["run", "label", "low", "high", "count", "share", "mean", "n"]
+    base = next((model for model in models if model.pretrained), None)
+    others = [model for model in models if not model.pretrained]
+    if base is None or not others:
+        return pd.DataFrame(columns=columns)
+    at = images(base, task).index
+    found = [distances(rows(model)[at], rows(base)[at], normalized) for model in others]
+    edges = np.linspace(0, max(float(np.max(values)) for values in found) or 1.0, BINS + 1)
+    frames = []
+    for model, values in zip(others, found, strict=True):
+        counts = np.histogram(values, edges)[0]
+        bars = {"low": edges[:-1], "high": edges[1:], "count": counts, "share": counts / len(values)}
+        frames.append(pd.DataFrame(bars).assign(run=model.run.id, label=model.label, mean=values.mean(), n=len(values)))
+    return pd.concat(frames, ignore_index=True)[columns]
+
+
+def npz_bytes(models: Sequence[Model]) -> bytes:
+    """Features of all models with the names of the images, their data sets and classes, as an npz file."""
+    import numpy as np
+
+    table, out = images(models[0]), io.BytesIO()
+    named = {f"features_{model.run.id}": rows(model) for model in models}
+    about = {name: table[name].to_numpy(str) for name in ("image", "task", "truth")}
+    labels = np.array([model.label for model in models])
+    np.savez_compressed(out, **named, **about, models=np.array([model.run.id for model in models]), labels=labels)
+    return out.getvalue()

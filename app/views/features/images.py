@@ -1,0 +1,102 @@
+"""Thumbnails with predictions, and those that are circled on a map of the Features page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import streamlit as st
+
+from app import text
+from app.reading import data
+from app.views.features.data import Model
+from app.widgets import chart
+from merging.files import tables
+from viz.text import clean_text, plural
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+CIRCLED, MOST = "_circled", 30
+
+
+class Shown(NamedTuple):
+    """An image with its class, what is said of it under which name, and its data set where that is not plain."""
+
+    image: str
+    truth: str
+    answers: Sequence[tuple[str, str]]
+    data_set: str = ""
+
+
+def circle() -> None:
+    """Callback of the lasso: remember the images, and in which panel they were circled."""
+    if picked := chart.circled("feature_map"):
+        st.session_state[CIRCLED] = (picked[0]["run"].partition(":")[0], [one["image"] for one in picked])
+
+
+def circled() -> tuple[str, list[str]]:
+    """The run in whose panel images were circled, and the images."""
+    run_id, images = st.session_state.get(CIRCLED, ("", []))
+    return str(run_id), list(images)
+
+
+def forget() -> None:
+    """Circle nothing any more."""
+    st.session_state.pop(CIRCLED, None)
+
+
+def thumbnails(models: Sequence[Model], table: pd.DataFrame, run_id: str, chosen: Sequence[str]) -> None:
+    """The circled images with the right class, and the predictions before (pretrained) and after."""
+    from merging.analysis.measurements.features import SPLIT
+
+    if not chosen:
+        st.caption(":material/gesture: Draw round some marks to see their images.")
+        return
+    after = next((model for model in models if model.run.id == run_id and not model.pretrained), models[-1])
+    rows = table[table["run"].str.partition(":")[0] == after.run.id].drop_duplicates("image").set_index("image")
+    rows = rows.loc[[image for image in chosen if image in rows.index]]
+    rows = rows.loc[(rows["before"] == rows["predicted"]).sort_values(kind="stable").index]
+    with st.container(horizontal=True, vertical_alignment="center", key="circled"):
+        st.markdown(
+            f"**{plural(len(rows), 'image')}** circled. After: **{text.safe_text(after.label, 60)}**. "
+            f"Right before: {int((rows['before'] == rows['truth']).sum())}, after: {int(rows['correct'].sum())}."
+        )
+        st.button("Clear", on_click=forget, type="tertiary", icon=":material/close:")
+        st.download_button(
+            "Selection (CSV)", lambda: tables.csv_bytes(rows.reset_index()), "features_selected.csv", "text/csv",
+            on_click="ignore", type="tertiary", icon=":material/table:",
+        )  # fmt: skip
+    shown = [
+        Shown(str(image), row["truth"], (("before", row["before"]), ("after", row["predicted"])))
+        for image, row in list(rows.iterrows())[:MOST]
+    ]
+    strip(shown, SPLIT)
+    if len(rows) > MOST:
+        st.caption(f"{MOST} are shown, first those whose prediction changes; the file has all.")
+
+
+def strip(images: Sequence[Shown], split: str) -> None:
+    """Images of a split side by side, each with its class and what is said of it."""
+    with st.container(horizontal=True, gap="small", key="thumbnails"):
+        for one in images:
+            with st.container(width=132, gap="xsmall"):
+                where = f", {clean_text(one.data_set, 40)}" if one.data_set else ""
+                st.image(_picture(one.image, split), width=72, alt=f"An image of {clean_text(one.truth, 60)}{where}")
+                said = [f"**{text.safe_text(one.truth, 24)}**"]
+                said += [f":gray[{text.safe_text(one.data_set, 24)}]"] if one.data_set else []
+                said += [f"{name}: {text.safe_text(answer, 60)}" for name, answer in one.answers]
+                st.caption("  \n".join(said))
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def _pictures(digest: str, task: str, split: str) -> np.ndarray[Any, Any]:
+    return data.benchmark().images(task, split)[0]
+
+
+def _picture(image: str, split: str) -> np.ndarray[Any, Any]:
+    """One image (h, w, 3)."""
+    task, _, place = image.rpartition(":")
+    found: np.ndarray[Any, Any] = _pictures(data.benchmark().digest, task, split)[int(place)]
+    return found

@@ -1,0 +1,1 @@
+"""What the Masks page shows."""

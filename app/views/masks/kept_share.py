@@ -1,0 +1,39 @@
+"""What a merge keeps of its task vectors: by the masks of an edit, or by the merged weights themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from app.reading import data
+from merging.runs.run import Run
+from viz.text import percent, plural
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def in_words(table: pd.DataFrame, ratio: float, own: float | None) -> str:
+    """What the final mask keeps; ``own`` is the ratio that the run itself used, None if it did not prune. Markdown."""
+    tensors = table.groupby("tensor", sort=False).agg(numel=("numel", "first"), final=("final", "any"))
+    kept = tensors[tensors["final"]]
+    share = kept["numel"].sum() / tensors["numel"].sum()
+    used = "" if own is None else ", as in this run" if abs(ratio - own) < 1e-9 else f"; this run itself used {own:g}"
+    return (
+        f"At prune ratio {ratio:g}{used}: **{len(kept)} of {plural(len(tensors), 'tensor')}** are kept for at "
+        f"least one expert, **{kept['numel'].sum():,} of {tensors['numel'].sum():,} scalars "
+        f"({percent(share)})**; the others stay as pretrained."
+    )
+
+
+def by_masks(table: pd.DataFrame) -> pd.DataFrame:
+    """A row for each tensor of a table of masks: whether it is kept for any expert."""
+    kept = table.groupby("tensor", sort=False)["final"].any().to_numpy()
+    return table.drop_duplicates("tensor").assign(kept=kept)
+
+
+def by_weights(run: Run) -> tuple[pd.DataFrame, str]:
+    """A row for each tensor of a run: what the merge changed; and what that means."""
+    table = data.table(run.id, "tensors")
+    whose = "any of its models differs" if run.per_task else "the merged model differs"
+    said = f"Every scalar in which {whose} from the pretrained one, before it is rounded to its type, counts as kept."
+    return table.assign(kept=table["kept_numel"] > 0), said

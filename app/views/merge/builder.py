@@ -1,0 +1,258 @@
+"""The left-hand side of the Merge page: which experts, which edits, which merge, with which values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import streamlit as st
+
+from app import text
+from app.reading import data
+from app.session import pages, state
+from app.session.draft import Draft, Stage, in_order, parse_chain
+from app.widgets import controls, page
+from merging.catalog.model_sets import ModelSet
+from merging.errors import CheckpointError, MergingError
+from merging.methods import registry
+from merging.methods.method import Edit, Merge, Method, Needs
+from merging.recipes.presets import PRESETS, preset
+from merging.recipes.recipe import Exemplars, Recipe
+from merging.text import first_few
+from viz.text import clean_text, percent
+
+FIRST = "task_arithmetic_lwptv"  # the preset that the page opens with
+DEAD = (
+    "This checkpoint carries tensors of a text tower that no expert changed. Published code counts them when it takes "
+    "the largest scalars or layers of a task vector; turn this on to compare with published figures."
+)
+ACTIVATION = (
+    "Nothing beside the weights says which activation the models were trained with. OpenAI's have QuickGELU, those of "
+    "LAION and DataComp mostly GELU. Exemplars and evaluations go through it."
+)
+SAID = {"": "as the files say, or assumed", "quick_gelu": "QuickGELU", "gelu": "GELU"}
+SET, CHOSEN = "models_chosen", "experts_chosen"  # widgets of the set of models and of the chosen experts
+LONGEST = 100_000  # characters of a recipe; real ones have a few hundred
+
+
+def choose_models() -> ModelSet:
+    """The models that are merged: the benchmark's, or a set of one's own.
+
+    Raises:
+        TaskError: there are none.
+    """
+    sets = data.model_sets()
+    picked, missing = state.picked_set(list(sets))
+    if missing:
+        st.warning(f"The set of models “{text.safe_text(missing, 20)}” is not here any more; these are others.")
+    picked = picked if picked in sets else next(iter(sets))
+    st.session_state[SET] = picked  # the picker shows what the link says
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.selectbox(
+            "Models", list(sets), format_func=lambda key: clean_text(sets[key].title, 60), key=SET,
+            on_change=_choose_set, width=420, help="Sets of your own are put together on Models & runs.",
+        )  # fmt: skip
+        page.open_page(pages.MODELS, "Use your own models", "add")
+    return sets[picked]
+
+
+def _choose_set() -> None:
+    state.pick_set(st.session_state[SET])
+
+
+def draft(models: ModelSet) -> Draft:
+    """The recipe being built: the link's, else this session's, else a preset; always on these models."""
+    found, experts = state.draft(), dict(models.experts)
+    if linked := state.linked_chain():
+        chain, names = linked
+        try:
+            chosen = in_order(names, experts) or list(experts)
+            found = parse_chain(chain, models.pretrained, chosen)
+        except MergingError as error:
+            st.warning(f"The recipe in this link cannot be used: {text.safe_text(error, 300)}")
+    if found is None:
+        found = _preset(FIRST, models.pretrained, experts)
+    if found.pretrained != models.pretrained or not set(found.experts) <= set(experts):
+        found.pretrained, found.experts = models.pretrained, list(experts)
+    state.keep_draft(found)
+    return found
+
+
+def presets(current: Draft, experts: Mapping[str, str]) -> None:
+    """Start from a paper's combination, or from a recipe of one's own."""
+    by_key = {found.key: found for found in PRESETS}
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.selectbox(
+            "Start from a combination in the papers",
+            list(by_key),
+            None,
+            format_func=lambda key: by_key[key].title,
+            key="preset",
+            on_change=_use_preset,
+            args=(current, experts),
+            placeholder="Choose a preset",
+            width=420,
+        )
+        with st.popover("Load a recipe", icon=":material/upload_file:"):
+            st.text_area("Recipe as YAML", key="recipe_text", max_chars=LONGEST, height=220)
+            st.file_uploader("or a file", ["yaml", "yml"], key="recipe_file", max_upload_size=1)
+            st.button("Use this recipe", on_click=_use_recipe)
+    if problem := st.session_state.pop("recipe_problem", ""):
+        st.error(text.safe_text(problem, 1000), icon=":material/error:")
+    if chosen := by_key.get(st.session_state.get("preset_shown", "")):
+        st.caption(f"{chosen.title}: {chosen.source}. {chosen.note}")
+
+
+def _preset(key: str, pretrained: str, experts: Mapping[str, str]) -> Draft:
+    dead, large = data.carries_dead_params(pretrained), data.is_large(pretrained)
+    return Draft.of(preset(key).recipe(pretrained, experts, count_dead_params=dead, large=large))
+
+
+def _use_preset(current: Draft, experts: Mapping[str, str]) -> None:
+    if key := st.session_state["preset"]:
+        chosen = {name: experts[name] for name in current.experts} or dict(experts)
+        state.keep_draft(_preset(key, current.pretrained, chosen))
+        st.session_state["preset_shown"] = key
+
+
+def _use_recipe() -> None:
+    """Take over a recipe, if it names checkpoints that are offered here: a page opens no other files."""
+    upload = st.session_state.get("recipe_file")
+    try:
+        written = upload.getvalue().decode("utf-8") if upload else st.session_state["recipe_text"]
+        recipe = Recipe.from_yaml(written[:LONGEST])
+    except UnicodeDecodeError:
+        st.session_state["recipe_problem"] = "The file is not text, so it is no recipe."
+    except MergingError as error:
+        st.session_state["recipe_problem"] = str(error)
+    else:
+        held = [key for key, models in data.model_sets().items() if _offers(models, recipe)]
+        if not held:
+            names = first_few((name for name, _ in recipe.experts), 3)
+            st.session_state["recipe_problem"] = (
+                f"This recipe uses checkpoints that this page does not offer as one set ({names}). Make a set of them "
+                "on Models & runs, or run it with `python -m merging run recipe.yaml`."
+            )
+        else:
+            state.pick_set(held[0])
+            state.keep_draft(Draft.of(recipe))
+            st.session_state["preset_shown"] = ""
+
+
+def _offers(models: ModelSet, recipe: Recipe) -> bool:
+    """Whether a set holds every checkpoint of a recipe."""
+    return models.pretrained == recipe.pretrained and set(recipe.experts) <= set(models.experts)
+
+
+def controls_of(stage: Stage, method: Method) -> bool:
+    """One stage's summary and parameters; whether they are valid."""
+    st.caption(text.safe_text(method.summary, 300))
+    return controls.draw(method.params, stage.values, f"stage{stage.uid}") is not None
+
+
+def models(current: Draft, experts: Mapping[str, str], own: Mapping[str, float]) -> None:
+    """The pretrained model and a picker for the experts, each with its own accuracy."""
+    from merging.checkpoints.references import without_folders  # loads torch
+
+    st.markdown(f"Pretrained: **{text.safe_text(without_folders(current.pretrained))}**")
+    st.session_state[CHOSEN] = in_order(current.experts, experts)  # the callback has put the user's choice there
+    st.multiselect(
+        "Experts",
+        list(experts),
+        format_func=lambda name: f"{clean_text(name, 40)} {percent(own[name]) if name in own else ''}".strip(),
+        key=CHOSEN,
+        on_change=_choose_experts,
+        args=(current, experts),
+        help="With each expert's accuracy on its own task, on the reporting half.",
+        placeholder="Choose at least one expert",
+    )
+
+
+def _choose_experts(current: Draft, experts: Mapping[str, str]) -> None:
+    current.experts = in_order(st.session_state[CHOSEN], experts)
+
+
+def controls_all(current: Draft) -> bool:
+    """The chain: edits in order, then the merge; whether every value is valid."""
+    methods = registry.methods()
+    edits = {m.key: m for m in methods if isinstance(m, Edit)}
+    merges = {m.key: m for m in methods if isinstance(m, Merge)}
+    valid = True
+    for place, stage in enumerate(current.edits):
+        with st.container(border=True, key=f"box{stage.uid}"):
+            with st.container(horizontal=True, vertical_alignment="center", gap="xsmall", wrap=False):
+                st.markdown(f"**{place + 1}. {edits[stage.key].title}**", width="stretch")
+                last = place == len(current.edits) - 1
+                _icon("arrow_upward", stage, "Earlier in the chain", place == 0, current.move, stage.uid, -1)
+                _icon("arrow_downward", stage, "Later in the chain", last, current.move, stage.uid, 1)
+                _icon("close", stage, "Remove this edit", False, current.remove, stage.uid)
+            valid &= controls_of(stage, edits[stage.key])
+    st.selectbox(
+        "Add an edit",
+        list(edits),
+        None,
+        format_func=lambda key: edits[key].title,
+        key="new_edit",
+        on_change=_add_edit,
+        args=(current,),
+        placeholder="Add an edit to the chain",
+        label_visibility="collapsed",
+    )
+    with st.container(border=True):
+        key = f"merge{current.merge.uid}"
+        st.session_state.setdefault(key, current.merge.key)
+        chosen = st.selectbox("Then merge with", list(merges), format_func=lambda key: merges[key].title, key=key)
+        if chosen != current.merge.key:
+            current.merge = Stage(chosen)
+            st.session_state[f"merge{current.merge.uid}"] = chosen
+            st.rerun()
+        valid &= controls_of(current.merge, merges[chosen])
+    if data.carries_dead_params(current.pretrained):
+        current.count_dead_params = st.toggle(
+            "Count the unused text tensors", current.count_dead_params, key=f"dead{current.merge.uid}", help=DEAD
+        )
+    if current.activation or _silent(current.pretrained, data.file_state(current.pretrained)):
+        current.activation = st.selectbox(
+            "Activation", list(SAID), list(SAID).index(current.activation), format_func=SAID.__getitem__,
+            key=f"activation{current.merge.uid}", help=ACTIVATION,
+        )  # fmt: skip
+    if current.needs_exemplars:
+        with st.container(border=True):
+            st.markdown("**Exemplars**")
+            labels = "with" if Needs.LABELED_EXEMPLARS in current.needs else "without"
+            st.caption(f"Training images that the chain looks at, {labels} their labels. They come from the benchmark.")
+            valid &= controls.draw(Exemplars, current.exemplars, f"exemplars{current.merge.uid}") is not None
+    return valid
+
+
+@st.cache_data(max_entries=100, show_spinner=False)
+def _silent(pretrained: str, file: tuple[int, ...]) -> bool:
+    """Whether a checkpoint says nothing of its activation; one that cannot be read has nothing to choose."""
+    from merging.checkpoints.architecture import stated_by
+    from merging.formats.opening import open_checkpoint
+
+    try:
+        return "quick_gelu" not in stated_by(open_checkpoint(pretrained, "pretrained"))
+    except (CheckpointError, OSError):
+        return False
+
+
+def _icon(icon: str, stage: Stage, words: str, off: bool, act: Callable[..., None], *args: int) -> None:
+    """A small button in the head of a stage."""
+    st.button(
+        "", icon=f":material/{icon}:", key=f"{icon}{stage.uid}", type="tertiary", disabled=off, help=words,
+        on_click=act, args=args,
+    )  # fmt: skip
+
+
+def _add_edit(current: Draft) -> None:
+    if key := st.session_state["new_edit"]:
+        current.edits.append(Stage(key))
+        st.session_state["new_edit"] = None
+
+
+def all_controls(current: Draft, experts: Mapping[str, str], own: Mapping[str, float]) -> bool:
+    """Everything on the left; whether every value is valid."""
+    st.subheader("Models", anchor=False)
+    models(current, experts, own)
+    st.subheader("Chain", anchor=False)
+    return controls_all(current)

@@ -1,0 +1,1 @@
+"""What the Methods page shows."""

@@ -1,0 +1,140 @@
+"""The card of one method: what it is, what can be set, where ours decides, what it scored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+
+from app import text
+from app.reading import published
+from app.reading.published import HELP, PRINTED
+from app.session import pages, state
+from app.views.methods import gallery
+from app.widgets import controls, page
+from merging.benchmarks.metrics import PER_TASK
+from merging.methods.method import Merge, Method
+from merging.recipes.papers.published import SOURCES, Figure, with_method
+from merging.recipes.presets import PLUGIN
+from merging.runs.run import Run
+
+
+def card(method: Method, shown: Sequence[Method], runs: Sequence[Run], stored: Sequence[Run]) -> None:
+    """Everything about one method; ``shown`` are those that a click leads to next."""
+    with st.container(border=True, key="card"):
+        _head(method, shown)
+        with st.grid(2, min_column_width=380, gap="large"):
+            with st.container():
+                _idea(method)
+            with st.container():
+                _parameters(method)
+        _doors(method)
+        _figures(method, runs, stored)
+
+
+def _head(method: Method, shown: Sequence[Method]) -> None:
+    keys = [other.key for other in shown]
+    place = keys.index(method.key) if method.key in keys else 0
+    with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
+        st.header(method.title, anchor=False, width="stretch")
+        for label, icon, by, shortcut in (("Previous", "arrow_back", -1, "P"), ("Next", "arrow_forward", 1, "N")):
+            st.button(
+                label, icon=f":material/{icon}:", key=label, type="tertiary", shortcut=shortcut,
+                disabled=len(keys) < 2, on_click=state.pick_method, args=(keys[(place + by) % len(keys)],),
+            )  # fmt: skip
+    pieces = method.elementwise(method.params())
+    badges = [f":blue-badge[{method.role}]", f":gray-badge[needs {method.needs}]"]
+    badges += [f":gray-badge[works {'in pieces' if pieces else 'on whole tensors'}]"]
+    badges += [":orange-badge[one model per task]"] if isinstance(method, Merge) and method.per_task else []
+    st.markdown(" ".join(badges))
+
+
+def _idea(method: Method) -> None:
+    bounds = method.params.bounds()
+    st.markdown(text.safe_text(method.summary, 600))
+    filled = bool(bounds) and st.session_state.get("filled", False)
+    st.latex(controls.filled_formula(method.formula, bounds, method.params().values() if filled else {})[0])
+    if bounds:
+        st.toggle("With the default values", key="filled", persist_state="session")
+    if method.variant:
+        st.markdown(f"**Where ours decides.** {text.safe_text(method.variant, 1000)}")
+    st.caption(f":material/menu_book: {text.safe_text(method.cite.text(), 400)}")
+
+
+def _parameters(method: Method) -> None:
+    if method.params.bounds():
+        table = gallery.parameters(method)
+        st.table(table, border="horizontal", hide_index=True, alt=f"Parameters of {method.title}")
+    else:
+        st.markdown("There is nothing to set.")
+    file, code = gallery.code(method)
+    with st.expander(f"Our code, in `{file}`", icon=":material/code:"):
+        st.code(code, language="python")
+
+
+def _doors(method: Method) -> None:
+    """Links to the Merge page with this method in the chain."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if chain := gallery.chain(method):
+            page.open_page(pages.MERGE, "Open in Merge", "merge", chain=chain)
+        if method.key == PLUGIN[0]:
+            page.open_page(pages.SCORES, "In front of every merge", "arrow_outward", **{state.SHOW: "plug-in matrix"})
+        if presets := gallery.presets(method):
+            with st.popover(f"Combinations in the papers ({len(presets)})", icon=":material/playlist_play:"):
+                for preset, chain in presets:
+                    page.open_page(pages.MERGE, text.safe_text(preset.title), "merge", chain=chain)
+
+
+def _figures(method: Method, runs: Sequence[Run], stored: Sequence[Run]) -> None:
+    """What papers print for chains with the method, beside our runs of the same chains."""
+    st.subheader("What papers print, and what we measure", anchor=False)
+    apart = method.role == "merge"  # chains with edits before a merge have a table of their own
+    found, own = with_method(method.role, method.key), gallery.with_method(method, runs)
+    alone = published.rows(
+        [figure for figure in found if not apart or len(figure.chain) == 1],
+        [run for run in own if not apart or len(run.chain) == 1],
+    )
+    if alone:
+        _table(alone, f"Published accuracies of {method.title} beside ours", stored)
+    else:
+        st.markdown("No figure of it is known, and no run of it is stored here. Open it in Merge and press Run.")
+    chains = [figure for figure in found if apart and len(figure.chain) > 1]
+    combined = published.rows(chains, [run for run in own if apart and len(run.chain) > 1])
+    if combined:
+        with st.expander(f"With edits before it ({len(combined)})", icon=":material/account_tree:"):
+            _table(combined, f"The same for chains of edits and {method.title}", stored)
+    if alone or combined:
+        _explain(method, found)
+
+
+def _table(rows: Sequence[published.Row], alt: str, stored: Sequence[Run]) -> None:
+    table = published.table(rows, stored)
+    printed = [column for column in table.columns if column[0] in published.MODELS.values()]
+    st.dataframe(
+        table.style.set_properties(subset=printed, color=PRINTED),
+        hide_index=True,
+        height="content",
+        column_config={place + 1: _column(*column) for place, column in enumerate(table.columns)},
+        alt=alt,
+    )
+    if ids := list(dict.fromkeys(row.run.id for row in rows if row.run and row.run.has_scores)):
+        page.open_page(pages.SCORES, "Compare our runs in Scores", "monitoring", runs=",".join(ids))
+
+
+def _column(group: str, name: str) -> Any:
+    if not group:
+        return st.column_config.TextColumn(pinned=name == published.CHAIN[1])
+    return st.column_config.TextColumn(alignment="right" if name in HELP else "left", help=HELP.get(name))
+
+
+def _explain(method: Method, figures: Sequence[Figure]) -> None:
+    """What the two groups of columns are, and why they are two."""
+    named = [f"{key}: {said}." for key, said in SOURCES.items() if any(f.source.startswith(key) for f in figures)]
+    st.caption(
+        f"{published.PUBLISHED}: as printed, for other models on other images, eight data sets in domain and thirteen "
+        f"out of it. {published.OURS}: the bundled miniature on the reporting half of its own data sets, with 95% "
+        "intervals. Only normalized accuracies (Norm.) bear a comparison. " + text.safe_text(" ".join(named), 1000)
+    )
+    if isinstance(method, Merge) and method.per_task:
+        st.caption(PER_TASK)

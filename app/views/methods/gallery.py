@@ -1,0 +1,126 @@
+"""What the Methods page says about methods, straight from the registry, the presets and the stored runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import merging
+from app import text
+from app.session.draft import Draft
+from merging.methods.method import Merge, Method
+from merging.methods.params import Bound
+from merging.recipes.presets import PRESETS, Preset
+from merging.runs.run import THIS_MACHINE, Run
+from viz.text import clean_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DEFAULT_MERGE: str = inspect.signature(merging.merge).parameters["merge"].default
+ROLES = {
+    "edit": ("Edits", "task vectors in, task vectors out"),
+    "merge": ("Merges", "task vectors in, one set of weights out"),
+    "adapt": ("Adapts", "a small module per task on top of a merged model"),
+}
+
+
+def matching(methods: Sequence[Method], role: str | None, needs: str | None, words: str) -> list[Method]:
+    """The methods of a role that need this and whose cards hold all the words; empty filters keep everything."""
+    asked = words.casefold().split()
+    return [
+        method
+        for method in methods
+        if (not role or method.role == role)
+        and (not needs or method.needs == needs)
+        and all(word in _card_text(method) for word in asked)
+    ]
+
+
+def _card_text(method: Method) -> str:
+    labels = [f"{name} {bound.label}" for name, bound in method.params.bounds().items()]
+    said = (method.key, method.title, method.role, method.summary, method.variant, method.needs, method.cite.text())
+    return " ".join([*said, *labels]).casefold()
+
+
+def chain(method: Method) -> str:
+    """The chain that tries a method with its defaults, as links write it; empty if no chain can hold it."""
+    return {"merge": method.key, "edit": f"{method.key};{DEFAULT_MERGE}"}.get(method.role, "")
+
+
+def presets(method: Method) -> list[tuple[Preset, str]]:
+    """The papers' combinations with a method in them, and their chains as links write them."""
+    found = []
+    for preset in PRESETS:
+        if method.key in ([key for key, _ in preset.edits] if method.role == "edit" else [preset.merge]):
+            found.append((preset, Draft.of(preset.recipe("", {"expert": ""})).chain()))
+    return found
+
+
+def parameters(method: Method) -> pd.DataFrame:
+    """One row for each parameter; cells are Markdown."""
+    import pandas as pd
+
+    rows = [
+        {
+            "Parameter": f"{text.safe_text(bound.label)} {f'${bound.symbol}$' if bound.symbol else ''}".strip(),
+            "Default": text.safe_text(text.in_words(bound.default)),
+            "Takes": text.safe_text(_takes(bound), 200),
+            "What it does": text.safe_text(bound.help + (f" Unset: {bound.unset}." if bound.unset else ""), 400),
+        }
+        for bound in method.params.bounds().values()
+    ]
+    return pd.DataFrame(rows)
+
+
+def _takes(bound: Bound) -> str:
+    """What is valid, and what the slider offers where that is less."""
+    valid = bound.describe().replace("_", " ")
+    if bound.slider is None or bound.slider == (bound.low, bound.high):
+        return valid
+    low, high = bound.slider
+    return f"{valid}; slider from {low:g} to {high:g}"
+
+
+def code(method: Method) -> tuple[str, str]:
+    """The file of a method's function, from the folder of the program, and the function itself."""
+    path = Path(inspect.getsourcefile(method.run) or "")
+    return "/".join(path.parts[-3:]), inspect.getsource(method.run)
+
+
+def with_method(method: Method, runs: Sequence[Run]) -> list[Run]:
+    """The runs in whose chain the method has its role, of those that merged as many experts as any."""
+    most = max((len(run.experts) for run in runs), default=0)
+    places = slice(None, -1) if method.role == "edit" else slice(-1, None)
+    return [run for run in runs if method.key in run.chain[places] and len(run.experts) == most]
+
+
+def costs(methods: Sequence[Method], runs: Sequence[Run]) -> pd.DataFrame:
+    """One row for each method: what it needs, and what it took in the stored run that uses it most plainly."""
+    import pandas as pd
+
+    return pd.DataFrame([_cost(method, runs) for method in methods])
+
+
+def _plainness(run: Run) -> tuple[int, bool, bool]:
+    """Short chains come first, then those that end with the default merge, then this machine's own."""
+    return len(run.chain), run.chain[-1] != DEFAULT_MERGE, run.provenance != THIS_MACHINE
+
+
+def _cost(method: Method, runs: Sequence[Run]) -> dict[str, Any]:
+    defaults = method.params()
+    timed = min(with_method(method, runs), key=_plainness, default=None)
+    gives = {"edit": "task vectors", "adapt": "a module per task"}.get(method.role, "one model")
+    return {
+        "title": method.title,
+        "role": method.role,
+        "needs": str(method.needs),
+        "passes": 1 + (method.survey_passes if method.surveys(defaults) else 0),
+        "works": "in pieces" if method.elementwise(defaults) else "on whole tensors",
+        "gives": "one model per task" if isinstance(method, Merge) and method.per_task else gives,
+        "seconds": timed.seconds.get("merging") if timed else None,
+        "device": f"{clean_text(timed.device, 40)}, {timed.provenance}" if timed else None,
+        "run": clean_text(timed.title) if timed else None,
+    }

@@ -1,0 +1,1 @@
+"""What Models & runs shows of models and data."""

@@ -1,0 +1,269 @@
+"""Making a benchmark of one's own: which data sets belong to which expert, what is recognized, and the job."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import text
+from app.reading import data
+from app.reading import models as model_files
+from app.session import benchmark
+from app.views.models import benchmark_plan
+from app.widgets import fit_report, tray
+from merging import settings
+from merging.benchmarks import folders
+from merging.errors import MergingError, TaskError
+from viz.text import clean_text
+
+if TYPE_CHECKING:
+    from app.views.models.benchmark_plan import Looked
+    from merging.catalog.data_sets import Found
+    from merging.catalog.model_sets import ModelSet
+    from merging.catalog.scan import Item
+    from merging.jobs.records import Job
+
+BUILD, PROBLEM, TYPED = "data", "build_problem", "data_typed"
+FIRST = "mine"  # the name that is proposed
+NOBODY = "nobody: out of domain"
+OWN_NAMES, BY_HAND, PUBLISHED, HEAD = "own", "by hand", "prompts:", "head:"
+MOST = 40  # data sets of a benchmark that is made here
+NOTHING = (
+    "No data set was found. One is a folder with a folder of images for each class (perhaps in parts `train`, `val` "
+    "and `test`), an npz with `images` and `labels`, or a Hugging Face data set on disk (arrow or parquet files)."
+)
+LEARN = "What is drawn and how, and what is refused, is said in `sample_data/README.md`."
+
+
+def typed() -> str:
+    """The path that was typed, which the field below shows; empty where nothing may be typed."""
+    return str(st.session_state.get(TYPED, "")).strip() if model_files.local() else ""
+
+
+def form(listed: Sequence[Item]) -> None:
+    """Choose models and data sets, see what they are, make the benchmark."""
+    st.subheader("Make a benchmark from images of yours", anchor=False)
+    _jobs()
+    with st.container(border=True):
+        _sources()
+        found = {one.reference: one for one in model_files.data_sets(typed())}
+        try:
+            sets = data.model_sets()
+        except TaskError:
+            sets = {}
+        if not sets:
+            st.info("First put models together under models: a benchmark holds a pretrained model and its experts.")
+            return
+        if not found:
+            st.markdown(NOTHING)
+            return
+        models = _models(sets)
+        chosen = st.multiselect(
+            "Data sets", list(found), format_func=lambda ref: clean_text(found[ref].place, 100), key="build_data",
+            max_selections=MOST, placeholder="Choose folders of images",
+        )  # fmt: skip
+        if not chosen:
+            st.caption(f"Nothing is computed before you have seen what was recognized. {LEARN}")
+            return
+        tasks = _tasks([found[reference] for reference in chosen], models, listed)
+        name, plain = _options(models, tasks, listed)
+        if tasks:
+            _offer(name, plain)
+
+
+def _sources() -> None:
+    """Where data sets come from: listed folders, and a typed path where only this machine's user reaches the app."""
+    folder_names = [f"**{text.safe_text(name)}**" for name in settings.models_folders()]
+    if folder_names:
+        st.markdown(f":material/folder_open: Data sets in {text.listed(folder_names)} are listed.")
+    if not model_files.local():
+        return
+    st.text_input(
+        "A folder of data sets of yours", key=TYPED, max_chars=1000, placeholder="/home/me/data",
+        help="Folders that MERGESCOPE_MODELS names are listed without typing.",
+    )  # fmt: skip
+
+
+def _models(sets: Mapping[str, ModelSet]) -> ModelSet:
+    picked = st.selectbox(
+        "Models", list(sets), format_func=lambda key: clean_text(sets[key].title, 60), key="build_models",
+        help="The pretrained model and the experts that are copied into the benchmark. Sets are put together under "
+        "models.",
+    )  # fmt: skip
+    return sets[picked]
+
+
+def _tasks(found: Sequence[Found], models: ModelSet, listed: Sequence[Item]) -> dict[str, dict[str, Any]]:
+    """What a description says of each data set, as far as it was chosen or proposed here."""
+    from merging.catalog import data_sets
+
+    tasks: dict[str, dict[str, Any]] = {}
+    for one in found:
+        key = hashlib.sha256(one.reference.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+        with st.container(border=True, gap="small"):
+            st.markdown(f":material/photo_library: **{text.safe_text(one.place, 120)}**")
+            looked = benchmark_plan.look(one.reference)
+            if looked.problem:
+                st.error(text.safe_text(looked.problem, 600), icon=":material/block:")
+                continue
+            st.caption(text.safe_text(looked.said, 400))
+            with st.grid(3, min_column_width=170):
+                name = st.text_input(
+                    "Task", data_sets.task_key(one.name, tasks), max_chars=40, key=f"task_{key}",
+                    help="Small letters, digits, - and _.",
+                ).strip()  # fmt: skip
+                expert = _expert(key, one.name, models)
+                names = _names(key, one.name, looked, listed)
+            task = {"images": one.reference, "expert": expert, **names}
+            if "classes" in names:
+                task["classes"] = _by_hand(key)
+        if name in tasks:
+            st.error(f"Two data sets are called {text.safe_text(name)}; give one another name.")
+        tasks[name] = {option: value for option, value in task.items() if value}
+    return tasks
+
+
+def _expert(key: str, name: str, models: ModelSet) -> str | None:
+    """The reference of the expert that was trained for a data set; proposed by its name."""
+    from merging.catalog.data_sets import alike
+
+    experts = dict(models.experts)
+    near = alike(name, experts)
+    picked = st.selectbox(
+        "Its expert", [NOBODY, *experts], 1 + list(experts).index(near) if near else 0, key=f"expert_{models.id}_{key}",
+        format_func=lambda one: clean_text(one, 60),
+    )  # fmt: skip
+    return experts.get(picked)
+
+
+def _by_hand(key: str) -> list[str]:
+    """Class names that are typed."""
+    typed = st.text_area(
+        "Class names, one a line, in the order of the labels", key=f"classes_{key}", height=120, max_chars=100_000
+    )
+    return [line.strip() for line in typed.splitlines() if line.strip()]
+
+
+def _names(key: str, name: str, looked: Looked, listed: Sequence[Item]) -> dict[str, str]:
+    """Where the head of a task comes from: the data's class names, published or typed ones, or a released head."""
+    from merging.catalog.data_sets import alike
+    from merging.catalog.groups import HEAD_NAME
+    from merging.clip.prompt_sets import known, prompts
+
+    heads = {f"{HEAD}{item.reference}": item for item in listed if HEAD_NAME.fullmatch(item.name)}
+    options = [*([OWN_NAMES] if looked.class_names else []), BY_HAND, *heads, *(f"{PUBLISHED}{one}" for one in known())]
+    of_name = {item.name[5:]: one for one, item in heads.items()}  # behind "head_"
+    released, of_papers = alike(name, of_name), benchmark_plan.fitting(name, looked.class_names)
+    first = of_name[released] if released else f"{PUBLISHED}{of_papers}" if of_papers else options[0]
+
+    def label(option: str) -> str:
+        if option in heads:
+            return f"released {clean_text(heads[option].name, 40)}"
+        if option.startswith(PUBLISHED):
+            return f"names of {prompts(option.removeprefix(PUBLISHED)).title}"
+        return "the data's own names" if option == OWN_NAMES else "typed by hand"
+
+    picked = st.selectbox("Class names", options, options.index(first), format_func=label, key=f"names_{key}")
+    if picked in heads:  # its rows are in the order of the published names, if there are some
+        return {"head": heads[picked].reference} | ({"prompts": of_papers} if of_papers else {})
+    if picked == BY_HAND:
+        return {"classes": ""}
+    return {} if picked == OWN_NAMES else {"prompts": picked.removeprefix(PUBLISHED)}
+
+
+def _options(models: ModelSet, tasks: Mapping[str, Any], listed: Sequence[Item]) -> tuple[str, dict[str, Any]]:
+    """The benchmark's name, and its description as plain data."""
+    from merging.catalog.data_sets import task_key
+
+    with st.grid(3, min_column_width=170):
+        free = task_key(FIRST, [path.name for path in folders.built(data.store().root).values()])
+        name = st.text_input("Name of the benchmark", free, max_chars=40, key="build_name").strip()
+        images = st.number_input(
+            "Images in each half, at most", 0, 1_000_000, 250, key="build_images",
+            help="Of each test set: one half is for choosing values, one to report on. 0 takes all.",
+        )  # fmt: skip
+        exemplars = st.number_input(
+            "Training images, at most", 0, 1_000_000, 96, key="build_exemplars",
+            help="Of each data set, for methods that look at images. 0 takes all.",
+        )  # fmt: skip
+        seed = st.number_input("Seed of the draw", 0, 1_000_000, 0, key="build_seed")
+        whole = [models.pretrained, *(item.reference for item in listed if item.reference != models.pretrained)]
+        places_of = {item.reference: item.place for item in listed}
+        tower = st.selectbox(
+            "Text tower", whole, format_func=lambda ref: clean_text(places_of.get(ref, ref), 80)
+            if ref != models.pretrained else "that of the pretrained model", key=f"build_text_{models.id}",
+            help="Heads are built from class names by the text tower of the same CLIP model.",
+        )  # fmt: skip
+    plain = {"pretrained": models.pretrained, "images": images, "exemplars": exemplars, "seed": seed}
+    plain |= {"text": tower} if tower != models.pretrained else {}
+    return name, {**plain, "tasks": dict(tasks)}
+
+
+def _offer(name: str, plain: Mapping[str, Any]) -> None:
+    """What was recognized, what it will take, and the button."""
+    out = folders.place_of(name, data.store().root)
+    try:
+        if not folders.NAME.fullmatch(name):
+            raise TaskError("A benchmark is called by small letters, digits, - and _.")
+        if out.exists():
+            st.info(f"There is a benchmark called {name} already; for one more, choose another name.")
+            return
+        benchmark_plan.show(plain, out)
+    except (MergingError, OSError) as error:
+        st.error(text.safe_text(error, 1200), icon=":material/block:")
+        return
+    evaluate = st.checkbox(
+        "Evaluate the pretrained model and every expert, too", True, key="build_evaluate",
+        help="Charts then have them as bounds, and accuracies can be told relative to the experts'.",
+    )  # fmt: skip
+    st.button(
+        "Make the benchmark", type="primary", icon=":material/dataset:", key="build_start", on_click=_start,
+        args=(name, dict(plain), evaluate),
+    )  # fmt: skip
+    if problem := st.session_state.pop(PROBLEM, ""):
+        st.error(text.safe_text(problem, 600), icon=":material/error:")
+
+
+def _start(name: str, plain: Mapping[str, Any], evaluate: bool) -> None:
+    """Callback: write the description down and queue the job."""
+    out = folders.place_of(name, data.store().root)
+    described = out.with_name(f"{name}.yaml")
+    try:
+        benchmark_plan.keep(described, plain)
+        words = ["benchmark", "make", str(out.absolute()), "--from", str(described.absolute())]
+        words += [*(["--evaluate"] if evaluate else []), "--device", data.runner().device]
+        data.runner().command(BUILD, subject(name), f"Making the benchmark {name}", words)
+    except (MergingError, OSError) as error:
+        st.session_state[PROBLEM] = str(error)
+
+
+def subject(name: str) -> str:
+    """What the job is about."""
+    return fit_report.subject_of(name, {})
+
+
+def _jobs() -> None:
+    """Benchmarks that are being made, with progress; one that is made can be worked on."""
+    live = any(job.live for job in _known())
+    st.fragment(_shown, run_every=tray.POLL if live else None)()
+
+
+def _known() -> list[Job]:
+    return [job for job in data.runner().jobs() if job.measures == BUILD]
+
+
+def _shown() -> None:
+    built = {subject(path.name): (key, path) for key, path in folders.built(data.store().root).items()}
+    for job in _known():
+        key, path = built.get(job.run_id, ("", None))
+        if job.live or job.error:
+            tray.show(job, "build")
+        elif path is not None and key != benchmark.key():
+            with st.container(border=True, horizontal=True, vertical_alignment="center"):
+                st.markdown(f":material/check_circle: The benchmark **{text.safe_text(path.name)}** is made.")
+                if st.button("Work on it", key=f"use_{job.id}", type="primary"):
+                    benchmark.use(key)
+                    st.rerun()  # the whole page, not this fragment of it

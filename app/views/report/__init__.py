@@ -1,0 +1,1 @@
+"""What the Report page shows."""

@@ -1,0 +1,79 @@
+"""The views on the Report page: what each is, its title and note, its place among the others."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import text
+from app.reading import data, report_sources
+from app.session import state
+from app.session.report_draft import Kept
+from app.widgets import page as page_parts
+from merging.text import size_text
+
+
+def say(widget: str, number: int, name: str) -> None:
+    """Callback of a view's fields."""
+    state.report().say(number, **{name: st.session_state[widget]})
+
+
+def view(kept: Kept, place: int, last: int) -> None:
+    """One view: its words, and its place among the others."""
+    from viz.registry import find
+
+    number, shown = kept.number, kept.view
+    question = find(shown.key).question
+    with st.container(border=True, gap="small", key=f"report_view_{number}"):
+        with st.container(gap=None):
+            st.markdown(f"**{place + 1}. {text.safe_text(shown.title, 160) or question}**")
+            st.caption(origin(kept))
+        title, note = f"view_title_{number}", f"view_note_{number}"
+        st.session_state.setdefault(title, shown.title)
+        st.session_state.setdefault(note, shown.note)
+        heading, remark = st.columns([2, 3], gap="small")
+        heading.text_input(
+            "Title", key=title, max_chars=160, placeholder=question, on_change=say, args=(title, number, "title"),
+            label_visibility="collapsed",
+        )  # fmt: skip
+        remark.text_area(
+            "Note", key=note, max_chars=10_000, height=68, placeholder="What is to be seen in it", on_change=say,
+            args=(note, number, "note"), label_visibility="collapsed",
+        )  # fmt: skip
+        with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"):
+            looked_at = st.toggle("Show", key=f"show_{number}", help="The chart as it goes into the report.")
+            st.space("stretch")
+            move(number, place, last)
+        if looked_at:
+            picture(kept)
+
+
+def picture(kept: Kept) -> None:
+    """The view itself."""
+    from viz import theme
+
+    shown, key = kept.view, f"shown_{kept.number}"
+    figure = data.figure(shown.key, shown.table, {"present": state.present(), **shown.options})
+    st.plotly_chart(figure, theme=None, key=key, config=theme.config(key), alt=figure.layout.meta["alt"])
+
+
+def origin(kept: Kept) -> str:
+    """Which runs a view is of, and what it takes; Markdown."""
+    draft = state.report()
+    titles = [text.safe_text(draft.sources[key].title, 50) for key in kept.view.sources if key in draft.sources]
+    few = titles[:3] + ([f"{len(titles) - 3} more"] if len(titles) > 3 else [])
+    of = f" of {text.listed(few)}" if few else ""
+    page = report_sources.opened(kept.view.place)[0].capitalize()
+    return f"{page}{of}, {size_text(kept.size)}"
+
+
+def move(number: int, place: int, last: int) -> None:
+    """Up, down, out, and back to where it came from."""
+    draft = state.report()
+    page, query = report_sources.opened(draft.kept[place].view.place)
+    page_parts.open_page(f"screens/{page}.py", "Open", "open_in_new", **query)
+    st.button("Up", icon=":material/arrow_upward:", key=f"up_{number}", type="tertiary", disabled=place == 0,
+              on_click=draft.move, args=(number, -1))  # fmt: skip
+    st.button("Down", icon=":material/arrow_downward:", key=f"down_{number}", type="tertiary", disabled=place == last,
+              on_click=draft.move, args=(number, 1))  # fmt: skip
+    st.button("Remove", icon=":material/close:", key=f"remove_{number}", type="tertiary", on_click=draft.remove,
+              args=(number,))  # fmt: skip

@@ -1,0 +1,88 @@
+"""The beginning of a report: what the pages show first of one run, put into it by one click."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import text
+from app.reading import data, measurements, report_sources, score_tables
+from app.session import state
+from app.views.drift import by_depth
+from app.views.masks import kept_share
+from merging.errors import MergingError
+from merging.runs import run as stored_run
+from merging.runs.run import Run
+from viz.report.contents import View
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NAME = "starter"
+CHARTS = "Its scores, what it keeps, its masks if it pruned, its drift if that is measured."
+
+
+def picker(stored: Sequence[Run]) -> None:
+    """A run, and a button that adds what belongs to it."""
+    runs = {run.id: run for run in data.runs(stored)}
+    if not runs:
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        chosen = st.selectbox(
+            "Add what belongs to a run", runs, format_func=lambda run_id: text.label(runs[run_id]), key="starter_run",
+            help=CHARTS, width=360,
+        )  # fmt: skip
+        st.button("Add", key="starter_add", icon=":material/note_add:", on_click=add, args=(runs[chosen], stored))
+    if why := state.report().refused.pop(NAME, ""):
+        st.caption(f":material/error: {why}")
+
+
+def add(run: Run, stored: Sequence[Run]) -> None:
+    """Callback: put in what is not there yet."""
+    try:
+        source = report_sources.source(run)
+        for view in views(run, stored):
+            if not state.report().find(view.key, view.table, view.options):
+                report_sources.put(view, [source], NAME)
+    except MergingError as error:
+        state.report().refused[NAME] = text.safe_text(error, 600)
+
+
+def views(run: Run, stored: Sequence[Run]) -> Iterator[View]:
+    """The views of a run as the pages show them first."""
+    if run.has_scores:
+        averages, accuracies = score_tables.averages([run], stored), score_tables.accuracies([run], stored)
+        of = f"scores?{state.RUNS}={run.id}"
+        yield _view(run, "id_ood_scatter", averages, {}, score_tables.averages_in_words(averages), of)
+        look = {"normalized": False, "runs": [run.id]}
+        yield _view(run, "task_accuracy", accuracies, look, score_tables.accuracies_in_words(accuracies), of)
+    yield from _masks(run, stored)
+    if found := measurements.find(measurements.DRIFT, run.id):
+        token, distance = next(iter(by_depth.TOKENS)), next(iter(by_depth.DISTANCES.values()))
+        table = measurements.by_depth([(run, found)], by_depth.TOKENS[token])
+        look = {"value": distance, "runs": [run.id], "band": run.id}
+        said = by_depth.in_words([found], token)
+        yield _view(run, "drift_depth", table, look, said, f"drift?{state.RUNS}={run.id}")
+
+
+def _masks(run: Run, stored: Sequence[Run]) -> Iterator[View]:
+    """Masks, and what they keep of each block; of a run that did not prune, what its weights keep."""
+    from merging.methods.shared.saliency import with_ratio
+    from merging.recipes.presets import settings_of
+    from merging.runs.edit_pairs import same_saliency
+
+    of = f"masks?{state.RUN}={run.id}"
+    table, said = kept_share.by_weights(run)
+    if stored_run.SALIENCY in run.tables or same_saliency(run, stored):
+        ratio, shared = settings_of(run.recipe)
+        masks = with_ratio(data.saliency(run, stored)[0], ratio, shared)
+        said = kept_share.in_words(masks, ratio, ratio)
+        yield _view(run, "saliency_matrix", masks, {"selected": (None, None), "group": "order"}, said, of)
+        table, said = kept_share.by_masks(masks), f"Counted from the masks at prune ratio {ratio:g}."
+    yield _view(run, "kept_share", table, {"by": "role"}, said, of)
+
+
+def _view(run: Run, key: str, table: pd.DataFrame, look: Mapping[str, Any], said: str, place: str) -> View:
+    return View(key, table, look, caption=text.plain(said), place=place, sources=(run.id,))

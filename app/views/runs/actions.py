@@ -1,0 +1,136 @@
+"""What can be done with chosen runs: open them elsewhere, keep the tables only, delete them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import streamlit as st
+
+from app import text
+from app.reading import data, models
+from app.session import pages, state
+from app.widgets import page, run_picker
+from merging.errors import MergingError
+from merging.runs.run import PRECOMPUTED, Run
+from merging.text import size_text
+from viz.text import plural
+
+PROBLEM, DONE = "runs_problem", "runs_done"
+NAMED = 8  # runs that a question names
+
+
+def said() -> None:
+    """What came of the last click."""
+    if problem := st.session_state.pop(PROBLEM, ""):
+        st.error(text.safe_text(problem, 500), icon=":material/error:")
+    if done := st.session_state.pop(DONE, ""):
+        st.success(text.safe_text(done, 300))
+
+
+def show(runs: Sequence[Run]) -> None:
+    """Links, and the two ways to let go."""
+    ids = ",".join(run.id for run in runs)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if len(runs) == 2:
+            page.open_page(pages.COMPARE, "Compare", "compare", run=runs[0].id, b=runs[1].id)
+        if any(run.has_scores for run in runs):
+            page.open_page(pages.SCORES, "Scores", "monitoring", runs=ids)
+        page.open_page(pages.MASKS, "Masks", "grid_on", run=runs[0].id)
+        if len(runs) == 1:
+            run_picker.recipe_buttons(runs[0], "shelf")
+        if models.local():
+            _drop(runs)
+            _delete(runs)
+        page.link()
+    if not models.local():
+        st.caption("Several people use this server, so runs are not deleted from the page.")
+
+
+def _busy(runs: Sequence[Run]) -> list[Run]:
+    """Those that a job is working on."""
+    live = {job.run_id for job in data.runner().jobs() if job.live}
+    return [run for run in runs if run.id in live]
+
+
+def _own(runs: Sequence[Run]) -> list[Run]:
+    return [run for run in runs if run.provenance != PRECOMPUTED]
+
+
+def _named(runs: Sequence[Run]) -> str:
+    lines = [f"- {text.safe_text(run.title, 60)}, {run.id[:8]}" for run in runs[:NAMED]]
+    more = [f"- and {len(runs) - NAMED} more"] if len(runs) > NAMED else []
+    return "\n".join([*lines, *more])
+
+
+def _drop(runs: Sequence[Run]) -> None:
+    """Keep tables and scores, drop the weights."""
+    heavy = [run for run in _own(runs) if run.has_model]
+    if not heavy:
+        return
+    freed = sum(path.stat().st_size for run in heavy for path in _models(run))
+    with st.popover("Drop weights", icon=":material/compress:", type="tertiary"):
+        st.markdown(
+            f"Drops the merged weights of {plural(len(heavy), 'run')} and frees **{size_text(freed)}**. Recipes, "
+            f"tables and scores stay, and the recipe makes the same weights again.\n\n{_named(heavy)}"
+        )
+        _button("Drop the weights", "drop", heavy, _drop_now)
+
+
+def _models(run: Run) -> list:  # type: ignore[type-arg]
+    """Files of the merged model, as far as they are there."""
+    return [path for name in run.models.values() if (path := run.path / name).is_file()]
+
+
+def _delete(runs: Sequence[Run]) -> None:
+    """Delete own runs, after a question that names them and what it frees."""
+    from app.reading.data import size
+
+    own = _own(runs)
+    with st.popover("Delete", icon=":material/delete:", type="tertiary", disabled=not own,
+                    help=None if own else "Precomputed runs come with the program and stay."):  # fmt: skip
+        freed = size_text(sum(size(run) for run in own))
+        kept = len(runs) - len(own)
+        stays = f" {plural(kept, 'precomputed run')} stay." if kept else ""
+        st.markdown(
+            f"Deletes {plural(len(own), 'run')} with recipe, tables, scores and weights, and frees **{freed}**."
+            f"{stays} Exports stay, too.\n\n{_named(own)}"
+        )
+        _button(f"Delete {plural(len(own), 'run')}", "delete", own, _delete_now)
+
+
+def _button(label: str, key: str, runs: Sequence[Run], act: Callable[[list[str]], None]) -> None:
+    """The button that does it, unless a job needs one of the runs."""
+    if busy := _busy(runs):
+        names = text.listed([text.safe_text(run.title, 40) for run in busy])
+        st.caption(f":material/hourglass_top: A job is working on {names}. Cancel it, or wait until it has ended.")
+        return
+    st.button(label, type="primary", key=f"{key}_runs", on_click=act, args=([run.id for run in runs],))
+
+
+def _drop_now(run_ids: list[str]) -> None:
+    """Callback: drop the weights of runs that no job needs."""
+    _each(run_ids, data.store().drop_models, "The weights of {} were dropped.")
+
+
+def _delete_now(run_ids: list[str]) -> None:
+    """Callback: delete runs that no job needs."""
+    _each(run_ids, data.store().delete, "{} deleted.")
+    known = {run.id for run in data.stored()}
+    chosen, _ = state.chosen_runs(list(known))
+    state.choose_runs(chosen)
+
+
+def _each(run_ids: list[str], act: Callable[[str], None], said: str) -> None:
+    if not models.local():
+        return
+    live = {job.run_id for job in data.runner().jobs() if job.live}
+    try:
+        for run_id in run_ids:
+            if run_id in live:
+                st.session_state[PROBLEM] = f"A job has begun to work on run {run_id[:8]}; it was left as it is."
+            else:
+                act(run_id)
+    except MergingError as error:
+        st.session_state[PROBLEM] = str(error)
+    else:
+        st.session_state[DONE] = said.format(plural(len(run_ids), "run"))

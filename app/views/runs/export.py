@@ -1,0 +1,168 @@
+"""Taking merged models along: folders for Transformers or open_clip, written in the background, to download."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import text
+from app.reading import data, models
+from app.widgets import tray
+from merging.export import stored
+from merging.export.stored import STORED, Export
+from merging.runs.run import Run
+from merging.text import size_text
+from viz.text import clean_text, plural
+
+if TYPE_CHECKING:
+    from merging.jobs.records import Job
+
+TARGETS = {"hf": "Transformers", "open_clip": "open_clip", STORED: "one file, names as they were"}
+PREFIX = "export-"  # of the jobs' keys
+PROBLEM = "export_problem"
+LARGEST = 100_000_000  # bytes that are handed out as a zip file, which is put together in memory
+AS_FILES = "as the files say"
+ACTIVATIONS = (AS_FILES, "quick_gelu", "gelu")
+
+
+def section(runs: Sequence[Run]) -> None:
+    """The form, and what has been exported of these runs."""
+    st.subheader("Take the model along", anchor=False)
+    runs = [run for run in runs if run.recipe_yaml]
+    with st.container(border=True):
+        _form(runs)
+    for export, job in _known(runs):
+        _shown(export, job, runs)
+
+
+def _form(runs: Sequence[Run]) -> None:
+    """For which library, and where to."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        to = st.segmented_control(
+            "For", TARGETS, default="hf", format_func=TARGETS.__getitem__, key="export_to", required=True
+        )
+        activation = st.selectbox(
+            "Activation", ACTIVATIONS, key="export_activation", width=170,
+            help="Weights do not say whether a model was trained with QuickGELU. Choose it only where the files of the "
+            "experts do not say so either; the model card then warns.",
+        )  # fmt: skip
+    folder = ""
+    if models.local() and len(runs) == 1:
+        folder = st.text_input(
+            "Folder", key="export_folder", max_chars=1000, placeholder="beside the runs, in this app's own folder",
+            help="A new folder, or one that an earlier export has written.",
+        ).strip()  # fmt: skip
+    alone = [run for run in runs if run.per_task] if to == STORED else []
+    if alone:
+        st.caption("Merges that give one model per task do not fit into one file; choose one of the libraries.")
+    remade = sum(not run.has_model for run in runs)
+    if remade:
+        st.caption(f"The weights of {plural(remade, 'run')} are not kept; they are computed again first.")
+    st.button(
+        f"Export {plural(len(runs), 'model')}" if len(runs) > 1 else "Export the model",
+        type="primary", icon=":material/output:", key="export_start", on_click=_start,
+        args=([(run.id, run.title) for run in runs], to, folder, activation), disabled=bool(alone),
+    )  # fmt: skip
+    if problem := st.session_state.pop(PROBLEM, ""):
+        st.error(text.safe_text(problem, 400), icon=":material/error:")
+    st.caption("On a command line:")
+    out = folder or "merged/"
+    named = f"{out}/model.safetensors" if to == STORED else out
+    target = "" if to == STORED else f" --to {to}"
+    st.code(f"python -m merging export {runs[0].id} --out {named}{target}", language="bash", wrap_lines=True)
+
+
+def _start(runs: Sequence[tuple[str, str]], to: str, folder: str, activation: str) -> None:
+    """Callback: queue an export for each run."""
+    from merging.export.destination import refusal
+
+    root = data.store().root
+    for run_id, title in runs:
+        out = Path(folder).expanduser().absolute() if folder and models.local() else None
+        if out is not None and to != STORED and (why := refusal(out, overwrite=True)):
+            st.session_state[PROBLEM] = why
+            return
+        words = stored.words(run_id, to, out or stored.place(root, run_id, to), data.runner().device)
+        words += [] if activation == AS_FILES else ["--activation", activation]
+        data.runner().command(f"{PREFIX}{to}", run_id, f"Export for {TARGETS[to]}: {title}", words)
+
+
+def _known(runs: Sequence[Run]) -> list[tuple[Export, Job | None]]:
+    """Exports of these runs that there are or that are under way, each with its job."""
+    ids = {run.id for run in runs}
+    jobs = {
+        (job.run_id, job.measures.removeprefix(PREFIX)): job
+        for job in reversed(data.runner().jobs())
+        if job.measures.startswith(PREFIX) and job.run_id in ids
+    }
+    found = {(export.run_id, export.to): export for export in stored.exports(data.store().root)}
+    elsewhere = {key: Export(*key, _out(job)) for key, job in jobs.items()}
+    both = {key: export for key, export in (found | elsewhere).items() if key[0] in ids}
+    return [(export, jobs.get(key)) for key, export in both.items()]
+
+
+def _out(job: Job) -> Path:
+    """The folder that an export job writes to."""
+    out = Path(job.words[job.words.index("--out") + 1])
+    return out.parent if out.name == stored.MODEL else out
+
+
+def _shown(export: Export, job: Job | None, runs: Sequence[Run]) -> None:
+    """One export: how far it is, or its files, its card and a download."""
+    title = next(run.title for run in runs if run.id == export.run_id)
+    key = f"{export.run_id}_{export.to}"
+    if job is not None and (job.live or job.state != "done"):
+        tray.show(job, f"export_{key}")
+        return
+    files = export.files
+    if not files:
+        return
+    total = sum(size for _, size in files)
+    with st.container(border=True, key=f"export_{key}"):
+        st.markdown(
+            f":material/check_circle: **{text.safe_text(title, 60)}** for {TARGETS[export.to]}, "
+            f"{plural(len(files), 'file')}, {size_text(total)}."
+        )
+        if models.local():
+            st.code(str(export.folder), language=None, wrap_lines=True)
+        with st.container(horizontal=True, vertical_alignment="center"):
+            if total <= LARGEST:
+                st.download_button(
+                    "Download (zip)", lambda: zipped(export), f"{export.run_id}-{export.to}.zip", "application/zip",
+                    key=f"zip_{key}", on_click="ignore", icon=":material/download:",
+                )  # fmt: skip
+            else:
+                st.caption(f"Larger than {size_text(LARGEST)}: take it from the folder.")
+            ours = export.folder.parent == data.store().root.absolute() / stored.FOLDER
+            if models.local() and ours:
+                st.button(
+                    "Delete this export", key=f"unexport_{key}", type="tertiary", on_click=_delete, args=(export,)
+                )
+        with st.expander("Files and model card", icon=":material/description:"):
+            rows = [{"File": clean_text(name, 120), "Size": size_text(size)} for name, size in files]
+            st.dataframe(rows, hide_index=True, alt="Files of the export", height="content")
+            if card := export.card():
+                st.code(card, language=None, height=320, wrap_lines=True)
+
+
+def zipped(export: Export) -> bytes:
+    """The files as one zip archive, with paths from the export's folder on."""
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
+        for name, _ in export.files:
+            archive.write(export.folder / name, f"{export.run_id}-{export.to}/{name}")
+    return target.getvalue()
+
+
+def _delete(export: Export) -> None:
+    """Callback: remove an export, and forget the job that wrote it."""
+    root = data.store().root
+    stored.delete(root, export)
+    for job in data.runner().jobs():
+        if job.run_id == export.run_id and job.measures == f"{PREFIX}{export.to}" and not job.live:
+            data.runner().dismiss(job.id)

@@ -1,0 +1,76 @@
+"""The picture of where a run's model comes from, and the table behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import text
+from app.widgets import chart
+from merging.analysis.stored import same_experts
+from merging.errors import MergingError
+from merging.runs.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.recipes.recipe import Recipe
+
+DIGEST = 8  # digits of a digest that are shown
+OTHERS = 5  # runs of the same experts that are shown beside
+
+
+def show(run: Run, stored: Sequence[Run]) -> None:
+    """The lineage of one run, with other runs of the same experts."""
+    try:
+        recipe = run.recipe
+    except MergingError:
+        recipe = None
+    if recipe is None:
+        st.info("This version does not know a method of this run's recipe, so its lineage cannot be drawn.")
+        return
+    others = [other for other in stored if other.kind == "merge" and other.id != run.id and same_experts(run, other)]
+    caption = (
+        f"Of **{text.safe_text(run.title, 60)}**. Under a checkpoint stand the first digits of its digest, under a "
+    )
+    caption += "run those of its id."
+    if others:
+        caption += " Faint boxes are other runs of the same experts."
+    if len(others) > OTHERS:
+        caption += f" {len(others) - OTHERS} more are in the table above."
+    drawn = table(run, recipe, others[:OTHERS])
+    chart.chart("lineage", drawn, name=f"lineage_{run.id}", of=[run], caption=caption)
+
+
+def table(run: Run, recipe: Recipe, others: Sequence[Run]) -> pd.DataFrame:
+    """One row for each checkpoint, step and result."""
+    import pandas as pd
+
+    from merging.checkpoints.references import without_folders  # loads torch
+
+    base = _name(without_folders(recipe.pretrained))
+    rows = [("pretrained", "pretrained", base, run.inputs.get("pretrained", "")[:DIGEST], "")]
+    experts = [f"expert{number}" for number in range(len(recipe.experts))]
+    for node, (name, _) in zip(experts, recipe.experts, strict=True):
+        rows.append((node, "expert", name, run.inputs.get(f"experts/{name}", "")[:DIGEST], "pretrained"))
+    before = " ".join(experts)
+    for number, step in enumerate(recipe.steps):
+        node, kind = f"step{number}", "merge" if number == len(recipe.steps) - 1 else "edit"
+        words = text.step_words(step).removeprefix(text.method_title(step.key)).strip(" ()")
+        rows.append((node, kind, text.method_title(step.key), words, before))
+        before = node
+    if run.per_task:
+        rows += [(f"model{i}", "model", name, "one task's model", before) for i, name in enumerate(run.experts)]
+    else:
+        rows.append(("run", "run", run.title, run.id[:DIGEST], before))
+    rows += [(f"other{i}", "other", other.title, other.id[:DIGEST], "") for i, other in enumerate(others)]
+    return pd.DataFrame(rows, columns=["node", "kind", "label", "detail", "parents"])
+
+
+def _name(reference: str) -> str:
+    """A checkpoint without what stands before and behind its name."""
+    for prefix in ("bundled:", "hf-hub:"):
+        reference = reference.removeprefix(prefix)
+    return reference.removesuffix(".safetensors")

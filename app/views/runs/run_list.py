@@ -1,0 +1,145 @@
+"""The runs on Models & runs: a table to choose from, and what can be done with those that are chosen."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import text
+from app.reading import data
+from app.reading.data import size
+from app.session import pages, state
+from app.views.runs import actions, export, lineage
+from app.widgets import page, run_picker
+from merging.errors import MergingError
+from merging.runs.run import PRECOMPUTED, Run
+from viz.text import clean_text, plural
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CHOSEN, NUMBER = "chosen_runs", "runs_table_number"
+MOST_TALL = 440  # px of the table
+PERCENT = {"in": "In", "out": "Out", "h": "H-score"}
+
+
+def show(stored: Sequence[Run]) -> None:
+    """Table, actions, exports, lineage."""
+    runs = data.runs(stored)
+    if not runs:
+        page.empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE)
+        page.link()
+        return
+    by_id = {run.id: run for run in runs}
+    chosen, missing = state.chosen_runs(list(by_id))
+    if missing:
+        run_picker.missing_runs(missing)
+        return
+    actions.said()
+    _table(runs, chosen, stored)
+    _others()
+    st.session_state[CHOSEN] = chosen  # the callbacks have put the user's choice there
+    st.multiselect(
+        "Chosen runs", list(by_id), format_func=lambda run_id: text.label(by_id[run_id]), key=CHOSEN,
+        on_change=_from_picker, placeholder="Choose rows of the table, or runs here",
+    )  # fmt: skip
+    found = [by_id[run_id] for run_id in chosen]
+    if not found:
+        st.caption("Choose one run to see where it comes from and to export it; two to compare them.")
+        page.link()
+        return
+    actions.show(found)
+    export.section(found)
+    lineage.show(found[0], stored)
+
+
+def _others() -> None:
+    """How many runs are not in the table, because their scores are on another benchmark."""
+    if count := sum(not data.belongs(run) for run in data.store().runs() if run.provenance != PRECOMPUTED):
+        are = "is" if count == 1 else "are"
+        st.caption(
+            f":material/dataset: {plural(count, 'more run')} of this machine {are} scored on other benchmarks. "
+            "What this page is on is chosen under data."
+        )
+
+
+def _table(runs: Sequence[Run], chosen: Sequence[str], stored: Sequence[Run]) -> None:
+    """Every run in a row; rows can be chosen."""
+    ids = [run.id for run in runs]
+    rows = _rows(runs, stored)
+    number = st.column_config.NumberColumn
+    column = st.column_config.TextColumn
+    # Another list of runs is another table: a choice is kept by row, and rows would be other runs.
+    key = f"runs_{hashlib.sha256(' '.join(ids).encode()).hexdigest()[:8]}_{st.session_state.get(NUMBER, 0)}"
+    st.dataframe(
+        rows,
+        hide_index=True,
+        placeholder="—",
+        height=page.table_height(len(rows), MOST_TALL),
+        key=key,
+        on_select=partial(_from_table, key, ids),
+        selection_mode="multi-row",
+        selection_default={"selection": {"rows": [ids.index(run_id) for run_id in chosen], "columns": [], "cells": []}},
+        column_config={
+            "title": column("Run", pinned=True, width=220),
+            "chain": column("Recipe", width=260),
+            **{key: number(title, format="%.1f%%") for key, title in PERCENT.items()},
+            "made": column("Made", width=130),
+            "experts": number("Experts"),
+            "Seed": number(format="%d"),
+            "size": number("Size", format="%.2f MB"),
+            "weights": st.column_config.CheckboxColumn("Weights", help="Whether the merged model itself is kept."),
+            "date": column("Date", width=130),
+            "id": column("Id", width=110),
+        },
+        alt="Runs with recipe, scores, provenance and size",
+    )
+
+
+def _rows(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
+    import pandas as pd
+
+    rows = []
+    for run in runs:
+        summary = data.summary(run, stored)
+        rows.append(
+            {
+                "title": clean_text(text.titled(run), 100),
+                "in": None if summary is None else 100 * summary.in_domain,
+                "out": None if summary is None else 100 * summary.out_of_domain,
+                "h": None if summary is None else 100 * summary.h_score,
+                "chain": clean_text(chain(run), 200),
+                "made": "precomputed" if run.provenance == PRECOMPUTED else f"here, {clean_text(run.device, 30)}",
+                "experts": len(run.experts),
+                "Seed": run.seed,
+                "size": size(run) / 1e6,
+                "weights": run.has_model,
+                "date": (run.created or "")[:16].replace("T", " "),
+                "id": run.id,
+            }
+        )
+    return pd.DataFrame(rows).astype({"Seed": "Int64", **dict.fromkeys(PERCENT, "float64")})
+
+
+def chain(run: Run) -> str:
+    """The recipe's chain in words."""
+    try:
+        return text.chain_words(run.recipe) if run.recipe else ""
+    except MergingError:
+        return " → ".join(run.chain)
+
+
+def _from_table(key: str, ids: Sequence[str]) -> None:
+    """Callback: choose the rows that are marked."""
+    rows = st.session_state[key].selection.rows
+    state.choose_runs([ids[row] for row in rows if row < len(ids)])
+
+
+def _from_picker() -> None:
+    """Callback: choose what the picker holds; the table is drawn anew with those rows marked."""
+    state.choose_runs(st.session_state[CHOSEN])
+    st.session_state[NUMBER] = st.session_state.get(NUMBER, 0) + 1

@@ -1,0 +1,147 @@
+"""The tables of the ablations on Scores: the members of a family, their runs, and what their paper prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from app.reading import data, published, score_tables
+from app.reading.published import OURS, SOURCE, Row
+from merging.recipes.papers.ablations import Family
+from merging.recipes.papers.published import B32, FROM_LWPTV, Figure
+from merging.recipes.presets import preset
+from merging.recipes.recipe import Recipe
+from merging.runs import edit_pairs
+from merging.runs.run import Run
+from viz.text import clean_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+GROUP = ("", "What it is")
+CHANGES = {(OURS, "In, change"): "in_domain", (OURS, "Out, change"): "out_of_domain", (OURS, "H, change"): "h_score"}
+
+
+@dataclass(frozen=True)
+class Member:
+    """One of a family: its recipe on the chosen experts, its run if there is one, and what its paper prints.
+
+    ``title`` leaves out the merge that all are put in front of.
+    """
+
+    key: str
+    title: str
+    recipe: Recipe
+    run: Run | None
+    figures: tuple[Figure, ...]
+
+
+def members(runs: Sequence[Run], family: Family) -> list[Member]:
+    """Everybody in the family, in its order; the runs are all of one subject."""
+    model = next((recipe for run in runs if (recipe := edit_pairs.recipe_of(run))), None)
+    if model is None:
+        return []
+    found, common = [], f"{preset(family.base).title} w/ "
+    for key in family.keys:
+        made = preset(key)
+        recipe = made.recipe(model.pretrained, dict(model.experts), large=data.is_large(model.pretrained))
+        steps = [(step.key, step.params.values()) for step in recipe.steps]
+        figures = tuple(f for f in FROM_LWPTV if f.model == B32 and f.is_of(steps))
+        title = made.title.removeprefix(common)
+        found.append(Member(key, title[:1].upper() + title[1:], recipe, edit_pairs.find(recipe, runs), figures))
+    return found
+
+
+def means(members: Sequence[Member], family: Family, stored: Sequence[Run]) -> pd.DataFrame:
+    """The paper's averages and ours, a row for each member; two where the paper leaves values open."""
+    rows, groups = [], []
+    for member in members:
+        stated, open_ = ({f.model: f for f in member.figures if f.unstated == unstated} for unstated in (False, True))
+        if open_:
+            rows.append(Row(f"{member.title.split(',')[0]}, paper", open_, None))
+        if member.run or not open_:
+            rows.append(Row(member.title, stated, member.run))
+        groups += [family.group(member.key)] * (len(rows) - len(groups))
+    table = published.table(rows, stored)
+    table.insert(1, GROUP, groups + [""] * (len(table) - len(groups)))  # the references are of no group
+    base = next((member.run for member in members if member.key == family.base), None)
+    for place, (column, value) in enumerate(CHANGES.items()):
+        cells = [_change(row.run, base, value, stored) for row in rows] + [""] * (len(table) - len(rows))
+        table.insert(_after(table, (OURS, "Norm.")) + place, column, cells)
+    table = table[[name for name in table.columns if name != SOURCE] + [SOURCE]]  # the same for nearly all
+    if (OURS, "Setting") in table:
+        times = [f"{row.run.seconds.get('merging', 0.0):.2f} s" if row.run else "" for row in rows]
+        table.insert(_after(table, (OURS, "Setting")), (OURS, "Merging"), times + [""] * (len(table) - len(rows)))
+    return table
+
+
+def _after(table: pd.DataFrame, column: tuple[str, str]) -> int:
+    """The place behind a column, or behind all where the table lacks it."""
+    known = list(table.columns)
+    return known.index(column) + 1 if column in known else len(known)
+
+
+def _change(run: Run | None, base: Run | None, value: str, stored: Sequence[Run]) -> str:
+    if run is None or base is None or run.id == base.id:
+        return ""
+    now, before = data.summary(run, stored), data.summary(base, stored)
+    if now is None or before is None:
+        return ""
+    points = round(100 * (getattr(now, value) - getattr(before, value)), 1)
+    return f"{points + 0.0:+.1f}"  # a change too small to show is written without a minus
+
+
+def named(table: pd.DataFrame, members: Sequence[Member]) -> pd.DataFrame:
+    """A table of runs with the members' titles for labels; others keep theirs."""
+    titles = {member.run.id: member.title for member in members if member.run}
+    return table.assign(label=table["run"].map(titles).fillna(table["label"]))
+
+
+def ends(members: Sequence[Member], family: Family) -> list[tuple[str, str]]:
+    """The arrow from the merge alone to the whole method, if both have runs."""
+    known = {member.key: member.run.id for member in members if member.run}
+    return [(known[family.base], known[family.whole])] if {family.base, family.whole} <= set(known) else []
+
+
+def data_sets(members: Sequence[Member], stored: Sequence[Run], inside: bool, intervals: bool) -> pd.DataFrame:
+    """A row for each member, a column for the mean and one for each data set, in percent."""
+    runs = [member.run for member in members if member.run]
+    rows = score_tables.accuracies(runs, stored)
+    rows = rows[rows["in_domain"] == inside]
+    mean = 100 * rows.groupby("run", sort=False)["accuracy"].mean()
+    wide = 100 * rows.pivot(index="run", columns="title", values="accuracy")
+    if intervals:
+        cells = [
+            f"{100 * a:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+            for a, low, high in zip(rows["accuracy"], rows["low"], rows["high"], strict=True)
+        ]
+        wide = rows.assign(cell=cells).pivot(index="run", columns="title", values="cell")
+        mean = mean.map("{:.1f}".format)
+    wide = wide[list(dict.fromkeys(rows["title"]))]
+    wide.insert(0, "Mean", mean)
+    titles = {member.run.id: member.title for member in members if member.run}
+    wide = wide.loc[list(titles)]
+    wide.insert(0, "Merge", [clean_text(title) for title in titles.values()])
+    return wide.reset_index(drop=True).rename_axis(columns=None)
+
+
+def images(members: Sequence[Member]) -> str:
+    """How many images a data set has, or from how many to how many."""
+    scores = [rows for member in members if member.run and (rows := data.scores(member.run)) is not None]
+    sizes = {int(n) for rows in scores for n in rows["n"]}
+    return f"{min(sizes)}" if len(sizes) == 1 else f"{min(sizes)} to {max(sizes)}"
+
+
+def printed(members: Sequence[Member], names: Sequence[str], field: str) -> pd.DataFrame:
+    """What the paper prints for each member on its own data sets, on ViT-B/32."""
+    import pandas as pd
+
+    average = {"tasks": "in_domain", "outside": "out_of_domain"}[field]
+    rows = [
+        (member.title, figure.source, getattr(figure.printed, average), *values)
+        for member in members
+        for figure in member.figures
+        if (values := getattr(figure.printed, field))
+    ]
+    return pd.DataFrame(rows, columns=["Merge", "Source", "Average", *names])

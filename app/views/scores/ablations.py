@@ -1,0 +1,145 @@
+"""Ablations on Scores: one method with its parts changed and beside its rivals (LwPTV, Tables 3 and 8 to 14)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app.reading import published, score_tables
+from app.reading.published import HELP, PRINTED
+from app.session import pages, state
+from app.views.scores import ablation_data, plugin_data
+from app.views.scores.ablation_data import Member
+from app.widgets import chart, compute_button, page
+from merging.recipes.papers.ablations import LWPTV_FAMILY as FAMILY
+from merging.recipes.papers.published import B32, OUTSIDE, SOURCES, TASKS
+from merging.runs.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COMPONENTS = "components"  # what Features calls its view of Fig. 9
+
+
+def view(runs: Sequence[Run], stored: Sequence[Run]) -> None:
+    """Means beside the paper's, the plane of both domains, and every data set."""
+    members = ablation_data.members(plugin_data.pick_group(runs), FAMILY)
+    known = [member for member in members if member.run]
+    st.subheader(f"{FAMILY.title}: what does each part do, and what does something else in its place?", anchor=False)
+    if known:
+        _means(members, stored)
+        _plane(known, stored)
+        _data_sets(known, stored)
+    compute_button.missing([member.recipe for member in members if not member.run], "ablations", stored)
+    _printed(members)
+    _by_kind(known)
+
+
+def _means(members: Sequence[Member], stored: Sequence[Run]) -> None:
+    table = ablation_data.means(members, FAMILY, stored)
+    printed = [column for column in table.columns if column[0] in published.MODELS.values()]
+    st.dataframe(
+        table.style.set_properties(subset=printed, color=PRINTED),
+        hide_index=True,
+        height="content",
+        column_config={place + 1: _column(*column) for place, column in enumerate(table.columns)},
+        alt=f"Averages of {FAMILY.title} and of its variants, published and measured here",
+    )
+    st.caption(
+        f"{published.PUBLISHED}: as printed, on eight data sets in domain and thirteen out of it ({SOURCES['LwPTV']}). "
+        f"{published.OURS}: the bundled miniature or your own models, on the reporting half of their own data sets, "
+        "with 95% intervals; changes against the first row, in points. All rows answer the same images, so a change is "
+        "surer than the intervals suggest. Only their order compares between the two."
+    )
+    st.caption(FAMILY.note)
+
+
+def _column(group: str, name: str) -> Any:
+    if not group:
+        return st.column_config.TextColumn(pinned=name == published.CHAIN[1])
+    right = name in HELP or name.endswith("change")
+    return st.column_config.TextColumn(alignment="right" if right else "left", help=HELP.get(name))
+
+
+def _plane(members: Sequence[Member], stored: Sequence[Run]) -> None:
+    """All of them in the plane, an arrow from the merge alone to the whole method."""
+    runs, ends = [member.run for member in members if member.run], ablation_data.ends(members, FAMILY)
+    table = ablation_data.named(score_tables.averages(runs, stored), members)
+    caption = (
+        "The arrow leads from the merge alone to the merge with the whole method. Bars are 95% intervals. "
+        f"{score_tables.averages_in_words(table)}"
+    )
+    chart.chart("id_ood_scatter", table, name="scores_ablations", arrows=ends, caption=caption)
+
+
+def _data_sets(members: Sequence[Member], stored: Sequence[Run]) -> None:
+    """Every data set: a picture of three, and the numbers of all."""
+    chart.ask("task_accuracy")
+    others = {member.title: member for member in members if member.key not in (FAMILY.base, FAMILY.whole)}
+    chosen = [member.run for member in members if member.key in (FAMILY.base, FAMILY.whole) and member.run]
+    with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
+        if others:
+            title = st.selectbox("Beside both", list(others), key=state.VARIANT, bind=state.BIND, width=420)
+            chosen += [run for run in (others[title].run,) if run]
+        relative = st.toggle("Relative to each task's own expert", key=state.RELATIVE, bind=state.BIND)
+    table, colors = ablation_data.named(score_tables.accuracies(chosen, stored), members), [run.id for run in chosen]
+    chart.chart(
+        "task_accuracy", table, name="scores_ablations_tasks", asked=True, normalized=relative, runs=colors,
+        caption=score_tables.accuracies_in_words(table),
+    )  # fmt: skip
+    intervals = st.toggle("Numbers with 95% intervals", key=state.INTERVALS, bind=state.BIND)
+    for inside, where in ((True, "in domain"), (False, "out of domain")):
+        _numbers(ablation_data.data_sets(members, stored, inside, intervals), where, intervals)
+    st.caption(
+        f"Accuracy in percent on the reporting half, n = {ablation_data.images(members)} images of each data set; the "
+        "mean is over data sets, each counting the same."
+    )
+
+
+def _numbers(table: pd.DataFrame, where: str, intervals: bool) -> None:
+    st.markdown(f"**Every data set {where}**")
+    first, *rest = table.columns
+    numbers: dict[str, Any] = {name: st.column_config.NumberColumn(format="%.1f%%") for name in rest}
+    texts: dict[str, Any] = {name: st.column_config.TextColumn(alignment="right") for name in rest}
+    st.dataframe(
+        table,
+        hide_index=True,
+        height="content",
+        column_config={
+            first: st.column_config.TextColumn(width=200, pinned=True),
+            **(texts if intervals else numbers),
+        },
+        alt=f"Accuracy of every variant on every data set {where}",
+    )
+
+
+def _printed(members: Sequence[Member]) -> None:
+    """The paper's own data sets."""
+    with st.expander(f"The paper's own data sets, as it prints them ({B32})", icon=":material/menu_book:"):
+        for title, names, field in (("In domain", TASKS, "tasks"), ("Out of domain", OUTSIDE, "outside")):
+            st.markdown(f"**{title}**")
+            table = ablation_data.printed(members, names, field)
+            number = st.column_config.NumberColumn
+            columns: dict[str, Any] = {name: number(format="%.1f%%") for name in table.columns[2:]}
+            st.dataframe(
+                table.style.set_properties(subset=list(table.columns[2:]), color=PRINTED),
+                hide_index=True,
+                height="content",
+                column_config={table.columns[0]: st.column_config.TextColumn(width=200, pinned=True), **columns},
+                alt=f"Published accuracy of every variant, {title.lower()}",
+            )
+        st.caption(f"{published.PUBLISHED}. {SOURCES['LwPTV']}. Averages are the printed ones.")
+
+
+def _by_kind(members: Sequence[Member]) -> None:
+    """Where the analysis of saliency by kind of layer is (LwPTV, Fig. 9)."""
+    whole = next((member.run for member in members if member.key == FAMILY.whole and member.run), None)
+    st.subheader("Does pruning prefer a kind of layer?", anchor=False)
+    st.markdown(
+        "Saliency of one task's tensors by attention, MLP and everything else, with how many of each are kept, is on "
+        "the Features page."
+    )
+    query = {state.LOOK: COMPONENTS} | ({state.RUNS: whole.id} if whole else {})
+    page.open_page(pages.FEATURES, "Saliency by kind of layer", "bar_chart", **query)

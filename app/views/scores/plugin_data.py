@@ -1,0 +1,187 @@
+"""What the plug-in matrix is made of: comparable runs, the edits that have pairs among them, and the tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import text
+from app.reading import data, published, score_tables
+from app.session import state
+from app.session.draft import EXEMPLARS, Stage
+from merging.methods import registry
+from merging.methods.method import Needs
+from merging.recipes.papers.published import B32, FIGURES, Figure
+from merging.recipes.presets import PLUGIN
+from merging.recipes.recipe import NEEDS_EXEMPLARS, Exemplars, Step
+from merging.runs import edit_pairs
+from merging.runs.edit_pairs import Entry, Front
+from merging.runs.run import Run
+from viz.figures.scores.plugin_arrows import PLAIN, PLUGGED
+from viz.text import clean_text, percent, plural
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+VALUES = {"in_domain": "In-domain", "out_of_domain": "Out-of-domain", "h_score": "H-score"}
+FEW = 3  # numbers of an edit that a picker has room for
+COUNTS = {"in": "In-domain", "out": "Out-of-domain"}
+
+
+def pick_group(runs: Sequence[Run]) -> list[Run]:
+    """The runs of one set of experts, with a picker where there are several sets."""
+    groups: dict[str, list[Run]] = {}
+    for group in edit_pairs.by_subject(runs):
+        names = group[0].experts
+        label = f"{plural(len(names), 'expert')}: {clean_text(', '.join(names), 60)}"
+        known = sum(said == label or said.startswith(f"{label} (") for said in groups)
+        groups[f"{label} ({known + 1})" if known else label] = group
+    if len(groups) == 1:
+        return next(iter(groups.values()))
+    chosen = st.selectbox("Merged experts", list(groups), key=state.MERGED, bind=state.BIND, width=420)
+    return groups[chosen]
+
+
+def fronts(runs: Sequence[Run]) -> dict[str, Front]:
+    """The edits that have pairs among the runs, as chains write them; the one of ``PLUGIN`` first, and always."""
+    key, params = PLUGIN
+    step = Step(key, registry.edit(key).params.build(params))
+    found = edit_pairs.fronts(edit_pairs.pairs(runs))
+    first = [front for front in found if front.step == step] or [Front(step)]
+    order = {method.key: place for place, method in enumerate(registry.methods())}
+    rest = [front for front in found if front.step != step]
+    return {
+        written(front): front
+        for front in [*first, *sorted(rest, key=lambda front: (front.step.key != key, order[front.step.key]))]
+    }
+
+
+def written(front: Front) -> str:
+    """An edit as a link writes it, how its exemplars are drawn first."""
+    edit = Stage.of(front.step).text()
+    return f"{Stage(EXEMPLARS, front.draw.values()).text()};{edit}" if front.draw else edit
+
+
+def in_words(front: Front) -> str:
+    """An edit for people, with its numbers if they are few, and with what is not its default."""
+    numbers = [bound for bound in front.step.params.bounds().values() if bound.kind in text.NUMBERS]
+    drawn = f", {plural(front.draw.per_task, 'exemplar')} per task" if front.draw else ""
+    return text.step_words(front.step, numbers=len(numbers) <= FEW) + drawn
+
+
+def name(front: Front) -> str:
+    """An edit for titles, with what is not its default."""
+    return text.step_words(front.step, numbers=False)
+
+
+def entries(runs: Sequence[Run], front: Front) -> list[Entry]:
+    """Every merge that the edit can stand in front of, as far as there are runs of it."""
+    recipe = next((found for run in runs if (found := edit_pairs.recipe_of(run))), None)
+    if recipe is None:
+        return []
+    if front.draw is None and _needs_exemplars(front.step):
+        front = Front(front.step, Exemplars())
+    found = edit_pairs.matrix(runs, front, name(front), large=data.is_large(recipe.pretrained))
+    titles = [entry.title for entry in found]
+    return [entry if titles.count(entry.title) == 1 else _told_apart(entry) for entry in found]
+
+
+def _told_apart(entry: Entry) -> Entry:
+    """The entry with its run's id in the title, where another has the same."""
+    run = entry.plain or entry.plugged
+    return replace(entry, title=f"{entry.title} · {run.id[:6]}") if run else entry
+
+
+def _needs_exemplars(step: Step) -> bool:
+    needed: Needs = registry.edit(step.key).needed(step.params)
+    return needed in NEEDS_EXEMPLARS
+
+
+def points(found: Sequence[Entry], stored: Sequence[Run]) -> pd.DataFrame:
+    """The table of the chart: the references, then two rows for each entry that has both runs."""
+    import pandas as pd
+
+    ends = [(entry, kind, run) for entry in found for kind, run in _ends(entry)]
+    averages = score_tables.averages([run for *_, run in ends], stored)
+    references = averages[averages["kind"].isin(score_tables.NAMES)]
+    by_run = averages.drop_duplicates("run").set_index("run")
+    rows = pd.DataFrame([{**by_run.loc[run.id], "run": run.id} for *_, run in ends])
+    rows = rows.assign(
+        pair=[titled(entry) for entry, *_ in ends],
+        kind=[kind for _, kind, _ in ends],
+        label=[text.titled(run) for *_, run in ends],
+    )
+    return pd.concat([references.assign(pair=references["label"]), rows], ignore_index=True)
+
+
+def _ends(entry: Entry) -> list[tuple[str, Run]]:
+    runs = ((PLAIN, entry.plain), (PLUGGED, entry.plugged))
+    return [(kind, run) for kind, run in runs if run] if entry.plain and entry.plugged else []
+
+
+def titled(entry: Entry) -> str:
+    """A merge's name, with what keeps it from being compared."""
+    run = entry.plain or entry.plugged
+    return f"{entry.title} ‡" if run and run.per_task else entry.title
+
+
+def matrix(table: pd.DataFrame, found: Sequence[Entry]) -> pd.DataFrame:
+    """One row for each pair of the chart's table, in percent; columns have two heads."""
+    import pandas as pd
+
+    sides = {kind: table[table["kind"] == kind].set_index("pair") for kind in (PLAIN, PLUGGED)}
+    plain, plugged = sides[PLAIN], sides[PLUGGED].reindex(sides[PLAIN].index)
+    columns: dict[tuple[str, str], Any] = {("", "Merge"): plain.index.to_list()}
+    for key, title in VALUES.items():
+        columns |= {
+            (title, "Plain"): 100 * plain[key].to_numpy(float),
+            (title, "With it"): 100 * plugged[key].to_numpy(float),
+            (title, "Change"): 100 * (plugged[key] - plain[key]).to_numpy(float),
+        }
+    printed = [_printed_changes(entry) for entry in found if entry.plain and entry.plugged]
+    if any(changes for changes in printed):
+        for key, name in zip(VALUES, published.AVERAGES, strict=False):  # those that tables of papers begin with
+            columns[published.MODELS[B32], f"{name}, change"] = [changes.get(key, math.nan) for changes in printed]
+    for key, title in COUNTS.items():
+        columns |= {(f"{title}, 95%", said): _intervals(side, key) for said, side in _said(plain, plugged)}
+        columns[f"{title}, 95%", "Images"] = plain[f"n_{key}"].to_list()
+    frame = pd.DataFrame(columns)
+    frame.columns = pd.MultiIndex.from_tuples(columns)
+    return frame
+
+
+def _said(plain: pd.DataFrame, plugged: pd.DataFrame) -> tuple[tuple[str, pd.DataFrame], ...]:
+    return ("Plain", plain), ("With it", plugged)
+
+
+def _intervals(rows: pd.DataFrame, side: str) -> list[str]:
+    pairs = zip(rows[f"{side}_low"], rows[f"{side}_high"], strict=True)
+    return [f"{percent(low)} to {percent(high)}" for low, high in pairs]
+
+
+def _printed_changes(entry: Entry) -> Mapping[str, float]:
+    """By how many points a paper's averages change between the same two chains, as far as it prints them."""
+    figures = [_printed(run) for run in (entry.plain, entry.plugged)]
+    plain, plugged = figures
+    if plain is None or plugged is None:
+        return {}
+    changes = {}
+    for key in VALUES:
+        before, after = getattr(plain.printed, key), getattr(plugged.printed, key)
+        if before is not None and after is not None:
+            changes[key] = round(after - before, 2)
+    return changes
+
+
+def _printed(run: Run | None) -> Figure | None:
+    """What a paper prints for a run's chain on ViT-B/32, out of domain, too."""
+    recipe = edit_pairs.recipe_of(run) if run else None
+    steps = [(step.key, step.params.values()) for step in recipe.steps] if recipe else []
+    for figure in FIGURES:
+        if figure.model == B32 and not figure.unstated and figure.printed.h_score and figure.is_of(steps):
+            return figure
+    return None

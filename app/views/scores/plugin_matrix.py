@@ -1,0 +1,139 @@
+"""The plug-in matrix on Scores: every merge without and with one edit in front (LwPTV, Fig. 1 and Table 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import text
+from app.reading import published as published_rows
+from app.reading.published import PRINTED
+from app.session import state
+from app.views.scores import plugin_data
+from app.widgets import chart, compute_button
+from merging.benchmarks.metrics import PER_TASK
+from merging.files import tables
+from merging.recipes.papers import published
+from merging.runs.edit_pairs import Entry, Front
+from merging.runs.run import Run
+from viz.text import clean_text, plural
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PICKER = "plugin_front"
+NOT_HERE = "No stored run differs from another by just “{}” in front. Below is {}."
+CHANGE = "In percentage points, with the edit less without."
+
+
+def view(runs: Sequence[Run], stored: Sequence[Run]) -> None:
+    """The arrows, their numbers, and what is not computed yet."""
+    with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
+        group = plugin_data.pick_group(runs)
+        front = _pick_front(group)
+    found = plugin_data.entries(group, front)
+    if whole := [entry for entry in found if entry.plain and entry.plugged]:
+        _whole(whole, front, stored)
+    else:
+        st.info("No merge has been run both without and with this edit. Compute some below.")
+    _refused(found)
+    compute_button.missing([recipe for entry in found for recipe in entry.missing], "plugin", stored)
+
+
+def _pick_front(runs: Sequence[Run]) -> Front:
+    """Which edit stands in front; a link may name one that has no pair here."""
+    known = plugin_data.fronts(runs)
+    chosen, missing = state.picked_front(list(known), next(iter(known)))
+    st.session_state[PICKER] = chosen
+    st.selectbox(
+        "Edit in front of the merge",
+        list(known),
+        format_func=lambda written: plugin_data.in_words(known[written]),
+        key=PICKER,
+        on_change=state.pick_front_from,
+        args=(PICKER,),
+        width=420,
+        help="Every edit by which two stored runs differ.",
+    )
+    if missing:
+        sentence = NOT_HERE.format(text.safe_text(missing, 80), text.safe_text(plugin_data.in_words(known[chosen])))
+        st.warning(sentence, icon=":material/link_off:")
+    return known[chosen]
+
+
+def _whole(found: Sequence[Entry], front: Front, stored: Sequence[Run]) -> None:
+    points = plugin_data.points(found, stored)
+    table = plugin_data.matrix(points, found)
+    name = clean_text(plugin_data.name(front), 60)
+    words = _in_words(table, name)
+    st.markdown(words)
+    caption = (
+        "Each arrow starts at a merge alone, open, and ends at the same merge of the same experts with the edit in "
+        "front, filled. Gray bars are 95% intervals; both ends answer the same images, so a change is surer than they "
+        "suggest. The merges keep their own parameters: nothing is tuned again for the edit."
+    )
+    chart.chart("plugin_arrows", points, name="scores_plugin", edit=name, caption=caption, said=words)
+    _table(table, name)
+    if any(entry.plain and entry.plain.per_task for entry in found):
+        st.caption(f"Marked ‡. {PER_TASK}")
+
+
+def _in_words(table: pd.DataFrame, name: str) -> str:
+    """How often the edit helps, and by how much in the middle: one merge that was far off would carry a mean away."""
+    changes = {title: table[title, "Change"] for title in plugin_data.VALUES.values()}
+    rises = int((changes["H-score"] >= 0).sum())
+    medians = ", ".join(f"{title.lower()} {change.median():+.1f}" for title, change in changes.items())
+    return (
+        f"With **{text.safe_text(name)}** in front, the H-score of {rises} of {plural(len(table), 'merge')} does "
+        f"not fall. Median change in points: {text.safe_text(medians.replace('h-score', 'H-score'), 120)}."
+    )
+
+
+def _table(table: pd.DataFrame, name: str) -> None:
+    st.subheader("Every merge, without and with it", anchor=False)
+    printed = [column for column in table.columns if column[0] == published_rows.MODELS[published.B32]]
+    st.dataframe(
+        table.style.set_properties(subset=printed, color=PRINTED) if printed else table,
+        hide_index=True,
+        height="content",
+        placeholder="—",
+        column_config={place + 1: _column(*column) for place, column in enumerate(table.columns)},
+        alt=f"Averages of every merge without and with {name} in front",
+    )
+    flat = table.set_axis([", ".join(filter(None, column)) for column in table.columns], axis=1)
+    st.download_button(
+        "Table (CSV)", lambda: tables.csv_bytes(flat), "scores_plugin_table.csv", "text/csv", on_click="ignore",
+        type="tertiary", icon=":material/table:",
+    )  # fmt: skip
+    note = (
+        f" {published_rows.PUBLISHED}: changes between the averages that the paper prints, of other experts on other "
+        "images; only their signs and order compare."
+        if printed
+        else ""
+    )
+    st.caption(
+        "Means over data sets on the reporting half, in percent; changes in points. A click on a head sorts. Images "
+        f"are counted over all data sets.{note}"
+    )
+
+
+def _column(group: str, name: str) -> Any:
+    if not group:
+        return st.column_config.TextColumn(pinned=True, width=210)
+    if name == "Images":
+        return st.column_config.NumberColumn(format="localized")
+    if group in plugin_data.VALUES.values():
+        change = name == "Change"
+        return st.column_config.NumberColumn(format="%+.1f" if change else "%.1f%%", help=CHANGE if change else None)
+    if group == published_rows.MODELS[published.B32]:
+        return st.column_config.NumberColumn(format="%+.1f", help=CHANGE)
+    return st.column_config.TextColumn(alignment="right")
+
+
+def _refused(found: Sequence[Entry]) -> None:
+    """The merges with which the edit makes no sense, and why."""
+    for entry in found:
+        if entry.refused:
+            st.markdown(f":material/block: **{text.safe_text(entry.title)}**: {text.safe_text(entry.refused, 300)}")

@@ -1,0 +1,72 @@
+"""The section of Scores that says what merges take to store: a chart, its numbers, and what they count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import text
+from app.reading import data
+from app.widgets import chart
+from merging.runs.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LABEL = 250  # px: most names, and that there is one model per task
+COUNTED = (
+    "Paper's rule: 4 bytes for each non-zero entry of the merged task vector, nothing for where they are (LwPTV, "
+    "Table 15); a dense vector counts whole, with the unused text tensors that a checkpoint may carry. Files: what was "
+    "written. Changes only: what differs from the pretrained model, each tensor left out, whole, with a bitmap or with "
+    "coordinates, whichever is smallest, and a header; it is of use beside the pretrained model only. All that its "
+    "user needs: the model and the heads of the merged tasks. 1 MiB is 1,048,576 bytes."
+)
+SHARED = (
+    " Where models of several tasks share one task vector, that vector is counted once, with a bit for each scalar and "
+    "one number per task, and beside the pretrained model in what a user needs; the files hold every model whole."
+)
+
+
+def section(runs: Sequence[Run]) -> None:
+    """What the merges take on a disk, counted in four ways."""
+    from viz.figures.scores.storage import ACCOUNTS
+
+    run_ids = tuple(run.id for run in runs)
+    words = COUNTED + (SHARED if any(run.per_task for run in runs) else "")
+    chart.chart("storage", _table(run_ids), name="scores_storage", said=words, of=runs)
+    number = st.column_config.NumberColumn
+    st.dataframe(
+        _by_run(run_ids, tuple(ACCOUNTS)),
+        hide_index=True,
+        column_config={
+            "label": st.column_config.TextColumn("Run", width=LABEL, pinned=True),
+            **{account: number(name, format="%.2f MiB") for account, name in ACCOUNTS.items()},
+            "run": "Id",
+        },
+        alt="Mebibytes that every run takes, counted in four ways",
+    )
+    st.caption(words)
+
+
+@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+def _table(run_ids: tuple[str, ...]) -> pd.DataFrame:
+    """One row for each run, account and part, in bytes."""
+    import pandas as pd
+
+    from merging.analysis.storage_accounting import storage
+
+    runs = [data.store().run(run_id) for run_id in run_ids]
+    return pd.concat([storage(run).assign(run=run.id, label=text.titled(run)) for run in runs], ignore_index=True)
+
+
+@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+def _by_run(run_ids: tuple[str, ...], accounts: tuple[str, ...]) -> pd.DataFrame:
+    """One row for each run, a column in MiB for each account; empty where a part is unknown."""
+    from merging.analysis.storage_accounting import MIB
+
+    sums = _table(run_ids).groupby(["label", "run", "account"], sort=False)["bytes"].sum(skipna=False)
+    wide = (sums / MIB).unstack("account").reindex(columns=list(accounts)).reset_index()
+    order = wide["run"].map(run_ids.index).argsort()
+    return wide.iloc[order][["label", *accounts, "run"]]

@@ -1,0 +1,131 @@
+"""The chosen point of a sweep: its scores, the run that it is, and where known models lie in a plane."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import streamlit as st
+
+from app import text
+from app.reading import data, sweeps
+from app.reading.sweeps import Found
+from app.session import pages, pickers, state
+from app.widgets import page, run_picker, tray
+from merging.benchmarks.benchmark import SPLITS
+from merging.errors import StoreError
+from merging.runs.run import Run
+from merging.sweeps.compute import Planned
+from merging.sweeps.sweep import PLANE
+from viz.figures.sweeps.sweep_contour import Mark
+from viz.text import percent, plural
+
+
+def panel(found: Found, chosen: str, stored: Sequence[Run]) -> None:
+    """The picker of points, the scores of the chosen one, and the way to its run."""
+    known = [str(point) for point in found.averages["point"].drop_duplicates()]
+    key = pickers.key("chosen_point", chosen)
+    with st.container(border=True, key="chosen"):
+        st.selectbox(
+            "Chosen point (click one in a picture, or pick it here)",
+            known,
+            format_func=lambda point: sweeps.described(found, point),
+            key=key,
+            on_change=state.pick_point_from,
+            args=(key,),
+        )
+        if chosen == found.best:
+            st.caption(f"The best of the points{'' if found.complete else ' so far'}.")
+        row = found.averages[found.averages["point"] == chosen].iloc[0].to_dict()
+        _scores(row, f"On the {found.sweep.split} half, as in the pictures")
+        _run(found.planned(chosen), stored)
+
+
+def _scores(row: Mapping[str, Any], words: str) -> None:
+    st.markdown(f"**{words}**")
+    with st.grid(3, min_column_width=130):
+        for name, score, low, high, tasks, n in (
+            ("In-domain", "in_domain", "in_low", "in_high", "tasks_in", "n_in"),
+            ("Out-of-domain", "out_of_domain", "out_low", "out_high", "tasks_out", "n_out"),
+        ):
+            if row[n]:  # a plane has nothing out of domain
+                with st.container(gap="xsmall"):
+                    st.metric(name, percent(row[score]))
+                    of = f"{plural(int(row[tasks]), 'task')}, n = {int(row[n]):,}"
+                    st.caption(f"{percent(row[low])} to {percent(row[high])}, {of}")
+        if not math.isnan(row["h_score"]):
+            with st.container(gap="xsmall"):
+                st.metric("H-score", percent(row["h_score"]))
+                st.caption("harmonic mean of the two")
+
+
+def _run(one: Planned, stored: Sequence[Run]) -> None:
+    """The point as a run: what it scores on the reporting half, or a button that makes it."""
+    if not one.run_id:
+        st.caption("Weights between models are no recipe, so this point cannot be opened as a run.")
+        return
+    run = data.store().find(one.run_id)
+    summary = data.summary(run, stored) if run is not None and run.has_scores else None
+    if run is not None and summary is not None:
+        fields = ("in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high", "h_score")
+        counts = ("tasks_in", "tasks_out", "n_in", "n_out")
+        _scores({name: getattr(summary, name) for name in (*fields, *counts)}, f"As a run, on the {SPLITS[1]} half")
+        with st.container(horizontal=True, vertical_alignment="center"):
+            page.open_page(pages.SCORES, "Open in Scores", "monitoring", runs=run.id)
+            page.open_page(pages.MASKS, "Masks", "grid_on", run=run.id)
+            run_picker.recipe_buttons(run, "chosen")
+        return
+    try:
+        job = data.runner().get(one.run_id)
+    except StoreError:
+        job = None
+    if job is not None and job.live:
+        st.markdown(":material/hourglass_top: Its run is being computed; the tray on the left shows how far it is.")
+        return
+    if job is not None and job.error:
+        tray.show(job, "sweep")
+    wanted = st.button(
+        "Open as a run", icon=":material/open_in_new:", type="primary", key="open_run",
+        help=f"Merges it into the store and evaluates it whole, on the {SPLITS[1]} half, too.",
+    )  # fmt: skip
+    if wanted:
+        recipe = one.place.recipe
+        data.runner().submit(replace(recipe, title=text.chain_title(recipe)))
+        st.rerun()  # the whole page, so that the tray follows the job from now on
+
+
+def marks(found: Found) -> list[Mark]:
+    """Known models in a plane: pretrained, both experts, and where the chain's merge of the two lies."""
+    if found.sweep.kind != PLANE:
+        return []
+    first, second = (axis.target for axis in found.sweep.axes)
+    known: list[Mark] = [
+        ("Pretrained", 0.0, 0.0, "pretrained"),
+        (f"Expert {first}", 1.0, 0.0, "individual"),
+        (f"Expert {second}", 0.0, 1.0, "individual"),
+    ]
+    if at := _merge_at(found).get("at"):
+        known.append((f"Merge: {sweeps.titles(found.sweep)[0]}", at[first], at[second], "merge"))
+    return known
+
+
+def _merge_at(found: Found) -> Mapping[str, Any]:
+    one = next((one for one in found.every if not one.place.values), None)
+    point = found.points.get(one.name) if one is not None else None
+    return point.notes if point is not None else {}
+
+
+def off_plane(found: Found) -> None:
+    """How far the merge of the two experts is from their plane, and what it scores itself."""
+    notes = _merge_at(found)
+    one = next((one for one in found.every if not one.place.values), None)
+    if not notes or one is None:
+        return
+    scores = found.points[one.name].scores
+    st.caption(
+        f"The chain merges these two experts nearest to the marked place of their plane; "
+        f"{percent(notes['off_plane'])} of its change (in length) lies off the plane. That merge itself scores "
+        f"{percent(float(scores['accuracy'].mean()))} on the two tasks."
+    )

@@ -1,0 +1,1 @@
+"""Pieces of a page that several topics draw."""

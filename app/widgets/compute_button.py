@@ -1,0 +1,83 @@
+"""Runs that a view lacks: which they are, how long they will take, and one button that queues them all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import text
+from app.reading import data
+from app.widgets import tray
+from merging.errors import MergingError
+from merging.jobs.records import Job
+from merging.recipes.recipe import Recipe
+from merging.runs.run import Run
+from merging.text import size_text
+
+PROBLEM = "computing_problem"  # what came of a click, for the next drawing of the page
+
+
+def missing(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
+    """The recipes that have no run yet: those in the queue, those that failed, and a button for the rest."""
+    if problem := st.session_state.pop(PROBLEM, ""):
+        st.error(text.safe_text(problem, 600), icon=":material/error:")
+    if not recipes:
+        return
+    jobs = {job.recipe_yaml: job for job in reversed(data.runner().here()) if not job.measures}
+    live = [recipe for recipe in recipes if _state(jobs, recipe) == "live"]
+    rest = [recipe for recipe in recipes if recipe not in live]
+    with st.container(border=True, key=f"missing_{key}"):
+        if live:
+            st.markdown(
+                f":material/hourglass_top: In the queue: {_named(live)}. You can go on working: the tray on the left "
+                "shows how far they are and follows you to every page."
+            )
+            waiting = [jobs[recipe.to_yaml()].id for recipe in live]
+            st.button("Cancel them", key=f"stop_{key}", on_click=_stop, args=(waiting,), type="tertiary")
+        for recipe in rest:
+            if _state(jobs, recipe) == "failed":
+                tray.show(jobs[recipe.to_yaml()], key)
+        if rest:
+            st.markdown(f"Not computed yet: {_named(rest)}.")
+            _offer(rest, key, stored)
+
+
+def _state(jobs: dict[str, Job], recipe: Recipe) -> str:
+    """How the newest job of a recipe is doing: live, failed, or nothing to tell."""
+    job = jobs.get(recipe.to_yaml())
+    return "" if job is None else "live" if job.live else "failed" if job.error else ""
+
+
+def _offer(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
+    """What it takes to compute them, and the button."""
+    try:
+        found = [data.estimate(recipe, stored) for recipe in recipes]
+    except MergingError as error:
+        st.markdown(f"They cannot be computed here: {text.safe_text(error, 400)}")
+        return
+    seconds = text.duration(sum(estimate.seconds for estimate in found))
+    memory = size_text(max(estimate.anonymous_bytes for estimate in found))
+    st.markdown(
+        f":material/timer: About **{seconds}** of computing with evaluation, one after the other in the background; "
+        f"up to {memory} of memory."
+    )
+    label = f"Compute {'it' if len(recipes) == 1 else f'all {len(recipes)}'}"
+    st.button(label, key=f"compute_{key}", on_click=_start, args=(recipes,))
+
+
+def _start(recipes: Sequence[Recipe]) -> None:
+    try:
+        for recipe in recipes:
+            data.runner().submit(recipe)
+    except MergingError as error:
+        st.session_state[PROBLEM] = str(error)
+
+
+def _stop(job_ids: Sequence[str]) -> None:
+    for job_id in reversed(job_ids):  # what waits first, so that it does not start
+        data.runner().cancel(job_id)
+
+
+def _named(recipes: Sequence[Recipe]) -> str:
+    return text.listed([f"**{text.safe_text(recipe.title or recipe.text(), 60)}**" for recipe in recipes])

@@ -1,0 +1,255 @@
+"""The fit report: whether models can be merged, what is wrong with which, what is merged, kept and left out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import text
+from app.reading import data
+from app.widgets import page, tray
+from merging.files import tables
+from merging.text import first_few
+from viz.text import clean_text, plural
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.inspection.fit_report import FitReport, Group
+    from merging.jobs.records import Job
+    from merging.recipes.recipe import Recipe
+
+SMALL = 64_000_000  # bytes of all models up to which every number is read while the page is drawn
+SHOWN, ROWS = 6, 2000  # groups of problems outside of the expander, rows of the table of problems
+MOST_TALL = 250  # px of that table
+OPENED = "opened"  # the kind of problem that says how a file was opened
+CHECK, READ = "fit", "read"  # jobs: one reads every number, one reads files before a merge
+SAMPLED = (
+    "Distances are from 4,096 numbers of every tensor. Whether all numbers are finite, and whether text tensors were "
+    "trained, too, is told when every number has been read, which the merge does anyway."
+)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A report, and whether every number was read for it."""
+
+    report: FitReport
+    whole: bool
+
+
+def checked(pretrained: str, experts: Mapping[str, str]) -> Checked:
+    """The report on models as they are now.
+
+    Raises:
+        CheckpointError: a file that cannot be opened.
+    """
+    states = tuple(data.file_state(reference) for reference in (pretrained, *experts.values()))
+    return _checked(pretrained, tuple(experts.items()), states, _kept_at())
+
+
+def _kept_at() -> int:
+    """When a report was last written down by a job."""
+    from merging.catalog.fit_reports import FOLDER
+
+    try:
+        return (data.store().root / FOLDER).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+@st.cache_data(max_entries=data.KEPT, show_spinner="Comparing the checkpoints …")
+def _checked(
+    pretrained: str, experts: tuple[tuple[str, str], ...], states: tuple[tuple[int, ...], ...], kept_at: int
+) -> Checked:
+    from merging.catalog import fit_reports
+    from merging.formats.opening import open_checkpoint
+    from merging.inspection.fit import fit
+
+    below = open_checkpoint(pretrained, "pretrained")
+    opened = {name: open_checkpoint(reference, name, like=below) for name, reference in experts}
+    if known := fit_reports.find(data.store().root, below, opened):
+        return Checked(known, True)
+    whole = below.nbytes + sum(expert.nbytes for expert in opened.values()) <= SMALL
+    return Checked(fit(below, opened, values=whole, sample=True), whole)
+
+
+def show(pretrained: str, experts: Mapping[str, str], place: str) -> bool:
+    """The verdict in a line, and everything behind it; whether a merge can run.
+
+    Raises:
+        CheckpointError: a file that cannot be opened.
+    """
+    found = checked(pretrained, experts)
+    verdict(found.report)
+    with st.expander("Fit report: what matches, what is merged, what is left out", icon=":material/fact_check:"):
+        _groups(found.report)
+        _distances(found.report)
+        _notes(found.report)
+        _table(found.report)
+        _how(found, pretrained, experts, place)
+    return found.report.mergeable
+
+
+def verdict(report: FitReport) -> None:
+    """In a line, with the reasons if nothing can be merged, or with what to look at first."""
+    errors = [report.no_family] if report.no_family else []
+    errors += [_said(group) for group in report.groups if group.severity == "error"]
+    warnings = [_said(group) for group in report.groups if group.severity == "warning" and group.problem != OPENED]
+    if not report.mergeable:
+        st.error(f"**They cannot be merged.**\n\n{_lines(errors)}", icon=":material/block:")
+    elif warnings:
+        st.warning(f"**They can be merged; look at this first.**\n\n{_lines(warnings)}", icon=":material/warning:")
+    else:
+        st.markdown(f":material/check_circle: All {report.tensors} tensors of every checkpoint fit.")
+
+
+def _said(group: Group) -> str:
+    return f"{group.checkpoint}: {group.text()}"
+
+
+def _lines(sentences: Sequence[str]) -> str:
+    """A list of the first few."""
+    rest = f"\n\n… and {len(sentences) - SHOWN} more, in the report." if len(sentences) > SHOWN else ""
+    return "\n".join(f"- {text.safe_text(sentence, 600)}" for sentence in sentences[:SHOWN]) + rest
+
+
+def _groups(report: FitReport) -> None:
+    """How often which problem was found, by checkpoint."""
+    groups = [group for group in report.groups if group.problem != OPENED]
+    if not groups:
+        st.markdown("Nothing is missing, extra, misshapen or of another type.")
+        return
+    counts = [f"{len(group.found)} × {group.problem} in {group.checkpoint}" for group in groups]
+    st.markdown(f"Found: {text.safe_text(first_few(counts, 12), 900)}.")
+
+
+def _distances(report: FitReport) -> None:
+    """How far every expert is from the pretrained model."""
+    if not report.distances:
+        return
+    rows = {
+        "Expert": list(report.distances),
+        "Change, of the weights' norm": [100 * found.ratio for found in report.distances.values()],
+        "Cosine to pretrained": [found.cosine for found in report.distances.values()],
+        "It looks": [
+            "like the pretrained model itself" if found.unchanged else "unrelated" if found.unrelated else "fine-tuned"
+            for found in report.distances.values()
+        ],
+    }
+    number = st.column_config.NumberColumn
+    st.dataframe(
+        rows,
+        hide_index=True,
+        column_config={
+            "Expert": st.column_config.TextColumn(width=140),
+            "Change, of the weights' norm": number(format="%.2f%%"), "Cosine to pretrained": number(format="%.4f"),
+        },
+        alt="How far every expert is from the pretrained model",
+    )  # fmt: skip
+
+
+def _notes(report: FitReport) -> None:
+    """What is merged, what is kept, and what was done to open the files; what is alike is said once."""
+    found: dict[str, list[str]] = {}
+    for note in report.notes:
+        name = next((name for name in ("pretrained", *report.distances) if note.startswith(f"{name}: ")), "")
+        found.setdefault(note.removeprefix(f"{name}: ") if name else note, []).append(name)
+    for group in report.groups:
+        if group.problem == OPENED:
+            found.setdefault(group.text(), []).append(group.checkpoint)
+    lines = []
+    for said, names in found.items():
+        whose = f"{first_few(names, 3)}: " if names[0] else ""
+        lines.append(f"- {text.safe_text(whose + said, 500)}")
+    st.markdown("\n".join(lines))
+
+
+def _table(report: FitReport) -> None:
+    """Every tensor that does not fit."""
+    if not report.problems:
+        return
+    rows = report.table()
+    if len(rows) > ROWS:
+        st.caption(f"The first {ROWS:,} of {len(rows):,} rows; the file has them all.")
+    tall = page.table_height(len(rows), MOST_TALL)
+    st.dataframe(rows.head(ROWS).map(_cell), hide_index=True, height=tall, alt="Every tensor that does not fit")
+    st.download_button(
+        "Data (CSV)", lambda: _csv(rows), "fit_report.csv", "text/csv", key=f"fit_csv_{len(rows)}", on_click="ignore",
+        type="tertiary", icon=":material/table:",
+    )  # fmt: skip
+
+
+def _cell(value: object) -> str:
+    return clean_text(value, 200)
+
+
+def _csv(rows: pd.DataFrame) -> bytes:
+    return tables.csv_bytes(rows)
+
+
+def _how(found: Checked, pretrained: str, experts: Mapping[str, str], place: str) -> None:
+    """How it was checked, and how to read every number."""
+    if found.whole:
+        st.caption("Every number of every file was read.")
+        return
+    st.caption(SAMPLED)
+    subject = subject_of(pretrained, experts)
+    job = find_job(CHECK, subject)
+    if job is not None and (job.live or job.error):
+        tray.show(job, f"fit_{place}")
+    if job is None or not job.live:
+        st.button(
+            "Check every number", key=f"check_{place}_{subject}", on_click=_start, args=(subject, pretrained, experts),
+            icon=":material/search_check:", help="In the background; the report here then says what was found.",
+        )  # fmt: skip
+
+
+def lacking(recipe: Recipe) -> str:
+    """What a chain needs and cannot have with these models; empty if nothing."""
+    if recipe.exemplars is None:
+        return ""
+    needs = f"{text.chain_title(recipe)} looks at training images, which come from a benchmark folder."
+    if reason := data.not_evaluated(recipe.pretrained):
+        return f"{needs} There are none for these models: {reason}"
+    known = data.benchmark().experts
+    if strange := [name for name, _ in recipe.experts if name not in known]:
+        return (
+            f"{needs} It has none for {first_few(strange, 3)}; experts are called like its tasks: {first_few(known)}."
+        )
+    return ""
+
+
+def submit(recipe: Recipe) -> Job:
+    """The job of a recipe; of large files that were never read here, a job that reads them and then submits it."""
+    from merging.checkpoints import digests
+    from merging.runs.inputs import open_inputs
+
+    digests.DIGESTS.load(data.store().root)
+    if open_inputs(recipe).unread <= digests.AT_ONCE:
+        return data.runner().submit(recipe)
+    references = [recipe.pretrained, *(reference for _, reference in recipe.experts)]
+    title = f"Reading the files of {recipe.title or recipe.text()}"
+    subject = subject_of(recipe.to_yaml(), dict(recipe.experts))
+    return data.runner().command(READ, subject, title, ["digest", *references], then=recipe)
+
+
+def subject_of(pretrained: str, experts: Mapping[str, str]) -> str:
+    """A name for a choice of models, as jobs need one."""
+    about = repr((pretrained, tuple(experts.items()))).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(about).hexdigest()[:12]
+
+
+def find_job(key: str, subject: str) -> Job | None:
+    """The newest job of a kind on a subject."""
+    return next((job for job in data.runner().jobs() if job.measures == key and job.run_id == subject), None)
+
+
+def _start(subject: str, pretrained: str, experts: Mapping[str, str]) -> None:
+    words = ["fit", f"--pretrained={pretrained}", "--values", "--keep"]
+    words += [f"--expert={name}={reference}" for name, reference in experts.items()]
+    data.runner().command(CHECK, subject, f"Checking every number of {plural(len(experts), 'expert')}", words)

@@ -1,0 +1,115 @@
+"""Pickers of runs, and what stands beside a chosen run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import streamlit as st
+
+from app import text
+from app.reading import data
+from app.session import state
+from app.session.pages import MERGE, MODELS
+from app.widgets.page import empty, open_page
+from merging.runs.run import PRECOMPUTED, Run
+from merging.text import first_few
+
+
+def pick_one(runs: Sequence[Run], label: str = "Layers of") -> Run:
+    """The one of several runs that a view is about, with a picker; the last one at first."""
+    by_id = {run.id: run for run in runs}
+    run_id = state.picked_run(list(by_id), runs[-1].id).run_id or runs[-1].id
+    state.pick_run(run_id)
+    st.session_state["one"] = run_id  # the picker shows what the link says
+    st.selectbox(
+        label,
+        list(by_id),
+        format_func=lambda run_id: text.label(by_id[run_id]),
+        key="one",
+        on_change=state.pick_from,
+        args=("one",),
+        width=480,
+    )
+    return by_id[run_id]
+
+
+def pick_run(
+    runs: Sequence[Run], first: Run | None = None, label: str = "Run", say: Callable[[Run], None] | None = None
+) -> tuple[Run, bool] | None:
+    """The run that the page shows, with a picker and a sentence about it; None if there is none to show.
+
+    ``first`` is shown where neither the link nor the session names one; ``say`` writes the sentence.
+
+    The flag says that it was picked just now, so that the view should start from that run's own values.
+    """
+    if not runs:
+        if asked := state.picked_run([], "").missing:
+            missing_runs([asked])
+        else:
+            empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", MERGE)
+        return None
+    by_id = {run.id: run for run in runs}
+    picked = state.picked_run(list(by_id), first.id if first else next(iter(by_id)))
+    if picked.missing is not None or picked.run_id is None:
+        missing_runs([picked.missing or ""])
+        return None
+    st.session_state["picker"] = picked.run_id  # the picker shows what the link says
+    st.selectbox(
+        label,
+        list(by_id),
+        format_func=lambda run_id: text.label(by_id[run_id]),
+        key="picker",
+        on_change=state.pick_from,
+        args=("picker",),
+    )
+    run = by_id[picked.run_id]
+    (say or about)(run)
+    return run, picked.fresh
+
+
+def missing_runs(run_ids: Sequence[str], forget: Callable[[], None] = state.clear_link) -> None:
+    """Runs that a link names and this machine lacks, and a way on, which has to ``forget`` them."""
+    names = first_few((f"“{text.safe_text(run_id, 20)}”" for run_id in run_ids), 3)
+    if any((run := data.store().find(run_id)) and not data.belongs(run) for run_id in run_ids):
+        st.warning(
+            f"Of what this link asks for, {names} {'is' if len(run_ids) == 1 else 'are'} not of the benchmark that "
+            "this page is on. Scores are compared on one benchmark only; choose another one on Models & runs, data.",
+            icon=":material/link_off:",
+        )
+        open_page(MODELS, "Choose the benchmark", "dataset", shelf="data")
+        st.button("Show a run that is here", on_click=forget, type="primary")
+        return
+    st.warning(
+        f"This link asks for {'run' if len(run_ids) == 1 else 'runs'} {names}, which this machine does not have. "
+        "Whoever sent the link can send the recipe too; the same recipe gives the same run.",
+        icon=":material/link_off:",
+    )
+    st.button("Show a run that is here", on_click=forget, type="primary")
+
+
+def about(run: Run) -> None:
+    """One sentence on the run, and where its numbers come from."""
+    st.markdown(f"{text.about(run)} {badges(run)}")
+    for line in (line for warning in run.warnings for line in warning.splitlines()):
+        st.caption(f":material/info: {text.safe_text(line, 400)}")
+
+
+def badges(run: Run) -> str:
+    """Where a run was computed, on what, and with which seed; Markdown."""
+    device = text.safe_text(run.device, 40)
+    if run.provenance == PRECOMPUTED:
+        found = f":gray-badge[:material/inventory_2: precomputed on {device}]"
+    else:
+        seconds = text.duration(sum(run.seconds.values()))
+        found = f":blue-badge[:material/computer: this machine, {device}, {seconds}]"
+    return found if run.seed is None else f"{found} :gray-badge[:material/casino: seed {run.seed}]"
+
+
+def recipe_buttons(run: Run, key: str) -> None:
+    """A run's recipe, one click away: to read, to take along, to build on."""
+    with st.popover("Recipe", icon=":material/receipt_long:", type="tertiary"):
+        st.code(run.recipe_yaml, language="yaml")
+        st.download_button(
+            "Download", lambda: run.recipe_yaml, f"{run.id}.yaml", "text/yaml", key=f"yaml_{key}", on_click="ignore"
+        )
+        st.caption(f"On a command line: `python -m merging run {run.id}.yaml`")

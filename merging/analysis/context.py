@@ -1,0 +1,198 @@
+"""What a measurement works on, and what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from numpy.typing import NDArray
+
+from merging.errors import CheckpointError, StoreError, TaskError
+from merging.files import atomic
+from merging.progress import Cancel, Phases, ProgressCallback
+from merging.runs.run import Run
+from merging.runs.store import Store
+from merging.text import first_few
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.benchmarks.benchmark import Benchmark
+    from merging.checkpoints.checkpoint import Checkpoint
+    from merging.recipes.recipe import Recipe
+    from merging.runs.inputs import Opened
+
+FOLDER = "measured"
+REMAKING = "merging again"  # a phase, before those of the measurement itself
+OTHERS = (
+    "The files that its recipe names, or the benchmark, are not the ones of this run any more. "
+    "Put those back, or run the recipe again."
+)
+
+
+class Found(NamedTuple):
+    """What a measurement gives: tables by name, what to say beside every picture of them (n, seed, split ...), arrays.
+
+    Arrays are for what is too long for a table, such as features; their names are like those of tables.
+    """
+
+    tables: Mapping[str, pd.DataFrame]
+    notes: Mapping[str, Any]
+    arrays: Mapping[str, NDArray[Any]] = {}
+
+
+class Of(StrEnum):
+    """What a measurement is of, in the words of messages."""
+
+    RUN = "a run"
+    EXPERTS = "the experts of a run"  # however it merged them
+    BENCHMARK = "the benchmark, not of a run"
+
+
+class StoredTables(Protocol):
+    """What one measurement reads of another."""
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        """What it says beside every picture."""
+        ...
+
+    def table(self, name: str) -> pd.DataFrame:
+        """One of its tables."""
+        ...
+
+    def array(self, name: str) -> NDArray[Any]:
+        """One of its arrays."""
+        ...
+
+
+@dataclass
+class Subject:
+    """What a measurement works on. Nothing is opened before it is asked for; ``run_id`` is empty for the benchmark."""
+
+    store: Store
+    benchmark: Benchmark
+    run_id: str
+    device: str
+    progress: ProgressCallback | None
+    cancel: Cancel | None
+    of: Of = Of.RUN
+    measurement: Callable[[str, ProgressCallback | None], StoredTables] | None = None  # gives one that this builds on
+
+    def phases(self, weights: Mapping[str, float]) -> Phases:
+        """One fraction over the phases of a measurement, and over making the merged model before those of a run."""
+        return Phases({REMAKING: 1.0, **weights} if self.of == Of.RUN else weights, self.progress)
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the run. Raises StoreError for what is no merge."""
+        if (recipe := self.store.run(self.run_id).recipe) is None:
+            raise StoreError(f"Run {self.run_id} is no merge, so there is nothing to measure.")
+        return recipe
+
+    @cached_property
+    def checkpoints(self) -> Opened:
+        """The checkpoints that the run merged, whether or not the benchmark knows their tasks.
+
+        Raises:
+            CheckpointError: they are not where the recipe says, or others by now.
+        """
+        return open_merged(self.store.run(self.run_id), self.recipe)
+
+    @cached_property
+    def opened(self) -> Opened:
+        """The checkpoints that the run merged, for work on the benchmark's images.
+
+        Raises:
+            CheckpointError: they are not where the recipe says, or others by now.
+            TaskError: the benchmark has no images for an expert, or none that fit the model.
+        """
+        from merging.runs.inputs import open_inputs
+
+        opened = open_inputs(self.recipe, benchmark=self.benchmark)
+        if opened.run_id() != self.run_id:
+            raise CheckpointError(OTHERS)
+        if reason := self.benchmark.misfit(opened.pretrained):
+            raise TaskError(f"It cannot be measured on this benchmark: {reason}")
+        if strange := [name for name in opened.experts if name not in self.benchmark.experts]:
+            raise TaskError(f"The benchmark has no exemplars for {first_few(strange, 3)}; name experts like its tasks.")
+        return opened
+
+    @contextmanager
+    def merged(self, phases: Phases) -> Iterator[Mapping[str, Checkpoint]]:
+        """{task: the merged model that answers it}; merged again if the run was stored without weights."""
+        with self.models(phases) as models:
+            per_task = self.store.run(self.run_id).per_task
+            yield {task: models[task if per_task else "merged"] for task in self.opened.experts}
+
+    @contextmanager
+    def models(self, phases: Phases) -> Iterator[Mapping[str, Checkpoint]]:
+        """{"merged": the merged model}, or one for each expert; merged again if the run was stored without weights.
+
+        Of an evaluation of a model that was not merged it is that model.
+        """
+        from merging.formats.opening import open_checkpoint
+        from merging.runs.execute import execute
+
+        run = self.store.run(self.run_id)
+        if run.kind != "merge":
+            yield {"merged": self._reference(run)}
+            return
+        folder = None if run.has_model else atomic.make_temporary(own_folder(self.store))
+        try:
+            if folder is not None:
+                run = execute(
+                    self.recipe,
+                    Store(folder, libraries=()),
+                    benchmark=self.benchmark,
+                    device=self.device,
+                    progress=phases.callback(REMAKING),
+                    cancel=self.cancel,
+                    evaluate=False,
+                )
+            if run.id != self.run_id:
+                raise CheckpointError(OTHERS)
+            yield {name: open_checkpoint(path, name) for name, path in run.model_paths.items()}
+        finally:
+            if folder is not None:
+                atomic.drop(folder)
+
+    def _reference(self, run: Run) -> Checkpoint:
+        """The checkpoint of the benchmark that a stored evaluation is of."""
+        from merging.benchmarks.benchmark import MULTITASK, PRETRAINED
+        from merging.checkpoints.digests import DIGESTS
+        from merging.formats.opening import open_checkpoint
+
+        known = {PRETRAINED: self.benchmark.pretrained, MULTITASK: self.benchmark.multitask}
+        reference = known.get(run.kind) or self.benchmark.experts.get(run.experts[0])
+        if reference is not None:
+            checkpoint = open_checkpoint(reference, run.title)
+            if DIGESTS.digest(checkpoint) in run.inputs.values():
+                return checkpoint
+        raise CheckpointError(
+            f"The checkpoint of “{run.title}” is not in the benchmark any more, or is another one by now."
+        )
+
+
+def open_merged(run: Run, recipe: Recipe) -> Opened:
+    """The checkpoints that a run merged; raises CheckpointError if they are gone, or others by now."""
+    from merging.runs.inputs import open_inputs
+
+    opened = open_inputs(recipe)
+    digests = opened.digests()
+    if others := [name.removeprefix("experts/") for name in run.inputs if digests.get(name) != run.inputs[name]]:
+        raise CheckpointError(
+            f"The files that its recipe names are not the ones that this run merged: {first_few(others, 3)}. "
+            "Put those back, or run the recipe again."
+        )
+    return opened
+
+
+def own_folder(store: Store) -> Path:
+    """Where measurements of this machine lie."""
+    return store.root / FOLDER

@@ -1,0 +1,83 @@
+"""How evenly a merge serves its tasks (LOT, Table 10), what each kind of parameter contributes (LOT, Table 7), and how
+closely drift goes with accuracy lost (LOT, Fig. 1a)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    pass
+
+Floats = NDArray[np.float64]
+
+
+def lost(scores: pd.DataFrame, experts: Mapping[str, float]) -> pd.Series[float]:
+    """Accuracy lost by a merge on each in-domain task: its expert's minus its own, as fractions, by task.
+
+    ``scores`` are rows of one split; tasks without an expert's accuracy are left out.
+    """
+    rows = scores[scores["task"].isin(list(experts))].set_index("task")["accuracy"].astype(float)
+    found: pd.Series[float] = pd.Series(experts, dtype=float).reindex(rows.index) - rows
+    return found.dropna()
+
+
+def spread(drops: pd.Series[float]) -> float:
+    """Sample standard deviation over tasks, n - 1 (LOT, Table 10); NaN below two tasks."""
+    return float(drops.std(ddof=1)) if len(drops) > 1 else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A straight line through n points, and how closely they go together."""
+
+    slope: float
+    intercept: float
+    pearson: float
+    spearman: float
+    n: int
+
+
+def fit_line(x: Floats, y: Floats) -> Fit:
+    """Least squares, Pearson's r and Spearman's ρ (ties take mean ranks) of the pairs that are both finite.
+
+    NaN where fewer than three pairs are left or one side does not vary.
+    """
+    known = np.isfinite(x) & np.isfinite(y)
+    x, y = x[known].astype(np.float64), y[known].astype(np.float64)
+    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return Fit(math.nan, math.nan, math.nan, math.nan, len(x))
+    slope = float(((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum())
+    return Fit(slope, float(y.mean() - slope * x.mean()), _pearson(x, y), _pearson(_ranks(x), _ranks(y)), len(x))
+
+
+def _ranks(values: Floats) -> Floats:
+    return np.asarray(pd.Series(values).rank(), np.float64)
+
+
+def _pearson(x: Floats, y: Floats) -> float:
+    a, b = x - x.mean(), y - y.mean()
+    return float((a * b).sum() / math.sqrt(float((a * a).sum() * (b * b).sum())))
+
+
+def correlations(table: pd.DataFrame, x: str, y: str, run: str = "run", task: str = "task") -> pd.DataFrame:
+    """Pearson and Spearman of two columns over all points, and within: a row each with the number of points.
+
+    Points that share a task or a method are not independent, so the pooled coefficient mixes two questions. "tasks of
+    one run" is the mean over runs of the coefficient across tasks; "runs on one task" the mean over tasks across runs.
+    """
+    pooled = fit_line(table[x].to_numpy(np.float64), table[y].to_numpy(np.float64))
+    rows: list[tuple[str, float, float, int, int]] = [("all points", pooled.pearson, pooled.spearman, pooled.n, 1)]
+    for name, column in (("tasks of one run", run), ("runs on one task", task)):
+        groups = [fit_line(g[x].to_numpy(np.float64), g[y].to_numpy(np.float64)) for _, g in table.groupby(column)]
+        usable = [fit for fit in groups if math.isfinite(fit.pearson)]
+        if usable:
+            means = (float(np.mean([getattr(fit, key) for fit in usable])) for key in ("pearson", "spearman"))
+            rows.append((name, *means, sum(fit.n for fit in usable), len(usable)))  # type: ignore[arg-type]
+    return pd.DataFrame(rows, columns=["over", "pearson", "spearman", "points", "groups"])

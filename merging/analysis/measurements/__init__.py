@@ -1,0 +1,1 @@
+"""The stored measurements, one per file."""

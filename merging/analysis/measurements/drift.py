@@ -1,0 +1,296 @@
+"""Feature drift: how far a merged model's features are from each expert's on that expert's own images (LOT, Eq. 4).
+
+Cumulative drift runs both models end to end. Layer-isolated drift replaces one tensor of the expert by the merged one,
+with the inputs that the expert gives it: for a weight that is X_k (T - τ_k)ᵀ, whose squared norm LOT minimizes summed
+over the tasks. Its squares come from the Gram matrices of the inputs in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from merging.analysis.context import Found, Subject
+from merging.benchmarks.evaluate import BATCH
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.families import Parameter, Role
+from merging.checkpoints.tower_names import transposed
+from merging.clip.image_encoder import Encoder
+from merging.devices import choose_device
+from merging.engine.inputs import Inputs
+from merging.engine.layer_inputs import CapturedInputs
+from merging.engine.stream import Stream
+from merging.methods import registry
+from merging.methods.moments import Moments
+from merging.methods.shared.least_squares import matrices
+from merging.methods.slot import Slot
+from merging.numerics.linear_algebra import double
+from merging.progress import Cancel, Meter, ProgressCallback
+from merging.recipes.recipe import Exemplars
+
+if TYPE_CHECKING:
+    from merging.benchmarks.benchmark import Benchmark
+
+SPLIT, LIMIT, SEED = "choosing", 256, 0  # the images of cumulative drift: at most so many a task, a seeded draw
+MERGED, PRETRAINED = "merged", "pretrained"
+TOKENS = ("class", "mean")  # which features of a place: the class token, or the mean over all tokens
+STEM, OUTPUT = "stem", "embedding"
+FEATURES, LAYERS = "features", "layers"  # phases of the work
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Models:
+    """The models of one merge; ``merged`` maps each task to the model that answers it, most often the same one."""
+
+    pretrained: Checkpoint
+    experts: Mapping[str, Checkpoint]
+    merged: Mapping[str, Checkpoint]
+
+
+def measure_drift(subject: Subject) -> Found:
+    """The tables "cumulative", "isolated" and "objective" of a run.
+
+    Raises:
+        CheckpointError, TaskError: what the run merged cannot be read, or the benchmark lacks images for it.
+    """
+    opened, benchmark = subject.opened, subject.benchmark
+    drawn = subject.recipe.exemplars or Exemplars()
+    images = {task: choosing_images(benchmark, task) for task in opened.experts}
+    exemplars = benchmark.exemplars(drawn.per_task, drawn.seed)
+    device, phases = choose_device(subject.device), subject.phases({FEATURES: 2.0, LAYERS: 3.0})
+    with subject.merged(phases) as merged:
+        models = Models(opened.pretrained, opened.experts, merged)
+        meter = Meter(sum(map(len, images.values())), phases.callback(FEATURES), subject.cancel)
+        cumulative = cumulative_drift(models, images, device, meter)
+        own = {task: exemplars[task] for task in images}
+        isolated, objective = isolated_drift(models, own, device, phases.callback(LAYERS), subject.cancel)
+    n = {"images": max(map(len, images.values())), "exemplars": max(len(exemplars[task]) for task in images)}
+    notes = {**n, "split": SPLIT, "exemplar_seed": drawn.seed}
+    return Found({"cumulative": cumulative, "isolated": isolated, "objective": objective}, notes)
+
+
+def choosing_images(benchmark: Benchmark, task: str) -> Tensor:
+    """Preprocessed images (n, 3, h, w) of the choosing half: all of them, or a seeded draw of ``LIMIT``."""
+    images, _ = benchmark.images(task, SPLIT)
+    order = np.random.default_rng(SEED).permutation(len(images))[:LIMIT]
+    return benchmark.preprocess(images[np.sort(order)])
+
+
+# Cumulative drift
+
+
+def cumulative_drift(
+    models: Models, images: Mapping[str, Tensor], device: torch.device | str = "cpu", meter: Meter | None = None
+) -> pd.DataFrame:
+    """How far each task's features have drifted from its expert's after every part of the network.
+
+    One row per task, model (the merged one, and the pretrained one as a scale), place (stem, every block, the final
+    embedding) and token: cosine, the mean of 1 - cos over the n images, and l1, the mean absolute difference per
+    dimension (at the embedding that is the representation bias of Surgery). The embedding has one vector, which stands
+    under both tokens.
+    """
+    pretrained = Encoder.of(models.pretrained, device)
+    last, merged = models.pretrained, pretrained
+    frames = []
+    for task, expert in models.experts.items():
+        own = Encoder.of(expert, device, like=models.pretrained)
+        if models.merged[task] is not last:  # most often one model answers all tasks
+            last = models.merged[task]
+            merged = Encoder.of(last, device, like=models.pretrained)
+        frames.append(_one_task(task, own, {MERGED: merged, PRETRAINED: pretrained}, images[task], meter))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _one_task(
+    task: str, own: Encoder, others: Mapping[str, Encoder], images: Tensor, meter: Meter | None
+) -> pd.DataFrame:
+    places = [STEM, *(f"block {block}" for block in range(own.architecture.layers)), OUTPUT]
+    sums = np.zeros((len(others), len(places), len(TOKENS), 2))
+    with torch.inference_mode():
+        for batch in images.split(BATCH):
+            here = batch.to(own.device)
+            together = zip(_places(own, here), *(_places(other, here) for other in others.values()), strict=True)
+            for place, (reference, *drifted) in enumerate(together):
+                for model, tokens in enumerate(drifted):
+                    sums[model, place] += _distances(tokens, reference)
+            if meter is not None:
+                meter.advance(len(batch), "Measuring feature drift", task)
+    means = sums / len(images)
+    rows = [
+        (task, model, place, position, token, *means[i, position, j], len(images))
+        for i, model in enumerate(others)
+        for position, place in enumerate(places)
+        for j, token in enumerate(TOKENS)
+    ]
+    return pd.DataFrame(rows, columns=["task", "model", "place", "position", "token", "cosine", "l1", "n"])
+
+
+def _places(encoder: Encoder, images: Tensor) -> Iterator[Tensor]:
+    """Tokens (n, tokens, width) after the stem and after each block, then the embedding as one token (n, 1, d)."""
+    x = images
+    for section in range(encoder.sections):
+        x = encoder.run(section, x)
+        yield x if x.ndim == 3 else x[:, None]
+
+
+def _distances(tokens: Tensor, reference: Tensor) -> Floats:
+    """Sums over images (len(TOKENS), 2) of 1 - cos and of the mean absolute difference, for each way to take tokens."""
+    found = []
+    for a, b in ((tokens[:, 0], reference[:, 0]), (tokens.mean(dim=1), reference.mean(dim=1))):
+        one, other = a.cpu().double(), b.cpu().double()
+        cosine = 1 - cosine_similarity(one, other, dim=-1)
+        found.append([float(cosine.clamp(min=0).sum()), float((one - other).abs().mean(dim=-1).sum())])
+    return np.array(found)
+
+
+# Layer-isolated drift
+
+
+def isolated_drift(
+    models: Models,
+    exemplars: Mapping[str, Tensor],
+    device: torch.device | str = "cpu",
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Drift of every layer by itself, and the objective of LOT for every tensor.
+
+    The first table has a row per tensor and task: mean_square, ‖Δ‖² / (n · outputs), and relative, ‖Δ‖ / ‖output of the
+    expert's layer‖. The second has a row per tensor with Σ_k ‖Δ_k‖² for the merged weights, the pretrained ones, the
+    mean of the experts, and LOT's own solution (the least on the input directions above its cut-off; a merge that moves
+    in the others, too, can go lower).
+    """
+    where = torch.device(device)
+    captured = CapturedInputs(models.experts, exemplars, where, like=models.pretrained)
+    inputs = Inputs(models.pretrained, models.experts, captured, where)
+    layers = [
+        layer_outputs(expert, exemplars[task], where, models.pretrained) for task, expert in models.experts.items()
+    ]
+    isolated, objective = [], []
+    meter = Meter(inputs.work, progress, cancel)
+    for slot in Stream(inputs, (), False, meter, "Measuring every layer"):
+        found = _energies(slot, _changes(slot, models) - slot.task_vectors, layers)
+        outputs = np.array([layer[slot.name] for layer in layers], np.float64)
+        relative = np.sqrt(np.divide(found, outputs[:, 0], out=np.full(len(found), np.nan), where=outputs[:, 0] > 0))
+        isolated += [(slot.name, *row) for row in zip(slot.experts, found / outputs[:, 1], relative, strict=True)]
+        objective.append((slot.name, float(found.sum()), *_yardsticks(slot, layers)))
+    return (
+        pd.DataFrame(isolated, columns=["tensor", "task", "mean_square", "relative"]),
+        pd.DataFrame(objective, columns=["tensor", MERGED, PRETRAINED, "mean", "least"]),
+    )
+
+
+def _changes(slot: Slot, models: Models) -> Tensor:
+    """What the merge added to the pretrained tensor, for each task (K, *S)."""
+    base = slot.pretrained
+    merged = [models.merged[task].read(slot.name).to(base.device, base.dtype) for task in slot.experts]
+    return torch.stack(merged) - base
+
+
+def _yardsticks(slot: Slot, layers: Sequence[Outputs]) -> tuple[float, float, float]:
+    """LOT's objective Σ_k ‖Δ_k‖² for the pretrained tensor, for the mean of the experts, and for LOT's solution."""
+    if slot.inputs is not None:
+        told: dict[str, float] = {}
+        lot = registry.merge("lot")
+        lot.run(replace(slot, note=lambda table, **row: told.update(row)), lot.params.build({"scaling": 1.0}), None)
+        return told["drift_zero"], told["drift_mean"], told["drift"]
+    vectors = double(slot.task_vectors)
+    counts = torch.tensor([layer[slot.name].rows for layer in layers], dtype=vectors.dtype, device=vectors.device)
+    weighted = torch.tensordot(counts / counts.sum(), vectors, 1)
+    zero, mean, least = (
+        float(_energies(slot, change - vectors, layers).sum())
+        for change in (torch.zeros_like(weighted), vectors.mean(dim=0), weighted)
+    )
+    return zero, mean, least
+
+
+def _energies(slot: Slot, differences: Tensor, layers: Sequence[Outputs]) -> Floats:
+    """‖Δ_k‖² (K,): how far the outputs of the slot's layer move from each expert's if its tensor differs so (K, *S)."""
+    exact = double(differences)
+    if slot.inputs is None:  # added to every row
+        counts = [layer[slot.name].rows for layer in layers]
+        return np.array([n * float(d.square().sum()) for n, d in zip(counts, exact, strict=True)])
+    if slot.role == Role.NORM_SCALE:
+        pairs = zip(slot.inputs, exact, strict=True)
+        return np.array([float((moments.energy() * d.square()).sum()) for moments, d in pairs])
+    pairs = zip(slot.inputs, matrices(slot, exact), strict=True)
+    return np.array([_through(moments, matrix) for moments, matrix in pairs])
+
+
+def _through(moments: Moments, matrix: Tensor) -> float:
+    """‖X Mᵀ‖² of the rows X (n, d_in) and a matrix (d_out, d_in)."""
+    if (rows := moments.rows) is not None:
+        return float((double(rows) @ matrix.T).square().sum())
+    return max(0.0, float((matrix * (matrix @ moments.gram())).sum()))
+
+
+class Output(NamedTuple):
+    """What a layer of an expert gives for all exemplars: ‖Y‖², how many numbers, and in how many rows."""
+
+    energy: float
+    size: int
+    rows: int
+
+
+Outputs = Mapping[str, Output]  # by the names of the layer's tensors
+
+
+def layer_outputs(
+    expert: Checkpoint, images: Tensor, device: torch.device | str = "cpu", like: Checkpoint | None = None
+) -> dict[str, Output]:
+    """The outputs of every layer of an expert on images (n, 3, h, w), under the name of each of the layer's tensors."""
+    named = {parameter.name: parameter for parameter in expert.parameters}
+    encoder = Encoder.of(expert, device, like=like)
+    found: dict[str, Output] = {}
+
+    def see(name: str, rows: Tensor) -> None:
+        weight = double(expert.read(name).to(device))
+        bias = name.removesuffix("weight") + "bias"
+        columns = _columns(weight, named[name])
+        given = double(rows)
+        y = given * columns if named[name].role == Role.NORM_SCALE else given @ columns
+        if bias in named:
+            y = y + double(expert.read(bias).to(device))
+        _add(found, (name, bias), y, len(rows))
+        if named[name].role == Role.CONV:
+            _add_embedded(found, expert, y, device)
+
+    with torch.inference_mode():
+        for batch in images.split(BATCH):
+            encoder(batch.to(encoder.device), see)
+    return found
+
+
+def _add(found: dict[str, Output], names: Sequence[str], y: Tensor, rows: int) -> None:
+    for name in names:
+        before = found.get(name, Output(0.0, 0, 0))
+        energy = before.energy + float(y.square().sum())
+        found[name] = Output(energy, before.size + y.numel(), before.rows + rows)
+
+
+def _add_embedded(found: dict[str, Output], expert: Checkpoint, patches: Tensor, device: torch.device | str) -> None:
+    """The tokens that class and positional embedding are added to, from the patches' own rows."""
+    names = {p.part: p.name for p in expert.parameters if p.role == Role.EMBEDDING}
+    first, places = (
+        double(expert.read(names[part]).to(device)) for part in ("class_embedding", "positional_embedding")
+    )
+    tokens = patches.reshape(-1, len(places) - 1, patches.shape[-1])
+    images = len(tokens)
+    tokens = torch.cat([first.expand(images, 1, -1), tokens], dim=1) + places
+    _add(found, tuple(names.values()), tokens, images)
+
+
+def _columns(weight: Tensor, parameter: Parameter) -> Tensor:
+    """A weight so that rows are multiplied from the left: (d, out), or (d,) for a scale."""
+    if parameter.role == Role.NORM_SCALE or (parameter.role == Role.PROJECTION and transposed(parameter.name)):
+        return weight
+    return weight.flatten(1).T

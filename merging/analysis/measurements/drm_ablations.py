@@ -1,0 +1,154 @@
+"""What each part of DRM does for accuracy (DRM, Tables 3, 7 and 8), and how many ranks it needs (Fig. 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pandas as pd
+import torch
+
+from merging.analysis.context import Found, Subject
+from merging.analysis.trial_merges import merge
+from merging.benchmarks.benchmark import Benchmark
+from merging.benchmarks.evaluate import evaluate
+from merging.benchmarks.metrics import Summary, summarize
+from merging.checkpoints.families import LINEAR_MAPS
+from merging.devices import choose_device
+from merging.engine.inputs import Inputs
+from merging.errors import TaskError
+from merging.formats.opening import open_checkpoint
+from merging.methods.shared.least_squares import matrices
+from merging.numerics.linear_algebra import left_factors
+from merging.progress import Meter, Phases, ProgressCallback
+from merging.recipes.presets import Preset, preset
+from merging.recipes.recipe import Recipe
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SPLIT = "reporting"
+BASES = ("drm_h", "drm_v")  # presets that the ablations start from
+WHOLE = "whole method"
+
+
+class Variant(NamedTuple):
+    """One row of the table: what is looked at, what is done to it, and the parameters that say so."""
+
+    part: str
+    label: str
+    changed: Mapping[str, Any]
+
+
+VARIANTS = (
+    Variant(WHOLE, "nothing removed", {}),
+    Variant("renormalization", "without renormalization", {"renorm": False}),
+    Variant("interference", "without pruning", {"density": 1.0}),
+    Variant("interference", "without sign election", {"elect": False}),
+    Variant("interference", "without disjoint mean", {"disjoint": False}),
+    Variant("way of pruning", "each task by itself", {"pruning": "individual"}),
+)
+# Singular values below these shares of the largest are cut. The paper cuts shares of the ranks; ours are told beside.
+CUT = "rank_tol"
+CUTS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7)
+SCORES = (
+    "in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high", "h_score", "tasks_in", "tasks_out",
+    "n_in", "n_out",
+)  # fmt: skip
+RANKS = "singular values"  # the phase before the merges
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A variant of a preset on all experts of a benchmark."""
+
+    base: Preset
+    variant: Variant
+    recipe: Recipe
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """What its row says before any score."""
+        said = {"method": self.base.title, "part": self.variant.part, "variant": self.variant.label}
+        return {**said, "chain": self.recipe.text()}
+
+
+def trials(benchmark: Benchmark) -> tuple[list[Trial], list[tuple[float, Trial]]]:
+    """The rows of the ablations, and those of the rank truncation, each with its cut."""
+    bases = [preset(key) for key in BASES]
+    cuts = [(cut, Variant("rank truncation", f"cut {cut:g}", {CUT: cut})) for cut in CUTS]
+    ablated = [_trial(base, variant, benchmark) for base in bases for variant in VARIANTS]
+    return ablated, [(cut, _trial(base, variant, benchmark)) for base in bases for cut, variant in cuts]
+
+
+def _trial(base: Preset, variant: Variant, benchmark: Benchmark) -> Trial:
+    changed = replace(base, params={**base.params, **variant.changed})
+    return Trial(base, variant, changed.recipe(benchmark.pretrained, benchmark.experts))
+
+
+def measure_ablations(subject: Subject) -> Found:
+    """The tables "ablations" and "ranks": a row per variant of each direction, with its averages in and out of domain.
+
+    Every chain is merged and evaluated once, however many rows show it. In "ranks", kept is the mean over matrices of
+    the share of ranks above the cut, kept_low and kept_high the least and the most of any matrix.
+
+    Raises:
+        TaskError: fewer than two experts. CheckpointError: a checkpoint cannot be read. Cancelled: asked to stop.
+    """
+    benchmark = subject.benchmark
+    if len(benchmark.experts) < 2:
+        raise TaskError("DRM's parts can only be compared where the benchmark has two experts or more.")
+    ablated, truncated = trials(benchmark)
+    chains = {trial.recipe.text(): trial for trial in (*ablated, *(trial for _, trial in truncated))}
+    phases = subject.phases({RANKS: 1.0, **dict.fromkeys(chains, 1.0)})
+    shares = kept_shares(subject, phases.callback(RANKS))
+    scores = {chain: _score(subject, trial.recipe, phases.callback(chain)) for chain, trial in chains.items()}
+    rows = [{**trial.row, **_averages(scores[trial.recipe.text()])} for trial in ablated]
+    ranks = [
+        {**trial.row, "cut": cut, **shares[trial.base.key, cut], **_averages(scores[trial.recipe.text()])}
+        for cut, trial in truncated
+    ]
+    notes = {"split": SPLIT, "experts": len(benchmark.experts), "chains": len(chains)}
+    return Found({"ablations": pd.DataFrame(rows), "ranks": pd.DataFrame(ranks)}, notes)
+
+
+def _score(subject: Subject, recipe: Recipe, progress: ProgressCallback | None) -> Summary:
+    inner = Phases({"merge": 1.0, "evaluate": 2.0}, progress)
+    scores = evaluate(
+        merge(subject, recipe, inner.callback("merge")), subject.benchmark, splits=(SPLIT,), device=subject.device,
+        progress=inner.callback("evaluate"), cancel=subject.cancel,
+    )  # fmt: skip
+    return summarize(scores, list(subject.benchmark.experts), split=SPLIT)
+
+
+def _averages(found: Summary) -> dict[str, float]:
+    return {name: getattr(found, name) for name in SCORES}
+
+
+def kept_shares(
+    subject: Subject, progress: ProgressCallback | None = None
+) -> dict[tuple[str, float], dict[str, float]]:
+    """{(preset, cut): the share of ranks above the cut: its mean over the matrices, the least and the most}."""
+    benchmark = subject.benchmark
+    experts = {name: open_checkpoint(reference, name) for name, reference in benchmark.experts.items()}
+    inputs = Inputs(open_checkpoint(benchmark.pretrained), experts, None, choose_device(subject.device))
+    chosen = [parameter for parameter in inputs.parameters if parameter.role in LINEAR_MAPS]
+    meter = Meter(len(chosen), progress, subject.cancel)
+    found: dict[tuple[str, float], list[float]] = {(key, cut): [] for key in BASES for cut in CUTS}
+    for parameter in chosen:
+        vectors = matrices(inputs.whole(parameter))
+        for key, blocks in zip(BASES, (vectors, vectors.mT), strict=True):
+            for cut, share in zip(CUTS, _shares(blocks), strict=True):
+                found[key, cut].append(share)
+        meter.advance(1, "Counting ranks", parameter.name)
+    return {
+        place: {"kept": sum(shares) / len(shares), "kept_low": min(shares), "kept_high": max(shares)}
+        for place, shares in found.items()
+    }
+
+
+def _shares(blocks: Tensor) -> list[float]:
+    """The share of the ranks of blocks (K, m, n) side by side that each cut leaves."""
+    values = left_factors(blocks, 0.0)[1]
+    return [float((values > cut * values.max()).to(torch.float64).mean()) if len(values) else 0.0 for cut in CUTS]

@@ -1,0 +1,133 @@
+"""What the number of exemplars does to methods that need some (LOT, Fig. 3a and Table 6), and why RegMean needs more of
+them than LOT (LOT, Fig. 2): with few exemplars the Gram matrices do not have full rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from merging.analysis.context import FOLDER, Found, Subject
+from merging.benchmarks.benchmark import Benchmark
+from merging.benchmarks.evaluate import evaluate
+from merging.errors import TaskError, UnknownMethodError
+from merging.files import atomic
+from merging.progress import Phases, ProgressCallback
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.store import Store
+
+SPLIT = "reporting"
+COUNTS = (1, 2, 4, 8, 16, 32, 64)  # exemplars per task
+SEEDS = (0, 1, 2)  # draws of them
+ACCURACY = ("method", "exemplars", "seed", "task", "title", "correct", "n", "accuracy")
+
+
+class Candidate(NamedTuple):
+    """A chain whose need for exemplars is looked at."""
+
+    label: str
+    merge: str
+    params: dict[str, Any]
+    edits: tuple[str, ...] = ()
+
+    def recipe(self, benchmark: Benchmark, per_task: int, seed: int) -> Recipe:
+        """The chain on all experts of a benchmark; raises UnknownMethodError."""
+        drawn = {"per_task": per_task, "seed": seed}
+        return Recipe.build(
+            self.merge, self.params, self.edits, benchmark.pretrained, benchmark.experts, self.label, drawn
+        )
+
+
+# RegMean twice: shrinking what lies off the diagonals, its default, also gives a deficient Gram matrix its full rank.
+CANDIDATES = (
+    Candidate("LOT", "lot", {}),
+    Candidate("RegMean", "regmean", {}),
+    Candidate("RegMean, α = 1", "regmean", {"alpha": 1.0}),
+    Candidate("CAT", "task_arithmetic", {}, ("cat",)),
+    Candidate("TATR", "task_arithmetic", {}, ("tatr",)),
+)
+
+
+def measure_sensitivity(subject: Subject) -> Found:
+    """The tables "accuracy" and "rank" of ``sensitivity`` over all counts and seeds."""
+    accuracy, rank = sensitivity(subject, COUNTS, SEEDS)
+    notes = {"split": SPLIT, "images": int(accuracy["n"].max()), "seeds": len(SEEDS)}
+    return Found({"accuracy": accuracy, "rank": rank}, notes)
+
+
+def sensitivity(subject: Subject, counts: Sequence[int], seeds: Sequence[int]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """In-domain accuracy of every registered candidate for every number of exemplars and every draw of them.
+
+    The first table has a row per method, exemplars, seed and task. The second has a row per exemplars and seed: full,
+    the mean over layers of the share of input directions that LOT's Gram matrix Σ_k X_kᵀX_k really has.
+
+    Raises:
+        TaskError: the benchmark has no expert.
+    """
+    benchmark = subject.benchmark
+    if not benchmark.experts:
+        raise TaskError("The benchmark has no experts, so there is nothing to merge.")
+    # Many exemplars take longest, but the evaluation, which is the same for all, takes longer still.
+    work = [(c, n, seed) for c in _registered(benchmark) for n in counts for seed in seeds]
+    names = [f"{c.label}, {n} per task, seed {seed}" for c, n, seed in work]
+    phases = subject.phases(dict.fromkeys(names, 1.0))
+    frames, ranks = [], []
+    for name, (candidate, n, seed) in zip(names, work, strict=True):
+        scores, lot = _one(subject, candidate.recipe(benchmark, n, seed), phases.callback(name))
+        frames.append(scores.assign(method=candidate.label, exemplars=n, seed=seed)[list(ACCURACY)])
+        if lot is not None:
+            ranks.append((n, seed, float(np.mean(lot["directions"] / lot["width"]))))
+    return pd.concat(frames, ignore_index=True), pd.DataFrame(ranks, columns=["exemplars", "seed", "full"])
+
+
+def _registered(benchmark: Benchmark) -> list[Candidate]:
+    """The candidates whose methods there are."""
+    found = []
+    for candidate in CANDIDATES:
+        try:
+            candidate.recipe(benchmark, 1, 0)
+        except UnknownMethodError:
+            continue
+        found.append(candidate)
+    return found
+
+
+def _one(
+    subject: Subject, recipe: Recipe, progress: ProgressCallback | None
+) -> tuple[pd.DataFrame, pd.DataFrame | None]:
+    """Merge, evaluate in domain, forget the model: the scores, and what LOT notes about its layers."""
+    inner = Phases({"merge": 1.0, "evaluate": 1.0}, progress)
+    folder = atomic.make_temporary(subject.store.root / FOLDER)
+    try:
+        run = execute(
+            recipe,
+            Store(folder, libraries=()),
+            benchmark=subject.benchmark,
+            device=subject.device,
+            progress=inner.callback("merge"),
+            cancel=subject.cancel,
+            evaluate=False,
+        )
+        assert run.model_path is not None  # it was merged just now, and none of the candidates gives several models
+        scores = evaluate(
+            run.model_path,
+            subject.benchmark,
+            splits=(SPLIT,),
+            tasks=list(subject.benchmark.experts),
+            device=subject.device,
+            progress=inner.callback("evaluate"),
+            cancel=subject.cancel,
+        )
+        lot = run.table("lot") if "lot" in run.tables else None
+    finally:
+        atomic.drop(folder)
+    return scores, None if lot is None else lot[lot["role"] != "norm_scale"]
+
+
+def averages(accuracy: pd.DataFrame) -> pd.DataFrame:
+    """Per method, exemplars and seed: accuracy, its unweighted mean over the tasks; tasks; n, images in all."""
+    groups = accuracy.groupby(["method", "exemplars", "seed"], sort=False)
+    return groups.agg(accuracy=("accuracy", "mean"), tasks=("task", "nunique"), n=("n", "sum")).reset_index()

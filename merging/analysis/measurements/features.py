@@ -1,0 +1,140 @@
+"""Features of images out of domain: what a model makes of them, how its classes stand apart, and maps of them.
+
+Every model is shown the same images: those of the data sets that no expert was trained on, a seeded draw balanced by
+class. Features are computed once per model and lie beside its run; everything else is computed from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from merging.analysis.context import Found, Subject
+from merging.analysis.separability import separability
+from merging.benchmarks.evaluate import features, predict
+from merging.errors import TaskError
+from merging.progress import Meter, Phases
+
+if TYPE_CHECKING:
+    from merging.benchmarks.benchmark import Benchmark
+    from merging.checkpoints.checkpoint import Checkpoint
+
+SPLIT, TOTAL, SEED = "choosing", 1500, 0  # the images: at most so many in all, a seeded draw
+TOGETHER = "all"  # the map of all data sets; the others are called like their data set
+EXTRACTING = "features"  # phases
+
+
+def outside(benchmark: Benchmark) -> list[str]:
+    """Keys of the data sets that are out of domain for every run: those without an expert.
+
+    Raises:
+        TaskError: there is none.
+    """
+    found = [task.key for task in benchmark.tasks if not task.has_expert]
+    if not found:
+        raise TaskError("Every data set of this benchmark has an expert, so none is out of domain for all runs.")
+    return found
+
+
+def draw(benchmark: Benchmark) -> dict[str, NDArray[np.intp]]:
+    """{data set: places of its images in the split}, as many of each class as far as there are enough."""
+    keys = outside(benchmark)
+    chosen = {}
+    for key in keys:
+        labels = benchmark.images(key, SPLIT)[1]
+        order = np.random.default_rng(SEED).permutation(len(labels))
+        each = max(1, TOTAL // len(keys) // len(benchmark.task(key).class_names))
+        places = [order[labels[order] == label][:each] for label in np.unique(labels)]
+        chosen[key] = np.sort(np.concatenate(places)) if places else np.empty(0, np.intp)
+    return chosen
+
+
+def name_of(task: str, place: int) -> str:
+    """What an image is called in all tables."""
+    return f"{task}:{place}"
+
+
+# Features
+
+
+def measure_features(subject: Subject) -> Found:
+    """The array "features" (n, d), in half precision, with the tables "images" and "separability" of one model.
+
+    All is computed from the features as they are kept. A row of "images" has image, task, truth and predicted (class
+    names), correct and length (of the raw features), in the order of the array. "separability" has a row per data set,
+    and one for all together, where a class is a class of a data set.
+
+    Raises:
+        CheckpointError, TaskError: the model cannot be read, or cannot be shown these images.
+    """
+    benchmark, phases = subject.benchmark, subject.phases({EXTRACTING: 1.0})
+    chosen = draw(benchmark)
+    with _model(subject, phases) as model:
+        rows, tables = _extract(model, subject, chosen, phases)
+    rows, kept = rows.astype(np.float32), rows
+    images = pd.concat(tables, ignore_index=True)
+    labels = images["task"] + ":" + images["truth"]
+    parts = {key: (images["task"] == key).to_numpy() for key in chosen}
+    parts[TOGETHER] = np.ones(len(images), bool)
+    numbers = [(key, *separability(rows[at], labels[at].to_numpy(str))) for key, at in parts.items()]
+    table = pd.DataFrame(numbers, columns=["task", "silhouette", "correct", "scatter", "classes", "n"])
+    notes = {"images": len(images), "data_sets": len(chosen), "split": SPLIT, "seed": SEED}
+    return Found({"images": images, "separability": table}, notes, {"features": kept})
+
+
+@contextmanager
+def _model(subject: Subject, phases: Phases) -> Iterator[Checkpoint]:
+    """The one model of a run, or of a reference."""
+    run = subject.store.run(subject.run_id)
+    if run.per_task:
+        raise TaskError("This run has one model per task, and none of them is the one to ask out of domain.")
+    with subject.models(phases) as models:
+        if reason := subject.benchmark.misfit(models["merged"]):
+            raise TaskError(f"It cannot be measured on this benchmark: {reason}")
+        yield models["merged"]
+
+
+def _extract(
+    model: Checkpoint, subject: Subject, chosen: Mapping[str, NDArray[np.intp]], phases: Phases
+) -> tuple[NDArray[np.floating[Any]], list[pd.DataFrame]]:
+    """Features (n, d) of all images, and the rows about them of each data set."""
+    from merging.clip.image_encoder import Encoder
+    from merging.devices import choose_device
+
+    benchmark = subject.benchmark
+    encoder = Encoder.of(model, choose_device(subject.device), like=benchmark.tower)
+    meter = Meter(sum(map(len, chosen.values())), phases.callback(EXTRACTING), subject.cancel)
+    found, tables = [], []
+    for key, places in chosen.items():
+        images, labels = benchmark.images(key, SPLIT)
+        task = benchmark.task(key)
+        rows = features(encoder, benchmark.preprocess(images[places]), meter, "Extracting features", task.title)
+        names = np.array(task.class_names, dtype=object)
+        predicted = predict(rows, benchmark.head(key))
+        found.append(rows.numpy())
+        tables.append(
+            pd.DataFrame(
+                {
+                    "image": [name_of(key, int(place)) for place in places],
+                    "task": key,
+                    "truth": names[labels[places]],
+                    "predicted": names[predicted],
+                    "correct": predicted == labels[places],
+                    "length": np.linalg.norm(found[-1].astype(np.float64), axis=1),
+                }
+            )
+        )
+    return halved(np.concatenate(found)), tables
+
+
+def halved(rows: NDArray[np.float32]) -> NDArray[np.floating[Any]]:
+    """Features as they are kept: with the 11 bits of half precision, unless one is too large for that."""
+    return rows if np.abs(rows).max(initial=0) > np.finfo(np.float16).max else rows.astype(np.float16)
+
+
+# Maps

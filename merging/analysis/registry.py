@@ -1,0 +1,72 @@
+"""Every kind of measurement, by key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from merging.analysis.context import Of
+from merging.errors import StoreError
+from merging.text import did_you_mean
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One kind of measurement.
+
+    ``compute`` is "module:function", imported when it is asked for: some of them take seconds to load.
+    """
+
+    key: str
+    title: str
+    compute: str
+    version: int = 1  # raised whenever results change
+    of: Of = Of.RUN
+
+
+MEASURES = {
+    measure.key: measure
+    for measure in (
+        Measure("drift", "Feature drift", "merging.analysis.measurements.drift:measure_drift"),
+        Measure(
+            "ablation",
+            "Ablation by kind of parameter",
+            "merging.analysis.measurements.parameter_kinds:measure_ablation",
+        ),
+        Measure(
+            "predictions",
+            "Predictions, image by image",
+            "merging.analysis.measurements.predictions:measure_predictions",
+        ),
+        Measure(
+            "features", "Features out of domain", "merging.analysis.measurements.features:measure_features", version=2
+        ),
+        Measure("tsne", "t-SNE of features", "merging.analysis.measurements.tsne:measure_tsne", version=2),
+        Measure("signs", "Sign agreement", "merging.analysis.measurements.signs:measure_signs", of=Of.EXPERTS),
+        Measure("pairs", "Experts against experts", "merging.analysis.measurements.pairs:measure_pairs", of=Of.EXPERTS),
+        Measure(
+            "exemplars",
+            "Exemplar sensitivity",
+            "merging.analysis.measurements.exemplar_sensitivity:measure_sensitivity",
+            of=Of.BENCHMARK,
+        ),
+        Measure(
+            "drm_ablations",
+            "Ablations of DRM",
+            "merging.analysis.measurements.drm_ablations:measure_ablations",
+            of=Of.BENCHMARK,
+        ),
+        Measure(
+            "task_counts",
+            "Number of tasks",
+            "merging.analysis.measurements.task_counts:measure_counts",
+            of=Of.BENCHMARK,
+        ),
+    )
+}
+
+
+def kind(key: str) -> Measure:
+    """The measurement of that key; raises StoreError with the nearest one."""
+    if key not in MEASURES:
+        raise StoreError(f"Nothing is measured as {key!r}.{did_you_mean(key, MEASURES)} Known: {', '.join(MEASURES)}.")
+    return MEASURES[key]

@@ -1,0 +1,134 @@
+"""What it takes to store a merge, counted in four ways from what its run keeps: no weights are read again.
+
+paper    LwPTV, Table 15: four bytes for every non-zero entry of the merged task vector, nothing for where they are
+dense    the bytes of the files that were written
+sparse   what differs from the pretrained model, every tensor in its smallest encoding, and a header
+deploy   everything that somebody who uses the merge has to have
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+if TYPE_CHECKING:
+    from merging.runs.run import Run
+
+ACCOUNTS = ("paper", "dense", "sparse", "deploy")
+LEFT_OUT, DENSE, BITMAP, COORDINATES = "left out", "dense", "bitmap", "coordinates"
+MIB = 1 << 20
+PAPER_BYTES, INDEX_BYTES, RESCALER_BYTES, HEAD_BYTES = 4, 4, 4, 4
+UNIFIED, MASKS, RESCALERS, HEADS = "unified task vector", "masks", "rescalers", "heads"
+
+Row = tuple[str, str, float]  # account, part, bytes
+
+
+def storage(run: Run) -> pd.DataFrame:
+    """One row for each account and part: account, part, bytes; NaN where the run's version noted too little to say.
+
+    A merge with one model per task that is a vector shared by all, a mask and a rescaler per task is counted as those,
+    except under "dense", which is what the files take.
+    """
+    tensors = run.table("tensors")
+    heads = _heads(run, tensors)
+    extra = [("deploy", HEADS, heads)] if heads else []
+    if not run.sizes or "itemsize" not in tensors:
+        unknown = [(account, "files", np.nan) for account in ACCOUNTS[1:]]
+        return _table([*_paper_only(run, tensors), *unknown])
+    if not run.per_task:
+        rows = _one_model(tensors, run.sizes)
+    elif "rescalers" in run.tables:
+        rows = _unified(tensors, run.sizes, len(run.experts))
+    else:
+        rows = _many_models(tensors, run.table("task_tensors"), run.sizes)
+    return _table([*rows, *extra])
+
+
+def _table(rows: list[Row]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["account", "part", "bytes"]).astype({"bytes": "float64"})
+
+
+def _paper_only(run: Run, tensors: pd.DataFrame) -> Iterator[Row]:
+    if not run.per_task:
+        yield "paper", "task vector", PAPER_BYTES * paper_entries(tensors, run.sizes.get("dead", 0))
+
+
+def _one_model(tensors: pd.DataFrame, sizes: Mapping[str, int]) -> list[Row]:
+    return [
+        ("paper", "task vector", PAPER_BYTES * paper_entries(tensors, sizes["dead"])),
+        ("dense", "merged model", sizes["files"]),
+        ("sparse", "changed tensors", encodings(tensors)["bytes"].sum()),
+        ("sparse", "header", sizes["header"]),
+        ("deploy", "merged model", sizes["files"]),
+    ]
+
+
+def _unified(tensors: pd.DataFrame, sizes: Mapping[str, int], models: int) -> list[Row]:
+    """One vector for all tasks; per task a bit for every scalar of the tensors that it changes, and one number."""
+    bits = tensors["numel"][tensors["kept_numel"] > 0]
+    extra = ((MASKS, models * int((-(-bits // 8)).sum())), (RESCALERS, models * RESCALER_BYTES))
+    vector = encodings(tensors)["bytes"].sum()
+    rows: list[Row] = [
+        ("paper", UNIFIED, PAPER_BYTES * paper_entries(tensors, sizes["dead"])),
+        ("dense", "models, one per task", sizes["files"]),
+        ("sparse", UNIFIED, vector),
+        ("sparse", "header", sizes["header"] // models),
+        ("deploy", "pretrained model", sizes["files"] // models),
+        ("deploy", UNIFIED, vector),
+    ]
+    return rows + [(account, part, size) for account in ("paper", "sparse", "deploy") for part, size in extra]
+
+
+def _many_models(tensors: pd.DataFrame, by_task: pd.DataFrame, sizes: Mapping[str, int]) -> list[Row]:
+    """Models that share nothing are counted one by one."""
+    each = [
+        tensors.drop(columns="kept_numel").merge(rows[["tensor", "kept_numel"]], on="tensor")
+        for _, rows in by_task.groupby("expert", sort=False)
+    ]
+    return [
+        ("paper", "task vectors, one per task", PAPER_BYTES * sum(paper_entries(one, sizes["dead"]) for one in each)),
+        ("dense", "models, one per task", sizes["files"]),
+        ("sparse", "changed tensors", sum(encodings(one)["bytes"].sum() for one in each)),
+        ("sparse", "headers", sizes["header"]),
+        ("deploy", "models, one per task", sizes["files"]),
+    ]
+
+
+def paper_entries(tensors: pd.DataFrame, dead: int = 0) -> int:
+    """Entries of the task vector that the paper's table counts, from the columns numel and kept_numel.
+
+    Of a pruned vector these are the non-zero ones. A dense vector counts whole, together with the ``dead`` entries of
+    unused text tensors, which are always zero; it is dense if not even a bitmap of its zeros would pay (1 bit for 32).
+    """
+    numel, kept = int(tensors["numel"].sum()), int(tensors["kept_numel"].sum())
+    return numel + dead if 32 * kept >= 31 * numel else kept
+
+
+def encodings(tensors: pd.DataFrame) -> pd.DataFrame:
+    """The smallest encoding of each tensor's changed scalars and its bytes: columns encoding and bytes.
+
+    ``tensors`` has the columns numel, kept_numel and itemsize. Tensors without a change are left out; a list of those
+    that are kept whole, which is how LwPTV's masks are stored, is what these and dense ones make together.
+    """
+    numel, kept, item = (tensors[name].to_numpy(np.int64) for name in ("numel", "kept_numel", "itemsize"))
+    costs = {
+        DENSE: numel * item,
+        BITMAP: -(-numel // 8) + kept * item,
+        COORDINATES: kept * (INDEX_BYTES + item),
+    }
+    sizes = np.stack(list(costs.values()))
+    names = np.array(list(costs))[sizes.argmin(axis=0)]  # the first of equals is the simplest
+    chosen = {"encoding": np.where(kept > 0, names, LEFT_OUT), "bytes": np.where(kept > 0, sizes.min(axis=0), 0)}
+    return pd.DataFrame(chosen, index=tensors.index)
+
+
+def _heads(run: Run, tensors: pd.DataFrame) -> int:
+    """Bytes of the frozen heads of the merged tasks in float32; 0 where the run does not tell their size."""
+    numels = dict(zip(tensors["part"], tensors["numel"], strict=True))
+    if run.scores is None or not numels.get("class_embedding") or "proj" not in numels:
+        return 0
+    rows = run.scores[run.scores["task"].isin(run.experts)].drop_duplicates("task")
+    return HEAD_BYTES * int(rows["classes"].sum()) * int(numels["proj"] // numels["class_embedding"])

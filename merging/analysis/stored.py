@@ -1,0 +1,144 @@
+"""A measurement on the disk: tables, arrays and facts in one sealed folder, written whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merging.analysis.context import FOLDER, Found, Of, own_folder
+from merging.analysis.registry import Measure, kind
+from merging.errors import StoreError
+from merging.files import atomic, records
+from merging.files.atomic import DamagedError
+from merging.files.tables import read_table, table_file, write_table
+from merging.runs.run import PRECOMPUTED, THIS_MACHINE, Run
+from merging.runs.store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.benchmarks.benchmark import Benchmark
+
+FACTS = "measured.json"
+DIGITS = 7  # significant digits that tables are written with; arrays are written exactly
+GONE = "is not there: {}. Measure it again."
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A stored measurement; ``seconds`` on ``device``, ``notes`` as computed.
+
+    ``run_id`` is the run that it was measured with, which need not be there any more if it is of experts.
+    """
+
+    key: str
+    run_id: str
+    provenance: str
+    device: str
+    seconds: float
+    notes: Mapping[str, Any]
+    path: Path
+    _schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of its tables."""
+        return tuple(self._schemas)
+
+    def table(self, name: str) -> pd.DataFrame:
+        """One of its tables; raises StoreError if it is gone."""
+        try:
+            return read_table(self.path / table_file(name), self._schemas[name])
+        except (OSError, KeyError) as error:
+            raise StoreError(f"The table {name!r} of {self.key} {GONE.format(error)}") from None
+
+    def array(self, name: str) -> NDArray[Any]:
+        """One of its arrays; raises StoreError if it is gone."""
+        try:
+            found: NDArray[Any] = np.load(self.path / _array_file(name), allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise StoreError(f"The array {name!r} of {self.key} {GONE.format(error)}") from None
+        return found
+
+
+def write(place: Path, name: str, found: Found, said: Mapping[str, Any], started: float) -> None:
+    """Publish a measurement as ``place``/``name``; ``started`` is when it began, on the monotonic clock.
+
+    Raises:
+        StoreError: the disk cannot be written to.
+    """
+    try:
+        with atomic.written(place, name, lambda there: read(there, THIS_MACHINE) is not None) as folder:
+            schemas = {key: write_table(folder, key, _rounded(table)) for key, table in found.tables.items()}
+            for key, array in found.arrays.items():
+                np.save(folder / _array_file(key), array, allow_pickle=False)
+            facts = {**said, "notes": dict(found.notes), "seconds": round(time.monotonic() - started, 2)}
+            records.write_json(folder / FACTS, {**facts, "tables": schemas})
+    except OSError as error:
+        raise StoreError(f"The measurement cannot be kept: {error.strerror}.") from None
+
+
+def read(path: Path, provenance: str) -> Measured | None:
+    """The measurement in a folder; a damaged one counts as absent."""
+    if not path.is_dir() or not atomic.is_whole(path):
+        return None
+    try:
+        facts = json.loads(atomic.verified(path, atomic.read_manifest(path), FACTS).read_bytes())
+        return Measured(
+            facts["key"], facts["run"], provenance, facts["device"], facts["seconds"], facts["notes"], path,
+            facts["tables"],
+        )  # fmt: skip
+    except (DamagedError, OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _rounded(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with the digits that mean something, which makes its file half as long."""
+    numbers = table.select_dtypes("float").columns
+    return table.assign(**{name: [float(f"{value:.{DIGITS}g}") for value in table[name]] for name in numbers})
+
+
+def _array_file(name: str) -> str:
+    return f"{name}.npy"
+
+
+def find(key: str, store: Store, benchmark: Benchmark, run_id: str = "") -> Measured | None:
+    """The stored measurement, the own one first, or None."""
+    if (name := entry_name(kind(key), store, benchmark, run_id)) is None:
+        return None
+    places = {own_folder(store): THIS_MACHINE} | {library.parent / FOLDER: PRECOMPUTED for library in store.libraries}
+    for folder, provenance in places.items():
+        if found := read(folder / name, provenance):
+            return found
+    return None
+
+
+def same_experts(run: Run, other: Run) -> bool:
+    """Whether two runs merged the same checkpoints in the same order, so that they share what is measured of them."""
+    return merged_from(run) == merged_from(other)
+
+
+def merged_from(run: Run) -> list[tuple[str, str]]:
+    """Name and digest of the pretrained model and of each expert, in order."""
+    names = ["pretrained", *(f"experts/{name}" for name in run.experts)]
+    return [(name, run.inputs.get(name, "")) for name in names]
+
+
+def entry_name(wanted: Measure, store: Store, benchmark: Benchmark, run_id: str) -> str | None:
+    """The name of an entry; None for experts of a run that is not there, or that merged nothing."""
+    of: object = run_id
+    if wanted.of == Of.EXPERTS:
+        run = store.find(run_id)
+        if run is None or run.kind != "merge":
+            return None
+        of = merged_from(run)
+    depends = json.dumps([wanted.key, wanted.version, of, benchmark.digest])
+    return hashlib.sha256(depends.encode()).hexdigest()[:12]

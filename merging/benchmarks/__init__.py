@@ -1,0 +1,1 @@
+"""Tasks with images and heads: evaluation on them, and metrics."""

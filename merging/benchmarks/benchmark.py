@@ -1,0 +1,218 @@
+"""Benchmarks: data sets with class names, their images, and the frozen zero-shot heads, read from one folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from merging.checkpoints.architecture import Architecture
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.references import BUNDLED_PREFIX, reference_to
+from merging.errors import CheckpointError, TaskError
+from merging.files.npz import Npz
+from merging.formats.opening import open_checkpoint
+from merging.methods.exemplars import TaskExemplars
+from merging.settings import BUNDLED, benchmark_folder
+from merging.text import did_you_mean
+
+SPLITS = ("choosing", "reporting")  # the halves of each test set: one to choose values on, one to report
+EXEMPLARS = "exemplars"  # from the training images; what methods may see
+PRETRAINED, MULTITASK = "pretrained", "multitask"
+PIECE = 1 << 22  # bytes hashed at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A data set with its classes. In or out of domain it is only in relation to a merge."""
+
+    key: str
+    title: str
+    class_names: tuple[str, ...]
+    descriptions: tuple[str, ...]
+    source: str
+    license: str
+    has_expert: bool
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A folder of tasks, images, heads and checkpoints in the layout of sample_data/."""
+
+    folder: Path
+    tasks: tuple[Task, ...]
+    image_size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @classmethod
+    def load(cls, folder: Path | None = None) -> Self:
+        """The benchmark in ``folder`` (default: ``places.benchmark_folder()``).
+
+        Raises:
+            TaskError: tasks.json is missing or malformed; says what is wrong.
+        """
+        folder = folder or benchmark_folder()
+        path = folder / "tasks.json"
+        try:
+            data = json.loads(path.read_text("utf-8"))
+            pre = data["preprocess"]
+            tasks = tuple(_task(entry, folder) for entry in data["tasks"])
+            return cls(folder, tasks, int(pre["image_size"]), tuple(pre["mean"]), tuple(pre["std"]))
+        except OSError:
+            raise TaskError(f"There is no benchmark here: {path.name} is missing in {folder.name}/.") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise TaskError(f"{path.name} of {folder.name}/ is malformed: {error!r}.") from None
+
+    def task(self, key: str) -> Task:
+        """The task of that key; raises TaskError with the nearest one."""
+        for task in self.tasks:
+            if task.key == key:
+                return task
+        known = [task.key for task in self.tasks]
+        raise TaskError(f"There is no task {key!r}.{did_you_mean(key, known)} Known: {', '.join(known)}.")
+
+    @property
+    def experts(self) -> dict[str, str]:
+        """Task key -> reference of its expert, for the tasks that have one."""
+        return {task.key: self._reference(task.key) for task in self.tasks if task.has_expert}
+
+    @property
+    def pretrained(self) -> str:
+        """Reference of the pretrained model."""
+        return self._reference(PRETRAINED)
+
+    @cached_property
+    def tower(self) -> Checkpoint | None:
+        """The pretrained model's checkpoint, which tells the architecture of state dicts that come without metadata."""
+        path = self.folder / "models" / f"{PRETRAINED}.safetensors"
+        return open_checkpoint(path) if path.is_file() else None
+
+    @property
+    def multitask(self) -> str | None:
+        """Reference of the model trained on all tasks together, if there is one."""
+        return self._reference(MULTITASK) if (self.folder / "models" / f"{MULTITASK}.safetensors").is_file() else None
+
+    def _reference(self, name: str) -> str:
+        if self.folder == BUNDLED:
+            return BUNDLED_PREFIX + name
+        return reference_to(self.folder / "models" / f"{name}.safetensors")
+
+    def images(self, key: str, split: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Images (n, h, w, 3) as uint8 and labels (n,) of a split: exemplars, choosing or reporting.
+
+        Raises:
+            TaskError: no such file or split, or arrays that do not belong together.
+        """
+        task, stem = self.task(key), split.removesuffix("s")
+        path = self.folder / "data" / f"{key}.npz"
+        try:
+            with Npz(path) as arrays:
+                images, labels = arrays.read(f"{stem}_images"), arrays.read(f"{stem}_labels")
+        except TaskError as error:
+            raise TaskError(f"{path.name} has no readable {split!r} split: {error}") from None
+        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or len(images) != len(labels):
+            raise TaskError(
+                f"{path.name}: {split!r} must be (n, height, width, 3) uint8 images and n labels; "
+                f"got {images.dtype} {images.shape} and {labels.shape}."
+            )
+        if len(labels) and not 0 <= labels.min() <= labels.max() < len(task.class_names):
+            raise TaskError(f"{path.name}: {split!r} has labels outside 0 … {len(task.class_names) - 1}.")
+        return images, labels.astype(np.int64)
+
+    def count(self, key: str, split: str) -> int:
+        """Number of images of a split, without reading them; 0 if it cannot be read."""
+        try:
+            with Npz(self.folder / "data" / f"{key}.npz") as arrays:
+                return arrays.infos[f"{split.removesuffix('s')}_labels"].shape[0]
+        except (TaskError, KeyError, IndexError):
+            return 0
+
+    def preprocess(self, images: NDArray[np.uint8]) -> Tensor:
+        """Normalized float32 images (n, 3, h, w)."""
+        x = torch.from_numpy(images).permute(0, 3, 1, 2).to(torch.float32) / 255
+        return (x - torch.tensor(self.mean).reshape(3, 1, 1)) / torch.tensor(self.std).reshape(3, 1, 1)
+
+    def exemplars(self, per_task: int, seed: int = 0) -> dict[str, Tensor]:
+        """{task: preprocessed images (n, 3, h, w)}: a seeded draw from each expert task's training part."""
+        return {key: drawn.images for key, drawn in self.labeled_exemplars(per_task, seed).items()}
+
+    def labeled_exemplars(self, per_task: int, seed: int = 0) -> dict[str, TaskExemplars]:
+        """The same images with their labels and the task's head."""
+        drawn = {}
+        for key in self.experts:
+            images, labels = self.images(key, EXEMPLARS)
+            chosen = np.sort(np.random.default_rng(seed).permutation(len(images))[:per_task])
+            shown, truth = self.preprocess(images[chosen]), torch.from_numpy(labels[chosen])
+            drawn[key] = TaskExemplars(shown, truth, self.head(key), self.logit_scale)
+        return drawn
+
+    @cached_property
+    def _heads(self) -> Checkpoint:
+        return open_checkpoint(self.folder / "heads.safetensors")
+
+    @property
+    def logit_scale(self) -> float:
+        """What cosines are multiplied with to give logits."""
+        return float(self._heads.read("logit_scale"))
+
+    def head(self, key: str) -> Tensor:
+        """The frozen zero-shot classifier of a task: unit rows (classes, embed_dim), float32.
+
+        Raises:
+            TaskError: missing, or not one row per class.
+        """
+        task = self.task(key)
+        if key not in self._heads.infos:
+            raise TaskError(f"heads.safetensors has no head for task {key!r}.")
+        head = self._heads.read(key).to(torch.float32)
+        if head.ndim != 2 or len(head) != len(task.class_names):
+            raise TaskError(f"The head of {key!r} is {tuple(head.shape)}; expected {len(task.class_names)} rows.")
+        return head
+
+    @cached_property
+    def digest(self) -> str:
+        """sha-256 over everything that a score depends on: tasks, images and heads."""
+        total = hashlib.sha256((self.folder / "tasks.json").read_bytes())
+        total.update(self._heads.digest.encode())
+        for task in self.tasks:
+            with (self.folder / "data" / f"{task.key}.npz").open("rb") as file:
+                while piece := file.read(PIECE):
+                    total.update(piece)
+        return total.hexdigest()
+
+    def misfit(self, checkpoint: Checkpoint) -> str:
+        """Why a checkpoint cannot be evaluated on this benchmark; empty if it can."""
+        try:
+            tower = Architecture.of(checkpoint)
+        except CheckpointError as error:
+            return str(error)
+        if tower.image_size != self.image_size:
+            side, own = tower.image_size, self.image_size
+            return f"the model takes images of {side} × {side}, the benchmark has {own} × {own}."
+        width = self.head(self.tasks[0].key).shape[1]
+        if tower.embed_dim != width:
+            return f"the model gives {tower.embed_dim} features, the benchmark's heads take {width}."
+        return ""
+
+
+def _task(entry: Mapping[str, Any], folder: Path) -> Task:
+    key = str(entry["key"])
+    return Task(
+        key=key,
+        title=str(entry["title"]),
+        class_names=tuple(map(str, entry["class_names"])),
+        descriptions=tuple(map(str, entry.get("descriptions", ()))),
+        source=str(entry.get("source", "")),
+        license=str(entry.get("license", "")),
+        has_expert=(folder / "models" / f"{key}.safetensors").is_file(),
+    )

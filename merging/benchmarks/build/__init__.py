@@ -1,0 +1,1 @@
+"""Makes a benchmark folder from data sets, experts and heads."""

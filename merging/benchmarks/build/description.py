@@ -1,0 +1,179 @@
+"""What a benchmark is to be made of: a YAML file, or the same as data, every key checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+from merging.benchmarks.build.class_names import Given
+from merging.checkpoints.families import ACTIVATIONS
+from merging.clip.prompt_sets import known
+from merging.errors import RecipeError, TaskError
+from merging.files.plain_yaml import plain_yaml
+from merging.text import did_you_mean, first_few, printable
+
+KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+RESERVED = ("pretrained", "multitask", "logit_scale", "class_embedding")
+MAX_CLASSES_FILE = 1 << 20
+MAX_IMAGES = 1_000_000
+
+
+@dataclass(frozen=True)
+class TaskSource:
+    """A data set: where its images are, how its classes are called, whose head and expert go with it.
+
+    Paths count from the description's folder. Without ``expert`` it is out of domain for every merge.
+    """
+
+    key: str
+    images: str
+    expert: str | None = None
+    head: str | None = None  # a released head; otherwise one is built
+    prompts: str | None = None  # key of the papers' prompts
+    templates: tuple[str, ...] = ()
+    classes: Given | str = None  # names, a mapping, or a file with either
+    image_column: str | None = None
+    label_column: str | None = None
+    title: str = ""
+    source: str = ""
+    license: str = ""
+
+
+@dataclass(frozen=True)
+class Description:
+    """A benchmark to be made. ``images`` is the most in each half of a test set, 0 for all; ``exemplars`` likewise."""
+
+    pretrained: str
+    tasks: tuple[TaskSource, ...]
+    text: str | None = None  # where the text tower is; default: the pretrained model
+    multitask: str | None = None
+    activation: str = ""  # of all the models and the text tower; empty: as their files say
+    images: int = 250
+    exemplars: int = 96
+    seed: int = 0
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    base: Path = Path()
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """The description in a YAML file; raises TaskError if it is none."""
+        try:
+            return cls.of(plain_yaml(path.read_text("utf-8")), path.absolute().parent)
+        except (OSError, UnicodeDecodeError) as error:
+            raise TaskError(f"{path.name} cannot be read: {error}") from None
+        except RecipeError as error:
+            raise TaskError(f"{path.name}: {str(error).replace('The recipe', 'The file')}") from None
+        except TaskError as error:
+            raise TaskError(f"{path.name}: {error}") from None
+
+    @classmethod
+    def of(cls, data: Any, base: Path) -> Self:
+        """The description in plain data. Raises TaskError: unknown keys, or values of the wrong kind."""
+        if not isinstance(data, Mapping):
+            raise TaskError("A description is a mapping with `pretrained` and `tasks`.")
+        options = _options(data, cls, without=("base",), needed=("pretrained", "tasks"), where="the description")
+        if not isinstance(options["tasks"], Mapping) or not options["tasks"]:
+            raise TaskError("`tasks` is a mapping from names to data sets, with at least one.")
+        options["tasks"] = tuple(_task(str(key), entry) for key, entry in options["tasks"].items())
+        for name in ("images", "exemplars", "seed"):
+            value = options.get(name, 0)
+            if type(value) is not int or not 0 <= value <= MAX_IMAGES:
+                raise TaskError(f"`{name}` is a whole number from 0 to {MAX_IMAGES:,}; got {value!r}.")
+        for name in ("mean", "std"):
+            if name in options:
+                options[name] = _three(options[name], name)
+        for name in ("pretrained", "text", "multitask"):
+            _text(options.get(name), name)
+        if (named := options.get("activation", "")) not in ("", *ACTIVATIONS):
+            raise TaskError(f"`activation` is {' or '.join(ACTIVATIONS)}; got {printable(repr(named), 60)}.")
+        return cls(**options, base=base)
+
+
+def _task(key: str, entry: Any) -> TaskSource:
+    if not KEY.fullmatch(key) or key in RESERVED:
+        raise TaskError(
+            f"{printable(key, 60)!r} cannot name a task: small letters, digits, - and _, and not {RESERVED[0]!r}."
+        )
+    if isinstance(entry, str):
+        entry = {"images": entry}
+    if not isinstance(entry, Mapping):
+        raise TaskError(f"Task {key!r} is a mapping with `images`, or the path of the images.")
+    where = f"task {key!r}"
+    options = _options(entry, TaskSource, without=("key",), needed=("images",), where=where)
+    for name in set(options) - {"classes", "templates"}:
+        _text(options[name], f"{name} of {where}")
+    if "templates" in options:
+        options["templates"] = _texts(options["templates"], f"templates of {where}")
+    classes = options.get("classes")
+    if isinstance(classes, Mapping):
+        options["classes"] = {str(own): str(name) for own, name in classes.items()}
+    elif classes is not None and not isinstance(classes, str):
+        options["classes"] = _texts(classes, f"classes of {where}")
+    if (wanted := options.get("prompts")) is not None and wanted not in known():
+        near = did_you_mean(wanted, known())
+        raise TaskError(f"There are no prompts called {wanted!r}.{near} There are: {', '.join(known())}.")
+    return TaskSource(key, **options)
+
+
+def _options(
+    data: Mapping[Any, Any], kind: type[Any], *, without: Iterable[str], needed: Iterable[str], where: str
+) -> dict[str, Any]:
+    """The entries that are set; raises TaskError for unknown and missing ones."""
+    allowed = [field.name for field in fields(kind) if field.name not in without]
+    for name in data:
+        if name not in allowed:
+            near = did_you_mean(str(name), allowed)
+            raise TaskError(f"{where} has no {printable(str(name), 40)!r}.{near} It takes {', '.join(allowed)}.")
+    if missing := [name for name in needed if data.get(name) is None]:
+        raise TaskError(f"{where} lacks {first_few(missing)}.")
+    return {str(name): value for name, value in data.items() if value is not None}
+
+
+def _text(value: Any, name: str) -> None:
+    if value is not None and (not isinstance(value, str) or not value or len(value) > 4096 or "\0" in value):
+        raise TaskError(f"{name} is text; got {printable(repr(value), 60)}.")
+
+
+def _texts(value: Any, name: str) -> tuple[str, ...]:
+    """A list of texts; numbers, which YAML makes of unquoted digits, are taken as they are written."""
+    if not isinstance(value, list | tuple) or not all(isinstance(v, str) or type(v) is int for v in value) or not value:
+        raise TaskError(f"{name} is a list of texts; got {printable(repr(value), 60)}.")
+    return tuple(map(str, value))
+
+
+def _three(value: Any, name: str) -> tuple[float, ...]:
+    numbers = tuple(value) if isinstance(value, list | tuple) else ()
+    least = 1e-6 if name == "std" else -100.0
+    if len(numbers) != 3 or not all(type(v) in {int, float} and least < v < 100 for v in numbers):
+        raise TaskError(f"`{name}` is three numbers, one for each color; got {printable(repr(value), 60)}.")
+    return tuple(map(float, numbers))
+
+
+def read_classes(path: Path) -> Given:
+    """Class names from a file: one a line in the order of labels, or YAML or JSON with a list or a mapping.
+
+    Raises:
+        TaskError: it cannot be read.
+    """
+    try:
+        if path.stat().st_size > MAX_CLASSES_FILE:
+            raise TaskError(f"{path.name} is larger than a list of class names has reason to be.")
+        text = path.read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise TaskError(f"{path.name}, line {line}: it is not text in UTF-8.") from None
+    except OSError as error:
+        raise TaskError(f"The class names in {path.name} cannot be read: {error.strerror}.") from None
+    if path.suffix.casefold() not in {".yaml", ".yml", ".json"}:
+        return tuple(line.strip() for line in text.splitlines() if line.strip())
+    try:
+        found = plain_yaml(text)
+    except RecipeError as error:
+        raise TaskError(f"{path.name}: {str(error).replace('The recipe', 'The file')}") from None
+    if isinstance(found, Mapping):
+        return {str(own): str(name) for own, name in found.items()}
+    return _texts(found, path.name)

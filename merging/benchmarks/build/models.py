@@ -1,0 +1,105 @@
+"""The models of a benchmark: opened together, compared, and written as files that say their architecture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from merging.benchmarks.benchmark import MULTITASK, PRETRAINED
+from merging.checkpoints.architecture import Architecture, stated_activation, stated_by, stating
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.families import TEXT_TOWER
+from merging.clip.preprocess import MEAN, STD
+from merging.errors import CompatibilityError, TaskError
+from merging.formats.opening import open_checkpoint
+from merging.formats.safetensors import SafetensorsWriter
+from merging.inspection.fit import fit
+from merging.progress import Meter
+
+ASSUMED = (
+    "Nothing beside the pretrained model's weights says which activation it has; {} was taken. If it has another one, "
+    "name it with --activation, or as `activation` in the description."
+)
+
+
+@dataclass(frozen=True)
+class Models:
+    """A pretrained model with those that were trained from it, by name, under its names."""
+
+    pretrained: Checkpoint
+    trained: Mapping[str, Checkpoint]
+    architecture: Architecture
+    cautions: tuple[str, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that they take as files."""
+        return sum(_size(model) for model in (self.pretrained, *self.trained.values()))
+
+
+def open_models(pretrained: str, trained: Mapping[str, str], base: Path, activation: str = "") -> Models:
+    """The models of a benchmark; ``activation`` is theirs where their files do not say it or say it wrongly.
+
+    Raises:
+        CheckpointError: a file that is no checkpoint.
+        TaskError: models that do not fit together; names every tensor.
+    """
+    first = stating(open_checkpoint(pretrained, PRETRAINED, base), activation)
+    opened = {
+        name: stating(open_checkpoint(reference, name, base, like=first), activation)
+        for name, reference in trained.items()
+    }
+    architecture = Architecture.of(first)
+    for name, model in opened.items():
+        if stated_by(model) and Architecture.of(model, like=first) != architecture:
+            raise TaskError(f"{name} says that it is of another architecture than the pretrained model.")
+    assumed = () if stated_activation(first) else (ASSUMED.format("QuickGELU" if architecture.quick_gelu else "GELU"),)
+    if not opened:
+        return Models(first, opened, architecture, assumed)
+    report = fit(first, opened, sample=True)
+    if not report.mergeable:
+        raise CompatibilityError(report.text(), report) if not report.ok else TaskError(report.text())
+    said = tuple(report.text().split("\n")) if report.warnings else ()
+    return Models(first, opened, architecture, (*assumed, *said))
+
+
+def normalization(pretrained: Checkpoint) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of colors: what stands beside the pretrained model, or CLIP's."""
+    said = stated_by(pretrained).get("preprocess")
+    if isinstance(said, dict) and "mean" in said and "std" in said:
+        return tuple(said["mean"]), tuple(said["std"])
+    return MEAN, STD
+
+
+def write_models(folder: Path, models: Models, meter: Meter) -> None:
+    """Write every model as ``<name>.safetensors``, without its text transformer."""
+    folder.mkdir()
+    for name, model in {PRETRAINED: models.pretrained, **models.trained}.items():
+        role = name if name in (PRETRAINED, MULTITASK) else "expert"
+        about = {
+            "architecture": json.dumps(_stated(models)),
+            "role": role,
+            "task": name if role == "expert" else "",
+            "from": Path(model.label).name,
+        }
+        infos = {p.name: model.infos[p.name] for p in model.parameters if p.part != TEXT_TOWER}
+        with SafetensorsWriter(folder / f"{name}.safetensors", infos, about) as writer:
+            for tensor, info in infos.items():
+                writer.write(tensor, model.read(tensor))
+                meter.advance(info.nbytes, "Writing models", name)
+
+
+def _stated(models: Models) -> dict[str, Any]:
+    """The architecture as metadata that every part of the program reads."""
+    tower = models.architecture
+    fields = {"image_size": tower.image_size, "layers": tower.layers, "width": tower.width}
+    fields |= {"head_width": tower.width // tower.heads, "patch_size": tower.patch_size}
+    kept = {name: value for name, value in stated_by(models.pretrained).items() if name in {"text_cfg", "preprocess"}}
+    return {"embed_dim": tower.embed_dim, "quick_gelu": tower.quick_gelu, "vision_cfg": fields, **kept}
+
+
+def _size(model: Checkpoint) -> int:
+    return sum(model.infos[p.name].nbytes for p in model.parameters if p.part != TEXT_TOWER)

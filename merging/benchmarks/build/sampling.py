@@ -1,0 +1,147 @@
+"""Drawing images of a data set, as a tower sees them, into the arrays of a benchmark; memory holds one at a time."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merging.benchmarks.build.splits import Order, Split
+from merging.clip.preprocess import square
+from merging.datasets.base import DataSet
+from merging.errors import TaskError
+from merging.files import npz
+from merging.files.npz import ArrayInfo
+from merging.progress import Meter
+from merging.text import first_few
+
+TOLERATED = 0.1  # share of images that may be damaged before a data set is refused
+EARLY = 100  # damaged images after which that share is looked at before a draw is through
+
+
+class Pixels:
+    """Squares of pixels on disk, in the order in which they were added; the file goes when it is closed."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        self.size, self.nbytes, self.count = size, size * size * 3, 0
+        self._path = path
+        self._file = path.open("w+b")
+
+    def add(self, pixels: NDArray[np.uint8]) -> int:
+        """Keep an image; gives its number."""
+        self._file.seek(self.count * self.nbytes)
+        self._file.write(pixels.tobytes())
+        self.count += 1
+        return self.count - 1
+
+    def read(self, number: int) -> bytes:
+        """An image's bytes."""
+        self._file.seek(number * self.nbytes)
+        return self._file.read(self.nbytes)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+
+
+@dataclass
+class Drawn:
+    """Images that were kept, as (number, label) in the order of the draw, and what was wrong with others."""
+
+    taken: list[tuple[int, int]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    tried: int = 0
+
+
+def draw(data: DataSet, part: str, order: Order, wanted: int, pixels: Pixels, meter: Meter, title: str) -> Drawn:
+    """The first ``wanted`` images of an order that can be read (0: all); for a damaged one the next is taken.
+
+    Raises:
+        TaskError: more than a tenth of those that were tried are damaged; names the first of them.
+    """
+    found, kept = Drawn(), dict[int, int]()
+    wanted = min(wanted, len(order)) if wanted else len(order)
+    while len(kept) < wanted and found.tried < len(order):
+        batch = order[found.tried : found.tried + wanted - len(kept)].tolist()
+        found.tried += len(batch)
+        for seen, (index, picture) in enumerate(data.pictures(part, sorted(batch)), start=1):
+            try:
+                if isinstance(picture, TaskError):
+                    raise picture
+                kept[index] = pixels.add(square(picture, pixels.size, f"image {index}"))
+            except TaskError as error:
+                found.problems.append(str(error))
+                _refuse_if_many(found.problems, seen if len(found.problems) > EARLY else len(order), title)
+            meter.advance(1, "Reading images", title)
+        _refuse_if_many(found.problems, found.tried, title)
+    labels = data.parts[part]
+    found.taken = [(kept[index], int(labels[index])) for index in order[: found.tried].tolist() if index in kept]
+    return found
+
+
+def _refuse_if_many(problems: Sequence[str], tried: int, title: str) -> None:
+    if len(problems) > max(1.0, TOLERATED * tried):
+        raise TaskError(f"{title}: {len(problems)} of {tried} images cannot be read: {first_few(problems, 3)}")
+
+
+@dataclass(frozen=True)
+class Written:
+    """What came of a data set: images per split, damaged ones, and exemplars that are test images as well."""
+
+    counts: dict[str, int]
+    problems: tuple[str, ...]
+    overlap: int
+
+
+def write_task(
+    path: Path, data: DataSet, split: Split, size: int, images: int, exemplars: int, meter: Meter, title: str
+) -> Written:
+    """Write a task's npz as ``Benchmark`` reads it; at most ``images`` in each half and ``exemplars`` (0: all).
+
+    Raises:
+        TaskError: too many damaged images, or fewer than two that can be tested on.
+    """
+    with Pixels(path.with_suffix(".pixels"), size) as pixels:
+        shown = Drawn() if split.exemplars is None else draw(data, *split.exemplars, exemplars, pixels, meter, title)
+        tested = draw(data, *split.test, 2 * images, pixels, meter, title)
+        middle = len(tested.taken) // 2
+        if not middle:
+            raise TaskError(f"{title} has {len(tested.taken)} images to test on; at least two are needed.")
+        parts = {"exemplar": shown.taken} if shown.taken else {}
+        parts |= {"choosing": tested.taken[:middle], "reporting": tested.taken[middle:]}
+        npz.write(path, dict(_arrays(parts, pixels)))
+        seen = {_mark(pixels, number) for number, _ in shown.taken}
+        overlap = sum(_mark(pixels, number) in seen for number, _ in tested.taken)
+    counts = {name: len(taken) for name, taken in parts.items()}
+    return Written(counts, (*shown.problems, *tested.problems), overlap)
+
+
+def _mark(pixels: Pixels, number: int) -> bytes:
+    return hashlib.sha256(pixels.read(number)).digest()
+
+
+def _arrays(
+    parts: Mapping[str, Sequence[tuple[int, int]]], pixels: Pixels
+) -> Iterator[tuple[str, tuple[ArrayInfo, Iterator[bytes]]]]:
+    for name, taken in parts.items():
+        shape = (len(taken), pixels.size, pixels.size, 3)
+        rows = (pixels.read(number) for number, _ in list(taken))
+        yield f"{name}_images", (ArrayInfo(shape, np.dtype(np.uint8)), rows)
+        labels = np.array([label for _, label in taken], dtype=np.int64)
+        yield f"{name}_labels", (ArrayInfo(labels.shape, labels.dtype), iter([labels.tobytes()]))
+
+
+def budget(data: DataSet, split: Split, images: int, exemplars: int) -> int:
+    """How many images ``write_task`` will keep, at most."""
+    shown = 0 if split.exemplars is None else len(split.exemplars[1])
+    tested = len(split.test[1])
+    return (min(shown, exemplars) if exemplars else shown) + (min(tested, 2 * images) if images else tested)

@@ -1,0 +1,224 @@
+"""Makes a benchmark folder from data sets, experts and heads of one's own, in the format that ``Benchmark`` reads."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from merging.benchmarks.benchmark import Benchmark
+from merging.benchmarks.build.description import Description
+from merging.benchmarks.build.models import normalization, write_models
+from merging.benchmarks.build.plan import LOGIT, Plan, PlannedTask, check_room, plan
+from merging.benchmarks.build.sampling import Written, write_task
+from merging.clip.heads import Head, Tokenize, build, fill
+from merging.devices import choose_device
+from merging.errors import TaskError
+from merging.files.atomic import drop, file_hash, make_temporary, sweep
+from merging.files.records import write_json
+from merging.formats.safetensors import save
+from merging.progress import Cancel, Meter, Phases, ProgressCallback
+from merging.text import printable
+from merging.version import __version__
+
+MANIFEST, TASKS, HEADS_FILE = "manifest.json", "tasks.json", "heads.safetensors"
+MADE_BY = "python -m merging benchmark make"
+IMAGES, HEADS, MODELS = "Reading images", "Building heads", "Writing models"
+SHARES = {IMAGES: 0.6, HEADS: 0.3, MODELS: 0.1}  # of the time, about
+NAMED = 20  # damaged images that are listed
+SAME = 0.01  # by how much the logit scales of heads may differ
+
+
+def make(
+    description: Description,
+    folder: Path,
+    *,
+    force: bool = False,
+    device: str = "auto",
+    tokenize: Tokenize | None = None,
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
+) -> Benchmark:
+    """The benchmark that a description asks for, written to ``folder``, which appears whole or not at all.
+
+    Args:
+        force: replace a folder that was made so before.
+        tokenize: see ``heads.build``.
+
+    Raises:
+        TaskError: a data set, class names or a head that cannot be used; says which and why.
+        CheckpointError: a model that cannot be opened, or that does not fit to the pretrained one.
+        Cancelled: ``cancel`` said so; nothing is kept.
+    """
+    _check_target(folder, force)
+    wanted = plan(description, choose_device(device))
+    check_room(wanted, folder)
+    sweep(folder.absolute().parent)
+    partial = None
+    try:
+        partial = make_temporary(folder.absolute().parent)
+        _Build(wanted, partial, Phases(SHARES, progress), cancel).run(tokenize)
+        if folder.exists():
+            shutil.rmtree(folder)
+        partial.chmod(0o755)  # it was private while it was incomplete
+        partial.rename(folder)
+    except OSError as error:
+        raise TaskError(f"{folder.name}/ cannot be written: {error.strerror or error}.") from None
+    finally:
+        if partial is not None:
+            drop(partial)
+    return Benchmark.load(folder.resolve())
+
+
+def _check_target(folder: Path, force: bool) -> None:
+    """Raise TaskError unless the folder is free, or was made here and may be replaced."""
+    made = made_here(folder)
+    if folder.exists() and not made and (not folder.is_dir() or any(folder.iterdir())):
+        raise TaskError(f"{folder.name} is there and was not made by this command; choose another folder.")
+    if made and not force:
+        raise TaskError(f"{folder.name}/ is there already; replace it with --overwrite, or choose another folder.")
+
+
+def made_here(folder: Path) -> bool:
+    """Whether a folder is a benchmark that ``make`` has written."""
+    try:
+        said = json.loads((folder / MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(said, dict) and said.get("made_by") == MADE_BY
+
+
+def altered(folder: Path) -> list[str]:
+    """Files of a benchmark's manifest that are missing or not what it says. Raises TaskError if it has none."""
+    try:
+        files = json.loads((folder / MANIFEST).read_bytes())["files"]
+        return [name for name, said in files.items() if not _unchanged(folder / name, str(said["sha256"]))]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise TaskError(f"{folder.name}/ has no {MANIFEST} that can be read.") from None
+
+
+def _unchanged(path: Path, sha256: str) -> bool:
+    return path.is_file() and file_hash(path) == sha256
+
+
+@dataclass
+class _Build:
+    """The work on one folder."""
+
+    plan: Plan
+    folder: Path
+    phases: Phases
+    cancel: Cancel | None
+    written: dict[str, Written] = field(default_factory=dict)
+
+    def run(self, tokenize: Tokenize | None) -> None:
+        """Write everything, the manifest last."""
+        self._images()
+        self._heads(tokenize)
+        models = self.plan.models
+        write_models(self.folder / "models", models, Meter(models.nbytes, self.phases.callback(MODELS), self.cancel))
+        self._tasks()
+        self._manifest()
+
+    def _images(self) -> None:
+        (self.folder / "data").mkdir()
+        wanted, size = self.plan.description, self.plan.models.architecture.image_size
+        meter = Meter(self.plan.images, self.phases.callback(IMAGES), self.cancel)
+        for task in self.plan.tasks:
+            path = self.folder / "data" / f"{task.source.key}.npz"
+            self.written[task.source.key] = write_task(
+                path, task.data, task.split, size, wanted.images, wanted.exemplars, meter, task.title
+            )
+
+    def _heads(self, tokenize: Tokenize | None) -> None:
+        heads: dict[str, Head] = {}
+        parts = Phases(
+            {task.source.key: len(task.classes.names) * len(task.templates) for task in self.plan.tasks},
+            self.phases.callback(HEADS),
+        )
+        for task in self.plan.tasks:
+            key, tower = task.source.key, self.plan.tower
+            if task.head is not None or tower is None:
+                assert task.head is not None  # the plan has a tower as soon as one head is to be built
+                heads[key] = task.head
+                continue
+            heads[key] = build(
+                tower, task.classes.names, task.templates,
+                tokenize=tokenize, progress=parts.callback(key), cancel=self.cancel,
+            )  # fmt: skip
+        scales = {key: head.scale for key, head in heads.items()}
+        low, high = min(scales, key=lambda key: scales[key]), max(scales, key=lambda key: scales[key])
+        if scales[high] - scales[low] > SAME * scales[high]:
+            raise TaskError(
+                f"The heads have different logit scales ({low} {scales[low]:.4g}, {high} {scales[high]:.4g}), so they "
+                "are not of one pretrained model."
+            )
+        rows = {key: head.rows.contiguous() for key, head in heads.items()}
+        save(self.folder / HEADS_FILE, rows | {LOGIT: torch.tensor(scales[high])})
+
+    def _tasks(self) -> None:
+        wanted = self.plan.description
+        mean, std = normalization(self.plan.models.pretrained)
+        size = self.plan.models.architecture.image_size
+        preprocess = {"image_size": size, "mean": list(wanted.mean or mean), "std": list(wanted.std or std)}
+        tasks = [self._entry(task) for task in self.plan.tasks]
+        write_json(self.folder / TASKS, {"preprocess": preprocess, "tasks": tasks})
+
+    def _entry(self, task: PlannedTask) -> dict[str, Any]:
+        names = list(task.classes.names)
+        return {
+            "key": task.source.key,
+            "title": task.title,
+            "group": "in_domain" if task.source.expert else "out_of_domain",
+            "class_names": names,
+            "descriptions": [fill(task.templates[0], name) for name in names],
+            "source": task.source.source,
+            "license": task.source.license,
+            "counts": self.written[task.source.key].counts,
+        }
+
+    def _manifest(self) -> None:
+        wanted, models = self.plan.description, self.plan.models
+        files = sorted(path for path in self.folder.rglob("*") if path.is_file())
+        content = {
+            "version": 1,
+            "made_by": MADE_BY,
+            "mergescope": __version__,
+            "files": {
+                path.relative_to(self.folder).as_posix(): {"sha256": file_hash(path), "bytes": path.stat().st_size}
+                for path in files
+            },
+            "seed": wanted.seed,
+            "images": wanted.images,
+            "exemplars": wanted.exemplars,
+            "models": {name: Path(model.label).name for name, model in self._models().items()},
+            "cautions": list(models.cautions),
+            "tasks": {task.source.key: self._said(task) for task in self.plan.tasks},
+        }
+        write_json(self.folder / MANIFEST, content)
+
+    def _models(self) -> dict[str, Any]:
+        return {"pretrained": self.plan.models.pretrained, **self.plan.models.trained}
+
+    def _said(self, task: PlannedTask) -> dict[str, Any]:
+        """How one task came to be."""
+        written, source = self.written[task.source.key], task.source
+        cautions = [*task.split.cautions, *task.data.notes] if source.expert else [*task.data.notes]
+        if written.overlap:
+            cautions.append(f"{written.overlap} test images are exemplars as well.")
+        return {
+            "images": Path(source.images).name,
+            "kind": task.data.kind,
+            "parts": {part: len(labels) for part, labels in task.data.parts.items()},
+            "split": task.split.rule,
+            "counts": written.counts,
+            "class_names": task.classes.how,
+            "head": Path(source.head).name if source.head else {"templates": list(task.templates)},
+            "damaged": len(written.problems),
+            "damaged_images": [printable(problem) for problem in written.problems[:NAMED]],
+            "cautions": cautions,
+        }

@@ -1,0 +1,194 @@
+"""Accuracy of a model on a benchmark, and what a merge gained and lost in and out of domain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from merging.benchmarks.benchmark import SPLITS, Benchmark, Task
+from merging.benchmarks.metrics import individual, wilson
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.clip.image_encoder import Encoder
+from merging.devices import choose_device
+from merging.formats.opening import Source, open_checkpoint
+from merging.progress import Cancel, Meter, ProgressCallback
+
+BATCH = 128
+KEPT = 1 << 28  # bytes of images that stay in memory for the next model
+COLUMNS = ("task", "title", "split", "classes", "correct", "n", "accuracy", "low", "high")
+
+
+def features(
+    encoder: Encoder,
+    images: Tensor | NDArray[np.uint8],
+    meter: Meter | None = None,
+    phase: str = "Reading features",
+    detail: str = "",
+    prepare: Callable[[NDArray[np.uint8]], Tensor] | None = None,
+) -> Tensor:
+    """Image features (n, embed_dim) of preprocessed images (n, 3, h, w), batch by batch, on the CPU.
+
+    With ``prepare``, images come as they are stored and are preprocessed a batch at a time.
+    """
+    found = []
+    with torch.inference_mode():
+        for start in range(0, len(images), BATCH):
+            batch: Any = images[start : start + BATCH]
+            shown: Tensor = batch if prepare is None else prepare(batch)
+            found.append(encoder(shown.to(encoder.device)).cpu())
+            if meter is not None:
+                meter.advance(len(shown), phase, detail)
+    return torch.cat(found) if found else torch.empty(0, encoder.architecture.embed_dim)
+
+
+def cosines(image_features: Tensor, head: Tensor) -> Tensor:
+    """Cosines (n, classes) of images and classes."""
+    return torch.nn.functional.normalize(image_features, dim=-1) @ head.T
+
+
+def predict(image_features: Tensor, head: Tensor) -> NDArray[np.int64]:
+    """The class with the highest cosine, per image (n,)."""
+    classes: NDArray[np.int64] = cosines(image_features, head).argmax(dim=-1).numpy()
+    return classes
+
+
+def evaluate(
+    model: Source,
+    benchmark: Benchmark,
+    *,
+    splits: Sequence[str] = SPLITS,
+    tasks: Sequence[str] | None = None,
+    device: str = "auto",
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
+) -> pd.DataFrame:
+    """Zero-shot top-1 accuracy: one row per (task, split) with classes, correct, n, accuracy and Wilson interval.
+
+    Accuracies are fractions. Raises Cancelled between batches if asked to stop.
+    """
+    keys = list(tasks) if tasks is not None else [task.key for task in benchmark.tasks]
+    found = answers([Part("", model, keys)], benchmark, splits, device, progress, cancel)
+    return score_table((answer.model, answer.task, answer.split, answer.correct, answer.n) for answer in found)
+
+
+def evaluate_per_task(
+    models: Mapping[str, Source],
+    benchmark: Benchmark,
+    *,
+    splits: Sequence[str] = SPLITS,
+    device: str = "auto",
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
+) -> pd.DataFrame:
+    """The same where every task has a model of its own, as {task: model}.
+
+    A task without one takes the mean over all models: nothing says which of them to ask.
+    """
+    found = answers(per_task_parts(models, benchmark), benchmark, splits, device, progress, cancel)
+    return score_table((answer.model, answer.task, answer.split, answer.correct, answer.n) for answer in found)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One model and the tasks that it is asked about; the name is empty if it is the only one."""
+
+    name: str
+    model: Source
+    tasks: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one model makes of one split of a data set."""
+
+    model: str
+    task: Task
+    split: str
+    features: Tensor  # (n, embed_dim)
+    predicted: NDArray[np.int64]
+    labels: NDArray[np.int64]
+
+    @property
+    def correct(self) -> int:
+        """Images whose class it finds."""
+        return int((self.predicted == self.labels).sum())
+
+    @property
+    def n(self) -> int:
+        """Images."""
+        return len(self.labels)
+
+
+def per_task_parts(models: Mapping[str, Source], benchmark: Benchmark) -> list[Part]:
+    """What each model of a merge that gives one per task is asked: its own task, and those that have none."""
+    known = {task.key for task in benchmark.tasks}
+    outside = [task.key for task in benchmark.tasks if task.key not in models]
+    work = [Part(name, model, [name] * (name in known) + outside) for name, model in models.items()]
+    return [part for part in work if part.tasks]
+
+
+def answers(
+    work: Sequence[Part],
+    benchmark: Benchmark,
+    splits: Sequence[str],
+    device: str = "auto",
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
+) -> Iterator[Answer]:
+    """Every model's answers, by task and split; one model after another is in memory."""
+    asked = [(key, split) for part in work for key in part.tasks for split in splits]
+    meter = Meter(sum(benchmark.count(key, split) for key, split in asked), progress, cancel)
+    read = _Images(benchmark)
+    for part in work:
+        encoder = _encoder(part, benchmark, device)
+        for key in part.tasks:
+            task = benchmark.task(key)
+            detail = f"{task.title}, model of {part.name}" if part.name else task.title
+            for split in splits:
+                images, labels = read(key, split)
+                found = features(encoder, images, meter, "Evaluating", detail, benchmark.preprocess)
+                yield Answer(part.name, task, split, found, predict(found, benchmark.head(key)), labels)
+
+
+class _Images:
+    """Reads images of a benchmark, and keeps them for the next model as long as they are few."""
+
+    def __init__(self, benchmark: Benchmark) -> None:
+        self._benchmark, self._room = benchmark, KEPT
+        self._kept: dict[tuple[str, str], tuple[NDArray[np.uint8], NDArray[np.int64]]] = {}
+
+    def __call__(self, key: str, split: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        if (key, split) in self._kept:
+            return self._kept[key, split]
+        found = self._benchmark.images(key, split)
+        self._room -= found[0].nbytes
+        if self._room >= 0:
+            self._kept[key, split] = found
+        return found
+
+
+def score_table(counted: Iterable[tuple[str, Task, str, int, int]]) -> pd.DataFrame:
+    """Scores from (model, task, split, correct, n); of several models as ``summary.individual`` takes them together."""
+    rows = [{"model": model, **_row(task, split, correct, n)} for model, task, split, correct, n in counted]
+    table = pd.DataFrame(rows, columns=["model", *COLUMNS])
+    of_each = {str(name): own.drop(columns="model") for name, own in table.groupby("model", sort=False)}
+    return individual(of_each) if any(of_each) else table.drop(columns="model")
+
+
+def _encoder(part: Part, benchmark: Benchmark, device: str) -> Encoder:
+    checkpoint: Checkpoint = open_checkpoint(part.model, name=part.name or None)
+    return Encoder.of(checkpoint, choose_device(device), like=benchmark.tower)
+
+
+def _row(task: Task, split: str, correct: int, n: int) -> dict[str, Any]:
+    accuracy = correct / n if n else math.nan
+    values = (task.key, task.title, split, len(task.class_names), correct, n, accuracy, *wilson(correct, n))
+    return dict(zip(COLUMNS, values, strict=True))

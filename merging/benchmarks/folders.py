@@ -1,0 +1,73 @@
+"""Benchmark folders that the app may be switched to, and what links call them: never by where they lie."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from merging import settings
+from merging.checkpoints import references
+from merging.checkpoints.references import BENCHMARKS, MODELS_PREFIX, OWN_PREFIX
+from merging.errors import CheckpointError
+
+BENCHMARK, HEADS = "tasks.json", "heads.safetensors"  # what every benchmark folder has
+SERVER = "default"  # the one that the server was started on
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+
+
+def is_benchmark(folder: Path) -> bool:
+    """Whether a folder looks like a benchmark; only opening it tells whether it is one."""
+    return (folder / BENCHMARK).is_file() and (folder / HEADS).is_file()
+
+
+def state_of(folder: Path) -> tuple[int, ...]:
+    """What changes when a benchmark is made anew; empty if it is not there."""
+    try:
+        stats = [(folder / name).stat() for name in (BENCHMARK, HEADS)]
+    except OSError:
+        return ()
+    return tuple(number for stat in stats for number in (stat.st_size, stat.st_mtime_ns, stat.st_ino))
+
+
+def place_of(name: str, root: Path) -> Path:
+    """Where the benchmark of that name is built, in the store at ``root``."""
+    return root.resolve() / BENCHMARKS / name
+
+
+def built(root: Path) -> dict[str, Path]:
+    """{key: folder} of those that were built in the store at ``root``."""
+    try:
+        folders = sorted((root.resolve() / BENCHMARKS).iterdir())
+    except OSError:
+        return {}
+    return {f"{OWN_PREFIX}{path.name}": path for path in folders if NAME.fullmatch(path.name) and is_benchmark(path)}
+
+
+def find(key: str, root: Path) -> Path | None:
+    """The folder that a key means here; None if there is none."""
+    if key == SERVER:
+        return settings.benchmark_folder()
+    if key.startswith(OWN_PREFIX):
+        return built(root).get(key)
+    if not key.startswith(MODELS_PREFIX):
+        return None
+    try:
+        folder = references.locate(key)
+    except CheckpointError:
+        return None
+    return folder.resolve() if is_benchmark(folder) else None
+
+
+def key_of(folder: Path, root: Path) -> str:
+    """What links call a folder; empty if they cannot, because it is not listed."""
+    if folder == settings.benchmark_folder():
+        return SERVER
+    for key, path in built(root).items():
+        if path.resolve() == folder.resolve():
+            return key
+    for name, listed in settings.models_folders().items():
+        if folder.resolve() == listed:
+            return f"{MODELS_PREFIX}{name}"
+        if folder.resolve().is_relative_to(listed):
+            return f"{MODELS_PREFIX}{name}/{folder.resolve().relative_to(listed).as_posix()}"
+    return ""

@@ -1,0 +1,71 @@
+"""Reports on whether every number of a set's files was fine, kept until one of the files changes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.errors import StoreError
+from merging.files.records import write_json
+from merging.inspection.distance import Distance
+from merging.inspection.fit_report import FitReport, Problem
+
+FOLDER, VERSION = "checks", 2
+MOST = 20_000  # problems that are written down; a report with more is as telling
+
+
+def keep(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], report: FitReport) -> None:
+    """Write a report down.
+
+    Raises:
+        StoreError: the store cannot be written to.
+    """
+    if (path := _path(root, pretrained, experts)) is None:
+        return
+    plain = {
+        "problems": [asdict(problem) for problem in report.problems[:MOST]],
+        "tensors": report.tensors,
+        "notes": list(report.notes),
+        "distances": {name: asdict(distance) for name, distance in report.distances.items()},
+        "no_family": report.no_family,
+    }
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_json(path, plain)
+    except (OSError, ValueError) as error:
+        raise StoreError(f"The report cannot be kept: {error}.") from None
+
+
+def find(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> FitReport | None:
+    """The report on these files as they are now; None if there is none, or none that can be read."""
+    if (path := _path(root, pretrained, experts)) is None:
+        return None
+    try:
+        return _report(json.loads(path.read_bytes()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _report(plain: Mapping[str, Any]) -> FitReport:
+    return FitReport(
+        problems=tuple(Problem(**problem) for problem in plain["problems"]),
+        tensors=int(plain["tensors"]),
+        notes=tuple(plain["notes"]),
+        distances={name: Distance(**distance) for name, distance in plain["distances"].items()},
+        no_family=str(plain["no_family"]),
+    )
+
+
+def _path(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> Path | None:
+    """Where the report on these files lies; None if nothing tells whether one of them has changed."""
+    named = {"": pretrained, **experts}
+    states = {name: checkpoint.state() for name, checkpoint in named.items()}
+    if None in states.values():
+        return None
+    about = json.dumps([VERSION, list(states.items())])
+    return root / FOLDER / f"{hashlib.sha256(about.encode()).hexdigest()[:24]}.json"

@@ -1,0 +1,137 @@
+"""Sets of models: a pretrained model and the experts trained from it, kept by name so that the app can offer them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from merging.checkpoints.references import NAMED
+from merging.errors import StoreError
+from merging.files.records import write_json
+from merging.settings import shared
+from merging.text import first_few, printable
+
+FOLDER, VERSION = "sets", 1
+ID = re.compile(r"[0-9a-f]{12}")
+LONGEST, MOST_EXPERTS, MOST = 60, 200, 200  # characters of a name, experts of a set, sets
+FORBIDDEN = ",="  # they mean something in links and on the command line
+
+
+@dataclass(frozen=True)
+class ModelSet:
+    """References to a pretrained model and to its experts by name, in order."""
+
+    title: str
+    pretrained: str
+    experts: tuple[tuple[str, str], ...]
+
+    @cached_property
+    def id(self) -> str:
+        """Its name in links: what is in it, whatever it is titled."""
+        content = json.dumps([VERSION, self.pretrained, self.experts])
+        return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+    @property
+    def offered(self) -> bool:
+        """Whether it may be used here: a server for several people takes only what its folders list."""
+        references = (self.pretrained, *(reference for _, reference in self.experts))
+        return not shared() or all(reference.startswith(NAMED) for reference in references)
+
+
+def make(title: str, pretrained: str, experts: Mapping[str, str]) -> ModelSet:
+    """A set, checked.
+
+    Raises:
+        StoreError: no experts, a name that cannot be used, or a model that is in it twice.
+    """
+    title = title.strip()
+    if not title or len(title) > LONGEST or not title.isprintable():
+        raise StoreError(f"A set has a title of at most {LONGEST} characters that can be seen.")
+    if not pretrained:
+        raise StoreError("Choose the pretrained model that the experts were trained from.")
+    if not 0 < len(experts) <= MOST_EXPERTS:
+        raise StoreError(f"Choose experts, from one to {MOST_EXPERTS}.")
+    for name in experts:
+        if problem := name_problem(name):
+            raise StoreError(problem)
+    if pretrained in experts.values():
+        raise StoreError("The pretrained model is among the experts; take it out there.")
+    if len(set(experts.values())) < len(experts):
+        twice = [name for name, path in experts.items() if list(experts.values()).count(path) > 1]
+        raise StoreError(f"{first_few(twice)} are the same file; take it once.")
+    return ModelSet(title, pretrained, tuple(experts.items()))
+
+
+def name_problem(name: str) -> str:
+    """Why an expert cannot be called so; empty if it can."""
+    fine = name.strip() == name and 0 < len(name) <= LONGEST and name.isprintable()
+    if fine and not any(sign in name for sign in FORBIDDEN):
+        return ""
+    return (
+        f"An expert cannot be called {printable(repr(name), LONGEST)}: give it 1 to {LONGEST} characters that can be "
+        f"seen, without {' and '.join(FORBIDDEN)}."
+    )
+
+
+def usable_name(name: str) -> str:
+    """A name like that of a file, without what the name of an expert must not have in it."""
+    kept = "".join(" " if sign in FORBIDDEN or not sign.isprintable() else sign for sign in name)
+    return re.sub(r"\s+", " ", kept).strip()[:LONGEST].strip() or "expert"
+
+
+def free_name(name: str, taken: Iterable[str]) -> str:
+    """The name, numbered if it is taken."""
+    known, free, number = set(taken), name, 2
+    while free in known:
+        free, number = f"{name} {number}", number + 1
+    return free
+
+
+def all_sets(root: Path) -> list[ModelSet]:
+    """Every set that is kept under ``root`` and may be used here, by title."""
+    paths = sorted((root / FOLDER).glob("*.json"))[:MOST] if (root / FOLDER).is_dir() else []
+    found = [made for path in paths if (made := _read(path)) is not None and made.offered]
+    return sorted(found, key=lambda made: (made.title.casefold(), made.id))
+
+
+def keep(root: Path, made: ModelSet) -> None:
+    """Keep a set; one with the same models is renamed.
+
+    Raises:
+        StoreError: there are too many, or the store cannot be written to.
+    """
+    folder = root / FOLDER
+    path = folder / f"{made.id}.json"
+    plain = {"title": made.title, "pretrained": made.pretrained, "experts": [list(pair) for pair in made.experts]}
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.exists() and len(list(folder.glob("*.json"))) >= MOST:
+            raise StoreError(f"There are {MOST} sets already; forget some of them first.")
+        write_json(path, {"version": VERSION, **plain})
+    except OSError as error:
+        raise StoreError(f"The set cannot be kept ({error.strerror}).") from None
+
+
+def forget(root: Path, set_id: str) -> None:
+    """Forget a set; its files stay where they are."""
+    if ID.fullmatch(set_id):
+        with contextlib.suppress(OSError):
+            (root / FOLDER / f"{set_id}.json").unlink(missing_ok=True)
+
+
+def _read(path: Path) -> ModelSet | None:
+    """The set in a file; None if it was not written by ``keep``."""
+    try:
+        plain: Any = json.loads(path.read_bytes())
+        experts = {str(name): str(reference) for name, reference in plain["experts"]}
+        made = make(str(plain["title"]), str(plain["pretrained"]), experts)
+    except (OSError, ValueError, KeyError, TypeError, StoreError):
+        return None
+    return made if f"{made.id}.json" == path.name else None

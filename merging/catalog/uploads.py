@@ -1,0 +1,83 @@
+"""Small files that came through the browser: looked into before they are kept, under the hash of what is in them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+from merging.catalog.scan import Item
+from merging.errors import CheckpointError, StoreError
+from merging.files import atomic
+from merging.files.atomic import appearing_file
+from merging.files.disk import explained, free_bytes
+from merging.formats.configs import SUFFIXES
+from merging.formats.opening import open_checkpoint
+from merging.text import size_text
+
+FOLDER = "uploads"
+LIMIT_MB = 64  # of one file: the server holds it in memory while it arrives
+LIMIT, TOTAL = LIMIT_MB << 20, 1 << 30  # bytes of one file, and of all
+HASHED = 16  # hexadecimal digits of the folder's name
+LONGEST = 60
+
+
+def keep(root: Path, name: str, content: bytes | memoryview) -> Item:
+    """An uploaded file as an item; ``name`` is what its owner calls it, and only a label.
+
+    Raises:
+        CheckpointError: it is no checkpoint; says what it is instead.
+        StoreError: it is too large, there are too many, or the disk is full.
+    """
+    folder = root / FOLDER
+    if len(content) > LIMIT:
+        raise StoreError(f"The file has {size_text(len(content))}; uploads have {LIMIT_MB} MB at most. Use a folder.")
+    place = folder / hashlib.sha256(content).hexdigest()[:HASHED]
+    if present := _item(place):
+        return present
+    taken = sum(item.path.stat().st_size for item in items(root))
+    if taken + len(content) > TOTAL:
+        raise StoreError(f"Uploads take {size_text(taken)} of {size_text(TOTAL)}; delete some first.")
+    if len(content) > free_bytes(folder):
+        raise StoreError(f"There are only {size_text(free_bytes(folder))} free on the disk.")
+    label = safe_name(name)
+    with explained(label), appearing_file(place / label) as path:
+        path.write_bytes(content)
+        try:
+            open_checkpoint(path, label)
+        except CheckpointError as error:
+            raise CheckpointError(f"{error} It was not kept.") from None
+    if (found := _item(place)) is None:
+        raise StoreError(f"{label} was kept but cannot be found again; is the store's folder being cleared?")
+    return found
+
+
+def items(root: Path) -> list[Item]:
+    """Every kept upload, by name."""
+    folder = root / FOLDER
+    places = sorted(folder.iterdir()) if folder.is_dir() else []
+    found = [item for place in places if len(place.name) == HASHED and (item := _item(place))]
+    return sorted(found, key=lambda item: item.place.casefold())
+
+
+def delete(root: Path, item: Item) -> None:
+    """Delete an upload. Raises StoreError if it is none."""
+    place = item.path.parent
+    if place.parent != root / FOLDER or not place.is_dir():
+        raise StoreError(f"{item.name} is no upload, so it is not deleted.")
+    atomic.retire(place)
+
+
+def safe_name(name: str) -> str:
+    """A file name that is one everywhere, with the ending of a checkpoint."""
+    last = re.split(r"[\\/]", name)[-1]
+    ending = next((suffix for suffix in SUFFIXES if last.casefold().endswith(suffix)), ".safetensors")
+    stem = last[: -len(ending)] if last.casefold().endswith(ending) else last
+    stem = re.sub(r"[^\w.-]+", "_", stem, flags=re.ASCII).strip("._-")[:LONGEST]
+    return f"{stem or 'model'}{ending}"
+
+
+def _item(place: Path) -> Item | None:
+    """The upload in its folder."""
+    paths = [path for path in sorted(place.iterdir()) if path.is_file()] if place.is_dir() else []
+    return Item(str(paths[0].absolute()), paths[0], f"uploads/{paths[0].name}") if len(paths) == 1 else None

@@ -1,0 +1,106 @@
+"""The architecture of a CLIP tower: what shapes say, and what stands beside the weights."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Self
+
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.families import ACTIVATIONS
+from merging.checkpoints.tower_names import tower_names, transposed
+from merging.checkpoints.views import same
+from merging.errors import CheckpointError
+
+HEAD_WIDTHS = {768: 64, 1024: 64, 1280: 80}  # of the published towers ViT-B, ViT-L and ViT-H
+TRAINED_WITH_GELU = (1280,)  # widths that OpenAI, whose models all have QuickGELU, never published
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """What the shapes of a tower do not say, beside what they do."""
+
+    image_size: int
+    patch_size: int
+    width: int
+    layers: int
+    heads: int
+    embed_dim: int
+    quick_gelu: bool
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint, like: Checkpoint | None = None) -> Self:
+        """The architecture of a tower: its shapes, and what its metadata says beside them.
+
+        What its metadata leave open (a state dict in memory has none) is as in ``like``, if that has the same shapes.
+        Without either, the widths of the published models tell their heads, and the activation is QuickGELU, as in
+        every OpenAI model (GELU for ViT-H).
+
+        Raises:
+            CheckpointError: a tensor that a tower must have is missing, the metadata contradicts the shapes, or
+                nothing says how many heads there are.
+        """
+        names = tower_names(checkpoint)
+        shapes = {name: checkpoint.infos[stored[0]].shape for name, stored in names.items()}
+        try:
+            width, _, patch, _ = shapes["conv1.weight"]
+            tokens = shapes["positional_embedding"][0]
+            embed_dim = shapes["proj"][1 if transposed(names["proj"][0]) else 0] if "proj" in names else width
+        except (KeyError, ValueError, IndexError) as error:
+            raise CheckpointError(f"{checkpoint.name} is not a visual tower: {error} is missing or odd.") from None
+        layers = len({name.split(".")[2] for name in shapes if name.startswith("transformer.resblocks.")})
+        stated = (stated_by(like) if like is not None and _alike(checkpoint, like) else {}) | stated_by(checkpoint)
+        usual = 64 if "vision_cfg" in stated else HEAD_WIDTHS.get(width)  # 64 is what open_clip leaves out
+        head_width = stated.get("vision_cfg", {}).get("head_width", usual)
+        if type(head_width) is not int or head_width < 1:
+            raise CheckpointError(
+                f"{checkpoint.name}: nothing says how many heads a tower of width {width} has. Its file needs the "
+                'metadata architecture = {"vision_cfg": {"head_width": 64}, "quick_gelu": true}, with its own numbers.'
+            )
+        if width % head_width:
+            raise CheckpointError(f"{checkpoint.name}: width {width} is not a multiple of its head width {head_width}.")
+        side = round((tokens - 1) ** 0.5)
+        quick_gelu = bool(stated.get("quick_gelu", width not in TRAINED_WITH_GELU))
+        return cls(side * patch, patch, width, layers, width // head_width, embed_dim, quick_gelu)
+
+
+def _alike(one: Checkpoint, other: Checkpoint) -> bool:
+    """Whether two checkpoints hold the same names in the same shapes."""
+    return {n: i.shape for n, i in one.infos.items()} == {n: i.shape for n, i in other.infos.items()}
+
+
+def stated_by(checkpoint: Checkpoint) -> dict[str, Any]:
+    """What the metadata of a checkpoint says of its architecture; empty if nothing.
+
+    Raises:
+        CheckpointError: it is no JSON mapping.
+    """
+    text = checkpoint.metadata.get("architecture")
+    if text is None:
+        return {}
+    try:
+        stated = json.loads(text)
+    except (ValueError, RecursionError):
+        stated = None
+    if not isinstance(stated, dict) or not isinstance(stated.get("vision_cfg", {}), dict):
+        raise CheckpointError(f"{checkpoint.name}: its metadata 'architecture' is not a JSON mapping.")
+    return stated
+
+
+def stating(checkpoint: Checkpoint, activation: str) -> Checkpoint:
+    """The same checkpoint, which says of itself that it has that activation; itself if none is named."""
+    if not activation:
+        return checkpoint
+    found = same(checkpoint)
+    stated = stated_by(checkpoint) | {"quick_gelu": activation == ACTIVATIONS[0]}
+    found.metadata = {**checkpoint.metadata, "architecture": json.dumps(stated)}
+    return found
+
+
+def stated_activation(checkpoint: Checkpoint) -> str:
+    """The activation that a checkpoint says that it has; empty if it does not say, or nothing that can be read."""
+    try:
+        quick = stated_by(checkpoint).get("quick_gelu")
+    except CheckpointError:
+        return ""
+    return "" if quick is None else ACTIVATIONS[0 if quick else 1]

@@ -1,0 +1,120 @@
+"""Checkpoints: lazy, read-only, name -> tensor, whatever they are stored in."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from merging.checkpoints.families import UNUSED_TEXT, Parameter, describe
+from merging.checkpoints.tensor_info import NAMES, TensorInfo, raw_bytes
+from merging.errors import CheckpointError
+
+Tell = Callable[[int], None]  # called with the bytes that were read since the last call
+DIGEST_PIECE = 1 << 22  # scalars hashed at a time
+
+
+def ignore(size: int) -> None:
+    """A ``Tell`` for those who do not want to know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """How much of an unused text tower there is: its task vectors are exactly zero."""
+
+    tensors: int = 0
+    numel: int = 0
+
+
+class Checkpoint(ABC):
+    """Named tensors that are read on demand. ``name`` is what messages call it; ``label`` is what a recipe writes."""
+
+    name: str
+    label: str
+    infos: Mapping[str, TensorInfo]
+    metadata: Mapping[str, str]
+    notes: tuple[str, ...] = ()  # what was done to open it, in sentences
+    cautions: tuple[str, ...] = ()  # what somebody should look at
+
+    @abstractmethod
+    def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        """Scalars [start, stop) of a tensor in storage order, flat (stop - start,), in the stored dtype."""
+
+    def state(self) -> tuple[int, ...] | None:
+        """Something that changes when the stored bytes may have changed; None if nothing can tell."""
+        return None
+
+    def read(self, name: str) -> Tensor:
+        """A whole tensor in its stored dtype and shape."""
+        info = self.infos[name]
+        return self.read_flat(name, 0, info.numel).reshape(info.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(info.nbytes for info in self.infos.values())
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Every tensor with its role and block, in forward order."""
+        return describe(self.infos, self.name)
+
+    @cached_property
+    def dead(self) -> Dead:
+        """The unused text tensors that published image encoders carry along."""
+        infos = [self.infos[p.name] for p in self.parameters if p.part == UNUSED_TEXT]
+        return Dead(len(infos), sum(info.numel for info in infos))
+
+    @cached_property
+    def digest(self) -> str:
+        """sha-256 over names, dtypes, shapes and values; the container and the order of the file do not matter."""
+        return self.content_digest()
+
+    def content_digest(self, tell: Tell = ignore) -> str:
+        """``digest``, computed; ``tell`` is told of every piece that was read."""
+        total = hashlib.sha256()
+        for name in sorted(self.infos):
+            info = self.infos[name]
+            total.update(f"{name}\0{NAMES[info.dtype]}\0{info.shape}\0".encode())
+            for start in range(0, info.numel, DIGEST_PIECE):
+                piece = self.read_flat(name, start, min(start + DIGEST_PIECE, info.numel))
+                total.update(raw_bytes(piece.contiguous()))
+                tell(piece.nbytes)
+        return total.hexdigest()
+
+    def applied_to(self, pretrained: Checkpoint) -> Checkpoint:
+        """What this makes of the pretrained model: itself, unless it holds changes only, as an adapter does."""
+        return self
+
+    def native(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """A state dict under this checkpoint's names under those that its file has."""
+        return dict(state)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All tensors in memory, in forward order."""
+        return {parameter.name: self.read(parameter.name) for parameter in self.parameters}
+
+
+class MappingCheckpoint(Checkpoint):
+    """A state dict that is in memory already."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], name: str) -> None:
+        for key, value in tensors.items():
+            if not isinstance(key, str):
+                raise CheckpointError(f"{name}: tensors have names, {key!r} is none.")
+            if not isinstance(value, Tensor):
+                raise CheckpointError(f"{name}: {key!r} is a {type(value).__name__}, not a tensor.")
+            if value.dtype not in NAMES or value.layout != torch.strided or value.is_meta:
+                kind = "without data" if value.is_meta else f"of type {value.dtype}, {value.layout}"
+                raise CheckpointError(f"{name}: tensor {key!r} {kind} cannot be merged; convert it.")
+        self.name, self.label, self.metadata = name, "memory", {}
+        self._tensors = {key: value.detach() for key, value in tensors.items()}
+        self.infos = {key: TensorInfo(tuple(value.shape), value.dtype) for key, value in tensors.items()}
+
+    def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        return self._tensors[name].reshape(-1)[start:stop]

@@ -1,0 +1,116 @@
+"""Digests of checkpoint files, kept between processes: a file that has not changed is not read again.
+
+A file is known by its device, number, size and time of change; <store>/digests/ holds one small entry for each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from merging.checkpoints.checkpoint import Checkpoint, Tell, ignore
+from merging.files.records import write_json
+from merging.progress import Cancel, Meter, ProgressCallback
+
+READING = "Reading checkpoints"
+FOLDER = "digests"
+MOST = 5000  # entries that are read; the newest ones
+AT_ONCE = 500_000_000  # bytes that a page may read while its user waits
+
+
+class DigestCache:
+    """Digests by the state of the file that they are of: those of this process, and those that a store keeps."""
+
+    def __init__(self) -> None:
+        self._digests: dict[tuple[int, ...] | None, str] = {}
+        self._loaded: dict[Path, int] = {}  # folder -> when it last changed, as this process has read it
+
+    def clear(self) -> None:
+        """Forget everything that this process knows; what a store keeps stays there."""
+        self._digests.clear()
+        self._loaded.clear()
+
+    def remember(self, digests: Mapping[tuple[int, ...] | None, str]) -> None:
+        """Add digests that were computed before, by the state of the file then."""
+        self._digests.update(digests)
+
+    def remembered(self, state: tuple[int, ...] | None) -> str:
+        """The digest of a file in that state; empty if this process does not know it."""
+        return self._digests.get(state, "")
+
+    def digest(self, checkpoint: Checkpoint, meter: Meter | None = None) -> str:
+        """The checkpoint's digest, kept while its file stays the same; ``meter`` counts its bytes, read or not."""
+        state = checkpoint.state()
+        if state is None:
+            digest = checkpoint.digest
+        else:
+            digest = self._digests.get(state) or self._digests.setdefault(
+                state, checkpoint.content_digest(_bytes_read(checkpoint, meter))
+            )
+        if meter is not None:
+            meter.advance(checkpoint.nbytes, READING, checkpoint.name)
+        return digest
+
+    def load(self, root: Path) -> None:
+        """Read what is stored under ``root``, unless it has not changed since this process last did."""
+        folder = root / FOLDER
+        try:
+            changed = folder.stat().st_mtime_ns
+            if self._loaded.get(folder) == changed:
+                return
+            paths = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)[-MOST:]
+        except OSError:
+            return
+        for path in paths:
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                entry = json.loads(path.read_bytes())
+                self._digests[tuple(map(int, entry["state"]))] = str(entry["digest"])
+        self._loaded[folder] = changed
+
+    def keep(self, root: Path, checkpoint: Checkpoint, meter: Meter | None = None) -> str:
+        """The digest of a checkpoint, stored for other processes; an unwritable store is no reason to fail."""
+        state = checkpoint.state()
+        digest = self.digest(checkpoint, meter)
+        if state is not None and checkpoint.state() == state:
+            name = hashlib.sha256(repr(state).encode()).hexdigest()[:24]
+            with contextlib.suppress(OSError):
+                (root / FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
+                write_json(root / FOLDER / f"{name}.json", {"state": list(state), "digest": digest})
+        return digest
+
+    def read(
+        self,
+        root: Path,
+        checkpoints: Iterable[Checkpoint],
+        progress: ProgressCallback | None = None,
+        cancel: Cancel | None = None,
+    ) -> dict[str, str]:
+        """{name: digest} of checkpoints, all read and stored.
+
+        Raises:
+            CheckpointError: a file became shorter. Cancelled: ``cancel`` said so; what is known by then stays.
+        """
+        opened = list(checkpoints)
+        meter = Meter(sum(checkpoint.nbytes for checkpoint in opened), progress, cancel)
+        return {checkpoint.name: self.keep(root, checkpoint, meter) for checkpoint in opened}
+
+
+DIGESTS = DigestCache()  # of this process
+
+
+def _bytes_read(checkpoint: Checkpoint, meter: Meter | None) -> Tell:
+    """What tells a meter how much of a checkpoint has been read."""
+    if meter is None:
+        return ignore
+    meter.check()
+    done = 0
+
+    def tell(size: int) -> None:
+        nonlocal done
+        done += size
+        meter.within(done, READING, checkpoint.name)
+
+    return tell

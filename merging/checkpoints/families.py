@@ -1,0 +1,222 @@
+"""Which parameter is what: its role, its residual block and its place in forward order, from its name alone.
+
+A family is a naming scheme of one architecture, written as a table of rules *pattern -> (role, part, section)*. Every
+name of a checkpoint must match exactly one rule of one family; otherwise the error lists the odd names and says which
+family comes nearest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from merging.errors import FamilyError
+from merging.text import first_few
+
+if TYPE_CHECKING:  # importing it loads torch, which Home can do without
+    from merging.checkpoints.tensor_info import TensorInfo
+
+
+class Role(StrEnum):
+    """What a tensor is to the network."""
+
+    LINEAR = "linear"
+    CONV = "conv"
+    NORM_SCALE = "norm_scale"
+    SHIFT = "shift"
+    EMBEDDING = "embedding"
+    PROJECTION = "projection"
+    BUFFER = "buffer"  # copied from the pretrained model, never merged
+
+
+LINEAR_MAPS = frozenset({Role.LINEAR, Role.PROJECTION})  # matrices of which several experts' have a joint space
+EMBEDDINGS, OUTPUT, TEXT = "embeddings", "output", "not merged"
+UNUSED_TEXT = "unused text"  # the part that text tensors of an image encoder are
+TEXT_TOWER = "text tower"
+UNKNOWN = "unknown"
+ACTIVATIONS = ("quick_gelu", "gelu")  # between the layers of an MLP; the weights do not show which it is
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One tensor of a family. ``order`` counts in forward order from 0; ``block`` is None outside the blocks."""
+
+    name: str
+    role: Role
+    part: str  # kind of layer, e.g. "mlp.c_fc"
+    section: str  # "embeddings", "block 3", "output"
+    block: int | None
+    order: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Names matching ``pattern`` (a group called ``block`` gives the block) have this role and part."""
+
+    pattern: str
+    role: Role
+    part: str
+    section: str = ""  # empty: the block's own
+
+    def match(self, name: str) -> re.Match[str] | None:
+        """The match of the whole name, if it is one."""
+        return re.fullmatch(self.pattern, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A naming scheme: rules in forward order."""
+
+    key: str
+    title: str
+    rules: tuple[Rule, ...]
+
+    def classify(self, name: str) -> tuple[int, Rule, int | None] | None:
+        """Index of the rule, the rule and the block of ``name``; None if no rule fits."""
+        for index, rule in enumerate(self.rules):
+            if found := rule.match(name):
+                block = found.groupdict().get("block")
+                return index, rule, None if block is None else int(block)
+        return None
+
+
+def _weight_and_bias(stem: str, weight: Role, part: str, section: str = "") -> tuple[Rule, Rule]:
+    return Rule(rf"{stem}\.weight", weight, part, section), Rule(rf"{stem}\.bias", Role.SHIFT, part, section)
+
+
+def _open_clip_rules() -> tuple[Rule, ...]:
+    block = r"transformer\.resblocks\.(?P<block>\d+)\."
+    attention = block + r"attn\."
+    return (
+        Rule("class_embedding", Role.EMBEDDING, "class_embedding", EMBEDDINGS),
+        Rule("positional_embedding", Role.EMBEDDING, "positional_embedding", EMBEDDINGS),
+        Rule("proj", Role.PROJECTION, "proj", OUTPUT),
+        Rule(r"conv1\.weight", Role.CONV, "conv1", EMBEDDINGS),
+        *_weight_and_bias("ln_pre", Role.NORM_SCALE, "ln_pre", EMBEDDINGS),
+        *_weight_and_bias(block + "ln_1", Role.NORM_SCALE, "ln_1"),
+        Rule(attention + "in_proj_weight", Role.LINEAR, "attn.in_proj"),
+        Rule(attention + "in_proj_bias", Role.SHIFT, "attn.in_proj"),
+        *_weight_and_bias(attention + "out_proj", Role.LINEAR, "attn.out_proj"),
+        *_weight_and_bias(block + "ln_2", Role.NORM_SCALE, "ln_2"),
+        *_weight_and_bias(block + r"mlp\.c_fc", Role.LINEAR, "mlp.c_fc"),
+        *_weight_and_bias(block + r"mlp\.c_proj", Role.LINEAR, "mlp.c_proj"),
+        *_weight_and_bias("ln_post", Role.NORM_SCALE, "ln_post", OUTPUT),
+    )
+
+
+def _hugging_face_rules() -> tuple[Rule, ...]:
+    body = r"(?:vision_model\.)?"
+    block = body + r"encoder\.layers\.(?P<block>\d+)\."
+    attention = block + r"self_attn\."
+    return (
+        Rule(body + r"embeddings\.class_embedding", Role.EMBEDDING, "class_embedding", EMBEDDINGS),
+        Rule(body + r"embeddings\.position_embedding\.weight", Role.EMBEDDING, "positional_embedding", EMBEDDINGS),
+        Rule(r"visual_projection\.weight", Role.PROJECTION, "proj", OUTPUT),
+        Rule(body + r"embeddings\.patch_embedding\.weight", Role.CONV, "conv1", EMBEDDINGS),
+        *_weight_and_bias(body + "pre_layrnorm", Role.NORM_SCALE, "ln_pre", EMBEDDINGS),
+        *_weight_and_bias(block + "layer_norm1", Role.NORM_SCALE, "ln_1"),
+        *_weight_and_bias(attention + "q_proj", Role.LINEAR, "attn.q_proj"),
+        *_weight_and_bias(attention + "k_proj", Role.LINEAR, "attn.k_proj"),
+        *_weight_and_bias(attention + "v_proj", Role.LINEAR, "attn.v_proj"),
+        *_weight_and_bias(attention + "out_proj", Role.LINEAR, "attn.out_proj"),
+        *_weight_and_bias(block + "layer_norm2", Role.NORM_SCALE, "ln_2"),
+        *_weight_and_bias(block + r"mlp\.fc1", Role.LINEAR, "mlp.c_fc"),
+        *_weight_and_bias(block + r"mlp\.fc2", Role.LINEAR, "mlp.c_proj"),
+        *_weight_and_bias(body + "post_layernorm", Role.NORM_SCALE, "ln_post", OUTPUT),
+        Rule(body + r"embeddings\.position_ids", Role.BUFFER, "position_ids", TEXT),
+        Rule(r"logit_scale", Role.BUFFER, "logit_scale", TEXT),
+    )
+
+
+# Text-side tensors that image-encoder checkpoints carry along; their task vectors are zero and they are not merged.
+# The published image encoders drop the text transformer and keep these six, which their authors count in quantiles.
+_UNUSED_TEXT = (
+    Rule(
+        r"positional_embedding|text_projection|token_embedding\.weight|ln_final\.(?:weight|bias)|logit_scale",
+        Role.BUFFER,
+        UNUSED_TEXT,
+        TEXT,
+    ),
+    Rule(r"transformer\.resblocks\..+|attn_mask|logit_bias", Role.BUFFER, TEXT_TOWER, TEXT),
+)
+
+
+def _visual(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """The same rules under open_clip's ``visual.`` prefix."""
+    return tuple(Rule(r"visual\." + rule.pattern, rule.role, rule.part, rule.section) for rule in rules)
+
+
+OPEN_CLIP = Family("open_clip", "open_clip model or image encoder", (*_visual(_open_clip_rules()), *_UNUSED_TEXT))
+BARE = Family("open_clip_tower", "open_clip visual tower", _open_clip_rules())
+HUGGING_FACE = Family("hugging_face", "Hugging Face CLIP vision model", _hugging_face_rules())
+FAMILIES = (OPEN_CLIP, BARE, HUGGING_FACE)
+
+
+def _odd_names(family: Family, names: Iterable[str]) -> list[str]:
+    return [name for name in names if family.classify(name) is None]
+
+
+def recognize(names: Iterable[str], where: str = "the checkpoint") -> Family:
+    """The family whose rules match every name.
+
+    Raises:
+        FamilyError: names the odd tensors and the nearest family.
+    """
+    listed = list(names)
+    if not listed:
+        raise FamilyError(f"{where} holds no tensors.")
+    best = nearest(listed)
+    odd = _odd_names(best, listed)
+    if not odd:
+        return best
+    raise FamilyError(
+        f"{where} is of no known model family. The nearest is {best.title!r}, whose rules do not know "
+        f"{len(odd)} of its {len(listed)} tensors: {first_few(name[:80] for name in odd)}."
+    )
+
+
+def nearest(names: Iterable[str]) -> Family:
+    """The family whose rules match most of the names."""
+    listed = list(names)
+    return min(FAMILIES, key=lambda family: len(_odd_names(family, listed)))
+
+
+def describe(names: Iterable[str], where: str = "the checkpoint") -> tuple[Parameter, ...]:
+    """Every tensor of a checkpoint with its role and block, in forward order.
+
+    Raises:
+        FamilyError: a name that no rule, or no single family, knows.
+    """
+    listed = list(names)
+    family = recognize(listed, where)
+    rows = []
+    for name in listed:
+        found = family.classify(name)
+        assert found is not None  # recognize() has matched every name
+        index, rule, block = found
+        rows.append((_place(index, rule, block), name, rule, block))
+    rows.sort(key=lambda row: (row[0], row[1]))
+    return tuple(
+        Parameter(name, rule.role, rule.part, rule.section or f"block {block}", block, order)
+        for order, (_, name, rule, block) in enumerate(rows)
+    )
+
+
+def guess(infos: Mapping[str, TensorInfo]) -> tuple[Parameter, ...]:
+    """Tensors of a model of no known family, told apart by their types alone: enough to compare two checkpoints."""
+    rows = []
+    for order, (name, info) in enumerate(infos.items()):
+        counts = not info.dtype.is_floating_point and not name.endswith((".weight", ".bias"))
+        rows.append(Parameter(name, Role.BUFFER if counts else Role.LINEAR, UNKNOWN, UNKNOWN, None, order))
+    return tuple(rows)
+
+
+def _place(index: int, rule: Rule, block: int | None) -> tuple[int, int, int]:
+    """Sort key in model order: what comes before the blocks, block by block, what comes after."""
+    if block is not None:
+        return 1, block, index
+    after = rule.part == "ln_post" or rule.section == TEXT
+    return (2 if after else 0), 0, index

@@ -1,0 +1,309 @@
+"""One model under the names of open_clip or Transformers: the same numbers, packed, split or transposed.
+
+Nothing is converted ahead of time: a ``View`` reads the tensors of another checkpoint when it is asked for its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint, Tell, ignore
+from merging.checkpoints.families import HUGGING_FACE, TEXT, Role
+from merging.checkpoints.tensor_info import TensorInfo
+from merging.checkpoints.tower_names import (
+    ANCHOR,
+    BODY,
+    HF_ANCHOR,
+    PROJ,
+    QKV,
+    VISUAL,
+    hugging_face_names,
+    tower,
+    transposed,
+)
+from merging.errors import CheckpointError
+from merging.text import first_few
+
+# --- a checkpoint under other names ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows [start, stop) of a tensor of another checkpoint, or all of it transposed."""
+
+    source: Checkpoint
+    name: str
+    start: int
+    stop: int
+    transposed: bool = False
+
+    @classmethod
+    def whole(cls, source: Checkpoint, name: str, *, transposed: bool = False) -> Part:
+        """A whole tensor."""
+        return cls(source, name, 0, source.infos[name].numel, transposed)
+
+    def read(self, start: int, stop: int) -> Tensor:
+        """Scalars [start, stop) of the part, flat."""
+        if self.transposed:
+            return self.source.read(self.name).T.reshape(-1)[start:stop]
+        return self.source.read_flat(self.name, self.start + start, self.start + stop)
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A tensor put together from parts, one below the other."""
+
+    info: TensorInfo
+    parts: tuple[Part, ...]
+
+
+class View(Checkpoint):
+    """Tensors of another checkpoint under other names, read from it when they are asked for.
+
+    ``same`` says that this is the other checkpoint for all purposes, so that its digest is the other's.
+    """
+
+    def __init__(self, inner: Checkpoint, tensors: Mapping[str, Derived], *, same: bool) -> None:
+        self.name, self.label, self.metadata = inner.name, inner.label, inner.metadata
+        self.notes, self.cautions = inner.notes, inner.cautions
+        self.inner, self._tensors, self._same = inner, dict(tensors), same
+        self.infos = {name: derived.info for name, derived in tensors.items()}
+
+    def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        pieces: list[Tensor] = []
+        at = 0
+        for part in self._tensors[name].parts:
+            size = part.stop - part.start
+            first, last = max(start, at), min(stop, at + size)
+            if first < last:
+                pieces.append(part.read(first - at, last - at))
+            at += size
+        if not pieces:  # of nothing, too, the type is the tensor's
+            pieces.append(self._tensors[name].parts[0].read(0, 0))
+        return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
+
+    def state(self) -> tuple[int, ...] | None:
+        return self.inner.state()
+
+    def content_digest(self, tell: Tell = ignore) -> str:
+        return self.inner.content_digest(tell) if self._same else super().content_digest(tell)
+
+    def native(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """A state dict under this view's names under those that its file has, in its order."""
+        found: dict[str, Tensor] = {}
+        for name, derived in self._tensors.items():
+            flat, at = state[name], 0
+            for part in derived.parts:
+                shape = part.source.infos[part.name].shape
+                size = part.stop - part.start
+                piece = flat.T if part.transposed else flat.reshape(-1)[at : at + size]
+                found[part.name] = piece.reshape(shape).contiguous()
+                at += size
+        return self.inner.native({name: found[name] for name in self.inner.infos if name in found})
+
+
+def same(checkpoint: Checkpoint) -> View:
+    """The same tensors under the same names, to be given other metadata."""
+    return View(checkpoint, _renamed(checkpoint, {name: name for name in checkpoint.infos}), same=True)
+
+
+def _renamed(inner: Checkpoint, names: Mapping[str, str]) -> dict[str, Derived]:
+    """{new name: that tensor} for {new name: old name}."""
+    return {new: Derived(inner.infos[old], (Part.whole(inner, old),)) for new, old in names.items()}
+
+
+def _packed(inner: Checkpoint, stored: Sequence[str]) -> Derived:
+    """q, k and v as one tensor."""
+    infos = [inner.infos[name] for name in stored]
+    if len({(info.shape[1:], info.dtype) for info in infos}) > 1 or not all(info.shape for info in infos):
+        raise CheckpointError(f"{inner.name}: {first_few(stored)} differ in width or type and cannot be one tensor.")
+    shape = (sum(info.shape[0] for info in infos), *infos[0].shape[1:])
+    return Derived(TensorInfo(shape, infos[0].dtype), tuple(Part.whole(inner, name) for name in stored))
+
+
+def _turned(inner: Checkpoint, stored: str) -> Derived:
+    info = inner.infos[stored]
+    if len(info.shape) != 2:
+        raise CheckpointError(f"{inner.name}: {stored!r} of shape {list(info.shape)} is no matrix.")
+    return Derived(TensorInfo(info.shape[::-1], info.dtype), (Part.whole(inner, stored, transposed=True),))
+
+
+def _thirds(inner: Checkpoint, stored: str) -> tuple[Derived, ...] | None:
+    """q, k and v out of one tensor; None if it does not fall into three."""
+    info = inner.infos[stored]
+    if not info.shape or info.shape[0] % len(QKV):
+        return None
+    third = TensorInfo((info.shape[0] // len(QKV), *info.shape[1:]), info.dtype)
+    size = third.numel
+    return tuple(Derived(third, (Part(inner, stored, i * size, (i + 1) * size),)) for i in range(len(QKV)))
+
+
+# --- files under canonical names -------------------------------------------------------------------------------------
+
+
+def canonical(checkpoint: Checkpoint) -> Checkpoint:
+    """A checkpoint under open_clip's names, without what trainers put before them; the same one if it has them.
+
+    Names that belong to no visual tower are left alone where there is none.
+
+    Raises:
+        CheckpointError: there are several visual towers in it.
+    """
+    names = list(checkpoint.infos)
+    anchors = [name for name in names if name == ANCHOR or name.endswith("." + ANCHOR)]
+    if len(anchors) > 1:
+        raise CheckpointError(
+            f"{checkpoint.name} holds several visual towers: {first_few(anchors)}. Save one by itself."
+        )
+    if not anchors:
+        return _without_module(checkpoint)
+    anchor = anchors[0]
+    if anchor.endswith(HF_ANCHOR):
+        return _from_hugging_face(checkpoint, anchor.removesuffix(HF_ANCHOR))
+    prefix = anchor.removesuffix(ANCHOR)
+    if prefix == VISUAL or prefix.endswith("." + VISUAL):
+        prefix = prefix.removesuffix(VISUAL)
+    return _stripped(checkpoint, prefix) if prefix else checkpoint
+
+
+def _without_module(checkpoint: Checkpoint) -> Checkpoint:
+    """A model that is no visual tower of ours without the prefix of parallel training."""
+    if not all(name.startswith("module.") and len(name) > len("module.") for name in checkpoint.infos):
+        return checkpoint
+    return _stripped(checkpoint, "module.")
+
+
+def _stripped(checkpoint: Checkpoint, prefix: str) -> Checkpoint:
+    inside = {name.removeprefix(prefix): name for name in checkpoint.infos if name.startswith(prefix)}
+    view = View(checkpoint, _renamed(checkpoint, inside), same=False)
+    view.cautions += (f"The names begin with {prefix!r}, which was taken off.",)
+    outside = [name for name in checkpoint.infos if not name.startswith(prefix)]
+    if outside:
+        view.cautions += (f"{len(outside)} tensors lie outside of it and were ignored: {first_few(outside)}.",)
+    return view
+
+
+def _from_hugging_face(checkpoint: Checkpoint, body: str) -> Checkpoint:
+    """Transformers' vision model as open_clip has it. ``body`` stands before the names of the tower's tensors."""
+    top = body.removesuffix(BODY) if body.endswith(BODY) else body
+    kept: dict[str, str] = {}
+    notes: dict[str, list[str]] = {"text": [], "ids": [], "unknown": []}
+    for name in checkpoint.infos:
+        short = name.removeprefix(top) if name.startswith(top) else ""
+        known = HUGGING_FACE.classify(short)
+        if known and known[1].role != Role.BUFFER:
+            kept[short] = name
+        elif known and known[1].section == TEXT and known[1].part == "position_ids":
+            notes["ids"].append(name)
+        else:
+            text = known is not None or short.startswith(("text_model.", "text_projection."))
+            notes["text" if text else "unknown"].append(name)
+    tensors: dict[str, Derived] = {}
+    for name, short_names in tower(kept).items():
+        stored = [kept[short] for short in short_names]
+        if len(stored) > 1:
+            tensors[VISUAL + name] = _packed(checkpoint, stored)
+        elif name == PROJ:
+            tensors[VISUAL + name] = _turned(checkpoint, stored[0])
+        else:
+            tensors |= _renamed(checkpoint, {VISUAL + name: stored[0]})
+    used = {part.name for derived in tensors.values() for part in derived.parts}
+    notes["unknown"] += [name for name in kept.values() if name not in used]
+    view = View(checkpoint, tensors, same=False)
+    view.notes += tuple(_said(top, notes))
+    if notes["unknown"]:
+        listed = notes["unknown"]
+        view.cautions += (f"{len(listed)} tensors are no part of the visual tower; ignored: {first_few(listed)}.",)
+    return view
+
+
+def _said(top: str, notes: Mapping[str, list[str]]) -> Iterable[str]:
+    yield "Transformers' names were brought to open_clip's, with q, k and v packed."
+    if top:
+        yield f"The names begin with {top!r}, which was taken off."
+    if notes["text"]:
+        yield f"{len(notes['text'])} tensors of the text side were ignored."
+    if notes["ids"]:
+        yield f"{first_few(notes['ids'])} was dropped: it counts positions and holds no weights."
+
+
+# --- experts under the pretrained model's names ----------------------------------------------------------------------
+
+
+def under_names_of(pretrained: Checkpoint, expert: Checkpoint) -> Checkpoint:
+    """The expert with its tensors under the pretrained model's names, whatever its own are; itself if they are those.
+
+    What the pretrained model does not have keeps its name. An output projection that Transformers' model without one
+    leaves out is the pretrained model's.
+    """
+    expert = expert.applied_to(pretrained)
+    wanted = tower(pretrained.infos)
+    if all(name in expert.infos for stored in wanted.values() for name in stored):
+        return expert
+    here = tower(expert.infos)
+    if not set(wanted) & set(here):
+        return expert
+    tensors: dict[str, Derived] = {}
+    for name, stored in wanted.items():
+        tensors |= _as(name, stored, expert, here.get(name, ()))
+    used = {part.name for derived in tensors.values() for part in derived.parts}
+    tensors |= _renamed(expert, {name: name for name in expert.infos if name not in used and name not in tensors})
+    kept: tuple[str, ...] = ()
+    if PROJ in wanted and PROJ not in here and _lacks_projection(expert):
+        tensors |= _renamed(pretrained, {wanted[PROJ][0]: wanted[PROJ][0]})
+        kept = ("It has no output projection; the pretrained model's is kept.",)
+    view = View(expert, tensors, same=True)
+    view.notes += kept
+    return view
+
+
+def _lacks_projection(expert: Checkpoint) -> bool:
+    """Whether it comes from Transformers, whose plain vision model has no output projection."""
+    names = expert.inner.infos if isinstance(expert, View) else expert.infos
+    return any(name.endswith(HF_ANCHOR) for name in names)
+
+
+def _as(name: str, wanted: Sequence[str], expert: Checkpoint, here: Sequence[str]) -> dict[str, Derived]:
+    """One of the tower's tensors under the names ``wanted``; empty where the expert does not have it."""
+    if not here:
+        return {}
+    if len(wanted) == len(here):
+        if name == PROJ and transposed(wanted[0]) != transposed(here[0]):
+            return {wanted[0]: _turned(expert, here[0])}
+        return _renamed(expert, dict(zip(wanted, here, strict=True)))
+    if len(wanted) == 1:
+        return {wanted[0]: _packed(expert, here)}
+    thirds = _thirds(expert, here[0])
+    return dict(zip(wanted, thirds, strict=True)) if thirds else {}
+
+
+# --- whole towers ----------------------------------------------------------------------------------------------------
+
+
+def in_naming(checkpoint: Checkpoint, naming: str) -> View:
+    """A model's visual tower under the names of "hf" (Transformers), "open_clip" or "open_clip_tower" (no prefix).
+
+    Raises:
+        CheckpointError: another naming, or a checkpoint that holds no visual tower.
+    """
+    if naming not in {"hf", "open_clip", "open_clip_tower"}:
+        raise CheckpointError(f"A naming is 'hf', 'open_clip' or 'open_clip_tower'; got {naming!r}.")
+    here = tower(checkpoint.infos)
+    if ANCHOR not in here:
+        raise CheckpointError(f"{checkpoint.name} holds no visual tower.")
+    prefix = VISUAL if naming == "open_clip" else ""
+    tensors: dict[str, Derived] = {}
+    for name, stored in here.items():
+        wanted = hugging_face_names(name) if naming == "hf" else (prefix + name,)
+        tensors |= _as(name, wanted, checkpoint, stored)
+    return View(checkpoint, tensors, same=False)
+
+
+def to_naming(state: Mapping[str, Tensor], naming: str) -> dict[str, Tensor]:
+    """The same of a state dict in memory."""
+    view = in_naming(MappingCheckpoint(state, "The state dict"), naming)
+    return {name: view.read(name).contiguous() for name in view.infos}

@@ -1,0 +1,127 @@
+"""What the command line shows: progress on stderr, events for a program, tables and JSON on stdout."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from merging.cli.exit_codes import UsageError
+from merging.export.export import Exported
+from merging.progress import Progress, ProgressCallback
+
+GB = 1_000_000_000
+
+
+BAR, BAR_INTERVAL, EVENT_INTERVAL = 24, 0.1, 0.2
+
+
+class Bar:
+    """A line that moves on a terminal; elsewhere one line a phase, and one for two that take turns."""
+
+    def __init__(self, stream: IO[str] | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._moving = self._stream.isatty()
+        self._phase, self._last = "", 0.0
+        self._said: deque[str] = deque(maxlen=2)
+
+    def __call__(self, progress: Progress) -> None:
+        """Show progress."""
+        now = time.monotonic()
+        if not self._moving:
+            if progress.phase not in self._said:
+                print(progress.phase, file=self._stream, flush=True)
+                self._said.append(progress.phase)
+        elif now - self._last > BAR_INTERVAL or progress.fraction == 1.0:
+            full = round(BAR * progress.fraction)
+            left = f"  {_duration(progress.seconds_left)} left" if progress.seconds_left is not None else ""
+            text = f"{'█' * full}{'·' * (BAR - full)} {progress.fraction:4.0%}  {progress.phase}{left}"
+            print(f"\r\x1b[2K{text}", end="", file=self._stream, flush=True)
+            self._last = now
+        self._phase = progress.phase
+
+    def end(self) -> None:
+        """Take the line away."""
+        if self._moving and self._phase:
+            print("\r\x1b[2K", end="", file=self._stream, flush=True)
+
+
+class Events:
+    """Appends progress to a file, one JSON object a line: at most five a second, and every change of phase."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", encoding="utf-8")
+        self._phase, self._last = "", 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        """Write progress, unless the last was a moment ago."""
+        now = time.monotonic()
+        if progress.phase == self._phase and now - self._last < EVENT_INTERVAL and progress.fraction < 1.0:
+            return
+        self._phase, self._last = progress.phase, now
+        event = {"phase": progress.phase, "fraction": round(progress.fraction, 4), "detail": progress.detail}
+        event["seconds_left"] = None if progress.seconds_left is None else round(progress.seconds_left, 1)
+        self._file.write(dumps(event, indent=None) + "\n")
+        self._file.flush()
+
+    def end(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+@contextlib.contextmanager
+def reporting(events: Path | None) -> Iterator[ProgressCallback]:
+    """Where progress goes: a file of events, or a bar."""
+    shown = Bar() if events is None else Events(events)
+    try:
+        yield shown
+    finally:
+        shown.end()
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02} min" if minutes else f"{rest} s"
+
+
+def dumps(data: Any, indent: int | None = 1) -> str:
+    """JSON that every reader takes: numbers that are not finite become null."""
+    return json.dumps(_plain(data), indent=indent, allow_nan=False, ensure_ascii=False)
+
+
+def _plain(data: Any) -> Any:
+    if isinstance(data, Mapping):
+        return {str(key): _plain(value) for key, value in data.items()}
+    if isinstance(data, str | bool | int | None):
+        return data
+    if isinstance(data, float):
+        return data if math.isfinite(data) else None
+    if isinstance(data, Sequence):
+        return [_plain(value) for value in data]
+    return _plain(data.item()) if hasattr(data, "item") else str(data)
+
+
+def columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:
+    """Rows of text in aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(indent + line.rstrip() for line in lines)
+
+
+def hub_ids(texts: Sequence[str]) -> dict[str, str]:
+    """{name: repository} from 'name=repository'. Raises UsageError."""
+    pairs = [text.partition("=") for text in texts]
+    if wrong := [text for text, (name, _, value) in zip(texts, pairs, strict=True) if not name or not value]:
+        raise UsageError([f"Write a repository as NAME=ID; got {text!r}." for text in wrong])
+    return {name: value for name, _, value in pairs}
+
+
+def told(written: Exported) -> dict[str, Any]:
+    """What came out, for programs."""
+    return {"out": written.folder, "to": written.to, "files": written.files, "export_warnings": written.warnings}

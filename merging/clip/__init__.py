@@ -1,0 +1,1 @@
+"""CLIP's networks: image encoder, text encoder, preprocessing, zero-shot heads and prompts."""

@@ -1,0 +1,160 @@
+"""Zero-shot heads: classifiers from class names and prompts, or released ones, as unit rows and a logit scale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor
+
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.clip.text_encoder import TextTower
+from merging.errors import TaskError
+from merging.formats.opening import open_path
+from merging.progress import Cancel, Meter, ProgressCallback
+from merging.text import printable
+
+PLAIN = ("a photo of a {}.",)  # for class names of a set without prompts of its own
+BATCH = 256  # prompts at a time
+EVEN = 0.01  # by how much the lengths of rows may differ
+UNIT, FOLDED = (0.98, 1.02), 2.0  # lengths of rows that are unit ones, and from which on a scale is folded in
+Tokenize = Callable[[list[str], int], Tensor]  # (prompts, context) -> tokens (n, context)
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """A frozen classifier: unit rows (classes, embed_dim), float32, and what cosines are multiplied with."""
+
+    rows: Tensor
+    scale: float
+
+    @property
+    def weight(self) -> Tensor:
+        """The matrix (classes, embed_dim) that gives logits of unit features, as released heads have it."""
+        return self.rows * self.scale
+
+
+def fill(template: str, name: str) -> str:
+    """A prompt: the template with a class name in it. Raises TaskError if there is no place for one."""
+    if "{}" not in template:
+        raise TaskError(f"The template {printable(template, 60)!r} has no {{}} for the class name.")
+    return template.replace("{}", name)
+
+
+def build(
+    tower: TextTower,
+    class_names: Sequence[str],
+    templates: Sequence[str] = PLAIN,
+    *,
+    tokenize: Tokenize | None = None,
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
+) -> Head:
+    """The head that a text tower gives: for each class the mean direction of its prompts.
+
+    Args:
+        tokenize: prompts and the context's length to tokens; default: open_clip's, which must be installed.
+
+    Raises:
+        TaskError: no classes or templates, a template without ``{}``, or open_clip is not installed.
+    """
+    if not class_names or not templates:
+        raise TaskError("A head needs at least one class name and one template.")
+    tokenize = tokenize or clip_tokens
+    prompts = [fill(template, name) for name in class_names for template in templates]
+    meter = Meter(len(prompts), progress, cancel)
+    found = []
+    with torch.inference_mode():
+        for start in range(0, len(prompts), BATCH):
+            batch = prompts[start : start + BATCH]
+            found.append(nnf.normalize(tower(tokenize(batch, tower.context)), dim=-1).cpu())
+            meter.advance(len(batch), "Building heads", batch[-1][:60])
+    means = torch.cat(found).reshape(len(class_names), len(templates), -1).mean(dim=1)
+    return Head(nnf.normalize(means, dim=-1).clone(), tower.logit_scale)
+
+
+def clip_tokens(prompts: list[str], context: int) -> Tensor:
+    """Tokens (n, context) by open_clip's tokenizer, which brings CLIP's vocabulary along.
+
+    Raises:
+        TaskError: open_clip is not installed.
+    """
+    from merging.open_clip_import import prepare_torchvision
+
+    prepare_torchvision()
+    try:
+        from open_clip.tokenizer import SimpleTokenizer
+    except ImportError:
+        raise TaskError(
+            "Building heads from class names needs CLIP's vocabulary, which comes with open_clip: "
+            "`pip install open_clip_torch`. Heads that are ready (head_*.pt) need nothing."
+        ) from None
+    tokens: Tensor = SimpleTokenizer(context_length=context)(prompts)
+    return tokens
+
+
+def read_head(path: Path, classes: int | None, embed_dim: int, scale: float = 100.0) -> Head:
+    """A released head: a state dict or a whole module with ``weight`` (classes, embed_dim), opened without running it.
+
+    A logit scale that is folded into the weight is found by the length of its rows; unit rows get ``scale``. Without
+    ``classes`` their number is whatever it is.
+
+    Raises:
+        TaskError: no such matrix, transposed, of other classes, with a bias, or with rows of different lengths.
+    """
+    checkpoint = open_path(path, path.name, str(path))
+    weight = _weight(checkpoint)
+    if tuple(weight.shape) == (embed_dim, classes) and classes != embed_dim:
+        raise TaskError(
+            f"{checkpoint.name}: its weight is {embed_dim} × {classes}, the transposed of what a head is: one row for "
+            f"each of the {classes} classes is expected. Save weight.T."
+        )
+    if weight.shape[1] != embed_dim:
+        raise TaskError(f"{checkpoint.name}: its rows have {weight.shape[1]} numbers, the model gives {embed_dim}.")
+    if classes is not None and len(weight) != classes:
+        raise TaskError(f"{checkpoint.name} has {len(weight)} classes; the data set has {classes}.")
+    return _unfolded(weight, checkpoint.name, scale)
+
+
+def _weight(checkpoint: Checkpoint) -> Tensor:
+    """The one matrix of a head."""
+    names = [
+        name for name, info in checkpoint.infos.items() if name.split(".")[-1] == "weight" and len(info.shape) == 2
+    ]
+    heads = [name for name in names if "head" in name] or names
+    if len(heads) != 1:
+        raise TaskError(f"{checkpoint.name} is no head: it has {len(heads)} matrices called 'weight', one is expected.")
+    bias = heads[0].removesuffix("weight") + "bias"
+    if bias in checkpoint.infos and checkpoint.read(bias).count_nonzero():
+        raise TaskError(
+            f"{checkpoint.name} has a bias that is not zero, so it is no zero-shot head; it cannot be used."
+        )
+    return checkpoint.read(heads[0]).to(torch.float32)
+
+
+def _unfolded(weight: Tensor, name: str, scale: float) -> Head:
+    """Unit rows and the scale, from a matrix that may have the scale in it."""
+    if not weight.isfinite().all():
+        raise TaskError(f"{name} holds numbers that are not finite.")
+    lengths = weight.double().norm(dim=1)
+    middle = float(lengths.median())
+    if middle == 0 or float(lengths.max() - lengths.min()) > EVEN * middle:
+        hint = " Its columns are of one length: is it transposed?" if _even(weight.T) and len(weight) > 1 else ""
+        raise TaskError(
+            f"{name}: its rows have lengths from {float(lengths.min()):.3g} to {float(lengths.max()):.3g}; those of a "
+            f"zero-shot head are all 1, or all the logit scale.{hint}"
+        )
+    rows = (weight / lengths[:, None]).to(torch.float32)
+    if UNIT[0] <= middle <= UNIT[1]:
+        return Head(rows, scale)
+    if middle < FOLDED:
+        raise TaskError(f"{name}: its rows have length {middle:.3g}, which is neither 1 nor a logit scale.")
+    return Head(rows, middle)
+
+
+def _even(weight: Tensor) -> bool:
+    lengths = weight.double().norm(dim=1)
+    return bool(lengths.max() - lengths.min() <= EVEN * lengths.median())

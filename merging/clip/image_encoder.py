@@ -1,0 +1,157 @@
+"""CLIP's visual tower as functions of a state dict: features of images, layer by layer, with nothing hidden.
+
+open_clip's own module hides the inputs of the packed attention weights from hooks, and a module per checkpoint would
+cost memory. Here a tower is its tensors; ``record`` sees the rows that enter every weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor
+
+from merging.checkpoints.architecture import Architecture
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.tower_names import assemble, tower_names
+
+EPS = 1e-5
+Record = Callable[[str, Tensor], None]  # (parameter name, rows entering it (n, d))
+Names = Mapping[str, tuple[str, ...]]  # open_clip's name -> names in the checkpoint; q, k and v may be apart
+
+
+class _OnDemand(Mapping[str, Tensor]):
+    """A tower's tensors in float32 as open_clip has them, read from the checkpoint whenever they are asked for."""
+
+    def __init__(self, checkpoint: Checkpoint, names: Names, device: torch.device | str) -> None:
+        self._checkpoint, self._names, self._device = checkpoint, names, device
+
+    def __getitem__(self, name: str) -> Tensor:
+        stored = self._names[name]
+        return assemble(name, stored, [self._checkpoint.read(n).to(self._device, torch.float32) for n in stored])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A visual tower ready to run: float32 tensors on one device, under open_clip's names without prefix.
+
+    What is recorded goes by the checkpoint's own ``names``; rows that enter q, k and v are recorded under each. With
+    ``causal``, no token sees later ones, as in a text tower.
+    """
+
+    architecture: Architecture
+    tensors: Mapping[str, Tensor]
+    names: Names = field(default_factory=dict)
+    causal: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        checkpoint: Checkpoint,
+        device: torch.device | str = "cpu",
+        *,
+        on_demand: bool = False,
+        like: Checkpoint | None = None,
+    ) -> Self:
+        """The tower of a checkpoint: in memory, or reading each tensor when it is used (``on_demand``).
+
+        ``like`` tells the architecture of a checkpoint that has no metadata.
+        """
+        names = tower_names(checkpoint)
+        tensors = _OnDemand(checkpoint, names, device)
+        return cls(Architecture.of(checkpoint, like), tensors if on_demand else dict(tensors), names)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.tensors["class_embedding"].device
+
+    def __call__(self, images: Tensor, record: Record | None = None) -> Tensor:
+        """Features (n, embed_dim) of normalized images (n, 3, h, w), not normalized to unit length."""
+        x = images
+        for section in range(self.sections):
+            x = self.run(section, x, record)
+        return x
+
+    @property
+    def sections(self) -> int:
+        """How many pieces it runs in: the stem, every block, the head."""
+        return self.architecture.layers + 2
+
+    def run(self, section: int, x: Tensor, record: Record | None = None) -> Tensor:
+        """What leaves a section: tokens, after the last one features."""
+        if section == 0:
+            return self.stem(x, record)
+        return self.block(x, section - 1, record) if section <= self.architecture.layers else self.head(x, record)
+
+    def holding(self, section: int) -> Self:
+        """The same tower with nothing but the tensors of one section, in memory."""
+        at = f"transformer.resblocks.{section - 1}."
+        stem = ("class_embedding", "positional_embedding", "conv1.", "ln_pre.")
+        wanted = stem if section == 0 else (at,) if section <= self.architecture.layers else ("ln_post.", "proj")
+        return replace(self, tensors={name: self.tensors[name] for name in self.tensors if name.startswith(wanted)})
+
+    def stem(self, images: Tensor, record: Record | None = None) -> Tensor:
+        """Tokens (n, 1 + patches, width) that enter the first block; the class token comes first."""
+        t, patch = self.tensors, self.architecture.patch_size
+        patches = nnf.unfold(images, patch, stride=patch).transpose(1, 2)  # (n, patches, 3 * patch * patch)
+        kernel = t["conv1.weight"].flatten(1)
+        x = self._linear("conv1.weight", patches, kernel, None, record)
+        cls_token = t["class_embedding"].expand(len(x), 1, -1)
+        x = torch.cat([cls_token, x], dim=1) + t["positional_embedding"]
+        return self._norm("ln_pre", x, record)
+
+    def block(self, x: Tensor, index: int, record: Record | None = None) -> Tensor:
+        """Tokens after one residual block."""
+        t, at = self.tensors, f"transformer.resblocks.{index}."
+        x = x + self._attention(self._norm(at + "ln_1", x, record), at + "attn.", record)
+        hidden = self._norm(at + "ln_2", x, record)
+        fc = at + "mlp.c_fc"
+        hidden = self._activate(self._linear(fc + ".weight", hidden, t[fc + ".weight"], t[fc + ".bias"], record))
+        out = at + "mlp.c_proj"
+        return x + self._linear(out + ".weight", hidden, t[out + ".weight"], t[out + ".bias"], record)
+
+    def _attention(self, x: Tensor, at: str, record: Record | None) -> Tensor:
+        t, heads = self.tensors, self.architecture.heads
+        n, length, width = x.shape
+        packed = self._linear(at + "in_proj_weight", x, t[at + "in_proj_weight"], t[at + "in_proj_bias"], record)
+        q, k, v = packed.reshape(n, length, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
+        seen = nnf.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        mixed = seen.transpose(1, 2).reshape(n, length, width)
+        out = at + "out_proj"
+        return self._linear(out + ".weight", mixed, t[out + ".weight"], t[out + ".bias"], record)
+
+    def head(self, x: Tensor, record: Record | None = None) -> Tensor:
+        """Features (n, embed_dim) from the tokens after the last block."""
+        x = self._norm("ln_post", x[:, 0], record)
+        if "proj" not in self.tensors:  # some checkpoints leave it out: it was not trained
+            return x
+        self._tell("proj", x, record)
+        return x @ self.tensors["proj"]
+
+    def _activate(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(1.702 * x) if self.architecture.quick_gelu else nnf.gelu(x)
+
+    def _linear(self, name: str, x: Tensor, weight: Tensor, bias: Tensor | None, record: Record | None) -> Tensor:
+        self._tell(name, x, record)
+        return nnf.linear(x, weight, bias)
+
+    def _norm(self, name: str, x: Tensor, record: Record | None) -> Tensor:
+        t = self.tensors
+        if record is not None:
+            self._tell(name + ".weight", nnf.layer_norm(x, x.shape[-1:], eps=EPS), record)
+        return nnf.layer_norm(x, x.shape[-1:], t[name + ".weight"], t[name + ".bias"], EPS)
+
+    def _tell(self, name: str, x: Tensor, record: Record | None) -> None:
+        if record is not None:
+            for stored in self.names.get(name, (name,)):
+                record(stored, x.reshape(-1, x.shape[-1]))

@@ -1,0 +1,1 @@
+"""Labeled images on disk, whatever stores them."""

@@ -1,0 +1,47 @@
+"""Data sets on disk, whatever they are stored as: parts with labels, and their images one by one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from merging.errors import TaskError
+
+TRAIN, VALIDATION, TEST, WHOLE = "train", "validation", "test", "whole"
+PART_NAMES = {
+    "train": TRAIN, "training": TRAIN, "val": VALIDATION, "valid": VALIDATION, "validation": VALIDATION,
+    "dev": VALIDATION, "test": TEST, "testing": TEST, "eval": TEST,
+}  # fmt: skip
+Labels = NDArray[np.int64]
+
+
+class DataSet(ABC):
+    """Images with labels in parts: "train", "validation" and "test", or one part, "whole".
+
+    ``class_names`` are the data's own; None where labels are numbers and nothing else.
+    """
+
+    kind: str
+    parts: Mapping[str, Labels]
+    class_names: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
+
+    @abstractmethod
+    def pictures(self, part: str, at: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
+        """(index, image) for increasing indices of a part, or in place of an image what is wrong with it."""
+
+    @property
+    def classes(self) -> int:
+        """Number of classes: of names, or of labels where there are none."""
+        if self.class_names is not None:
+            return len(self.class_names)
+        return 1 + max(int(labels.max()) for labels in self.parts.values() if len(labels))
+
+
+def part_of(name: str) -> str | None:
+    """The part that a folder or split of that name is, None if it is none."""
+    return PART_NAMES.get(name.casefold())

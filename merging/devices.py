@@ -1,0 +1,32 @@
+"""Which device computes, and what it is called beside a number."""
+
+from __future__ import annotations
+
+import torch
+
+from merging.errors import MergingError
+
+
+def choose_device(wanted: str = "auto") -> torch.device:
+    """The device to compute on: "auto" takes CUDA, then MPS, then the CPU.
+
+    Raises:
+        MergingError: that device is not here.
+    """
+    if wanted == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(wanted)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise MergingError(f"Device {wanted!r} is not available here: {str(error).splitlines()[0]}") from None
+    return device
+
+
+def describe_device(device: torch.device) -> str:
+    """'CPU' or the accelerator's name, for the record beside every number."""
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    return device.type.upper()

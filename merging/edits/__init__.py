@@ -1,1 +1,0 @@
-"""Edits: task vectors in, task vectors out. One file each."""

@@ -1,0 +1,1 @@
+"""From a recipe, opened checkpoints and exemplars to merged tensors, streamed tensor by tensor."""

@@ -1,0 +1,189 @@
+"""How strongly a task's loss reacts to every weight: gradients of single examples, gathered per expert in a file.
+
+Squares and absolute values do not commute with sums over examples, so every example's own gradient is needed. One
+expert's statistic is as large as its model: memory holds that of one expert at a time, and the rest lies in a temporary
+file, from which slots are read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import IO, TYPE_CHECKING
+
+import numpy as np
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor
+from torch.func import grad, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.tensor_info import raw_bytes, read_span
+from merging.checkpoints.tower_names import assemble
+from merging.clip.image_encoder import Encoder
+from merging.errors import MergingError, NeedsError
+from merging.inspection.fit import fit
+from merging.methods.slot import Gradients
+from merging.numerics.linear_algebra import double
+
+if TYPE_CHECKING:
+    from merging.engine.inputs import Inputs
+    from merging.methods.exemplars import TaskExemplars
+    from merging.progress import Meter
+
+EXAMPLES = 16  # examples that are differentiated together at most; more gain nothing
+IN_HAND_CPU = 1 << 28  # bytes that their gradients may take, unless those of one example alone take more
+IN_HAND_GPU = 1 << 32
+PHASE = "Computing gradients"
+
+
+class GradientFile:
+    """One statistic of every expert's gradients, (K, scalars), read by offset."""
+
+    def __init__(self, file: IO[bytes], inputs: Inputs) -> None:
+        self._file, self._dtype, self._device = file, inputs.dtype, inputs.device
+        ends = np.cumsum([0, *inputs.numels])
+        self._starts = {p.name: int(start) for p, start in zip(inputs.parameters, ends[:-1], strict=True)}
+        self._numel, self._rows = int(ends[-1]), 0
+
+    def append(self, row: Mapping[str, Tensor]) -> None:
+        """Add the next expert's numbers, by tensor."""
+        for name in self._starts:
+            self._file.write(raw_bytes(row[name].to("cpu", self._dtype).reshape(-1)))
+        self._file.flush()
+        self._rows += 1
+
+    def read(self, name: str, start: int, stop: int) -> Tensor:
+        """Scalars [start, stop) of a tensor, (K, stop - start)."""
+        firsts = [self._numel * row + self._starts[name] + start for row in range(self._rows)]
+        descriptor, size = self._file.fileno(), self._dtype.itemsize
+        spans = [read_span(descriptor, at * size, stop - start, self._dtype, "The file of gradients") for at in firsts]
+        return torch.stack(spans).to(self._device)
+
+
+@contextmanager
+def gather(
+    wanted: Collection[Gradients], inputs: Inputs, exemplars: Mapping[str, TaskExemplars], seed: int, meter: Meter
+) -> Iterator[dict[Gradients, GradientFile]]:
+    """The wanted statistics of all experts, for as long as the block runs.
+
+    ``seed`` decides the labels that are drawn.
+
+    Raises:
+        NeedsError: exemplars or a head that do not belong to the towers.
+        CheckpointError: checkpoints that are no towers.
+        MergingError: the folder for temporary files has no room, or gradients are not finite.
+    """
+    scalars = sum(inputs.numels)
+    examples = sum(len(exemplars[name].images) for name in inputs.experts)
+    meter.total += len(wanted) * scalars * examples
+    needed = len(wanted) * scalars * len(inputs.experts) * inputs.dtype.itemsize
+    found = {}
+    with ExitStack() as files:
+        if shutil.disk_usage(tempfile.gettempdir()).free < needed:
+            raise _no_room(needed)
+        for kind in sorted(wanted):
+            file = files.enter_context(tempfile.TemporaryFile(prefix="mergescope-"))
+            found[kind] = GradientFile(file, inputs)
+            shared = _Tower(inputs.pretrained, inputs) if kind == Gradients.SENSITIVITY else None
+            for name, expert in inputs.experts.items():
+                tower = shared or _Tower(expert, inputs)
+                row = tower.statistic(kind, name, exemplars[name], seed, meter)
+                try:
+                    found[kind].append(row)
+                except OSError:
+                    raise _no_room(needed) from None
+        yield found
+
+
+def _no_room(needed: int) -> MergingError:
+    return MergingError(
+        f"The gradients of all experts take {needed / 1e9:.3g} GB in the folder for temporary files, "
+        f"{tempfile.gettempdir()}, which has less free. Let the environment variable TMPDIR name a roomier folder."
+    )
+
+
+class _Tower:
+    """A checkpoint's tower, in the compute dtype, whose loss is differentiated with respect to the stored tensors."""
+
+    def __init__(self, checkpoint: Checkpoint, inputs: Inputs) -> None:
+        self._inputs = inputs
+        self._encoder = Encoder.of(checkpoint, inputs.device, on_demand=True, like=inputs.pretrained)
+        names = [name for parts in self._encoder.names.values() for name in parts]
+        self._weights = {name: self._moved(checkpoint.read(name)) for name in names}
+        self._numel = sum(weight.numel() for weight in self._weights.values())
+
+    def statistic(self, kind: Gradients, name: str, task: TaskExemplars, seed: int, meter: Meter) -> dict[str, Tensor]:
+        """The mean over a task's examples of the squared or absolute gradient, by stored tensor, in float64."""
+        self._check(name, task)
+        budget = IN_HAND_CPU if self._inputs.device.type == "cpu" else IN_HAND_GPU
+        size = max(1, min(EXAMPLES, budget // (self._numel * self._inputs.dtype.itemsize)))
+        targets = _targets(kind, name, task, seed)
+        sums = {key: torch.zeros_like(double(weight)) for key, weight in self._weights.items()}
+        for images, goals in zip(task.images.split(size), targets.split(size), strict=True):
+            found = self._each(kind, task, images, goals)
+            for key, total in sums.items():
+                each = found.pop(key).abs_() if kind == Gradients.SENSITIVITY else found.pop(key).square_()
+                total.add_((each[0] if len(each) == 1 else each.sum(dim=0)).to(total.device))
+            meter.advance(len(images) * self._numel, PHASE, name)
+        for key, total in sums.items():
+            if not torch.isfinite(total.div_(len(task.images)).sum()):
+                fit(self._inputs.pretrained, self._inputs.experts, values=True).raise_if_bad()
+                raise MergingError(f"The gradients of {name!r} in tensor {key!r} are not finite; is its head sound?")
+        return sums
+
+    def _each(self, kind: Gradients, task: TaskExemplars, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """Every example's gradient, (n, *S) by stored tensor."""
+        assert task.head is not None  # check_needs has seen it
+        head, drawn = self._moved(task.head), kind == Gradients.FISHER
+
+        def loss(weights: dict[str, Tensor], image: Tensor, target: Tensor) -> Tensor:
+            stored = self._encoder.names.items()
+            tensors = {name: assemble(name, parts, [weights[part] for part in parts]) for name, parts in stored}
+            features = replace(self._encoder, tensors=tensors)(image[None])[0]
+            log_shares = (task.logit_scale * (head @ nnf.normalize(features, dim=0))).log_softmax(dim=0)
+            label = _draw(log_shares.detach(), target) if drawn else target
+            return -log_shares.gather(0, label[None])[0]
+
+        if drawn:
+            targets = targets.to(self._inputs.dtype)
+        with sdpa_kernel(SDPBackend.MATH):  # the fused kernels know nothing of vmap
+            found: dict[str, Tensor] = vmap(grad(loss), in_dims=(None, 0, 0))(
+                self._weights, self._moved(images), targets.to(self._inputs.device)
+            )
+        return found
+
+    def _moved(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self._inputs.device, self._inputs.dtype)
+
+    def _check(self, name: str, task: TaskExemplars) -> None:
+        """Raise NeedsError for images or a head of another shape than the tower's."""
+        side, width = self._encoder.architecture.image_size, self._encoder.architecture.embed_dim
+        if task.images.shape[1:] != (3, side, side):
+            found = tuple(task.images.shape)
+            raise NeedsError(f"The exemplars of {name!r} must be a tensor (n, 3, {side}, {side}); got {found}.")
+        if not torch.isfinite(task.images).all():
+            raise NeedsError(f"The exemplars of {name!r} hold NaN or infinity.")
+        if task.head is not None and task.head.shape[1] != width:
+            found = tuple(task.head.shape)
+            raise NeedsError(f"The head of {name!r} must be a tensor (classes, {width}); got {found}.")
+
+
+def _targets(kind: Gradients, name: str, task: TaskExemplars, seed: int) -> Tensor:
+    """What decides every example's label (n,): the true label itself, or a number in [0, 1) that draws one."""
+    if kind == Gradients.SENSITIVITY:
+        assert task.labels is not None  # check_needs has seen them
+        return task.labels.long()
+    address = hashlib.blake2b(json.dumps(["labels", seed, name]).encode(), digest_size=16).digest()
+    return torch.from_numpy(np.random.default_rng(int.from_bytes(address, "little")).random(len(task.images)))
+
+
+def _draw(log_shares: Tensor, number: Tensor) -> Tensor:
+    """The class that a number in [0, 1) picks from a prediction (classes,)."""
+    return (log_shares.exp().cumsum(dim=0) <= number).sum().clamp(max=len(log_shares) - 1)

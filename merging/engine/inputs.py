@@ -1,0 +1,145 @@
+"""The checkpoints of one run, read tensor by tensor or in blocks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from merging.checkpoints.checkpoint import Checkpoint, Dead
+from merging.checkpoints.families import OUTPUT, Parameter, Role
+from merging.engine.layer_inputs import Evidence, Tell
+from merging.errors import CheckpointError
+from merging.inspection.fit import fit
+from merging.methods.moments import Moments, silent
+from merging.methods.slot import Gradients, Slot
+
+BLOCK_CPU = 1 << 18  # scalars per expert that are read at a time
+BLOCK_GPU = 1 << 24
+PIECE_CPU = 1 << 15  # scalars per expert that are worked on at a time: K + 1 such pieces stay in the cache
+
+
+class GradientReader(Protocol):
+    """One statistic of every expert's gradients, read in pieces."""
+
+    def read(self, name: str, start: int, stop: int) -> Tensor:
+        """Scalars [start, stop) of a tensor, (K, stop - start)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The checkpoints of one run and how they are read."""
+
+    pretrained: Checkpoint
+    experts: Mapping[str, Checkpoint]
+    evidence: Evidence | None
+    device: torch.device
+    dead: Dead = field(default_factory=Dead)  # what global quantiles count besides
+    gradients: Mapping[Gradients, GradientReader] = field(default_factory=dict)  # those that the chain asks for
+    parameters: tuple[Parameter, ...] = field(init=False)  # what is merged, in forward order
+    dtype: torch.dtype = field(init=False)
+    _spare: list[list[Tensor]] = field(init=False, default_factory=list, repr=False)  # buffers that no pass uses now
+
+    def __post_init__(self) -> None:
+        merged = tuple(p for p in self.pretrained.parameters if p.role != Role.BUFFER)
+        double = any(self.pretrained.infos[p.name].dtype == torch.float64 for p in merged)
+        object.__setattr__(self, "parameters", merged)
+        object.__setattr__(self, "dtype", torch.float64 if double else torch.float32)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the experts, in order."""
+        return tuple(self.experts)
+
+    @property
+    def numels(self) -> tuple[int, ...]:
+        """Scalars per merged tensor."""
+        return tuple(self.pretrained.infos[p.name].numel for p in self.parameters)
+
+    @property
+    def work(self) -> int:
+        """Scalars read by one pass over everything that is merged."""
+        return sum(self.numels) * (len(self.experts) + 1)
+
+    def slots(self, in_blocks: bool, dropped: Callable[[Parameter], bool]) -> Iterator[Slot]:
+        """Every slot, whole or in flat blocks; of dropped tensors only the pretrained is read."""
+        size = BLOCK_CPU if self.device.type == "cpu" else BLOCK_GPU
+        # Blocks take turns in three buffers (one in use, one being read, one to spare): fresh memory for every block
+        # would cost more time in page faults than the arithmetic takes. A slot is good until the loop goes on.
+        # They are kept for the next pass: once such large blocks are given back, the allocator stops returning memory.
+        # open_clip registers the output projection first, but captured inputs come layer by layer.
+        ordered = sorted(self.parameters, key=lambda p: p.section == OUTPUT)
+        if not in_blocks:
+            yield from (self.whole(parameter, dropped(parameter)) for parameter in ordered)
+            return
+        buffers = self._spare.pop() if self._spare else [self._empty(size) for _ in range(3)]
+        try:
+            turns = itertools.cycle(buffers)
+            for parameter in ordered:
+                numel = self.pretrained.infos[parameter.name].numel
+                for start in range(0, max(numel, 1), size):  # an empty tensor is one empty block
+                    yield self._slot(parameter, start, min(start + size, numel), dropped(parameter), next(turns))
+        finally:
+            self._spare.append(buffers)
+
+    def whole(self, parameter: Parameter, dropped: bool = False) -> Slot:
+        """One tensor as a slot, in memory of its own."""
+        shape = self.pretrained.infos[parameter.name].shape
+        slot = self._slot(parameter, 0, self.pretrained.infos[parameter.name].numel, dropped, None)
+        return replace(
+            slot,
+            pretrained=slot.pretrained.reshape(shape),
+            task_vectors=slot.task_vectors.reshape(len(self.experts), *shape),
+            look=partial(self.look, parameter),
+            gradients={kind: rows.reshape(len(self.experts), *shape) for kind, rows in slot.gradients.items()},
+        )
+
+    def look(self, parameter: Parameter, tell: Tell = silent) -> tuple[Moments, ...] | None:
+        """The moments of what enters a tensor, one per expert; None where there is no evidence of it."""
+        return self.evidence.moments(parameter, tell) if self.evidence is not None else None
+
+    def pieces(self, block: Slot) -> Iterator[Slot]:
+        """A flat block in pieces that fit the processor's cache: views, nothing is copied."""
+        size, numel = block.pretrained.numel(), block.pretrained.numel()
+        if self.device.type == "cpu":
+            size = PIECE_CPU
+        for start in range(0, max(numel, 1), max(size, 1)):
+            part = slice(start, start + size)
+            base, vectors = block.pretrained[part], block.task_vectors[:, part]
+            gradients = {kind: rows[:, part] for kind, rows in block.gradients.items()}
+            yield Slot(block.parameter, block.experts, base, vectors, block.start + start, gradients=gradients)
+
+    def _empty(self, numel: int) -> Tensor:
+        return torch.empty((len(self.experts), numel), dtype=self.dtype, device=self.device)
+
+    def _slot(self, parameter: Parameter, start: int, stop: int, dropped: bool, buffer: Tensor | None) -> Slot:
+        name = parameter.name
+        base = self._read(self.pretrained, name, start, stop)
+        gradients = {kind: file.read(name, start, stop) for kind, file in self.gradients.items()}
+        if dropped:
+            nothing = torch.zeros(1, dtype=self.dtype, device=self.device).expand(len(self.experts), stop - start)
+            return Slot(parameter, self.names, base, nothing, start, gradients=gradients)
+        vectors = (self._empty(stop - start) if buffer is None else buffer)[:, : stop - start]
+        for row, expert in zip(vectors, self.experts.values(), strict=True):
+            torch.sub(self._read(expert, name, start, stop), base, out=row)
+        # One sum is NaN or infinite if any number is; only then is every number looked at.
+        if not torch.isfinite(vectors.sum()) and not torch.isfinite(vectors).all():
+            self._explain_not_finite(name)
+        return Slot(parameter, self.names, base, vectors, start, gradients=gradients)
+
+    def _read(self, checkpoint: Checkpoint, name: str, start: int, stop: int) -> Tensor:
+        return checkpoint.read_flat(name, start, stop).to(self.device, self.dtype)
+
+    def _explain_not_finite(self, name: str) -> None:
+        """Name every tensor that is not finite, in all files, not only the first one met."""
+        fit(self.pretrained, self.experts, values=True).raise_if_bad()
+        raise CheckpointError(
+            f"The difference between an expert and the pretrained model overflows in tensor {name!r}, although all its "
+            "numbers are finite. Are these checkpoints of one family?"
+        )

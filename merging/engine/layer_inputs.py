@@ -1,0 +1,172 @@
+"""What enters each layer, as moments: from given rows, or captured from exemplars."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.families import EMBEDDINGS, Parameter, Role
+from merging.checkpoints.tower_names import transposed
+from merging.clip.image_encoder import Encoder
+from merging.errors import NeedsError
+from merging.methods.moments import Moments, silent
+from merging.text import first_few
+
+# {expert: {parameter name: rows}}: (n, d_in) entering a linear weight, (n, d) normalized rows before a norm scale.
+LayerInputs = Mapping[str, Mapping[str, Tensor]]
+Tell = Callable[[str], None]  # called with what is being looked at, between pieces of work; may raise Cancelled
+TAKES_ROWS = {Role.LINEAR, Role.CONV, Role.PROJECTION, Role.NORM_SCALE}
+BATCH_CPU = 1 << 12  # tokens that run at a time
+BATCH_GPU = 1 << 16
+
+
+class Evidence(Protocol):
+    """Moments of the rows entering a parameter, one per expert; None where no rows enter it."""
+
+    def moments(self, parameter: Parameter, tell: Tell = silent) -> tuple[Moments, ...] | None: ...
+
+
+class GivenInputs:
+    """Layer inputs that the caller has already.
+
+    Raises:
+        NeedsError: they are no such mapping, or hold rows for nothing that is merged, or for what takes no rows.
+    """
+
+    def __init__(
+        self, layer_inputs: LayerInputs, experts: tuple[str, ...], pretrained: Checkpoint, device: torch.device
+    ) -> None:
+        self._inputs, self._experts, self._pretrained = layer_inputs, experts, pretrained
+        self._device = torch.device("cpu") if device.type == "mps" else device  # rows may be float64
+        if not isinstance(layer_inputs, Mapping) or not all(isinstance(v, Mapping) for v in layer_inputs.values()):
+            raise NeedsError("Layer inputs are a mapping {expert: {parameter name: rows}}.")
+        named = {name for expert in experts for name in layer_inputs.get(expert, {})}
+        if unknown := sorted(named - set(pretrained.infos)):
+            raise NeedsError(f"Layer inputs name tensors that the model does not have: {first_few(unknown)}.")
+        if not named:
+            given = f"; they are of {first_few(sorted(map(str, layer_inputs)))}" if layer_inputs else ""
+            raise NeedsError(f"The layer inputs hold no rows for any of {', '.join(experts)}{given}.")
+        takes = {parameter.name for parameter in pretrained.parameters if parameter.role in TAKES_ROWS}
+        if others := sorted(named - takes):
+            raise NeedsError(f"No rows enter {first_few(others)}; layer inputs are of weights and norm scales.")
+
+    def moments(self, parameter: Parameter, tell: Tell = silent) -> tuple[Moments, ...] | None:
+        """The moments of the given rows.
+
+        Raises:
+            NeedsError: some experts have rows for this parameter and others do not, or rows that cannot enter it.
+        """
+        have = [e for e in self._experts if parameter.name in self._inputs.get(e, {})]
+        if 0 < len(have) < len(self._experts):
+            missing = next(e for e in self._experts if e not in have)
+            raise NeedsError(f"Layer inputs of {parameter.name!r} are given for {have[0]!r} but not for {missing!r}.")
+        return tuple(Moments.of(self._checked(parameter, e)) for e in self._experts) if have else None
+
+    def _checked(self, parameter: Parameter, expert: str) -> Tensor:
+        rows = self._inputs[expert][parameter.name]
+        shape = self._pretrained.infos[parameter.name].shape
+        first = parameter.role == Role.NORM_SCALE or (parameter.role == Role.PROJECTION and transposed(parameter.name))
+        width = shape[0] if first else math.prod(shape[1:])
+        what = f"Layer inputs of {parameter.name!r} for {expert!r}"
+        if not isinstance(rows, Tensor) or rows.ndim != 2 or rows.shape[1] != width:
+            found = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
+            raise NeedsError(f"{what} must be a tensor (n, {width}); got {found}.")
+        if not len(rows):
+            raise NeedsError(f"{what} hold no rows.")
+        if not torch.isfinite(rows).all():
+            raise NeedsError(f"{what} hold NaN or infinity.")
+        return rows.detach().to(self._device, rows.dtype if rows.dtype == torch.float64 else torch.float32)
+
+
+class CapturedInputs:
+    """Layer inputs captured from exemplars, block by block as the merge goes through the network.
+
+    Every expert sees its own task's exemplars (n, 3, h, w), in batches. Parameters are best asked for in forward order:
+    memory holds the tokens between two blocks and the moments of one block; an earlier block costs a new pass from the
+    start.
+
+    Raises:
+        NeedsError: an expert has no exemplars, or images that its tower cannot take.
+    """
+
+    def __init__(
+        self,
+        experts: Mapping[str, Checkpoint],
+        exemplars: Mapping[str, Tensor],
+        device: torch.device,
+        like: Checkpoint | None = None,
+    ) -> None:
+        if missing := [name for name in experts if not len(exemplars.get(name, ()))]:
+            raise NeedsError(f"There are no exemplars for {', '.join(missing)}; give images for every expert.")
+        self._encoders = {n: Encoder.of(c, device, on_demand=True, like=like) for n, c in experts.items()}
+        self._images = {n: _checked_images(n, exemplars[n], e).to(device) for n, e in self._encoders.items()}
+        self._next = 0  # section to run next
+        self._tokens: dict[str, Tensor] = {}
+        self._found: list[dict[str, Moments]] = []
+        self._norms = {p.name for p in next(iter(experts.values())).parameters if p.role == Role.NORM_SCALE}
+        groups = next(iter(self._encoders.values())).names.values()
+        self._first = {name: group[0] for group in groups for name in group}  # q, k and v have the same rows
+
+    def moments(self, parameter: Parameter, tell: Tell = silent) -> tuple[Moments, ...] | None:
+        """The moments of what enters this parameter in each expert."""
+        self._go_to(self._section(parameter), tell)
+        name = self._first[parameter.name]
+        found = tuple(moments[name] for moments in self._found if name in moments)
+        return found or None
+
+    def _section(self, parameter: Parameter) -> int:
+        if parameter.block is not None:
+            return parameter.block + 1
+        return 0 if parameter.section == EMBEDDINGS else next(iter(self._encoders.values())).sections - 1
+
+    def _go_to(self, section: int, tell: Tell) -> None:
+        """Run forward (after starting over, if it lies behind) until the moments are those of ``section``."""
+        if section < self._next - 1:
+            self._next = 0
+        with torch.no_grad():
+            while self._next <= section:
+                self._found = []
+                for name in self._encoders:
+                    self._found.append(self._run(name, self._next, tell, record=self._next == section))
+                self._next += 1
+
+    def _run(self, expert: str, section: int, tell: Tell, *, record: bool) -> dict[str, Moments]:
+        """Move one expert's tokens on by a section; gives the moments of what entered its parameters."""
+        encoder = self._encoders[expert].holding(section)
+        x = self._images[expert] if section == 0 else self._tokens[expert]
+        found: dict[str, Moments] = {}
+
+        def see(name: str, rows: Tensor) -> None:
+            if self._first[name] == name:
+                found.setdefault(name, Moments(rows.shape[1], name in self._norms)).add(rows)
+
+        for start in range(0, len(x), self._batch(encoder)):
+            tell(expert)
+            part = slice(start, start + self._batch(encoder))
+            after = encoder.run(section, x[part], see if record else None)
+            if section == 0 and start == 0:
+                self._tokens[expert] = after.new_empty((len(x), *after.shape[1:]))
+            if section < encoder.sections - 1:
+                self._tokens[expert][part] = after
+        return found
+
+    def _batch(self, encoder: Encoder) -> int:
+        """How many images run at a time."""
+        shape = encoder.architecture
+        rows = BATCH_CPU if next(iter(self._images.values())).device.type == "cpu" else BATCH_GPU
+        return max(1, rows // ((shape.image_size // shape.patch_size) ** 2 + 1))
+
+
+def _checked_images(expert: str, images: Tensor, encoder: Encoder) -> Tensor:
+    side = encoder.architecture.image_size
+    if not isinstance(images, Tensor) or images.shape[1:] != (3, side, side):
+        found = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
+        raise NeedsError(f"The exemplars of {expert!r} must be a tensor (n, 3, {side}, {side}); got {found}.")
+    if not torch.isfinite(images).all():
+        raise NeedsError(f"The exemplars of {expert!r} hold NaN or infinity.")
+    return images.to(torch.float32)

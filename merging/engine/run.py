@@ -1,0 +1,182 @@
+"""Runs a recipe: check, survey, stream tensor by tensor, write.
+
+Memory holds one tensor (or, for elementwise chains, one piece of a tensor) times the number of experts, never a model
+per expert. Everything is checked before the first number is written, and a result that fails half-way is not returned.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from merging.checkpoints.checkpoint import Checkpoint, Dead
+from merging.checkpoints.families import Role
+from merging.devices import choose_device, describe_device
+from merging.engine.inputs import Inputs
+from merging.engine.layer_inputs import CapturedInputs, Evidence, GivenInputs, LayerInputs
+from merging.engine.needs import check_needs, take
+from merging.engine.outputs import MemorySink, Notes, Output, Sink
+from merging.engine.stream import Stage, Stream
+from merging.inspection.fit import fit
+from merging.inspection.fit_report import FitReport
+from merging.methods.exemplars import TaskExemplars
+from merging.methods.method import Edit
+from merging.progress import Cancel, Meter, ProgressCallback
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.recipes.recipe import Recipe
+
+MERGED = "merged"  # what the one output of a merge is called; merges per task name their outputs by expert
+
+
+@dataclass(frozen=True)
+class MergeResult:
+    """What came out. Names, shapes, dtypes and order of every state dict are the pretrained model's.
+
+    ``state_dict`` is empty where sinks took the tensors; ``task_state_dicts`` is {expert: state dict} for merges that
+    give one model per task, else None. ``tables`` are tidy, by name (tensors, saliency, masks, thresholds, ...).
+    """
+
+    state_dict: dict[str, Tensor]
+    task_state_dicts: dict[str, dict[str, Tensor]] | None
+    tables: dict[str, pd.DataFrame]
+    recipe: Recipe
+    device: str
+    seconds: float
+    warnings: tuple[str, ...] = ()
+
+
+def run(
+    recipe: Recipe,
+    pretrained: Checkpoint,
+    experts: Mapping[str, Checkpoint],
+    *,
+    layer_inputs: LayerInputs | None = None,
+    exemplars: Mapping[str, Any] | None = None,
+    device: str = "auto",
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
+    make_sink: Callable[[str], Sink] | None = None,
+) -> MergeResult:
+    """Run a recipe on opened checkpoints; see ``merging.merge`` for the arguments and errors.
+
+    ``make_sink`` is called with "merged" (or with each expert's name, for merges that give one model per task); with it
+    the tensors go there piece by piece and the result's state dicts stay empty.
+    """
+    started = time.monotonic()
+    report = fit(pretrained, experts, values=False)
+    report.raise_if_bad()
+    shown = take(exemplars)
+    check_needs(recipe, experts, layer_inputs, shown)
+    where = choose_device(device)
+    evidence = _evidence(recipe, pretrained, experts, layer_inputs, shown, where)
+    dead = pretrained.dead if recipe.count_dead_params else Dead()
+    inputs = Inputs(pretrained, experts, evidence, where, dead)
+    meter = Meter(inputs.work * _passes(recipe), progress, cancel)
+    meter.check()
+
+    names = inputs.names if recipe.per_task else (MERGED,)
+    output = Output(pretrained, names, make_sink or (lambda _: MemorySink(pretrained)))
+    notes = Notes()
+    with _gradients(recipe, inputs, shown, meter) as inputs:
+        stages, tables, warnings = _survey(recipe, inputs, meter)
+        _stream(inputs, stages, meter, output, notes)
+    _copy_buffers(pretrained, output)
+
+    states = {name: sink.state_dict for name, sink in output.sinks.items() if isinstance(sink, MemorySink)}
+    return MergeResult(
+        state_dict={} if recipe.per_task else states.get(MERGED, {}),
+        task_state_dicts=states if recipe.per_task else None,
+        tables={**output.tables(inputs, recipe.per_task), **tables, **notes.tables()},
+        recipe=recipe,
+        device=describe_device(inputs.device),
+        seconds=time.monotonic() - started,
+        warnings=(*_fit_warnings(report), *warnings),
+    )
+
+
+def _evidence(
+    recipe: Recipe,
+    pretrained: Checkpoint,
+    experts: Mapping[str, Checkpoint],
+    layer_inputs: LayerInputs | None,
+    exemplars: Mapping[str, TaskExemplars] | None,
+    device: torch.device,
+) -> Evidence | None:
+    if all(method.gradients for method, _ in recipe.data_methods):  # nobody looks at layer inputs
+        return None
+    if layer_inputs is not None:
+        return GivenInputs(layer_inputs, tuple(experts), pretrained, device)
+    images = {name: task.images for name, task in (exemplars or {}).items()}
+    return CapturedInputs(experts, images, device, like=pretrained)
+
+
+@contextmanager
+def _gradients(
+    recipe: Recipe, inputs: Inputs, exemplars: Mapping[str, TaskExemplars] | None, meter: Meter
+) -> Iterator[Inputs]:
+    """The inputs with the gradients that the chain asks for, which last as long as the block."""
+    wanted = {method.gradients for method, _ in recipe.data_methods if method.gradients}
+    if not wanted:
+        yield inputs
+        return
+    from merging.engine.gradients import gather  # its imports take a while
+
+    seed = recipe.exemplars.seed if recipe.exemplars else 0
+    with gather(wanted, inputs, exemplars or {}, seed, meter) as found:
+        yield replace(inputs, gradients=found)
+
+
+def _passes(recipe: Recipe) -> int:
+    """Loops over all tensors that the chain will make, for the estimate of time left."""
+    pairs = zip(recipe.methods, recipe.steps, strict=True)
+    return 1 + sum(method.survey_passes for method, step in pairs if method.surveys(step.params))
+
+
+def _survey(
+    recipe: Recipe, inputs: Inputs, meter: Meter
+) -> tuple[tuple[Stage, ...], dict[str, pd.DataFrame], tuple[str, ...]]:
+    """Every stage with what its survey found, each on the task vectors as the earlier stages leave them."""
+    stages: tuple[Stage, ...] = ()
+    tables: dict[str, pd.DataFrame] = {}
+    warnings: tuple[str, ...] = ()
+    for method, step in zip(recipe.methods, recipe.steps, strict=True):
+        found = None
+        if method.surveys(step.params) and method.survey is not None:
+            in_pieces = all(stage.elementwise for stage in stages) and method.elementwise(step.params)
+            stream = Stream(inputs, stages, in_pieces, meter, f"Surveying for {method.title}")
+            survey = method.survey(stream, step.params)
+            found = survey.found
+            for name, table in survey.tables.items():
+                tables[f"{name}_{len(stages) + 1}" if name in tables else name] = table
+            warnings += survey.warnings
+        stages = (*stages, Stage(method, step.params, found))
+    return stages, tables, warnings
+
+
+def _stream(inputs: Inputs, stages: tuple[Stage, ...], meter: Meter, output: Output, notes: Notes) -> None:
+    *edits, merge = stages
+    assert all(isinstance(stage.method, Edit) for stage in edits)
+    in_pieces = all(stage.elementwise for stage in stages)
+    stream = Stream(inputs, tuple(edits), in_pieces, meter, f"Merging with {merge.method.title}", notes)
+    for slot, kept in stream.masked():
+        output.add(slot, merge.method.run(slot, merge.params, merge.found), kept)
+
+
+def _copy_buffers(pretrained: Checkpoint, output: Output) -> None:
+    for parameter in pretrained.parameters:
+        if parameter.role == Role.BUFFER:
+            for sink in output.sinks.values():
+                sink.write(parameter.name, pretrained.read(parameter.name))
+
+
+def _fit_warnings(report: FitReport) -> tuple[str, ...]:
+    return (report.text(),) if report.warnings else ()

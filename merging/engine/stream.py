@@ -1,0 +1,161 @@
+"""Checkpoints as a stream of slots: one tensor (or one cache-sized piece of one) times the number of experts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from merging.checkpoints.families import Parameter
+from merging.engine.inputs import Inputs
+from merging.engine.outputs import Notes
+from merging.methods.method import Edit, Merge
+from merging.methods.moments import Moments
+from merging.methods.params import Params
+from merging.methods.slot import Slot
+from merging.progress import Meter
+
+if TYPE_CHECKING:
+    pass
+
+T = TypeVar("T")
+
+RUNNING = "Running exemplars"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a chain, with what its survey found."""
+
+    method: Edit | Merge
+    params: Params
+    found: Any = None
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether it may see tensors in pieces."""
+        return self.method.elementwise(self.params)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The slots as the stages so far leave them; every loop reads the files again."""
+
+    inputs: Inputs
+    stages: tuple[Stage, ...]
+    in_pieces: bool
+    meter: Meter
+    phase: str
+    notes: Notes | None = None
+
+    @property
+    def experts(self) -> tuple[str, ...]:
+        """Names of the experts, in order."""
+        return self.inputs.names
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What is merged, in forward order."""
+        return self.inputs.parameters
+
+    @property
+    def numels(self) -> tuple[int, ...]:
+        """Scalars per tensor."""
+        return self.inputs.numels
+
+    @property
+    def numel(self) -> int:
+        """Scalars per expert, over all tensors."""
+        return sum(self.inputs.numels)
+
+    @property
+    def dead_numel(self) -> int:
+        """Scalars of an unused text tower that count in global quantiles."""
+        return self.inputs.dead.numel
+
+    @property
+    def dead_tensors(self) -> int:
+        """Tensors of it."""
+        return self.inputs.dead.tensors
+
+    def __iter__(self) -> Iterator[Slot]:
+        for raw in self._raw():
+            yield self._edited(raw)[0]
+
+    def masked(self) -> Iterator[tuple[Slot, Tensor | None]]:
+        """Every slot with its hard mask: False where an edit decided that the pretrained value stays."""
+        for raw in self._raw():
+            yield self._edited(raw, judged=True)
+
+    def _raw(self) -> Iterator[Slot]:
+        """The slots before the edits; asking for the next one reports this one as done."""
+        # While one block is worked on, the next one is read: one core each, instead of two that wait at every barrier.
+        threads = _threads(1 if self.in_pieces else None)
+        with threads, _ahead(self.inputs.slots(self.in_pieces, self._drops)) as blocks:
+            for block in blocks:
+                for raw in self.inputs.pieces(block) if self.in_pieces else (self._attended(block),):
+                    yield raw
+                    self.meter.advance(_work(raw), self.phase, raw.name)
+
+    def _attended(self, slot: Slot) -> Slot:
+        """A whole tensor to which a method can say how far it is and what it found, and which knows its inputs."""
+
+        def tick(share: float) -> None:
+            self.meter.within(round(share * _work(slot)), self.phase, slot.name)
+
+        def look() -> tuple[Moments, ...] | None:
+            return self.inputs.look(slot.parameter, lambda detail: self.meter.within(0, RUNNING, detail))
+
+        def note(table: str, **row: Any) -> None:
+            if self.notes is not None:
+                self.notes.add(table, slot, row)
+
+        return replace(slot, look=look, tick=tick, note=note)
+
+    def _drops(self, parameter: Parameter) -> bool:
+        edits = [(stage.method, stage.found) for stage in self.stages]
+        return any(isinstance(edit, Edit) and edit.drops(parameter, found) for edit, found in edits)
+
+    def _edited(self, slot: Slot, judged: bool = False) -> tuple[Slot, Tensor | None]:
+        """A slot after the edits, and (if ``judged``) which of its scalars they keep (None: all)."""
+        mask = None
+        for stage in self.stages:
+            if judged and isinstance(stage.method, Edit):
+                kept = stage.method.kept(slot, stage.params, stage.found)
+                mask = kept if mask is None else mask if kept is None else mask & kept
+            slot = slot.with_task_vectors(stage.method.run(slot, stage.params, stage.found))
+        return slot, mask
+
+
+def _work(slot: Slot) -> int:
+    return slot.task_vectors.numel() + slot.pretrained.numel()
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """Let torch use ``count`` threads per operation for a while; None leaves it as it is."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _ahead(items: Iterator[T]) -> Iterator[Iterator[T]]:
+    """The same items, each made by another thread while the one before it is in use."""
+    with ThreadPoolExecutor(1) as pool:
+
+        def handed_on() -> Iterator[T]:
+            following = pool.submit(next, items, None)
+            while (item := following.result()) is not None:
+                following = pool.submit(next, items, None)
+                yield item
+
+        yield handed_on()

@@ -1,0 +1,75 @@
+"""A folder of files for somebody else: there whole or not at all, and replaced only where it is our own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from merging.errors import StoreError
+from merging.files import atomic, disk
+from merging.files.atomic import temporary_beside
+
+MARK = "export.json"  # says which files are ours
+READABLE = 0o755
+
+
+def refusal(folder: Path, *, overwrite: bool = False) -> str:
+    """Why a folder is not written to; empty if it can be."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return ""
+    if not folder.is_dir():
+        return f"{folder} is a file; a folder is written. Choose another one."
+    if not overwrite:
+        return f"{folder} exists already; choose another folder, or replace it with --overwrite."
+    if foreign := sorted(files_in(folder) - _own(folder)):
+        what = f"such as {foreign[0]!r}" if (folder / MARK).is_file() else "and was not exported by this program"
+        return f"{folder} is a folder with other things in it, {what}; it is not replaced. Choose another folder."
+    return ""
+
+
+def files_in(folder: Path) -> set[str]:
+    """Paths of all files, from the folder on."""
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()}
+
+
+def _own(folder: Path) -> set[str]:
+    """The files that an earlier export has written."""
+    try:
+        return {MARK, *map(str, json.loads((folder / MARK).read_bytes())["files"])}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return set()
+
+
+@contextlib.contextmanager
+def appearing(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """A temporary folder that becomes ``folder`` when the block ends without an error, and vanishes otherwise.
+
+    Raises:
+        StoreError: it is there already, it cannot be written, or the disk is full; what was there is as it was.
+    """
+    with temporary_beside(folder) as partial:
+        if why := refusal(folder, overwrite=overwrite):
+            raise StoreError(why)
+        yield partial
+        disk.sync_all(partial)
+        partial.chmod(READABLE)
+        _swap(partial, folder.absolute())
+
+
+def _swap(new: Path, folder: Path) -> None:
+    """Put the new folder into its place; the old one goes only when that has worked."""
+    if not folder.exists():
+        new.rename(folder)
+        return
+    old = folder.with_name(f"tmp-{uuid.uuid4().hex}-{os.getpid()}")
+    folder.rename(old)
+    try:
+        new.rename(folder)
+    except OSError:
+        old.rename(folder)
+        raise
+    atomic.drop(old)

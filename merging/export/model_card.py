@@ -1,0 +1,280 @@
+"""The model card: README.md with metadata for the Hub, and for people what the model is and how to use it.
+
+Names come from anybody: in the metadata a YAML library writes them, in the text everything that Markdown could read is
+escaped. Nothing in it tells of a machine, its folders or the time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from merging.analysis.storage_accounting import storage
+from merging.benchmarks.benchmark import Benchmark
+from merging.benchmarks.metrics import PER_TASK, summarize
+from merging.errors import TaskError
+from merging.export.source import Subject
+from merging.export.targets import Target
+from merging.export.vision_model import Tower
+from merging.files.plain_yaml import write_yaml
+from merging.methods.method import Needs
+from merging.recipes.recipe import Recipe
+from merging.runs.run import RECIPE, Run
+from merging.text import escape, fenced, percent, printable, size_text, table
+from merging.version import __version__
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FILE = "README.md"
+SPLIT = "reporting"
+LONG = 2000  # characters of a warning
+LINES = 400  # of a recipe that a file carries
+ACCOUNTS = {
+    "dense": "The files as they are",
+    "sparse": "What differs from the pretrained model, every tensor in its smallest encoding",
+    "paper": "Non-zero numbers of the task vector, four bytes each (LwPTV, Table 15)",
+    "deploy": "Everything that somebody who uses it must have",
+}
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a card tells of."""
+
+    subject: Subject
+    towers: Mapping[str, Tower]
+    target: Target
+    nbytes: int
+
+    @property
+    def tower(self) -> Tower:
+        """One of the models, which are all alike."""
+        return next(iter(self.towers.values()))
+
+    @property
+    def scores(self) -> pd.DataFrame | None:
+        """Accuracies on the half that is for reporting."""
+        run = self.subject.run
+        if run is None or run.scores is None:
+            return None
+        rows = run.scores[run.scores["split"] == SPLIT]
+        return rows if len(rows) else None
+
+
+def write_card(folder: Path, card: Card) -> None:
+    """Write README.md."""
+    head = write_yaml(metadata(card))
+    text = "\n\n".join(part for part in body(card) if part)
+    (folder / FILE).write_text(f"---\n{head}---\n\n{text}\n", "utf-8")
+
+
+# --- for the Hub -----------------------------------------------------------------------------------------------------
+
+
+def metadata(card: Card) -> dict[str, Any]:
+    """What the Hub reads."""
+    recipe = card.subject.recipe
+    ids = list(dict.fromkeys(parent.model_id for parent in card.subject.parents))
+    found: dict[str, Any] = {
+        "library_name": card.target.library,
+        "pipeline_tag": card.target.task(card.tower),
+        "base_model": ids,
+    }
+    if recipe is not None:
+        keys = dict.fromkeys(step.key for step in recipe.steps)
+        found |= {"base_model_relation": "merge", "tags": ["merge", "model-merging", "clip", *keys]}
+    else:
+        found["tags"] = ["merge", "model-merging", "clip"] if "merge_recipe" in card.subject.metadata else ["clip"]
+    if (rows := card.scores) is not None:
+        results = [_result(row) for row in rows.to_dict("records")]
+        found["model-index"] = [{"name": printable(card.subject.title), "results": results}]
+    return found
+
+
+def _result(row: Mapping[Any, Any]) -> dict[str, Any]:
+    kind = "zero-shot-image-classification"
+    numbers = {key: round(float(row[key]), 4) for key in ("accuracy", "low", "high") if not math.isnan(row[key])}
+    interval = {"wilson_95_low": numbers.get("low"), "wilson_95_high": numbers.get("high")}
+    metric = {"type": "accuracy", "name": "top-1", "value": numbers.get("accuracy")}
+    return {
+        "task": {"type": kind, "name": "Zero-shot image classification"},
+        "dataset": {"type": printable(str(row["task"])), "name": printable(str(row["title"])), "split": SPLIT},
+        "metrics": [metric | {"args": {"n": int(row["n"]), **interval}}],
+    }
+
+
+# --- for people ------------------------------------------------------------------------------------------------------
+
+
+def shown(text: object) -> str:
+    """Text from anybody in a line of Markdown."""
+    return escape(printable(str(text)))
+
+
+def body(card: Card) -> Iterator[str]:
+    """The text, part by part."""
+    subject = card.subject
+    yield f"# {shown(subject.title)}"
+    yield _introduction(card)
+    yield "## How to load it"
+    yield _loading(card)
+    if subject.recipe is not None:
+        yield "## Method"
+        yield from _method(subject.recipe)
+    yield "## Parents"
+    yield _parents(card)
+    if subject.recipe is not None:
+        yield "## Recipe"
+        yield _recipe(subject.recipe)
+    elif told := subject.metadata.get("merge_recipe"):
+        yield "## Recipe"
+        yield _stated_recipe(told)
+    if subject.run is not None:
+        yield "## Results"
+        yield from _results(card, subject.run)
+        yield "## Storage"
+        yield _storage(subject.run)
+    yield "## Limits"
+    yield "\n".join(f"- {line}" for line in _limits(card))
+
+
+def _introduction(card: Card) -> str:
+    a, recipe = card.tower.architecture, card.subject.recipe
+    tower = (
+        f"a CLIP visual tower of {a.layers} layers and width {a.width} ({a.heads} heads, patches of {a.patch_size}, "
+        f"images of {a.image_size} × {a.image_size}, activation {card.tower.activation}, {card.tower.dtype})"
+    )
+    if recipe is None:
+        return f"This is {tower}, converted by Mergescope {__version__} without changing a number."
+    count = len(recipe.experts)
+    models = f"{count} models, one per task, each" if recipe.per_task else "It is"
+    return f"Merged from {count} experts by Mergescope: {shown(recipe.text())}. {models} {tower}."
+
+
+def _loading(card: Card) -> str:
+    folder = next(iter(card.towers)) or "."
+    text = fenced(card.target.code(card.tower, folder), "python")
+    where = "`folder` is this folder; `image` is a PIL image."
+    if card.subject.tasks:
+        where = "`folder` is one of those that tasks.json names for the tasks; `image` is a PIL image."
+    if card.target.library == "open_clip" and not card.tower.text:
+        where += (
+            " The text side is not in these files: for zero-shot classification make the model with the pretrained "
+            "one's name and weights in the first step, and load these over them."
+        )
+    return f"{text}\n\n{where}"
+
+
+def _method(recipe: Recipe) -> Iterator[str]:
+    for number, (method, step) in enumerate(zip(recipe.methods, recipe.steps, strict=True), 1):
+        values = {name: value for name, value in step.params.values().items() if value is not None}
+        told = f" (`{', '.join(f'{name}={value}' for name, value in values.items())}`)" if values else ""
+        yield f"{number}. **{method.title}**{told}: {_ours(method.summary)}"
+        yield f"$$\n{method.formula}\n$$"
+        yield " ".join(filter(None, (_ours(method.variant), _ours(method.cite.text()))))
+
+
+def _ours(text: str) -> str:
+    """A sentence of this program's, in which nothing is meant to be Markdown."""
+    return re.sub(r"([\\`*_<>$\[\]])", r"\\\1", text)
+
+
+def _parents(card: Card) -> str:
+    rows = [
+        (shown(parent.name), shown(parent.hub_id or parent.label), f"`{parent.digest}`")
+        for parent in card.subject.parents
+    ]
+    note = "Digests are of the tensors' names, types, shapes and values, as `python -m merging inspect` gives them."
+    return f"{table(('Model', 'File or repository', 'SHA-256 of its tensors'), rows)}\n\n{note}"
+
+
+def _recipe(recipe: Recipe) -> str:
+    return (
+        f"{fenced(recipe.to_yaml(), 'yaml')}\n\n`python -m merging run {RECIPE} --base FOLDER` computes it again, with "
+        "the parents' files in that folder under the names that the recipe gives them."
+    )
+
+
+def _stated_recipe(text: str) -> str:
+    """The recipe that a converted file carries along."""
+    try:
+        shown_text = json.dumps(json.loads(text), indent=1, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        shown_text = text
+    lines = [printable(line, 500) for line in shown_text.splitlines()[:LINES]]
+    return "The file says of itself that it was merged by this recipe:\n\n" + fenced("\n".join(lines), "json")
+
+
+def _results(card: Card, run: Run) -> Iterator[str]:
+    rows = card.scores
+    if rows is None:
+        yield "It was not evaluated."
+        return
+    cells = [
+        (
+            shown(row["title"]),
+            "in" if row["task"] in run.experts else "out",
+            percent(row["accuracy"], row["low"], row["high"]),
+            f"{row['n']:,}",
+        )
+        for row in rows.to_dict("records")
+    ]
+    yield table(("Data set", "Domain", "Top-1 accuracy [Wilson 95 %]", "Images"), cells)
+    summary = summarize(rows, run.experts)
+    inside = percent(summary.in_domain, summary.in_low, summary.in_high)
+    outside = percent(summary.out_of_domain, summary.out_low, summary.out_high)
+    lines = [
+        f"In domain {inside} over {summary.tasks_in} data sets and {summary.n_in:,} images.",
+        f"Out of domain {outside} over {summary.tasks_out} data sets and {summary.n_out:,} images.",
+    ]
+    if not math.isnan(summary.h_score):
+        lines.append(f"H-score {100 * summary.h_score:.1f}.")
+    lines.append(f"All on the {SPLIT} half of each test set; the other half is there to choose values on.")
+    yield " ".join(lines)
+
+
+def _storage(run: Run) -> str:
+    found = storage(run).groupby("account", sort=False)["bytes"].sum(min_count=1)
+    sizes = {account: float(found[account]) for account in ACCOUNTS if account in found}
+    rows = [(ACCOUNTS[key], size_text(size)) for key, size in sizes.items() if not math.isnan(size)]
+    return table(("Counted", "Size"), rows)
+
+
+def _limits(card: Card) -> Iterator[str]:
+    subject, recipe = card.subject, card.subject.recipe
+    if not card.tower.text:
+        yield "Images only: text features and class names come from the pretrained model's text side."
+    if not card.tower.projected:
+        yield "It has no output projection; that of the pretrained model belongs behind it."
+    for tower in card.towers.values():
+        yield from (escape(printable(text, LONG)) for text in tower.warnings)
+        break
+    if recipe is not None and recipe.per_task:
+        yield _ours(PER_TASK)
+    if recipe is not None and recipe.exemplars is not None:
+        drawn = recipe.exemplars
+        yield f"The methods saw {drawn.per_task} training images of each task (seed {drawn.seed})."
+    if recipe is not None and Needs.TEST_DATA in recipe.needs:
+        yield "It was adapted on test images without labels, so its scores are not those of unseen images."
+    if (run := subject.run) is not None:
+        yield from (escape(printable(text, LONG)) for text in run.warnings)
+        if run.benchmark and run.benchmark == _bundled():
+            yield "Scores are on the bundled benchmark of small images, not on the data sets that papers report."
+        yield f"Computed on {shown(run.device)} with torch {shown(run.versions.get('torch', '?'))}."
+    yield "Its license follows from those of its parents, which were not looked up."
+
+
+def _bundled() -> str:
+    """The digest of the benchmark that comes along; empty if it is not here."""
+    from merging.settings import BUNDLED
+
+    try:
+        return Benchmark.load(BUNDLED).digest
+    except (TaskError, OSError):
+        return ""

@@ -1,0 +1,92 @@
+"""Where a model comes from, told without saying where its files lie: names of files, names on the Hub, digests."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from merging.checkpoints.references import hub_id_of, without_folders
+from merging.errors import MergingError
+from merging.recipes.recipe import VERSION, Recipe
+from merging.runs.run import Run
+from merging.version import __version__
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?")
+PRETRAINED = "pretrained"
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """A checkpoint that went in. ``label`` is its file's name or its name on the Hub; ``digest`` is of its tensors."""
+
+    name: str
+    label: str
+    digest: str
+    hub_id: str = ""
+
+    @property
+    def model_id(self) -> str:
+        """What a card's metadata calls it: a name that a repository could have."""
+        return self.hub_id or re.sub(r"[^\w.-]+", "-", self.label, flags=re.ASCII).strip("-.") or self.name
+
+
+def check_hub_ids(given: Mapping[str, str], known: Sequence[str]) -> None:
+    """Raise MergingError unless every name is one of the parents' and every value could be a repository."""
+    for name, value in given.items():
+        if name not in known:
+            raise MergingError(f"There is no {name!r} among the merged models; there are {', '.join(known)}.")
+        if not HUB_ID.fullmatch(value):
+            raise MergingError(f"{value!r} is no name of a repository; one looks like 'organization/model'.")
+
+
+def anonymous(recipe: Recipe) -> Recipe:
+    """The recipe with files by their names alone; where two different files share one, under the experts' names."""
+    references = {PRETRAINED: recipe.pretrained} | {f"experts/{name}": path for name, path in recipe.experts}
+    short = {key: without_folders(path) for key, path in references.items()}
+    named = {}
+    for key, label in short.items():
+        others = {references[other] for other in short if short[other] == label}
+        owner = quote(key.rpartition("experts/")[2], safe="")
+        named[key] = label if len(others) == 1 else f"{owner}/{label}"
+    experts = tuple((name, named[f"experts/{name}"]) for name, _ in recipe.experts)
+    return dataclasses.replace(recipe, pretrained=named[PRETRAINED], experts=experts)
+
+
+def parents(run: Run, recipe: Recipe, hub_ids: Mapping[str, str]) -> tuple[Parent, ...]:
+    """The pretrained model and the experts of a run.
+
+    Raises:
+        MergingError: ``hub_ids`` names something else, or gives what is no name of a repository.
+    """
+    check_hub_ids(hub_ids, [PRETRAINED, *(name for name, _ in recipe.experts)])
+    shown = anonymous(recipe)
+    paths = [recipe.pretrained, *(path for _, path in recipe.experts)]
+    labels = [(PRETRAINED, shown.pretrained, PRETRAINED)]
+    labels += [(name, label, f"experts/{name}") for name, label in shown.experts]
+    return tuple(
+        Parent(name, label, run.inputs[key], hub_ids.get(name) or hub_id_of(path))
+        for (name, label, key), path in zip(labels, paths, strict=True)
+    )
+
+
+def metadata_of_run(run: Run, recipe: Recipe) -> dict[str, str]:
+    """What a model file says of the merge; nothing of the machine, the files' places or the time."""
+    plain = recipe.plain()
+    chain = {
+        key: plain[key] for key in ("exemplars", "count_dead_params", "activation", "edits", "merge") if key in plain
+    }
+    sources = {name: run.inputs[f"experts/{name}"] for name, _ in recipe.experts}
+    inputs = {PRETRAINED: run.inputs[PRETRAINED], "experts": sources}
+    return {
+        "merge_method": recipe.merge.key,
+        "merge_recipe": json.dumps({"version": VERSION, **chain, **inputs}),
+        "base_sha256": run.inputs[PRETRAINED],
+        "source_sha256": json.dumps(sources),
+        "scope": "paper" if recipe.count_dead_params else "visual",
+        "engine_version": run.versions.get("mergescope", __version__),
+        "torch_version": run.versions.get("torch", ""),
+    }

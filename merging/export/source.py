@@ -1,0 +1,128 @@
+"""What is to be exported: a run's models, or one checkpoint, with where they come from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.digests import DIGESTS, READING
+from merging.checkpoints.references import hub_id_of, without_folders
+from merging.engine import run as engine
+from merging.errors import CheckpointError, StoreError
+from merging.export.provenance import PRETRAINED, Parent, anonymous, check_hub_ids, metadata_of_run, parents
+from merging.formats.lora import AdapterCheckpoint
+from merging.formats.opening import Source, open_checkpoint
+from merging.progress import Cancel, Meter, ProgressCallback
+from merging.recipes.recipe import Recipe
+from merging.runs.run import Run
+from merging.version import __version__
+
+TASKS = "tasks"  # where the models lie if there is one for each task
+LONGEST = 100  # characters of a task's name that enter a folder's
+# What an exported file says of the merge behind it, which goes along when it is converted.
+CARRIED = (
+    "merge_method", "merge_recipe", "base_sha256", "source_sha256", "scope", "engine_version", "torch_version",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Models by their place in the folder ("" for a single one), and what is known of them."""
+
+    title: str
+    models: Mapping[str, Checkpoint]
+    tasks: Mapping[str, str]  # place -> task, empty for a single model
+    base: Checkpoint | None
+    parents: tuple[Parent, ...]
+    metadata: Mapping[str, str]
+    states: Mapping[str, tuple[int, ...] | None]  # place -> the file's state before anything was read of it
+    recipe: Recipe | None = None
+    run: Run | None = None
+
+
+def of_run(run: Run, hub_ids: Mapping[str, str]) -> Subject:
+    """A stored run's models.
+
+    Raises:
+        StoreError: it is no merge, or only its tables are kept.
+    """
+    recipe = run.recipe
+    if recipe is None:
+        raise StoreError(f"Run {run.id} is the evaluation of one checkpoint, not a merge; convert that file instead.")
+    if not run.has_model:
+        raise StoreError(f"Run {run.id} keeps no weights; run its recipe again to get them.")
+    places = {task: _place(task) for task in run.models} if run.per_task else {engine.MERGED: ""}
+    places = _distinct(places)
+    models = {places[key]: open_checkpoint(path, key) for key, path in run.model_paths.items()}
+    return Subject(
+        title=run.title,
+        models=models,
+        tasks={places[task]: task for task in run.models} if run.per_task else {},
+        base=None,
+        parents=parents(run, recipe, hub_ids),
+        metadata=metadata_of_run(run, recipe),
+        states={place: model.state() for place, model in models.items()},
+        recipe=anonymous(recipe),
+        run=run,
+    )
+
+
+def of_checkpoint(
+    source: Source,
+    base: Source | None,
+    hub_ids: Mapping[str, str],
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
+) -> Subject:
+    """One checkpoint in any format; an adapter becomes a model with its ``base``.
+
+    Raises:
+        CheckpointError: it cannot be read, or it is an adapter and there is no base.
+        Cancelled: ``cancel`` said so.
+    """
+    below = None if base is None else open_checkpoint(base, PRETRAINED)
+    opened = open_checkpoint(source, like=below)
+    if isinstance(opened, AdapterCheckpoint):
+        raise CheckpointError(f"{opened.name} is a LoRA adapter; name the model that it changes with --base.")
+    named = [(opened.name, opened)] + ([] if below is None else [(PRETRAINED, below)])
+    check_hub_ids(hub_ids, [name for name, _ in named])
+    state = opened.state()
+    meter = Meter(sum(checkpoint.nbytes for _, checkpoint in named), progress, cancel)
+    meter.within(0, READING)
+    found = [_parent(name, checkpoint, hub_ids, meter) for name, checkpoint in named]
+    carried = {key: opened.metadata[key] for key in CARRIED if key in opened.metadata}
+    if not {"engine_version", "source_sha256"} <= carried.keys():
+        sources = json.dumps({parent.label: parent.digest for parent in found[:1]})
+        carried = {"source_sha256": sources, "engine_version": __version__}
+        carried |= {"base_sha256": found[1].digest} if below is not None else {}
+    return Subject(opened.name, {"": opened}, {}, below, tuple(found), carried, {"": state})
+
+
+def _parent(name: str, checkpoint: Checkpoint, hub_ids: Mapping[str, str], meter: Meter) -> Parent:
+    label = without_folders(checkpoint.label)
+    at = checkpoint.label
+    on_hub = hub_ids.get(name) or hub_id_of(at) or hub_id_of(str(Path(at).absolute()))
+    return Parent(name, label, DIGESTS.digest(checkpoint, meter), on_hub)
+
+
+def _place(task: str) -> str:
+    """A folder for a task's model; its name is text of anybody's, so it is quoted and cut."""
+    name = quote(task, safe=" ")[:LONGEST].strip(" .")
+    return f"{TASKS}/{name or '_'}"
+
+
+def _distinct(places: Mapping[str, str]) -> dict[str, str]:
+    """The same with no two alike, not even on a disk that takes upper and lower case as one."""
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for key, place in places.items():
+        free = place
+        while free.casefold() in taken:
+            free += "_"
+        taken.add(free.casefold())
+        found[key] = free
+    return found

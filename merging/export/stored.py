@@ -1,0 +1,77 @@
+"""Exports of runs in the store: one folder for each run and target, with what is in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from merging.export.names import TARGETS
+from merging.files import atomic
+from merging.runs.store import RUN_ID
+
+FOLDER = "exports"
+STORED = "file"  # one file under the pretrained model's names
+KINDS = (*TARGETS, STORED)
+CARD = "README.md"
+MOST = 5000  # files of one export
+MODEL = "model.safetensors"
+NAME = re.compile(rf"({RUN_ID.pattern})-({'|'.join(KINDS)})")
+
+
+@dataclass(frozen=True)
+class Export:
+    """A folder of files that were written for somebody else; ``run_id`` and ``to`` say of what and for what."""
+
+    run_id: str
+    to: str
+    folder: Path
+
+    @property
+    def files(self) -> list[tuple[str, int]]:
+        """Paths within the folder and their bytes."""
+        paths = sorted(path for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink())[:MOST]
+        return [(path.relative_to(self.folder).as_posix(), path.stat().st_size) for path in paths]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files."""
+        return sum(size for _, size in self.files)
+
+    def card(self) -> str:
+        """The model card as it was written; empty if there is none."""
+        try:
+            return (self.folder / CARD).read_text("utf-8")
+        except (OSError, UnicodeDecodeError):
+            return ""
+
+
+def words(run_id: str, to: str, folder: Path, device: str = "auto") -> list[str]:
+    """The command of the command line that exports a stored run into a folder, in place of an earlier export."""
+    out = folder / MODEL if to == STORED else folder
+    target = [] if to == STORED else ["--to", to]
+    return ["export", run_id, "--out", str(out), *target, "--overwrite", "--device", device]
+
+
+def place(root: Path, run_id: str, to: str) -> Path:
+    """Where an export lies if nobody asks for another place."""
+    return root.absolute() / FOLDER / f"{run_id}-{to}"
+
+
+def exports(root: Path) -> Iterator[Export]:
+    """Every export in the store, newest first."""
+    folder = root.absolute() / FOLDER
+    try:
+        paths = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+    except OSError:
+        return
+    for path in paths:
+        if path.is_dir() and (found := NAME.fullmatch(path.name)):
+            yield Export(found[1], found[2], path)
+
+
+def delete(root: Path, export: Export) -> None:
+    """Remove an export that lies in the store; others are left alone."""
+    if export.folder.parent == root.absolute() / FOLDER:
+        atomic.retire(export.folder)

@@ -1,0 +1,231 @@
+"""Folders that exist whole or not at all: written beside their place, sealed by a manifest, renamed into it.
+
+Nothing here depends on a lock. Two writers of one entry both write their own temporary folder, one rename wins, and
+the loser drops its copy. A reader believes an entry only if its manifest and the sizes of all its files agree; a file's
+hash is compared when the file is first used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from merging.files import disk
+from merging.files.disk import explained, sync
+from merging.files.records import write_json
+
+MANIFEST = "manifest.json"
+TEMPORARY = re.compile(r"tmp-[0-9a-f]{32}-(\d+)")
+ABANDONED = 3600.0  # seconds without a change after which a dead writer's folder is removed
+SWAPS = 10  # of one entry while it is looked at; more are not waited for
+_PIECE = 1 << 20
+
+Manifest = dict[str, dict[str, Any]]  # file name -> {"sha256", "size"}
+
+
+class DamagedError(Exception):
+    """An entry is not what its manifest says; never leaves the store."""
+
+
+def make_temporary(root: Path) -> Path:
+    """A new private folder beside the entries, named by its writer."""
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = root / f"tmp-{uuid.uuid4().hex}-{os.getpid()}"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def seal(folder: Path) -> None:
+    """Bring every file to the disk, then write the manifest; a folder without one is no entry."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    manifest = {}
+    for path in files:
+        manifest[path.relative_to(folder).as_posix()] = {"sha256": file_hash(path), "size": path.stat().st_size}
+        sync(path)
+    for inner in sorted({path.parent for path in files}):
+        sync(inner)
+    write_json(folder / MANIFEST, {"files": manifest})
+    sync(folder)
+
+
+def publish(folder: Path, final: Path) -> bool:
+    """Rename a sealed folder into its place; False if another writer was first (ours is then dropped)."""
+    try:
+        folder.rename(final)
+    except OSError as error:
+        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+            raise
+        drop(folder)
+        return False
+    sync(final.parent)
+    return True
+
+
+@contextlib.contextmanager
+def written(root: Path, name: str, whole: Callable[[Path], bool]) -> Iterator[Path]:
+    """A folder to fill, which then becomes ``root``/``name``; an entry that is there stays if it is ``whole``."""
+    folder, final = make_temporary(root), root / name
+    try:
+        yield folder
+        seal(folder)
+        if final.exists() and not whole(final):
+            retire(final)
+        publish(folder, final)
+    finally:
+        drop(folder)
+
+
+def retire(final: Path) -> None:
+    """Take an entry out of its place at once, then remove it; nothing happens if it is not there."""
+    away = final.with_name(f"tmp-{uuid.uuid4().hex}-{os.getpid()}")
+    with contextlib.suppress(FileNotFoundError):
+        final.rename(away)
+        drop(away)
+
+
+def drop(folder: Path) -> None:
+    """Remove a folder that is nobody's entry."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest, after comparing the size of every file.
+
+    Raises:
+        DamagedError: no manifest, an odd one, or a file that is missing or of another size.
+    """
+    try:
+        files = json.loads((folder / MANIFEST).read_bytes())["files"]
+        for name, entry in files.items():
+            size = (folder / name).stat().st_size
+            if size != entry["size"] or not isinstance(entry["sha256"], str):
+                raise DamagedError(f"{name} has {size} bytes, its manifest says {entry['size']}")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DamagedError(f"its manifest cannot be trusted: {error}") from None
+    return dict(files)
+
+
+_verified: set[tuple[str, int, int, int]] = set()  # files whose hash was right, as they were then
+
+
+def verified(folder: Path, manifest: Mapping[str, Mapping[str, Any]], name: str) -> Path:
+    """The path of one file, hashed if this process has not done so since the file last changed.
+
+    Raises:
+        DamagedError: the file is not in the manifest or does not have its hash.
+    """
+    path = folder / name
+    if name not in manifest:
+        raise DamagedError(f"{name} is not in its manifest")
+    try:
+        state = path.stat()
+        seen = (str(path), state.st_ino, state.st_size, state.st_mtime_ns)
+        if seen not in _verified:
+            if file_hash(path) != manifest[name]["sha256"]:
+                raise DamagedError(f"{name} does not have the sha-256 that its manifest gives")
+            _verified.add(seen)
+    except OSError as error:
+        raise DamagedError(f"{name} cannot be read: {error.strerror}") from None
+    return path
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether every file is what the manifest says."""
+    try:
+        manifest = read_manifest(folder)
+        for name in manifest:
+            verified(folder, manifest, name)
+    except DamagedError:
+        return False
+    return True
+
+
+def is_damaged(folder: Path) -> bool:
+    """Whether the entry that is there is not whole; one that is swapped for another meanwhile is looked at again."""
+    for _ in range(SWAPS):
+        before = _identity(folder)
+        if before is None or is_whole(folder):
+            return False
+        if _identity(folder) == before:
+            return True
+    return False
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    try:
+        state = folder.stat()
+    except OSError:
+        return None
+    return state.st_ino, state.st_ctime_ns
+
+
+def sweep(root: Path, writer: int | None = None) -> None:
+    """Remove temporary folders of dead writers: those of ``writer`` at once, others when long untouched."""
+    for folder, pid in _temporaries(root):
+        if psutil.pid_exists(pid) and pid != writer:
+            continue
+        if pid == writer or time.time() - _last_change(folder) > ABANDONED:
+            drop(folder)
+
+
+def _temporaries(root: Path) -> Iterator[tuple[Path, int]]:
+    if root.is_dir():
+        for folder in root.iterdir():
+            if found := TEMPORARY.fullmatch(folder.name):
+                yield folder, int(found[1])
+
+
+def _last_change(folder: Path) -> float:
+    times = [0.0]
+    for path in (folder, *folder.rglob("*")):
+        with contextlib.suppress(OSError):
+            times.append(path.stat().st_mtime)
+    return max(times)
+
+
+def file_hash(path: Path) -> str:
+    """sha-256 of a file, read piece by piece."""
+    total = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            total.update(piece)
+    return total.hexdigest()
+
+
+@contextlib.contextmanager
+def appearing_file(path: Path) -> Iterator[Path]:
+    """A temporary place for one file, which replaces ``path`` when the block ends without an error."""
+    with temporary_beside(path) as partial:
+        yield partial / path.name
+        disk.sync_all(partial)
+        (partial / path.name).replace(path)
+
+
+@contextlib.contextmanager
+def temporary_beside(place: Path) -> Iterator[Path]:
+    """A temporary folder beside a place; of a failure nothing is left, not even the folders above it."""
+    place = place.absolute()
+    missing = [path for path in place.parents if not path.exists()]
+    with explained(place.name):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        sweep(place.parent)
+        partial = make_temporary(place.parent)
+        try:
+            yield partial
+        finally:
+            drop(partial)
+            for path in missing:  # those of which nothing has come
+                with contextlib.suppress(OSError):
+                    path.rmdir()

@@ -1,0 +1,182 @@
+"""NumPy's npz archives from strangers: what they promise is checked before anything is read, rows come one by one.
+
+``np.load`` would unpack whole arrays, however large the header says they are. Nothing here reads pickled objects.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from merging.errors import CheckpointError, TaskError
+from merging.files.paths import inside, open_regular
+from merging.text import first_few, printable
+
+MAX_MEMBERS = 1000
+MAX_READ = 1 << 32  # bytes of an array that is read whole
+BOMB, BOMB_SIZE = 200, 1 << 28  # no honest array of that many bytes shrinks by that factor
+KINDS = "biufU"
+CHUNK = 1 << 22  # bytes that are read at a time
+MAGIC = b"PK\x03\x04"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayInfo:
+    """Shape and dtype of an array, known without reading it."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its numbers."""
+        count = self.dtype.itemsize
+        for size in self.shape:
+            count *= size
+        return count
+
+
+class Npz:
+    """An npz archive: ``infos`` says what is in it.
+
+    Raises:
+        TaskError: not an npz, damaged, made to unpack to far more than it is, or holding Python objects.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.name = printable(path.name)
+        try:
+            descriptor = open_regular(inside(path))
+        except CheckpointError as error:
+            raise TaskError(str(error)) from None
+        file = os.fdopen(descriptor, "rb")
+        try:
+            with self._reading():
+                self._archive = zipfile.ZipFile(file)
+                members = self._archive.infolist()
+                if len(members) > MAX_MEMBERS or len({member.filename for member in members}) < len(members):
+                    raise TaskError(f"{self.name}: its list of arrays is odd (too long, or a name twice); refused.")
+                self.infos = {m.filename.removesuffix(".npy"): self._info(m) for m in members}
+        except TaskError:
+            file.close()
+            raise
+        self._file = file
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Whatever goes wrong with the archive, as one sentence."""
+        try:
+            yield
+        except TaskError:
+            raise
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, KeyError) as error:
+            reason = printable(str(error).split("\n", maxsplit=1)[0], 100)
+            raise TaskError(f"{self.name} is damaged, or no npz archive: {reason}.") from None
+
+    def _info(self, member: zipfile.ZipInfo) -> ArrayInfo:
+        what = f"{self.name}: array {printable(member.filename, 60)!r}"
+        if member.file_size > BOMB_SIZE and member.file_size > BOMB * member.compress_size:
+            raise TaskError(f"{what} would unpack {member.compress_size:,} bytes to {member.file_size:,}; refused.")
+        with self._archive.open(member) as stream:
+            info = self._header(stream, what)
+            if stream.tell() + info.nbytes != member.file_size:
+                raise TaskError(f"{what} promises {info.nbytes:,} bytes and has {member.file_size - stream.tell():,}.")
+        return info
+
+    def _header(self, stream: IO[bytes], what: str) -> ArrayInfo:
+        version = npy.read_magic(stream)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, by_columns, dtype = read(stream)
+        if dtype.hasobject:
+            raise TaskError(f"{what} holds Python objects, which are not read. Save it as a plain array.")
+        if dtype.kind not in KINDS or dtype.names is not None or dtype.subdtype is not None:
+            raise TaskError(f"{what} is of type {printable(str(dtype), 40)}; numbers or text are expected.")
+        if by_columns and len(shape) > 1:
+            raise TaskError(f"{what} is stored by columns; save np.ascontiguousarray(array).")
+        return ArrayInfo(tuple(int(size) for size in shape), dtype)
+
+    def read(self, name: str) -> NDArray[Any]:
+        """A whole array; raises TaskError if there is none of that name or it is too large for that."""
+        info = self._known(name)
+        if info.nbytes > MAX_READ:
+            raise TaskError(f"{self.name}: array {name!r} takes {info.nbytes:,} bytes; at most {MAX_READ:,} are read.")
+        flat = bytearray(info.nbytes)
+        view, done = memoryview(flat), 0
+        with self._reading(), self._stream(name) as stream:
+            while done < len(view):
+                piece = stream.read(min(CHUNK, len(view) - done))
+                if not piece:
+                    raise EOFError("it ends too early")
+                view[done : done + len(piece)] = piece
+                done += len(piece)
+        return np.frombuffer(flat, info.dtype).reshape(info.shape)
+
+    def rows(self, name: str, at: Iterable[int]) -> Iterator[tuple[int, NDArray[Any]]]:
+        """(index, row) for increasing indices; one row is in memory at a time."""
+        info = self._known(name)
+        row = ArrayInfo(info.shape[1:], info.dtype)
+        with self._reading(), self._stream(name) as stream:
+            start = stream.tell()
+            for index in at:
+                if not 0 <= index < info.shape[0]:
+                    raise TaskError(f"{self.name}: {name!r} has no row {index}.")
+                stream.seek(start + index * row.nbytes)
+                data = stream.read(row.nbytes)
+                if len(data) < row.nbytes:
+                    raise EOFError("it ends too early")
+                yield index, np.frombuffer(data, info.dtype).reshape(row.shape)
+
+    def _known(self, name: str) -> ArrayInfo:
+        if name not in self.infos:
+            raise TaskError(f"{self.name} has no array {name!r}; it has {first_few(self.infos) or 'none'}.")
+        return self.infos[name]
+
+    @contextlib.contextmanager
+    def _stream(self, name: str) -> Iterator[IO[bytes]]:
+        """The bytes of an array, behind its header."""
+        stored = f"{name}.npy" if f"{name}.npy" in self._archive.NameToInfo else name
+        with self._archive.open(stored) as stream:
+            self._header(stream, self.name)
+            yield stream
+
+    def close(self) -> None:
+        """Close the file."""
+        self._archive.close()
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def write(path: Path, arrays: Mapping[str, tuple[ArrayInfo, Iterable[bytes]]]) -> None:
+    """Write arrays whose bytes come in pieces; the same arrays give the same file."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, (info, pieces) in arrays.items():
+            header = {"descr": npy.dtype_to_descr(info.dtype), "fortran_order": False, "shape": info.shape}
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as stream:
+                npy.write_array_header_1_0(stream, header)
+                for piece in pieces:
+                    stream.write(piece)
+
+
+def is_npz(path: Path) -> bool:
+    """Whether a file begins as a zip archive does."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False

@@ -1,0 +1,81 @@
+"""The plain part of YAML: mappings, lists, text, numbers, true and false. Nothing that is shared, dated or tagged.
+
+Recipes come from strangers and are read in the server. Aliases can make a few hundred bytes unfold to gigabytes, tags
+and dates run constructors that fail in ways of their own, and a key that is written twice silently wins.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from merging.errors import RecipeError
+from merging.text import printable
+
+MAX_CHARACTERS = 100_000
+MAX_DEPTH = 20
+MAX_DIGITS = 40
+PLAIN = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "map", "seq")}
+
+
+def plain_yaml(text: str) -> Any:
+    """The data in a YAML document.
+
+    Raises:
+        RecipeError: not YAML, too large, too deep, or more than plain data; says which, and where.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise RecipeError(f"The recipe has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read.")
+    try:
+        depth = 0
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+                raise _refused(event, "anchors and aliases (&, *) are not used in recipes")
+            if depth > MAX_DEPTH:
+                raise _refused(event, f"lists are nested more than {MAX_DEPTH} deep")
+        return _Loader(text).get_single_data()
+    except yaml.YAMLError as error:
+        raise RecipeError(f"The recipe is not valid YAML{_where(error)}.") from None
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, RecipeError):
+            raise
+        raise RecipeError("The recipe is not valid YAML: it cannot be taken apart.") from None
+
+
+def write_yaml(data: Any) -> str:
+    """A YAML document that ``plain_yaml`` reads back to equal data, keys in their order."""
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+
+
+def _where(error: yaml.YAMLError) -> str:
+    """The line and what is wrong in it, without the picture that the parser draws."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    line = f" in line {mark.line + 1}" if mark else ""
+    return f"{line}: {printable(str(problem or 'it cannot be taken apart'), 200)}"
+
+
+def _refused(at: yaml.Event | yaml.Node, why: str) -> RecipeError:
+    line = f", line {at.start_mark.line + 1}" if at.start_mark else ""
+    return RecipeError(f"The recipe cannot be read{line}: {why}.")
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML without dates, tags and doubled keys."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        if node.tag == "tag:yaml.org,2002:timestamp":  # 2001-02-03 is a title like any other
+            node.tag = "tag:yaml.org,2002:str"
+        if node.tag not in PLAIN:
+            raise _refused(node, f"tags such as {node.tag[:40]!r} are not used in recipes")
+        if node.tag.endswith(("int", "float")) and len(str(node.value)) > MAX_DIGITS:
+            raise _refused(node, "a number has too many digits")
+        return super().construct_object(node, deep=deep)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for name in names:
+            if names.count(name) > 1:
+                raise _refused(node, f"{name[:40]!r} is written twice")
+        return super().construct_mapping(node, deep=deep)

@@ -1,0 +1,73 @@
+"""Tables for other programs: CSV in which no cell is a formula to a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from merging.errors import StoreError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCORES = "scores"
+TABLE_NAME = re.compile(r"[a-z0-9_]{1,80}")
+
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def csv_bytes(table: pd.DataFrame) -> bytes:
+    """The table as CSV; a text that a spreadsheet would compute begins with an apostrophe."""
+    safe = table.copy()
+    for name in safe.columns:
+        if safe[name].dtype.kind not in "biufc":
+            safe[name] = [_inert(value) for value in safe[name]]
+    safe.columns = [_inert(name) for name in safe.columns]
+    out = io.StringIO()
+    safe.to_csv(out, index=False, quoting=csv.QUOTE_MINIMAL, lineterminator="\n")
+    return out.getvalue().encode()
+
+
+def _inert(value: object) -> str:
+    text = "" if value is None else str(value)
+    return f"'{text}" if text.startswith(FORMULA) else text
+
+
+def table_file(name: str) -> str:
+    """Where a table lies in the run's folder."""
+    if not TABLE_NAME.fullmatch(name):
+        raise StoreError(f"A table cannot be called {name!r}; use lowercase letters, digits and underscores.")
+    return "scores.csv" if name == SCORES else f"tables/{name}.csv"
+
+
+def write_table(folder: Path, name: str, table: pd.DataFrame) -> dict[str, str]:
+    """Write a table as CSV; gives its schema, column -> dtype, with which it reads back the same."""
+    path = folder / table_file(name)
+    path.parent.mkdir(exist_ok=True)
+    table.to_csv(path, index=False, quoting=csv.QUOTE_MINIMAL, lineterminator="\n")
+    return {str(column): _kind(dtype.kind) for column, dtype in table.dtypes.items()}
+
+
+def _kind(code: str) -> str:
+    return {"f": "float64", "i": "int64", "u": "int64", "b": "bool"}.get(code, "str")
+
+
+def read_table(path: Path, schema: Mapping[str, str]) -> pd.DataFrame:
+    """A table from CSV; an expert called "1" or "NA" stays text."""
+    import pandas as pd
+
+    text = pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[])
+    return pd.DataFrame({name: _typed(text[name], kind) for name, kind in schema.items()})
+
+
+def _typed(column: Any, kind: str) -> Any:
+    if kind == "bool":
+        return column == "True"
+    if kind == "float64":
+        column = column.where(column != "", "nan")
+    return column.astype(kind)

@@ -1,0 +1,304 @@
+"""PEFT's LoRA adapters: low-rank changes of some layers, which need the pretrained model to become an expert."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from merging.checkpoints.checkpoint import Checkpoint, Tell, ignore
+from merging.checkpoints.tensor_info import TensorInfo
+from merging.checkpoints.tower_names import PROJ, Place, place_of, tower, transposed
+from merging.errors import CheckpointError
+from merging.text import first_few
+
+BASE = "base_model.model."
+LORA = re.compile(r"(?P<layer>.+)\.lora_(?P<side>[AB])(?:\.[^.]+)?\.(?P<kind>weight|bias)")
+WRAPPING = re.compile(r"\.(?:base_layer|modules_to_save(?:\.[^.]+)?)(?=\.)")
+REFUSED = {
+    "lora_magnitude_vector": "DoRA, which scales whole columns",
+    "lora_embedding_": "LoRA of an embedding",
+    "lora_A.bias": "LoRA with a bias of its own",
+    "lora_B.bias": "LoRA with a bias of its own",
+    # PEFT 0.21 adds this one twice, in training and in merging; others need not, and the file does not say.
+    ".base_layer.out_proj.lora_": "LoRA inside of torch's attention module, which PEFT's versions count differently",
+}
+# Ways to begin that change the weights beneath, so that the adapter alone is not the change.
+CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
+# Kinds of LoRA whose change is not scale · B A, or is no change of weights at all.
+OTHER_KINDS = (
+    "layer_replication", "target_parameters", "trainable_token_indices", "use_qalora", "lora_bias", "kasa_config",
+    "use_bdlora", "arrow_config", "monteclora_config", "alora_invocation_tokens",
+)  # fmt: skip
+# What a configuration may say besides without changing what the weights mean.
+KNOWN = {
+    "peft_type", "peft_version", "auto_mapping", "base_model_name_or_path", "revision", "task_type", "inference_mode",
+    "r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "fan_in_fan_out", "lora_dropout", "bias",
+    "target_modules", "exclude_modules", "modules_to_save", "layers_to_transform", "layers_pattern",
+    "init_lora_weights", "loftq_config", "eva_config", "corda_config", "lora_ga_config", "velora_config",
+    "megatron_config", "megatron_core", "qalora_group_size", "ensure_weight_tying", "runtime_config",
+}  # fmt: skip
+LARGEST_ALPHA = 1e9
+MAX_PATTERN, MAX_REPEATS, MAX_GROUPS = 200, 3, 4
+
+
+@dataclass(slots=True)
+class Change:
+    """What an adapter does to one layer's tensor: adds scale · B A, or replaces it."""
+
+    down: str = ""  # A (r, d_in)
+    up: str = ""  # B (d_out, r)
+    scale: float = 0.0
+    fan_in_fan_out: bool = False
+    replacement: str = ""
+
+
+class AdapterCheckpoint(Checkpoint):
+    """An adapter by itself: its factors and its configuration. ``applied_to`` makes an expert of it.
+
+    Raises:
+        CheckpointError: another kind of adapter, or one that does not say what to do.
+    """
+
+    def __init__(self, weights: Checkpoint, config: Mapping[str, Any], label: str) -> None:
+        self.name, self.label, self.metadata = weights.name, label, weights.metadata
+        self.notes, self.cautions = weights.notes, (*weights.cautions, *_unknown(config))
+        self.weights, self.config, self.infos = weights, config, weights.infos
+        _check_config(config, self.name)
+        self.changes = _changes(weights, config)
+
+    def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        return self.weights.read_flat(name, start, stop)
+
+    def state(self) -> tuple[int, ...] | None:
+        found = self.weights.state()
+        return None if found is None else (*found, zlib.crc32(self._stated()))
+
+    def _stated(self) -> bytes:
+        return json.dumps(self.config, sort_keys=True).encode()
+
+    def content_digest(self, tell: Tell = ignore) -> str:
+        return hashlib.sha256(self.weights.content_digest(tell).encode() + self._stated()).hexdigest()
+
+    def applied_to(self, pretrained: Checkpoint) -> Checkpoint:
+        """The expert that this adapter makes of the pretrained model.
+
+        Raises:
+            CheckpointError: a layer that the pretrained model does not have, or has in another shape.
+        """
+        return AdaptedCheckpoint(self, pretrained)
+
+
+def _check_config(config: Mapping[str, Any], label: str) -> None:
+    kind = config.get("peft_type")
+    if kind != "LORA":
+        raise CheckpointError(f"{label}: an adapter of type {str(kind)[:40]!r} is not supported; LoRA is.")
+    if config.get("use_dora"):
+        raise CheckpointError(f"{label}: DoRA adapters are not supported; merge it into its model with PEFT first.")
+    start = str(config.get("init_lora_weights", "")).lower()
+    if start.startswith(CHANGES_BASE):
+        raise CheckpointError(
+            f"{label}: it began as {start[:20]!r}, which changes the weights beneath; convert it with PEFT first."
+        )
+    for key in OTHER_KINDS:
+        if config.get(key):
+            raise CheckpointError(f"{label}: adapters with {key} are not supported; merge it with PEFT first.")
+
+
+def _unknown(config: Mapping[str, Any]) -> Iterator[str]:
+    """What is to be said of settings that a later version of PEFT may have."""
+    if strange := [key for key, value in config.items() if value and key not in KNOWN]:
+        yield f"Its configuration sets {first_few(strange)}, which is not known here; compare it with what PEFT merges."
+
+
+def _changes(weights: Checkpoint, config: Mapping[str, Any]) -> dict[str, Change]:
+    """{the layer's tensor, by its name in the adapter: what is done to it}."""
+    found: dict[str, Change] = {}
+    for name in weights.infos:
+        for part, what in REFUSED.items():
+            if part in name:
+                raise CheckpointError(
+                    f"{weights.name}: {what}, is not supported ({name[:80]!r}). Merge it with PEFT first."
+                )
+        short = WRAPPING.sub("", name.removeprefix(BASE))
+        factor = LORA.fullmatch(short)
+        if factor is None and ".lora_" in short:
+            raise CheckpointError(
+                f"{weights.name}: LoRA with more than two factors is not supported ({name[:80]!r}). Merge it with PEFT "
+                "first."
+            )
+        if factor is None:
+            found[short] = Change(replacement=name)
+            continue
+        change = found.setdefault(factor["layer"] + ".weight", Change())
+        if factor["side"] == "A":
+            change.down = name
+        else:
+            change.up = name
+    for target, change in found.items():
+        if not change.replacement:
+            _complete(change, target.removesuffix(".weight"), weights, config)
+    if not found:
+        raise CheckpointError(f"{weights.name} holds no adapter.")
+    return found
+
+
+def _complete(change: Change, layer: str, weights: Checkpoint, config: Mapping[str, Any]) -> None:
+    """Check both factors and set the scale."""
+    if not change.down or not change.up:
+        raise CheckpointError(f"{weights.name}: layer {layer[:80]!r} has only one of its two factors.")
+    rank = _pattern(config, "rank_pattern", layer, config.get("r"), weights.name)
+    alpha = _pattern(config, "alpha_pattern", layer, config.get("lora_alpha"), weights.name)
+    down, up = weights.infos[change.down].shape, weights.infos[change.up].shape
+    if len(down) < 2 or len(up) < 2 or type(rank) is not int or rank < 1 or down[0] != rank or up[1] != rank:
+        raise CheckpointError(
+            f"{weights.name}: layer {layer[:80]!r} has factors {list(down)} and {list(up)}, its configuration says "
+            f"rank {str(rank)[:20]}."
+        )
+    if math.prod(up[2:]) != 1:
+        raise CheckpointError(f"{weights.name}: layer {layer[:80]!r} is a convolution of a kind that is not supported.")
+    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not abs(alpha) < LARGEST_ALPHA:
+        raise CheckpointError(f"{weights.name}: lora_alpha is a number; got {str(alpha)[:20]!r}.")
+    change.scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+    change.fan_in_fan_out = bool(config.get("fan_in_fan_out"))
+
+
+def _pattern(config: Mapping[str, Any], key: str, layer: str, otherwise: Any, label: str) -> Any:
+    """The value of the first pattern that a layer's name ends with, as PEFT has it."""
+    patterns = config.get(key) or {}
+    if not isinstance(patterns, Mapping):
+        raise CheckpointError(f"{label}: {key} is a mapping from layers to numbers.")
+    for pattern, value in patterns.items():
+        # The pattern comes from a file: only such as are matched in a blink.
+        repeats = len(re.findall(r"[*+?{]", pattern))
+        nested = re.search(r"\)[*+?{]", pattern)
+        if len(pattern) > MAX_PATTERN or repeats > MAX_REPEATS or pattern.count("(") > MAX_GROUPS or nested:
+            raise CheckpointError(f"{label}: the pattern {pattern[:40]!r} in {key} is too intricate.")
+        try:
+            if re.fullmatch(rf"(.*\.)?({pattern})", layer):
+                return value
+        except (re.error, OverflowError):
+            raise CheckpointError(f"{label}: the pattern {pattern[:40]!r} in {key} cannot be read.") from None
+    return otherwise
+
+
+@dataclass(slots=True)
+class _Target:
+    """A tensor of the pretrained model with the changes of its thirds (0: all of it)."""
+
+    change: dict[int, Change] = field(default_factory=dict)
+    thirds: int = 1
+    turned: bool = False
+
+
+class AdaptedCheckpoint(Checkpoint):
+    """The pretrained model with an adapter's changes; computed when asked for, the factors stay small."""
+
+    def __init__(self, adapter: AdapterCheckpoint, pretrained: Checkpoint) -> None:
+        self.name, self.label, self.metadata = adapter.name, adapter.label, pretrained.metadata
+        self.cautions = adapter.cautions
+        self._adapter, self._pretrained = adapter, pretrained
+        self._targets, ignored = _targets(adapter, pretrained)
+        self.infos = {name: self._info(name, info) for name, info in pretrained.infos.items()}
+        for name, target in self._targets.items():
+            self._check(name, target)
+        self.notes = (*adapter.notes, f"A LoRA adapter of {len(self._targets)} tensors; the others are pretrained.")
+        if ignored:
+            self.notes += (
+                f"{len(ignored)} of its tensors are outside the visual tower; ignored: {first_few(ignored)}.",
+            )
+        self._last: tuple[str, Tensor] | None = None
+
+    def _info(self, name: str, info: TensorInfo) -> TensorInfo:
+        """Changed tensors are computed in float32 at least, so that small changes are not rounded away."""
+        small = name in self._targets and info.dtype.is_floating_point and info.dtype.itemsize < 4
+        return TensorInfo(info.shape, torch.float32) if small else info
+
+    def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        if name not in self._targets:
+            return self._pretrained.read_flat(name, start, stop)
+        last = self._last
+        if last is None or last[0] != name:
+            last = self._last = (name, self._adapted(name).reshape(-1))
+        return last[1][start:stop]
+
+    def state(self) -> tuple[int, ...] | None:
+        return self._adapter.state()
+
+    def content_digest(self, tell: Tell = ignore) -> str:
+        return self._adapter.content_digest(tell)
+
+    def _adapted(self, name: str) -> Tensor:
+        target, info = self._targets[name], self.infos[name]
+        tensor = self._pretrained.read(name).to(info.dtype, copy=True)
+        rows = tensor.T if target.turned else tensor
+        for third, change in target.change.items():
+            size = rows.shape[0] // target.thirds
+            part = rows[third * size : (third + 1) * size]
+            if change.replacement:
+                part.copy_(self._adapter.weights.read(change.replacement).reshape(part.shape))
+            else:
+                part += self._delta(change, info.dtype).reshape(part.shape)
+        return tensor
+
+    def _delta(self, change: Change, dtype: torch.dtype) -> Tensor:
+        """scale · B A (d_out, d_in)."""
+        weights = self._adapter.weights
+        down, up = weights.read(change.down).to(dtype).flatten(1), weights.read(change.up).to(dtype).flatten(1)
+        product = change.scale * (up @ down)
+        return product.T if change.fan_in_fan_out else product
+
+    def _check(self, name: str, target: _Target) -> None:
+        infos, shape = self._adapter.infos, self.infos[name].shape
+        rows = shape[::-1] if target.turned else shape
+        wanted = (rows[0] // target.thirds, *rows[1:]) if rows else ()
+        for change in target.change.values():
+            if change.replacement:
+                found = infos[change.replacement].shape
+            else:
+                matrix = (infos[change.up].shape[0], math.prod(infos[change.down].shape[1:]))
+                found = matrix[::-1] if change.fan_in_fan_out else matrix
+                wanted = (wanted[0], math.prod(wanted[1:])) if wanted else ()
+            if tuple(found) != tuple(wanted):
+                raise CheckpointError(
+                    f"{self.name}: the adapter changes {name!r} by {list(found)}, the pretrained model has "
+                    f"{list(wanted)} there; it belongs to another model."
+                )
+
+
+def _targets(adapter: AdapterCheckpoint, pretrained: Checkpoint) -> tuple[dict[str, _Target], list[str]]:
+    """{the pretrained model's tensor: its changes}, and what of the adapter is about something else."""
+    here, found, ignored = tower(pretrained.infos), dict[str, _Target](), list[str]()
+    if not here:
+        raise CheckpointError(f"{adapter.name} is an adapter, and the pretrained model holds no visual tower.")
+    for name, change in adapter.changes.items():
+        where = _place(name)
+        if where is None:
+            ignored.append(name)
+            continue
+        stored = here.get(where.name)
+        if stored is None:
+            raise CheckpointError(f"{adapter.name} changes {name[:80]!r}, which the pretrained model does not have.")
+        turned = where.name == PROJ and transposed(stored[0]) and not transposed(name)
+        if where.third is None and len(stored) > 1:
+            raise CheckpointError(f"{adapter.name} changes q, k and v as one, the pretrained model has them apart.")
+        whole = where.third is None or len(stored) > 1
+        target = found.setdefault(stored[where.third or 0] if len(stored) > 1 else stored[0], _Target())
+        target.thirds, target.turned = 1 if whole else 3, turned
+        target.change[0 if whole else where.third or 0] = change
+    if not found:
+        raise CheckpointError(f"{adapter.name} changes nothing of the visual tower: {first_few(ignored)}.")
+    return found, ignored
+
+
+def _place(name: str) -> Place | None:
+    """Where an adapter's target belongs; PEFT names a packed attention layer as a whole."""
+    return place_of(name) or (place_of(name.removesuffix(".weight") + ".in_proj_weight"))

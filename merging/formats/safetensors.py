@@ -1,0 +1,217 @@
+"""The safetensors format, read by offset and written in place: nothing is mapped, nothing is held in memory.
+
+Mapped files would kill the whole server if somebody truncated them while they are open; reading by offset turns that
+into an error about one file. The header is checked against the file's size before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import reprlib
+import uuid
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.tensor_info import DTYPES, MAX_DIMENSIONS, MAX_TENSORS, NAMES, TensorInfo, raw_bytes, read_span
+from merging.errors import CheckpointError
+from merging.files.paths import file_state
+from merging.files.strict_json import parse
+
+MAX_HEADER = 100_000_000
+AGAIN = "The file is damaged: download it again, or write it with safetensors."
+OTHERS = {  # how well-known files begin that are no safetensors, in small letters
+    b"version https://git-lfs": "it is a Git LFS pointer, not the file itself: run `git lfs pull`.",
+    b"pk\x03\x04": "it is a zip archive (a torch checkpoint?), not safetensors.",
+    b"\x89png": "it is a PNG image, not safetensors.",
+    b"\xff\xd8\xff": "it is a JPEG image, not safetensors.",
+    b"\x93numpy": "it is a NumPy array, not safetensors: write a state dict.",
+    b"\x89hdf": "it is an HDF5 file (Keras?), not safetensors: write a state dict.",
+    b"gguf": "it is a GGUF file, not safetensors: its numbers are mostly quantized.",
+    b"%pdf": "it is a PDF document, not safetensors.",
+    b"<!doctype": "it is a web page, not safetensors: download the file again.",
+    b"<html": "it is a web page, not safetensors: download the file again.",
+    b"<!--": "it is a web page, not safetensors: download the file again.",
+    b"<?xml": "it is XML (a server's message?), not safetensors: download the file again.",
+    b"\x1f\x8b": "it is compressed by gzip: unpack it.",
+    b"\x80": "it is a Python pickle, not safetensors.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a safetensors file promises: tensors, where each begins, string metadata."""
+
+    infos: dict[str, TensorInfo]
+    offsets: dict[str, int]
+    metadata: dict[str, str]
+
+
+def read_header(descriptor: int, label: str) -> Header:
+    """The checked header of an open file.
+
+    Raises:
+        CheckpointError: not safetensors, truncated, trailing bytes, a tensor that overlaps, leaves a hole or lies.
+    """
+    size = os.fstat(descriptor).st_size
+    if size == 0:
+        raise CheckpointError(f"{label} is empty (0 bytes).")
+    length = int.from_bytes(os.pread(descriptor, 8, 0), "little")
+    if size < 8 or length > MAX_HEADER or length > size - 8:
+        raise CheckpointError(f"{label}: {_what_else(descriptor, size, length)}")
+    entries = parse(os.pread(descriptor, length, 8), label, "the header")
+    metadata = entries.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise CheckpointError(f"{label}: the metadata is not a mapping of text to text. {AGAIN}")
+    return _checked(entries, metadata, start=8 + length, size=size, label=label)
+
+
+def _what_else(descriptor: int, size: int, length: int) -> str:
+    """Which well-known thing a file is that is not safetensors."""
+    start = os.pread(descriptor, 64, 0).lstrip().lower()
+    if length > MAX_HEADER and os.pread(descriptor, 1, 8) == b"{":
+        return f"its header is said to take {length:,} bytes, and at most {MAX_HEADER:,} are read; download it again."
+    for magic, text in OTHERS.items():
+        if start.startswith(magic):
+            return text
+    if 8 < length <= MAX_HEADER:
+        return f"truncated: the header alone promises {length + 8} bytes, the file has {size}; download it again."
+    return f"neither safetensors nor another checkpoint that is known (file size {size} bytes)."
+
+
+def _checked(entries: dict[str, Any], metadata: dict[str, str], *, start: int, size: int, label: str) -> Header:
+    if len(entries) > MAX_TENSORS:
+        raise CheckpointError(f"{label} holds {len(entries):,} tensors; refused.")
+    infos: dict[str, TensorInfo] = {}
+    spans: list[tuple[int, int, str]] = []
+    for name, entry in entries.items():
+        infos[name], begin, end = _entry(name, entry, label)
+        spans.append((begin, end, name))
+    if not infos:
+        raise CheckpointError(f"{label} holds no tensors.")
+    expected = 0
+    for begin, end, name in sorted(spans):
+        if begin != expected:
+            what = "overlaps the one before it" if begin < expected else "leaves a hole before it"
+            raise CheckpointError(
+                f"{label}: tensor {name[:80]!r} {what} (starts at {begin}, expected {expected}). {AGAIN}"
+            )
+        expected = end
+    if start + expected > size:
+        raise CheckpointError(
+            f"{label}: truncated: the header promises {start + expected} bytes, the file has {size}; download it again."
+        )
+    if start + expected < size:
+        extra = size - start - expected
+        raise CheckpointError(f"{label}: {extra} bytes follow the last tensor; the file is damaged, download it again.")
+    return Header(infos, {name: start + begin for begin, _, name in spans}, metadata)
+
+
+def _entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
+    try:
+        dtype_name, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        whole = isinstance(shape, list) and len(shape) <= MAX_DIMENSIONS and isinstance(dtype_name, str)
+        whole = whole and all(type(v) is int and 0 <= v < 2**63 for v in (*shape, begin, end))
+    except (TypeError, KeyError, ValueError):
+        whole = False
+    if not whole:
+        raise CheckpointError(
+            f"{label}: the header's entry of tensor {name[:80]!r} is malformed: a dtype, a shape and two offsets "
+            f"of whole numbers are expected, {reprlib.repr(entry)} was found. {AGAIN}"
+        )
+    if dtype_name not in DTYPES:
+        raise CheckpointError(
+            f"{label}: tensor {name[:80]!r} has dtype {dtype_name[:20]!r}, which cannot be merged; convert it."
+        )
+    info = TensorInfo(tuple(shape), DTYPES[dtype_name])
+    if end - begin != info.nbytes:
+        raise CheckpointError(
+            f"{label}: tensor {name[:80]!r} of shape {list(shape)} and dtype {dtype_name} needs {info.nbytes} bytes, "
+            f"its offsets give {end - begin}. {AGAIN}"
+        )
+    return info, begin, end
+
+
+class SafetensorsWriter:
+    """Writes tensors of known shapes in any order, whole or in pieces; the file appears whole or not at all."""
+
+    def __init__(self, path: Path, infos: Mapping[str, TensorInfo], metadata: Mapping[str, str] | None = None) -> None:
+        self.path = path
+        self._partial = path.with_name(f".tmp-{uuid.uuid4().hex}-{os.getpid()}")
+        self._offsets: dict[str, int] = {}
+        self._infos = dict(infos)
+        header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
+        end = 0
+        # Widest dtypes first, then by name, as the reference writer does: every tensor stays aligned.
+        for name in sorted(infos, key=lambda n: (-infos[n].dtype.itemsize, n)):
+            info = infos[name]
+            span = [end, end + info.nbytes]
+            header[name] = {"dtype": NAMES[info.dtype], "shape": list(info.shape), "data_offsets": span}
+            self._offsets[name], end = end, span[1]
+        raw = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+        raw += b" " * (-len(raw) % 8)
+        self._start = 8 + len(raw)
+        self._file = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        os.pwrite(self._file, len(raw).to_bytes(8, "little") + raw, 0)
+        os.ftruncate(self._file, self._start + end)
+
+    def write(self, name: str, values: torch.Tensor, start: int = 0) -> None:
+        """Put ``values`` (flattened) at flat position ``start`` of tensor ``name``."""
+        info = self._infos[name]
+        flat = values.detach().to("cpu", info.dtype).reshape(-1).contiguous()
+        view, done = raw_bytes(flat), 0
+        offset = self._start + self._offsets[name] + start * info.dtype.itemsize
+        while done < len(view):
+            done += os.pwrite(self._file, view[done:], offset + done)
+
+    def commit(self) -> None:
+        """Make the file appear under its name."""
+        os.fsync(self._file)
+        os.close(self._file)
+        self._partial.replace(self.path)
+
+    def abort(self) -> None:
+        """Drop everything written."""
+        os.close(self._file)
+        self._partial.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.abort() if kind else self.commit()
+
+
+def save(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    """Write a state dict; the same tensors and metadata give the same bytes."""
+    infos = {name: TensorInfo(tuple(t.shape), t.dtype) for name, t in tensors.items()}
+    with SafetensorsWriter(path, infos, metadata) as writer:
+        for name, tensor in tensors.items():
+            writer.write(name, tensor)
+
+
+class SafetensorsCheckpoint(Checkpoint):
+    """A safetensors file, read by offset from one open descriptor, which it closes in the end."""
+
+    def __init__(self, descriptor: int, file: str, name: str, label: str) -> None:
+        self.name, self.label = name, label
+        self._descriptor, self._file = descriptor, file
+        weakref.finalize(self, os.close, descriptor)
+        header = read_header(descriptor, file)
+        self.infos, self._offsets, self.metadata = header.infos, header.offsets, header.metadata
+
+    def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        dtype = self.infos[name].dtype
+        offset = self._offsets[name] + start * dtype.itemsize
+        return read_span(self._descriptor, offset, stop - start, dtype, self._file)
+
+    def state(self) -> tuple[int, ...]:
+        return file_state(self._descriptor)

@@ -1,0 +1,46 @@
+"""Checkpoints from pickles: state dicts and whole modules, opened inertly, tensors read by offset when asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import weakref
+
+from torch import Tensor
+
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.families import ACTIVATIONS
+from merging.files.paths import file_state
+from merging.formats.byte_range import Window
+from merging.formats.torch_pickle import containers
+from merging.formats.torch_pickle.state_dict import pick
+
+
+class PickledCheckpoint(Checkpoint):
+    """What a torch file or a pickle holds; no code in it is run, and its numbers stay in the file until asked for."""
+
+    def __init__(self, descriptor: int, file: str, name: str, label: str) -> None:
+        self.name, self.label = name, label
+        self._descriptor = descriptor
+        weakref.finalize(self, os.close, descriptor)
+        window = Window.whole(descriptor, file)
+        self.container = containers.container(window)
+        state = pick(containers.read(window), window)
+        self._tensors = state.tensors
+        quick = {"quick_gelu": state.activation == ACTIVATIONS[0]} if state.activation else {}
+        self.metadata = {"architecture": json.dumps(quick)} if quick else {}
+        self.infos = {key: tensor.info for key, tensor in state.tensors.items()}
+        self.notes, self.cautions = state.notes, state.cautions
+        self._last: tuple[str, Tensor] | None = None
+
+    def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        tensor = self._tensors[name]
+        if tensor.contiguous:
+            return tensor.read_flat(start, stop)
+        last = self._last  # transposed tensors are read whole, so the last one is kept for the next piece
+        if last is None or last[0] != name:
+            last = self._last = (name, tensor.read_flat(0, tensor.info.numel))
+        return last[1][start:stop]
+
+    def state(self) -> tuple[int, ...]:
+        return file_state(self._descriptor)

@@ -1,0 +1,275 @@
+"""Which of the things in a pickled file is the model: a state dict, a trainer's wrapper around one, a whole module."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from merging.checkpoints.tensor_info import MAX_TENSORS
+from merging.errors import CheckpointError
+from merging.formats.byte_range import Window
+from merging.formats.torch_pickle.containers import Opened
+from merging.formats.torch_pickle.interpreter import MAX_OPCODES, Call, Name, Pairs, Persistent
+from merging.formats.torch_pickle.tensors import Resolve, StoredTensor, is_tensor, locate
+from merging.text import first_few
+
+MAX_DEPTH = 32  # of modules in modules
+MAX_NAME = 1000  # letters of a tensor's name
+NEAR = 4  # how deep in wrappers a model is looked for
+SHARING = 8  # how often the numbers of a file may count in its tensors
+DICTIONARIES = {"collections.OrderedDict", "collections.defaultdict", "builtins.dict", "__builtin__.dict"}
+# Where trainers keep the model, best first, and where they keep what is none.
+KEPT = (
+    "state_dict", "model_state_dict", "model", "module", "image_encoder", "net", "network", "encoder", "student",
+    "weights", "params",
+)  # fmt: skip
+# Classes of activations, by the last part of their names, and what we call them.
+ACTIVATIONS = {
+    "QuickGELU": "quick_gelu", "QuickGELUActivation": "quick_gelu", "GELU": "gelu", "GELUActivation": "gelu",
+}  # fmt: skip
+SKIPPED = ("optim", "sched", "scaler", "loss", "rng", "callbacks", "hyper_parameters", "args", "config")
+
+
+@dataclass
+class Found:
+    """A candidate for the model: its tensors by name, what else lay beside them, and where it was."""
+
+    path: str
+    tensors: dict[str, Call] = field(default_factory=dict)
+    ignored: list[str] = field(default_factory=list)
+    module: str = ""  # class, if it is a whole module
+    activations: set[str] = field(default_factory=set)  # of a whole module
+    key_errors: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class State:
+    """The model of a file: where its tensors lie, and what is to be said about how it was found."""
+
+    tensors: dict[str, StoredTensor]
+    activation: str  # empty if nothing says it
+    notes: tuple[str, ...]
+    cautions: tuple[str, ...]
+
+
+def pick(opened: Opened, window: Window) -> State:
+    """The model that a pickled file holds.
+
+    Raises:
+        CheckpointError: there is none, there are several and nothing says which, or one of its tensors is odd.
+    """
+    label, content = window.name, opened.content
+    if is_tensor(content):
+        raise CheckpointError(f"{label} holds a single tensor, not a state dict or a module.")
+    found = list(_candidates(content, Looks(label)))
+    if not found:
+        raise CheckpointError(f"{label} holds no state dict and no module: it is {_described(content)}.")
+    best = _best(found, label)
+    if best.key_errors:
+        raise CheckpointError(f"{label} has keys that are not names: {first_few(best.key_errors)}.")
+    notes, cautions = [], []
+    if best.module:
+        notes.append(f"It is a whole module of class {best.module[:80]}, opened without running its code.")
+    if best.path:
+        others = [f"'{c.path}'" for c in found if c is not best and c.path]
+        beside = f" ({first_few(others)} beside it was not taken)" if others else ""
+        notes.append(f"The model is what the file keeps under '{best.path}'{beside}.")
+    if best.ignored:
+        cautions.append(f"What is no tensor was ignored: {first_few(best.ignored)}.")
+    tensors = _located(best, label, opened.resolve)
+    _check_sharing(tensors, label)
+    shared = _shared(tensors)
+    if shared:
+        notes.append(f"Some tensors share their numbers: {first_few(shared)}.")
+    activation = min(best.activations) if len(best.activations) == 1 else ""
+    return State(tensors, activation, tuple(notes), tuple(cautions))
+
+
+def _located(best: Found, label: str, resolve: Resolve) -> dict[str, StoredTensor]:
+    if len(best.tensors) > MAX_TENSORS:
+        raise CheckpointError(f"{label} holds {len(best.tensors):,} tensors; refused.")
+    return {name: locate(call, f"{label}: tensor {name[:80]!r}", resolve) for name, call in best.tensors.items()}
+
+
+def _check_sharing(tensors: dict[str, StoredTensor], label: str) -> None:
+    storages = {(t.storage.window.start, t.storage.window.size) for t in tensors.values()}
+    stored = sum(size for _, size in storages)
+    total = sum(tensor.info.nbytes for tensor in tensors.values())
+    if total > SHARING * stored:
+        raise CheckpointError(f"{label}: its tensors are views that unfold {stored:,} bytes to {total:,}; refused.")
+
+
+def _shared(tensors: dict[str, StoredTensor]) -> list[str]:
+    first: dict[tuple[int, int], str] = {}
+    pairs = []
+    for name, tensor in tensors.items():
+        if tensor.info.numel:
+            at = (tensor.storage.window.start, tensor.offset)
+            if first.setdefault(at, name) != name:
+                pairs.append(f"{first[at][:60]} = {name[:60]}")
+    return pairs
+
+
+# --- search ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Looks:
+    """How much may be looked at in search of the model: one dictionary that is in many places counts every time.
+
+    Where nothing is, an honest file has less than its pickle has instructions.
+    """
+
+    label: str
+    left: int = MAX_OPCODES
+
+    def pairs(self, thing: Any) -> list[tuple[Any, Any]] | None:
+        """``_pairs``, counted; raises CheckpointError if that was one too many."""
+        found = _pairs(thing)
+        self.take(1 + len(found or ()))
+        return found
+
+    def take(self, count: int) -> None:
+        """Count things that are looked at."""
+        self.left -= count
+        if self.left < 0:
+            raise CheckpointError(f"{self.label}: the same parts are in it many times over; refused.")
+
+
+def _candidates(content: Any, looks: Looks) -> Iterator[Found]:
+    """Everything in the file that could be the model, from the outside in."""
+    waiting = deque([("", content, 0)])
+    seen: set[int] = set()
+    while waiting:
+        path, thing, depth = waiting.popleft()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        pairs = looks.pairs(thing)
+        if pairs is None:
+            continue
+        if isinstance(thing, Call) and _parts(pairs) is not None:
+            module = _module(thing, path, looks)
+            if module.tensors:
+                yield module
+            continue
+        found = _flat(pairs, path)
+        if found.tensors:
+            yield found
+        if depth < NEAR:
+            inner = ((k, v) for k, v in pairs if isinstance(k, str) and not k.lower().startswith(SKIPPED))
+            waiting.extend((f"{path}.{k[:40]}" if path else k[:40], v, depth + 1) for k, v in inner)
+
+
+def _best(found: list[Found], label: str) -> Found:
+    """The one candidate that is the model."""
+    vision = [one for one in found if any(name.endswith("class_embedding") for name in one.tensors)]
+    left = vision or found
+    if left[0].path == "":  # names at the top are the model, whatever else lies beside them
+        return left[0]
+    averaged = [one for one in left if "ema" not in one.path.lower()]
+    left = averaged or left
+    ranked = sorted(left, key=_rank)
+    if len(ranked) > 1 and _rank(ranked[0]) == _rank(ranked[1]):
+        listed = first_few(f"{one.path!r} ({len(one.tensors)} tensors)" for one in ranked)
+        raise CheckpointError(f"{label} holds several models: {listed}. Save the one that is meant by itself.")
+    return ranked[0]
+
+
+def _rank(one: Found) -> int:
+    last = one.path.rsplit(".", maxsplit=1)[-1]
+    return KEPT.index(last) if last in KEPT else len(KEPT)
+
+
+def _pairs(thing: Any) -> list[tuple[Any, Any]] | None:
+    """Keys and values of what is like a dictionary, or the attributes of an object."""
+    if isinstance(thing, Pairs):
+        return thing.pairs
+    if not isinstance(thing, Call) or is_tensor(thing):
+        return None
+    if str(thing.name) in DICTIONARIES or thing.pairs:
+        given = thing.args[0] if isinstance(thing.args, tuple) and thing.args else []
+        listed = given if isinstance(given, list) else []
+        first = [tuple(pair) for pair in listed if isinstance(pair, (list, tuple)) and len(pair) == 2]
+        return [*first, *thing.pairs]
+    state = thing.state[0] if isinstance(thing.state, tuple) and thing.state else thing.state
+    return state.pairs if isinstance(state, Pairs) else None
+
+
+def _flat(pairs: list[tuple[Any, Any]], path: str) -> Found:
+    found = Found(path)
+    for key, value in pairs:
+        if not is_tensor(value):
+            found.ignored.append(f"{str(key)[:40] if isinstance(key, str) else '?'} ({_kind(value)})")
+        elif isinstance(key, str):
+            found.tensors[key] = value
+        else:
+            found.tensors["?"] = value
+            found.key_errors.append(str(key)[:40] if isinstance(key, (int, float)) else _kind(key))
+    return found
+
+
+# --- modules ---------------------------------------------------------------------------------------------------------
+
+
+def _module(thing: Call, path: str, looks: Looks) -> Found:
+    """The state dict of a whole module."""
+    found = Found(path, module=str(thing.name))
+    waiting: list[tuple[str, Any, int]] = [("", thing, 0)]
+    while waiting:  # modules that hold one another many times over would never end, but for ``looks``
+        at, module, depth = waiting.pop()
+        parts = _parts(looks.pairs(module) if isinstance(module, Call) else None)
+        if parts is None or depth > MAX_DEPTH or len(at) > MAX_NAME:
+            continue
+        found.activations |= _activation(module, parts)
+        left_out = _texts(parts.get("_non_persistent_buffers_set"), looks)
+        for group in ("_parameters", "_buffers"):
+            for key, value in looks.pairs(parts.get(group)) or ():
+                if isinstance(key, str) and is_tensor(value) and not (group == "_buffers" and key in left_out):
+                    found.tensors[at + key] = value
+        inner = [(k, v) for k, v in looks.pairs(parts["_modules"]) or () if isinstance(k, str) and len(k) < 200]
+        waiting.extend((f"{at}{key}.", value, depth + 1) for key, value in reversed(inner))
+    return found
+
+
+def _activation(module: Any, parts: dict[str, Any]) -> set[str]:
+    """The activation that a module is, if it is one that we know."""
+    last = module.name.name.rpartition(".")[2] if isinstance(module, Call) else ""
+    return {ACTIVATIONS[last]} if last in ACTIVATIONS and parts.get("approximate", "none") == "none" else set()
+
+
+def _parts(pairs: list[tuple[Any, Any]] | None) -> dict[str, Any] | None:
+    """A module's own attributes; None of what is none."""
+    named = {key: value for key, value in pairs or () if isinstance(key, str)}
+    return named if "_parameters" in named and "_modules" in named else None
+
+
+def _texts(thing: Any, looks: Looks) -> set[str]:
+    """The texts in a set, however it was written."""
+    items = thing if isinstance(thing, list) else []
+    if isinstance(thing, Call):
+        given = thing.args[0] if isinstance(thing.args, tuple) and thing.args else []
+        items = [*(given if isinstance(given, list) else []), *thing.items]
+    looks.take(len(items))
+    return {item for item in items if isinstance(item, str)}
+
+
+KINDS = {str: "text", int: "a number", float: "a number", bool: "a truth value", list: "a list", tuple: "a tuple"}
+
+
+def _kind(thing: Any) -> str:
+    """What a thing is, in a word or two."""
+    if isinstance(thing, Call):
+        name = str(thing.name)
+        return "a NumPy array" if name.startswith("numpy") else f"an object of {name[:60]}"
+    if isinstance(thing, (Pairs, Window, Name, Persistent)):
+        return {Pairs: "a dictionary", Window: "bytes", Name: "a name", Persistent: "a storage"}[type(thing)]
+    return "nothing" if thing is None else KINDS.get(type(thing), "something else")
+
+
+def _described(thing: Any) -> str:
+    """What a thing is, and what is in it if it is a dictionary."""
+    inside = dict.fromkeys(_kind(value) for _, value in (_pairs(thing) or ())[:100])
+    return _kind(thing) + (f" with {first_few(inside, 3)}" if inside else "")

@@ -1,0 +1,189 @@
+"""torch's tensors as pickles describe them, found in the file: where the numbers lie, in which shape and strides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from merging.checkpoints.tensor_info import MAX_DIMENSIONS, NAMES, TensorInfo, read_span
+from merging.errors import CheckpointError
+from merging.formats.byte_range import Window
+from merging.formats.torch_pickle.interpreter import Call, Name, Persistent
+
+STORAGES = {
+    "DoubleStorage": torch.float64, "FloatStorage": torch.float32, "HalfStorage": torch.float16,
+    "BFloat16Storage": torch.bfloat16, "LongStorage": torch.int64, "IntStorage": torch.int32,
+    "ShortStorage": torch.int16, "CharStorage": torch.int8, "ByteStorage": torch.uint8, "BoolStorage": torch.bool,
+    "UntypedStorage": torch.uint8, "_UntypedStorage": torch.uint8,
+}  # fmt: skip
+STORAGE_MODULES = ("torch", "torch.cuda", "torch.storage")
+DTYPES = {str(dtype): dtype for dtype in NAMES}
+PLAIN = {"torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2"}
+TYPED = "torch._utils._rebuild_tensor_v3"
+WRAPPED = {
+    "torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state", "torch.nn.parameter.Parameter",
+}  # fmt: skip
+SUBCLASSED = {
+    "torch._tensor._rebuild_from_type", "torch._tensor._rebuild_from_type_v2", "torch.tensor._rebuild_from_type",
+}  # fmt: skip
+KINDS = {"sparse": "sparse", "qtensor": "quantized", "nested": "nested", "meta": "without data"}
+MAX_WRAPPERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A flat run of numbers in the file."""
+
+    window: Window
+    dtype: torch.dtype
+
+    @property
+    def numel(self) -> int:
+        """Numbers in it."""
+        return self.window.size // self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor in the file: a view of a storage, offset and strides in numbers."""
+
+    storage: Storage
+    offset: int
+    info: TensorInfo
+    stride: tuple[int, ...]
+
+    @property
+    def extent(self) -> int:
+        """Numbers from its first to its last."""
+        if not self.info.numel:
+            return 0
+        return 1 + sum((size - 1) * step for size, step in zip(self.info.shape, self.stride, strict=True))
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether its numbers lie in the order of its shape."""
+        expected = 1
+        for size, step in zip(reversed(self.info.shape), reversed(self.stride), strict=True):
+            if size != 1 and step != expected:
+                return False
+            expected *= size
+        return True
+
+    def read_flat(self, start: int, stop: int) -> Tensor:
+        """Scalars [start, stop) in the order of the shape, (stop - start,)."""
+        if self.contiguous:
+            return self._span(self.offset + start, stop - start)
+        whole = self._span(self.offset, self.extent).as_strided(self.info.shape, self.stride)
+        return whole.reshape(-1)[start:stop].clone()
+
+    def _span(self, first: int, numel: int) -> Tensor:
+        window, dtype = self.storage.window, self.info.dtype
+        return read_span(window.descriptor, window.start + first * dtype.itemsize, numel, dtype, window.name)
+
+
+Resolve = Callable[[Any], Storage]  # what a pickle has where a storage belongs -> the storage
+
+
+def is_tensor(thing: Any) -> bool:
+    """Whether an inert object is a tensor of some kind."""
+    if not isinstance(thing, Call):
+        return False
+    name = str(thing.name)
+    return name in WRAPPED or name in SUBCLASSED or name.startswith("torch._utils._rebuild")
+
+
+def storage_type(name: Any, where: str) -> torch.dtype:
+    """The dtype of a storage class; raises CheckpointError for those whose numbers cannot be merged."""
+    if isinstance(name, Name) and name.module in STORAGE_MODULES:
+        if name.name in STORAGES:
+            return STORAGES[name.name]
+        if name.name.endswith("Storage"):
+            kind = name.name.removesuffix("Storage").lower()
+            raise CheckpointError(f"{where} is of type {kind[:40]!r}, which cannot be merged; convert it.")
+    raise CheckpointError(f"{where} has a storage of an unknown kind; the file is damaged.")
+
+
+def locate(thing: Call, where: str, resolve: Resolve) -> StoredTensor:
+    """Where a tensor lies.
+
+    Raises:
+        CheckpointError: sparse, quantized or of another kind that cannot be merged; reaching out of its storage;
+            repeating numbers by its strides.
+    """
+    call = _unwrapped(thing, where)
+    name, args = str(call.name), call.args
+    if name not in PLAIN and name != TYPED:
+        kind = next((word for part, word in KINDS.items() if part in name), "of an unusual kind")
+        raise CheckpointError(f"{where} is {kind}, which cannot be merged; save it as a plain tensor.")
+    if not isinstance(args, tuple) or len(args) < (7 if name == TYPED else 4):
+        raise CheckpointError(f"{where} is described in a way that torch does not write; the file is damaged.")
+    storage, offset = resolve(args[0]), args[1]
+    shape, stride = _sizes(args[2]), _sizes(args[3])
+    dtype = _dtype(args[6], where) if name == TYPED else storage.dtype
+    fine = shape is not None and stride is not None and len(shape) == len(stride) <= MAX_DIMENSIONS
+    if shape is None or stride is None or not fine or type(offset) is not int or not 0 <= offset < 2**63:
+        raise CheckpointError(f"{where} has an odd shape or strides; the file is damaged.")
+    found = StoredTensor(storage, offset, TensorInfo(shape, dtype), stride)
+    _check(found, where)
+    return found
+
+
+def _unwrapped(thing: Any, where: str) -> Call:
+    """The call that builds a plain tensor, without the parameter or subclass around it."""
+    for _ in range(MAX_WRAPPERS):
+        name = str(thing.name) if isinstance(thing, Call) else ""
+        if name in WRAPPED and isinstance(thing.args, tuple) and thing.args:
+            thing = thing.args[0]
+        elif name in SUBCLASSED and isinstance(thing.args, tuple) and len(thing.args) >= 3:
+            function, _, args, *_ = thing.args
+            thing = Call(function, args) if isinstance(function, Name) else None
+        elif isinstance(thing, Call):
+            return thing
+        else:
+            break
+    raise CheckpointError(f"{where} is described in a way that torch does not write; the file is damaged.")
+
+
+def _check(tensor: StoredTensor, where: str) -> None:
+    shape, available = tensor.info.shape, tensor.storage.window.size // tensor.info.dtype.itemsize
+    if tensor.offset + tensor.extent > available:
+        raise CheckpointError(f"{where} of shape {list(shape)} reaches past its storage of {available:,} numbers.")
+    reach = 0
+    pairs = zip(tensor.stride, shape, strict=True)
+    for step, size in sorted((step, size) for step, size in pairs if size > 1):
+        if step <= reach and tensor.info.numel:
+            raise CheckpointError(
+                f"{where} of shape {list(shape)} repeats its {available:,} stored numbers by its strides; "
+                "save it with .contiguous()."
+            )
+        reach += (size - 1) * step
+
+
+def _sizes(thing: Any) -> tuple[int, ...] | None:
+    if isinstance(thing, Call) and str(thing.name) == "torch.Size" and isinstance(thing.args, tuple) and thing.args:
+        thing = thing.args[0]
+    if not isinstance(thing, (tuple, list)) or not all(type(v) is int and 0 <= v < 2**48 for v in thing):
+        return None
+    return tuple(thing)
+
+
+def _dtype(name: Any, where: str) -> torch.dtype:
+    found = DTYPES.get(str(name)) if isinstance(name, Name) else None
+    if found is None:
+        raise CheckpointError(f"{where} is of type {str(name)[:40]!r}, which cannot be merged; convert it.")
+    return found
+
+
+def reference(thing: Any, where: str) -> tuple[Any, str, int, Any]:
+    """Storage class, key, numel and view of torch's reference to a storage."""
+    found = thing.id if isinstance(thing, Persistent) else None
+    if not isinstance(found, tuple) or len(found) < 5 or found[0] != "storage":
+        raise CheckpointError(f"{where} has no storage; the file is damaged.")
+    _, kind, key, _, numel, *rest = found
+    if not isinstance(key, str) or type(numel) is not int or not 0 <= numel < 2**48:
+        raise CheckpointError(f"{where} has an odd storage; the file is damaged.")
+    return kind, key, numel, rest[0] if rest else None

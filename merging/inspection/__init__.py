@@ -1,0 +1,1 @@
+"""Looking at checkpoints before a merge: facts, distances, and whether they fit together."""

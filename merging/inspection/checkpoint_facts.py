@@ -1,0 +1,136 @@
+"""What a checkpoint is, by what is in it, as plain data: format, names, architecture, tensors by role, digest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from merging.checkpoints.architecture import Architecture, stated_by
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.digests import DIGESTS
+from merging.checkpoints.families import recognize
+from merging.checkpoints.references import without_folders
+from merging.checkpoints.tower_names import ANCHOR, HF_ANCHOR, PROJ, tower
+from merging.checkpoints.views import View
+from merging.errors import CheckpointError, FamilyError
+from merging.formats.lora import AdapterCheckpoint
+from merging.formats.opening import open_checkpoint
+from merging.formats.safetensors import SafetensorsCheckpoint
+from merging.formats.sharded import ShardedCheckpoint
+from merging.formats.torch_pickle.checkpoint import PickledCheckpoint
+from merging.progress import Cancel, Meter, ProgressCallback
+from merging.text import printable
+
+LONGEST = 2000  # characters of a metadata value that are given
+PUBLISHED = {
+    (768, 12, 32): "ViT-B/32", (768, 12, 16): "ViT-B/16", (1024, 24, 14): "ViT-L/14", (1280, 32, 14): "ViT-H/14",
+}  # fmt: skip
+
+
+def inspect(
+    path: str | Path, *, digest: bool = True, progress: ProgressCallback | None = None, cancel: Cancel | None = None
+) -> dict[str, Any]:
+    """Facts about a file or folder; texts from it are cut and have nothing invisible in them.
+
+    With ``digest`` every number is read, for the SHA-256 of the tensors that recipes and model cards name.
+
+    Raises:
+        CheckpointError: what it is instead, or which part of it is damaged.
+        Cancelled: ``cancel`` said so.
+    """
+    opened = open_checkpoint(path)
+    stored = opened
+    while isinstance(stored, View):
+        stored = stored.inner
+    adapter = opened if isinstance(opened, AdapterCheckpoint) else None
+    weights = adapter.weights if adapter else stored
+    architecture, no_architecture = (None, "") if adapter else _architecture(opened)
+    return {
+        "file": printable(without_folders(str(path))),
+        "format": _format(weights) + (" of a LoRA adapter" if adapter else ""),
+        "names": _names(stored),
+        **_family(opened),
+        "architecture": architecture,
+        "no_architecture": no_architecture,
+        "activation": _activation(opened, architecture),
+        "tensors": len(stored.infos),
+        "numbers": sum(info.numel for info in stored.infos.values()),
+        "bytes": stored.nbytes,
+        "dtypes": dict(Counter(_type(info.dtype) for info in stored.infos.values()).most_common()),
+        "adapter": _adapter(adapter) if adapter else None,
+        "digest": DIGESTS.digest(opened, Meter(opened.nbytes, progress, cancel)) if digest else None,
+        "metadata": {printable(k): printable(v, LONGEST) for k, v in sorted(opened.metadata.items())},
+        "notes": list(opened.notes),
+        "cautions": list(opened.cautions),
+    }
+
+
+def _format(checkpoint: Checkpoint) -> str:
+    if isinstance(checkpoint, PickledCheckpoint):
+        return checkpoint.container
+    if isinstance(checkpoint, ShardedCheckpoint):
+        return f"safetensors in {checkpoint.shards} shards"
+    return "safetensors" if isinstance(checkpoint, SafetensorsCheckpoint) else "tensors in memory"
+
+
+def _names(stored: Checkpoint) -> str:
+    """Whose names the tensors have in the file, and what stands before them."""
+    anchor = next((name for name in stored.infos if name == ANCHOR or name.endswith("." + ANCHOR)), None)
+    if anchor is None:
+        return ""
+    if anchor.endswith(HF_ANCHOR):
+        family, prefix = "Transformers", anchor.removesuffix(HF_ANCHOR)
+    else:
+        family, prefix = "open_clip", anchor.removesuffix(ANCHOR)
+    before = f", after {printable(prefix)!r}" if prefix else ""
+    return f"{family}{before}"
+
+
+def _family(opened: Checkpoint) -> dict[str, Any]:
+    """The family, tensors by role and unused text tensors; or why it is of none."""
+    none = {"family": "", "roles": [], "dead_text": {"tensors": 0, "numbers": 0}}
+    if isinstance(opened, AdapterCheckpoint):
+        return none | {"no_family": ""}
+    try:
+        family = recognize(opened.infos, opened.name)
+    except FamilyError as error:
+        return none | {"no_family": str(error)}
+    found: dict[str, dict[str, Any]] = {}
+    for parameter in opened.parameters:
+        row = found.setdefault(str(parameter.role), {"role": str(parameter.role), "tensors": 0, "numbers": 0})
+        row["tensors"] += 1
+        row["numbers"] += opened.infos[parameter.name].numel
+    dead = {"tensors": opened.dead.tensors, "numbers": opened.dead.numel}
+    return {"family": family.title, "no_family": "", "roles": list(found.values()), "dead_text": dead}
+
+
+def _architecture(opened: Checkpoint) -> tuple[dict[str, Any] | None, str]:
+    try:
+        a = Architecture.of(opened)
+    except (CheckpointError, ValueError) as error:
+        return None, str(error)
+    sizes = {name: getattr(a, name) for name in ("image_size", "patch_size", "width", "layers", "heads", "embed_dim")}
+    like = PUBLISHED.get((a.width, a.layers, a.patch_size), "")
+    return {"like": like, **sizes, "projected": PROJ in tower(opened.infos)}, ""
+
+
+def _activation(opened: Checkpoint, architecture: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Its name, and whether anything says so."""
+    if architecture is None:
+        return None
+    quick = Architecture.of(opened).quick_gelu
+    return {"name": "quick_gelu" if quick else "gelu", "known": "quick_gelu" in stated_by(opened)}
+
+
+def _adapter(adapter: AdapterCheckpoint) -> dict[str, Any]:
+    """What an adapter says of itself."""
+    ranks = sorted({adapter.infos[c.down].shape[0] for c in adapter.changes.values() if c.down})
+    whole = sum(bool(change.replacement) for change in adapter.changes.values())
+    base = adapter.config.get("base_model_name_or_path")
+    said = {"rank": ", ".join(map(str, ranks)), "layers": len(adapter.changes) - whole, "replaced": whole}
+    return said | ({"base": printable(without_folders(base))} if isinstance(base, str) and base else {})
+
+
+def _type(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,127 @@
+"""What a check of the fit reports: problems by checkpoint and kind, with what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+from merging.errors import CompatibilityError
+from merging.inspection.distance import Distance
+from merging.text import first_few
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FIXES = {
+    "missing": "choose experts fine-tuned from this pretrained model, or add the tensor",
+    "extra": "nothing to do: it is left out of the merge",
+    "shape": "use checkpoints of one architecture",
+    "type": "convert the tensor to a floating-point type",
+    "not finite": "the file holds NaN or infinity; train or export it again",
+    "resolution": "use experts of the pretrained model's image size: position embeddings of another one do not fit",
+    "precision": "nothing to do: it is computed in the pretrained model's precision, at least float32",
+    "rounding": "store the pretrained model in float32, then small changes are kept",
+    "range": "convert the pretrained model to float32, or use a small scaling",
+    "huge numbers": "look at the file: weights are never that large",
+    "not changed": "the expert equals the pretrained model; is it the right file?",
+    "unrelated": "it does not look fine-tuned from this pretrained model; is it the right file?",
+    "other text": "nothing to do: the text side is the pretrained model's",
+    "opened": "look whether this is what you meant",
+    "same file twice": "two experts hold the same numbers; is one of them the wrong file?",
+    "other names": "rename the tensors: all names differ by this prefix only",
+    "letter case": "rename the tensors: the names differ in small and capital letters only",
+    "no name in common": "it is another kind of model, or its tensors were renamed; choose experts of this one",
+    "nothing to merge": "choose at least one expert",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that does not fit. ``severity`` is "error" (cannot be merged) or "warning" (merged, but look)."""
+
+    severity: str
+    checkpoint: str
+    tensor: str
+    problem: str  # a key of FIXES
+    expected: str
+    found: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The problems of one kind in one checkpoint."""
+
+    severity: str
+    checkpoint: str
+    problem: str
+    found: tuple[Problem, ...]
+
+    def text(self) -> str:
+        """What is wrong and what to do, with the first five tensors and a count."""
+        first = self.found[0]
+        if self.problem == "opened":
+            return " ".join(problem.found for problem in self.found)
+        names = first_few(problem.tensor for problem in self.found)
+        detail = f" (expected {first.expected}, found {first.found})" if first.expected else ""
+        fix = FIXES[self.problem]
+        return f"{self.problem}: {names}{detail}. {fix[0].upper()}{fix[1:]}{'' if fix.endswith('?') else '.'}"
+
+
+@dataclass(frozen=True, slots=True)
+class FitReport:
+    """Everything found; ``ok`` if nothing stands in the way of a merge."""
+
+    problems: tuple[Problem, ...]
+    tensors: int
+    notes: tuple[str, ...] = ()  # what was done to open the files, and what becomes of their tensors
+    distances: Mapping[str, Distance] = field(default_factory=dict)  # of the experts, where numbers were looked at
+    no_family: str = ""  # why no method can run on the pretrained model, however well the experts fit to it
+
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        """What must be mended first."""
+        return tuple(p for p in self.problems if p.severity == "error")
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """What is merged nevertheless."""
+        return tuple(p for p in self.problems if p.severity == "warning")
+
+    @property
+    def ok(self) -> bool:
+        """Whether the experts fit to the pretrained model."""
+        return not self.errors
+
+    @property
+    def mergeable(self) -> bool:
+        """Whether a merge can run: they fit, and the pretrained model is of a known family."""
+        return self.ok and not self.no_family
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """All problems, by checkpoint and kind; errors come first."""
+        found: dict[tuple[str, str, str], list[Problem]] = {}
+        for problem in (*self.errors, *self.warnings):
+            found.setdefault((problem.severity, problem.checkpoint, problem.problem), []).append(problem)
+        return tuple(Group(*key, tuple(problems)) for key, problems in found.items())
+
+    def text(self) -> str:
+        """The report in a few lines: per checkpoint and kind of problem the first five tensors and a count."""
+        lines = [f"pretrained: {self.no_family}"] if self.no_family else []
+        severity = "warning" if self.ok else "error"
+        lines += [f"{group.checkpoint}: {group.text()}" for group in self.groups if group.severity == severity]
+        return "\n".join(lines) or f"All {self.tensors} tensors fit."
+
+    def table(self) -> pd.DataFrame:
+        """One row per problem: severity, checkpoint, tensor, problem, expected, found, fix."""
+        import pandas as pd
+
+        columns = list(Problem.__slots__)
+        return pd.DataFrame([asdict(p) for p in self.problems], columns=columns)
+
+    def raise_if_bad(self) -> None:
+        """Raise CompatibilityError if there are errors."""
+        if not self.ok:
+            raise CompatibilityError(self.text(), self)

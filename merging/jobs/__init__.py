@@ -1,0 +1,1 @@
+"""The queue of child processes, and what the disk knows of it."""

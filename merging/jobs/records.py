@@ -1,0 +1,281 @@
+"""What is on the disk about a job, and the child process that does it.
+
+<store>/jobs/<run id>/ holds recipe.yaml, state.json (written by the runner), events.jsonl (written by the child) and
+log.txt (what the child prints).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+from merging import settings
+from merging.files.records import write_json
+
+PATIENCE = 2.5  # seconds that a child has to stop when asked, before it is killed
+NICE = 10
+TAIL = 8192  # bytes from the end of the events in which the last one is looked for
+SWEEP = "sweep"  # stands where a job that measures says what
+PAUSE = "pause"  # the file whose presence asks a sweep to stop after the point in hand
+PACKAGE_ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+class State(StrEnum):
+    """What a job is at."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+    PAUSED = "paused"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """A process, told apart from a later one of the same number by its time of birth."""
+
+    pid: int = 0
+    born: float = 0.0
+
+    @classmethod
+    def of(cls, pid: int) -> Self:
+        """The process that has this number now; nobody if it is gone."""
+        try:
+            return cls(pid, psutil.Process(pid).create_time())
+        except psutil.Error:
+            return cls()
+
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        if not self.pid:
+            return False
+        try:
+            process = psutil.Process(self.pid)
+            return abs(process.create_time() - self.born) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return False
+
+    def elsewhere(self) -> bool:
+        """Whether it still runs and is not this process."""
+        return self.pid != os.getpid() and self.alive()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The contents of state.json."""
+
+    state: State
+    title: str
+    base: str  # the folder from which relative paths in the recipe count
+    need_model: bool
+    submitted: float
+    owner: ProcessId  # the server
+    worker: ProcessId = ProcessId()
+    started: float | None = None
+    finished: float | None = None
+    error: str = ""
+    measures: str = ""  # what is measured, of a stored run or of the benchmark; SWEEP; empty for a merge
+    words: tuple[str, ...] = ()  # of the command that is run, where it is none of these
+    benchmark: str = ""  # the folder that it works on; empty for the server's
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A merge, a measurement, a sweep or another command that was asked for.
+
+    ``position`` is its place in the queue from 1, 0 if not waiting. ``measures`` is the key of what is measured,
+    "sweep" for a sweep, what a command does in one word, empty for a merge. ``state`` is queued, running, done, failed,
+    cancelled, paused or interrupted (its process is gone without a word, such as after a restart). Times are seconds
+    since the epoch. ``benchmark`` is the folder that it works on, empty for the one that the server was started on.
+    """
+
+    id: str
+    title: str
+    state: str
+    phase: str = ""
+    detail: str = ""
+    fraction: float = 0.0
+    seconds_left: float | None = None
+    position: int = 0
+    error: str = ""
+    submitted: float = 0.0
+    started: float | None = None
+    finished: float | None = None
+    recipe_yaml: str = ""
+    measures: str = ""
+    words: tuple[str, ...] = ()
+    benchmark: str = ""
+
+    @property
+    def run_id(self) -> str:
+        """The run that it makes, whose id it has too, or measures; empty if it measures the benchmark.
+
+        Of a sweep, the sweep's id; of a command, what it is about.
+        """
+        return run_of(self.id)
+
+    @property
+    def live(self) -> bool:
+        """Whether something may still change."""
+        return self.state in {State.QUEUED, State.RUNNING}
+
+
+@dataclass(frozen=True, slots=True)
+class JobFiles:
+    """The folder of one job."""
+
+    root: Path
+    run_id: str
+
+    @property
+    def folder(self) -> Path:
+        """Where everything is."""
+        return self.root / self.run_id
+
+    def create(
+        self,
+        recipe_yaml: str,
+        *,
+        title: str,
+        base: Path,
+        need_model: bool = False,
+        measures: str = "",
+        words: Sequence[str] = (),
+        benchmark: str = "",
+    ) -> None:
+        """A new queued job in place of whatever was known under this id."""
+        self.remove()
+        self.folder.mkdir(mode=0o700, parents=True)
+        (self.folder / "recipe.yaml").write_text(recipe_yaml, "utf-8")
+        owner = ProcessId.of(os.getpid())
+        self._write(
+            Record(
+                State.QUEUED, title, str(base), need_model, time.time(), owner, measures=measures, words=tuple(words),
+                benchmark=benchmark,
+            )
+        )  # fmt: skip
+
+    def remove(self) -> None:
+        """Forget the job."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def read(self) -> Record | None:
+        """What state.json says; None if there is none that can be read."""
+        try:
+            plain = json.loads((self.folder / "state.json").read_bytes())
+            owner, worker = ProcessId(**plain.pop("owner")), ProcessId(**plain.pop("worker"))
+            plain |= {"state": State(plain["state"]), "words": tuple(plain.get("words", ()))}
+            return Record(**plain, owner=owner, worker=worker)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def update(self, **changes: Any) -> None:
+        """Change some of what state.json says; nothing happens if the job is gone."""
+        if (record := self.read()) is not None:
+            self._write(replace(record, **changes))
+
+    def _write(self, record: Record) -> None:
+        write_json(self.folder / "state.json", asdict(record))
+
+    def recipe_yaml(self) -> str:
+        """The recipe as submitted."""
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            return (self.folder / "recipe.yaml").read_text("utf-8")
+        return ""
+
+    def last_event(self) -> dict[str, Any]:
+        """The last whole line that the child wrote; empty before the first."""
+        try:
+            with (self.folder / "events.jsonl").open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+                lines = file.read().split(b"\n")[:-1]
+            event = json.loads(lines[-1])
+        except (OSError, ValueError, IndexError):
+            return {}
+        return event if isinstance(event, dict) else {}
+
+    def ask_to_pause(self) -> None:
+        """Let a sweep stop after the point in hand."""
+        with contextlib.suppress(OSError):
+            (self.folder / PAUSE).touch()
+
+    def start(self, store_root: Path, device: str) -> subprocess.Popen[bytes]:
+        """The child process that does the job, in a process group of its own."""
+        record = self.read()
+        assert record is not None
+        command = [sys.executable, "-m", "merging", *self._words(record, device)]
+        command += ["--events", str(self.folder / "events.jsonl"), "--store", str(store_root.absolute())]
+        command += ["--nice", str(NICE)]
+        with (self.folder / "log.txt").open("wb") as output:
+            return subprocess.Popen(
+                command,
+                cwd=PACKAGE_ROOT,
+                env=_environment(record.benchmark),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _words(self, record: Record, device: str) -> list[str]:
+        """The command of the command line that does the job."""
+        if record.words:
+            return list(record.words)
+        if record.measures == SWEEP:
+            words = ["sweep", "--stored", run_of(self.run_id), "--pause-file", str(self.folder / PAUSE)]
+        elif record.measures:
+            run_id = run_of(self.run_id)
+            words = ["measure", record.measures, *([run_id] if run_id else [])]
+        else:
+            words = ["run", str(self.folder / "recipe.yaml"), "--base", record.base]
+            words += ["--need-model"] if record.need_model else []
+        return [*words, "--device", device]
+
+
+def job_of(measures: str, run_id: str = "") -> str:
+    """The id of the job that measures something of a run or of the benchmark, or computes a sweep."""
+    return f"{measures}-{run_id}"
+
+
+def run_of(job_id: str) -> str:
+    """The run that a job makes or measures, or the sweep that it computes; empty if it measures the benchmark."""
+    return job_id.rpartition("-")[2]
+
+
+def _environment(benchmark: str = "") -> dict[str, str]:
+    """The server's environment on a benchmark, with as many threads as this process may use cores, and no spinning."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    found = dict(os.environ)
+    found |= {"OMP_NUM_THREADS": str(cores), "MKL_NUM_THREADS": str(cores), "OMP_WAIT_POLICY": "PASSIVE"}
+    if benchmark or "MERGESCOPE_BENCHMARK" in found:  # may be relative, and the child starts elsewhere
+        found["MERGESCOPE_BENCHMARK"] = benchmark or str(settings.benchmark_folder())
+    if "MERGESCOPE_STORE" in found:
+        found["MERGESCOPE_STORE"] = str(settings.store_root().absolute())
+    if "MERGESCOPE_MODELS" in found:
+        found["MERGESCOPE_MODELS"] = os.pathsep.join(map(str, settings.models_folders().values()))
+    return found
+
+
+def stop_process(process: subprocess.Popen[bytes] | psutil.Process) -> None:
+    """Ask a child and everything it started to stop; kill them if they have not after ``PATIENCE`` seconds."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired, psutil.TimeoutExpired):
+            process.wait(timeout=PATIENCE)
+            return

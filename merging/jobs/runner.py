@@ -1,0 +1,348 @@
+"""A queue of merges, measurements, sweeps and other commands, each in a child process: the server stays responsive, and
+lives on if one takes all memory.
+
+What is known about a job lies on the disk (see job_files), so that a second tab or a restarted server sees it.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from merging.analysis.registry import kind
+from merging.errors import MergingError, StoreError
+from merging.jobs.cleanup import sweep_up
+from merging.jobs.records import SWEEP, Job, JobFiles, ProcessId, Record, State, job_of, stop_process
+from merging.recipes.recipe import Recipe
+from merging.runs.run import Run
+from merging.runs.store import Store
+
+if TYPE_CHECKING:
+    from merging.benchmarks.benchmark import Benchmark
+    from merging.runs.inputs import Opened
+
+POLL = 0.1  # seconds between two looks at a running child
+ORPHAN_POLL = 0.5  # seconds between two looks whether another server's child has ended
+CANCELLED_CODE, PAUSED_CODE = 130, 75
+log = logging.getLogger(__name__)
+
+
+class Runner:
+    """Runs one job at a time, in the order of submission. Every method may be called from any thread.
+
+    Only ``submit`` may take a moment: it reads the checkpoints that this process has not read yet, to name the run.
+    What works on another ``benchmark`` than the one that the server was started on says so, and its child is told.
+    """
+
+    def __init__(self, store: Store, *, device: str = "auto") -> None:
+        self.store, self.device = store, device
+        self._root = store.root / "jobs"
+        self._changed = threading.Condition()
+        self._queue: deque[str] = deque()
+        self._running: str | None = None
+        self._cancelled: set[str] = set()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    def submit(
+        self, recipe: Recipe, *, base: Path | None = None, need_model: bool = False, benchmark: Benchmark | None = None
+    ) -> Job:
+        """The job of a recipe: the one that is waiting, running or done, or a new one at the end of the queue.
+
+        Large files that this machine does not know are better read by a command first (see known).
+
+        Raises:
+            CheckpointError: a checkpoint is missing or damaged.
+            StoreError: the store cannot be written to, or the same merge is under way for another benchmark.
+        """
+        from merging.checkpoints.digests import DIGESTS  # loads torch, which listing jobs does not need
+        from merging.runs.inputs import open_inputs
+
+        DIGESTS.load(self.store.root)
+        opened = open_inputs(recipe, base, benchmark)
+        run_id = opened.run_id()
+        folder = str(benchmark.folder) if benchmark else ""
+        with self._changed:
+            if (known := self._known(run_id, folder)) is not None and known.live:
+                return known
+            if self._is_stored(opened, run_id, need_model):
+                return known if known is not None and known.state == State.DONE else self._stored_job(run_id)
+            self._files(run_id).create(
+                recipe.to_yaml(),
+                title=recipe.title or recipe.text(),
+                base=(base or Path.cwd()).absolute(),
+                need_model=need_model,
+                benchmark=folder,
+            )
+            self._enqueue(run_id)
+        return self.get(run_id)
+
+    def measure(self, key: str, run_id: str = "", benchmark: str = "", of: Run | None = None) -> Job:
+        """The job that measures something of a stored run, or of the benchmark: the live one, or a new one.
+
+        Raises:
+            StoreError: there is no such run or measurement, or it is under way on another benchmark.
+        """
+        title = f"{kind(key).title}: {(of or self.store.run(run_id)).title}" if run_id else kind(key).title
+        return self._begin(key, run_id, title, benchmark=benchmark)
+
+    def sweep(self, sweep_id: str, title: str, benchmark: str = "") -> Job:
+        """The job that computes what is missing of a stored sweep: the live one, or a new one.
+
+        Raises:
+            StoreError: it is under way on another benchmark.
+        """
+        return self._begin(SWEEP, sweep_id, f"Sweep: {title}", benchmark=benchmark)
+
+    def command(
+        self, key: str, subject: str, title: str, words: Sequence[str], then: Recipe | None = None, benchmark: str = ""
+    ) -> Job:
+        """The job that runs a command of the command line: the live one, or a new one.
+
+        ``key`` says in a word what it does, ``subject`` to what. A recipe that is to come ``then`` is submitted once
+        the command is done.
+        """
+        return self._begin(key, subject, title, words, then, benchmark)
+
+    def _begin(
+        self, key: str, subject: str, title: str, words: Sequence[str] = (), then: Recipe | None = None,
+        benchmark: str = "",
+    ) -> Job:  # fmt: skip
+        job_id = job_of(key, subject)
+        with self._changed:
+            if (known := self._known(job_id, benchmark)) is not None and known.live:
+                return known
+            recipe, base = then.to_yaml() if then else "", Path.cwd()
+            files = self._files(job_id)
+            files.create(recipe, title=title, base=base, measures=key, words=words, benchmark=benchmark)
+            self._enqueue(job_id)
+        return self.get(job_id)
+
+    def _known(self, job_id: str, benchmark: str) -> Job | None:
+        """What is known of a job that is asked for; raises StoreError if it is live on another benchmark."""
+        if self._closing:
+            raise StoreError("The runner is closed; it takes no more jobs.")
+        known = self._job(job_id)
+        if known is not None and known.live and known.benchmark != benchmark:
+            raise StoreError(f"“{known.title}” is being computed on another benchmark; wait until that is done.")
+        return known
+
+    def pause(self, job_id: str) -> None:
+        """Ask a sweep to stop after the point in hand; one that waits stops at once. Others stay as they are."""
+        with self._changed:
+            if job_id in self._queue:
+                self._queue.remove(job_id)
+                self._files(job_id).update(state=State.PAUSED, finished=time.time())
+            elif (job := self._job(job_id)) is not None and job.state == State.RUNNING and job.measures == SWEEP:
+                self._files(job_id).ask_to_pause()
+
+    def _enqueue(self, job_id: str) -> None:
+        """Put a job whose files are written at the end of the queue."""
+        self._cancelled.discard(job_id)
+        self._queue.append(job_id)
+        self._start_thread()
+        self._changed.notify_all()
+
+    def jobs(self) -> list[Job]:
+        """All jobs, newest first."""
+        names = sorted(path.name for path in self._root.iterdir()) if self._root.is_dir() else []
+        found = [job for name in names if (job := self._job(name)) is not None]
+        return sorted(found, key=lambda job: job.submitted, reverse=True)
+
+    def get(self, run_id: str) -> Job:
+        """The job of that id (a stored run counts as done); raises StoreError if there is none."""
+        if (job := self._job(run_id)) is not None:
+            return job
+        if self.store.has(run_id):
+            return self._stored_job(run_id)
+        raise StoreError(f"There is no job {run_id[:40]!r}.")
+
+    def cancel(self, run_id: str) -> None:
+        """Ask a job to stop; a running one is gone after three seconds at most. Others stay as they are."""
+        with self._changed:
+            if run_id in self._queue:
+                self._queue.remove(run_id)
+                self._files(run_id).update(state=State.CANCELLED, finished=time.time())
+            elif run_id == self._running:
+                self._cancelled.add(run_id)
+                self._changed.notify_all()
+            elif (job := self._job(run_id)) is not None and job.state == State.RUNNING:
+                threading.Thread(target=self._stop_orphan, args=(run_id,), daemon=True).start()
+
+    def dismiss(self, run_id: str) -> None:
+        """Forget a job that has ended; its run stays."""
+        with self._changed:
+            if not self.get(run_id).live:
+                self._files(run_id).remove()
+
+    def close(self) -> None:
+        """Stop the running job and the queue; both are "interrupted" afterwards. For tests and for shutting down."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    # What is known
+
+    def _files(self, run_id: str) -> JobFiles:
+        return JobFiles(self._root, run_id)
+
+    def _is_stored(self, opened: Opened, run_id: str, need_model: bool) -> bool:
+        """Whether a run is there with all that can be had, on the benchmark if one was named."""
+        from merging.runs.inputs import settled
+
+        return settled(opened, [run for run in self.store.candidates(run_id) if run.has_model or not need_model])
+
+    def _stored_job(self, run_id: str) -> Job:
+        run = self.store.run(run_id)
+        return Job(run_id, run.title, State.DONE, fraction=1.0, recipe_yaml=run.recipe_yaml)
+
+    def _job(self, run_id: str) -> Job | None:
+        """What the disk and this process know of a job; None if there is none, or if its run was deleted."""
+        files = self._files(run_id)
+        record = files.read()
+        if record is None:
+            return None
+        state = self._state(run_id, record)
+        if state == State.DONE and not record.measures and not self.store.has(run_id):
+            return None
+        event = files.last_event()
+        with self._changed:
+            position = self._queue.index(run_id) + 1 if run_id in self._queue else 0
+        return Job(
+            id=run_id,
+            title=record.title,
+            state=state,
+            phase=str(event.get("phase", "Starting" if state == State.RUNNING else "")),
+            detail=str(event.get("detail", "")),
+            fraction=1.0 if state == State.DONE else float(event.get("fraction", 0.0)),
+            seconds_left=event.get("seconds_left") if state == State.RUNNING else None,
+            position=position,
+            error=record.error,
+            submitted=record.submitted,
+            started=record.started,
+            finished=record.finished,
+            recipe_yaml=files.recipe_yaml(),
+            measures=record.measures,
+            words=record.words,
+            benchmark=record.benchmark,
+        )
+
+    def _state(self, run_id: str, record: Record) -> State:
+        """The state on the disk, unless the process that would change it is gone."""
+        if record.state == State.QUEUED:
+            waiting = run_id in self._queue or run_id == self._running or record.owner.elsewhere()
+            return State.QUEUED if waiting else State.INTERRUPTED
+        if record.state == State.RUNNING and run_id != self._running and not record.worker.alive():
+            made = not record.measures and self.store.has(run_id)
+            return State.DONE if made else State.INTERRUPTED
+        return record.state
+
+    # The thread that works the queue off
+
+    def _start_thread(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="merge-queue", daemon=True)
+            self._thread.start()
+
+    def _work(self) -> None:
+        while (run_id := self._next()) is not None:
+            try:
+                self._run(run_id)
+            except Exception as error:  # the queue must go on
+                log.exception("Job %s could not be run", run_id)
+                self._files(run_id).update(state=State.FAILED, error=f"The job could not be run: {error}")
+            with self._changed:
+                self._running = None
+
+    def _next(self) -> str | None:
+        """The next job, as soon as nothing else runs; None when the runner closes."""
+        with self._changed:
+            while not self._closing:
+                if self._queue and not self._orphan_runs():
+                    self._running = self._queue.popleft()
+                    return self._running
+                self._changed.wait(ORPHAN_POLL if self._queue else None)
+            for run_id in self._queue:
+                self._files(run_id).update(state=State.INTERRUPTED)
+            self._queue.clear()
+            return None
+
+    def _orphan_runs(self) -> bool:
+        """Whether a job that another server started is still running."""
+        return any(job.state == State.RUNNING for job in self.jobs())
+
+    def _run(self, run_id: str) -> None:
+        files = self._files(run_id)
+        process = files.start(self.store.root, self.device)
+        files.update(state=State.RUNNING, started=time.time(), worker=ProcessId.of(process.pid))
+        stopped = self._wait(process, run_id)
+        self._sweep(process.pid, run_id)
+        state, error = self._outcome(run_id, process.returncode, stopped)
+        if state == State.DONE:
+            state, error = self._then(files)
+        files.update(state=state, error=error, finished=time.time())
+
+    def _then(self, files: JobFiles) -> tuple[State, str]:
+        """Submit the recipe that was to come after a command; how the command ended with that."""
+        record, recipe_yaml = files.read(), files.recipe_yaml()
+        if record is not None and record.words and recipe_yaml:
+            try:
+                from merging.benchmarks.benchmark import Benchmark
+
+                on = Benchmark.load(Path(record.benchmark)) if record.benchmark else None
+                self.submit(Recipe.from_yaml(recipe_yaml), benchmark=on)
+            except MergingError as problem:
+                return State.FAILED, str(problem)
+        return State.DONE, ""
+
+    def _wait(self, process: subprocess.Popen[bytes], run_id: str) -> bool:
+        """Wait for a child to end; True if it was stopped."""
+        while process.poll() is None:
+            with self._changed:
+                stop = self._closing or run_id in self._cancelled
+                if not stop:
+                    self._changed.wait(POLL)
+            if stop:
+                stop_process(process)
+                return True
+        return False
+
+    def _sweep(self, writer: int, job_id: str) -> None:
+        """Remove what a child that has ended may have left behind."""
+        if (record := self._files(job_id).read()) is not None:
+            sweep_up(self.store, record, writer)
+
+    def _outcome(self, run_id: str, code: int, stopped: bool) -> tuple[State, str]:
+        """How a job ended, and the sentence for the user if it failed."""
+        record = self._files(run_id).read()
+        if code == 0 and (self.store.has(run_id) or (record is not None and record.measures)):
+            return State.DONE, ""
+        if code == PAUSED_CODE and record is not None and record.measures == SWEEP:
+            return State.PAUSED, ""
+        if stopped or code == CANCELLED_CODE:
+            return (State.INTERRUPTED if self._closing else State.CANCELLED), ""
+        if code == -signal.SIGKILL:
+            return State.FAILED, "It was killed, likely because the computer ran out of memory."
+        if code < 0:
+            return State.FAILED, f"Its process died of {signal.Signals(-code).name}; see log.txt in its folder."
+        event = self._files(run_id).last_event()
+        return State.FAILED, str(event.get("error") or f"It ended with code {code}; see log.txt in its folder.")
+
+    def _stop_orphan(self, run_id: str) -> None:
+        """Stop a job that another, dead server started."""
+        record = self._files(run_id).read()
+        if record is not None and record.worker.alive():
+            stop_process(psutil.Process(record.worker.pid))
+            self._sweep(record.worker.pid, run_id)
+            self._files(run_id).update(state=State.CANCELLED, finished=time.time())

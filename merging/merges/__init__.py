@@ -1,1 +1,0 @@
-"""Merges: task vectors in, one merged task vector out. One file each."""

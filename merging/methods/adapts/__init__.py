@@ -1,0 +1,1 @@
+"""The adapts, one per file: a small module per task on top of a merged model."""

@@ -1,0 +1,1 @@
+"""The edits, one per file: task vectors in, task vectors out."""

@@ -1,0 +1,129 @@
+"""AWD: subtract from every task vector the one vector that makes them most nearly orthogonal.
+
+The redundant vector stays a combination of the task vectors in every step of the descent, so K coefficients and the
+K × K matrix of inner products say everything about it: one pass over the checkpoints, then steps that cost nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from merging.methods.method import Citation, Edit, register
+from merging.methods.params import Params, integer, real
+from merging.methods.slot import Slot, SlotStream, Survey
+from merging.numerics.task_vector_overlap import Array, cosines, gradient, loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class AwdParams(Params):
+    """What can be set."""
+
+    penalty: float = real(
+        0.1,
+        low=0.0,
+        high=1000.0,
+        slider=(0.0, 1.0),
+        step=0.01,
+        symbol=r"\alpha",
+        label="Penalty",
+        help="Weight of the redundant vector's length against the overlap of task vectors.",
+    )
+    lr: float = real(
+        0.01,
+        low=0.0,
+        high=1000.0,
+        slider=(0.0, 0.1),
+        step=0.001,
+        symbol=r"\beta",
+        label="Learning rate",
+        help="Length of a gradient step.",
+    )
+    steps: int = integer(
+        300, low=0, high=10000, slider=(0, 1000), step=10, label="Steps", help="Gradient steps taken from zero."
+    )
+
+
+@dataclass(frozen=True)
+class Redundant:
+    """The redundant vector as combination of task vectors (K,), and from which it is subtracted (K,): 1 or 0."""
+
+    coefficients: tuple[float, ...]
+    taking_part: tuple[float, ...]
+
+
+def survey(slots: SlotStream, params: AwdParams) -> Survey:
+    """The redundant vector, from the inner products of all task vectors in float64."""
+    total = torch.zeros(len(slots.experts), len(slots.experts), dtype=torch.float64)
+    for slot in slots:
+        rows = slot.task_vectors.flatten(1).double()
+        total += (rows @ rows.T).cpu()
+    gram: Array = ((total + total.T) / 2).numpy()
+    coefficients = np.zeros(len(gram))
+    for _ in range(params.steps):
+        coefficients = coefficients - params.lr * gradient(gram, coefficients, params.penalty)
+    before, after = (loss(gram, at, params.penalty) for at in (np.zeros(len(gram)), coefficients))
+    warnings = (f"awd raised its loss from {before:.4g} to {after:.4g}; lower lr.",) if after > before else ()
+    moved = (gram.diagonal() > 0).astype(float)
+    return Survey(
+        Redundant(tuple(coefficients.tolist()), tuple(moved.tolist())),
+        {"coefficients": _table(slots.experts, gram, coefficients, moved)},
+        warnings,
+    )
+
+
+def _table(experts: tuple[str, ...], gram: Array, coefficients: Array, moved: Array) -> pd.DataFrame:
+    """Per expert, its share of the redundant vector, its weight in a plain sum, and its overlap with the others."""
+    others = np.maximum(moved.sum() - 1, 1)
+    overlap = [np.abs(cosines(gram, at)[0]).sum(axis=1) / others for at in (np.zeros(len(gram)), coefficients)]
+    return pd.DataFrame(
+        {
+            "expert": experts,
+            "norm": np.sqrt(gram.diagonal()),
+            "coefficient": coefficients,
+            "weight": 1 - moved.sum() * coefficients,
+            "overlap_before": overlap[0],
+            "overlap_after": overlap[1],
+        }
+    )
+
+
+def awd(slot: Slot, params: AwdParams, found: Redundant) -> Tensor:
+    """Task vectors less the redundant vector, (K, *S) -> (K, *S)."""
+    if not any(found.coefficients):
+        return slot.task_vectors
+    coefficients, taking_part = (slot.task_vectors.new_tensor(row) for row in (found.coefficients, found.taking_part))
+    redundant = torch.tensordot(coefficients, slot.task_vectors, dims=1)
+    edited: Tensor = slot.task_vectors - taking_part.reshape(-1, *[1] * redundant.dim()) * redundant
+    return edited
+
+
+register(
+    Edit(
+        key="awd",
+        title="AWD",
+        summary="Subtracts from every task vector one redundant vector, found so that what is left overlaps least.",
+        formula=r"\tau_k \leftarrow \tau_k - \delta, \quad \delta \leftarrow \delta - \beta \nabla_\delta \Big("
+        r"\frac{1}{K(K-1)} \sum_{i \ne j} |\cos(\tau_i - \delta, \tau_j - \delta)| + \alpha \lVert \delta \rVert\Big)",
+        cite=Citation(
+            key="xiong2024awd",
+            authors="Xiong et al.",
+            title="Multi-task model merging via adaptive weight disentanglement",
+            venue="arXiv preprint",
+            year=2024,
+            arxiv="2411.18729",
+        ),
+        params=AwdParams,
+        run=awd,
+        survey=survey,
+        survey_passes=1,
+        elementwise=lambda _: True,
+        variant="Plain gradient descent from zero in float64, over all tensors at once; an adaptive optimizer would "
+        "give another vector. Before task arithmetic it is exactly a weight per expert. Experts equal to the "
+        "pretrained model take no part.",
+    )
+)

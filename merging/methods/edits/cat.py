@@ -1,0 +1,158 @@
+"""CAT: remove from every task vector the few directions in which it disturbs another task most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from merging.checkpoints.families import Role
+from merging.methods.method import Citation, Edit, Needs, register
+from merging.methods.params import Params, choice, integer, real
+from merging.methods.shared.cat_conflicts import Conflict, LinearConflicts, ScalarConflicts, mean_squares, together
+from merging.methods.shared.least_squares import as_stored, matrices
+from merging.methods.slot import Slot, SlotStream, Survey
+from merging.numerics.flops import LinearMap, eigen, products
+from merging.numerics.linear_algebra import double
+
+SEQUENTIAL = "sequential"
+SCALARS = {Role.SHIFT, Role.EMBEDDING, Role.NORM_SCALE}  # what acts scalar by scalar
+COUNT = {"low": 0, "high": 100_000, "slider": (0, 64)}
+WEIGHT = {"low": 0.0, "high": 1e12, "slider": (0.0, 20.0), "step": 0.5}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatParams(Params):
+    """What can be set."""
+
+    components: int = integer(
+        4, **COUNT, symbol="c", label="Components", help="Output directions of a matrix dropped per other task."
+    )
+    tradeoff: float = real(
+        5.0, **WEIGHT, symbol=r"\alpha", label="Trade-off", help="Weight of use to the own task against harm."
+    )
+    norm_components: int = integer(
+        4, **COUNT, symbol="c_s", label="Norm components", help="Norm scales dropped per other task."
+    )
+    norm_tradeoff: float = real(
+        10.0, **WEIGHT, symbol=r"\beta", label="Norm trade-off", help="The same weight for norm scales."
+    )
+    shift_components: int = integer(
+        4, **COUNT, symbol="c_b", label="Shift components", help="Shifts and embedding entries dropped per other task."
+    )
+    mode: str = choice(
+        "joint", SEQUENTIAL, label="Order", help="Drop what all tasks want at once, or task by task from what is left."
+    )
+
+
+Found = dict[str, tuple[Conflict, ...]]  # tensor -> what each task wants removed from the others' vectors
+Objective = LinearConflicts | ScalarConflicts
+
+
+def survey(slots: SlotStream, params: CatParams) -> Survey:
+    """What every task wants removed, per tensor."""
+    if len(slots.experts) == 1:
+        return Survey({}, warnings=("cat with one expert changes nothing: there is no other task to disturb.",))
+    found: Found = {}
+    for slot in slots:
+        if (rule := _rule(slot, params)) is not None:
+            found[slot.name] = tuple(_conflicts(slot, params.mode, *rule))
+    return Survey(found)
+
+
+def _rule(slot: Slot, params: CatParams) -> tuple[Callable[[Tensor], Objective], int] | None:
+    """The objective as a function of the task vectors, and how much to remove; None leaves a tensor as it is."""
+    if slot.role in {Role.SHIFT, Role.EMBEDDING}:
+        return (lambda vectors: ScalarConflicts(vectors, None)), params.shift_components
+    count = params.norm_components if slot.role == Role.NORM_SCALE else params.components
+    inputs = slot.inputs if count else None
+    if inputs is None:
+        return None
+    if slot.role == Role.NORM_SCALE:
+        energies = mean_squares(inputs)
+        return (lambda vectors: ScalarConflicts(vectors, energies, params.norm_tradeoff)), count
+    return (lambda vectors: LinearConflicts(vectors, inputs, params.tradeoff)), count
+
+
+def _conflicts(slot: Slot, mode: str, objective: Callable[[Tensor], Objective], count: int) -> Iterator[Conflict]:
+    vectors = _flat(slot, double(slot.task_vectors))
+    current = objective(vectors)
+    for task in range(len(vectors)):
+        conflict = current.top(task, count)
+        yield conflict
+        slot.tick((task + 1) / len(vectors))
+        if mode == SEQUENTIAL:
+            vectors = torch.stack([v if i == task else conflict.removed_from(v) for i, v in enumerate(vectors)])
+            current = objective(vectors)
+
+
+def cat(slot: Slot, params: CatParams, found: Found) -> Tensor:
+    """Task vectors without what the other tasks want removed, (K, *S) -> (K, *S)."""
+    if (conflicts := found.get(slot.name)) is None:
+        return slot.task_vectors
+    trimmed = []
+    for i, vector in enumerate(_flat(slot, slot.task_vectors)):
+        others, rest = [conflict for k, conflict in enumerate(conflicts) if k != i], vector
+        for conflict in others if params.mode == SEQUENTIAL else [together(others)]:
+            rest = conflict.removed_from(rest)
+        trimmed.append(rest)
+        _note(slot, slot.experts[i], conflicts[i], vector, rest)
+    stack = torch.stack(trimmed)
+    return stack.reshape_as(slot.task_vectors) if slot.role in SCALARS else as_stored(stack, slot)
+
+
+def _flat(slot: Slot, vectors: Tensor) -> Tensor:
+    """Task vectors (K, *S) as matrices (K, d_out, d_in), or flat where every scalar acts alone."""
+    return vectors.flatten(1) if slot.role in SCALARS else matrices(slot, vectors)
+
+
+def _note(slot: Slot, expert: str, conflict: Conflict, before: Tensor, after: Tensor) -> None:
+    """A row of the table "cat": the share of its squared norm that an expert gives up, and what it wants others to.
+
+    ``conflicts`` counts those directions or scalars; how much they disturb its task is given as sum and for the worst.
+    """
+    size, left = (float(torch.linalg.vector_norm(v, dtype=torch.float64)) for v in (before, after))
+    removed, scores = 1 - (left / size) ** 2 if size else 0.0, conflict.scores
+    found = {
+        "conflicts": len(scores),
+        "conflict_sum": float(scores.sum()),
+        "conflict_top": max(scores.tolist(), default=0.0),
+    }
+    slot.note("cat", expert=expert, removed=removed, **found)
+
+
+def _algebra(params: CatParams, matrix: LinearMap) -> float:
+    each = products(matrix, matrix.inputs) + products(matrix, matrix.outputs) / 2 + eigen(matrix.outputs)
+    return matrix.tasks * each
+
+
+register(
+    Edit(
+        key="cat",
+        title="CAT",
+        summary="Trims from each task vector the few directions that disturb other tasks more than they serve its own.",
+        formula=r"B_k = \mathrm{eig}_c \sum_{i \neq k} \tau_i (X_k^\top X_k - \alpha X_i^\top X_i) \tau_i^\top, \quad "
+        r"\tau_i \leftarrow \tau_i - \Pi_{B_k : k \neq i}\, \tau_i, \quad "
+        r"g_k = \sum_{i \neq k} (\hat x_k^2 - \beta \hat x_i^2)\, \tau_i^2, \quad "
+        r"\tau_i[\mathrm{top}_c\, g_k] \leftarrow 0 \;\; \forall k \neq i",
+        cite=Citation(
+            key="sun2025cat",
+            authors="Sun et al.",
+            title="CAT Merging: a training-free approach for resolving conflicts in model merging",
+            venue="ICML",
+            year=2025,
+        ),
+        params=CatParams,
+        needs=Needs.EXEMPLARS,
+        run=cat,
+        algebra=_algebra,
+        survey=survey,
+        variant="Squared norms, as in the paper's derivation, not the unsquared ones of its Algorithm 1. Means over "
+        "rows, so tasks may differ in exemplars. Only positive conflicts count. By default directions come from the "
+        "untrimmed task vectors and go in one projection, which no order of tasks changes; sequential is Algorithm 1. "
+        "Features come from each expert at full strength, and trimmed vectors keep their smaller norm. Embeddings "
+        "follow the rule for shifts; a weight whose inputs are not known stays as it is.",
+    )
+)

@@ -1,0 +1,72 @@
+"""DARE: drop scalars of each task vector at random and rescale the rest, so that the expectation stays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from merging.methods.method import Citation, Earlier, Edit, register
+from merging.methods.params import Params, flag, fraction, integer
+from merging.methods.shared.fields import SEED_HELP
+from merging.methods.shared.random_masks import survivors
+from merging.methods.slot import Slot
+
+
+@dataclass(frozen=True, kw_only=True)
+class DareParams(Params):
+    """What can be set."""
+
+    drop_rate: float = fraction(
+        0.5,
+        slider=(0.0, 0.99),
+        symbol=r"\pi",
+        label="Drop rate",
+        help="Chance of each scalar of a task vector to be dropped.",
+    )
+    rescale: bool = flag(True, label="Rescale", help="Divide what stays by 1 − drop rate, which keeps the expectation.")
+    seed: int = integer(0, low=0, high=2**31 - 1, slider=(0, 20), label="Seed", help=SEED_HELP)
+
+
+def dare(slot: Slot, params: DareParams, found: None) -> Tensor:
+    """Task vectors with scalars dropped at random and the rest rescaled, (K, *S) -> (K, *S)."""
+    if params.drop_rate == 0.0:
+        return slot.task_vectors
+    factors = survivors("dare", params.seed, params.drop_rate, slot).to(slot.task_vectors.dtype)
+    if params.rescale and params.drop_rate < 1.0:
+        factors.mul_(1.0 / (1.0 - params.drop_rate))
+    return factors.mul_(slot.task_vectors)
+
+
+def refuses(params: DareParams, before: Earlier) -> str:
+    """Why two steps may not draw the same numbers."""
+    if any(isinstance(earlier, DareParams) and earlier.seed == params.seed for _, earlier in before):
+        return "Two dare steps with one seed drop the same scalars and rescale twice; give the second another seed."
+    return ""
+
+
+register(
+    Edit(
+        key="dare",
+        title="DARE",
+        summary="Drops scalars of each task vector at random and rescales the rest, which keeps the expectation.",
+        formula=r"\tilde\tau_k = \frac{m_k \odot \tau_k}{1 - \pi}, \quad m_k \sim \mathrm{Bernoulli}(1 - \pi)",
+        cite=Citation(
+            key="yu2024dare",
+            authors="Yu et al.",
+            title="Language models are Super Mario: absorbing abilities from homologous models as a free lunch",
+            venue="ICML",
+            year=2024,
+            arxiv="2311.03099",
+        ),
+        params=DareParams,
+        run=dare,
+        refuses=refuses,
+        elementwise=lambda _: True,
+        variant="Applies to every tensor. DARE-TIES is dare → ties with density 1; with a lower one TIES trims what "
+        "DARE left. Draws depend on the seed, the expert's and the tensor's names and the position alone. A dropped "
+        "scalar is zero in its task vector, no more: unlike a mask, DARE does not hold a scalar that every expert "
+        "drops at its pretrained value where the merge mixes scalars, as DRM does. mergekit rescales to the tensor's "
+        "L1 norm instead.",
+    )
+)

@@ -1,0 +1,84 @@
+"""LiNeS: scale task vectors by a straight line over depth, less in shallow blocks than in deep ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+from torch import Tensor
+
+from merging.methods.method import Citation, Edit, register
+from merging.methods.params import Params, real
+from merging.methods.slot import Slot, SlotStream, Survey
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinesParams(Params):
+    """What can be set."""
+
+    base: float | None = real(
+        None,
+        low=0.0,
+        high=1000.0,
+        optional=True,
+        unset="1/K for K experts",
+        slider=(0.0, 1.0),
+        step=0.005,
+        symbol=r"\alpha",
+        label="Factor of the first block",
+        help="Also that of every tensor outside the blocks.",
+    )
+    slope: float = real(
+        0.5,
+        low=0.0,
+        high=1000.0,
+        slider=(0.0, 1.5),
+        step=0.05,
+        symbol=r"\beta",
+        label="Rise over depth",
+        help="By how much the last block's factor exceeds the first one's.",
+    )
+
+
+Factors = dict[int | None, float]  # block -> factor; None: outside the blocks
+
+
+def survey(slots: SlotStream, params: LinesParams) -> Survey:
+    """The factor of every block that there is."""
+    base = 1 / len(slots.experts) if params.base is None else params.base
+    blocks = sorted({p.block for p in slots.parameters if p.block is not None})
+    last = max(len(blocks) - 1, 1)
+    found: Factors = {None: base} | {block: base + params.slope * i / last for i, block in enumerate(blocks)}
+    rows = {"block": blocks, "factor": [found[block] for block in blocks]}
+    return Survey(found, {"block_factors": pd.DataFrame(rows)})
+
+
+def lines(slot: Slot, params: LinesParams, found: Factors) -> Tensor:
+    """Task vectors times the factor of their block, (K, *S) -> (K, *S)."""
+    return found[slot.block] * slot.task_vectors
+
+
+register(
+    Edit(
+        key="lines",
+        title="LiNeS",
+        summary="Scales task vectors by a factor that grows with depth, because shallow blocks hold what tasks share.",
+        formula=r"\tau_k^l \leftarrow \Big(\alpha + \beta\,\frac{l}{B - 1}\Big)\,\tau_k^l, \quad l = 0, \dots, B - 1",
+        cite=Citation(
+            key="wang2025lines",
+            authors="Wang et al.",
+            title="LiNeS: post-training layer scaling prevents forgetting and enhances model merging",
+            venue="ICLR",
+            year=2025,
+            arxiv="2410.17146",
+        ),
+        params=LinesParams,
+        run=lines,
+        survey=survey,
+        survey_passes=0,
+        elementwise=lambda _: True,
+        variant="Follow it with a merge of scaling 1. Every tensor outside the blocks, the output projection included, "
+        "takes the first block's factor, as in the released code, and so does a single block. The authors' first "
+        "factor for TIES, a ratio of norms over K, can be set by hand.",
+    )
+)

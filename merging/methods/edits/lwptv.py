@@ -1,0 +1,134 @@
+"""LwPTV: prune the layers (or parameters) in which task vectors hardly differ from their mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from merging.checkpoints.families import Parameter
+from merging.methods.method import Citation, Edit, register
+from merging.methods.params import Params, choice, flag, fraction
+from merging.methods.shared import saliency
+from merging.methods.slot import Slot, SlotStream, Survey
+from merging.numerics.quantile import kth_smallest
+
+
+@dataclass(frozen=True, kw_only=True)
+class LwptvParams(Params):
+    """What can be set."""
+
+    prune_ratio: float = fraction(
+        0.7, symbol=r"\eta", label="Prune ratio", help="Share of layers (or parameters) that each expert gives up."
+    )
+    shared: bool = flag(True, label="Shared mask", help="Keep for all experts what any of them keeps.")
+    score: str = choice(
+        saliency.DEVIATION,
+        saliency.MEAN_ABS,
+        label="Saliency score",
+        help="Mean absolute deviation from the mean task vector, or mean absolute value.",
+    )
+    granularity: str = choice(
+        "tensor", "parameter", label="Granularity", help="Keep or drop whole tensors (LwPTV) or scalars (PwPTV)."
+    )
+
+
+Masks = dict[str, tuple[bool, ...]]  # tensor granularity: tensor -> kept, per expert
+Limits = tuple[float, ...]  # parameter granularity: the score to exceed, per expert
+
+
+def survey(slots: SlotStream, params: LwptvParams) -> Survey:
+    """The masks (tensor granularity) or the thresholds (parameter granularity), from all tensors."""
+    warnings: tuple[str, ...] = ()
+    if len(slots.experts) == 1 and params.score == saliency.DEVIATION and params.prune_ratio > 0:
+        warnings = ("lwptv with one expert prunes everything: a single task vector never deviates from its mean.",)
+    if params.granularity == "parameter":
+        return Survey(_limits(slots, params), warnings=warnings)
+    scores = saliency.scores(slots, params.score)
+    if len(slots.experts) > 1 and not scores.any() and params.prune_ratio > 0:
+        warnings = ("lwptv prunes everything: the task vectors are identical, so none deviates from their mean.",)
+    own = saliency.own_masks(scores, params.prune_ratio, slots.dead_tensors)
+    final = saliency.final_masks(own, params.shared)
+    masks = {p.name: tuple(bool(kept) for kept in final[:, i]) for i, p in enumerate(slots.parameters)}
+    table = saliency.saliency_table(
+        scores,
+        slots.experts,
+        slots.parameters,
+        slots.numels,
+        params.prune_ratio,
+        params.shared,
+        slots.dead_tensors,
+    )
+    return Survey(masks, {"saliency": table}, warnings)
+
+
+def _limits(slots: SlotStream, params: LwptvParams) -> Limits:
+    def rows() -> Iterator[Tensor]:
+        return (saliency.deviations(slot.task_vectors, params.score).flatten(1) for slot in slots)
+
+    experts = len(slots.experts)
+    counted = slots.numel + slots.dead_numel
+    index = saliency.threshold_index(counted, params.prune_ratio)
+    if params.prune_ratio == 0.0:
+        return (-np.inf,) * experts
+    if index >= counted:
+        return (np.inf,) * experts
+    return tuple(kth_smallest(rows, [index] * experts, zeros=slots.dead_numel))
+
+
+def drops(parameter: Parameter, found: Masks | Limits) -> bool:
+    """Whether no expert keeps this tensor."""
+    return isinstance(found, dict) and not any(found[parameter.name])
+
+
+def lwptv(slot: Slot, params: LwptvParams, found: Masks | Limits) -> Tensor:
+    """Task vectors with the pruned part set to zero, (K, *S) -> (K, *S)."""
+    vectors = slot.task_vectors
+    if not isinstance(found, dict):
+        own = _own(slot, params, found)
+        return vectors * (own.any(dim=0) if params.shared else own)
+    masks = found[slot.name]
+    return vectors if all(masks) else vectors * vectors.new_tensor(masks).reshape(-1, *[1] * (vectors.dim() - 1))
+
+
+def kept(slot: Slot, params: LwptvParams, found: Masks | Limits) -> Tensor | None:
+    """Which scalars any expert keeps, (*S); None for all."""
+    if isinstance(found, dict):
+        return None if any(found[slot.name]) else torch.zeros_like(slot.pretrained, dtype=torch.bool)
+    return _own(slot, params, found).any(dim=0)
+
+
+def _own(slot: Slot, params: LwptvParams, limits: Limits) -> Tensor:
+    """Which scalars each expert keeps, (K, *S)."""
+    shape = (-1, *[1] * slot.pretrained.dim())
+    return saliency.deviations(slot.task_vectors, params.score) > slot.task_vectors.new_tensor(limits).reshape(shape)
+
+
+register(
+    Edit(
+        key="lwptv",
+        title="LwPTV",
+        summary="Keeps the pretrained weights of layers in which the task vectors hardly differ from their mean.",
+        formula=r"s_k^l = \mathrm{mean}\,|\tau_k^l - \bar\tau^l|, \quad "
+        r"m_k^l = [\,s_k^l > s_k^{(\lfloor \eta L \rfloor)}\,], \quad \hat m^l = \bigvee_k m_k^l",
+        cite=Citation(
+            key="zhang2025lwptv",
+            authors="Zhang et al.",
+            title="Merging smarter, generalizing better: enhancing model merging on OOD data",
+            venue="NeurIPS",
+            year=2025,
+        ),
+        params=LwptvParams,
+        run=lwptv,
+        survey=survey,
+        survey_passes=1,
+        elementwise=lambda _: True,
+        kept=kept,
+        drops=drops,
+        variant="A layer is one named tensor of any kind. prune_ratio 0 keeps everything and 1 nothing (the literal "
+        "rule would still prune one tensor, or run past the end). Ties at the threshold are pruned.",
+    )
+)

@@ -1,0 +1,82 @@
+"""Magnitude pruning: drop the smallest scalars of each task vector. A baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+from torch import Tensor
+
+from merging.methods.method import Citation, Edit, register
+from merging.methods.params import Params, fraction
+from merging.methods.shared.saliency import threshold_index
+from merging.methods.slot import Slot, SlotStream, Survey
+from merging.numerics.quantile import kth_smallest
+
+
+@dataclass(frozen=True, kw_only=True)
+class MagnitudeParams(Params):
+    """What can be set."""
+
+    prune_ratio: float = fraction(
+        0.7, symbol=r"\eta", label="Prune ratio", help="Share of each task vector's smallest scalars that is dropped."
+    )
+
+
+def survey(slots: SlotStream, params: MagnitudeParams) -> Survey:
+    """Per expert, the size of the smallest scalar that stays."""
+
+    def sizes() -> Iterator[Tensor]:
+        return (slot.task_vectors.abs().flatten(1) for slot in slots)
+
+    counted = slots.numel + slots.dead_numel
+    index = threshold_index(counted, params.prune_ratio)
+    limits = [float("inf")] * len(slots.experts)
+    if index < counted:
+        limits = kth_smallest(sizes, [index] * len(slots.experts), zeros=slots.dead_numel)
+    rows = {"expert": slots.experts, "threshold": limits, "numel": counted, "prune_ratio": params.prune_ratio}
+    return Survey(tuple(limits), {"prune_thresholds": pd.DataFrame(rows)})
+
+
+def _own(slot: Slot, limits: tuple[float, ...]) -> Tensor:
+    """Which scalars each expert keeps, (K, *S)."""
+    shape = (-1, *[1] * slot.pretrained.dim())
+    return slot.task_vectors.abs() >= slot.task_vectors.new_tensor(limits).reshape(shape)
+
+
+def magnitude(slot: Slot, params: MagnitudeParams, found: tuple[float, ...] | None) -> Tensor:
+    """Task vectors with their smallest scalars set to zero, (K, *S) -> (K, *S)."""
+    return slot.task_vectors if found is None else slot.task_vectors * _own(slot, found)
+
+
+def kept(slot: Slot, params: MagnitudeParams, found: tuple[float, ...] | None) -> Tensor | None:
+    """Which scalars any expert keeps, (*S); None for all."""
+    return None if found is None else _own(slot, found).any(dim=0)
+
+
+register(
+    Edit(
+        key="magnitude",
+        title="Magnitude pruning",
+        summary="Drops the smallest scalars of each task vector.",
+        formula=r"\tau_k \leftarrow \tau_k \odot [\,|\tau_k| \ge |\tau_k|_{(\lfloor \eta P \rfloor)}\,]",
+        cite=Citation(
+            key="han2015learning",
+            authors="Han et al.",
+            title="Learning both weights and connections for efficient neural networks",
+            venue="NeurIPS",
+            year=2015,
+            arxiv="1506.02626",
+        ),
+        params=MagnitudeParams,
+        run=magnitude,
+        survey=survey,
+        survey_when=lambda params: bool(params.prune_ratio > 0.0),
+        survey_passes=2,
+        kept=kept,
+        elementwise=lambda _: True,
+        variant="One threshold per expert over all tensors (MWP in the LwPTV paper, there before task arithmetic); "
+        "ties at the threshold stay. What no expert keeps stays pretrained after any merge.",
+    )
+)

@@ -1,0 +1,72 @@
+"""Random mask: drop scalars of each task vector at random, without rescaling. A baseline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from merging.methods.method import Citation, Earlier, Edit, register
+from merging.methods.params import Params, fraction, integer
+from merging.methods.shared.fields import SEED_HELP
+from merging.methods.shared.random_masks import survivors
+from merging.methods.slot import Slot
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomMaskParams(Params):
+    """What can be set."""
+
+    prune_ratio: float = fraction(
+        0.7, symbol=r"\eta", label="Prune ratio", help="Chance of each scalar of a task vector to be dropped."
+    )
+    seed: int = integer(0, low=0, high=2**31 - 1, slider=(0, 20), label="Seed", help=SEED_HELP)
+
+
+def _own(slot: Slot, params: RandomMaskParams) -> Tensor:
+    """1 for what each expert keeps, else 0: (K, *S) bytes."""
+    return survivors("random_mask", params.seed, params.prune_ratio, slot)
+
+
+def random_mask(slot: Slot, params: RandomMaskParams, found: None) -> Tensor:
+    """Task vectors with scalars dropped at random, (K, *S) -> (K, *S)."""
+    if params.prune_ratio == 0.0:
+        return slot.task_vectors
+    return _own(slot, params).to(slot.task_vectors.dtype).mul_(slot.task_vectors)
+
+
+def kept(slot: Slot, params: RandomMaskParams, found: None) -> Tensor | None:
+    """Which scalars any expert keeps, (*S); None for all."""
+    return None if params.prune_ratio == 0.0 else _own(slot, params).any(dim=0).bool()
+
+
+def refuses(params: RandomMaskParams, before: Earlier) -> str:
+    """Why two steps may not draw the same numbers."""
+    if any(isinstance(earlier, RandomMaskParams) and earlier.seed == params.seed for _, earlier in before):
+        return "Two random_mask steps with one seed would drop the same scalars; give the second another seed."
+    return ""
+
+
+register(
+    Edit(
+        key="random_mask",
+        title="Random mask",
+        summary="Drops scalars of each task vector at random and does not rescale: the baseline any mask must beat.",
+        formula=r"\tau_k \leftarrow m_k \odot \tau_k, \quad m_k \sim \mathrm{Bernoulli}(1 - \eta)",
+        cite=Citation(
+            key="zhang2025lwptv",
+            authors="Zhang et al.",
+            title="Merging smarter, generalizing better: enhancing model merging on OOD data",
+            venue="NeurIPS",
+            year=2025,
+        ),
+        params=RandomMaskParams,
+        run=random_mask,
+        kept=kept,
+        refuses=refuses,
+        elementwise=lambda _: True,
+        variant="One mask per expert, drawn per scalar; the paper does not say whether its mask drops scalars or "
+        "tensors, and its figure, close to the pretrained model's, is not to be expected of this one. What no expert "
+        "keeps stays pretrained after any merge.",
+    )
+)

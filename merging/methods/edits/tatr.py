@@ -1,0 +1,120 @@
+"""TATR: leave alone the scalars at which one task's movement would hurt the others most."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from merging.methods.method import Citation, Edit, Needs, register
+from merging.methods.params import Params, choice, fraction
+from merging.methods.slot import Gradients, Slot, SlotStream, Survey
+from merging.numerics.linear_algebra import double
+from merging.numerics.quantile import kth_smallest
+
+
+@dataclass(frozen=True, kw_only=True)
+class TatrParams(Params):
+    """What can be set."""
+
+    keep: float = fraction(
+        0.99,
+        slider=(0.8, 1.0),
+        step=0.005,
+        symbol=r"\rho",
+        label="Share kept",
+        help="Share of all scalars in the trust region; the others, with most conflict, stay pretrained.",
+    )
+    sensitivity: str = choice(
+        "gradient",
+        "magnitude",
+        label="Sensitivity",
+        help="How a task feels a scalar: by its loss's gradients on labeled exemplars, or by the size of its own task "
+        "vector, which needs no data.",
+    )
+
+
+def _on_gradients(params: TatrParams) -> bool:
+    return params.sensitivity == "gradient" and params.keep < 1.0
+
+
+def conflict(slot: Slot, params: TatrParams) -> Tensor:
+    """How much tasks feel that other tasks move a scalar, (*S) in float64.
+
+    Expert by expert, so that a piece gives bit for bit what the whole tensor gives.
+    """
+    felt = slot.gradients[Gradients.SENSITIVITY] if _on_gradients(params) else slot.task_vectors
+    all_felt = torch.zeros_like(double(slot.pretrained))
+    all_moved, own = torch.zeros_like(all_felt), torch.zeros_like(all_felt)
+    for feels, vector in zip(felt, slot.task_vectors, strict=True):
+        sensitivity, moved = double(feels).abs(), double(vector).abs()
+        all_felt += sensitivity
+        all_moved += moved
+        own += sensitivity * moved
+    return (all_felt * all_moved - own).clamp(min=0.0)
+
+
+def survey(slots: SlotStream, params: TatrParams) -> Survey:
+    """The conflict that scalars of the trust region stay below; None where there is nothing to mask."""
+    if len(slots.experts) == 1:
+        return Survey(None)
+
+    def rows() -> Iterator[Tensor]:
+        return (conflict(slot, params).reshape(1, -1) for slot in slots)
+
+    counted = slots.numel + slots.dead_numel
+    rank = int(counted * params.keep) - 1
+    limit = -1.0
+    if rank >= 0:
+        (limit,) = kth_smallest(rows, [rank], zeros=slots.dead_numel)
+    table = pd.DataFrame({"threshold": [limit], "numel": [counted], "keep": [params.keep]})
+    # Where so much is free of conflict that the threshold is zero, all of it is kept, not nothing.
+    return Survey(limit or sys.float_info.min, {"trust_region": table})
+
+
+def kept(slot: Slot, params: TatrParams, found: float | None) -> Tensor | None:
+    """The trust region, (*S); None for everything."""
+    return None if found is None else (conflict(slot, params) < found).to(slot.pretrained.device)
+
+
+def tatr(slot: Slot, params: TatrParams, found: float | None) -> Tensor:
+    """Task vectors with everything outside the trust region set to zero, (K, *S) -> (K, *S)."""
+    mask = kept(slot, params, found)
+    return slot.task_vectors if mask is None else slot.task_vectors * mask
+
+
+register(
+    Edit(
+        key="tatr",
+        title="TATR",
+        summary="Keeps the pretrained value of the scalars at which the tasks conflict most, for all experts.",
+        formula=r"\Omega = \sum_{i \neq j} \frac1n \sum_x \big|\nabla \ell_i(x; \theta_0)\big| \odot |\tau_j|, \quad "
+        r"\tau_k \leftarrow \tau_k \odot [\,\Omega < \Omega_{(\lfloor \rho P \rfloor)}\,]",
+        cite=Citation(
+            key="sun2025task",
+            authors="Sun et al.",
+            title="Task arithmetic in trust region: a training-free model merging approach to navigate knowledge "
+            "conflicts",
+            venue="ICLR",
+            year=2025,
+            arxiv="2501.15065",
+        ),
+        params=TatrParams,
+        needs=Needs.LABELED_EXEMPLARS,
+        needs_when=_on_gradients,
+        gradients=Gradients.SENSITIVITY,
+        run=tatr,
+        survey=survey,
+        survey_when=lambda params: params.keep < 1.0,
+        survey_passes=2,
+        kept=kept,
+        elementwise=lambda _: True,
+        variant="The absolute value is taken per exemplar, and one threshold holds over all tensors. With one expert "
+        "nothing conflicts and everything is kept, where the literal rule would keep nothing; so do scalars without "
+        "any conflict when the threshold is zero. Before TIES the mask comes first, from task vectors not trimmed.",
+    )
+)

@@ -1,0 +1,1 @@
+"""The merges, one per file: task vectors in, one merged task vector out."""

@@ -1,0 +1,96 @@
+"""Consensus merging: drop the scalars that too few tasks need (TALL masks)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from merging.methods.merges import ties
+from merging.methods.method import Citation, Merge, register
+from merging.methods.params import Params, choice, integer, real
+from merging.methods.shared.fields import SCALING_HELP
+from merging.methods.slot import Slot, SlotStream, Survey
+
+TASK_ARITHMETIC, TIES = "task_arithmetic", "ties"
+TIES_SUM = ties.TiesParams(density=0.2, aggregation="sum", scaling=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsensusParams(Params):
+    """What can be set."""
+
+    mask_scale: float = real(
+        0.4,
+        low=0.0,
+        high=1000.0,
+        slider=(0.1, 1.0),
+        step=0.05,
+        symbol=r"\lambda",
+        label="Mask scale",
+        help="How large a task's own scalar must be beside all that the other tasks add to it; larger needs more.",
+    )
+    min_tasks: int = integer(
+        2,
+        low=0,
+        high=1000,
+        slider=(0, 8),
+        symbol=r"\kappa",
+        label="Tasks needed",
+        help="Scalars that fewer tasks need stay pretrained: 0 keeps all, and at most all experts are asked for.",
+    )
+    scaling: float = real(
+        0.3,
+        low=0.0,
+        high=1000.0,
+        slider=(0.0, 1.0),
+        step=0.05,
+        symbol=r"\alpha",
+        label="Scaling coefficient",
+        help=SCALING_HELP,
+    )
+    base: str = choice(
+        TASK_ARITHMETIC, TIES, label="Base", help="What is masked: the sum of the task vectors, or their TIES sum."
+    )
+
+
+def survey(slots: SlotStream, params: ConsensusParams) -> Survey:
+    """What TIES needs to know."""
+    return ties.survey(slots, TIES_SUM)
+
+
+def consensus(slot: Slot, params: ConsensusParams, found: ties.Election | None) -> Tensor:
+    """The multi-task vector where enough tasks need it, zero elsewhere: (K, *S) -> (*S)."""
+    vectors = slot.task_vectors
+    merged = vectors.sum(dim=0) if found is None else ties.ties(slot, TIES_SUM, found)
+    needed = vectors.abs() > params.mask_scale * (merged - vectors).abs()
+    enough = needed.sum(dim=0) >= min(params.min_tasks, len(vectors))
+    return params.scaling * merged * enough
+
+
+register(
+    Merge(
+        key="consensus",
+        title="Consensus",
+        summary="Keeps the scalars of a multi-task vector that enough tasks need, and leaves the others pretrained.",
+        formula=r"\theta = \theta_0 + \alpha\, [\textstyle\sum_k m_k \ge \kappa] \odot \tau, \quad "
+        r"m_k = [\,|\tau_k| > \lambda\, |\tau - \tau_k|\,], \quad \tau = \textstyle\sum_k \tau_k",
+        cite=Citation(
+            key="wang2024tall",
+            authors="Wang et al.",
+            title="Localizing task information for improved model merging and compression",
+            venue="ICML",
+            year=2024,
+            arxiv="2405.07813",
+        ),
+        params=ConsensusParams,
+        run=consensus,
+        survey=survey,
+        survey_when=lambda params: params.base == TIES,
+        survey_passes=3,
+        elementwise=lambda _: True,
+        variant="One mask scale for all tasks, at the middle of the published grid; the authors choose one per task on "
+        "validation data. min_tasks never exceeds the number of experts. With base ties, the raw task vectors are "
+        "compared with the TIES sum at density 0.2.",
+    )
+)

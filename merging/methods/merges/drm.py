@@ -1,0 +1,114 @@
+"""DRM: decompose all tasks into one space, renormalize their basis vectors, then prune, elect and merge there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from merging.checkpoints.families import LINEAR_MAPS
+from merging.methods.method import Citation, Merge, register
+from merging.methods.params import Params, choice, flag, fraction, real
+from merging.methods.shared.fields import SCALING_HELP
+from merging.methods.shared.least_squares import as_stored, matrices
+from merging.methods.slot import Slot
+from merging.numerics.drm_space import averaged, pruned
+from merging.numerics.flops import LinearMap, eigen, products
+from merging.numerics.linear_algebra import left_basis
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrmParams(Params):
+    """What can be set."""
+
+    direction: str = choice(
+        "horizontal",
+        "vertical",
+        label="Direction",
+        help="Share the output space (DRM-H: matrices side by side) or the input space (DRM-V: on top of each other).",
+    )
+    density: float = fraction(
+        0.2, open_low=True, slider=(0.05, 1), symbol=r"\rho", label="Density", help="Share of the largest entries kept."
+    )
+    scaling: float = real(
+        1.0,
+        low=0.0,
+        high=1000.0,
+        slider=(0.5, 2.0),
+        step=0.05,
+        symbol=r"\lambda",
+        label="Scaling coefficient",
+        help=SCALING_HELP,
+    )
+    rank_tol: float = fraction(
+        0.01,
+        slider=(0.0, 0.1),
+        step=0.005,
+        symbol=r"\epsilon",
+        label="Rank cut",
+        help="Directions whose singular value is at most this share of the largest are dropped; 0 drops null ones.",
+    )
+    renorm: bool = flag(True, label="Renormalize", help="Prune by entries of basis vectors of unit length per task.")
+    elect: bool = flag(True, label="Elect signs", help="Drop entries against the sign of their sum over the tasks.")
+    disjoint: bool = flag(
+        True, label="Disjoint mean", help="Divide by the number of entries that are left, not by that of the tasks."
+    )
+    pruning: str = choice(
+        "joint", "individual", label="Pruning", help="Rank the entries of all tasks together, or of each task alone."
+    )
+
+
+def drm(slot: Slot, params: DrmParams, found: None) -> Tensor:
+    """The task vector merged in the joint space, (K, *S) -> (*S); the mean for what is no linear map."""
+    if slot.role not in LINEAR_MAPS:
+        return params.scaling * slot.task_vectors.mean(dim=0)
+    vertical = params.direction == "vertical"  # the same, of the transposed matrices
+    blocks = matrices(slot).mT if vertical else matrices(slot)
+    basis = left_basis(blocks, params.rank_tol).to(blocks)
+    slot.tick(0.5)
+    merged = params.scaling * basis @ _merged(basis.T @ blocks, params)
+    return as_stored(merged.T if vertical else merged, slot)
+
+
+def _merged(entries: Tensor, params: DrmParams) -> Tensor:
+    """Tasks in the joint space (K, r, n) pruned, elected and averaged, row by row: (r, n)."""
+    merged = torch.empty_like(entries[0])
+    for rows, part in pruned(entries, params.density, params.renorm, params.pruning == "joint"):
+        merged[rows] = averaged(part, params.elect, params.disjoint)
+    return merged
+
+
+def _algebra(params: DrmParams, matrix: LinearMap) -> float:
+    side = matrix.inputs if params.direction == "vertical" else matrix.outputs
+    return products(matrix, side) + eigen(side)
+
+
+register(
+    Merge(
+        key="drm",
+        title="DRM",
+        summary="Merges in the space that all tasks' matrices share, with each task's basis vectors renormalized.",
+        formula=r"[\Delta_1 \cdots \Delta_K] = U \Sigma V^\top, \quad "
+        r"M_k = \mathrm{top}_{\rho}(\tilde V_k^\top) \odot U^\top \Delta_k, \quad "
+        r"\theta = \theta_0 + \lambda\, U \sum_{k : M_k \gamma > 0} M_k \,/\, |\{k : M_k \gamma > 0\}|, \quad "
+        r"\gamma = \mathrm{sign} \sum_k M_k, \quad \sigma_i > \epsilon\, \sigma_1",
+        cite=Citation(
+            key="chaichana2025drm",
+            authors="Chaichana et al.",
+            title="Decom-Renorm-Merge: model merging on the right space improves multitasking",
+            venue="arXiv",
+            year=2025,
+            arxiv="2505.23117",
+        ),
+        params=DrmParams,
+        run=drm,
+        algebra=_algebra,
+        variant="Linear weights and the output projection, which is oriented as a linear weight; everything else takes "
+        "the mean of the task vectors. The rank cut is the released code's: the paper cuts nothing, and near-null "
+        "directions would then take part of the density. round(ρN) + 1 of N entries and ties survive; density 1 keeps "
+        "all, still in the joint space. An exactly zero vote drops its entries. Without the disjoint mean, sums are "
+        "divided by the number of tasks. Attention's q, k and v are one matrix where the checkpoint packs them; "
+        "Hugging Face's separate ones give another result.",
+    )
+)

@@ -1,0 +1,69 @@
+"""EMR-Merging: one unified task vector, and per task a mask and a rescaler that adapt it."""
+
+from __future__ import annotations
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from merging.methods.method import Citation, Merge, register
+from merging.methods.params import NoParams
+from merging.methods.slot import Slot, SlotStream, Survey
+
+Rescalers = tuple[float, ...]  # per expert
+
+
+def _masked(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """The unified task vector where each task agrees with its sign, (K, *S), and that sign (*S)."""
+    sign = torch.where(vectors.sum(dim=0) > 0, 1.0, -1.0).to(vectors.dtype)
+    agreeing = (vectors * sign).relu()
+    return agreeing.sign() * agreeing.amax(dim=0), sign
+
+
+def survey(slots: SlotStream, params: NoParams) -> Survey:
+    """Per expert, the rescaler that gives its masked unified vector the L1 norm of its task vector."""
+    own = torch.zeros(len(slots.experts), dtype=torch.float64)
+    unified = torch.zeros_like(own)
+    for slot in slots:
+        vectors = slot.task_vectors.reshape(len(own), -1)
+        own += vectors.abs().sum(dim=1, dtype=torch.float64).cpu()
+        unified += _masked(vectors)[0].sum(dim=1, dtype=torch.float64).cpu()
+    rescalers = torch.where(unified > 0, own / unified, 0.0)  # an empty mask has nothing to rescale
+    found: Rescalers = tuple(rescalers.tolist())
+    rows = {"expert": slots.experts, "rescaler": found, "task_vector_l1": own.tolist(), "masked_l1": unified.tolist()}
+    return Survey(found, {"rescalers": pd.DataFrame(rows)})
+
+
+def emr(slot: Slot, params: NoParams, found: Rescalers) -> Tensor:
+    """Each task's rescaled, masked unified vector, (K, *S) -> (K, *S)."""
+    sizes, sign = _masked(slot.task_vectors)
+    return sizes * sign * sizes.new_tensor(found).reshape(-1, *[1] * sign.dim())
+
+
+register(
+    Merge(
+        key="emr",
+        title="EMR-Merging",
+        summary="Unifies the task vectors by elected sign and largest size, then gives every task its own mask and "
+        "rescaler: one model per task.",
+        formula=r"\theta_k = \theta_0 + r_k\, m_k \odot \tau, \quad "
+        r"\tau = \gamma \odot \max_{k : \tau_k \gamma > 0} |\tau_k|, \quad \gamma = \mathrm{sign} \sum_k \tau_k, \quad "
+        r"m_k = [\,\tau_k \odot \gamma > 0\,], \quad "
+        r"r_k = \frac{\lVert \tau_k \rVert_1}{\lVert m_k \odot \tau \rVert_1}",
+        cite=Citation(
+            key="huang2024emr",
+            authors="Huang et al.",
+            title="EMR-Merging: tuning-free high-performance model merging",
+            venue="NeurIPS",
+            year=2024,
+            arxiv="2405.17461",
+        ),
+        run=emr,
+        survey=survey,
+        per_task=True,
+        elementwise=lambda _: True,
+        variant="Needs the task at inference: it stores one unified vector, and a bit per scalar and one rescaler per "
+        "task. The rescaler is one ratio over the whole model, as in the paper (one published script sums per-tensor "
+        "means). The sign of an exactly zero sum is minus.",
+    )
+)

@@ -1,0 +1,100 @@
+"""Fisher merging: per scalar, the mean of the experts weighted by how much each one's predictions depend on it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from merging.methods.method import Citation, Merge, Needs, register
+from merging.methods.params import Params, flag, real
+from merging.methods.slot import Gradients, Slot, SlotStream, Survey
+from merging.numerics.linear_algebra import double
+
+
+@dataclass(frozen=True, kw_only=True)
+class FisherParams(Params):
+    """What can be set."""
+
+    floor: float = real(
+        1e-6,
+        low=0.0,
+        high=1e9,
+        slider=(0.0, 0.001),
+        step=1e-6,
+        symbol=r"\epsilon",
+        label="Floor",
+        help="Least weight of a scalar, as a multiple of the mean weight; large floors give weight averaging.",
+    )
+    normalize: bool = flag(
+        True, label="Normalize", help="Give every expert's Fisher information the same norm over the whole model."
+    )
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """How the experts' Fisher information becomes weights: times each one's ``scale``, plus ``floor``."""
+
+    scale: tuple[float, ...]
+    floor: float
+
+
+def survey(slots: SlotStream, params: FisherParams) -> Survey:
+    """Norm and mean of every expert's Fisher information over the whole model."""
+    squares, sums = [0.0] * len(slots.experts), [0.0] * len(slots.experts)
+    for slot in slots:
+        for k, row in enumerate(slot.gradients[Gradients.FISHER]):
+            squares[k] += float(double(row).square().sum())
+            sums[k] += float(double(row).sum())
+    norms, means = [math.sqrt(square) for square in squares], [total / max(slots.numel, 1) for total in sums]
+    scale = tuple(1.0 / norm if params.normalize and norm else 1.0 for norm in norms)
+    floor = params.floor * math.fsum(mean * factor for mean, factor in zip(means, scale, strict=True)) / len(means)
+    flat = [name for name, norm in zip(slots.experts, norms, strict=True) if not norm]
+    warnings = (f"fisher all but ignores {', '.join(flat)}: its predictions depend on no weight.",) if flat else ()
+    table = pd.DataFrame({"expert": slots.experts, "fisher_norm": norms, "fisher_mean": means})
+    return Survey(Weighing(scale, floor), {"fisher": table}, warnings)
+
+
+def fisher(slot: Slot, params: FisherParams, found: Weighing) -> Tensor:
+    """The weighted mean of the task vectors, (K, *S) -> (*S); the plain mean where no expert has any weight."""
+    total = torch.zeros_like(double(slot.pretrained))
+    merged = torch.zeros_like(total)
+    for row, vector, scale in zip(slot.gradients[Gradients.FISHER], slot.task_vectors, found.scale, strict=True):
+        weight = double(row) * scale + found.floor
+        total += weight
+        merged += weight * double(vector)
+    mean = slot.task_vectors.mean(dim=0)
+    return torch.where(total.to(mean) > 0, (merged / total).to(mean), mean)
+
+
+register(
+    Merge(
+        key="fisher",
+        title="Fisher merging",
+        summary="Weights every scalar of every expert by its Fisher information: how much predictions depend on it.",
+        formula=r"\theta = \frac{\sum_k \tilde F_k \odot \theta_k}{\sum_k \tilde F_k}, \quad "
+        r"\tilde F_k = \hat F_k + \epsilon \,\overline{\hat F}, \quad \hat F_k = \frac{F_k}{\lVert F_k \rVert}, "
+        r"\quad F_k = \frac1n \sum_x \big(\nabla \log p_k(y \mid x)\big)^2, \; y \sim p_k(\cdot \mid x)",
+        cite=Citation(
+            key="matena2022merging",
+            authors="Matena and Raffel",
+            title="Merging models with Fisher-weighted averaging",
+            venue="NeurIPS",
+            year=2022,
+            arxiv="2111.09832",
+        ),
+        params=FisherParams,
+        needs=Needs.EXEMPLARS,
+        gradients=Gradients.FISHER,
+        run=fisher,
+        survey=survey,
+        elementwise=lambda _: True,
+        variant="One label per exemplar is drawn from the expert's own prediction, seeded by the exemplar seed and the "
+        "expert's name, and each exemplar's own gradient is squared. Released code squares gradients of whole batches, "
+        "which adds cross terms, and floors the raw values, which turns most scalars into plain averages. After edits "
+        "the weights are still those of the experts as they came.",
+    )
+)

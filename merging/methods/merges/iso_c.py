@@ -1,0 +1,70 @@
+"""Iso-C: the sum of the task vectors with all its singular values made equal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from merging.methods.method import Citation, Merge, register
+from merging.methods.params import Params, real
+from merging.methods.shared.fields import SCALING_HELP
+from merging.methods.slot import Slot
+from merging.numerics.flops import svd
+from merging.numerics.linear_algebra import double, polar
+
+ISOTROPIC = Citation(
+    key="marczak2025isotropic",
+    authors="Marczak et al.",
+    title="No task left behind: isotropic model merging with common and task-specific subspaces",
+    venue="ICML",
+    year=2025,
+    arxiv="2502.04959",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IsoCParams(Params):
+    """What can be set."""
+
+    scaling: float = real(
+        1.5,
+        low=0.0,
+        high=1000.0,
+        slider=(0.0, 3.0),
+        step=0.1,
+        symbol=r"\lambda",
+        label="Scaling coefficient",
+        help=SCALING_HELP + " The best value falls as the number of experts grows.",
+    )
+
+
+def iso_c(slot: Slot, params: IsoCParams, found: None) -> Tensor:
+    """The sum with a flat spectrum, (K, m, n) -> (m, n); the mean for tensors that are no matrices."""
+    vectors = slot.task_vectors
+    if slot.pretrained.dim() != 2:
+        return params.scaling * vectors.mean(dim=0)
+    total = double(vectors).sum(dim=0)
+    frame = polar(total)
+    level = (frame * total).sum() / max(min(total.shape), 1)  # the mean singular value: <polar(M), M> is their sum
+    return (params.scaling * level * frame).to(vectors)
+
+
+register(
+    Merge(
+        key="iso_c",
+        title="Iso-C",
+        summary="Sums the task vectors and makes all singular values of each matrix equal to their mean.",
+        formula=r"\theta = \theta_0 + \lambda\, \bar\sigma\, U V^\top, \quad "
+        r"\sum_k \tau_k = U\, \mathrm{diag}(\sigma)\, V^\top",
+        cite=ISOTROPIC,
+        params=IsoCParams,
+        run=iso_c,
+        algebra=lambda params, matrix: svd(matrix),
+        variant="Every two-dimensional tensor as it is stored, the positional embedding and the projection included; "
+        "attention's q, k and v are one matrix where the checkpoint packs them, and Hugging Face's separate ones give "
+        "another result. Other tensors take the mean of the task vectors. Null directions stay null, where published "
+        "code lifts arbitrary ones. The authors choose the scaling on validation data; 1.5 is the one fixed value with "
+        "a published result for eight tasks.",
+    )
+)

@@ -1,0 +1,93 @@
+"""Iso-CTS: a flat spectrum over the common directions of the sum and the directions that single tasks add."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from merging.methods.merges.iso_c import ISOTROPIC, IsoCParams
+from merging.methods.method import Merge, register
+from merging.methods.params import fraction
+from merging.methods.slot import Slot
+from merging.numerics.flops import svd
+from merging.numerics.linear_algebra import Factors, double, polar, truncated_svd
+
+NOTHING = 1e-10  # a residual below this share of its task vector is rounding
+
+
+@dataclass(frozen=True, kw_only=True)
+class IsoCtsParams(IsoCParams):
+    """What can be set."""
+
+    common_fraction: float = fraction(
+        0.8,
+        symbol=r"\kappa",
+        label="Common fraction",
+        help="Share of the directions taken from the sum of all task vectors; the tasks' own residuals fill the rest.",
+    )
+
+
+def iso_cts(slot: Slot, params: IsoCtsParams, found: None) -> Tensor:
+    """Common and task-specific directions at one level, (K, m, n) -> (m, n); the mean for what is no matrix."""
+    vectors = slot.task_vectors
+    if slot.pretrained.dim() != 2:
+        return params.scaling * vectors.mean(dim=0)
+    full = min(slot.pretrained.shape)
+    common_count, own_count = _counts(full, len(vectors), params.common_fraction)
+    common = truncated_svd(double(vectors).sum(dim=0), common_count)
+    own = []
+    for index, vector in enumerate(vectors):
+        own.append(_residual_svd(double(vector), common.left, own_count))
+        slot.tick((index + 1) / (len(vectors) + 2))
+    # The tasks' left vectors are orthogonal to the common ones already, so that only they need a polar factor.
+    left = torch.cat([polar(torch.cat([part.left for part in own], dim=1)), common.left], dim=1)
+    right = polar(torch.cat([*(part.right for part in own), common.right]))
+    level = torch.cat([*(part.values for part in own), common.values]).sum() / max(full, 1)
+    return (params.scaling * level * left @ right).to(vectors)
+
+
+def _counts(full: int, experts: int, common_fraction: float) -> tuple[int, int]:
+    """How many common directions, and how many for each task; together all of ``full``."""
+    common = int(full * common_fraction)
+    own = round((full - common) / experts)
+    if own * experts > full:
+        own = (full - common) // experts
+    return full - own * experts, own
+
+
+def _residual_svd(vector: Tensor, common: Tensor, count: int) -> Factors:
+    """The largest singular values of a task vector (m, n) outside the span of the common columns (m, r)."""
+    height, width = vector.shape
+    if height <= width:  # what is left has few rows in a basis of the complement
+        rest = torch.linalg.qr(common, mode="complete").Q[:, common.shape[1] :]
+        residual = rest.T @ vector
+    else:
+        rest = None
+        residual = vector - common @ (common.T @ vector)
+    if residual.norm() <= NOTHING * vector.norm():
+        residual = torch.zeros_like(residual)
+    found = truncated_svd(residual, count)
+    return found if rest is None else Factors(rest @ found.left, found.values, found.right)
+
+
+register(
+    Merge(
+        key="iso_cts",
+        title="Iso-CTS",
+        summary="Flattens the spectrum of the sum's leading directions and of those that single tasks add to them.",
+        formula=r"\theta = \theta_0 + \lambda\, \bar\sigma\, \mathrm{polar}[U_1 \cdots U_K, U_c]\, "
+        r"\mathrm{polar}[V_1 \cdots V_K, V_c]^\top, \quad U_c = \mathrm{top}_{\kappa r} \sum_k \tau_k, \quad "
+        r"U_k, V_k = \mathrm{top}\,(I - U_c U_c^\top)\, \tau_k",
+        cite=ISOTROPIC,
+        params=IsoCtsParams,
+        run=iso_cts,
+        algebra=lambda params, matrix: (matrix.tasks + 3) * svd(matrix),
+        variant="Every two-dimensional tensor as it is stored: the method is not the same for a matrix and its "
+        "transpose, and Hugging Face's transposed projection and separate q, k and v give another result. Other "
+        "tensors take the mean of the task vectors. The level averages the sum's singular values with those of single "
+        "tasks, as published. Null directions stay null; where the tasks' shares exceed the rank, they are rounded "
+        "down.",
+    )
+)

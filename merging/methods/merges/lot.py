@@ -1,0 +1,133 @@
+"""LOT: per layer, the task vector that drifts least from every expert's output on its own exemplars."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from merging.checkpoints.families import Role
+from merging.methods.method import Citation, Merge, Needs, register
+from merging.methods.moments import Moments
+from merging.methods.params import Params, real
+from merging.methods.shared.fields import SCALING_HELP
+from merging.methods.shared.least_squares import as_stored, matrices, normal_equations, spectrum
+from merging.methods.slot import Slot
+from merging.numerics.flops import regression
+from merging.numerics.linear_algebra import double
+
+EPS_FLOAT32 = 2.0**-23  # the published call inverts in float32; its cut-off is reproduced, its rounding is not
+SILENT = 1e-10  # energy of a channel below which it counts as unused
+
+
+@dataclass(frozen=True, kw_only=True)
+class LotParams(Params):
+    """What can be set."""
+
+    scaling: float = real(
+        1.2,
+        low=0.0,
+        high=1000.0,
+        slider=(0.5, 2.0),
+        step=0.05,
+        symbol=r"\lambda",
+        label="Scaling coefficient",
+        help=SCALING_HELP,
+    )
+    rtol: float | None = real(
+        None,
+        low=0.0,
+        high=1.0,
+        optional=True,
+        unset="d · 2⁻²³ for d inputs",
+        slider=(0.0, 0.01),
+        step=0.0001,
+        symbol=r"\epsilon",
+        label="Relative cut-off",
+        help="Directions whose share of the inputs' energy is below this fraction of the largest are left alone.",
+    )
+
+
+def lot(slot: Slot, params: LotParams, found: None) -> Tensor:
+    """The drift-minimizing task vector, (K, *S) -> (*S); the mean where no rows enter the tensor."""
+    inputs = slot.inputs
+    if inputs is None:
+        merged = slot.task_vectors.mean(dim=0)
+    elif slot.role == Role.NORM_SCALE:
+        merged = _weighted(slot, inputs)
+    else:
+        merged = _least_drift(slot, inputs, params.rtol)
+    return params.scaling * merged
+
+
+def _weighted(slot: Slot, inputs: tuple[Moments, ...]) -> Tensor:
+    """Per channel, the mean weighted by each task's energy of the normalized input: (K, d) -> (d,)."""
+    energy = torch.stack([moments.energy() for moments in inputs])
+    vectors = double(slot.task_vectors)
+    total = energy.sum(dim=0)
+    merged = (energy * vectors).sum(dim=0) / total.clamp(min=SILENT)
+
+    def drift(scale: Tensor) -> float:
+        return float((energy * (scale - vectors).square()).sum())
+
+    kept = total[total > SILENT]
+    _note(slot, inputs, kept, total, (drift(merged), drift(vectors.mean(dim=0)), drift(torch.zeros_like(merged))))
+    return merged.to(slot.task_vectors)
+
+
+def _least_drift(slot: Slot, inputs: tuple[Moments, ...], rtol: float | None) -> Tensor:
+    """The pseudo-inverse solution (Σ G_k)⁺ Σ G_k T_k in float64: (K, *S) -> (*S)."""
+    sums = normal_equations(slot, inputs)
+    values, vectors = spectrum(sums.gram)
+    chosen = values > (len(values) * EPS_FLOAT32 if rtol is None else rtol) * values[-1]
+    basis, kept = vectors[:, chosen], values[chosen]
+    solution: Tensor = basis @ ((basis.T @ sums.target) / kept[:, None])
+    mean = double(matrices(slot).mean(dim=0)).T
+    _note(slot, inputs, kept, values, (sums.least(solution), sums.value(mean), sums.energy))
+    return as_stored(solution.T.to(slot.task_vectors), slot)
+
+
+def _note(
+    slot: Slot, inputs: tuple[Moments, ...], kept: Tensor, values: Tensor, drifts: tuple[float, float, float]
+) -> None:
+    """A row of the table "lot": how much of the inputs' spectrum counts, and the objective Σ_k ‖X_k (T - T_k)‖².
+
+    The objective is given for the solution (before ``scaling``), for the mean task vector, and for zero (pretrained).
+    """
+    trace, largest = float(values.sum()), float(values.max())
+    slot.note(
+        "lot",
+        rows=sum(moments.count for moments in inputs),
+        width=len(values),
+        directions=len(kept),
+        trace_kept=float(kept.sum()) / trace if trace else 0.0,
+        smallest=float(kept.min()) / largest if len(kept) else math.nan,
+        **dict(zip(("drift", "drift_mean", "drift_zero"), drifts, strict=True)),
+    )
+
+
+register(
+    Merge(
+        key="lot",
+        title="LOT",
+        summary="Solves, per layer, for the task vector whose outputs drift least from the experts' on exemplars.",
+        formula=r"T^* = \Big(\sum_k X_k^\top X_k\Big)^{+} \sum_k X_k^\top X_k T_k, \quad "
+        r"\theta = \theta_0 + \lambda T^*",
+        cite=Citation(
+            key="lot2025",
+            authors="Sun et al.",
+            title="Towards minimizing feature drift in model merging: layer-wise task vector fusion for adaptive "
+            "knowledge integration",
+            venue="NeurIPS",
+            year=2025,
+        ),
+        params=LotParams,
+        needs=Needs.EXEMPLARS,
+        run=lot,
+        algebra=lambda params, matrix: regression(matrix),
+        variant="Float64 eigen-decomposition with the cut-off of the published float32 pseudo-inverse. Tensors without "
+        "inputs (shifts, embeddings) take the mean. Features come from each expert at full strength.",
+    )
+)

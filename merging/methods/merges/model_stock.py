@@ -1,0 +1,95 @@
+"""Model Stock: per tensor, pull the mean of the experts towards the pretrained weights the less they agree."""
+
+from __future__ import annotations
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from merging.methods.method import Citation, Earlier, Merge, register
+from merging.methods.params import NoParams
+from merging.methods.slot import Slot, SlotStream, Survey
+
+Coefficients = dict[str, float]  # tensor -> t
+
+
+def survey(slots: SlotStream, params: NoParams) -> Survey:
+    """The coefficient of every tensor, from the Gram matrices of its task vectors in float64."""
+    experts = len(slots.experts)
+    grams = {p.name: torch.zeros((experts, experts), dtype=torch.float64) for p in slots.parameters}
+    for slot in slots:
+        flat = slot.task_vectors.reshape(experts, -1).double()
+        grams[slot.name] += (flat @ flat.T).cpu()
+    cosines = [mean_cosine(grams[p.name]) for p in slots.parameters]
+    found = {p.name: coefficient(c, experts) for p, c in zip(slots.parameters, cosines, strict=True)}
+    columns = {
+        "tensor": list(found),
+        "order": [p.order for p in slots.parameters],
+        "section": [p.section for p in slots.parameters],
+        "role": [str(p.role) for p in slots.parameters],
+        "part": [p.part for p in slots.parameters],
+        "numel": slots.numels,
+        "cosine": cosines,
+        "coefficient": list(found.values()),
+    }
+    return Survey(found, {"coefficients": pd.DataFrame(columns)})
+
+
+def mean_cosine(gram: Tensor) -> float:
+    """Mean cosine over the pairs of vectors with this Gram matrix (K, K); 1 if there is no pair.
+
+    A zero vector has no cosine; it counts as orthogonal to every other, as in the usual guarded cosine.
+    """
+    experts = len(gram)
+    if experts == 1:
+        return 1.0
+    norms = gram.diagonal().sqrt()
+    cosines = gram / torch.outer(norms, norms)
+    first, second = torch.triu_indices(experts, experts, offset=1)
+    return float(cosines[first, second].nan_to_num(nan=0.0).mean())
+
+
+def coefficient(cosine: float, experts: int) -> float:
+    """How far from the pretrained weights (0) to the experts' mean (1) the merged weights lie."""
+    agreeing = min(max(cosine, 0.0), 1.0)
+    return experts * agreeing / (1 + (experts - 1) * agreeing)
+
+
+def model_stock(slot: Slot, params: NoParams, found: Coefficients) -> Tensor:
+    """The mean task vector times the tensor's coefficient, (K, *S) -> (*S)."""
+    return found[slot.name] * slot.task_vectors.mean(dim=0)
+
+
+def refuses(params: NoParams, before: Earlier) -> str:
+    """Why it makes no sense after random edits."""
+    if random := sorted({"dare", "random_mask"} & {key for key, _ in before}):
+        return f"model_stock reads the angles between task vectors, and after {random[0]} those are a matter of chance."
+    return ""
+
+
+register(
+    Merge(
+        key="model_stock",
+        title="Model Stock",
+        summary="Takes, per tensor, a point between the pretrained weights and the experts' mean: the less the task "
+        "vectors align, the closer to pretrained.",
+        formula=r"\theta = \theta_0 + \frac{K c}{1 + (K - 1)\, c}\, \bar\tau, \quad "
+        r"c = \max\big(0,\; \mathrm{mean}_{i<j} \cos(\tau_i, \tau_j)\big)",
+        cite=Citation(
+            key="jang2024stock",
+            authors="Jang et al.",
+            title="Model Stock: all we need is just a few fine-tuned models",
+            venue="ECCV",
+            year=2024,
+            arxiv="2403.19522",
+        ),
+        run=model_stock,
+        survey=survey,
+        refuses=refuses,
+        elementwise=lambda _: True,
+        variant="Cross-task Model Stock: the paper merges several runs of one task, whose task vectors align; those of "
+        "different tasks are nearly orthogonal, so this acts as weight averaging scaled down tensor by tensor. Cosines "
+        "are averaged over pairs (some average angles) and a negative mean counts as 0. A zero task vector counts as "
+        "orthogonal to the others. A single expert comes out as it is.",
+    )
+)

@@ -1,0 +1,139 @@
+"""PCB-Merging: scalars compete within their task and across tasks; the winners set the weights of a mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from merging.methods.method import Citation, Merge, register
+from merging.methods.params import Params, fraction, real
+from merging.methods.shared.fields import SCALING_HELP
+from merging.methods.slot import Slot, SlotStream, Survey
+from merging.numerics.quantile import kth_smallest
+
+
+@dataclass(frozen=True, kw_only=True)
+class PcbParams(Params):
+    """What can be set."""
+
+    density: float = fraction(
+        0.05,
+        open_low=True,
+        slider=(0.01, 0.3),
+        symbol=r"\rho",
+        label="Density",
+        help="Share of each task vector's scalars that win and take part.",
+    )
+    scaling: float = real(
+        1.2,
+        low=0.0,
+        high=1000.0,
+        slider=(0.5, 2.0),
+        step=0.05,
+        symbol=r"\lambda",
+        label="Scaling coefficient",
+        help=SCALING_HELP,
+    )
+    clip: float = fraction(
+        0.01,
+        high=0.49,
+        slider=(0.0, 0.1),
+        step=0.005,
+        symbol=r"\epsilon",
+        label="Clipped tails",
+        help="Share of sizes at either end of each task vector that is moved to the limit of the rest.",
+    )
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Global quantities per expert: the range of sizes, then the score to exceed and the best score."""
+
+    low: Sequence[float]
+    high: Sequence[float]
+    cut: Sequence[float] = ()
+    top: Sequence[float] = ()
+
+
+def _compete(vectors: Tensor, limits: Limits) -> tuple[Tensor, Tensor]:
+    """Clipped task vectors and their scores, both (K, *S); no score where an expert's sizes are all one."""
+    low, high = _column(limits.low, vectors), _column(limits.high, vectors)
+    sizes, sign, spread = vectors.abs().clamp(low, high), vectors.sign(), high - low
+    level = (sizes - low) / torch.where(spread > 0, spread, 1.0)
+    # The constant exp(-K) keeps many experts from overflowing; it cancels when scores are scaled to [0, 1].
+    within = ((level.square() - 1) * len(vectors)).exp_()
+    across = (vectors * (sign * level).sum(dim=0)).tanh_()
+    return sizes * sign, within * across * (spread > 0)
+
+
+def _column(values: Sequence[float], like: Tensor) -> Tensor:
+    return like.new_tensor(values).reshape(-1, *[1] * (like.dim() - 1))
+
+
+def survey(slots: SlotStream, params: PcbParams) -> Survey:
+    """The global limits of every expert, by exact quantiles."""
+    counted, experts = slots.numel + slots.dead_numel, len(slots.experts)
+
+    def ranks(*wanted: float) -> list[int]:  # 0-based, as the published code counts
+        return [min(max(int(rank), 0), counted - 1) for rank in wanted for _ in range(experts)]
+
+    def sizes() -> Iterator[Tensor]:
+        return (slot.task_vectors.abs().flatten(1) for slot in slots)
+
+    ends = ranks(counted * params.clip, counted * (1 - params.clip) - 1)
+    found = kth_smallest(sizes, ends, zeros=slots.dead_numel)
+    range_ = Limits(found[:experts], found[experts:])
+
+    def scores(sign: int) -> Iterator[Tensor]:
+        return ((sign * _compete(slot.task_vectors, range_)[1]).clamp(min=0).flatten(1) for slot in slots)
+
+    bar = ranks(counted * (1 - params.density), counted - 1)
+    best = kth_smallest(lambda: scores(1), bar, zeros=slots.dead_numel)
+    if not all(best):  # where not even that score is positive, it is found among the negative ones
+        mirrored = [counted - 1 - rank for rank in bar]
+        worst = kth_smallest(lambda: scores(-1), mirrored, zeros=slots.dead_numel)
+        best = [above - below for above, below in zip(best, worst, strict=True)]
+    limits = Limits(range_.low, range_.high, best[:experts], best[experts:])
+    return Survey(limits, {"pcb_limits": pd.DataFrame({"expert": slots.experts, **vars(limits), "numel": counted})})
+
+
+def pcb(slot: Slot, params: PcbParams, found: Limits) -> Tensor:
+    """The mean of the clipped task vectors, weighted by how clearly each won: (K, *S) -> (*S)."""
+    clipped, scores = _compete(slot.task_vectors, found)
+    cut, top = _column(found.cut, scores), _column(found.top, scores)
+    room = top - cut
+    weights = ((scores - cut) / torch.where(room > 0, room, 1.0)).clamp(0, 1)  # no room: no score above the cut
+    return params.scaling * (weights * clipped).sum(dim=0) / weights.sum(dim=0).clamp(min=1e-12)
+
+
+register(
+    Merge(
+        key="pcb",
+        title="PCB-Merging",
+        summary="Scores every scalar by its size within its task and its agreement across tasks, and takes the mean of "
+        "the winners weighted by score.",
+        formula=r"\theta = \theta_0 + \lambda \frac{\sum_k \beta_k u_k}{\sum_k \beta_k}, \quad "
+        r"\beta_k = \mathrm{top}_{\rho}\big(e^{K \hat u_k^2} \tanh(\tau_k \textstyle\sum_j \pm\hat u_j)\big), \quad "
+        r"u_k = \mathrm{clip}_{\epsilon}(\tau_k)",
+        cite=Citation(
+            key="du2024pcb",
+            authors="Du et al.",
+            title="Parameter competition balancing for model merging",
+            venue="NeurIPS",
+            year=2024,
+            arxiv="2410.02396",
+        ),
+        params=PcbParams,
+        run=pcb,
+        survey=survey,
+        survey_passes=4,
+        elementwise=lambda _: True,
+        variant="Follows the authors' vision script, which sets scaling 1.2: the paper's softmax across tasks is a "
+        "tanh there, of each task vector times the sum of signed, scaled sizes. All quantiles are global per expert. "
+        "Scores are given as multiples of exp(K). A single expert keeps its clipped winners only.",
+    )
+)

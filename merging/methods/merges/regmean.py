@@ -1,0 +1,121 @@
+"""RegMean: per linear weight, the map that fits every expert's outputs on its own inputs in the least-squares sense."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from merging.checkpoints.families import Role
+from merging.methods.method import Citation, Merge, Needs, register
+from merging.methods.params import Params, fraction
+from merging.methods.shared.least_squares import NormalEquations, as_stored, matrices, normal_equations, spectrum
+from merging.methods.slot import Slot
+from merging.numerics.flops import regression
+from merging.numerics.linear_algebra import double
+
+EPS, TINY = torch.finfo(torch.float64).eps, torch.finfo(torch.float64).tiny
+ROUNDS = 6  # of power iteration, for an estimate of the condition number
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegmeanParams(Params):
+    """What can be set."""
+
+    alpha: float = fraction(
+        0.95,
+        symbol=r"\alpha",
+        label="Off-diagonal share",
+        help="Factor on the off-diagonal entries of the inputs' Gram matrices; below 1 they can always be inverted.",
+    )
+
+
+def regmean(slot: Slot, params: RegmeanParams, found: None) -> Tensor:
+    """The task vector of the regression's weights, (K, *S) -> (*S); the mean for what is no linear weight with rows."""
+    inputs = slot.inputs if slot.role in {Role.LINEAR, Role.PROJECTION} else None
+    if inputs is None:
+        return slot.task_vectors.mean(dim=0)
+
+    def shrink(gram: Tensor) -> Tensor:
+        diagonal = gram.diagonal().clone()
+        gram.mul_(params.alpha).diagonal().copy_(diagonal)
+        return gram
+
+    sums = normal_equations(slot, inputs, shrink)
+    columns = _shrunk(slot, sums) if params.alpha < 1 else None
+    if columns is None:
+        columns = _least_norm(slot, sums)
+    return as_stored(columns.T.to(slot.task_vectors), slot)
+
+
+def _shrunk(slot: Slot, sums: NormalEquations) -> Tensor | None:
+    """The solution (d_in, d_out) for a positive definite matrix; None if rounding has made it another one."""
+    gram, unused = sums.gram, sums.gram.diagonal() == 0
+    if unused.any():  # such a row is all zeros, on the right-hand side too, so the solution there is 0
+        gram = gram + torch.diag(unused * gram.diagonal().mean().clamp(min=TINY))
+    factor, failed = torch.linalg.cholesky_ex(gram)
+    if failed:
+        return None
+    _note(slot, sums, len(gram) - int(unused.sum()), _condition(gram, factor), 0.0)
+    return torch.cholesky_solve(sums.target, factor)
+
+
+def _least_norm(slot: Slot, sums: NormalEquations) -> Tensor:
+    """What the pseudo-inverse gives for whole weights, minus the pretrained ones (d_in, d_out).
+
+    Directions that no exemplar excites get weight 0: there the pretrained weights are lost.
+    """
+    values, vectors = spectrum(sums.gram)
+    chosen = values > len(values) * EPS * values[-1]
+    basis, kept = vectors[:, chosen], values[chosen]
+    pretrained = double(matrices(slot, slot.pretrained[None])[0]).T
+    lost = torch.zeros_like(pretrained) if chosen.all() else pretrained - basis @ (basis.T @ pretrained)
+    share = float(lost.square().sum() / pretrained.square().sum().clamp(min=TINY))
+    _note(slot, sums, len(kept), float(kept[-1] / kept[0]) if len(kept) else 1.0, share)
+    return basis @ ((basis.T @ sums.target) / kept[:, None]) - lost
+
+
+def _condition(gram: Tensor, factor: Tensor) -> float:
+    """About the largest eigenvalue over the smallest, from below, by power iteration from a fixed start."""
+    top = bottom = torch.linspace(1, 2, len(gram), dtype=gram.dtype, device=gram.device)[:, None]
+    for _ in range(ROUNDS):
+        top, bottom = gram @ (top / top.norm()), torch.cholesky_solve(bottom / bottom.norm(), factor)
+    return float(top.norm() * bottom.norm())
+
+
+def _note(slot: Slot, sums: NormalEquations, rank: int, condition: float, lost: float) -> None:
+    """A row of the table "regmean": how well the exemplars determine the weights.
+
+    ``condition`` is that of the matrix that was inverted, on the directions that count; ``pretrained_lost`` the share
+    of the pretrained weights' squared norm that lies in the other directions and is lost.
+    """
+    slot.note("regmean", rows=sums.rows, width=len(sums.gram), rank=rank, condition=condition, pretrained_lost=lost)
+
+
+register(
+    Merge(
+        key="regmean",
+        title="RegMean",
+        summary="Solves, per linear weight, for the weights whose outputs are closest to the experts' on exemplars.",
+        formula=r"\theta^\top = \Big(\sum_k \hat G_k\Big)^{-1} \sum_k \hat G_k \theta_k^\top, \quad "
+        r"\hat G_k = \alpha\, X_k^\top X_k + (1 - \alpha)\, \mathrm{diag}(X_k^\top X_k)",
+        cite=Citation(
+            key="jin2023regmean",
+            authors="Jin et al.",
+            title="Dataless knowledge fusion by merging weights of language models",
+            venue="ICLR",
+            year=2023,
+            arxiv="2212.09849",
+        ),
+        params=RegmeanParams,
+        needs=Needs.EXEMPLARS,
+        run=regmean,
+        algebra=lambda params, matrix: regression(matrix),
+        variant="Linear weights and the output projection; everything else takes the mean. The regression runs on task "
+        "vectors in float64, which gives the same weights where the matrix can be inverted, and below alpha = 1 it "
+        "can: inputs that are always zero then keep the pretrained weights. At alpha = 1 the pseudo-inverse of whole "
+        "weights is taken, so directions that no exemplar excites lose their pretrained weights; the table says how "
+        "much that is. LOT with scaling 1 keeps them.",
+    )
+)

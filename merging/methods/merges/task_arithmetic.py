@@ -1,0 +1,55 @@
+"""Task arithmetic: the scaled sum of task vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from merging.methods.method import Citation, Merge, register
+from merging.methods.params import Params, real
+from merging.methods.shared.fields import SCALING_HELP
+from merging.methods.slot import Slot
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskArithmeticParams(Params):
+    """What can be set."""
+
+    scaling: float = real(
+        0.3,
+        low=0.0,
+        high=1000.0,
+        slider=(0.0, 1.0),
+        step=0.05,
+        symbol=r"\lambda",
+        label="Scaling coefficient",
+        help=SCALING_HELP,
+    )
+
+
+def task_arithmetic(slot: Slot, params: TaskArithmeticParams, found: None) -> Tensor:
+    """The scaled sum of the task vectors, (K, *S) -> (*S)."""
+    return params.scaling * slot.task_vectors.sum(dim=0)
+
+
+register(
+    Merge(
+        key="task_arithmetic",
+        title="Task arithmetic",
+        summary="Adds the scaled sum of the task vectors to the pretrained weights.",
+        formula=r"\theta = \theta_0 + \lambda \sum_k \tau_k",
+        cite=Citation(
+            key="ilharco2023editing",
+            authors="Ilharco et al.",
+            title="Editing models with task arithmetic",
+            venue="ICLR",
+            year=2023,
+            arxiv="2212.04089",
+        ),
+        params=TaskArithmeticParams,
+        run=task_arithmetic,
+        elementwise=lambda _: True,
+        variant="One coefficient for all tasks; 0.3 is the published value for eight tasks.",
+    )
+)

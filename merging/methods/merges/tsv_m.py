@@ -1,0 +1,88 @@
+"""TSV-M: each task's leading singular vectors, made orthogonal to those of the other tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from merging.methods.method import Citation, Merge, register
+from merging.methods.params import Params, fraction, real
+from merging.methods.shared.fields import SCALING_HELP
+from merging.methods.slot import Slot
+from merging.numerics.flops import svd
+from merging.numerics.linear_algebra import polar, truncated_svd
+
+
+@dataclass(frozen=True, kw_only=True)
+class TsvMParams(Params):
+    """What can be set."""
+
+    rank_fraction: float | None = fraction(
+        None,
+        open_low=True,
+        optional=True,
+        unset="1/K for K experts",
+        symbol=r"\rho",
+        label="Rank fraction",
+        help="Share of each task's singular vectors that is kept; 1/K lets all tasks share the full rank.",
+    )
+    scaling: float = real(
+        1.0,
+        low=0.0,
+        high=1000.0,
+        slider=(0.0, 3.0),
+        step=0.1,
+        symbol=r"\lambda",
+        label="Scaling coefficient",
+        help=SCALING_HELP,
+    )
+
+
+def tsv_m(slot: Slot, params: TsvMParams, found: None) -> Tensor:
+    """The sum of whitened, truncated task vectors, (K, m, n) -> (m, n); the mean for tensors that are no matrices."""
+    vectors = slot.task_vectors
+    if slot.pretrained.dim() != 2:
+        return params.scaling * vectors.mean(dim=0)
+    count = _rank(min(slot.pretrained.shape), len(vectors), params.rank_fraction)
+    parts = []
+    for index, vector in enumerate(vectors):
+        parts.append(truncated_svd(vector, count))
+        slot.tick((index + 1) / (len(vectors) + 2))  # the two polar factors take about as long as two tasks
+    left = polar(torch.cat([part.left for part in parts], dim=1))
+    right = polar(torch.cat([part.right for part in parts]))
+    values = torch.cat([part.values for part in parts])
+    return (params.scaling * (left * values) @ right).to(vectors)
+
+
+def _rank(full: int, experts: int, share: float | None) -> int:
+    """Singular values kept per task, at least one where there are any."""
+    return min(max(full // experts if share is None else int(full * share), 1), full)
+
+
+register(
+    Merge(
+        key="tsv_m",
+        title="TSV-M",
+        summary="Keeps each task vector's largest singular values and decorrelates the tasks' singular vectors.",
+        formula=r"\theta = \theta_0 + \lambda\, \mathrm{polar}[U_1 \cdots U_K]\, "
+        r"\mathrm{diag}(\sigma_1 \cdots \sigma_K)\, \mathrm{polar}[V_1 \cdots V_K]^\top, \quad "
+        r"\tau_k \approx U_k\, \mathrm{diag}(\sigma_k)\, V_k^\top, \quad \mathrm{rank} = \lfloor \rho\, r \rfloor",
+        cite=Citation(
+            key="gargiulo2025tsv",
+            authors="Gargiulo et al.",
+            title="Task singular vectors: reducing task interference in model merging",
+            venue="CVPR",
+            year=2025,
+            arxiv="2412.00081",
+        ),
+        params=TsvMParams,
+        run=tsv_m,
+        algebra=lambda params, matrix: (matrix.tasks + 2) * svd(matrix),
+        variant="Every two-dimensional tensor as it is stored, the positional embedding and the projection included; "
+        "attention's q, k and v are one matrix where the checkpoint packs them, and Hugging Face's separate ones give "
+        "another result. Other tensors take the mean of the task vectors. Singular values of zero have no vectors here "
+        "(polar factors over the nonzero spectrum), where published code keeps the arbitrary ones of its solver.",
+    )
+)

@@ -1,0 +1,120 @@
+"""WUDI: the sum of the task vectors, moved by Adam to interfere less with what each task's vector acts on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from merging.checkpoints.families import Role
+from merging.methods.method import Citation, Merge, register
+from merging.methods.params import Params, choice, integer, real
+from merging.methods.shared.fields import SCALING_HELP
+from merging.methods.slot import Slot
+from merging.numerics.flops import products
+from merging.numerics.linear_algebra import double
+
+BETAS, EPS = (0.9, 0.999), 1e-8  # Adam's, fixed as in the authors' code
+TICK = 5  # steps between reports
+
+
+@dataclass(frozen=True, kw_only=True)
+class WudiParams(Params):
+    """What can be set."""
+
+    steps: int = integer(
+        300, low=0, high=100_000, slider=(100, 1000), step=50, label="Steps", help="Adam steps per layer; 0 is the sum."
+    )
+    lr: float = real(
+        1e-5,
+        low=0.0,
+        high=1.0,
+        open_low=True,
+        slider=(1e-6, 1e-4),
+        step=1e-6,
+        symbol=r"\eta",
+        label="Learning rate",
+        help="About how far one step moves each weight, whatever its scale.",
+    )
+    scaling: float = real(
+        1.0,
+        low=0.0,
+        high=1000.0,
+        slider=(0.0, 2.0),
+        step=0.05,
+        symbol=r"\lambda",
+        label="Scaling coefficient",
+        help=SCALING_HELP,
+    )
+    others: str = choice(
+        "pretrained", "mean", label="Other tensors", help="What is no linear weight stays pretrained, or is averaged."
+    )
+
+
+def wudi(slot: Slot, params: WudiParams, found: None) -> Tensor:
+    """The optimized task vector of a linear weight, (K, m, n) -> (m, n)."""
+    vectors = slot.task_vectors
+    if slot.role != Role.LINEAR:
+        merged = torch.zeros_like(slot.pretrained) if params.others == "pretrained" else vectors.mean(dim=0)
+    elif int(vectors.flatten(1).any(dim=1).sum()) <= 1:
+        merged = vectors.sum(dim=0)  # the optimum itself, around which Adam would only jitter
+    else:
+        merged = _optimize(slot, params)
+    return params.scaling * merged
+
+
+def _optimize(slot: Slot, params: WudiParams) -> Tensor:
+    """Adam on Σ ‖(X − τ_k) τ_kᵀ‖² / ‖τ_k‖² from X = Σ τ_k; its gradient is 2 (X A − B)."""
+    total, target = _normal_equations(slot.task_vectors)
+    merged = slot.task_vectors.sum(dim=0)
+    mean, square = torch.zeros_like(merged), torch.zeros_like(merged)
+    for step in range(1, params.steps + 1):
+        gradient = torch.addmm(target, merged, total, beta=-2, alpha=2)
+        mean.lerp_(gradient, 1 - BETAS[0])
+        square.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
+        size = (square / (1 - BETAS[1] ** step)).sqrt_().add_(EPS)
+        merged.addcdiv_(mean, size, value=-params.lr / (1 - BETAS[0] ** step))
+        if step % TICK == 0:
+            slot.tick(step / params.steps)
+    return merged
+
+
+def _normal_equations(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """A = Σ G_k (n, n) and B = Σ τ_k G_k (m, n) with G_k = τ_kᵀ τ_k / ‖τ_k‖²: computed in float64, then as given."""
+    width = vectors.shape[2]
+    total, target = double(vectors.new_zeros(width, width)), double(torch.zeros_like(vectors[0]))
+    for vector in vectors:
+        exact = double(vector)
+        if energy := float(exact.square().sum()):
+            gram = exact.T @ exact / energy
+            total += gram
+            target += exact @ gram
+    return total.to(vectors), target.to(vectors)
+
+
+register(
+    Merge(
+        key="wudi",
+        title="WUDI",
+        summary="Starts from the sum of the task vectors and takes Adam steps that reduce the tasks' interference.",
+        formula=r"\theta = \theta_0 + \lambda X, \quad X \leftarrow \mathrm{Adam}_{\eta} \sum_k "
+        r"\|(X - \tau_k)\, \tau_k^\top\|_F^2 / \|\tau_k\|_F^2, \quad X_0 = \sum_k \tau_k",
+        cite=Citation(
+            key="cheng2025wudi",
+            authors="Cheng et al.",
+            title="Whoever started the interference should end it: guiding data-free model merging via task vectors",
+            venue="ICML",
+            year=2025,
+            arxiv="2503.08099",
+        ),
+        params=WudiParams,
+        run=wudi,
+        algebra=lambda params, matrix: (2 + params.steps / matrix.tasks) * products(matrix, matrix.inputs),
+        variant="Linear weights only, as the authors do; mergekit and FusionBench take other tensors too, and "
+        "FusionBench averages the rest (here: others = mean). Norms are squared, as in the authors' released script. "
+        "Attention's q, k and v are one matrix where the checkpoint packs them. Steps run in the precision of the "
+        "checkpoints (float64 or float32), with sums over tasks in float64. With at most one nonzero task vector "
+        "nothing is optimized.",
+    )
+)

@@ -1,0 +1,134 @@
+"""What a method is: data that describes it, and one pure function over one slot.
+
+Three roles. An **edit** turns task vectors into task vectors, a **merge** turns them into one merged task vector (or
+one per task), an **adapt** puts a small module per task on top of a merged model. A method never sees a state dict:
+the engine hands it one ``Slot`` at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from merging.checkpoints.families import Parameter
+from merging.methods.params import NoParams, Params
+from merging.methods.slot import Gradients, Slot, SlotStream, Survey
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from merging.numerics.flops import LinearMap
+
+
+class Needs(StrEnum):
+    """What a method must be given besides the checkpoints."""
+
+    NOTHING = "nothing"
+    EXEMPLARS = "unlabeled exemplars"
+    LABELED_EXEMPLARS = "labeled exemplars"
+    TEST_DATA = "unlabeled test data"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Citation:
+    """Where a method comes from."""
+
+    key: str
+    authors: str
+    title: str
+    venue: str
+    year: int
+    arxiv: str = ""
+
+    def text(self) -> str:
+        """One line for a card."""
+        where = f", arXiv:{self.arxiv}" if self.arxiv else ""
+        return f"{self.authors.rstrip('.')}. {self.title}. {self.venue} {self.year}{where}."
+
+
+EditFunction = Callable[[Slot, Any, Any], "Tensor"]
+SurveyFunction = Callable[[SlotStream, Any], Survey]
+Earlier = Sequence[tuple[str, Params]]  # the edits before a step, each with its parameters; a key may come twice
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A registered method. ``run(slot, params, found)`` is pure: no I/O, no globals, no change in place."""
+
+    role: ClassVar[str] = "method"
+
+    key: str
+    title: str
+    summary: str  # the idea, in a sentence or two
+    formula: str  # LaTeX
+    cite: Citation
+    run: EditFunction
+    params: type[Params] = NoParams
+    needs: Needs = Needs.NOTHING
+    needs_when: Callable[[Any], bool] = lambda _: True  # whether, with these parameters, it needs that
+    gradients: Gradients | None = None  # which of them it needs, beside or instead of layer inputs
+    variant: str = ""  # what ours does where the literature disagrees
+    version: int = 1  # raised whenever results change, so that stored runs are not mistaken for new ones
+    survey: SurveyFunction | None = None
+    survey_when: Callable[[Any], bool] = lambda _: True
+    survey_passes: int = 1  # loops over all tensors, for the estimate of time left
+    # A sentence that says why this method, with these parameters, makes no sense after the edits before it; empty
+    # where it does.
+    refuses: Callable[[Any, Earlier], str] = lambda params, before: ""
+    # Multiply-adds that it does to one linear map beyond passes over the scalars, for the estimate of time.
+    algebra: Callable[[Any, LinearMap], float] = lambda params, matrix: 0.0
+    # True if every scalar of the result depends only on the same position of the inputs (and on the survey). Chains of
+    # such methods stream in pieces that fit the processor's cache.
+    elementwise: Callable[[Any], bool] = lambda _: False
+
+    def needed(self, params: Params) -> Needs:
+        """What it must be given with these parameters."""
+        return self.needs if self.needs_when(params) else Needs.NOTHING
+
+    def surveys(self, params: Params) -> bool:
+        """Whether a first pass is needed with these parameters."""
+        return self.survey is not None and self.survey_when(params)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edit(Method):
+    """Task vectors in, task vectors out: ``run`` returns (K, *S)."""
+
+    role: ClassVar[str] = "edit"
+    # Which scalars any expert keeps, as booleans (*S), None for all: ``kept(slot before the edit, params, found)``. The
+    # others stay pretrained bit for bit, whatever the merge does.
+    kept: Callable[[Slot, Any, Any], Tensor | None] = lambda slot, params, found: None
+    # Whether the survey found that a whole tensor is zeroed for every expert: then the experts' are not even read.
+    drops: Callable[[Parameter, Any], bool] = lambda parameter, found: False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merge(Method):
+    """Task vectors in, one merged task vector out: ``run`` returns (*S), or (K, *S) if ``per_task``."""
+
+    role: ClassVar[str] = "merge"
+    per_task: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapt(Method):
+    """A merged model and data in, a small module per task out."""
+
+    role: ClassVar[str] = "adapt"
+
+
+M = TypeVar("M", bound=Method)
+
+REGISTERED: dict[tuple[str, str], Method] = {}
+
+
+def register(method: M) -> M:
+    """Enter a method; refuses a key that is taken. Method files end with a call of this."""
+    slot = (method.role, method.key)
+    if slot in REGISTERED:
+        raise ValueError(f"two {method.role}s are called {method.key!r}")
+    method.params.owner = method.key if method.params is not NoParams else ""
+    REGISTERED[slot] = method
+    return method

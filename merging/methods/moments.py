@@ -1,0 +1,78 @@
+"""What a method may see of the data: moments of the rows that enter a layer, per expert, never the network."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from merging.numerics.linear_algebra import double, lower_gram
+
+
+def silent(detail: str) -> None:
+    """Tell nobody."""
+
+
+class Moments:
+    """The rows X (n, d) that enter one tensor in one expert: n, their sum, XᵀX and its diagonal, in float64.
+
+    Rows come in batches. They stay as they are while that takes less memory than their sum of products, so memory does
+    not grow with the number of exemplars. A norm scale needs only the diagonal of that sum.
+    """
+
+    def __init__(self, width: int, diagonal: bool = False) -> None:
+        self.width, self.count = width, 0
+        self._diagonal = diagonal
+        self._rows: list[Tensor] = []
+        self._total: Tensor | None = None  # (d,)
+        self._squares: Tensor | None = None  # (d, d), correct on and below the diagonal, or (d,)
+
+    @classmethod
+    def of(cls, rows: Tensor) -> Moments:
+        """The moments of rows that somebody holds anyway."""
+        found = cls(rows.shape[1])
+        found.count, found._rows = len(rows), [rows]
+        return found
+
+    @property
+    def rows(self) -> Tensor | None:
+        """The rows themselves (n, d), while they are few."""
+        if len(self._rows) > 1:
+            self._rows = [torch.cat(self._rows)]
+        return self._rows[0] if self._rows else None
+
+    def add(self, rows: Tensor) -> None:
+        """Count these rows in, too."""
+        self.count += len(rows)
+        if self._squares is not None and self._total is not None:
+            self._total += double(rows).sum(dim=0)
+            self._squares += self._products(rows)
+            return
+        self._rows.append(rows)
+        size = self.width if self._diagonal else self.width**2
+        if self.count * self.width * rows.element_size() >= size * torch.float64.itemsize:
+            every = torch.cat(self._rows)
+            self._total, self._squares, self._rows = double(every).sum(dim=0), self._products(every), []
+
+    def _products(self, rows: Tensor) -> Tensor:
+        return double(rows).square().sum(dim=0) if self._diagonal else lower_gram(rows.mT[None])
+
+    def gram(self) -> Tensor:
+        """XᵀX (d, d)."""
+        assert not self._diagonal
+        lower = self._products(self.rows) if self.rows is not None else self._squares
+        assert lower is not None
+        return lower.tril() + lower.tril(-1).mT
+
+    def energy(self) -> Tensor:
+        """Sum of squares per column of X, the diagonal of XᵀX, (d,)."""
+        if self.rows is not None:
+            return double(self.rows).square().sum(dim=0)
+        assert self._squares is not None
+        return self._squares if self._diagonal else self._squares.diagonal()
+
+    def total(self) -> Tensor:
+        """Sum of the rows, (d,)."""
+        if self.rows is not None:
+            return double(self.rows).sum(dim=0)
+        assert self._total is not None
+        return self._total

@@ -1,0 +1,185 @@
+"""Typed, bounded parameters: one source for validation, error text, slider, card and documentation.
+
+A method declares a frozen dataclass whose fields are made by ``real``, ``integer``, ``choice`` or ``flag``. Everything
+that shows, reads or checks a parameter asks its ``Bound``; nothing else knows a range.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from merging.errors import ParameterError
+from merging.text import did_you_mean
+
+BOUND = "bound"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """What a parameter may be, and how to talk about it.
+
+    ``low`` and ``high`` are what is valid (open ends exclude the limit itself); ``slider`` is the sensible range that
+    controls offer. ``optional`` admits None, meaning "unset"; ``unset`` says what that does.
+    """
+
+    kind: str  # real | integer | choice | flag
+    default: Any
+    label: str
+    help: str
+    symbol: str = ""
+    low: float = -math.inf
+    high: float = math.inf
+    open_low: bool = False
+    slider: tuple[float, float] | None = None
+    step: float | None = None
+    choices: tuple[str, ...] = ()
+    optional: bool = False
+    unset: str = ""
+
+    def describe(self) -> str:
+        """The admitted values in words: 'a number in (0, 1]'."""
+        if self.kind == "flag":
+            text = "true or false"
+        elif self.kind == "choice":
+            text = "one of " + ", ".join(repr(c) for c in self.choices)
+        else:
+            noun = "a number" if self.kind == "real" else "a whole number"
+            text = f"{noun}{self._range()}"
+        return f"{text}, or unset" if self.optional else text
+
+    def _range(self) -> str:
+        low, high = math.isfinite(self.low), math.isfinite(self.high)
+        if low and high:
+            return f" in {'(' if self.open_low else '['}{self.low:g}, {self.high:g}]"
+        if low:
+            return f" {'above' if self.open_low else 'of at least'} {self.low:g}"
+        return f" of at most {self.high:g}" if high else ""
+
+    def accepts(self, value: Any) -> bool:
+        """Whether ``value`` is admitted as it stands."""
+        if value is None:
+            return self.optional
+        if self.kind == "flag":
+            return isinstance(value, bool)
+        if self.kind == "choice":
+            return isinstance(value, str) and value in self.choices
+        number = int if self.kind == "integer" else (int, float)
+        if isinstance(value, bool) or not isinstance(value, number) or not math.isfinite(value):
+            return False
+        above = value > self.low if self.open_low else value >= self.low
+        return above and value <= self.high
+
+    def parse(self, text: str) -> Any:
+        """The value written as ``text`` on a command line; raises ValueError if it is none."""
+        word = text.strip()
+        if self.optional and word.lower() in {"", "none", "unset"}:
+            return None
+        if self.kind == "flag":
+            return _truth(word)
+        if self.kind == "choice":
+            return word
+        return int(word) if self.kind == "integer" else float(word)
+
+    def bad_values(self) -> tuple[Any, ...]:
+        """Values that must be refused, for the common checks."""
+        if self.kind == "flag":
+            return ("yes", 1, None)
+        if self.kind == "choice":
+            return ("no such choice", 1, None)
+        bad: list[Any] = ["a word", math.nan, math.inf, True]
+        if self.kind == "integer":
+            bad.append(1.5)
+        if math.isfinite(self.low):
+            bad.append(self.low if self.open_low else self.low - 1)
+        if math.isfinite(self.high):
+            bad.append(self.high + 1)
+        return tuple(bad) if self.optional else (*bad, None)
+
+
+def _truth(word: str) -> bool:
+    if word.lower() in {"true", "yes", "on", "1"}:
+        return True
+    if word.lower() in {"false", "no", "off", "0"}:
+        return False
+    raise ValueError(f"{word!r} is neither true nor false")
+
+
+def _field(bound: Bound) -> Any:
+    return dataclasses.field(default=bound.default, metadata={BOUND: bound})
+
+
+def real(default: float | None, **bound: Any) -> Any:
+    """A field that holds a number; NaN and infinities are refused."""
+    return _field(Bound(kind="real", default=default, **bound))
+
+
+def fraction(default: float | None, **bound: Any) -> Any:
+    """A field that holds a fraction in [0, 1]; never percent."""
+    return real(default, **{"low": 0.0, "high": 1.0, "step": 0.01, **bound})
+
+
+def integer(default: int, **bound: Any) -> Any:
+    """A field that holds a whole number."""
+    return _field(Bound(kind="integer", default=default, **{"step": 1, **bound}))
+
+
+def choice(*choices: str, **bound: Any) -> Any:
+    """A field that holds one of ``choices``; the first is the default."""
+    return _field(Bound(kind="choice", default=choices[0], choices=choices, **bound))
+
+
+def flag(default: bool, **bound: Any) -> Any:
+    """A field that is on or off."""
+    return _field(Bound(kind="flag", default=default, **bound))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Params:
+    """Base of every parameter set: checks itself when made, knows its bounds, never changes."""
+
+    owner: ClassVar[str] = ""  # the method's key, set at registration; only for error texts
+
+    def __post_init__(self) -> None:
+        for name, bound in self.bounds().items():
+            value = getattr(self, name)
+            if not bound.accepts(value):
+                raise ParameterError(f"{self._title()}.{name} must be {bound.describe()}. Got {value!r} instead.")
+            if bound.kind == "real" and value is not None:
+                object.__setattr__(self, name, float(value))  # 1 and 1.0 are one recipe
+
+    @classmethod
+    def _title(cls) -> str:
+        return cls.owner or cls.__name__
+
+    @classmethod
+    def bounds(cls) -> dict[str, Bound]:
+        """Parameter name -> Bound, in the order of declaration."""
+        return {f.name: f.metadata[BOUND] for f in dataclasses.fields(cls)}
+
+    @classmethod
+    def build(cls, values: Mapping[str, Any], owner: str = "") -> Self:
+        """Parameters from a mapping; what is left out takes its default. ``owner`` names the method in error texts.
+
+        Raises:
+            ParameterError: an unknown name, with the nearest known one, or a value outside its bounds.
+        """
+        known = cls.bounds()
+        for name in values:
+            if name not in known:
+                takes = ", ".join(known) or "no parameters"
+                hint = did_you_mean(str(name), known)
+                raise ParameterError(f"{owner or cls._title()} has no parameter {name!r}; it takes {takes}.{hint}")
+        return cls(**values)
+
+    def values(self) -> dict[str, Any]:
+        """Parameter name -> value, defaults included."""
+        return {name: getattr(self, name) for name in self.bounds()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoParams(Params):
+    """For methods that have nothing to set."""

@@ -1,0 +1,149 @@
+"""CAT's objective: where the other tasks' vectors disturb a task more than they serve their own.
+
+Task vectors are in float64; sums over rows are divided by the number of rows, as tasks may differ in it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from merging.methods.moments import Moments
+from merging.methods.shared.least_squares import spectrum
+from merging.numerics.linear_algebra import STRIPES, double
+
+EPS = torch.finfo(torch.float64).eps
+DEPENDENT = 1e-6  # a singular value of several bases side by side below this adds no direction
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """What one task wants removed from the others' vectors, and how much each part of it disturbs, largest first.
+
+    ``where`` is an orthonormal basis (d_out, c) of output directions, or positions (c,) in a flat tensor.
+    """
+
+    where: Tensor
+    scores: Tensor
+
+    def removed_from(self, vector: Tensor) -> Tensor:
+        """A task vector, as matrix (d_out, d_in) or flat, without it."""
+        if self.where.ndim == 1:
+            return vector.index_fill(0, self.where.to(vector.device), 0.0)
+        basis = self.where.to(vector)
+        rest: Tensor = vector - basis @ (basis.T @ vector)
+        return rest
+
+
+def together(conflicts: Sequence[Conflict]) -> Conflict:
+    """All of them as one: every position, or one orthonormal basis of every direction."""
+    where, scores = [one.where for one in conflicts], torch.cat([one.scores for one in conflicts])
+    if where[0].ndim == 1:
+        return Conflict(torch.cat(where), scores)
+    left, sizes, _ = torch.linalg.svd(torch.cat(where, dim=1), full_matrices=False)
+    return Conflict(left[:, sizes > DEPENDENT], scores)
+
+
+@dataclass(frozen=True)
+class LinearConflicts:
+    """The objective for a linear map: M_k = Σ_{i≠k} τ_i (G_k/n_k - α G_i/n_i) τ_iᵀ, symmetric and indefinite."""
+
+    vectors: Tensor  # (K, d_out, d_in)
+    inputs: tuple[Moments, ...]
+    tradeoff: float
+
+    def top(self, task: int, count: int) -> Conflict:
+        """The eigenvectors of M_k with the ``count`` largest eigenvalues, as far as those are positive."""
+        others = [i for i in range(len(self.inputs)) if i != task]
+        rows = len(others) * self.inputs[task].count + sum(self.inputs[i].count for i in others)
+        known = all(moments.rows is not None for moments in self.inputs)
+        if known and rows < self.vectors.shape[1]:
+            return self._from_rows(task, others, count)
+        return self._from_grams(task, count)
+
+    def _from_rows(self, task: int, others: list[int], count: int) -> Conflict:
+        """Exact and cheap with few rows: M_k = Zᵀ diag(±1) Z acts only in the span of the outputs Z (rows, d_out)."""
+        disturbing = [self._outputs(task, i) for i in others]
+        serving = [self._outputs(i, i) * self.tradeoff**0.5 for i in others]
+        outputs = torch.cat([*disturbing, *serving])
+        signs = outputs.new_ones(len(outputs))
+        signs[sum(map(len, disturbing)) :] = -1
+        outer, inner = torch.linalg.qr(outputs.T)
+        values, vectors = spectrum((inner * signs) @ inner.T)
+        found = _positive(values, vectors, count, float(outputs.square().sum()))
+        return Conflict(outer @ found.where, found.scores)
+
+    def _outputs(self, task: int, of: int) -> Tensor:
+        """What the task vector of one expert does to the rows of a task, (n, d_out) over √n."""
+        rows = self.inputs[task].rows
+        assert rows is not None
+        outputs: Tensor = double(rows) @ self.vectors[of].T / max(len(rows), 1) ** 0.5
+        return outputs
+
+    def _from_grams(self, task: int, count: int) -> Conflict:
+        # Σ_{i≠k} of the serving terms is their sum over all i, without the own one: that is added back with weight α.
+        weights = self.vectors.new_ones(len(self.vectors))
+        weights[task] = self.tradeoff
+        moved = (self.vectors * weights[:, None, None]) @ _mean_gram(self.inputs[task])
+        disturbing = lower_products(moved, self.vectors)
+        matrix = disturbing - self.tradeoff * self._serving
+        scale = float(disturbing.trace() + self.tradeoff * self._serving.trace())
+        return _positive(*spectrum(matrix), count, scale)
+
+    @cached_property
+    def _serving(self) -> Tensor:
+        """Σ_i τ_i (G_i/n_i) τ_iᵀ (d_out, d_out), correct on and below the diagonal."""
+        moved = [vector @ _mean_gram(moments) for vector, moments in zip(self.vectors, self.inputs, strict=True)]
+        return lower_products(torch.stack(moved), self.vectors)
+
+
+@dataclass(frozen=True)
+class ScalarConflicts:
+    """The objective for scalars that act alone: g_k = Σ_{i≠k} (e_k - α e_i) τ_i² with mean squares e of their inputs.
+
+    Shifts and embeddings have no input: there e_k is 1 and α is 0.
+    """
+
+    vectors: Tensor  # (K, n)
+    energies: Tensor | None  # (K, n)
+    tradeoff: float = 0.0
+
+    def top(self, task: int, count: int) -> Conflict:
+        """The positions of the ``count`` largest g_k, as far as those are positive."""
+        squares = self.vectors.square()
+        squares[task] = 0
+        weights = 1.0 if self.energies is None else self.energies[task] - self.tradeoff * self.energies
+        scores, where = (weights * squares).sum(dim=0).topk(min(count, squares.shape[1]))
+        return Conflict(where[scores > 0], scores[scores > 0])
+
+
+def mean_squares(inputs: tuple[Moments, ...]) -> Tensor:
+    """The mean square of every input channel in every task, (K, d)."""
+    return torch.stack([moments.energy() / max(moments.count, 1) for moments in inputs])
+
+
+def _mean_gram(moments: Moments) -> Tensor:
+    return moments.gram() / max(moments.count, 1)
+
+
+def _positive(values: Tensor, vectors: Tensor, count: int, scale: float) -> Conflict:
+    """The last ``count`` eigenpairs if positive: more so than rounding in terms of that size makes them."""
+    values, vectors = values[-count:].flip(0), vectors[:, -count:].flip(1)
+    chosen = values > len(vectors) * EPS * scale
+    return Conflict(vectors[:, chosen], values[chosen])
+
+
+def lower_products(left: Tensor, right: Tensor) -> Tensor:
+    """Σ_i L_i R_iᵀ (m, m) of blocks (K, m, n) whose sum is symmetric, correct on and below the diagonal."""
+    size = left.shape[1]
+    total = left.new_zeros(size, size)
+    edges = [size * stripe // STRIPES for stripe in range(STRIPES + 1)]
+    for one, other in zip(left, right, strict=True):
+        for start, stop in itertools.pairwise(edges):
+            total[start:stop, :stop].addmm_(one[start:stop], other[:stop].T)
+    return total

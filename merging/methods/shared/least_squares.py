@@ -1,0 +1,86 @@
+"""The regression behind LOT, RegMean and CAT: linear maps that must fit every expert's outputs on its own inputs.
+
+An expert's part is G = XᵀX of the rows X that enter the layer and its task vector T, written (d_in, d_out) here. One G
+is in memory at a time; what is kept are sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from merging.checkpoints.families import Role
+from merging.checkpoints.tower_names import transposed
+from merging.numerics.linear_algebra import double
+
+if TYPE_CHECKING:
+    from merging.methods.moments import Moments
+    from merging.methods.slot import Slot
+
+RETRY = 1e-12  # of the mean eigenvalue is added where an eigen-decomposition does not converge
+
+
+def matrices(slot: Slot, tensors: Tensor | None = None) -> Tensor:
+    """Task vectors of a linear map as (K, d_out, d_in), however they are stored; or other tensors (K, *S) like them."""
+    found = slot.task_vectors if tensors is None else tensors
+    return found.mT if _is_transposed(slot) else found.flatten(2)
+
+
+def as_stored(matrix: Tensor, slot: Slot) -> Tensor:
+    """The opposite: (..., d_out, d_in) in the slot's own shape (..., *S)."""
+    return matrix.mT if _is_transposed(slot) else matrix.reshape(*matrix.shape[:-2], *slot.pretrained.shape)
+
+
+def _is_transposed(slot: Slot) -> bool:
+    return slot.role == Role.PROJECTION and transposed(slot.name)
+
+
+@dataclass(frozen=True, slots=True)
+class NormalEquations:
+    """Σ_k ‖X_k (T - T_k)‖² as a function of T: tr(Tᵀ gram T) - 2 tr(Tᵀ target) + energy, in float64."""
+
+    gram: Tensor  # Σ G_k (d_in, d_in)
+    target: Tensor  # Σ G_k T_k (d_in, d_out)
+    energy: float  # Σ ‖X_k T_k‖², what T = 0 gives
+    rows: int
+
+    def value(self, columns: Tensor) -> float:
+        """The sum for a map T (d_in, d_out)."""
+        return max(0.0, self.energy + float((columns * (self.gram @ columns - 2 * self.target)).sum()))
+
+    def least(self, solution: Tensor) -> float:
+        """The sum for a map that solves the equations, on all directions or on some."""
+        return max(0.0, self.energy - float((solution * self.target).sum()))
+
+
+def normal_equations(
+    slot: Slot, inputs: tuple[Moments, ...], weigh: Callable[[Tensor], Tensor] = lambda gram: gram
+) -> NormalEquations:
+    """The normal equations of a slot; ``weigh`` may change every G before it counts."""
+    found: NormalEquations | None = None
+    for k, (moments, vector) in enumerate(zip(inputs, matrices(slot), strict=True)):
+        gram, columns = weigh(moments.gram()), double(vector).T
+        target = gram @ columns
+        energy = float((columns * target).sum())
+        if found is None:
+            found = NormalEquations(gram, target, energy, moments.count)
+        else:
+            total, rows = found.energy + energy, found.rows + moments.count
+            found = NormalEquations(found.gram.add_(gram), found.target.add_(target), total, rows)
+        slot.tick((k + 1) / (len(inputs) + 2))
+    assert found is not None
+    return found
+
+
+def spectrum(gram: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues (d,), ascending, and eigenvectors (d, d) of a symmetric matrix."""
+    try:
+        found = torch.linalg.eigh(gram)
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # accelerators do this at times
+        ridge = RETRY * gram.diagonal().mean()
+        found = torch.linalg.eigh(gram + ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device))
+    return found.eigenvalues, found.eigenvectors

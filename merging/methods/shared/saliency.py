@@ -1,0 +1,131 @@
+"""Saliency of tensors and the masks that follow from it (LwPTV, Eq. 5 to 7), apart from any merge.
+
+The edit ``lwptv`` and the live picture of masks use the same functions, so the picture shows what the edit would do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from merging.checkpoints.families import Parameter
+from merging.methods.slot import SlotStream
+
+if TYPE_CHECKING:
+    pass
+
+DEVIATION, MEAN_ABS = "deviation", "mean_abs"
+RUN = 512  # scalars summed in one go
+
+
+def deviations(task_vectors: Tensor, score: str) -> Tensor:
+    """Per scalar, how far each task vector is from their mean (or from zero): (K, *S) -> (K, *S)."""
+    if score == DEVIATION:
+        apart = task_vectors - task_vectors[0]  # so that equal task vectors deviate by nothing, not by rounding
+        return apart.sub_(apart.mean(dim=0)).abs_()
+    return task_vectors.abs()
+
+
+def scores(slots: SlotStream, score: str = DEVIATION) -> NDArray[np.float64]:
+    """Mean deviation over the entries of each tensor: (K, L), tensors in model order (LwPTV Eq. 5)."""
+    sums = {p.name: np.zeros(len(slots.experts)) for p in slots.parameters}
+    counts = dict.fromkeys(sums, 0)
+    for slot in slots:
+        found = deviations(slot.task_vectors, score)
+        sums[slot.name] += _row_sums(found.reshape(len(slots.experts), -1)).cpu().numpy()
+        counts[slot.name] += slot.pretrained.numel()
+    return np.stack([sums[name] / max(counts[name], 1) for name in sums], axis=1)
+
+
+def _row_sums(rows: Tensor) -> Tensor:
+    """Sums (K,) in float64 of rows (K, n). Runs of 512 are added in the rows' own precision first: twice as fast, and
+    the rounding of 512 numbers of one sign is far below that of the numbers themselves."""
+    whole = rows.shape[1] // RUN * RUN
+    runs = rows[:, :whole].reshape(len(rows), -1, RUN).sum(dim=2)
+    return runs.sum(dim=1, dtype=torch.float64) + rows[:, whole:].sum(dim=1, dtype=torch.float64)
+
+
+def threshold_index(length: int, prune_ratio: float) -> int:
+    """Index of the threshold among the sorted scores; the tiny term keeps 100 · 0.29 from becoming 28."""
+    return math.floor(length * prune_ratio + 1e-9)
+
+
+def thresholds(saliency: NDArray[np.float64], prune_ratio: float, dead_tensors: int = 0) -> NDArray[np.float64]:
+    """Per expert the score that must be exceeded to be kept (K,): below all at ratio 0, above all at ratio 1.
+
+    ``dead_tensors`` more tensors, of an unused text tower, count with a score of zero.
+    """
+    counted = np.pad(saliency, ((0, 0), (dead_tensors, 0)))
+    index = threshold_index(counted.shape[1], prune_ratio)
+    if prune_ratio == 0.0:
+        return np.full(len(saliency), -np.inf)
+    if index >= counted.shape[1]:
+        return np.full(len(saliency), np.inf)
+    limits: NDArray[np.float64] = np.sort(counted, axis=1)[:, index]
+    return limits
+
+
+def own_masks(saliency: NDArray[np.float64], prune_ratio: float, dead_tensors: int = 0) -> NDArray[np.bool_]:
+    """Which tensors each expert keeps on its own (K, L) (LwPTV Eq. 6)."""
+    kept: NDArray[np.bool_] = saliency > thresholds(saliency, prune_ratio, dead_tensors)[:, None]
+    return kept
+
+
+def final_masks(own: NDArray[np.bool_], shared: bool) -> NDArray[np.bool_]:
+    """Which tensors are merged per expert (K, L): all that anybody keeps if shared (LwPTV Eq. 7), else its own."""
+    return np.broadcast_to(own.any(axis=0), own.shape) if shared else own
+
+
+def saliency_table(
+    saliency: NDArray[np.float64],
+    experts: Sequence[str],
+    parameters: Sequence[Parameter],
+    numels: Sequence[int],
+    prune_ratio: float,
+    shared: bool = True,
+    dead_tensors: int = 0,
+) -> pd.DataFrame:
+    """Tidy: one row per (expert, tensor) with its score, threshold, own mask (kept) and final mask (final)."""
+    own = own_masks(saliency, prune_ratio, dead_tensors)
+    final = final_masks(own, shared)
+    limits = thresholds(saliency, prune_ratio, dead_tensors)
+    frames = [
+        pd.DataFrame(
+            {
+                "tensor": [p.name for p in parameters],
+                "order": [p.order for p in parameters],
+                "section": [p.section for p in parameters],
+                "role": [str(p.role) for p in parameters],
+                "part": [p.part for p in parameters],
+                "numel": list(numels),
+                "expert": expert,
+                "saliency": saliency[k],
+                "threshold": limits[k],
+                "kept": own[k],
+                "final": final[k],
+                **({"dead_tensors": dead_tensors} if dead_tensors else {}),
+            }
+        )
+        for k, expert in enumerate(experts)
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+def with_ratio(table: pd.DataFrame, prune_ratio: float, shared: bool = True) -> pd.DataFrame:
+    """A saliency table with the masks of another prune ratio; the scores stay, so nothing is read again."""
+    experts = list(dict.fromkeys(table["expert"]))
+    saliency = table["saliency"].to_numpy(np.float64).reshape(len(experts), -1)
+    dead_tensors = int(table["dead_tensors"].iloc[0]) if "dead_tensors" in table else 0
+    own = own_masks(saliency, prune_ratio, dead_tensors)
+    changed = table.copy()
+    changed["threshold"] = np.repeat(thresholds(saliency, prune_ratio, dead_tensors), saliency.shape[1])
+    changed["kept"] = own.reshape(-1)
+    changed["final"] = final_masks(own, shared).reshape(-1)
+    return changed

@@ -1,0 +1,110 @@
+"""What a method sees: one tensor of the pretrained model with the task vectors of all experts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+from merging.checkpoints.families import Parameter, Role
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor
+
+    from merging.methods.moments import Moments
+
+
+class Gradients(StrEnum):
+    """Statistics of the gradients of a task's loss, one number per weight: means over single exemplars."""
+
+    FISHER = "squared gradients of each expert's loss, labels drawn from its own prediction"
+    SENSITIVITY = "absolute gradients of the pretrained model's loss, true labels"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One tensor (or, for elementwise chains, one flat piece of it) as a method sees it.
+
+    ``pretrained`` has some shape S; ``task_vectors`` is (K, *S), one row per expert in the order of ``experts``. Both
+    are in the compute dtype, must not be changed in place, and are good until the loop that gave the slot goes on.
+    ``start`` is the flat offset of a piece. A method that takes long over one tensor calls ``tick`` with the share of
+    it that is done, in [0, 1]: that is what progress and cancel live on, and it may raise Cancelled. What a method
+    finds on the way to a merged tensor it tells ``note``: the name of a table and one row of it, as keywords. Only
+    whole tensors have these two, and notes are kept in the pass that merges, not in surveys. ``gradients`` (K, *S) are
+    there for methods that ask for them: row k is of task k's loss.
+    """
+
+    parameter: Parameter
+    experts: tuple[str, ...]
+    pretrained: Tensor
+    task_vectors: Tensor
+    start: int = 0
+    look: Callable[[], tuple[Moments, ...] | None] = lambda: None
+    tick: Callable[[float], None] = lambda share: None
+    note: Callable[..., None] = lambda table, **row: None
+    gradients: Mapping[Gradients, Tensor] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> tuple[Moments, ...] | None:
+        """Moments of the rows that enter this tensor, one per expert; None where none enter it or none are known.
+
+        For methods that need exemplars. Asking is what costs: the exemplars run through the network.
+        """
+        return self.look()
+
+    @property
+    def name(self) -> str:
+        """The tensor's name in the pretrained checkpoint."""
+        return self.parameter.name
+
+    @property
+    def role(self) -> Role:
+        """What the tensor is to the network."""
+        return self.parameter.role
+
+    @property
+    def block(self) -> int | None:
+        """Index of the residual block from 0, None outside the blocks."""
+        return self.parameter.block
+
+    def with_task_vectors(self, task_vectors: Tensor) -> Slot:
+        """The same slot after an edit."""
+        return dataclasses.replace(self, task_vectors=task_vectors)
+
+
+class SlotStream(Protocol):
+    """A first look at all tensors, as the earlier stages of the chain leave them; every loop streams them anew."""
+
+    @property
+    def experts(self) -> tuple[str, ...]: ...
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]: ...
+
+    @property
+    def numels(self) -> tuple[int, ...]: ...  # scalars per tensor, in the order of ``parameters``
+
+    @property
+    def numel(self) -> int: ...  # scalars per expert, over all tensors
+
+    # Scalars and tensors of an unused text tower that a recipe wants counted in every global quantile. Their task
+    # vectors are exactly zero and are not streamed.
+    @property
+    def dead_numel(self) -> int: ...
+
+    @property
+    def dead_tensors(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Slot]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a survey found: ``found`` for the method itself, tables and warnings for the reader."""
+
+    found: Any
+    tables: dict[str, pd.DataFrame] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()

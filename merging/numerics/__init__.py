@@ -1,0 +1,1 @@
+"""Pure tensor mathematics: no slot, no checkpoint, no file."""

@@ -1,0 +1,1 @@
+"""What papers state and print: combinations with their parameters, ablations, accuracies."""

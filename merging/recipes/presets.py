@@ -1,0 +1,126 @@
+"""Recipes of the papers' named combinations, and of the same with an edit in front.
+
+``combinations.py`` and ``ablations.py`` are the lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from merging.errors import RecipeError
+from merging.methods import registry
+from merging.recipes.papers.ablations import LWPTV_FAMILY, VARIANTS
+from merging.recipes.papers.combinations import COMBINATIONS, LWPTV, Combination
+from merging.recipes.recipe import Exemplars, Recipe
+from merging.text import did_you_mean
+
+if TYPE_CHECKING:
+    from merging.recipes.recipe import Recipe
+
+
+PLUGIN = LWPTV  # the edit that its paper puts in front of every merge
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset(Combination):
+    """A combination that makes recipes."""
+
+    def recipe(
+        self,
+        pretrained: str,
+        experts: Mapping[str, str],
+        *,
+        count_dead_params: bool = True,
+        large: bool = False,
+    ) -> Recipe:
+        """The preset on these checkpoints, as published: with the unused text tensors that they may carry counted.
+
+        ``large`` takes the paper's parameters for ViT-L/14 in place of those for ViT-B/32.
+        """
+        params = {**self.params, **self.large} if large else self.params
+        return Recipe.build(
+            self.merge,
+            params,
+            self.edits,
+            pretrained,
+            experts,
+            self.title,
+            self.exemplars,
+            count_dead_params=count_dead_params,
+        )
+
+    def plugged(
+        self, edit: tuple[str, Mapping[str, Any]] = PLUGIN, name: str = "", draw: Exemplars | None = None
+    ) -> Self:
+        """The preset with an edit in front. ``draw`` are the edit's exemplars, where the preset itself needs none."""
+        drawn = self.exemplars if draw is None or self.recipe("", {}).exemplars else draw.values()
+        return replace(
+            self,
+            key=f"{self.key}_{edit[0]}",
+            title=f"{self.title} w/ {name or registry.edit(edit[0]).title}",
+            edits=(edit, *self.edits),
+            exemplars=drawn,
+            source=f"ours, made of: {self.source}",
+            note="",
+        )
+
+
+PRESETS = tuple(Preset(**vars(combination)) for combination in (*COMBINATIONS, *VARIANTS))
+
+
+def preset(key: str) -> Preset:
+    """The preset of that key; raises RecipeError with the nearest one."""
+    for found in PRESETS:
+        if found.key == key:
+            return found
+    keys = [found.key for found in PRESETS]
+    raise RecipeError(f"There is no preset {key!r}.{did_you_mean(key, keys)} Known: {', '.join(keys)}.")
+
+
+def bases(edit: str) -> list[Preset]:
+    """The presets that an edit can be put in front of.
+
+    Not those that hold it already, and not those that are there to be compared with such a combination: presets with
+    ``PLUGIN`` in front, and its family's variants.
+    """
+    return [
+        found
+        for found in PRESETS
+        if edit not in {key for key, _ in found.edits}
+        and not (found.edits and found.key in LWPTV_FAMILY.keys)
+        and found.edits[:1] != (PLUGIN,)
+    ]
+
+
+def refusal(preset: Preset) -> str:
+    """Why a preset's chain makes no sense; empty if it does."""
+    try:
+        preset.recipe("", {})
+    except RecipeError as error:
+        return str(error)
+    return ""
+
+
+def partners() -> list[Preset]:
+    """Every base with ``PLUGIN`` in front that makes sense and is no preset already."""
+    known = {found.key for found in PRESETS}
+    made = [base.plugged() for base in bases(PLUGIN[0])]
+    return [found for found in made if found.key not in known and not refusal(found)]
+
+
+class Settings(NamedTuple):
+    """What decides which tensors are kept, apart from their saliency; as in the papers unless told."""
+
+    prune_ratio: float = 0.7
+    shared: bool = True
+
+
+def settings_of(recipe: Recipe | None) -> Settings:
+    """The settings of a recipe's first edit that prunes by saliency, the papers' if there is none."""
+    for step in recipe.edits if recipe else ():
+        values = step.params.values()
+        if values.keys() >= set(Settings._fields):
+            return Settings(**{name: values[name] for name in Settings._fields})
+    return Settings()

@@ -1,0 +1,281 @@
+"""A recipe: which checkpoints, which chain of edits, which merge. Written as YAML, named by its digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import reprlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from merging.checkpoints.families import ACTIVATIONS
+from merging.errors import MergingError, RecipeError
+from merging.files.plain_yaml import plain_yaml, write_yaml
+from merging.methods import registry
+from merging.methods.method import Edit, Merge, Method, Needs
+from merging.methods.params import Params, integer
+from merging.text import did_you_mean
+
+VERSION = 1
+FIELDS = ("version", "title", "pretrained", "experts", "exemplars", "count_dead_params", "activation", "edits", "merge")
+NEEDS_EXEMPLARS = {Needs.EXEMPLARS, Needs.LABELED_EXEMPLARS}
+EditSpec = str | tuple[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exemplars(Params):
+    """How many training images a chain that needs exemplars may see, and which."""
+
+    per_task: int = integer(
+        64, low=1, high=100_000, slider=(1, 64), label="Exemplars per task", help="Training images that are looked at."
+    )
+    seed: int = integer(0, low=0, slider=(0, 100), label="Exemplar seed", help="Which training images are drawn.")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One stage of a chain: a method's key and its complete, checked parameters."""
+
+    key: str
+    params: Params
+
+    def plain(self) -> dict[str, dict[str, Any]]:
+        """{key: {parameter: value}}, defaults written out."""
+        return {self.key: self.params.values()}
+
+    def text(self) -> str:
+        """'ties(density=0.2)': the key with the parameters that differ from their defaults."""
+        bounds = self.params.bounds()
+        shown = [
+            f"{n}={v:g}" if isinstance(v, float) else f"{n}={v}"
+            for n, v in self.params.values().items()
+            if v != bounds[n].default
+        ]
+        return f"{self.key}({', '.join(shown)})" if shown else self.key
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """References to checkpoints, any number of edits, then one merge. ``title`` is for people and not in the digest.
+
+    With ``count_dead_params``, global quantiles count the unused text tensors that published image encoders carry, as
+    their authors' code does; it changes nothing where a checkpoint carries none. ``activation`` is that of all the
+    models, for files that do not say it or say it wrongly: exemplars go through it, and so do evaluations.
+    """
+
+    pretrained: str
+    experts: tuple[tuple[str, str], ...]  # (expert name, reference), in order
+    edits: tuple[Step, ...]
+    merge: Step
+    title: str = ""
+    exemplars: Exemplars | None = None  # None for chains that need none
+    count_dead_params: bool = False
+    activation: str = ""  # one of ACTIVATIONS; empty: as the files say
+
+    @classmethod
+    def build(
+        cls,
+        merge: str,
+        params: Mapping[str, Any] | None = None,
+        edits: Sequence[EditSpec] = (),
+        pretrained: str = "memory",
+        experts: Mapping[str, str] | None = None,
+        title: str = "",
+        exemplars: Mapping[str, Any] | None = None,
+        count_dead_params: bool = False,
+        activation: str = "",
+    ) -> Self:
+        """A checked recipe.
+
+        Raises:
+            UnknownMethodError, ParameterError: with the nearest known name, or the admitted range.
+            RecipeError: the chain makes no sense; says why.
+        """
+        last = registry.merge(merge)
+        steps = tuple(_edit_step(spec) for spec in edits)
+        pairs = tuple((experts or {}).items())
+        if not isinstance(count_dead_params, bool):
+            raise RecipeError(f"In a recipe, count_dead_params is true or false; got {_short(count_dead_params)}.")
+        if activation not in ("", *ACTIVATIONS):
+            raise RecipeError(f"In a recipe, activation is {' or '.join(ACTIVATIONS)}; got {_short(activation)}.")
+        end = Step(last.key, last.params.build(params or {}, last.key))
+        _refuse_meaningless((*steps, end), (*(registry.edit(step.key) for step in steps), last))
+        found = cls(pretrained, pairs, steps, end, title, None, count_dead_params, activation)
+        return replace(found, exemplars=Exemplars.build(exemplars or {})) if found.needs & NEEDS_EXEMPLARS else found
+
+    @property
+    def methods(self) -> tuple[Edit | Merge, ...]:
+        """The registered methods of the chain, in order."""
+        return (*(registry.edit(step.key) for step in self.edits), registry.merge(self.merge.key))
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The chain: the edits, then the merge."""
+        return (*self.edits, self.merge)
+
+    @property
+    def per_task(self) -> bool:
+        """Whether it gives one model for each expert, instead of one for all."""
+        last = self.methods[-1]
+        return isinstance(last, Merge) and last.per_task
+
+    @property
+    def data_methods(self) -> tuple[tuple[Edit | Merge, Needs], ...]:
+        """The methods that need data, with the parameters that they have, and what they need."""
+        pairs = zip(self.methods, self.steps, strict=True)
+        found = [(method, method.needed(step.params)) for method, step in pairs]
+        return tuple((method, need) for method, need in found if need != Needs.NOTHING)
+
+    @property
+    def needs(self) -> frozenset[Needs]:
+        """What the chain must be given besides checkpoints."""
+        return frozenset(need for _, need in self.data_methods)
+
+    def text(self) -> str:
+        """The chain in one line: 'lwptv → ties(density=0.1)'."""
+        return " → ".join(step.text() for step in self.steps)
+
+    @cached_property
+    def chain_digest(self) -> str:
+        """sha-256 of the chain with every parameter and every method's version; references are left out."""
+        versions = [method.version for method in self.methods]
+        drawn = [self.exemplars.values()] if self.exemplars else []
+        return _sha256([VERSION, [step.plain() for step in self.steps], versions, *drawn])
+
+    def run_id(
+        self,
+        pretrained_digest: str,
+        expert_digests: Mapping[str, str],
+        benchmark_digest: str = "",
+        carries_dead: bool = False,
+    ) -> str:
+        """The name of the run: the chain and the contents of its inputs, as twelve hexadecimal digits.
+
+        Where the files are, what the recipe is titled and which device computes do not enter; the benchmark does only
+        where exemplars are drawn from it, counting dead parameters only where the pretrained model carries some, and an
+        activation only where one is named.
+        """
+        inputs = [pretrained_digest, [[name, expert_digests[name]] for name, _ in self.experts]]
+        drawn_from = [benchmark_digest] if self.exemplars else []
+        dead = ["count_dead_params"] if self.count_dead_params and carries_dead else []
+        named = [self.activation] if self.activation else []
+        return _sha256([self.chain_digest, inputs, *drawn_from, *dead, *named])[:12]
+
+    def plain(self) -> dict[str, Any]:
+        """The recipe as plain data, defaults written out."""
+        return {
+            "version": VERSION,
+            **({"title": self.title} if self.title else {}),
+            "pretrained": self.pretrained,
+            "experts": dict(self.experts),
+            **({"exemplars": self.exemplars.values()} if self.exemplars else {}),
+            **({"count_dead_params": True} if self.count_dead_params else {}),
+            **({"activation": self.activation} if self.activation else {}),
+            "edits": [step.plain() for step in self.edits],
+            "merge": self.merge.plain(),
+        }
+
+    def to_yaml(self) -> str:
+        """The recipe as a YAML document that ``from_yaml`` reads back to an equal one."""
+        return write_yaml(self.plain())
+
+    @classmethod
+    def from_yaml(cls, text: str) -> Self:
+        """A recipe from YAML.
+
+        Raises:
+            RecipeError: not YAML, or a field is missing, unknown or of the wrong shape; says which.
+        """
+        return cls.from_plain(plain_yaml(text))
+
+    @classmethod
+    def from_plain(cls, data: Any) -> Self:
+        """A recipe from plain data, as ``plain`` writes it."""
+        if not isinstance(data, dict):
+            raise RecipeError(f"A recipe is a mapping with the fields {', '.join(FIELDS)}; got {type(data).__name__}.")
+        for field in data:
+            if field not in FIELDS:
+                raise RecipeError(f"The recipe has an unknown field {field!r}.{did_you_mean(str(field), FIELDS)}")
+        if data.get("version", VERSION) != VERSION:
+            found = _short(data["version"])
+            raise RecipeError(f"The recipe is of version {found}; this program reads version {VERSION}.")
+        merge, params = _keyed(data.get("merge"), "merge")
+        edits = data.get("edits") or []
+        experts, exemplars = data.get("experts") or {}, data.get("exemplars") or {}
+        if not isinstance(edits, list) or not isinstance(experts, dict) or not isinstance(exemplars, dict):
+            raise RecipeError(
+                "In a recipe, edits is a list, experts a mapping of name to file, exemplars a mapping of settings."
+            )
+        return cls.build(
+            merge=merge,
+            params=params,
+            edits=[_keyed(entry, "edits") for entry in edits],
+            pretrained=_text(data.get("pretrained", ""), "pretrained"),
+            experts={_text(n, "an expert's name"): _text(r, "an expert's file") for n, r in experts.items()},
+            title=_text(data.get("title", ""), "title"),
+            exemplars=exemplars,
+            count_dead_params=data.get("count_dead_params", False),
+            activation=data.get("activation", ""),
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """A recipe from a file; errors name the file."""
+        try:
+            return cls.from_yaml(path.read_text("utf-8"))
+        except UnicodeDecodeError:
+            raise RecipeError(f"{path.name} cannot be read as a recipe: it is no text.") from None
+        except OSError as error:
+            raise RecipeError(f"{path.name} cannot be read as a recipe: {error.strerror}.") from None
+        except MergingError as error:
+            raise type(error)(f"{path.name}: {error}") from None
+
+
+def _edit_step(spec: EditSpec) -> Step:
+    if isinstance(spec, str):
+        spec = (spec, {})
+    if len(spec) != 2 or not isinstance(spec[0], str) or not isinstance(spec[1], Mapping):
+        raise RecipeError(f"An edit is a key, or a key and its parameters; got {_short(spec)}.")
+    key, params = spec
+    method = registry.edit(key)
+    return Step(method.key, method.params.build(params, method.key))
+
+
+def _refuse_meaningless(steps: Sequence[Step], methods: Sequence[Method]) -> None:
+    """Raise RecipeError for a chain whose result would not mean what it says."""
+    for i, (step, method) in enumerate(zip(steps, methods, strict=True)):
+        if reason := method.refuses(step.params, [(before.key, before.params) for before in steps[:i]]):
+            raise RecipeError(reason)
+
+
+def _text(value: Any, what: str) -> str:
+    """A piece of text; numbers are taken as they are written, anything else is refused."""
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        text = str(value)
+        if not any("\ud800" <= c <= "\udfff" for c in text):  # lone surrogates cannot be written to any file
+            return text
+    raise RecipeError(f"In a recipe, {what} is a piece of text; got {_short(value)}.")
+
+
+def _short(value: Any) -> str:
+    """A value for an error text, never longer than a line."""
+    return reprlib.repr(value)
+
+
+def _keyed(entry: Any, field: str) -> tuple[str, dict[str, Any]]:
+    """('ties', {...}) from 'ties' or {'ties': {...}}."""
+    if isinstance(entry, str):
+        return entry, {}
+    if isinstance(entry, dict) and len(entry) == 1:
+        ((key, params),) = entry.items()
+        if isinstance(key, str) and (params is None or isinstance(params, dict)):
+            return key, params or {}
+    raise RecipeError(f"In a recipe, {field} is written as `ties` or as `ties: {{density: 0.2}}`; got {_short(entry)}.")
+
+
+def _sha256(data: Any) -> str:
+    canonical = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()

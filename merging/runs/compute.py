@@ -1,0 +1,236 @@
+"""One computation of one run: merge, evaluate, and everything that is written about it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import psutil
+
+from merging.benchmarks.benchmark import Benchmark
+from merging.benchmarks.evaluate import evaluate, evaluate_per_task
+from merging.checkpoints.architecture import Architecture, stated_activation
+from merging.engine import run as engine
+from merging.errors import MergingError, StoreError
+from merging.files.disk import free_bytes
+from merging.files.records import write_json
+from merging.files.tables import SCORES, write_table
+from merging.formats.safetensors import SafetensorsWriter
+from merging.methods.exemplars import TaskExemplars
+from merging.progress import Cancel, Phases
+from merging.recipes.recipe import Recipe
+from merging.runs.estimate import EVALUATING, MERGING, Estimate
+from merging.runs.facts import facts
+from merging.runs.inputs import Opened
+from merging.runs.run import FACTS, NOT_EVALUATED, RECIPE, Run
+from merging.runs.store import Store
+from merging.text import first_few, size_text
+
+MODEL_NAME = 100  # characters of an expert's name that enter a file name
+
+
+@dataclass
+class Work:
+    """One computation of one run, from opened checkpoints to a published folder."""
+
+    run_id: str
+    opened: Opened
+    digests: Mapping[str, str]
+    store: Store
+    benchmark: Benchmark | None
+    exemplars: Mapping[str, TaskExemplars] | None
+    device: str
+    phases: Phases
+    cancel: Cancel | None
+    plan: Estimate
+    keep_model: bool
+    seconds: dict[str, float] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    models: dict[str, str] = field(default_factory=dict)
+    schemas: dict[str, dict[str, str]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.opened.recipe
+
+    def merge(self) -> None:
+        """Merge, evaluate, write."""
+        self._check_budget()
+        with self.store.writing(self.run_id, replace=self.store.has(self.run_id)) as folder:
+            started = time.monotonic()
+            result = self._stream(folder)
+            self.opened.raise_if_changed()
+            self.seconds[MERGING] = time.monotonic() - started
+            self.warnings.extend((*self._assumed(), *result.warnings))
+            for name, table in result.tables.items():
+                self.schemas[name] = write_table(folder, name, table)
+            (folder / RECIPE).write_text(self.recipe.to_yaml(), "utf-8")
+            self._score(folder)
+            self._measure(folder)
+            if not self.keep_model:
+                for name in self.models.values():
+                    (folder / name).unlink()
+                self.models = {}
+            write_json(folder / FACTS, self._facts(result.device, self.plan.work))
+
+    def add_scores(self, run: Run) -> None:
+        """Evaluate a stored run and write it anew, whole."""
+        self.models = {key: path.name for key, path in run.model_paths.items()}
+        self.seconds |= {**run.seconds}
+        self.warnings.extend(text for text in run.warnings if not text.startswith(NOT_EVALUATED))
+        with self.store.writing(self.run_id, replace=True) as folder:
+            for name in self.models.values():
+                _link(run.path / name, folder / name)
+            for name in run.tables:
+                self.schemas[name] = write_table(folder, name, run.table(name))
+            (folder / RECIPE).write_text(run.recipe_yaml, "utf-8")
+            self._score(folder)
+            self._measure(folder)
+            write_json(folder / FACTS, self._facts(run.device, {**self.plan.work, **run.work}))
+
+    def _stream(self, folder: Path) -> engine.MergeResult:
+        """Merge into model files; they are complete when this returns."""
+        with ExitStack() as files:
+
+            def sink(name: str) -> SafetensorsWriter:
+                self.models[name] = _model_file(name, self.models.values())
+                path = folder / self.models[name]
+                return files.enter_context(SafetensorsWriter(path, self.opened.pretrained.infos, self._metadata(name)))
+
+            return engine.run(
+                self.recipe,
+                self.opened.pretrained,
+                self.opened.experts,
+                exemplars=self.exemplars,
+                device=self.device,
+                progress=self.phases.callback(MERGING),
+                cancel=self.cancel,
+                make_sink=sink,
+            )
+
+    def _assumed(self) -> Iterator[str]:
+        """What is to be said where images went through an activation that nothing tells, or that files disagree on."""
+        pretrained, tower = self.opened.pretrained, self.benchmark.tower if self.benchmark else None
+        if self.benchmark is None and self.exemplars is None:
+            return
+        said = stated_activation(pretrained)
+        others = [name for name, expert in self.opened.experts.items() if stated_activation(expert) not in ("", said)]
+        if said and others:
+            yield (
+                f"{first_few(others)} say that they have another activation than the pretrained model's {said}; their "
+                "weights belong to it, and the merged model has the pretrained model's."
+            )
+        if not said:
+            name = "QuickGELU" if Architecture.of(pretrained, tower).quick_gelu else "GELU"
+            yield (
+                f"Nothing beside the pretrained model's weights says which activation it has; {name} was taken for "
+                "exemplars and scores. If it has another one, name it in the recipe, or with --activation."
+            )
+
+    def _metadata(self, name: str) -> dict[str, str]:
+        """What the model file says of itself: nothing of this machine or of the time, so that bytes repeat."""
+        plain = self.recipe.plain()
+        experts = {key: self.digests[f"experts/{key}"] for key in self.opened.experts}
+        chain = {key: plain[key] for key in ("exemplars", "activation", "edits", "merge") if key in plain}
+        said = {
+            "format": "pt",
+            "role": engine.MERGED,
+            "run": self.run_id,
+            "recipe": json.dumps({**chain, "pretrained": self.digests["pretrained"], "experts": experts}),
+        }
+        if self.recipe.per_task:
+            said["task"] = name
+        if architecture := self.opened.pretrained.metadata.get("architecture"):
+            said["architecture"] = architecture
+        return said
+
+    def _score(self, folder: Path) -> None:
+        """Evaluate the models in ``folder``, if there is something to evaluate them on."""
+        if self.benchmark is None:
+            return
+        started = time.monotonic()
+        paths = {key: folder / name for key, name in self.models.items()}
+        tell = self.phases.callback(EVALUATING)
+        if self.recipe.per_task:
+            scores = evaluate_per_task(paths, self.benchmark, device=self.device, progress=tell, cancel=self.cancel)
+        else:
+            scores = evaluate(
+                paths[engine.MERGED], self.benchmark, device=self.device, progress=tell, cancel=self.cancel
+            )
+        self.schemas[SCORES] = write_table(folder, SCORES, scores)
+        self.seconds[EVALUATING] = time.monotonic() - started
+
+    def _measure(self, folder: Path) -> None:
+        """Note what the model files take, which may not stay."""
+        pretrained = self.opened.pretrained
+        files = sum((folder / name).stat().st_size for name in self.models.values())
+        tensors = len(self.models) * sum(info.nbytes for info in pretrained.infos.values())
+        self.sizes = {"files": files, "header": files - tensors, "dead": pretrained.dead.numel}
+
+    def _check_budget(self) -> None:
+        """Refuse what cannot fit, before anything is written.
+
+        Raises:
+            MergingError: not enough memory. StoreError: not enough room on the disk.
+        """
+        needed, free = self.plan.anonymous_bytes, psutil.virtual_memory().available
+        if needed > free:
+            raise MergingError(f"This merge needs about {size_text(needed)} of memory; {size_text(free)} are free.")
+        infos = self.opened.pretrained.infos.values()
+        copies = len(self.opened.experts) if self.recipe.per_task else 1
+        needed = copies * sum(info.nbytes for info in infos)
+        free = free_bytes(self.store.root)
+        if needed > free:
+            what = f"The merge gives {copies} models; they need" if self.recipe.per_task else "The merged model needs"
+            raise StoreError(f"{what} {size_text(needed)} on the disk that holds the runs; {size_text(free)} are free.")
+
+    def _facts(self, device: str, work: Mapping[str, float]) -> dict[str, Any]:
+        steps = self.recipe.steps
+        drawn = [self.recipe.exemplars.seed] if self.recipe.exemplars else []
+        seeds = [step.params.values()["seed"] for step in steps if "seed" in step.params.values()] + drawn
+        return facts(
+            run_id=self.run_id,
+            kind="merge",
+            title=self.recipe.title or self.recipe.text(),
+            device=device,
+            seconds=self.seconds,
+            warnings=self.warnings,
+            seed=seeds[0] if seeds else None,
+            chain=[step.key for step in steps],
+            experts=list(self.opened.experts),
+            inputs=dict(self.digests),
+            benchmark=self.benchmark.digest if self.benchmark else None,
+            work={key: value for key, value in work.items() if key in self.seconds},
+            per_task=self.recipe.per_task,
+            sizes=self.sizes,
+            models=self.models,
+            tables=self.schemas,
+            created=self.store.dated,
+        )
+
+
+def _model_file(name: str, taken: Iterable[str]) -> str:
+    """A file name for a model; an expert's name is text of anybody's, so it is quoted and cut."""
+    if name == engine.MERGED:
+        return "model.safetensors"
+    stem = f"model.{quote(name, safe='')[:MODEL_NAME]}"
+    while f"{stem}.safetensors" in taken:
+        stem += "_"
+    return f"{stem}.safetensors"
+
+
+def _link(source: Path, target: Path) -> None:
+    """The same file under a second name, or a copy where the file system has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -1,0 +1,165 @@
+"""An edit in front of a merge: which stored runs differ by exactly that, and which are still to be computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from merging.errors import MergingError
+from merging.recipes.presets import bases, refusal
+from merging.recipes.recipe import Exemplars, Recipe, Step
+from merging.runs.run import SALIENCY, Run
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """An edit in front of a chain; ``draw`` are its exemplars if the chain behind it sees none."""
+
+    step: Step
+    draw: Exemplars | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two runs on the same experts and the same benchmark, the second with one edit more, in front."""
+
+    plain: Run
+    plugged: Run
+    front: Front
+
+    def belongs_to(self, front: Front) -> bool:
+        """Whether it is a pair of that edit: where the chain behind it sees exemplars, those are the edit's, too."""
+        return self.front.step == front.step and self.front.draw in (None, front.draw)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A merge without and with an edit in front, as far as there are runs.
+
+    ``missing`` are the recipes of those that there are not; ``refused`` says why there cannot be one.
+    """
+
+    title: str
+    plain: Run | None
+    plugged: Run | None
+    missing: tuple[Recipe, ...] = ()
+    refused: str = ""
+
+
+Subject = tuple[str | None, frozenset[tuple[str, str]], str]
+Chain = tuple[tuple[Step, ...], Exemplars | None, bool]
+
+
+def subject(run: Run) -> Subject:
+    """What a run merged, by content, with which activation, and what it was evaluated on."""
+    recipe = recipe_of(run)
+    return run.benchmark, frozenset(run.inputs.items()), recipe.activation if recipe else ""
+
+
+def by_subject(runs: Iterable[Run]) -> list[list[Run]]:
+    """Runs that can be compared with each other, those of most experts first, then the larger group."""
+    found: dict[Subject, list[Run]] = {}
+    for run in runs:
+        found.setdefault(subject(run), []).append(run)
+    return sorted(found.values(), key=lambda group: (-len(group[0].experts), -len(group)))
+
+
+def pairs(runs: Iterable[Run]) -> list[Pair]:
+    """Every pair among the runs; of runs with one chain the first counts."""
+    known = {subject(group[0]): by_chain(group) for group in by_subject(runs)}
+    found = []
+    for chains in known.values():
+        for (steps, exemplars, dead), run in chains.items():
+            drawn = dict.fromkeys((exemplars, None))  # the chain behind the edit saw the same exemplars, or none
+            plains = [plain for draw in drawn if (plain := chains.get((steps[1:], draw, dead)))]
+            if plains:
+                alone = exemplars is not None and _exemplars(plains[0]) is None
+                found.append(Pair(plains[0], run, Front(steps[0], exemplars if alone else None)))
+    return found
+
+
+def fronts(pairs: Iterable[Pair]) -> list[Front]:
+    """The edits that have pairs, each once; one that draws exemplars of its own once for every draw."""
+    known = list(dict.fromkeys(pair.front for pair in pairs))
+    drawn = {front.step for front in known if front.draw}
+    return [front for front in known if front.draw or front.step not in drawn]
+
+
+def matrix(runs: Sequence[Run], front: Front, name: str, *, large: bool = False) -> list[Entry]:
+    """Every preset that the edit can stand in front of, then the other pairs among the runs, all of one subject.
+
+    Args:
+        name: what the edit is called in titles.
+        large: whether the presets take what papers set otherwise for ViT-L/14.
+    """
+    model = next(recipe for run in runs if (recipe := recipe_of(run)))
+    pretrained, experts = model.pretrained, dict(model.experts)
+    chains = by_chain(runs)
+    found = []
+    for base in bases(front.step.key):
+        plain = replace(base.recipe(pretrained, experts, large=large), activation=model.activation)
+        partner = base.plugged((front.step.key, front.step.params.values()), name, front.draw)
+        if refused := refusal(partner):
+            found.append(Entry(base.title, chains.get(_chain(plain, runs[0])), None, (), refused))
+            continue
+        wanted = (plain, replace(partner.recipe(pretrained, experts, large=large), activation=model.activation))
+        alone, plugged = (chains.get(_chain(recipe, runs[0])) for recipe in wanted)
+        missing = tuple(recipe for recipe, run in zip(wanted, (alone, plugged), strict=True) if run is None)
+        found.append(Entry(base.title, alone, plugged, missing))
+    shown = {entry.plain.id for entry in found if entry.plain}
+    others = [pair for pair in pairs(runs) if pair.belongs_to(front) and pair.plain.id not in shown]
+    return found + [Entry(pair.plain.title, pair.plain, pair.plugged) for pair in others]
+
+
+def by_chain(runs: Iterable[Run]) -> Mapping[Chain, Run]:
+    """The first run of every chain; runs with a method that this version does not know are left out."""
+    found: dict[Chain, Run] = {}
+    for run in runs:
+        if recipe := recipe_of(run):
+            found.setdefault(_chain(recipe, run), run)
+    return found
+
+
+def find(recipe: Recipe, runs: Sequence[Run]) -> Run | None:
+    """The first run of a recipe's chain, among runs of one subject: where the files are does not matter."""
+    return by_chain(runs).get(_chain(recipe, runs[0])) if runs else None
+
+
+def same_saliency(run: Run, others: Iterable[Run]) -> Run | None:
+    """Another run that has the saliency of the task vectors as this run's first edit saw them, None if there is none.
+
+    An edit that stands first sees the task vectors themselves, whatever comes after it.
+    """
+    recipe = recipe_of(run)
+    if recipe is None or not recipe.edits:
+        return None
+    for other in others:
+        theirs = recipe_of(other) if SALIENCY in other.tables and other.id != run.id else None
+        same = theirs is not None and theirs.edits[:1] == recipe.edits[:1] and other.inputs == run.inputs
+        if same and theirs and theirs.count_dead_params == recipe.count_dead_params:
+            return other
+    return None
+
+
+def recipe_of(run: Run) -> Recipe | None:
+    """A run's recipe, None if it has none or this version does not know one of its methods."""
+    return _parsed(run.recipe_yaml) if run.recipe_yaml else None
+
+
+@lru_cache(maxsize=2048)
+def _parsed(recipe_yaml: str) -> Recipe | None:
+    try:
+        return Recipe.from_yaml(recipe_yaml)
+    except MergingError:
+        return None
+
+
+def _chain(recipe: Recipe, run: Run) -> Chain:
+    """What a recipe does to the inputs of a run: counting unused tensors is something only where there are any."""
+    return recipe.steps, recipe.exemplars, recipe.count_dead_params and run.sizes.get("dead", 1) > 0
+
+
+def _exemplars(run: Run) -> Exemplars | None:
+    recipe = recipe_of(run)
+    return recipe.exemplars if recipe else None

@@ -1,0 +1,111 @@
+"""The one path from a recipe to a stored run; the app, the command line and the library's builder all take it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from merging.benchmarks.benchmark import Benchmark
+from merging.errors import NeedsError, StoreError, TaskError
+from merging.progress import Cancel, Meter, Phases, ProgressCallback
+from merging.recipes.recipe import Recipe
+from merging.runs.compute import Work
+from merging.runs.estimate import READING, estimate
+from merging.runs.inputs import Opened, open_inputs
+from merging.runs.run import NOT_EVALUATED, Run
+from merging.runs.store import Store
+
+if TYPE_CHECKING:
+    from merging.methods.exemplars import TaskExemplars
+
+
+def execute(
+    recipe: Recipe,
+    store: Store,
+    *,
+    benchmark: Benchmark | None = None,
+    device: str = "auto",
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
+    evaluate: bool = True,
+    keep_model: bool = True,
+    need_model: bool = False,
+    base: Path | None = None,
+) -> Run:
+    """The stored run of a recipe: the one that is there, or a new one.
+
+    Args:
+        benchmark: what the merged model is evaluated on; default: the bundled one, if it fits the model.
+        progress: called with a Progress whose fraction covers reading, merging and evaluating together.
+        evaluate: whether the run must have scores; a stored run without them gets them.
+        keep_model: whether the weights of a new run stay in the store.
+        need_model: whether a stored run without weights (a precomputed one) does not do.
+        base: the folder from which relative paths in the recipe count.
+
+    Raises:
+        CheckpointError, CompatibilityError, NeedsError: the recipe cannot be run as given.
+        StoreError: the disk is full or cannot be written to.
+        Cancelled: ``cancel`` said so; nothing is kept.
+    """
+    opened = open_inputs(recipe, base, benchmark)
+    fitting, reason = _choose_benchmark(opened, benchmark) if evaluate or recipe.needs else (None, "")
+    chosen = fitting if evaluate else None
+    plan = estimate(opened, chosen, store.runs())
+    phases = Phases(plan.phases, progress)
+    started = time.monotonic()
+    digests = opened.digests(phases.callback(READING), cancel)
+    reading = time.monotonic() - started
+    run_id = opened.run_id(digests)
+    check = Meter(0, None, cancel).check
+
+    if found := _stored(store, run_id, chosen, need_model):
+        return found
+    with store.lock(run_id, check):
+        if found := _stored(store, run_id, chosen, need_model):
+            return found
+        exemplars = _exemplars(recipe, fitting, reason)
+        work = Work(run_id, opened, digests, store, chosen, exemplars, device, phases, cancel, plan, keep_model)
+        if reason and evaluate:
+            work.warnings.append(reason)
+        work.seconds[READING] = reading
+        scoreable = next((run for run in store.candidates(run_id) if run.has_model), None)
+        if scoreable is not None and chosen is not None:
+            work.add_scores(scoreable)
+        else:
+            work.merge()
+    return _own(store, run_id)
+
+
+def _exemplars(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict[str, TaskExemplars] | None:
+    """Training images for the methods that need some, drawn as the recipe says, with labels and heads."""
+    if recipe.exemplars is None:
+        return None
+    if benchmark is None:
+        raise NeedsError(f"{recipe.text()} needs exemplars, and there are none for these models. {reason}")
+    return benchmark.labeled_exemplars(recipe.exemplars.per_task, recipe.exemplars.seed)
+
+
+def _stored(store: Store, run_id: str, benchmark: Benchmark | None, need_model: bool) -> Run | None:
+    """A stored run with all that is wanted."""
+    for run in store.candidates(run_id):
+        scored = benchmark is None or (run.has_scores and run.benchmark == benchmark.digest)
+        if scored and (run.has_model or not need_model):
+            return run
+    return None
+
+
+def _own(store: Store, run_id: str) -> Run:
+    for run in store.candidates(run_id):
+        return run
+    raise StoreError(f"Run {run_id} was written but cannot be read back; is the store's folder being cleared?")
+
+
+def _choose_benchmark(opened: Opened, benchmark: Benchmark | None) -> tuple[Benchmark | None, str]:
+    """The benchmark to evaluate on, or None and the reason."""
+    try:
+        found = benchmark or Benchmark.load()
+    except TaskError as error:
+        return None, f"{NOT_EVALUATED}: {error}"
+    reason = found.misfit(opened.pretrained)
+    return (None, f"{NOT_EVALUATED}: {reason}") if reason else (found, "")

@@ -1,0 +1,36 @@
+"""The contents of run.json: small facts, no paths and no names of users or machines."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+from typing import Any
+
+import numpy as np
+import torch
+
+from merging.runs.run import FORMAT
+from merging.version import __version__
+
+
+def facts(*, run_id: str, created: bool, device: str, **rest: Any) -> dict[str, Any]:
+    """The contents of run.json: small facts, no paths and no names of users or machines."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {
+        "format": FORMAT,
+        "id": run_id,
+        "device": device,
+        "created": now if created else None,
+        "versions": versions(),
+        **rest,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of what numbers depend on."""
+    return {
+        "mergescope": __version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+    }

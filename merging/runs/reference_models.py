@@ -1,0 +1,105 @@
+"""Stored evaluations of what merged models are compared with: pretrained, experts, multi-task."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from merging.benchmarks.benchmark import MULTITASK, PRETRAINED, Benchmark
+from merging.benchmarks.evaluate import evaluate as evaluate_model
+from merging.checkpoints.digests import DIGESTS
+from merging.devices import choose_device, describe_device
+from merging.files.records import write_json
+from merging.files.tables import SCORES, write_table
+from merging.formats.opening import open_checkpoint
+from merging.progress import Cancel, Phases, ProgressCallback
+from merging.runs.estimate import EVALUATING
+from merging.runs.facts import facts
+from merging.runs.run import FACTS, Run
+from merging.runs.store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def references(
+    store: Store,
+    benchmark: Benchmark,
+    *,
+    device: str = "auto",
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
+    compute: bool = True,
+) -> dict[str, Run]:
+    """What merged models are compared with: {"pretrained", each expert's task, "multitask": its stored evaluation}.
+
+    With ``compute=False`` only those that are stored already.
+    """
+    found = {}
+    wanted = _reference_models(benchmark)
+    phases = Phases(dict.fromkeys(wanted, 1.0), progress)
+    for name, reference in wanted.items():
+        checkpoint = open_checkpoint(reference, name)
+        content = DIGESTS.digest(checkpoint)
+        run_id = hashlib.sha256(f"{content} on {benchmark.digest}".encode()).hexdigest()[:12]
+        if compute and not store.has(run_id):
+            started = time.monotonic()
+            scores = evaluate_model(checkpoint, benchmark, device=device, progress=phases.callback(name), cancel=cancel)
+            seconds = {EVALUATING: time.monotonic() - started}
+            _write_reference(store, benchmark, run_id, name, content, scores, seconds, device)
+        if run := store.find(run_id):
+            found[name] = run
+    return found
+
+
+def _reference_models(benchmark: Benchmark) -> dict[str, str]:
+    wanted = {PRETRAINED: benchmark.pretrained, **benchmark.experts}
+    return wanted | ({MULTITASK: benchmark.multitask} if benchmark.multitask else {})
+
+
+def _write_reference(
+    store: Store,
+    benchmark: Benchmark,
+    run_id: str,
+    name: str,
+    content: str,
+    scores: pd.DataFrame,
+    seconds: Mapping[str, float],
+    device: str,
+) -> None:
+    kind = name if name in (PRETRAINED, MULTITASK) else "expert"
+    titles = {PRETRAINED: "Pretrained", MULTITASK: "Trained on all tasks"}
+    inside = {PRETRAINED: [], MULTITASK: list(benchmark.experts)}
+    with store.writing(run_id) as folder:
+        schema = write_table(folder, SCORES, scores)
+        said = facts(
+            run_id=run_id,
+            kind=kind,
+            title=titles.get(name) or f"Expert for {benchmark.task(name).title}",
+            created=store.dated,
+            device=describe_device(choose_device(device)),
+            seconds=dict(seconds),
+            warnings=[],
+            seed=None,
+            chain=[],
+            experts=inside.get(name, [name]),
+            inputs={name if kind != "expert" else f"experts/{name}": content},
+            benchmark=benchmark.digest,
+            work={},
+            models={},
+            tables={SCORES: schema},
+        )
+        write_json(folder / FACTS, said)
+
+
+def accuracy_of_experts(runs: Mapping[str, Run], split: str = "reporting") -> dict[str, float]:
+    """{task: accuracy of its own expert}, from what ``references`` gives; for normalized accuracy."""
+    found = {}
+    for name, run in runs.items():
+        if run.kind == "expert" and run.scores is not None:
+            rows = run.scores[(run.scores["task"] == name) & (run.scores["split"] == split)]
+            if len(rows):
+                found[name] = float(rows["accuracy"].iloc[0])
+    return found

@@ -1,0 +1,196 @@
+"""A stored run: small facts at once, tables and models when they are asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from merging.errors import StoreError
+from merging.files.atomic import DamagedError, Manifest, read_manifest, verified
+from merging.files.tables import SCORES, read_table, table_file
+from merging.recipes.recipe import Recipe
+from merging.text import did_you_mean
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FACTS, RECIPE = "run.json", "recipe.yaml"
+SALIENCY = "saliency"  # the table of edits that prune tensors by it
+FORMAT = 1
+THIS_MACHINE, PRECOMPUTED = "this machine", "precomputed"
+KINDS = ("merge", "pretrained", "expert", "multitask")
+NOT_EVALUATED = "Not evaluated"  # how the warning begins that gives the reason
+ATTEMPTS, PAUSE = 10, 0.01  # looks at a file that is not as it should be, and seconds between them
+
+T = TypeVar("T")
+
+
+class OtherFormatError(Exception):
+    """A run that another version of the program wrote; never leaves the store."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One stored run. Reading a table or a model checks its hash the first time.
+
+    ``kind`` is "merge", or what checkpoint was evaluated: "pretrained", "expert", "multitask". ``seconds`` is time per
+    phase on ``device``. ``created`` is an ISO time, None for precomputed runs. ``inputs`` are the sha-256 digests of
+    the checkpoints, as "pretrained" and "experts/<name>"; ``experts`` the names of those that were merged, which are
+    the in-domain tasks. ``chain`` holds the keys of the recipe's steps. ``per_task`` says that the merge gave one model
+    for each expert. ``sizes`` are bytes of the model ``files`` and of the ``header`` in them, as they were written, and
+    ``dead`` scalars of unused text tensors; empty if the version that made the run did not note them.
+    """
+
+    id: str
+    kind: str
+    title: str
+    provenance: str  # THIS_MACHINE or PRECOMPUTED
+    device: str
+    seconds: Mapping[str, float]
+    created: str | None
+    warnings: tuple[str, ...]
+    versions: Mapping[str, str]
+    seed: int | None
+    chain: tuple[str, ...]
+    experts: tuple[str, ...]
+    inputs: Mapping[str, str]
+    benchmark: str | None  # digest of the benchmark that the scores are on
+    work: Mapping[str, float]  # scalars and images worked on per phase, for estimates
+    per_task: bool
+    sizes: Mapping[str, int]
+    path: Path
+    models: Mapping[str, str] = field(repr=False)  # "merged" or expert name -> file name
+    _schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
+    _manifest: Manifest = field(repr=False)
+    _damaged: Callable[[DamagedError], None] = field(repr=False, compare=False)  # told of damage found later
+
+    @classmethod
+    def read(cls, path: Path, provenance: str, damaged: Callable[[DamagedError], None]) -> Self:
+        """The run in a folder.
+
+        Raises:
+            DamagedError: the folder is not whole. OtherFormatError: another version of the program wrote it.
+        """
+        manifest = read_manifest(path)
+        facts_file = verified(path, manifest, FACTS)
+        try:
+            facts = json.loads(facts_file.read_bytes())
+            if facts["format"] != FORMAT or facts["kind"] not in KINDS:
+                raise OtherFormatError
+            if facts["id"] != path.name:
+                raise DamagedError(f"{FACTS} is that of another run")
+            return cls(
+                id=facts["id"],
+                kind=facts["kind"],
+                title=facts["title"],
+                provenance=provenance,
+                device=facts["device"],
+                seconds=facts["seconds"],
+                created=facts.get("created"),
+                warnings=tuple(facts["warnings"]),
+                versions=facts["versions"],
+                seed=facts.get("seed"),
+                chain=tuple(facts["chain"]),
+                experts=tuple(facts["experts"]),
+                inputs=facts["inputs"],
+                benchmark=facts.get("benchmark"),
+                work=facts.get("work", {}),
+                per_task=facts.get("per_task", False),
+                sizes=facts.get("sizes", {}),
+                path=path,
+                models={key: name for key, name in facts["models"].items() if name in manifest},
+                _schemas=facts["tables"],
+                _manifest=manifest,
+                _damaged=damaged,
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DamagedError(f"{FACTS} cannot be read: {error!r}") from None
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables, without the scores."""
+        return tuple(name for name in self._schemas if name != SCORES)
+
+    def table(self, name: str) -> pd.DataFrame:
+        """A table as it was written.
+
+        Raises:
+            StoreError: there is none of that name, or the file is damaged.
+        """
+        if name not in self._schemas:
+            known = ", ".join(self.tables) or "none"
+            hint = did_you_mean(name, self.tables)
+            raise StoreError(f"Run {self.id} has no table {name!r}.{hint} It has: {known}.")
+        return self._reading(table_file(name), lambda path: read_table(path, self._schemas[name]))
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether it was evaluated."""
+        return SCORES in self._schemas
+
+    @property
+    def evaluation_settled(self) -> bool:
+        """Whether it has scores, or says why it cannot have any."""
+        return self.has_scores or any(warning.startswith(NOT_EVALUATED) for warning in self.warnings)
+
+    @cached_property
+    def scores(self) -> pd.DataFrame | None:
+        """Accuracies as ``merging.benchmarks.evaluate.evaluate`` gives them, None if it was not evaluated."""
+        return self.table(SCORES) if self.has_scores else None
+
+    @cached_property
+    def recipe_yaml(self) -> str:
+        """The recipe as written; empty for runs of other kinds than "merge"."""
+        if RECIPE not in self._manifest:
+            return ""
+        return self._reading(RECIPE, lambda path: path.read_text("utf-8"))
+
+    @cached_property
+    def recipe(self) -> Recipe | None:
+        """The recipe of a merge; raises RecipeError if this version no longer knows one of its methods."""
+        return Recipe.from_yaml(self.recipe_yaml) if self.recipe_yaml else None
+
+    @property
+    def has_model(self) -> bool:
+        """Whether the weights are here (cheap: no hash is computed)."""
+        return bool(self.models)
+
+    @property
+    def model_path(self) -> Path | None:
+        """The merged model's file; None if only tables are kept, or if there is one model per task."""
+        return self._file(self.models["merged"]) if list(self.models) == ["merged"] and not self.per_task else None
+
+    @property
+    def model_paths(self) -> dict[str, Path]:
+        """The files of all models: {"merged": path}, or {expert: path} for merges that give one per task."""
+        return {key: self._file(name) for key, name in self.models.items()}
+
+    def _file(self, name: str) -> Path:
+        return self._reading(name, lambda path: path)
+
+    def _reading(self, name: str, read: Callable[[Path], T]) -> T:
+        """What ``read`` makes of a file that has its hash.
+
+        The folder may be swapped for a newer copy of the run while we look, so a miss is looked at again.
+        """
+        manifest, damage = self._manifest, DamagedError("it cannot be read")
+        for attempt in range(ATTEMPTS):
+            try:
+                return read(verified(self.path, manifest, name))
+            except FileNotFoundError as error:
+                damage = DamagedError(f"{name} is missing: {error.strerror}")
+            except DamagedError as error:
+                damage = error
+            time.sleep(attempt * PAUSE)
+            with contextlib.suppress(DamagedError):
+                manifest = read_manifest(self.path)
+        if not self.path.exists():
+            raise StoreError(f"Run {self.id} was deleted meanwhile. Run its recipe again.")
+        self._damaged(damage)
+        raise StoreError(f"Run {self.id} is damaged ({damage}); it was set aside. Run its recipe again.")

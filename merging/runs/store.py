@@ -1,0 +1,258 @@
+"""Stored runs: this user's own, and read-only libraries of precomputed ones beside them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from merging import settings
+from merging.errors import StoreError
+from merging.files import atomic
+from merging.files.atomic import DamagedError
+from merging.files.disk import FULL
+from merging.runs.run import FACTS, PRECOMPUTED, THIS_MACHINE, OtherFormatError, Run
+
+RUN_ID = re.compile(r"[0-9a-f]{12}")
+APART, DIGITS = "apart", 12  # of a benchmark's digest, by which runs are kept apart
+LOCK_PATIENCE = 0.5  # seconds between two looks whether the caller wants to stop
+log = logging.getLogger(__name__)
+
+
+class Store:
+    """Runs under ``root`` (made when first written to), and in ``libraries``, which are never written to.
+
+    A run is a folder named by its id. What is damaged counts as absent: an own entry is moved to ``root``/corrupt, a
+    library's is left where it is, and one warning is logged. ``dated=False`` leaves times of creation out, for
+    libraries under version control. Of the copies of a run, one with scores on ``benchmark``, a digest, goes first. An
+    own copy that another takes the place of, scored on another benchmark, is kept in ``root``/apart without weights.
+    """
+
+    def __init__(
+        self,
+        root: Path | None = None,
+        libraries: Sequence[Path] = (settings.LIBRARY,),
+        *,
+        dated: bool = True,
+        benchmark: str = "",
+    ) -> None:
+        self.root = root or settings.store_root()
+        self.libraries = tuple(libraries)
+        self.dated, self.benchmark = dated, benchmark
+        self._own, self._apart = self.root / "runs", self.root / APART
+        self._complained: set[Path] = set()
+        atomic.sweep(self._own)
+
+    def runs(self) -> list[Run]:
+        """Every whole run: own ones, newest first, then the precomputed ones that are not among them."""
+        own = [run for path in _ids(self._own) if (run := self._read(path))]
+        own.sort(key=lambda run: run.created or "", reverse=True)
+        found = {run.id: run for run in own}
+        apart = [self._apart / self.benchmark[:DIGITS]] if self.benchmark else []
+        for library in (*apart, *self.libraries):
+            for path in _ids(library):
+                known = found.get(path.name)
+                if known is not None and (not self.benchmark or self._on_benchmark(known)):
+                    continue
+                if (run := self._read(path)) and (known is None or self._on_benchmark(run)):
+                    found[run.id] = run
+        return list(found.values())
+
+    def _on_benchmark(self, run: Run) -> bool:
+        return run.has_scores and run.benchmark == self.benchmark
+
+    def candidates(self, run_id: str) -> list[Run]:
+        """All whole copies of a run: the own one first."""
+        if not RUN_ID.fullmatch(run_id):
+            return []
+        paths = [folder / run_id for folder in (self._own, *_folders(self._apart), *self.libraries)]
+        return [run for path in paths if path.is_dir() and (run := self._read(path))]
+
+    def find(self, run_id: str) -> Run | None:
+        """The run, a copy with scores before one without, or None."""
+        return max(self.candidates(run_id), key=lambda run: (self._on_benchmark(run), run.has_scores), default=None)
+
+    def run(self, run_id: str) -> Run:
+        """The run of that id; raises StoreError if it is not here."""
+        if found := self.find(run_id):
+            return found
+        raise StoreError(
+            f"There is no run {run_id[:40]!r} on this machine. A link that carries the recipe can compute it again."
+        )
+
+    def has(self, run_id: str) -> bool:
+        """Whether the run is here and whole."""
+        return self.find(run_id) is not None
+
+    @contextlib.contextmanager
+    def writing(self, run_id: str, *, replace: bool = False) -> Iterator[Path]:
+        """A temporary folder that becomes the run when the block ends without an error, and vanishes otherwise.
+
+        If another writer was first, its copy stays and ours is dropped; with ``replace`` ours takes its place.
+
+        Raises:
+            StoreError: the store cannot be written to, or the disk is full.
+        """
+        if not RUN_ID.fullmatch(run_id):
+            raise StoreError(f"A run cannot be called {run_id[:40]!r}; its id is twelve hexadecimal digits.")
+
+        def stays(there: Path) -> bool:
+            if replace:
+                self._keep_apart(there, folder)
+            return not replace and self._read(there) is not None
+
+        with self._explained(), atomic.written(self._own, run_id, stays) as folder:
+            yield folder
+
+    def _keep_apart(self, old: Path, new: Path) -> None:
+        """Keep an own run that the new copy would replace, if its scores are on another benchmark than the new ones."""
+        run = self._read(old)
+        if run is None or not run.benchmark or not (new / FACTS).is_file():
+            return
+        if json.loads((new / FACTS).read_bytes()).get("benchmark") not in {None, run.benchmark}:
+            with atomic.written(self._apart / run.benchmark[:DIGITS], run.id, lambda there: False) as folder:
+                _copy_without_models(run, folder)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn what the disk says into a sentence."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno in FULL:
+                raise StoreError(
+                    f"The disk that holds the runs is full ({error.strerror}); nothing was kept. "
+                    "Free some space or delete runs."
+                ) from None
+            if error.errno in {errno.EACCES, errno.EROFS, errno.EPERM}:
+                raise StoreError(
+                    f"Runs cannot be written ({error.strerror}); set MERGESCOPE_STORE to a folder of yours."
+                ) from None
+            raise
+
+    def delete(self, run_id: str) -> None:
+        """Remove an own run, as scored on this benchmark if one was named; raises StoreError if it is not one."""
+        known = self.candidates(run_id) if self.benchmark else []
+        here = [run.path for run in known if self._on_benchmark(run) and run.provenance == THIS_MACHINE]
+        paths = here or [self._own / run_id]
+        if not RUN_ID.fullmatch(run_id) or not paths[0].is_dir():
+            raise StoreError(f"Run {run_id[:40]!r} is not one of this machine's own, so it cannot be deleted.")
+        with self._explained():
+            for path in paths:
+                atomic.retire(path)
+
+    def drop_models(self, run_id: str) -> None:
+        """Remove the weights of an own run; its recipe, tables and scores stay, and the recipe gives them again.
+
+        Raises:
+            StoreError: it is not one of this machine's own, or the store cannot be written to.
+        """
+        run = next((run for run in self.candidates(run_id) if run.path == self._own / run_id), None)
+        if run is None:
+            raise StoreError(f"Run {run_id[:40]!r} is not one of this machine's own, so its weights stay.")
+        if not run.models:
+            return
+        with self.writing(run_id, replace=True) as folder:
+            _copy_without_models(run, folder)
+
+    def size(self) -> int:
+        """Bytes that the own runs take."""
+        return sum(path.stat().st_size for path in self._own.rglob("*") if path.is_file())
+
+    def sweep(self, writer: int) -> None:
+        """Remove what a writer that is known to be dead has left behind."""
+        for folder in (self._own, *_folders(self._apart)):
+            atomic.sweep(folder, writer)
+
+    @contextlib.contextmanager
+    def lock(self, run_id: str, check: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Wait until nobody else computes this run; ``check`` is called while waiting and may raise.
+
+        It only saves double work: nothing depends on it being exclusive.
+        """
+        held = _acquire(self.root / "locks" / f"{run_id}.lock", check)
+        try:
+            yield
+        finally:
+            if held is not None:
+                held.release()
+
+    def _read(self, path: Path) -> Run | None:
+        """The run in a folder, or None after setting a damaged one aside."""
+        provenance = THIS_MACHINE if path.is_relative_to(self.root) else PRECOMPUTED
+
+        def later(damage: DamagedError) -> None:
+            self._set_aside(path, damage)
+
+        # Another process may be swapping the folder at this moment: only what is damaged twice is damaged.
+        for last in (False, True):
+            try:
+                return Run.read(path, provenance, later)
+            except OtherFormatError:
+                return None
+            except DamagedError as damage:
+                if last and path.is_dir():
+                    self._set_aside(path, damage)
+        return None
+
+    def _set_aside(self, path: Path, damage: DamagedError) -> None:
+        """Move an own entry out of the way; a library is never touched. Warns once per entry."""
+        if not atomic.is_damaged(path):  # it was swapped for a good copy since
+            return
+        if path not in self._complained:
+            log.warning("Run %s counts as absent: %s.", path.name, damage)
+            self._complained.add(path)
+        if path.parent != self._own:
+            return
+        corrupt = self.root / "corrupt"
+        with contextlib.suppress(OSError):  # gone already, or the store is read-only
+            corrupt.mkdir(mode=0o700, exist_ok=True)
+            path.rename(corrupt / f"{path.name}-{uuid.uuid4().hex[:8]}")
+
+
+def _copy_without_models(run: Run, folder: Path) -> None:
+    """Copy everything of a run but the weights, and the manifest, which is made anew."""
+    left_out = {*run.models.values(), atomic.MANIFEST}
+    for path in sorted(run.path.rglob("*")):
+        name = path.relative_to(run.path).as_posix()
+        if path.is_file() and name not in left_out:
+            (folder / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, folder / name)
+
+
+def _folders(folder: Path) -> list[Path]:
+    """The folders in a folder, by name."""
+    try:
+        return sorted(path for path in folder.iterdir() if path.is_dir())
+    except OSError:
+        return []
+
+
+def _ids(folder: Path) -> list[Path]:
+    """The folders that are called like runs."""
+    try:
+        return sorted(path for path in folder.iterdir() if RUN_ID.fullmatch(path.name))
+    except OSError:
+        return []
+
+
+def _acquire(path: Path, check: Callable[[], None]) -> FileLock | None:
+    """The lock, waited for; None where the file system has no locks or cannot be written to."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = FileLock(path)
+        while True:
+            check()
+            with contextlib.suppress(Timeout):
+                lock.acquire(timeout=LOCK_PATIENCE)
+                return lock
+    except (OSError, NotImplementedError):
+        return None

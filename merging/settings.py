@@ -1,0 +1,45 @@
+"""Where things are: the bundled benchmark, the library of precomputed runs, this user's own runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+BUNDLED = Path(__file__).resolve().parent.parent / "sample_data"
+LIBRARY = BUNDLED / "runs"
+HUB_SWITCH = "MERGESCOPE_HUB"  # on; "cached": nothing is downloaded; "off"
+
+
+def benchmark_folder() -> Path:
+    """The benchmark that is used where none is named: $MERGESCOPE_BENCHMARK, else the bundled one."""
+    chosen = os.environ.get("MERGESCOPE_BENCHMARK")
+    return Path(chosen).resolve() if chosen else BUNDLED
+
+
+def store_root() -> Path:
+    """This user's runs: $MERGESCOPE_STORE, else a folder in the user's cache directory."""
+    if chosen := os.environ.get("MERGESCOPE_STORE"):
+        return Path(chosen)
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "mergescope"
+
+
+def shared() -> bool:
+    """Whether the app serves several people ($MERGESCOPE_SHARED): paths are listed then, never typed."""
+    return os.environ.get("MERGESCOPE_SHARED", "").strip().casefold() not in {"", "0", "no", "off", "false"}
+
+
+def models_folders() -> dict[str, Path]:
+    """The folders of $MERGESCOPE_MODELS by what references call them: the last part, numbered where two are alike."""
+    found: dict[str, Path] = {}
+    for text in os.environ.get("MERGESCOPE_MODELS", "").split(os.pathsep):
+        if not text.strip():
+            continue
+        path = Path(text).expanduser().resolve()
+        stem, number = path.name or "models", 1
+        name = stem
+        while name in found and found[name] != path:
+            number += 1
+            name = f"{stem}-{number}"
+        found[name] = path
+    return found

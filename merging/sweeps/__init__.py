@@ -1,0 +1,1 @@
+"""Many runs along one or two axes."""

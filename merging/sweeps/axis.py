@@ -1,0 +1,211 @@
+"""What a sweep can vary in a recipe: any numeric parameter of any step, exemplars, experts. All derived from bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from merging.errors import ParameterError, RecipeError
+from merging.methods.params import Bound
+from merging.recipes.recipe import Exemplars, Recipe
+from merging.text import did_you_mean, first_few
+
+EXPERTS, EXEMPLARS = "experts", "exemplars"
+NUMBERS = ("real", "integer")
+MOST_OFFERED = 16  # steps between the values that are offered
+MOST_VALUES = 201  # along one axis
+# What a sweep of weights, not of a recipe, varies.
+ALPHA = Bound(
+    kind="real", default=1.0, label="Interpolation", symbol=r"\alpha", low=-2.0, high=4.0, slider=(0.0, 1.5),
+    help="0 is the pretrained model, 1 the merged one; beyond 1 goes farther in the same direction.",
+)  # fmt: skip
+LAMBDA = Bound(
+    kind="real", default=1.0, label="Coefficient", symbol=r"\lambda", low=-4.0, high=4.0, slider=(-0.5, 1.25),
+    help="How much of this expert's task vector is added.",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Something to vary: ``name`` as sweeps write it, whose it is, and what it may be.
+
+    ``name`` is "<key>.<parameter>" ("<key>#2.<parameter>" for the second step of that key), "<parameter>" alone for a
+    parameter of several recipes that share no step, "exemplars.<setting>", or "experts".
+    """
+
+    name: str
+    owner: str
+    bound: Bound
+
+    @property
+    def title(self) -> str:
+        """'LwPTV: prune ratio'."""
+        return f"{self.owner}: {self.bound.label.lower()}" if self.owner else self.bound.label
+
+
+def targets(recipes: Sequence[Recipe]) -> list[Target]:
+    """What can be varied in every one of these recipes, those that belong to a step first."""
+    own = [{target.name: target for target in _own(recipe)} for recipe in recipes]
+    shared = [name for name in own[0] if all(name in found for found in own)] if own else []
+    found = [_narrowed([each[name] for each in own]) for name in shared]
+    if len(recipes) > 1:  # such as the scaling of different merges
+        taken = {name.rpartition(".")[2] for name in shared}
+        bare = [_bare(each) for each in own]
+        common = [name for name in bare[0] if name not in taken and all(name in other for other in bare)]
+        found += [_narrowed([replace(each[name], name=name, owner="") for each in bare]) for name in common]
+    return found
+
+
+def _own(recipe: Recipe) -> Iterator[Target]:
+    seen: dict[str, int] = {}
+    for method, step in zip(recipe.methods, recipe.steps, strict=True):
+        seen[step.key] = seen.get(step.key, 0) + 1
+        prefix = step.key if seen[step.key] == 1 else f"{step.key}#{seen[step.key]}"
+        for name, bound in step.params.bounds().items():
+            if bound.kind in NUMBERS:
+                yield Target(f"{prefix}.{name}", method.title, bound)
+    if recipe.exemplars is not None:
+        for name, bound in Exemplars.bounds().items():
+            yield Target(f"{EXEMPLARS}.{name}", "", bound)
+    if (count := len(recipe.experts)) > 1:
+        yield Target(EXPERTS, "", _experts(count))
+
+
+def _experts(count: int) -> Bound:
+    words = "How many of the experts are merged, in a seeded order; each number adds to the experts of the one before."
+    return Bound(
+        kind="integer", default=count, label="Number of experts", help=words, low=1, high=count, slider=(2, count)
+    )
+
+
+def _bare(own: dict[str, Target]) -> dict[str, Target]:
+    """The parameters of steps by their own name; of two steps that have one, the later."""
+    return {name.partition(".")[2]: target for name, target in own.items() if "." in name and EXEMPLARS not in name}
+
+
+def _narrowed(alike: Sequence[Target]) -> Target:
+    """One target whose bound admits what all of them admit."""
+    bounds = [target.bound for target in alike]
+    low, high = max(b.low for b in bounds), min(b.high for b in bounds)
+    kind = "integer" if any(b.kind == "integer" for b in bounds) else "real"
+    open_low = any(b.open_low and b.low == low for b in bounds)
+    return replace(alike[0], bound=replace(bounds[0], low=low, high=high, kind=kind, open_low=open_low))
+
+
+def find(recipes: Sequence[Recipe], name: str) -> Target:
+    """The target of that name. Raises RecipeError with the nearest one."""
+    known = {target.name: target for target in targets(recipes)}
+    if name in known:
+        return known[name]
+    for target in known.values():  # "ties.scaling" of one recipe is "scaling" beside another
+        if target.name.rpartition(".")[2] == name:
+            return target
+    every = " every one of" if len(recipes) > 1 else ""
+    raise RecipeError(
+        f"{name!r} is nothing that{every} the recipe{'s' * (len(recipes) > 1)} can vary."
+        f"{did_you_mean(name, known)} Known: {first_few(known, 12) or 'nothing'}."
+    )
+
+
+def varied(recipe: Recipe, target: str, value: float, seed: int = 0) -> Recipe:
+    """The recipe with another value there, without its title. ``seed`` orders the experts.
+
+    Raises:
+        ParameterError, RecipeError: the value is outside its bounds, or the chain makes no sense with it.
+    """
+    plain = recipe.plain() | {"title": ""}
+    if target == EXPERTS:
+        order = np.random.default_rng(seed).permutation(len(recipe.experts))[: int(value)]
+        kept = [recipe.experts[index] for index in sorted(order)]
+        return Recipe.from_plain(plain | {EXPERTS: dict(kept)})
+    owner, _, name = target.rpartition(".")
+    if owner == EXEMPLARS:
+        return Recipe.from_plain(plain | {EXEMPLARS: {**plain.get(EXEMPLARS, {}), name: int(value)}})
+    steps: list[dict[str, dict[str, Any]]] = [*plain["edits"], plain["merge"]]
+    place = _place(recipe, owner, name)
+    ((key, values),) = steps[place].items()
+    whole = recipe.steps[place].params.bounds()[name].kind == "integer"
+    steps[place] = {key: {**values, name: int(value) if whole else float(value)}}
+    return Recipe.from_plain(plain | {"edits": steps[:-1], "merge": steps[-1]})
+
+
+def _place(recipe: Recipe, owner: str, name: str) -> int:
+    """The index of the step that a target means; the last one that has the parameter if no step is named."""
+    key, _, number = owner.partition("#")
+    having = [i for i, step in enumerate(recipe.steps) if name in step.params.bounds() and key in ("", step.key)]
+    if not having:
+        raise RecipeError(f"{recipe.text()} has no step with {name!r}.")
+    return having[-1] if not owner else having[int(number or 1) - 1]
+
+
+def current(recipe: Recipe, target: str) -> float | None:
+    """The value that the recipe itself has there, None if it is unset."""
+    if target == EXPERTS:
+        return float(len(recipe.experts))
+    owner, _, name = target.rpartition(".")
+    if owner == EXEMPLARS:
+        return None if recipe.exemplars is None else float(recipe.exemplars.values()[name])
+    value = recipe.steps[_place(recipe, owner, name)].params.values()[name]
+    return None if value is None else float(value)
+
+
+def offered(bound: Bound) -> tuple[float, ...]:
+    """Values to begin with: eleven or some more, evenly over the sensible range, at round numbers."""
+    low, high = bound.slider or (bound.low, bound.high)
+    default = float(bound.default or 1)
+    low = low if math.isfinite(low) else default / 2
+    high = high if math.isfinite(high) else 2 * max(default, low, 0.5)
+    unit = 10.0 ** math.floor(math.log10((high - low) / MOST_OFFERED))
+    strides = [unit * factor for factor in (1, 2, 2.5, 5, 10)]
+    if bound.kind == "integer":
+        strides = sorted({float(max(1, math.ceil(stride))) for stride in strides})
+    stride = next((s for s in strides if (high - low) / s <= MOST_OFFERED), strides[-1])
+    first, last = math.ceil(low / stride - 1e-9), math.floor(high / stride + 1e-9)
+    values = [round(i * stride, 10) for i in range(first, last + 1)]
+    return tuple(value for value in values if bound.accepts(_typed(bound, value)))
+
+
+def written(values: Sequence[float]) -> str:
+    """Values as ``parse_values`` reads them: '0:1:0.1' if they are evenly spaced."""
+    if len(values) > 3:
+        step = round(values[1] - values[0], 10)
+        if all(abs(b - a - step) < 1e-9 for a, b in pairwise(values)):
+            return ":".join(f"{value:.10g}" for value in (values[0], values[-1], step))
+    return ", ".join(f"{value:.10g}" for value in values)
+
+
+def parse_values(text: str, what: str) -> tuple[float, ...]:
+    """Numbers from '0:1:0.1' (first, last, step) or '0, 0.2, 0.5'. Raises ParameterError saying what is wrong."""
+    try:
+        if ":" in text:
+            low, high, step = (float(part) for part in text.split(":"))
+            if not step > 0 or not high >= low or (high - low) / step > MOST_VALUES:
+                raise ValueError
+            return tuple(round(low + i * step, 10) for i in range(math.floor((high - low) / step + 1e-9) + 1))
+        return tuple(float(part) for part in text.replace(";", ",").split(",") if part.strip())
+    except (ValueError, OverflowError):
+        raise ParameterError(
+            f"{what}: write values as 0:1:0.1 (first, last, step) or as 0, 0.2, 0.5, at most {MOST_VALUES} of them; "
+            f"got {text[:40]!r}."
+        ) from None
+
+
+def check_values(values: Sequence[float], bound: Bound, what: str) -> tuple[float, ...]:
+    """The distinct values in ascending order. Raises ParameterError for one outside the bound, or fewer than two."""
+    for value in values:
+        if not bound.accepts(_typed(bound, value)):
+            raise ParameterError(f"{what} must be {bound.describe()}. Got {value:g} instead.")
+    found = tuple(sorted({float(value) for value in values}))
+    if not 2 <= len(found) <= MOST_VALUES:
+        raise ParameterError(f"{what} takes 2 to {MOST_VALUES} different values; got {len(found)}.")
+    return found
+
+
+def _typed(bound: Bound, value: float) -> float:
+    """The value as a whole number where one is asked for and it is one."""
+    return int(value) if bound.kind == "integer" and float(value).is_integer() else value

@@ -1,0 +1,279 @@
+"""Computing sweeps: point by point, with everything that points share kept in memory, and nothing done twice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import psutil
+import torch
+
+from merging import devices
+from merging.benchmarks.benchmark import Benchmark
+from merging.benchmarks.evaluate import evaluate, evaluate_per_task
+from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
+from merging.checkpoints.digests import DIGESTS
+from merging.engine import run as engine
+from merging.errors import Cancelled, MergingError, StoreError
+from merging.formats.opening import open_checkpoint
+from merging.progress import Cancel, Meter, Phases, ProgressCallback
+from merging.recipes.recipe import Recipe
+from merging.runs import inputs
+from merging.runs.estimate import EVALUATING, MERGING, estimate
+from merging.runs.facts import versions
+from merging.runs.inputs import Opened
+from merging.runs.run import THIS_MACHINE
+from merging.runs.store import Store
+from merging.sweeps import points
+from merging.sweeps.points import Drawn, Identity, Point, Sample
+from merging.sweeps.sweep import Place, Sweep
+from merging.sweeps.weighted_sum import CombinedCheckpoint
+
+MERGED = "merged"
+STAGES = (MERGING, EVALUATING)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A place with the name of its point, which depends on the contents of the files and on the images."""
+
+    place: Place
+    name: str
+    run_id: str  # of the run that holds the same model; empty for weights that no recipe makes
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a sweep ended: points that are there now, points in all, and whether it was paused."""
+
+    stored: int
+    points: int
+    paused: bool
+
+
+@dataclass
+class Session:
+    """What the points of one sweep share: open checkpoints, exemplars, images, heads, the merge that a line goes to."""
+
+    benchmark: Benchmark
+    sample: Sample
+    device: str = "auto"
+    cancel: Cancel | None = None
+    _opened: dict[tuple[str, str, str], Checkpoint] = field(default_factory=dict)
+    _exemplars: dict[tuple[int, int], Any] = field(default_factory=dict)
+    _line: tuple[Recipe, Checkpoint] | None = None
+
+    def __post_init__(self) -> None:
+        self.sample = self.sample.on(self.benchmark)
+        self.drawn = Drawn.of(self.benchmark, self.sample)
+
+    def opened(self, recipe: Recipe) -> Opened:
+        """The checkpoints of a recipe; each file is opened once."""
+        pretrained = self._checkpoint(recipe.pretrained, "pretrained")
+        experts = {name: self._checkpoint(reference, name, pretrained) for name, reference in recipe.experts}
+        return inputs.opened(recipe, pretrained, experts, self.benchmark)
+
+    def _checkpoint(self, reference: str, name: str, like: Checkpoint | None = None) -> Checkpoint:
+        asked = reference, name, "" if like is None else like.label
+        if asked not in self._opened:
+            self._opened[asked] = open_checkpoint(reference, name, like=like)
+        return self._opened[asked]
+
+    def plan(self, place: Place) -> Planned:
+        """The names of a place's point and run. Reads each checkpoint that this process has not read yet."""
+        opened = self.opened(place.recipe)
+        run_id = opened.run_id()
+        identity = self._identity(place, opened, run_id)
+        name = points.name_of(identity, self.benchmark, self.sample)
+        return Planned(place, name, run_id if identity[0] == "run" and place.values else "")
+
+    def _identity(self, place: Place, opened: Opened, run_id: str) -> Identity:
+        if place.terms is None or place.terms == ((1.0, MERGED),):
+            return ("run", run_id)
+        parts = sorted(
+            (run_id if what == MERGED else DIGESTS.digest(opened.experts[what]), coefficient)
+            for coefficient, what in place.terms
+            if coefficient != 0
+        )
+        named = [place.recipe.activation] if place.recipe.activation else []
+        return ("weights", DIGESTS.digest(opened.pretrained), parts, *named)
+
+    def compute(self, planned: Planned, tell: Callable[[str], ProgressCallback | None]) -> tuple[Point, dict[str, Any]]:
+        """The point, and what is to be said of it. ``tell`` gives what the merge and the evaluation report to."""
+        place, started = planned.place, time.monotonic()
+        about: dict[str, Any] = {
+            "chain": [step.key for step in place.recipe.steps],
+            "experts": len(place.recipe.experts),
+        }
+        models = self._models(place, tell(MERGING), about)
+        merged = time.monotonic()
+        told: dict[str, Any] = {"device": self.device, "progress": tell(EVALUATING), "cancel": self.cancel}
+        splits, tasks = (self.sample.split,), self.sample.tasks or None
+        if list(models) == [MERGED]:
+            scores = evaluate(models[MERGED], self.drawn, splits=splits, tasks=tasks, **told)
+        else:
+            scores = evaluate_per_task(models, self.drawn, splits=splits, **told)
+        seconds = {MERGING: merged - started, EVALUATING: time.monotonic() - merged}
+        device = devices.describe_device(devices.choose_device(self.device))
+        about |= {"images": int(scores["n"].sum()), "weights": place.terms is not None, "sample": self.sample.split}
+        return Point(planned.name, scores, device, seconds, THIS_MACHINE, versions=versions()), about
+
+    def _models(self, place: Place, tell: ProgressCallback | None, about: dict[str, Any]) -> Mapping[str, Checkpoint]:
+        opened = self.opened(place.recipe)
+        if place.terms is None:
+            models = self._merge(opened, tell)
+            if not place.values:
+                about["notes"] = coefficients(opened, models[MERGED])
+            return models
+        parts: dict[str, Checkpoint] = dict(opened.experts)
+        if any(what == MERGED for _, what in place.terms):
+            if self._line is None or self._line[0] != place.recipe:
+                self._line = place.recipe, self._merge(opened, tell)[MERGED]
+            parts = {MERGED: self._line[1]}
+        terms = [(coefficient, parts[what]) for coefficient, what in place.terms]
+        return {MERGED: CombinedCheckpoint(opened.pretrained, terms)}
+
+    def _merge(self, opened: Opened, tell: ProgressCallback | None) -> dict[str, Checkpoint]:
+        """The merged models by task, or the one as "merged", in memory and in the pretrained model's dtype."""
+        self._check_memory(opened)
+        result = engine.run(
+            opened.recipe,
+            opened.pretrained,
+            opened.experts,
+            exemplars=self._shown(opened.recipe),
+            device=self.device,
+            progress=tell,
+            cancel=self.cancel,
+        )
+        opened.raise_if_changed()
+        found = {}
+        for name, tensors in (result.task_state_dicts or {MERGED: result.state_dict}).items():
+            found[name] = MappingCheckpoint(tensors, name)
+            found[name].metadata = opened.pretrained.metadata
+        return dict(found)
+
+    def _shown(self, recipe: Recipe) -> Any:
+        if recipe.exemplars is None:
+            return None
+        asked = recipe.exemplars.per_task, recipe.exemplars.seed
+        if asked not in self._exemplars:
+            self._exemplars = {asked: self.benchmark.labeled_exemplars(*asked)}
+        return self._exemplars[asked]
+
+    def _check_memory(self, opened: Opened) -> None:
+        models = len(opened.experts) if opened.recipe.per_task else 1
+        needed = estimate(opened).anonymous_bytes + models * sum(i.nbytes for i in opened.pretrained.infos.values())
+        if needed > (free := psutil.virtual_memory().available):
+            raise MergingError(f"A point needs about {needed / 1e9:.1f} GB of memory; {free / 1e9:.1f} GB are free.")
+
+
+def coefficients(opened: Opened, merged: Checkpoint) -> dict[str, Any]:
+    """Where the plane of the experts comes nearest to a merged model, and the share of its change that lies off it.
+
+    Least squares over all scalars: one coefficient for each expert, sums in float64.
+    """
+    names, base = list(opened.experts), opened.pretrained
+    gram = torch.zeros(len(names), len(names), dtype=torch.float64)
+    toward = torch.zeros(len(names), dtype=torch.float64)
+    squared = 0.0
+    for name in base.infos:
+        if not base.infos[name].dtype.is_floating_point:
+            continue
+        first = base.read(name).double().reshape(-1)
+        vectors = torch.stack([part.read(name).double().reshape(-1) - first for part in opened.experts.values()])
+        change = merged.read(name).double().reshape(-1) - first
+        gram += vectors @ vectors.T
+        toward += vectors @ change
+        squared += float(change @ change)
+    found = torch.linalg.lstsq(gram, toward, driver="gelsd").solution
+    off = max(0.0, squared - float(found @ toward)) / squared if squared else 0.0
+    return {"at": dict(zip(names, found.tolist(), strict=True)), "off_plane": off**0.5}
+
+
+def plan(sweep: Sweep, benchmark: Benchmark) -> list[Planned]:
+    """Every point of a sweep with its name.
+
+    Raises:
+        CheckpointError: a checkpoint is missing or damaged. TaskError: the benchmark does not fit the models.
+    """
+    session = Session(benchmark, sweep.sample)
+    for recipe in sweep.recipes:
+        if reason := benchmark.misfit(session.opened(recipe).pretrained):
+            raise MergingError(f"These models cannot be evaluated on the benchmark: {reason}")
+    for key in sweep.sample.tasks:
+        benchmark.task(key)
+    return [session.plan(place) for place in sweep.places]
+
+
+def distinct(every: Sequence[Planned]) -> list[Planned]:
+    """A plan in which every point comes once: places may share one, as all lines do that begin at one model."""
+    found: dict[str, Planned] = {}
+    for one in every:
+        found.setdefault(one.name, one)
+    return list(found.values())
+
+
+def stored(planned: Planned, store: Store, benchmark: Benchmark, sample: Sample) -> Point | None:
+    """The point if it is there: as such, or as the scores of the same run on the same images."""
+    found = points.find(store, planned.name)
+    return found or points.of_run(store, planned.run_id, planned.name, benchmark, sample.on(benchmark))
+
+
+def run(
+    sweep: Sweep,
+    store: Store,
+    benchmark: Benchmark,
+    *,
+    device: str = "auto",
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
+    paused: Callable[[], bool] = lambda: False,
+) -> Outcome:
+    """Compute the points that are not there yet, each kept as soon as it is done.
+
+    ``paused`` is asked between two points. A point that fails does not stop the others.
+
+    Raises:
+        MergingError: points failed; the sentence counts them and gives the first reason.
+        StoreError: the disk cannot be written to. Cancelled: ``cancel`` said so; the points so far are kept.
+    """
+    points.sweep_up(store)
+    every = distinct(plan(sweep, benchmark))
+    missing = [one for one in every if stored(one, store, benchmark, sweep.sample) is None]
+    session = Session(benchmark, sweep.sample, device, cancel)
+    phases = Phases({f"{one.name} {stage}": 1.0 for one in missing for stage in STAGES}, progress)
+    failures: list[str] = []
+    for number, one in enumerate(missing):
+        Meter(0, None, cancel).check()
+        if paused():
+            return Outcome(len(every) - len(missing) + number - len(failures), len(every), True)
+        if points.find(store, one.name):  # another sweep has made it meanwhile
+            continue
+        words = f"Point {len(every) - len(missing) + number + 1} of {len(every)}"
+        try:
+            point, about = session.compute(one, partial(_stage, phases, one, words))
+        except (Cancelled, StoreError):
+            raise
+        except MergingError as error:
+            failures.append(f"{_where(sweep, one.place)}: {error}")
+        else:
+            points.write(store, point, about)
+    if failures:
+        raise MergingError(
+            f"{len(failures)} of {len(every)} points could not be computed; the others are kept. {failures[0]}"
+        )
+    return Outcome(len(every), len(every), False)
+
+
+def _stage(phases: Phases, one: Planned, words: str, stage: str) -> ProgressCallback | None:
+    """What a stage of one point reports to: its progress, under the words that say which point it is."""
+    told = phases.callback(f"{one.name} {stage}")
+    return None if told is None else lambda inner: told(replace(inner, phase=words, detail=inner.phase))
+
+
+def _where(sweep: Sweep, place: Place) -> str:
+    values = zip(sweep.axes, place.values, strict=False)
+    return ", ".join(f"{axis.target} {value:g}" for axis, value in values) or "the merge"

@@ -1,0 +1,199 @@
+"""Points of sweeps: the scores of one model on one sample of the benchmark, each a small sealed entry of its own.
+
+A point is named by all that its numbers depend on, so a stale one is never found, the points of two sweeps that cross
+are computed once, and whatever stops a sweep leaves whole points behind. What is damaged counts as absent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merging.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
+from merging.errors import ParameterError, StoreError
+from merging.files import atomic, records
+from merging.files.atomic import DamagedError
+from merging.files.tables import SCORES, read_table, table_file, write_table
+from merging.runs.run import PRECOMPUTED, THIS_MACHINE
+from merging.runs.store import Store
+from merging.text import did_you_mean
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FACTS, FOLDER, VERSION = "point.json", "points", 1
+Identity = Sequence[Any]  # plain data that says which model it is
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Which images a point is measured on: at most ``images`` of every task (0: all), drawn with ``seed``.
+
+    ``tasks`` are keys; none means every task.
+    """
+
+    split: str = SPLITS[0]
+    images: int = 0
+    seed: int = 0
+    tasks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.split not in SPLITS:
+            raise ParameterError(
+                f"A sweep's split is one of {', '.join(SPLITS)}; got {self.split!r}.{did_you_mean(self.split, SPLITS)}"
+            )
+        if self.images < 0 or self.seed < 0:
+            raise ParameterError("A sweep's images and seed are whole numbers of at least 0 (0 images: all of them).")
+
+    def on(self, benchmark: Benchmark) -> Sample:
+        """The same sample written in one way: where it takes every image, nothing is drawn."""
+        keys = self.tasks or tuple(task.key for task in benchmark.tasks)
+        largest = max((benchmark.count(key, self.split) for key in keys), default=0)
+        return self if 0 < self.images < largest else Sample(self.split, 0, 0, self.tasks)
+
+
+@dataclass(frozen=True)
+class Drawn(Benchmark):
+    """A benchmark of which a seeded draw of each task's images is shown; they stay in memory."""
+
+    sample: Sample = field(kw_only=True)
+    _kept: dict[tuple[str, str], tuple[NDArray[np.uint8], NDArray[np.int64]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    @classmethod
+    def of(cls, benchmark: Benchmark, sample: Sample) -> Self:
+        """The part of ``benchmark`` that a sample takes."""
+        return cls(**{f.name: getattr(benchmark, f.name) for f in fields(Benchmark)}, sample=sample)
+
+    def images(self, key: str, split: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Images and labels of the draw; exemplars are not drawn from again."""
+        if split == EXEMPLARS:
+            return super().images(key, split)
+        if (key, split) not in self._kept:
+            images, labels = super().images(key, split)
+            if 0 < self.sample.images < len(labels):
+                draw = np.random.default_rng(self.sample.seed).permutation(len(labels))
+                chosen = np.sort(draw[: self.sample.images])
+                images, labels = images[chosen], labels[chosen]
+            self._kept[key, split] = images, labels
+        return self._kept[key, split]
+
+    def count(self, key: str, split: str) -> int:
+        """Number of images in the draw."""
+        found = super().count(key, split)
+        return min(found, self.sample.images) if self.sample.images and split != EXEMPLARS else found
+
+
+@dataclass(frozen=True)
+class Point:
+    """Scores of one model on one sample. ``seconds`` is time by phase on ``device``; empty if a run had the scores.
+
+    ``notes`` is plain data that was found on the way, such as where a merge lies in a plane; ``versions`` are those of
+    programs that the numbers depend on.
+    """
+
+    name: str
+    scores: pd.DataFrame
+    device: str
+    seconds: Mapping[str, float]
+    provenance: str
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def images(self) -> int:
+        """Images that were looked at."""
+        return int(self.scores["n"].sum())
+
+
+def name_of(identity: Identity, benchmark: Benchmark, sample: Sample) -> str:
+    """The name of the point of a model on a sample, as twelve hexadecimal digits."""
+    drawn = [sample.split, sample.images, sample.seed, list(sample.tasks)]
+    depends = json.dumps([VERSION, list(identity), benchmark.digest, drawn], allow_nan=False)
+    return hashlib.sha256(depends.encode()).hexdigest()[:12]
+
+
+def find(store: Store, name: str) -> Point | None:
+    """The stored point, the own one first, or None."""
+    for place, provenance in folders(store).items():
+        if found := _read(place / name, provenance):
+            return found
+    return None
+
+
+def of_run(store: Store, run_id: str, name: str, benchmark: Benchmark, sample: Sample) -> Point | None:
+    """The point that a stored run's own scores are, if the sample is all images of a split."""
+    if sample.images or not run_id:
+        return None
+    for run in store.candidates(run_id):
+        if run.benchmark == benchmark.digest and run.scores is not None:
+            rows = run.scores[run.scores["split"] == sample.split]
+            if sample.tasks:
+                rows = rows[rows["task"].isin(list(sample.tasks))]
+            return Point(name, rows.reset_index(drop=True), run.device, {}, run.provenance, versions=run.versions)
+    return None
+
+
+def write(store: Store, point: Point, about: Mapping[str, Any]) -> None:
+    """Keep a point; ``about`` is plain data that says what it is. Raises StoreError if the disk does not take it."""
+    try:
+        with atomic.written(folder(store), point.name, lambda there: _read(there, THIS_MACHINE) is not None) as place:
+            schema = write_table(place, SCORES, point.scores)
+            said = {"name": point.name, "device": point.device, "seconds": dict(point.seconds), "scores": schema}
+            records.write_json(place / FACTS, {**about, **said, "versions": dict(point.versions)})
+    except OSError as error:
+        raise StoreError(f"The sweep's points cannot be kept: {error.strerror}.") from None
+
+
+def folders(store: Store) -> dict[Path, str]:
+    """Where points are, own ones first, with where they come from."""
+    return {folder(store): THIS_MACHINE} | {library.parent / FOLDER: PRECOMPUTED for library in store.libraries}
+
+
+def folder(store: Store) -> Path:
+    """Where own points are."""
+    return store.root / FOLDER
+
+
+def sweep_up(store: Store, writer: int | None = None) -> None:
+    """Remove what dead writers have left behind."""
+    atomic.sweep(folder(store), writer)
+
+
+def known(store: Store, most: int = 60) -> list[dict[str, Any]]:
+    """What the latest own points say of themselves, for estimates."""
+    try:
+        paths = sorted(folder(store).glob(f"[0-9a-f]*/{FACTS}"), key=lambda path: path.stat().st_mtime, reverse=True)
+    except OSError:
+        return []
+    found = []
+    for path in paths[:most]:
+        try:
+            said = json.loads(path.read_bytes())
+        except (OSError, ValueError):
+            continue
+        if isinstance(said, dict):
+            found.append(said)
+    return found
+
+
+def _read(path: Path, provenance: str) -> Point | None:
+    if not path.is_dir() or not atomic.is_whole(path):
+        return None
+    try:
+        said = json.loads(atomic.verified(path, atomic.read_manifest(path), FACTS).read_bytes())
+        if said["name"] != path.name:
+            return None
+        scores = read_table(path / table_file(SCORES), said["scores"])
+        more = {name: said.get(name, {}) for name in ("notes", "versions")}
+        return Point(path.name, scores, said["device"], said["seconds"], provenance, **more)
+    except (DamagedError, OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,74 @@
+"""Where sweeps are kept: one YAML file a sweep, beside the runs."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from merging.errors import MergingError, StoreError
+from merging.runs.store import Store
+from merging.sweeps.sweep import Sweep
+
+FOLDER, ID = "sweeps", re.compile(r"[0-9a-f]{12}")
+
+
+def keep(sweep: Sweep, store: Store) -> None:
+    """Put a sweep into the store, or give the one that is there this title. Raises StoreError."""
+    path = _path(store, sweep.id)
+    partial = path.with_suffix(".tmp")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        partial.write_text(sweep.to_yaml(), "utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise StoreError(f"The sweep cannot be kept: {error.strerror}.") from None
+
+
+def find(store: Store, sweep_id: str) -> Sweep:
+    """The sweep of that id. Raises StoreError if it is not here or cannot be read."""
+    if not ID.fullmatch(sweep_id):
+        raise StoreError(f"A sweep cannot be called {sweep_id[:40]!r}; its id is twelve hexadecimal digits.")
+    for folder in _folders(store):
+        with contextlib.suppress(OSError, UnicodeDecodeError, MergingError):
+            found = Sweep.from_yaml((folder / f"{sweep_id}.yaml").read_text("utf-8"))
+            if found.id == sweep_id:
+                return found
+    raise StoreError(f"There is no sweep {sweep_id} on this machine.")
+
+
+def listed(store: Store) -> Mapping[str, Sweep]:
+    """Every sweep that can be read, by id: own ones, newest first, then precomputed ones."""
+    found: dict[str, Sweep] = {}
+    for folder in _folders(store):
+        with contextlib.suppress(OSError):
+            for path in sorted(folder.glob("*.yaml"), key=lambda path: path.stat().st_mtime, reverse=True):
+                with contextlib.suppress(StoreError):
+                    found.setdefault(path.stem, find(store, path.stem))
+    return found
+
+
+def is_own(store: Store, sweep_id: str) -> bool:
+    """Whether the sweep can be renamed and deleted."""
+    return _path(store, sweep_id).is_file()
+
+
+def delete(store: Store, sweep_id: str) -> None:
+    """Forget an own sweep; its points stay, because other sweeps may share them. Raises StoreError."""
+    try:
+        _path(store, sweep_id).unlink()
+    except OSError:
+        raise StoreError(
+            f"Sweep {sweep_id[:40]!r} is not one of this machine's own, so it cannot be deleted."
+        ) from None
+
+
+def _folders(store: Store) -> list[Path]:
+    return [store.root / FOLDER, *(library.parent / FOLDER for library in store.libraries)]
+
+
+def _path(store: Store, sweep_id: str) -> Path:
+    if not ID.fullmatch(sweep_id):
+        raise StoreError(f"A sweep cannot be called {sweep_id[:40]!r}; its id is twelve hexadecimal digits.")
+    return store.root / FOLDER / f"{sweep_id}.yaml"

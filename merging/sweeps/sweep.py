@@ -1,0 +1,252 @@
+"""Sweeps: what is varied in which recipes, and on which images it is judged. A file a sweep, beside the runs.
+
+Three kinds. "values" varies one or two numbers of one or more recipes. "line" goes from the pretrained model through
+what each recipe merges: θ₀ + α(θ − θ₀). "plane" spans two experts: θ₀ + λ₁τ₁ + λ₂τ₂.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any, Self
+
+from merging.benchmarks.benchmark import SPLITS
+from merging.checkpoints import references
+from merging.errors import RecipeError
+from merging.files.plain_yaml import plain_yaml, write_yaml
+from merging.methods.params import Bound
+from merging.recipes.recipe import Recipe
+from merging.sweeps import axis as axes
+from merging.sweeps.axis import ALPHA, LAMBDA
+from merging.sweeps.points import Sample
+from merging.text import did_you_mean, first_few
+
+VALUES, LINE, PLANE = "values", "line", "plane"
+KINDS = (VALUES, LINE, PLANE)
+FIELDS = ("version", "title", "kind", "axes", "split", "images", "seed", "recipes")
+VERSION, MOST_POINTS, MOST_RECIPES, IMAGES = 1, 1000, 8, 128
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What is varied, and its values in ascending order. On a line it is "alpha", in a plane an expert's name."""
+
+    target: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One point of a sweep, before anything is computed. ``line`` is the number of its recipe.
+
+    ``recipe`` is what is merged: on a line that of the whole merge. ``terms`` are coefficients by what they are of: an
+    expert's name, or "merged"; None where the merged model itself is measured.
+    """
+
+    line: int
+    values: tuple[float, ...]
+    recipe: Recipe
+    terms: tuple[tuple[float, str], ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """A sweep that makes sense: it is checked, value by value, when it is made. ``title`` is not in its id.
+
+    Raises:
+        RecipeError: nothing of that name can be varied, or a chain makes no sense with a value.
+        ParameterError: a value outside its bounds, too few or too many of them.
+    """
+
+    recipes: tuple[Recipe, ...]
+    axes: tuple[Axis, ...]
+    kind: str = VALUES
+    split: str = SPLITS[0]
+    images: int = IMAGES  # of each task; 0 is all of them
+    seed: int = 0  # of the draw of images, and of the order of experts
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise RecipeError(f"A sweep's kind is one of {', '.join(KINDS)}; got {self.kind!r}.")
+        if not 1 <= len(self.recipes) <= MOST_RECIPES:
+            raise RecipeError(f"A sweep has 1 to {MOST_RECIPES} recipes; got {len(self.recipes)}.")
+        self._check_shape()
+        checked = [
+            Axis(axis.target, axes.check_values(axis.values, bound, self._called(axis, bound)))
+            for axis, bound in zip(self.axes, self.bounds, strict=True)
+        ]
+        object.__setattr__(self, "axes", tuple(checked))
+        if (count := len(self.recipes) * len(list(self._combinations()))) > MOST_POINTS:
+            raise RecipeError(f"A sweep has at most {MOST_POINTS} points; this one has {count:,}. Take fewer values.")
+        if len(set(self.recipes)) < len(self.recipes):
+            raise RecipeError("Two recipes of the sweep are the same.")
+        _ = (self.sample, self.places)  # making them checks them
+
+    def _check_shape(self) -> None:
+        wanted = {VALUES: (1, 2), LINE: (1,), PLANE: (2,)}[self.kind]
+        if len(self.axes) not in wanted:
+            raise RecipeError(
+                f"A sweep of kind {self.kind} varies {' or '.join(map(str, wanted))}; got {len(self.axes)}."
+            )
+        if len({axis.target for axis in self.axes}) < len(self.axes):
+            raise RecipeError("A sweep cannot vary the same thing twice.")
+        if len(self.axes) == 2 and len(self.recipes) > 1:
+            raise RecipeError("A sweep of two things takes one recipe; several are compared along one axis.")
+        if self.kind == LINE and (each := [recipe.text() for recipe in self.recipes if recipe.per_task]):
+            raise RecipeError(f"{each[0]} gives one model per task, so there is no line through it.")
+
+    def _called(self, axis: Axis, bound: Bound) -> str:
+        return (
+            axis.target if self.kind == VALUES else f"{bound.label} of {axis.target}" if self.kind == PLANE else "alpha"
+        )
+
+    @cached_property
+    def bounds(self) -> tuple[Bound, ...]:
+        """What the values of each axis may be."""
+        if self.kind == LINE:
+            return (ALPHA,)
+        if self.kind == VALUES:
+            return tuple(axes.find(self.recipes, axis.target).bound for axis in self.axes)
+        names = [name for name, _ in self.recipes[0].experts]
+        for axis in self.axes:
+            if axis.target not in names:
+                raise RecipeError(
+                    f"The recipe has no expert {axis.target!r}.{did_you_mean(axis.target, names)} "
+                    f"It has: {first_few(names)}."
+                )
+        return LAMBDA, LAMBDA
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What to write at each axis."""
+        if self.kind == LINE:
+            return ("Interpolation α (0 pretrained, 1 merged)",)
+        if self.kind == PLANE:
+            return tuple(f"Coefficient of {axis.target}" for axis in self.axes)
+        return tuple(axes.find(self.recipes, axis.target).title for axis in self.axes)
+
+    @property
+    def sample(self) -> Sample:
+        """The images that every point is judged on. A plane looks at the tasks of its two experts only."""
+        tasks = tuple(sorted(axis.target for axis in self.axes)) if self.kind == PLANE else ()
+        return Sample(self.split, self.images, self.seed, tasks)
+
+    def _combinations(self) -> Iterator[tuple[float, ...]]:
+        return product(*(axis.values for axis in self.axes))
+
+    @cached_property
+    def places(self) -> tuple[Place, ...]:
+        """Every point, in the order in which they are computed: coarse first, so that a curve shows early."""
+        found = [
+            self._place(line, recipe, values)
+            for values in _coarse_first(list(self._combinations()))
+            for line, recipe in enumerate(self.recipes)
+        ]
+        return (*found, *self._merged_in_plane())
+
+    def _place(self, line: int, recipe: Recipe, values: tuple[float, ...]) -> Place:
+        if self.kind == LINE:
+            return Place(line, values, recipe, ((values[0], "merged"),))
+        if self.kind == PLANE:
+            terms = tuple((value, axis.target) for value, axis in zip(values, self.axes, strict=True))
+            return Place(line, values, recipe, terms)
+        for axis, value in zip(self.axes, values, strict=True):
+            recipe = axes.varied(recipe, axis.target, value, self.seed)
+        return Place(line, values, recipe)
+
+    def _merged_in_plane(self) -> tuple[Place, ...]:
+        """In a plane, what the chain makes of its two experts; its coefficients are found when it is merged."""
+        if self.kind != PLANE or self.recipes[0].per_task:
+            return ()
+        recipe, wanted = self.recipes[0], {axis.target for axis in self.axes}
+        pair = tuple((name, reference) for name, reference in recipe.experts if name in wanted)
+        return (Place(0, (), replace(recipe, experts=pair, title="")),)
+
+    @cached_property
+    def id(self) -> str:
+        """The name of the sweep: all that it computes, as twelve hexadecimal digits."""
+        plain = {key: value for key, value in self.plain().items() if key != "title"}
+        plain["recipes"] = [{k: v for k, v in recipe.items() if k != "title"} for recipe in plain["recipes"]]
+        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:12]
+
+    def plain(self) -> dict[str, Any]:
+        """The sweep as plain data."""
+        return {
+            "version": VERSION,
+            **({"title": self.title} if self.title else {}),
+            "kind": self.kind,
+            "axes": {axis.target: list(axis.values) for axis in self.axes},
+            "split": self.split,
+            "images": self.images,
+            "seed": self.seed,
+            "recipes": [recipe.plain() for recipe in self.recipes],
+        }
+
+    def to_yaml(self) -> str:
+        """The sweep as a YAML document that ``from_yaml`` reads back to an equal one."""
+        return write_yaml(self.plain())
+
+    @classmethod
+    def from_yaml(cls, text: str) -> Self:
+        """A sweep from YAML. Raises RecipeError or ParameterError saying what is wrong."""
+        data = plain_yaml(text)
+        if not isinstance(data, dict):
+            raise RecipeError(f"A sweep is a mapping with the fields {', '.join(FIELDS)}; got {type(data).__name__}.")
+        for name in data:
+            if name not in FIELDS:
+                raise RecipeError(f"The sweep has an unknown field {name!r}.{did_you_mean(str(name), FIELDS)}")
+        if data.get("version", VERSION) != VERSION:
+            raise RecipeError(f"The sweep is of another version; this program reads version {VERSION}.")
+        recipes, varied = data.get("recipes"), data.get("axes")
+        if not isinstance(recipes, list) or not isinstance(varied, dict):
+            raise RecipeError(
+                "In a sweep, recipes is a list of recipes, axes a mapping of what is varied to its values."
+            )
+        said = {name: data[name] for name in ("kind", "split", "title") if isinstance(data.get(name), str)}
+        counts = {name: data[name] for name in ("images", "seed") if type(data.get(name)) is int}
+        return cls(
+            recipes=tuple(Recipe.from_plain(recipe) for recipe in recipes),
+            axes=tuple(Axis(str(target), _numbers(str(target), values)) for target, values in varied.items()),
+            **said,
+            **counts,
+        )
+
+
+def _numbers(target: str, values: Any) -> tuple[float, ...]:
+    """Values of an axis, as a list or as '0:1:0.1'."""
+    if isinstance(values, str):
+        return axes.parse_values(values, target)
+    if isinstance(values, list) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+        return tuple(float(value) for value in values)
+    raise RecipeError(f"In a sweep, the values of {target} are a list of numbers, or text such as 0:1:0.1.")
+
+
+def _coarse_first(combinations: Sequence[tuple[float, ...]]) -> list[tuple[float, ...]]:
+    """Both ends, the middle, then ever finer: what is there when a sweep is stopped spans the whole axis."""
+    count = len(combinations)
+    order = [0, count - 1]
+    step = count - 1
+    while step > 1:
+        step = (step + 1) // 2
+        order += range(0, count, step)
+    return [combinations[index] for index in dict.fromkeys(order)]
+
+
+def resolved(recipe: Recipe, base: Path) -> Recipe:
+    """The recipe with absolute paths, so that a sweep can be resumed from anywhere."""
+
+    def absolute(reference: str) -> str:
+        named = reference.startswith(references.NAMED) or references.is_remote(reference, base)
+        return reference if named else str(references.locate(reference, base).absolute())
+
+    experts = tuple((name, absolute(reference)) for name, reference in recipe.experts)
+    return replace(recipe, pretrained=absolute(recipe.pretrained), experts=experts)
+
+
+# Where sweeps are kept

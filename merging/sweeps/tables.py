@@ -1,0 +1,115 @@
+"""What a sweep costs before it starts, and the tables of what it has found so far."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from merging.benchmarks.benchmark import SPLITS, Benchmark
+from merging.benchmarks.metrics import summarize
+from merging.runs.estimate import EVALUATING, MERGING, estimate
+from merging.runs.inputs import Opened
+from merging.runs.run import Run
+from merging.runs.store import Store
+from merging.sweeps import points
+from merging.sweeps.compute import Planned, Session, distinct, plan, stored
+from merging.sweeps.points import Drawn, Point
+from merging.sweeps.sweep import VALUES, Sweep
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STARTING = 4.0  # seconds until the first point begins: loading, reading digests
+COMBINING = 0.1  # seconds for a weighted sum, until a point has told better
+KEPT = ["task", "title", "split", "classes", "correct", "n", "accuracy", "low", "high"]
+AVERAGES = ["in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high", "h_score"]
+COUNTS = ["tasks_in", "tasks_out", "n_in", "n_out"]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a sweep takes: points in all, those that are there, and seconds for the rest.
+
+    ``known`` says that the seconds come from earlier points on this machine.
+    """
+
+    points: int
+    stored: int
+    seconds: float
+    each: float
+    known: bool
+
+
+def budget(sweep: Sweep, store: Store, benchmark: Benchmark, every: Sequence[Planned] | None = None) -> Budget:
+    """What the sweep will take on this machine; ``every`` is its plan, if it is known."""
+    every = distinct(plan(sweep, benchmark) if every is None else every)
+    missing = [one for one in every if stored(one, store, benchmark, sweep.sample) is None]
+    if not missing:
+        return Budget(len(every), len(every), 0.0, 0.0, True)
+    session = Session(benchmark, sweep.sample)
+    split, keys = session.sample.split, session.sample.tasks or tuple(task.key for task in benchmark.tasks)
+    images = sum(session.drawn.count(key, split) for key in keys)
+    earlier, runs = points.known(store), store.runs()
+    seconds, certain = 0.0, True
+    for line, recipe in enumerate(sweep.recipes):
+        each, learned = _each(session.opened(recipe), session.drawn, sweep.kind != VALUES, images, earlier, runs)
+        certain &= learned
+        seconds += each * sum(one.place.line == line for one in missing)
+    return Budget(len(every), len(every) - len(missing), STARTING + seconds, seconds / len(missing), certain)
+
+
+def _each(
+    opened: Opened, drawn: Drawn, weights: bool, images: int, earlier: Sequence[Mapping[str, Any]], runs: Sequence[Run]
+) -> tuple[float, bool]:
+    """Seconds for one point, and whether earlier points told them."""
+    chain = [step.key for step in opened.recipe.steps]
+    rates, merges = [], []
+    for said in earlier:
+        try:
+            rates.append(float(said["seconds"][EVALUATING]) / int(said["images"]))
+            if bool(said["weights"]) == weights and (weights or said["chain"] == chain):
+                merges.append(float(said["seconds"][MERGING]))
+        except (KeyError, TypeError, ValueError, ZeroDivisionError):
+            continue
+    guessed = estimate(opened, drawn, runs).phases
+    count = sum(drawn.count(task.key, split) for task in drawn.tasks for split in SPLITS)
+    evaluating = statistics.median(rates) * images if rates else guessed[EVALUATING] * images / max(count, 1)
+    merging = statistics.median(merges) if merges else COMBINING if weights else guessed[MERGING]
+    return merging + evaluating, bool(rates and merges)
+
+
+def table(sweep: Sweep, every: Sequence[Planned], found: Mapping[str, Point]) -> pd.DataFrame:
+    """A row for each point that is there and each task, in the order of the axes; values as columns x and y.
+
+    ``line`` counts recipes, ``in_domain`` says whether the task's expert was merged. Where the number of experts is
+    what varies, tasks of experts that are left out are in neither group, and are left out of the table.
+    """
+    import pandas as pd
+
+    frames = []
+    for one in sorted(every, key=lambda one: (one.place.line, one.place.values)):
+        if (point := found.get(one.name)) is None or not one.place.values:
+            continue
+        inside = {name for name, _ in one.place.recipe.experts}
+        everyone = {name for name, _ in sweep.recipes[one.place.line].experts}
+        rows = point.scores[~point.scores["task"].isin(list(everyone - inside))]
+        values = dict(zip("xy", one.place.values, strict=False))
+        named: dict[str, Any] = {"line": one.place.line, "point": one.name, "run": one.run_id, "device": point.device}
+        frames.append(rows[KEPT].assign(**named, **values, in_domain=rows["task"].isin(list(inside))))
+    empty = pd.DataFrame(columns=[*KEPT, "line", "point", "run", "device", "x", "in_domain"])
+    return pd.concat(frames, ignore_index=True) if frames else empty
+
+
+def averages(rows: pd.DataFrame) -> pd.DataFrame:
+    """A row for each point of what ``table`` gives: means in and out of domain with intervals, H-score, counts."""
+    import pandas as pd
+
+    found = []
+    told = ["line", *(name for name in "xy" if name in rows), "point", "run", "split", "device"]
+    for keys, group in rows.groupby(told, sort=False):
+        said = dict(zip(told, keys, strict=True))
+        summary = summarize(group, group[group["in_domain"]]["task"].tolist(), split=str(said["split"]))
+        found.append(said | {name: getattr(summary, name) for name in (*AVERAGES, *COUNTS)})
+    return pd.DataFrame(found, columns=[*told, *AVERAGES, *COUNTS])

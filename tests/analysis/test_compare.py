@@ -1,0 +1,302 @@
+"""Two runs on the same images: predictions against scores, agreement by loops, McNemar against SciPy, intervals."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import tiny_library
+from scipy.stats import binomtest
+
+from app.views.compare import recipes
+from merging import settings
+from merging.analysis import agreement, context, measure
+from merging.analysis import stored as stored_measurements
+from merging.analysis.measurements import predictions
+from merging.analysis.measurements.predictions import SPLIT
+from merging.benchmarks.benchmark import PRETRAINED, Benchmark
+from merging.benchmarks.evaluate import cosines, evaluate, features
+from merging.clip.image_encoder import Encoder
+from merging.errors import TaskError
+from merging.formats.opening import open_checkpoint
+from merging.recipes.presets import preset
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.run import Run
+from merging.runs.store import Store
+from sample_data.library import PREDICTIONS
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_library.write(tmp_path_factory.mktemp("library"), ("task_arithmetic_lwptv", "ties", "emr"))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, library: Path) -> Store:
+    return Store(tmp_path_factory.mktemp("store"), libraries=(library / "runs",))
+
+
+@pytest.fixture(scope="module")
+def benchmark(library: Path) -> Benchmark:
+    return Benchmark.load(library)
+
+
+def run_of(store: Store, title: str) -> Run:
+    return next(run for run in store.runs() if title in run.title)
+
+
+def found(store: Store, benchmark: Benchmark, title: str) -> stored_measurements.Measured:
+    return measure.measure("predictions", store, benchmark, run_of(store, title).id, device="cpu")
+
+
+# Predictions
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("title", ["Ties", "Task Arithmetic w/ LwPTV", "EMR", "Pretrained", "Expert for"])
+def test_predictions_give_the_stored_scores(store: Store, benchmark: Benchmark, title: str) -> None:
+    one, run = found(store, benchmark, title), run_of(store, title)
+    stored = run.scores
+    assert stored is not None
+    stored = stored[stored["split"] == SPLIT].reset_index(drop=True)
+    own = predictions.scores(one, benchmark)
+    assert (own["task"] == stored["task"]).all()
+    assert (own["correct"] == stored["correct"]).all()
+    np.testing.assert_allclose(own["accuracy"], stored["accuracy"], rtol=1e-15)
+    assert one.notes["differing"] == 0
+    for task, answers in predictions.of_data_sets(one, benchmark).items():
+        (row,) = stored[stored["task"] == task].to_dict("records")
+        assert answers.right.mean() == pytest.approx(row["accuracy"], rel=1e-15)
+        assert answers.predicted.shape == answers.margin.shape == (len(answers.models), len(answers.labels))
+
+
+def test_each_model_answers_what_it_was_scored_on(store: Store, benchmark: Benchmark) -> None:
+    """One model per task: its own task alone, and all of them where there is no own one."""
+    answered = predictions.of_data_sets(found(store, benchmark, "EMR"), benchmark)
+    assert {task: answers.models for task, answers in answered.items()} == {
+        task.key: (task.key,) if task.has_expert else tiny.EXPERTS for task in benchmark.tasks
+    }
+
+
+def test_predictions_are_small(store: Store, benchmark: Benchmark) -> None:
+    one = found(store, benchmark, "Ties")
+    assert one.array("predicted").dtype == np.uint16 and one.array("margin").dtype == np.float16
+    assert len(one.array("margin")) == tiny.REPORTING * len(benchmark.tasks) == one.notes["images"]
+
+
+def test_margins_are_of_the_right_class(store: Store, benchmark: Benchmark) -> None:
+    one = found(store, benchmark, "Ties")
+    for answers in predictions.of_data_sets(one, benchmark).values():
+        clear = np.abs(answers.margin) > 1e-3
+        assert ((answers.margin > 0) == answers.right)[clear].all()
+    task = benchmark.tasks[0]
+    model = Encoder.of(open_checkpoint(benchmark.pretrained), like=benchmark.tower)
+    images, labels = benchmark.images(task.key, SPLIT)
+    rows, head = features(model, benchmark.preprocess(images)), benchmark.head(task.key)
+    table = cosines(rows, head).numpy()
+    plain = [table[i, label] - max(np.delete(table[i], label)) for i, label in enumerate(labels)]
+    np.testing.assert_allclose(predictions.margin(rows, head, labels), plain, atol=2e-3)
+    assert predictions.margin(rows, head[:1], np.zeros_like(labels)).max() == predictions.FARTHEST  # no other class
+
+
+def test_a_score_that_came_out_otherwise_is_counted(store: Store, benchmark: Benchmark, tmp_path: Path) -> None:
+    run = run_of(store, "Ties")
+    assert run.scores is not None
+    other = run.scores.assign(accuracy=run.scores["accuracy"] - 2 / run.scores["n"])
+    changed = replace(run)
+    changed.__dict__["scores"] = other
+    subject = context.Subject(store, benchmark, run.id, "cpu", None, None)
+    table = found(store, benchmark, "Ties").table("answers")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "run", lambda self, run_id: changed)
+        assert predictions._differing(table, subject) == 2 * len(benchmark.tasks)
+
+
+def test_a_model_of_another_size_is_refused(store: Store, benchmark: Benchmark, tmp_path: Path) -> None:
+    small = replace(benchmark, image_size=benchmark.image_size + 8)
+    subject = context.Subject(store, small, run_of(store, "Ties").id, "cpu", None, None)
+    model = open_checkpoint(benchmark.pretrained)
+    with pytest.raises(TaskError, match="cannot be measured on this benchmark"):
+        predictions._parts({"merged": model}, subject)
+
+
+def test_evaluation_still_counts_what_it_predicts(benchmark: Benchmark) -> None:
+    table = evaluate(benchmark.pretrained, benchmark, splits=(SPLIT,), device="cpu")
+    assert list(table["task"]) == [task.key for task in benchmark.tasks]
+    assert (table["accuracy"] == table["correct"] / table["n"]).all()
+
+
+# Agreement
+
+
+@pytest.mark.parametrize(
+    ("models_a", "models_b", "matched"), [(1, 1, False), (1, 3, False), (2, 3, False), (3, 3, True)]
+)
+def test_cells_are_what_loops_count(models_a: int, models_b: int, matched: bool) -> None:
+    a, b = (RNG.random((models, 50)) < 0.6 for models in (models_a, models_b))
+    pairs = [(i, i) for i in range(models_a)] if matched else list(itertools.product(range(models_a), range(models_b)))
+    expected = np.zeros((4, 50))
+    for i, j in pairs:
+        for image in range(50):
+            expected[{(1, 1): 0, (1, 0): 1, (0, 1): 2, (0, 0): 3}[int(a[i, image]), int(b[j, image])], image] += 1
+    shares = agreement.cells(a, b, matched)
+    np.testing.assert_allclose(shares, expected / len(pairs), atol=1e-12)
+    np.testing.assert_allclose(shares.sum(axis=0), 1)
+    assert shares.min() >= 0
+    np.testing.assert_allclose(shares[0] + shares[1], a.mean(axis=0), atol=1e-12)
+    if models_a == models_b == 1:
+        assert set(np.unique(shares)) <= {0, 1}
+
+
+def test_a_run_agrees_with_itself() -> None:
+    for models in (1, 4):
+        right = RNG.random((models, 40)) < 0.5
+        shares = agreement.cells(right, right, matched=True)
+        assert not shares[1].any() and not shares[2].any()
+
+
+@pytest.mark.parametrize(("a", "b"), [(0, 1), (1, 0), (3, 3), (10, 2), (0, 30), (140, 95), (700, 900)])
+def test_mcnemar_is_the_exact_binomial_test(a: int, b: int) -> None:
+    assert agreement.mcnemar(a, b) == pytest.approx(binomtest(a, a + b, 0.5).pvalue, rel=1e-9)
+    assert agreement.mcnemar(a, b) == agreement.mcnemar(b, a)
+
+
+def test_mcnemar_of_nothing_and_of_very_much() -> None:
+    assert agreement.mcnemar(0, 0) == 1
+    assert agreement.mcnemar(0, 3600) == 0  # below the least number that a float can be
+
+
+def test_intervals_are_those_of_drawing_images_again() -> None:
+    a = (RNG.random(120) < 0.6).astype(float)
+    b = np.where(RNG.random(120) < 0.9, a, 1 - a)  # alike, so that drawing other images for each would show
+    ends = []
+    for seed in range(8):
+        draws = np.random.default_rng(seed).integers(0, 120, (2000, 120))
+        ends.append(np.quantile((b - a)[draws].mean(axis=1), [0.025, 0.975]))
+    plain = np.mean(ends, axis=0)
+    table = agreement.differences({"t": (a, b)}, ["t"], [])
+    row = table[table["scope"] == "t"].iloc[0]
+    assert row["difference"] == pytest.approx(b.mean() - a.mean())
+    np.testing.assert_allclose([row["low"], row["high"]], plain, atol=1.5 / 120)
+    assert table.equals(agreement.differences({"t": (a, b)}, ["t"], []))
+    other = agreement.differences({"t": (a, b)}, ["t"], [], seed=1)
+    assert not table.equals(other)
+
+
+def test_averages_are_over_data_sets_and_the_h_score_is_of_the_averages() -> None:
+    right = {
+        f"t{k}": ((RNG.random(n) < 0.5).astype(float), (RNG.random(n) < 0.6).astype(float))
+        for k, n in enumerate((20, 60, 40, 0))
+    }
+    table = agreement.differences(right, ["t0", "t1"], ["t2", "t3"]).set_index("scope")
+    for place, side in enumerate(("a", "b")):
+        inside = np.mean([right["t0"][place].mean(), right["t1"][place].mean()])
+        outside = right["t2"][place].mean()
+        assert table.loc["in_domain", side] == pytest.approx(inside)
+        assert table.loc["h_score", side] == pytest.approx(2 * inside * outside / (inside + outside))
+    assert list(table["n"]) == [80, 40, 120, 20, 60, 40]  # no images, no row
+    assert (table["low"] <= table["difference"]).all() and (table["difference"] <= table["high"]).all()
+    assert "h_score" not in set(agreement.differences(right, ["t0"], ["t2"], h=False)["scope"])
+    alone = agreement.differences(right, ["t0"], [])
+    assert list(alone["scope"]) == ["in_domain", "t0", "t1", "t2"]
+
+
+def test_the_same_answers_differ_by_nothing() -> None:
+    a = (RNG.random(50) < 0.5).astype(float)
+    table = agreement.differences({"t": (a, a)}, ["t"], [])
+    assert not table[["difference", "low", "high"]].to_numpy().any()
+
+
+# Recipes
+
+
+def stored(store: Store, benchmark: Benchmark, merge: str, **rest: Any) -> Run:
+    options = {"pretrained": benchmark.pretrained, "experts": benchmark.experts, **rest}
+    recipe = Recipe.build(merge, **options)
+    return execute(recipe, store, benchmark=benchmark, evaluate=False, keep_model=False)
+
+
+def test_only_lines_that_differ_are_listed(store: Store, benchmark: Benchmark) -> None:
+    ties = stored(store, benchmark, "ties")
+    other = stored(store, benchmark, "ties", params={"density": 0.3, "aggregation": "mean"}, edits=["dare"])
+    assert recipes.lines(ties, ties) == []
+    found = {(line.step, line.setting): (line.a, line.b) for line in recipes.lines(ties, other)}
+    assert found["Edit", "Method"][0] == "—" and found["Edit", "Method"][1].startswith("DARE")
+    (density,) = [cells for cells in found.values() if cells == ("0.2", "0.3")]
+    (aggregation,) = [cells for cells in found.values() if cells == ("sum", "mean")]
+    assert density and aggregation and len(found) == 3
+
+
+def test_experts_order_and_digests_are_listed(store: Store, benchmark: Benchmark, tmp_path: Path) -> None:
+    experts = benchmark.experts
+    whole = stored(store, benchmark, "task_arithmetic")
+    some = stored(store, benchmark, "task_arithmetic", experts=dict(list(experts.items())[:3]))
+    turned = stored(store, benchmark, "task_arithmetic", experts=dict(reversed(experts.items())))
+    replaced = tiny.write(tmp_path / "circles.safetensors", tiny.expert(tiny.pretrained(), 99))
+    changed = stored(store, benchmark, "task_arithmetic", experts=experts | {"circles": str(replaced)})
+    (line,) = recipes.lines(whole, some)
+    assert (line.step, line.a, line.b) == ("Experts", "leaves", "—")
+    (line,) = recipes.lines(whole, turned)
+    assert line.setting == "Order" and line.b.startswith("leaves")
+    (line,) = recipes.lines(whole, changed)
+    assert (line.step, line.setting) == ("Checkpoint", "circles") and line.a != line.b
+    assert any("different experts" in sentence for sentence in recipes.limits(whole, some))
+    assert recipes.limits(whole, changed) == []
+
+
+def test_exemplars_are_listed(store: Store, benchmark: Benchmark) -> None:
+    few = stored(store, benchmark, "lot", exemplars={"per_task": 4})
+    more = stored(store, benchmark, "lot", exemplars={"per_task": 8, "seed": 3})
+    assert [(line.setting, line.a, line.b) for line in recipes.lines(few, more)] == [
+        ("Exemplars per task", "4", "8"), ("Exemplar seed", "0", "3"),
+    ]  # fmt: skip
+
+
+def test_another_activation_is_listed(store: Store, benchmark: Benchmark) -> None:
+    one, other = (stored(store, benchmark, "ties", activation=named) for named in ("", "gelu"))
+    (line,) = recipes.lines(one, other)
+    assert (line.step, line.setting, line.a, line.b) == ("Models", "Activation", "as the files say", "gelu")
+
+
+def test_the_nearest_runs_come_first(store: Store, benchmark: Benchmark) -> None:
+    ties = stored(store, benchmark, "ties")
+    near = stored(store, benchmark, "ties", params={"density": 0.4})
+    far = stored(store, benchmark, "pcb", edits=["dare"])
+    alien = stored(store, benchmark, "ties", experts=dict(list(benchmark.experts.items())[:2]))
+    found = recipes.nearest(ties, [far, alien, ties, near])
+    assert [run.id for run, _ in found] == [near.id, far.id]
+    assert len(found[0][1]) == 1
+
+
+def test_a_recipe_of_another_version_is_no_error(store: Store, benchmark: Benchmark) -> None:
+    ties = stored(store, benchmark, "ties")
+    unknown = replace(ties)
+    unknown.__dict__["recipe_yaml"] = "version: 1\nmerge: of_tomorrow\n"
+    assert recipes.known(ties) and not recipes.known(unknown)
+    assert recipes.lines(ties, unknown) == []
+
+
+# The library
+
+
+@pytest.mark.parametrize("key", PREDICTIONS)
+def test_kept_predictions_give_the_stored_scores(key: str, tmp_path: Path) -> None:
+    benchmark, store = Benchmark.load(), Store(tmp_path, libraries=(settings.LIBRARY,))
+    title = "Pretrained" if key == PRETRAINED else preset(key).title
+    run = next(run for run in store.runs() if run.title == title)
+    one = stored_measurements.find("predictions", store, benchmark, run.id)
+    assert one is not None and run.scores is not None
+    kept, expected = predictions.scores(one, benchmark), run.scores[run.scores["split"] == SPLIT]
+    assert list(zip(kept["task"], kept["correct"], kept["n"], strict=True)) == list(
+        zip(expected["task"], expected["correct"], expected["n"], strict=True)
+    )
+    for task, answers in predictions.of_data_sets(one, benchmark).items():
+        assert answers.right.sum() == kept.set_index("task").loc[task, "correct"]

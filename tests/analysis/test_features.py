@@ -1,0 +1,213 @@
+"""Features out of domain: separability against scikit-learn and plain loops, the same images and maps for everybody."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import tiny_library
+from sklearn.manifold import trustworthiness as reference_trustworthiness
+from sklearn.metrics import silhouette_score
+from sklearn.neighbors import KNeighborsClassifier
+
+from merging.analysis import measure, separability, stored
+from merging.analysis.measurements import features, tsne
+from merging.benchmarks.benchmark import Benchmark
+from merging.clip.image_encoder import Encoder
+from merging.errors import StoreError, TaskError
+from merging.progress import Progress
+from merging.runs.store import Store
+
+RNG = np.random.default_rng(0)
+LABELS = RNG.integers(0, 4, 60)
+ROWS = RNG.normal(size=(60, 6)) + 1.5 * RNG.normal(size=(4, 6))[LABELS]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_library.write(tmp_path_factory.mktemp("library"), ("task_arithmetic_lwptv", "emr"))
+
+
+@pytest.fixture
+def store(tmp_path: Path, library: Path) -> Store:
+    return Store(tmp_path / "store", libraries=(library / "runs",))
+
+
+def run_id(store: Store, title: str) -> str:
+    return next(run.id for run in store.runs() if title in run.title)
+
+
+# Numbers
+
+
+def test_separability_is_what_scikit_learn_finds() -> None:
+    found = separability.separability(ROWS, LABELS)
+    assert found.silhouette == pytest.approx(silhouette_score(ROWS, LABELS, metric="cosine"), abs=1e-12)
+    correct = 0
+    for out in range(len(ROWS)):
+        rest = np.arange(len(ROWS)) != out
+        voters = KNeighborsClassifier(20, metric="cosine", algorithm="brute").fit(ROWS[rest], LABELS[rest])
+        correct += int(voters.predict(ROWS[out : out + 1])[0] == LABELS[out])
+    assert found.correct == correct
+    assert 0 < correct < len(ROWS)
+    assert (found.classes, found.n) == (4, 60)
+
+
+def test_scatter_is_what_loops_find() -> None:
+    rows = separability.unit(ROWS)
+    between = within = 0.0
+    for label in np.unique(LABELS):
+        of_class = rows[label == LABELS]
+        mean = of_class.mean(axis=0)
+        between += len(of_class) * float(((mean - rows.mean(axis=0)) ** 2).sum())
+        within += sum(float(((row - mean) ** 2).sum()) for row in of_class)
+    assert separability.separability(ROWS, LABELS).scatter == pytest.approx(between / within, rel=1e-12)
+
+
+def test_separability_sees_directions_only() -> None:
+    longer = ROWS * RNG.uniform(0.1, 9, (len(ROWS), 1))
+    one, other = (separability.separability(rows, LABELS) for rows in (ROWS, longer))
+    assert one == pytest.approx(other)
+
+
+def test_trustworthiness_is_what_scikit_learn_finds() -> None:
+    rows, flat = separability.unit(ROWS), ROWS[:, :2]
+    expected = reference_trustworthiness(rows, flat, n_neighbors=12)
+    assert separability.trustworthiness(rows, flat) == pytest.approx(expected, abs=1e-12)
+    assert separability.trustworthiness(flat, flat) == 1
+    assert math.isnan(separability.trustworthiness(rows[:24], flat[:24]))
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels"),
+    [(ROWS[:3], [0, 1, 2]), (ROWS[:5], [0] * 5), (ROWS[:1], [0]), (np.zeros((4, 3)), [0, 0, 1, 1])],
+)
+def test_what_is_undefined_is_not_a_number(rows: np.ndarray, labels: list[int]) -> None:
+    found = separability.separability(rows, np.array(labels))
+    assert found.n == len(rows)
+    assert all(math.isnan(value) or math.isfinite(value) for value in (found.silhouette, found.scatter))
+    if len(set(labels)) in (1, len(rows)):
+        assert math.isnan(found.silhouette)
+
+
+def test_an_image_alone_in_its_class_counts_as_zero() -> None:
+    labels = np.array([0, *([1] * 30), *([2] * 29)])
+    expected = silhouette_score(ROWS, labels, metric="cosine")
+    assert separability.separability(ROWS, labels).silhouette == pytest.approx(expected, abs=1e-12)
+
+
+def test_principal_components_are_fit_on_all_models_together() -> None:
+    other = RNG.normal(size=(60, 6))
+    found, shares = separability.principal({"a": ROWS, "b": other})
+    together = np.concatenate([separability.unit(ROWS), separability.unit(other)])
+    centered = together - together.mean(axis=0)
+    u, s, _ = np.linalg.svd(centered, full_matrices=False)
+    both = np.concatenate([found["a"], found["b"]])
+    np.testing.assert_allclose(np.abs(both), np.abs(u[:, :2] * s[:2]), atol=1e-9)
+    np.testing.assert_allclose(shares, (s**2 / (s**2).sum())[:2])
+
+
+def test_distances_of_raw_and_of_normalized_features() -> None:
+    np.testing.assert_allclose(separability.distances(ROWS, 2 * ROWS), np.linalg.norm(ROWS, axis=1))
+    np.testing.assert_allclose(separability.distances(ROWS, 2 * ROWS, normalized=True), 0, atol=1e-12)
+
+
+def test_the_same_seed_gives_the_same_map() -> None:
+    one, again = (tsne.tsne(separability.unit(ROWS), 5) for _ in range(2))
+    assert np.array_equal(one, again)
+    assert not np.allclose(one, tsne.tsne(separability.unit(ROWS[::-1]), 5))
+
+
+# Measurements
+
+
+def test_images_are_balanced_by_class_and_out_of_domain() -> None:
+    benchmark = Benchmark.load()
+    drawn = features.draw(benchmark)
+    assert list(drawn) == features.outside(benchmark)
+    assert not set(drawn) & set(benchmark.experts)
+    assert 1000 <= sum(map(len, drawn.values())) <= features.TOTAL
+    for key, places in drawn.items():
+        counts = np.bincount(benchmark.images(key, features.SPLIT)[1][places])
+        assert counts.min() == counts.max() > 1
+        assert len(set(places)) == len(places)
+    assert all(np.array_equal(places, drawn[key]) for key, places in features.draw(benchmark).items())
+
+
+def test_a_benchmark_of_experts_only_has_nothing_outside(tiny_benchmark: Benchmark) -> None:
+    inside = tuple(task for task in tiny_benchmark.tasks if task.has_expert)
+    with pytest.raises(TaskError, match="none is out of domain"):
+        features.outside(Benchmark(tiny_benchmark.folder, inside, tiny.SIZE, (0.5,) * 3, (0.5,) * 3))
+
+
+def test_features_of_all_kinds_of_models_are_of_the_same_images(store: Store, library: Path) -> None:
+    benchmark = Benchmark.load(library)
+    titles = ("Pretrained", "Expert for Digits", "LwPTV")
+    found = [measure.measure("features", store, benchmark, run_id(store, t), device="cpu") for t in titles]
+    tables = [one.table("images") for one in found]
+    assert {one.notes["images"] for one in found} == {len(tiny.OUTSIDE) * tiny.CHOOSING}
+    assert all(table["image"].equals(tables[0]["image"]) for table in tables)
+    assert len({one.array("features").tobytes() for one in found}) == len(found)
+    rows = found[0].array("features")
+    assert rows.dtype == np.float16  # half the room on the disk
+    assert rows.shape == (len(tables[0]), tiny.EMBED)
+    place = int(tables[0]["image"][3].split(":")[1])
+    images, _ = benchmark.images("letters", features.SPLIT)
+    alone = Encoder.of(tiny.checkpoint(tiny.family()[0]))(benchmark.preprocess(images[place : place + 1]))
+    np.testing.assert_allclose(rows[3], alone[0].numpy(), rtol=2e-2, atol=2e-2)  # the file has half precision
+    numbers = found[2].table("separability").set_index("task")
+    assert list(numbers.index) == [*tiny.OUTSIDE, features.TOGETHER]
+    at = (tables[2]["task"] == "tiles").to_numpy()
+    own = separability.separability(
+        found[2].array("features")[at].astype(np.float32), tables[2]["truth"][at].to_numpy(str)
+    )
+    assert numbers.loc["tiles"].tolist() == pytest.approx(list(own), rel=1e-6, nan_ok=True)
+
+
+def test_maps_reuse_stored_features(store: Store, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    benchmark, run = Benchmark.load(library), run_id(store, "LwPTV")
+    measure.measure("features", store, benchmark, run, device="cpu")
+    monkeypatch.setattr(features, "_extract", lambda *_: pytest.fail("extracted again"))
+    told: list[Progress] = []
+    found = measure.measure("tsne", store, benchmark, run, device="cpu", progress=told.append)
+    quality = found.table("quality")
+    wanted = [("all", 5, 40), ("all", 30, 40), ("letters", 5, 20), ("tiles", 5, 20)]
+    assert list(zip(quality["map"], quality["perplexity"], quality["n"], strict=True)) == wanted
+    for name, perplexity, n in wanted:
+        assert found.array(tsne.map_name(name, perplexity)).shape == (n, 2)
+    assert quality["n"].tolist() == [40, 40, 20, 20]
+    assert quality["trustworthiness"].notna().tolist() == [True, True, False, False]
+    assert [one.fraction for one in told] == sorted(one.fraction for one in told)
+
+
+def test_features_too_large_for_half_precision_are_kept_whole() -> None:
+    rows = np.array([[1.0, -2.5]], np.float32)
+    assert features.halved(rows).dtype == np.float16
+    assert np.array_equal(features.halved(1e6 * rows), 1e6 * rows)
+    assert features.halved(rows[:0]).shape == (0, 2)
+
+
+def test_maps_compute_features_that_are_missing(store: Store, library: Path) -> None:
+    benchmark, run = Benchmark.load(library), run_id(store, "Pretrained")
+    measure.measure("tsne", store, benchmark, run, device="cpu")
+    assert stored.find("features", store, benchmark, run) is not None
+
+
+def test_a_damaged_array_is_measured_again(store: Store, library: Path) -> None:
+    benchmark, run = Benchmark.load(library), run_id(store, "Pretrained")
+    found = measure.measure("features", store, benchmark, run, device="cpu")
+    rows = found.array("features")
+    (found.path / "features.npy").write_bytes(b"x")
+    with pytest.raises(StoreError, match="Measure it again"):
+        found.array("features")
+    assert stored.find("features", store, benchmark, run) is None
+    again = measure.measure("features", store, benchmark, run, device="cpu")
+    assert np.array_equal(again.array("features"), rows)
+
+
+def test_one_model_per_task_has_no_features_out_of_domain(store: Store, library: Path) -> None:
+    with pytest.raises(TaskError, match="one model per task"):
+        measure.measure("features", store, Benchmark.load(library), run_id(store, "EMR"), device="cpu")

@@ -1,0 +1,219 @@
+"""The Drift page: its five views with and without measurements, clicks, links, and what asks for a measurement."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import test_app
+import tiny
+import tiny_library
+from streamlit.proto.WidgetStates_pb2 import WidgetStates
+from streamlit.testing.v1 import AppTest
+from test_app import charts, words
+
+from merging.analysis import context, measure
+from merging.analysis.measurements import exemplar_sensitivity
+from merging.benchmarks.benchmark import Benchmark
+from merging.jobs.runner import Runner
+from merging.runs.run import Run
+from merging.runs.store import Store
+
+library, open_app = test_app.library, test_app.open_app  # fixtures
+DEPTH, LAYERS, CASES, EXEMPLARS, CAT = (
+    "by depth",
+    "layer by layer",
+    "two extreme cases",
+    "exemplars",
+    "what CAT removes",
+)
+TENSOR = "visual.transformer.resblocks.1.mlp.c_fc.weight"
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library with LOT and CAT, and with everything measured that the page can show."""
+    folder = tiny_library.write(tmp_path_factory.mktemp("measured"), ("ties", "lot", "cat"))
+    tiny_library.measure(folder, "LOT Merging")
+    store = Store(folder / "more", libraries=(folder / "runs",), dated=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exemplar_sensitivity, "COUNTS", (1, 4))
+        patch.setattr(exemplar_sensitivity, "SEEDS", (0,))
+        patch.setattr(exemplar_sensitivity, "CANDIDATES", exemplar_sensitivity.CANDIDATES[:2])
+        found = measure.measure("exemplars", store, Benchmark.load(folder), device="cpu")
+    shutil.copytree(found.path, folder / context.FOLDER / found.path.name)
+    return folder
+
+
+def runs(folder: Path) -> Mapping[str, Run]:
+    """The merges of a library by title."""
+    return {run.title: run for run in Store(libraries=(folder / "runs",)).runs() if run.recipe is not None}
+
+
+def labels(at: AppTest, kind: str) -> list[str]:
+    return [element.label for element in at.get(kind)]
+
+
+def click(at: AppTest, key: str, *fields: str) -> AppTest:
+    """Run the page as after a click on a mark of a chart, whose customdata the front end sends as {"0": ..., ...}."""
+    chart = next(chart for chart in at.get("plotly_chart") if chart.proto.id.endswith(f"chart_{key}"))
+    points = [{"customdata": {str(place): field for place, field in enumerate(fields)}}] if fields else []
+    held = at._tree.get_widget_states
+
+    def clicked() -> WidgetStates:
+        states = held()
+        state = states.widgets.add()
+        state.id, state.string_value = chart.proto.id, json.dumps({"selection": {"points": points}})
+        return states
+
+    at._tree.get_widget_states = clicked  # type: ignore[method-assign]
+    return at.run()
+
+
+# The views
+
+
+WITH = [
+    (DEPTH, 2, 2, f"n = {tiny.CHOOSING} images per task of the choosing half"),
+    (LAYERS, 2, 1, f"n = {tiny.EXEMPLARS} exemplars per task (training images), seed 0, the ones that the merge"),
+    (CASES, 2, 0, "from made-up numbers, seed 0"),
+    (EXEMPLARS, 1, 1, f"n = {4 * tiny.REPORTING} images over 4 tasks"),
+    (CAT, 1, 0, "exemplars per task (training images), seed 0. Recorded while the run was merged"),
+]
+
+
+@pytest.mark.parametrize(("view", "drawn", "tables", "says"), WITH)
+@pytest.mark.slow
+def test_view_with_measurements(open_app: Any, measured: Path, view: str, drawn: int, tables: int, says: str) -> None:
+    at = open_app("drift", measured, view=view, run=runs(measured)["LOT Merging"].id if view == LAYERS else "")
+    assert not at.exception
+    assert not at.error
+    assert at.title[0].value == "Drift"
+    assert (charts(at), len(at.dataframe)) == (drawn, tables)
+    assert "Measure" not in labels(at, "button")
+    assert "has not been measured" not in words(at)
+    assert says in words(at)
+    assert view != LAYERS or "In the 10 weight matrices of this run LOT solved on" in words(at)
+    assert view != EXEMPLARS or len(at.latex) == 2
+
+
+@pytest.mark.parametrize("view", [DEPTH, LAYERS, EXEMPLARS])
+def test_view_without_measurements(open_app: Any, library: Path, view: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = open_app("drift", library, view=view)
+    assert not at.exception
+    assert charts(at) == 0
+    assert "measured" in words(at)
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append((key, run_id)))
+    next(button for button in at.button if button.label == "Measure").click().run()
+    assert not at.exception
+    if view == EXEMPLARS:
+        assert asked == [("exemplars", "")]
+    else:
+        assert sorted(asked) == sorted(("drift", run_id) for run_id in at.multiselect(key="drifting").value)
+        assert len(asked) > 1
+
+
+def test_the_illustration_needs_nothing(open_app: Any, tiny_folder: Path) -> None:
+    at = open_app("drift", tiny_folder, view=CASES)
+    assert charts(at) == 2
+    assert "LOT does both at once" in words(at)
+    at.slider(key="overlap").set_value(0).run()
+    assert "orthogonal: LOT drifts from neither expert" in words(at)
+    assert not at.exception
+
+
+def test_without_a_cat_run_the_way_to_one_is_shown(open_app: Any, library: Path) -> None:
+    at = open_app("drift", library, view=CAT)
+    assert charts(at) == 0
+    links = [link.proto for link in at.get("page_link") if link.proto.label == "Merge with CAT"]
+    assert [link.query_string for link in links] == ["chain=cat%3Btask_arithmetic"]
+
+
+@pytest.mark.parametrize("view", [DEPTH, CAT])
+def test_view_without_runs(open_app: Any, tiny_folder: Path, view: str) -> None:
+    at = open_app("drift", tiny_folder, view=view)
+    assert not at.exception
+    assert charts(at) == 0
+    assert "There is no run yet" in words(at)
+
+
+@pytest.mark.slow
+def test_what_is_measured_is_drawn_beside_the_offer_to_measure_the_rest(
+    open_app: Any, library: Path, tmp_path: Path
+) -> None:
+    """One of two runs is measured in the user's own store."""
+    known = runs(library)
+    run = known["Weight Averaging"].id
+    store = Store(tmp_path / "store", libraries=(library / "runs",))
+    measure.measure("drift", store, Benchmark.load(library), run, device="cpu")
+    at = open_app("drift", library, runs=f"{run},{known['Ties'].id}")
+    assert charts(at) == 2
+    assert "Feature drift has not been measured for **Ties" in words(at)
+    assert "It took" in words(at)
+    assert "Measured on this machine" in words(at)
+
+
+# Clicks and links
+
+
+@pytest.mark.slow
+def test_a_click_on_a_cell_puts_it_in_focus(open_app: Any, measured: Path) -> None:
+    at = open_app("drift", measured, view=LAYERS)
+    assert at.selectbox(key="tensor").value is None
+    at = click(at, "drift_layers", "flags", TENSOR)
+    assert not at.exception
+    assert (at.selectbox(key="tensor").value, at.selectbox(key="task").value) == (TENSOR, "flags")
+    assert charts(at) == 3  # the tensor has a chart of its own
+    assert f"Every run on the exemplars of its own recipe: n = 2 to {tiny.EXEMPLARS} per task." in words(at)
+    at = click(at, "drift_layers")  # the empty selection that follows every redraw
+    assert at.selectbox(key="tensor").value == TENSOR
+    at.selectbox(key="tensor").set_value(None).run()
+    assert charts(at) == 2
+
+
+def test_a_link_restores_one_layer(open_app: Any, measured: Path) -> None:
+    known = runs(measured)
+    chosen = {"runs": f"{known['LOT Merging'].id},{known['Ties'].id}", "run": known["LOT Merging"].id}
+    focus = {"tensor": TENSOR, "task": "leaves", "kind": "weight matrices", "cell": "mean square"}
+    at = open_app("drift", measured, view=LAYERS, **chosen, **focus)
+    assert not at.exception
+    assert at.multiselect(key="drifting").value == chosen["runs"].split(",")
+    assert at.selectbox(key="one").value == chosen["run"]
+    assert {key: at.selectbox(key=key).value for key in focus} == focus
+    assert charts(at) == 3
+    assert "exemplars of its own recipe" not in words(at)  # both on as many
+
+
+def test_a_link_restores_the_pictures_by_depth(open_app: Any, measured: Path) -> None:
+    known = runs(measured)
+    chosen = f"{known['Ties'].id},{known['LOT Merging'].id}"
+    features = {"token": "mean of all tokens", "distance": "mean |difference|"}
+    at = open_app("drift", measured, runs=chosen, run=known["Ties"].id, **features)
+    assert not at.exception
+    assert {key: at.selectbox(key=key).value for key in features} == features
+    assert at.selectbox(key="one").value == known["Ties"].id
+    at.multiselect(key="drifting").set_value([known["LOT Merging"].id]).run()
+    assert at.query_params["runs"] == known["LOT Merging"].id
+    assert at.query_params["run"] == known["LOT Merging"].id  # the band moves to a run that is there
+
+
+BAD_LINKS = [
+    ({"view": "nowhere", "token": "x", "distance": "7"}, 2),
+    ({"view": LAYERS, "tensor": "none", "task": "nobody", "kind": "x", "cell": "x", "run": "000000000000"}, 2),
+    ({"view": CASES, "overlap": "99", "energy": "none", "agreement": "2"}, 2),
+    ({"view": CAT, "conflict": "x"}, 1),
+    ({"runs": "000000000000,../../etc/passwd"}, 0),
+]
+
+
+@pytest.mark.parametrize(("query", "drawn"), BAD_LINKS)
+def test_bad_links_show_something_sensible(open_app: Any, measured: Path, query: dict[str, str], drawn: int) -> None:
+    at = open_app("drift", measured, **query)
+    assert not at.exception
+    assert charts(at) == drawn
+    assert drawn or "does not have" in words(at)

@@ -1,0 +1,278 @@
+"""The Features page: its views with and without features, filters, the lasso, links, and what can be taken away."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import test_app
+import tiny
+import tiny_library
+from streamlit.proto.WidgetStates_pb2 import WidgetStates
+from streamlit.testing.v1 import AppTest
+from test_app import charts, words
+
+import viz
+from app.views.features import data
+from app.views.features.data import Model
+from merging.analysis import context, measure, stored
+from merging.benchmarks.benchmark import Benchmark
+from merging.jobs.runner import Runner
+from merging.recipes.recipe import Recipe
+from merging.runs import execute
+from merging.runs.run import Run
+from merging.runs.store import Store
+
+library, open_app = test_app.library, test_app.open_app  # fixtures
+MAPS, PERPLEXITIES, NUMBERS, DISTANCE, COMPONENTS = (
+    "maps",
+    "perplexities",
+    "separability",
+    "distance to pretrained",
+    "components",
+)
+IMAGES = len(tiny.OUTSIDE) * tiny.CHOOSING
+WANTED = ("Pretrained", "Expert for Digits", "Task Arithmetic w/ LwPTV", "Ties")
+
+
+@pytest.fixture(scope="module")
+def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library with features and maps of the pretrained model, an expert and two runs."""
+    folder = tiny_library.write(tmp_path_factory.mktemp("extracted"), ("task_arithmetic_lwptv", "ties", "emr"))
+    store, benchmark = Store(folder / "measuring", libraries=(folder / "runs",), dated=False), Benchmark.load(folder)
+    for run in store.runs():
+        if run.title in WANTED:
+            for key in ("features", "tsne"):
+                measure.measure(key, store, benchmark, run.id, device="cpu")
+    (folder / "measuring" / context.FOLDER).rename(folder / context.FOLDER)
+    return folder
+
+
+def runs(folder: Path) -> dict[str, Run]:
+    return {run.title: run for run in Store(libraries=(folder / "runs",)).runs()}
+
+
+def chosen(folder: Path) -> str:
+    known = runs(folder)
+    return f"{known['Task Arithmetic w/ LwPTV'].id},{known['Ties'].id}"
+
+
+def models(folder: Path) -> list[Model]:
+    store, benchmark, known = Store(libraries=(folder / "runs",)), Benchmark.load(folder), runs(folder)
+    found = [(known[title], stored.find("features", store, benchmark, known[title].id)) for title in WANTED]
+    return [Model(run, run.title, measured) for run, measured in found if measured is not None]
+
+
+def circle(at: AppTest, *marks: tuple[str, str]) -> AppTest:
+    """Run the page as after a lasso round marks (run, image) of the map."""
+    chart = next(chart for chart in at.get("plotly_chart") if chart.proto.id.endswith("chart_feature_map"))
+    points = [{"customdata": {"0": run, "1": image}} for run, image in marks]
+    held = at._tree.get_widget_states
+
+    def circled() -> WidgetStates:
+        states = held()
+        state = states.widgets.add()
+        state.id, state.string_value = chart.proto.id, json.dumps({"selection": {"points": points}})
+        return states
+
+    at._tree.get_widget_states = circled  # type: ignore[method-assign]
+    return at.run()
+
+
+# The views
+
+
+WITH = [
+    ({"look": MAPS}, 1, 1, "Principal components are fit on all models shown together"),
+    ({"look": MAPS, "map": "t-SNE", "perplexity": "5"}, 1, 1, "neither the size of a cluster nor the distance"),
+    ({"look": PERPLEXITIES}, 1, 1, "neither the size of a cluster nor the distance"),
+    ({"look": NUMBERS, "number": "silhouette"}, 1, 0, "Computed from the features scaled to unit length"),
+    ({"look": DISTANCE}, 1, 0, f"n = {IMAGES} images of the choosing half, seed 0"),
+    ({"look": DISTANCE, "images": "Tiles", "unit": "true"}, 1, 0, f"n = {tiny.CHOOSING} images"),
+    ({"look": COMPONENTS}, 1, 0, "before masks are shared"),
+]
+
+
+@pytest.mark.parametrize(("query", "drawn", "tables", "says"), WITH)
+def test_view_with_features(
+    open_app: Any, extracted: Path, query: dict[str, str], drawn: int, tables: int, says: str
+) -> None:
+    at = open_app("features", extracted, runs=chosen(extracted), **query)
+    assert not at.exception
+    assert not at.error
+    assert at.title[0].value == "Features"
+    assert (charts(at), len(at.dataframe)) == (drawn, tables)
+    assert says in words(at)
+    assert "Measure" not in [button.label for button in at.button]
+
+
+def test_view_without_features(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = open_app("features", library)
+    assert not at.exception
+    assert charts(at) == 0
+    assert "Features out of domain have not been extracted for" in words(at)
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append((key, run_id)))
+    next(button for button in at.button if button.label == "Measure").click().run()
+    known = runs(library)
+    assert ("features", known["Pretrained"].id) in asked
+    assert len(asked) == 1 + len(at.multiselect(key="featuring").value)
+
+
+@pytest.mark.slow
+def test_maps_are_a_job_of_their_own(open_app: Any, library: Path, tmp_path: Path) -> None:
+    """With features but no t-SNE, PCA is there at once and t-SNE is offered."""
+    known, store = runs(library), Store(tmp_path / "store", libraries=(library / "runs",))
+    for title in ("Pretrained", "Ties"):
+        measure.measure("features", store, Benchmark.load(library), known[title].id, device="cpu")
+    at = open_app("features", library, runs=known["Ties"].id)
+    assert charts(at) == 1
+    assert "t-SNE maps" not in words(at)
+    at = open_app("features", library, runs=known["Ties"].id, map="t-SNE")
+    assert charts(at) == 0
+    assert "t-SNE maps have not been drawn for **Pretrained** and **Ties" in words(at)
+    assert not at.exception
+
+
+def test_a_run_with_features_comes_before_a_newer_one(open_app: Any, extracted: Path, tmp_path: Path) -> None:
+    benchmark, known = Benchmark.load(extracted), runs(extracted)
+    newer = Recipe.build(
+        "task_arithmetic", {}, [("lwptv", {"prune_ratio": 0.5})], benchmark.pretrained, benchmark.experts
+    )
+    execute.execute(newer, Store(tmp_path / "store", libraries=()), benchmark=benchmark, device="cpu")
+    at = open_app("features", extracted)
+    assert known["Task Arithmetic w/ LwPTV"].id in at.multiselect(key="featuring").value
+
+
+def test_view_without_runs(open_app: Any, tiny_folder: Path) -> None:
+    at = open_app("features", tiny_folder)
+    assert not at.exception
+    assert "There is no run yet" in words(at)
+
+
+def test_runs_with_one_model_per_task_are_not_offered(open_app: Any, extracted: Path) -> None:
+    at = open_app("features", extracted)
+    assert not any("EMR" in option for option in at.multiselect(key="featuring").options)
+
+
+BAD_LINKS = [
+    ({"look": "nowhere", "map": "x", "images": "None", "perplexity": "7", "classes": "y", "beside": "z"}, 1),
+    ({"runs": "000000000000,../../etc/passwd"}, 1),
+    ({"look": COMPONENTS, "expert": "nobody", "ratio": "9", "run": "000000000000"}, 1),
+]
+
+
+@pytest.mark.parametrize(("query", "drawn"), BAD_LINKS)
+def test_bad_links_show_something_sensible(open_app: Any, extracted: Path, query: dict[str, str], drawn: int) -> None:
+    at = open_app("features", extracted, **({"runs": chosen(extracted)} | query))
+    assert not at.exception
+    assert charts(at) == drawn
+
+
+def test_a_link_restores_the_view(open_app: Any, extracted: Path) -> None:
+    query = {"map": "t-SNE", "perplexity": "5", "images": "Letters", "beside": "Digits"}
+    at = open_app("features", extracted, runs=chosen(extracted), classes="letters 1", **query)
+    assert not at.exception
+    assert {key: str(at.selectbox(key=key).value) for key in ("perplexity", "images", "beside")} == {
+        key: query[key] for key in ("perplexity", "images", "beside")
+    }
+    assert at.multiselect(key="classes").value == ["letters 1"]
+    assert at.multiselect(key="featuring").value == chosen(extracted).split(",")
+    assert len(at.dataframe[0].value) == 4  # pretrained, expert, two runs
+
+
+# The lasso
+
+
+@pytest.mark.slow
+def test_circled_images_are_shown_with_predictions(open_app: Any, extracted: Path) -> None:
+    at = open_app("features", extracted, runs=chosen(extracted))
+    ties = next(model for model in models(extracted) if model.label == "Ties")
+    images = ties.found.table("images")
+    at = circle(at, *((ties.run.id, image) for image in images["image"][:3]))
+    assert not at.exception
+    assert "**3 images** circled. After: **Ties**" in words(at)
+    for predicted in images["predicted"][:3]:
+        assert f"after: {predicted}" in words(at)
+    assert words(at).count("  \nbefore: ") == 3
+    at = circle(at, *((ties.run.id, image) for image in images["image"]))
+    said = [caption.value.partition("  \nbefore: ")[2].partition("  \nafter: ") for caption in at.caption]
+    same = [before == after for before, _, after in said if after]
+    assert len(set(same)) == 2 and same == sorted(same)  # those whose prediction changes come first
+    at = circle(at, *((ties.run.id, image) for image in images["image"][:3]))
+    at = circle(at)  # the empty selection that follows every redraw
+    assert words(at).count("  \nbefore: ") == 3
+    next(button for button in at.button if button.label == "Clear").click().run()
+    assert "  \nbefore: " not in words(at)
+    assert not at.exception
+
+
+# Tables
+
+
+def test_all_panels_show_the_same_images(extracted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(extracted))
+    some = models(extracted)
+    placed, shares = data.principal(some, "all")
+    table = data.map_table(some, placed)
+    assert len(table) == len(some) * IMAGES
+    assert table.groupby("image").size().eq(len(some)).all()
+    assert 0 < sum(shares) <= 1
+    name = data.images(some[0], "tiles")["truth"].iloc[0]
+    one = data.map_table(some, data.principal(some, "tiles")[0], "tiles", [name])
+    assert set(one["task"]) == {"tiles"}
+    assert set(one["truth"]) == set(one["group"]) == {name}
+    assert (table[table["run"] == some[0].run.id]["predicted"] == table["before"][:IMAGES]).all()
+    assert (table[table["run"] == some[0].run.id]["distance"] == 0).all()
+
+
+def test_the_map_draws_its_table(extracted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(extracted))
+    some = models(extracted)
+    table = data.map_table(some, data.principal(some, "all")[0])
+    ring = table["image"][0]
+    fig = viz.draw("feature_map", table, kind="PCA", shared=True, selected=[ring])
+    drawn = pd.DataFrame(
+        [
+            (*picks, x, y)
+            for trace in fig.data
+            if trace.customdata is not None
+            for picks, x, y in zip(trace.customdata, trace.x, trace.y, strict=True)
+        ],
+        columns=["run", "image", "x", "y"],
+    )
+    both = table[["run", "image", "x", "y"]].merge(drawn, on=["run", "image"], validate="one_to_one")
+    assert len(both) == len(table)
+    np.testing.assert_allclose(both[["x_x", "y_x"]], both[["x_y", "y_y"]], rtol=1e-5, atol=1e-6)
+    assert [len(trace.x) for trace in fig.data if trace.name == "Selected"] == [1] * len(some)
+    assert len({tuple(fig.layout[axis].range) for axis in fig.layout if axis.startswith("xaxis")}) == 1
+
+
+def test_histograms_count_every_image_in_the_same_bins(extracted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(extracted))
+    some = models(extracted)
+    table = data.histogram(some, "all", False)
+    assert table.groupby("run")["count"].sum().eq(IMAGES).all()
+    assert table.groupby("low")["high"].nunique().eq(1).all()
+    base, other = (model.found.array("features").astype(np.float32) for model in (some[0], some[2]))
+    mean = np.linalg.norm(other - base, axis=1).mean()
+    assert table[table["run"] == some[2].run.id]["mean"].iloc[0] == pytest.approx(mean, rel=1e-5)
+    fig = viz.draw("feature_distance", table)
+    bars = next(trace for trace in fig.data if trace.name == some[2].label)
+    np.testing.assert_allclose(bars.y, table[table["run"] == some[2].run.id]["share"], rtol=1e-6)
+    assert data.histogram(some[1:], "all", False).empty  # without the pretrained model
+
+
+def test_features_can_be_taken_away(extracted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(extracted))
+    some = models(extracted)
+    with np.load(io.BytesIO(data.npz_bytes(some)), allow_pickle=False) as taken:
+        assert list(taken["models"]) == [model.run.id for model in some]
+        assert taken["image"].shape == (IMAGES,)
+        for model in some:
+            np.testing.assert_array_equal(taken[f"features_{model.run.id}"], model.found.array("features"))

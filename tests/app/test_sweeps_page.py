@@ -1,0 +1,321 @@
+"""The Sweeps page: the form, a sweep while it comes about, the chosen point, and its run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import test_app
+from streamlit.testing.v1 import AppTest
+from test_app import charts, words
+
+from app.reading import data, sweeps
+from merging.benchmarks.benchmark import Benchmark
+from merging.jobs.records import SWEEP, Job, State, job_of
+from merging.recipes.presets import preset
+from merging.recipes.recipe import Recipe
+from merging.runs.store import Store
+from merging.sweeps import compute as sweep_compute
+from merging.sweeps import points, storage
+from merging.sweeps.sweep import LINE, PLANE, Axis, Sweep
+
+library, open_app = test_app.library, test_app.open_app  # fixtures
+PAIR = ("circles", "digits")
+
+
+def swept(folder: Path, store: Path, compute: int | None = None, **said: Any) -> Sweep:
+    """A sweep of the library's benchmark in a store, with so many of its points (None: all)."""
+    benchmark, own = Benchmark.load(folder), Store(store, libraries=(folder / "runs",))
+    keys = said.pop("presets", ("task_arithmetic_lwptv", "ties_lwptv"))
+    recipes = tuple(preset(key).recipe(benchmark.pretrained, benchmark.experts) for key in keys)
+    found = Sweep(recipes=recipes, **({"axes": (Axis("lwptv.prune_ratio", (0.0, 0.5, 0.9)),), "images": 8} | said))
+    storage.keep(found, own)
+    asked = iter(range(10_000))
+    sweep_compute.run(
+        found, own, benchmark, device="cpu", paused=lambda: compute is not None and next(asked) >= compute
+    )
+    return found
+
+
+def picker(at: AppTest, name: str) -> Any:
+    return next(found for found in at.selectbox if str(found.key).startswith(name))
+
+
+def metrics(at: AppTest) -> list[str]:
+    return [str(metric.value) for metric in at.metric]
+
+
+def test_without_sweeps_the_form_is_shown(open_app: Any, library: Path) -> None:
+    at = open_app("sweeps", library)
+    assert not at.exception and not at.error
+    assert charts(at) == 0
+    said = words(at)
+    assert "22 points" in said and "in the background" in said
+    assert at.text_input(key="sweep_values lwptv.prune_ratio").value == "0:1:0.1"
+    assert at.button(key="sweep_start")
+
+
+def test_the_form_says_what_is_wrong_with_values(open_app: Any, library: Path) -> None:
+    at = open_app("sweeps", library)
+    at.text_input(key="sweep_values lwptv.prune_ratio").set_value("0, 1.5").run()
+    assert "must be a number in" in at.error[0].value and "1\\.5" in at.error[0].value
+    at.text_input(key="sweep_values lwptv.prune_ratio").set_value("a lot").run()
+    assert "write values as" in at.error[0].value
+    assert not [button for button in at.button if button.key == "sweep_start"]
+
+
+def test_the_form_warns_of_choosing_on_the_reporting_half(open_app: Any, library: Path) -> None:
+    at = open_app("sweeps", library)
+    assert not at.warning
+    at.button_group(key="sweep_split").set_value("reporting").run()
+    assert "has seen the very images" in at.warning[0].value
+
+
+@pytest.mark.parametrize(("kind", "says"), [(LINE, "31 points"), (PLANE, "82 points")])
+def test_the_form_offers_lines_and_planes(open_app: Any, library: Path, kind: str, says: str) -> None:
+    at = open_app("sweeps", library)
+    if kind == PLANE:
+        at.multiselect(key="sweep_recipes").set_value(["task_arithmetic_lwptv"]).run()
+    at.button_group(key="sweep_kind").set_value(kind).run()
+    assert not at.exception and not at.error
+    assert says in words(at)
+
+
+@pytest.mark.slow
+def test_two_values_make_a_map(open_app: Any, library: Path) -> None:
+    at = open_app("sweeps", library)
+    at.multiselect(key="sweep_recipes").set_value(["task_arithmetic_lwptv"]).run()
+    at.selectbox(key="sweep_axis1").set_value("task_arithmetic.scaling").run()
+    at.text_input(key="sweep_values task_arithmetic.scaling").set_value("0.2, 0.4").run()
+    assert not at.error
+    assert "22 points" in words(at)
+
+
+@pytest.mark.slow
+def test_the_form_keeps_what_was_entered_while_other_pages_are_looked_at(open_app: Any, library: Path) -> None:
+    at = open_app("sweeps", library)
+    at.multiselect(key="sweep_recipes").set_value(["ties", "task_arithmetic"]).run()
+    at.selectbox(key="sweep_axis0").set_value("scaling").run()
+    at.text_input(key="sweep_values scaling").set_value("0.1, 0.2").run()
+    at.number_input(key="sweep_images").set_value(5).run()
+    at.switch_page("screens/methods.py").run()
+    at.switch_page("screens/sweeps.py").run()
+    assert not at.exception and not at.error
+    assert at.multiselect(key="sweep_recipes").value == ["ties", "task_arithmetic"]
+    assert at.text_input(key="sweep_values scaling").value == "0.1, 0.2"
+    assert at.number_input(key="sweep_images").value == 5
+    assert "4 points" in words(at)
+
+
+def test_starting_shows_the_sweep_and_its_job(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+    at = open_app("sweeps", library)
+    monkeypatch.setattr(type(data.runner()), "sweep", lambda self, sweep_id, title: started.append((sweep_id, title)))
+    at.text_input(key="sweep_values lwptv.prune_ratio").set_value("0, 1").run()
+    at.button(key="sweep_start").click().run()
+    assert len(started) == 1 and started[0][1].startswith("Prune ratio of")
+    assert at.query_params["sweep"] == started[0][0]
+    assert "No point is there yet" in words(at)
+    at.button(key="resume").click().run()
+    assert len(started) == 2
+
+
+@pytest.mark.slow
+def test_a_whole_sweep(open_app: Any, library: Path, tmp_path: Path) -> None:
+    found = swept(library, tmp_path / "store")
+    at = open_app("sweeps", library, sweep=found.id)
+    assert not at.exception and not at.error and not at.warning
+    assert charts(at) == 2
+    points_of = picker(at, "chosen_point")
+    assert len(points_of.options) == 6
+    assert "The best of the points." in words(at)
+    other = next(option for option in points_of.options if "·  0.5" in option and "ties" in option.casefold())
+    before = metrics(at)
+    points_of.select(other).run()
+    assert not at.exception
+    assert metrics(at) != before
+    assert len(at.query_params["point"]) == 12
+    specs = [chart.proto.spec for chart in at.get("plotly_chart")]
+    assert all("Choosing half of each test set: at most 8 images of each of 6 tasks" in spec for spec in specs)
+    assert all("drawn with seed 0" in spec and "on CPU" in spec for spec in specs)
+
+
+@pytest.mark.slow
+def test_a_partial_sweep_can_be_looked_at_and_resumed(open_app: Any, library: Path, tmp_path: Path) -> None:
+    found = swept(library, tmp_path / "store", compute=3)
+    at = open_app("sweeps", library, sweep=found.id)
+    assert not at.exception
+    assert charts(at) == 2
+    assert at.button(key="resume")
+    assert "3 of 6 points" in "".join(str(bar.proto) for bar in at.get("progress"))
+
+
+@pytest.mark.slow
+def test_what_the_browser_had_not_seen_yet_is_no_choice(open_app: Any, library: Path, tmp_path: Path) -> None:
+    found = swept(library, tmp_path / "store", compute=1)
+    at = open_app("sweeps", library, sweep=found.id)
+    seen, first = at._tree, picker(at, "chosen_point").value
+    picker(at, "chosen_point").set_value(first)
+    swept(library, tmp_path / "store")
+    best = picker(at.run(), "chosen_point").value
+    assert best != first
+    at._tree = seen  # a request that was on its way while the page was drawn: it says the old value
+    assert picker(at.run(), "chosen_point").value == best
+    assert "point" not in at.query_params
+
+
+@pytest.mark.slow
+def test_the_tray_shows_another_sweep_on_the_page_itself(
+    open_app: Any, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = (
+        swept(library, tmp_path / "store", 1, presets=("ties",), axes=(Axis("ties.density", values),))
+        for values in ((0.1, 0.2), (0.2, 0.3))
+    )
+    at = open_app("sweeps", library, sweep=one.id)
+    job = Job(job_of(SWEEP, other.id), "Sweep: other", State.PAUSED, measures=SWEEP)
+    monkeypatch.setattr(type(data.runner()), "jobs", lambda self: [job])
+    at.run()
+    at.button(key=f"show_{job.id}").click().run()
+    assert picker(at, "sweep_picker").value == at.query_params["sweep"] == other.id
+    at.switch_page("screens/report.py").run()
+    assert [link.proto.label for link in at.get("page_link") if link.proto.query_string == f"sweep={other.id}"]
+
+
+def test_recipes_and_sweeps_of_one_name_are_told_apart(open_app: Any, library: Path, tmp_path: Path) -> None:
+    benchmark = Benchmark.load(library)
+    one = preset("task_arithmetic").recipe(benchmark.pretrained, benchmark.experts)
+    other = Recipe.build("task_arithmetic", {"scaling": 0.5}, (), one.pretrained, dict(one.experts), one.title)
+    fewer = Recipe.build("task_arithmetic", {}, (), one.pretrained, dict(one.experts[:2]), one.title)
+    said = {"axes": (Axis("alpha", (0.0, 1.0)),), "kind": LINE}
+    names = sweeps.titles(Sweep(recipes=(one, other, fewer), **said))
+    assert len(set(names)) == 3 and "0.5" in names[1] and names[2].endswith("(2)")
+    labels = {sweeps.label(Sweep(recipes=(one,), images=images, **said)) for images in (8, 16)}
+    assert len(labels) == 2
+
+
+@pytest.mark.slow
+def test_a_report_says_what_a_sweep_was_computed_from(open_app: Any, library: Path, tmp_path: Path) -> None:
+    found = swept(library, tmp_path / "store", compute=3)
+    at = open_app("sweeps", library, sweep=found.id)
+    at.button(key="in_report_sweep_lines").click().run()
+    (source,) = at.session_state["_report"].sources.values()
+    facts, digests = dict(source.facts), dict(source.digests)
+    assert facts["Points"] == "3 of 6" and facts["Seed"] == "0" and "torch" in facts["Versions"]
+    benchmark = Benchmark.load(library)
+    assert digests["Benchmark, sha-256"] == benchmark.digest
+    assert len(digests) == 2 + len(benchmark.experts) and "pretrained, sha-256" in digests
+
+
+@pytest.mark.slow
+def test_a_point_is_opened_as_a_run(open_app: Any, library: Path, tmp_path: Path) -> None:
+    found = swept(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", (0.1, 0.2)),))
+    at = open_app("sweeps", library, sweep=found.id)
+    # the library holds the preset itself as a run, the other value has to be computed
+    own, other = sorted(picker(at, "chosen_point").options, key=lambda option: not option.startswith("0.2"))
+    picker(at, "chosen_point").select(own).run()
+    assert "on the reporting half" in words(at)
+    assert [link for link in at.get("page_link") if link.proto.label == "Open in Scores"]
+    picker(at, "chosen_point").select(other).run()
+    at.button(key="open_run").click().run()
+    assert not at.exception
+    jobs = data.runner().jobs()
+    assert [job.title for job in jobs] == ["TIES (density 0.1)"]
+
+
+@pytest.mark.slow
+def test_a_plane_marks_known_models(open_app: Any, library: Path, tmp_path: Path) -> None:
+    axes = tuple(Axis(name, (0.0, 0.5, 1.0)) for name in PAIR)
+    found = swept(library, tmp_path / "store", presets=("task_arithmetic",), axes=axes, kind=PLANE)
+    at = open_app("sweeps", library, sweep=found.id)
+    assert not at.exception and not at.error
+    assert charts(at) == 2
+    spec = at.get("plotly_chart")[0].proto.spec
+    assert all(name in spec for name in ("Pretrained", "Expert circles", "Expert digits", "Merge: "))
+    said = words(at)
+    assert "lies off the plane" in said and "cannot be opened as a run" in said
+
+
+@pytest.mark.slow
+def test_a_map_of_two_values(open_app: Any, library: Path, tmp_path: Path) -> None:
+    axes = (Axis("lwptv.prune_ratio", (0.0, 0.5)), Axis("task_arithmetic.scaling", (0.2, 0.4)))
+    found = swept(library, tmp_path / "store", presets=("task_arithmetic_lwptv",), axes=axes)
+    at = open_app("sweeps", library, sweep=found.id, score="out-of-domain")
+    assert not at.exception and not at.error
+    assert charts(at) == 2
+    assert at.button_group(key="score").value == "out-of-domain"
+    assert "as the chosen point has it" in words(at)
+
+
+@pytest.mark.slow
+def test_values_on_the_reporting_half_carry_a_warning(open_app: Any, library: Path, tmp_path: Path) -> None:
+    found = swept(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", (0.1, 0.2)),),
+                  split="reporting")  # fmt: skip
+    at = open_app("sweeps", library, sweep=found.id)
+    assert "has seen the very images" in at.warning[0].value
+
+
+@pytest.mark.slow
+def test_a_sweep_is_renamed_and_deleted(open_app: Any, library: Path, tmp_path: Path) -> None:
+    found = swept(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", (0.1, 0.2)),))
+    at = open_app("sweeps", library, sweep=found.id)
+    at.text_input(key="sweep_rename").set_value("My <b>density</b>").run()
+    assert picker(at, "sweep_picker").value == found.id
+    store = Store(tmp_path / "store", libraries=())
+    assert storage.find(store, found.id).title == "My <b>density</b>"
+    at.button(key="sweep_delete").click().run()
+    assert not at.exception
+    assert not storage.listed(store)
+    assert at.query_params["sweep"] == ["new"] or at.query_params["sweep"] == "new"
+
+
+@pytest.mark.slow
+def test_what_a_link_asks_for_stays_when_the_page_is_drawn_again(open_app: Any, library: Path, tmp_path: Path) -> None:
+    older, newer = (
+        swept(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", values),))
+        for values in ((0.1, 0.2), (0.2, 0.3))
+    )
+    assert next(iter(storage.listed(Store(tmp_path / "store", libraries=())))) == newer.id
+    at = open_app("sweeps", library)
+    assert at.query_params["sweep"] == newer.id  # so that a link to what is shown names it
+    at = open_app("sweeps", library, sweep=older.id)
+    picked = picker(at, "chosen_point")
+    best = picked.value
+    other = next(one.name for one in sweep_compute.plan(older, Benchmark.load(library)) if one.name != best)
+    at = open_app("sweeps", library, sweep=older.id, point=other)
+    for _ in range(2):
+        assert picker(at, "sweep_picker").value == at.query_params["sweep"] == older.id
+        assert picker(at, "chosen_point").value == at.query_params["point"] == other
+        at.toggle(key="present").set_value(True).run()  # the whole page is drawn again, as when a job ends
+    at = open_app("sweeps", library, sweep="new")
+    at.text_input(key="sweep_title").set_value("Mine").run()
+    assert at.button(key="sweep_start")
+
+
+@pytest.mark.parametrize(
+    "query", [{"sweep": "0123456789ab"}, {"sweep": "../../etc/passwd"}, {"sweep": "new", "point": "x"}]
+)
+def test_a_bad_link(open_app: Any, library: Path, query: dict[str, str]) -> None:
+    at = open_app("sweeps", library, **query)
+    assert not at.exception
+    assert ("which this machine does not have" in words(at)) == (query["sweep"] != "new")
+
+
+def test_without_a_benchmark_the_page_says_so(open_app: Any, tmp_path: Path) -> None:
+    at = open_app("sweeps", tmp_path / "nothing")
+    assert not at.exception
+    assert "There is no benchmark here" in at.error[0].value
+
+
+@pytest.mark.slow
+def test_points_that_are_gone_are_missing(open_app: Any, library: Path, tmp_path: Path) -> None:
+    found = swept(library, tmp_path / "store")
+    at = open_app("sweeps", library, sweep=found.id)
+    store = Store(tmp_path / "store", libraries=())
+    victim = next(points.folder(store).glob("*/scores.csv"))
+    victim.write_text("damaged")
+    (victim.parent / "manifest.json").touch()
+    at.run()
+    assert not at.exception
+    assert "5 of 6 points" in "".join(str(bar.proto) for bar in at.get("progress"))

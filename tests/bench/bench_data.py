@@ -1,0 +1,148 @@
+"""Times LOT and CAT, split into forward passes and linear algebra: ``python tests/bench/bench.py --data``.
+
+On the bundled benchmark with training images of its own, and on the synthetic ViT-B/32 checkpoints (K = 8) with 64 and
+2 exemplars per task. Those images are random numbers: they cost what real ones cost, and their results mean nothing.
+
+Every case is a process of its own. "plain" are forward passes that record nothing, with each tower in memory; "forward"
+are the passes of the merge, which record and read each block when it is its turn; "algebra" is the rest of the merge:
+sums of products, factorizations, reading task vectors, writing.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+BUNDLED, SYNTHETIC = "bundled benchmark", "ViT-B/32"
+CHAINS = {"lot": ("lot", []), "cat → task_arithmetic": ("task_arithmetic", ["cat"])}
+COUNTS = (64, 2)  # exemplars per task
+SIDE = 224
+
+
+def cases(only: str = "") -> dict[str, tuple[str, str, int]]:
+    """{name: (model, chain, exemplars per task)} of the cases with ``only`` in their name."""
+    every = {
+        f"{m}, {chain}, {n} per task": (m, chain, n) for m in (BUNDLED, SYNTHETIC) for chain in CHAINS for n in COUNTS
+    }
+    return {name: case for name, case in every.items() if only in name}
+
+
+def report(files: list[Path], device: str, only: str) -> None:
+    """Print a row for every case; ``files`` are the synthetic checkpoints."""
+    titles = f"{'case':50} {'plain s':>8} {'forward s':>9} {'ratio':>6} {'algebra s':>9} {'whole s':>8}  device"
+    print(titles, flush=True)
+    for name, (model, chain, count) in cases(only).items():
+        print(f"{name:50} {_row(chain, count, files if model == SYNTHETIC else [], device)}", flush=True)
+
+
+def _row(chain: str, count: int, paths: list[Path], device: str) -> str:
+    command = [sys.executable, __file__, chain, str(count), device, *map(str, paths)]
+    child = subprocess.run(command, check=True, capture_output=True, text=True)
+    found: Mapping[str, Any] = json.loads(child.stdout.splitlines()[-1])
+    plain, forward = found["plain"], found["forward"]
+    return (
+        f"{plain:8.2f} {forward:9.2f} {forward / plain:6.2f} {found['whole'] - forward:9.2f} {found['whole']:8.2f}  "
+        f"{found['device']}"
+    )
+
+
+def _inputs(files: list[str], count: int) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """Pretrained, experts and their exemplars; of the bundled benchmark where no files are named."""
+    import torch
+
+    from merging.benchmarks.benchmark import Benchmark
+    from merging.formats.opening import open_checkpoint
+    from merging.recipes.presets import preset
+    from merging.runs.inputs import open_inputs
+
+    if not files:
+        benchmark = Benchmark.load()
+        opened = open_inputs(preset("lot").recipe(benchmark.pretrained, benchmark.experts), benchmark=benchmark)
+        return opened.pretrained, dict(opened.experts), benchmark.exemplars(count)
+    pretrained, *experts = (open_checkpoint(file) for file in files)
+    named = {f"expert {k}": expert for k, expert in enumerate(experts)}
+    draw = torch.Generator().manual_seed(0)
+    return pretrained, named, {name: torch.randn(count, 3, SIDE, SIDE, generator=draw) for name in named}
+
+
+@contextmanager
+def _spent(owner: type, name: str, device: Any) -> Iterator[list[float]]:
+    """Seconds spent in a method while the block runs; what an accelerator still has to do is waited for."""
+    method, seconds = getattr(owner, name), [0.0]
+
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        _wait(device)
+        started = time.monotonic()
+        try:
+            return method(*args, **kwargs)
+        finally:
+            _wait(device)
+            seconds[0] += time.monotonic() - started
+
+    setattr(owner, name, timed)
+    try:
+        yield seconds
+    finally:
+        setattr(owner, name, method)
+
+
+def _wait(device: Any) -> None:
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _plain(pretrained: Any, experts: Mapping[str, Any], exemplars: Mapping[str, Any], device: Any) -> float:
+    """Seconds of the same forward passes, in the same batches, without looking at anything."""
+    import torch
+
+    from merging.clip.image_encoder import Encoder
+    from merging.engine.layer_inputs import BATCH_CPU, BATCH_GPU
+
+    seconds = 0.0
+    for name, expert in experts.items():
+        encoder = Encoder.of(expert, device, like=pretrained)
+        shape, rows = encoder.architecture, BATCH_CPU if device.type == "cpu" else BATCH_GPU
+        images = exemplars[name].to(device)
+        _wait(device)
+        started = time.monotonic()
+        with torch.inference_mode():
+            for batch in images.split(rows // ((shape.image_size // shape.patch_size) ** 2 + 1)):
+                encoder(batch)
+        _wait(device)
+        seconds += time.monotonic() - started
+    return seconds
+
+
+def child(chain: str, count: int, wanted: str, files: list[str]) -> None:
+    """Time one case and print what it took."""
+    from merging import devices
+    from merging.engine import run as engine
+    from merging.engine.layer_inputs import CapturedInputs
+    from merging.methods.moments import Moments
+    from merging.recipes.recipe import Recipe
+
+    merge, edits = CHAINS[chain]
+    device = devices.choose_device(wanted)
+    pretrained, experts, exemplars = _inputs(files, count)
+    plain = _plain(pretrained, experts, exemplars, device)
+    recipe = Recipe.build(merge, edits=edits)
+    with _spent(CapturedInputs, "_run", device) as running, _spent(Moments, "add", device) as adding:
+        result = engine.run(recipe, pretrained, experts, exemplars=exemplars, device=wanted)
+    forward = running[0] - adding[0]  # sums of products are made as the rows come
+    found = {"plain": plain, "forward": forward, "whole": result.seconds, "device": result.device}
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    child(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:])

@@ -1,0 +1,135 @@
+"""Images are prepared as open_clip prepares them, to the last bit; files that are no images are refused in words."""
+
+from __future__ import annotations
+
+import io
+import struct
+import warnings
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from merging.clip.preprocess import MEAN, STD, as_image, read_image, square
+from merging.errors import TaskError
+from merging.open_clip_import import prepare_torchvision
+
+SIZE = 32
+
+
+def noise(*shape, seed=0, dtype=np.uint8):
+    return np.random.default_rng(seed).integers(0, np.iinfo(dtype).max + 1, shape, dtype=dtype)
+
+
+def encoded(image, form="PNG", **options):
+    file = io.BytesIO()
+    image.save(file, form, **options)
+    return file.getvalue()
+
+
+def rotated(data):
+    image = Image.open(io.BytesIO(data))
+    exif = image.getexif()
+    exif[0x0112] = 6
+    return encoded(image, "JPEG", exif=exif)
+
+
+def palette():
+    image = Image.fromarray(noise(50, 70, 3)).quantize(16)
+    image.info["transparency"] = bytes(range(16))
+    return encoded(image)
+
+
+FILES = {
+    "odd size": lambda: encoded(Image.fromarray(noise(45, 77, 3))),
+    "tall": lambda: encoded(Image.fromarray(noise(301, 33, 3))),
+    "smaller than the tower": lambda: encoded(Image.fromarray(noise(9, 14, 3))),
+    "exactly the tower's size": lambda: encoded(Image.fromarray(noise(SIZE, SIZE, 3))),
+    "one side fits": lambda: encoded(Image.fromarray(noise(SIZE, 47, 3))),
+    "gray": lambda: encoded(Image.fromarray(noise(40, 61))),
+    "gray with alpha": lambda: encoded(Image.fromarray(noise(40, 61, 2), "LA")),
+    "alpha": lambda: encoded(Image.fromarray(noise(40, 61, 4))),
+    "palette": lambda: encoded(Image.fromarray(noise(50, 70, 3)).quantize(16)),
+    "palette with transparency": palette,
+    "one bit": lambda: encoded(Image.fromarray(noise(40, 61)).convert("1")),
+    "16 bit gray": lambda: encoded(Image.fromarray(noise(40, 61, dtype=np.uint16))),
+    "JPEG": lambda: encoded(Image.fromarray(noise(90, 61, 3)), "JPEG"),
+    "CMYK": lambda: encoded(Image.fromarray(noise(40, 61, 4), "CMYK"), "JPEG"),
+    "rotated by its tag": lambda: rotated(encoded(Image.fromarray(noise(40, 61, 3)), "JPEG")),
+    "GIF": lambda: encoded(Image.fromarray(noise(40, 61, 3)), "GIF"),
+    "BMP": lambda: encoded(Image.fromarray(noise(40, 61, 3)), "BMP"),
+    "PPM": lambda: encoded(Image.fromarray(noise(40, 61, 3)), "PPM"),
+    "WEBP": lambda: encoded(Image.fromarray(noise(40, 61, 3)), "WEBP"),
+}
+
+
+@pytest.fixture(scope="module")
+def transform():
+    prepare_torchvision()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from open_clip.transform import image_transform
+
+        return image_transform(SIZE, is_train=False)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Palette images")
+@pytest.mark.parametrize("kind", FILES)
+def test_pixels_are_those_of_open_clip(kind, transform):
+    data = FILES[kind]()
+    expected = transform(Image.open(io.BytesIO(data)))
+    pixels = square(read_image(data, kind), SIZE)
+    assert pixels.shape == (SIZE, SIZE, 3) and pixels.dtype == np.uint8
+    x = torch.from_numpy(pixels).permute(2, 0, 1).to(torch.float32) / 255
+    found = (x - torch.tensor(MEAN).reshape(3, 1, 1)) / torch.tensor(STD).reshape(3, 1, 1)
+    assert torch.equal(found, expected)
+
+
+def test_arrays_are_images_too(transform):
+    gray = noise(28, 28)
+    expected = transform(Image.fromarray(gray))
+    for pixels in (gray, gray[..., None]):
+        found = torch.from_numpy(square(as_image(pixels), SIZE)).permute(2, 0, 1) / 255
+        mean, std = torch.tensor(MEAN).reshape(3, 1, 1), torch.tensor(STD).reshape(3, 1, 1)
+        assert torch.equal((found - mean) / std, expected)
+
+
+def bomb(width, height):
+    """A PNG of a few bytes that promises that many pixels."""
+
+    def chunk(kind, data):
+        body = kind + data
+        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0")) + chunk(b"IEND", b"")
+
+
+REFUSED = {
+    "empty": (b"", "empty"),
+    "cut": (FILES["JPEG"]()[:200], "damaged"),
+    "text": (b"hello, this is no image at all", "no image of a known format"),
+    "svg": (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "SVG"),
+    "web page": (b"<!DOCTYPE html><html></html>", "web page"),
+    "pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "git lfs pull"),
+    "tiff": (encoded(Image.fromarray(noise(4, 4)), "TIFF"), "TIFF"),
+    "bomb": (bomb(30_000, 30_000), "pixels"),
+    "smaller bomb": (bomb(6_000, 5_000), "at most 25,000,000"),
+    "larger bomb": (bomb(200_000, 200_000), "pixels"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_no_image_is_refused_by_name(kind):
+    data, problem = REFUSED[kind]
+    with pytest.raises(TaskError, match=problem) as caught:
+        read_image(data, "dog\n1.jpg")
+    assert "dog\\n1.jpg" in str(caught.value)
+
+
+def test_an_image_that_would_become_huge_when_resized_is_refused():
+    with pytest.raises(TaskError, match="long and narrow"):
+        square(Image.new("L", (1, 120_000)), 224)

@@ -1,0 +1,482 @@
+"""What must hold of every registered method whatever the numbers: Hypothesis draws families, parameters and orders.
+
+What a method promises is written as data: a method without an entry where one is needed fails, so that a new one says
+what it does with one expert, with equal experts, and at both ends of every fraction. Exceptions carry their reason and
+are checked to be needed.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import merging
+from merging.checkpoints.families import Role, describe
+from merging.methods import registry
+from merging.methods.method import Edit, Merge, Method, Needs
+
+State = dict[str, torch.Tensor]
+Params = dict[str, Any]
+
+TOLERANCE = 1e-9
+FED = ("lot", "regmean")  # methods on layer inputs, which can be drawn as well
+ALL = (m for m in merging.methods() if isinstance(m, Edit | Merge))
+METHODS = {m.key: m for m in ALL if m.needs is Needs.NOTHING or m.key in FED}
+every_method = pytest.mark.parametrize("key", METHODS)  # by key: a method does not print well
+few_examples = settings(
+    max_examples=4, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+)
+
+# --- families of experts ---------------------------------------------------------------------------------------------
+
+AT = "visual.transformer.resblocks."
+SHAPES = {
+    "visual.conv1.weight": (8, 3, 2, 2),
+    "visual.positional_embedding": (5, 8),
+    f"{AT}0.ln_1.weight": (8,),
+    f"{AT}0.attn.in_proj_weight": (24, 8),
+    f"{AT}0.attn.in_proj_bias": (24,),
+    f"{AT}1.mlp.c_fc.weight": (32, 8),
+    f"{AT}1.mlp.c_proj.weight": (8, 32),
+    f"{AT}1.mlp.c_proj.bias": (8,),
+    "visual.proj": (8, 6),
+}
+PARAMETERS = {p.name: p for p in describe(SHAPES)}
+FEEDS = {n: s[1] for n, s in SHAPES.items() if PARAMETERS[n].role == Role.LINEAR} | {f"{AT}0.ln_1.weight": 8}
+KINDS = ("unrelated", "related", "on a grid", "one idle")
+
+
+@dataclass(frozen=True, repr=False)
+class Family:
+    """A pretrained model, the task vectors of its experts, and rows entering every layer of each."""
+
+    title: str
+    on_a_grid: bool
+    base: State
+    vectors: dict[str, State]
+    rows: dict[str, State]
+
+    def __repr__(self) -> str:
+        return self.title
+
+    def experts(self, factor: float = 1.0) -> dict[str, State]:
+        return {e: {n: v + factor * vector[n] for n, v in self.base.items()} for e, vector in self.vectors.items()}
+
+    def only(self, *names: str) -> Family:
+        return Family(
+            self.title, self.on_a_grid, self.base, {n: self.vectors[n] for n in names}, {n: self.rows[n] for n in names}
+        )
+
+
+@functools.lru_cache(maxsize=256)
+def family(seed: int, count: int, kind: str, equal: bool = False) -> Family:
+    """Experts of one kind; on a grid, sums are exact and ties and cancellations common."""
+    draw = torch.Generator().manual_seed(seed)
+
+    def normal(shape: tuple[int, ...]) -> torch.Tensor:
+        values = torch.randn(shape, generator=draw, dtype=torch.float64)
+        return (values * 4).round() / 64 if kind == "on a grid" else values * 0.05
+
+    base = {n: torch.randn(s, generator=draw).double() for n, s in SHAPES.items()}
+    shared = {n: normal(s) for n, s in SHAPES.items()}
+    names = [f"expert {k}" for k in range(count)]
+    vectors = {name: {n: normal(s) for n, s in SHAPES.items()} for name in names}
+    if kind == "related":
+        vectors = {e: {n: v + shared[n] for n, v in vector.items()} for e, vector in vectors.items()}
+    if kind == "one idle" and count > 1:
+        vectors[names[1]] = {n: torch.zeros_like(v) for n, v in base.items()}
+    if equal:
+        vectors = dict.fromkeys(names, vectors[names[0]])
+    rows = {e: {n: torch.randn(40, d, generator=draw, dtype=torch.float64) for n, d in FEEDS.items()} for e in names}
+    return Family(f"{count} experts, {kind}, seed {seed}", kind == "on a grid", base, vectors, rows)
+
+
+def families(low: int = 2, high: int = 4, kinds: tuple[str, ...] = KINDS, **options: bool) -> st.SearchStrategy[Family]:
+    drawn = st.tuples(st.integers(0, 50), st.integers(low, high), st.sampled_from(kinds))
+    return drawn.map(lambda numbers: family(*numbers, **options))
+
+
+def parameters(method: Method) -> st.SearchStrategy[Params]:
+    """Any admitted parameters, few steps and seeds: what controls offer, its ends included."""
+
+    def values(bound: Any) -> st.SearchStrategy[Any]:
+        if bound.kind == "flag":
+            return st.booleans()
+        if bound.kind == "choice":
+            return st.sampled_from(bound.choices)
+        if bound.kind == "integer":
+            return st.integers(0, 6).filter(bound.accepts)
+        low, high = bound.slider or (bound.low, bound.high)
+        offered = [bound.default, low, high, low + 0.3 * (high - low)]
+        return st.sampled_from([value for value in offered if bound.accepts(value)])
+
+    return st.fixed_dictionaries({name: values(bound) for name, bound in method.params.bounds().items()})
+
+
+# --- running and comparing -------------------------------------------------------------------------------------------
+
+
+def changes(
+    method: Method, found: Family, params: Params, merge: str = "task_arithmetic", factor: float = 1.0
+) -> dict[str, State]:
+    """What a chain with this method adds to the pretrained weights: one state, or one per task."""
+    chain = ([(method.key, params)], merge, {"scaling": 1.0}) if isinstance(method, Edit) else ([], method.key, params)
+    edits, last, end = chain
+    if "scaling" not in registry.merge(last).params.bounds():
+        end = {k: v for k, v in end.items() if k != "scaling"}
+    inputs = found.rows if method.key in FED else None
+    result = merging.merge(found.base, found.experts(factor), last, end, edits, layer_inputs=inputs, device="cpu")
+    states = result.task_state_dicts or {"merged": result.state_dict}
+    return {task: {n: state[n] - v for n, v in found.base.items()} for task, state in states.items()}
+
+
+def assert_same(found: State, expected: State, unit: Family) -> None:
+    """Equal to 1e-9 of the change, or of the task vectors where those are longer."""
+
+    def norm(state: State) -> float:
+        return math.sqrt(sum(float(v.square().sum()) for v in state.values()))
+
+    size = max(norm(expected), *(norm(vector) for vector in unit.vectors.values()))
+    error = norm({n: found[n] - expected[n] for n in expected})
+    assert error <= TOLERANCE * size, f"differs by {error / size:.1e}"
+
+
+def times(factor: float, state: State) -> State:
+    return {n: factor * v for n, v in state.items()}
+
+
+def plus(*states: State) -> State:
+    return {n: sum(state[n] for state in states) for n in states[0]}
+
+
+def only(state: State, which: Callable[[str], bool], factor: float = 1.0, rest: float = 0.0) -> State:
+    """The tensors that ``which`` names times ``factor``, the others times ``rest``."""
+    return {n: v * (factor if which(n) else rest) for n, v in state.items()}
+
+
+def is_matrix(name: str) -> bool:
+    return len(SHAPES[name]) == 2
+
+
+def is_linear(name: str) -> bool:
+    return PARAMETERS[name].role == Role.LINEAR
+
+
+def flat(state: State) -> torch.Tensor:
+    return torch.cat([v.flatten() for v in state.values()])
+
+
+def shaped(values: torch.Tensor) -> State:
+    parts = values.split([math.prod(s) for s in SHAPES.values()])
+    return {n: part.reshape(s) for (n, s), part in zip(SHAPES.items(), parts, strict=True)}
+
+
+# --- any order of experts ---------------------------------------------------------------------------------------------
+
+
+@every_method
+@few_examples
+@given(data=st.data())
+def test_the_order_of_experts_does_not_matter(key, data):
+    method = METHODS[key]
+    found, params = data.draw(families()), data.draw(parameters(method))
+    merge = data.draw(st.sampled_from(["task_arithmetic", "ties"]))
+    order = data.draw(st.permutations(list(found.vectors)))
+    one, other = changes(method, found, params, merge), changes(method, found.only(*order), params, merge)
+    for task, state in one.items():
+        assert_same(other[task], state, found)
+
+
+# --- longer task vectors ---------------------------------------------------------------------------------------------
+
+NOT_PROPORTIONAL = {
+    "awd": "steps have a fixed length, and the penalty weighs a length against an angle",
+    "wudi": "steps have a fixed length",
+    "pcb": "scores are the tanh of a product of task vectors",
+}
+
+
+@every_method
+@few_examples
+@given(data=st.data())
+def test_longer_task_vectors_change_the_model_as_much_more(key, data):
+    if key in NOT_PROPORTIONAL:
+        return
+    method = METHODS[key]
+    found, params = data.draw(families()), data.draw(parameters(method))
+    merge = data.draw(st.sampled_from(["task_arithmetic", "ties"]))
+    factor = data.draw(st.sampled_from([0.25, 8.0] if found.on_a_grid else [0.25, 8.0, 1.7]))  # ties stay ties
+    one, more = changes(method, found, params, merge), changes(method, found, params, merge, factor)
+    for task, state in one.items():
+        assert_same(more[task], times(factor, state), found)
+
+
+@pytest.mark.parametrize("key", sorted(NOT_PROPORTIONAL.keys() & METHODS.keys()))
+def test_exceptions_are_needed(key):
+    method, found = METHODS[key], family(0, 3, "related")
+    with pytest.raises(AssertionError, match="differs"):
+        assert_same(
+            changes(method, found, {}, factor=8.0)["merged"], times(8.0, changes(method, found, {})["merged"]), found
+        )
+
+
+# --- one expert ------------------------------------------------------------------------------------------------------
+
+
+def trimmed(state: State, params: Params) -> State:
+    values = flat(state)
+    limit = values.abs().sort().values[len(values) - int(len(values) * params["density"]) - 1]
+    return shaped(values * (values.abs() >= limit))
+
+
+def largest(state: State, params: Params) -> State:
+    values = flat(state)
+    limit = values.abs().sort().values[int(len(values) * params["prune_ratio"])]
+    return shaped(values * (values.abs() >= limit))
+
+
+def winners(state: State, params: Params) -> State:
+    """PCB with one competitor: clipped, and only what lies above the density's limit."""
+    values = flat(state)
+    ordered = values.abs().sort().values
+    low, high = ordered[int(len(values) * params["clip"])], ordered[int(len(values) * (1 - params["clip"]) - 1)]
+    above = values.abs() > ordered[int(len(values) * (1 - params["density"]))]
+    return shaped(values.sign() * values.abs().clamp(low, high) * above)
+
+
+def flattened(state: State, params: Params) -> State:
+    """The same directions, all singular values at their mean."""
+
+    def flat_spectrum(matrix: torch.Tensor) -> torch.Tensor:
+        left, values, right = torch.linalg.svd(matrix, full_matrices=False)
+        return values.mean() * left @ right
+
+    return {n: flat_spectrum(v) if is_matrix(n) else v for n, v in state.items()}
+
+
+def by_depth(state: State, params: Params) -> State:
+    return {n: v * (params["base"] + params["slope"] * (PARAMETERS[n].block or 0)) for n, v in state.items()}
+
+
+def unchanged(state: State, params: Params) -> State:
+    return state
+
+
+def nothing(state: State, params: Params) -> State:
+    return times(0.0, state)
+
+
+def drawn(factor: float) -> Callable[[State, Params, State], State]:
+    """Each scalar as it is, times a factor, or dropped."""
+    return lambda state, params, found: {n: factor * v * (found[n] != 0) for n, v in state.items()}
+
+
+# key -> parameters, and the change that one expert's task vector becomes with them at scaling 1.
+ONE: dict[str, tuple[Params, Callable[..., State]]] = {
+    "weight_averaging": ({}, unchanged),
+    "task_arithmetic": ({}, unchanged),
+    "ties": ({"density": 0.3}, trimmed),
+    "consensus": ({"mask_scale": 0.7, "min_tasks": 3}, unchanged),
+    "pcb": ({"density": 0.2, "clip": 0.05}, winners),
+    "model_stock": ({}, unchanged),
+    "emr": ({}, unchanged),
+    "drm": ({"density": 1.0, "rank_tol": 0.0}, unchanged),
+    "tsv_m": ({}, unchanged),
+    "iso_c": ({}, flattened),
+    "iso_cts": ({"common_fraction": 0.4}, flattened),
+    "wudi": ({"steps": 3}, lambda state, params: only(state, is_linear)),
+    "lot": ({}, unchanged),
+    "regmean": ({}, unchanged),
+    "lwptv": ({}, nothing),
+    "magnitude": ({"prune_ratio": 0.4}, largest),
+    "dare": ({"drop_rate": 0.8}, drawn(1 / (1 - 0.8))),
+    "random_mask": ({"prune_ratio": 0.4}, drawn(1.0)),
+    "awd": ({}, unchanged),
+    "wise_ft": ({"alpha": 0.3}, lambda state, params: times(0.3, state)),
+    "lines": ({"base": 0.4, "slope": 0.9}, by_depth),
+}
+
+
+@every_method
+@few_examples
+@given(data=st.data())
+def test_one_expert(key, data):
+    assert key in ONE, "say in ONE what this method makes of a single expert"
+    method, (params, rule) = METHODS[key], ONE[key]
+    # The strict limits of pcb make much of ties.
+    found = data.draw(families(1, 1, ("unrelated",) if key == "pcb" else ("unrelated", "on a grid")))
+    full = {"scaling": 1.0} if "scaling" in method.params.bounds() else {}
+    (state,) = changes(method, found, params | full).values()
+    (vector,) = found.vectors.values()
+    expected = rule(vector, params, state) if key in {"dare", "random_mask"} else rule(vector, params)
+    assert_same(state, expected, found)
+
+
+# --- equal experts ---------------------------------------------------------------------------------------------------
+
+Alone = Callable[..., list[State]]  # the change that each expert gives alone, with the same or other parameters
+
+
+def first(alone: Alone) -> State:
+    return alone()[0]
+
+
+def summed(alone: Alone) -> State:
+    return plus(*alone())
+
+
+def summed_matrices(alone: Alone) -> State:
+    states = alone()
+    return only(states[0], is_matrix, len(states), 1.0)
+
+
+# key -> pairs of parameters and what K equal experts give with them, told by what each of them gives alone.
+EQUAL: dict[str, list[tuple[Params, Callable[[Alone], State]]]] = {
+    "weight_averaging": [({}, first)],
+    "task_arithmetic": [({}, summed)],
+    "ties": [({"aggregation": "sum"}, summed), ({"aggregation": "mean"}, first), ({"scope": "tensor"}, summed)],
+    "consensus": [
+        ({"mask_scale": 0.3}, summed),
+        ({"mask_scale": 1.0}, lambda alone: times(0.0, first(alone))),  # at least 1 / (K - 1)
+    ],
+    "pcb": [({"density": 0.2}, first)],
+    "model_stock": [({}, first)],
+    "emr": [({}, first)],
+    "drm": [({"density": 0.25}, first), ({"density": 0.25, "direction": "vertical"}, first)],
+    "tsv_m": [({}, lambda alone: alone(rank_fraction=1 / len(alone()))[0])],
+    "iso_c": [({}, summed_matrices)],
+    "iso_cts": [({"common_fraction": 1.0}, summed_matrices)],
+    "wudi": [({"steps": 0}, summed)],
+    "lot": [({}, first)],
+    "regmean": [({}, first)],
+    "lwptv": [({}, lambda alone: times(0.0, first(alone))), ({"score": "mean_abs"}, summed)],
+    "magnitude": [({"prune_ratio": 0.4}, summed)],
+    "dare": [({}, summed)],
+    "random_mask": [({}, summed)],
+    "awd": [({"lr": 0.5, "steps": 50}, summed)],
+    "wise_ft": [({}, summed)],
+    "lines": [({"base": 0.4}, summed)],
+}
+
+
+@every_method
+@few_examples
+@given(data=st.data())
+def test_equal_experts(key, data):
+    assert key in EQUAL, "say in EQUAL what this method makes of equal experts"
+    method, found = METHODS[key], data.draw(families(2, 4, ("unrelated",), equal=True))
+    for params, rule in EQUAL[key]:
+
+        def alone(params=params, **changed):
+            states = [changes(method, found.only(name), params | changed) for name in found.vectors]
+            return [next(iter(state.values())) for state in states]
+
+        for state in changes(method, found, params).values():
+            assert_same(state, rule(alone), found)
+
+
+# --- the ends of every fraction --------------------------------------------------------------------------------------
+
+PLAIN, PRETRAINED = "what the chain gives without it", "the pretrained model"
+
+
+def elected(found: Family) -> State:
+    """The sum of the scalars that have the sign of their sum, nothing trimmed."""
+    vectors = torch.stack([flat(vector) for vector in found.vectors.values()])
+    sign = vectors.sum(dim=0).sign()
+    return shaped((vectors * (vectors * sign > 0)).sum(dim=0))
+
+
+# (key, parameter, its value) -> other parameters, and what it comes to: a word, a merge with its parameters, a rule.
+LIMITS: dict[tuple[str, str, float], tuple[Params, Any]] = {
+    ("lwptv", "prune_ratio", 0.0): ({}, PLAIN),
+    ("lwptv", "prune_ratio", 1.0): ({}, PRETRAINED),
+    ("magnitude", "prune_ratio", 0.0): ({}, PLAIN),
+    ("magnitude", "prune_ratio", 1.0): ({}, PRETRAINED),
+    ("random_mask", "prune_ratio", 0.0): ({}, PLAIN),
+    ("random_mask", "prune_ratio", 1.0): ({}, PRETRAINED),
+    ("dare", "drop_rate", 0.0): ({}, PLAIN),
+    ("dare", "drop_rate", 1.0): ({}, PRETRAINED),
+    ("wise_ft", "alpha", 0.0): ({}, PRETRAINED),
+    ("wise_ft", "alpha", 1.0): ({}, PLAIN),
+    ("lines", "base", 1.0): ({"slope": 0.0}, PLAIN),
+    ("lines", "base", 0.0): ({"slope": 0.0}, PRETRAINED),
+    ("awd", "steps", 0): ({}, PLAIN),
+    ("awd", "lr", 0.0): ({}, PLAIN),
+    ("ties", "density", 1.0): ({"scaling": 1.0}, elected),
+    ("consensus", "min_tasks", 0): ({"scaling": 0.4}, ("task_arithmetic", {"scaling": 0.4})),
+    ("consensus", "mask_scale", 0.0): ({"scaling": 0.4, "min_tasks": 1}, ("task_arithmetic", {"scaling": 0.4})),
+    ("drm", "density", 1.0): ({"elect": False, "disjoint": False, "rank_tol": 0.0}, ("weight_averaging", {})),
+    ("iso_cts", "common_fraction", 1.0): ({}, ("iso_c", {})),
+    ("wudi", "steps", 0): (
+        {"others": "mean"},
+        lambda found: only(elsewhere(found), is_linear, len(found.vectors), 1.0),
+    ),
+    ("regmean", "alpha", 1.0): ({}, lambda found: by_layer(found, diagonal=False)),
+    ("regmean", "alpha", 0.0): ({}, lambda found: by_layer(found, diagonal=True)),
+}
+NO_LIMIT = {
+    ("pcb", "density", 1.0): "scores still weigh scalars, and the lowest one counts for nothing",
+    ("tsv_m", "rank_fraction", 1.0): "task vectors of full rank are still made orthogonal to each other",
+    ("iso_cts", "common_fraction", 0.0): "nothing simpler comes out when all directions are the tasks' own",
+    ("drm", "rank_tol", 0.0): "a tolerance",
+    ("drm", "rank_tol", 1.0): "a tolerance",
+    ("lot", "rtol", 0.0): "a tolerance",
+    ("lot", "rtol", 1.0): "a tolerance",
+    ("wudi", "lr", 1.0): "a step, not a share",
+}
+
+
+def elsewhere(found: Family) -> State:
+    """The mean task vector."""
+    return times(1 / len(found.vectors), plus(*found.vectors.values()))
+
+
+def by_layer(found: Family, diagonal: bool) -> State:
+    """Least squares per linear weight from the rows that enter it, the mean elsewhere."""
+    merged = elsewhere(found)
+    for name in filter(is_linear, SHAPES):
+        grams = [rows[name].T @ rows[name] for rows in found.rows.values()]
+        grams = [torch.diag(gram.diagonal()) if diagonal else gram for gram in grams]
+        sums = [gram @ vector[name].T for gram, vector in zip(grams, found.vectors.values(), strict=True)]
+        merged[name] = torch.linalg.solve(sum(grams), sum(sums)).T
+    return merged
+
+
+@pytest.mark.parametrize("at", [at for at in LIMITS if at[0] in METHODS], ids=str)
+@few_examples
+@given(data=st.data())
+def test_limits(at, data):
+    key, name, value = at
+    params, comes_to = LIMITS[at]
+    method = METHODS[key]
+    found = data.draw(families(2, 4, ("unrelated", "related")))
+    merge = data.draw(st.sampled_from(["task_arithmetic", "ties"]))
+    (state,) = changes(method, found, params | {name: value}, merge).values()
+    if comes_to == PLAIN:
+        (expected,) = changes(registry.merge(merge), found, {"scaling": 1.0}).values()
+    elif comes_to == PRETRAINED:
+        expected = times(0.0, state)
+        assert all(not v.any() for v in state.values())
+    elif callable(comes_to):
+        expected = comes_to(found)
+    else:
+        other, its = comes_to
+        (expected,) = changes(registry.merge(other), found, its).values()
+    assert_same(state, expected, found)
+
+
+@every_method
+def test_both_ends_of_every_fraction_are_told(key):
+    for name, bound in METHODS[key].params.bounds().items():
+        if bound.kind == "real" and bound.low == 0.0 and bound.high == 1.0:
+            for end in (0.0, 1.0) if not bound.open_low else (1.0,):
+                assert ((key, name, end) in LIMITS) != ((key, name, end) in NO_LIMIT), (name, end)

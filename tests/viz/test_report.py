@@ -1,0 +1,341 @@
+"""The report document: whole, the same every time, asking nothing of a network, telling nothing of this machine."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+
+import pandas as pd
+import pytest
+import viz_tables
+
+import viz
+from viz.registry import find
+from viz.report import document, guard, render
+from viz.report.contents import Report, ReportError, Source, View
+from viz.report.guard import Private, leak, this_machine
+
+KEYS = [chart.key for chart in viz.charts()]
+NOBODY = Private()
+ANN = Private(("/home/ann", "/srv/work"), ("ann", "ann-laptop"))
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</script><script>alert(1)</script>",
+    "</title></style><img src=x onerror=alert(1)>",
+    "\"><a href='javascript:alert(1)'>x</a>",
+    "<!-- & &amp; &#60;script&#62; -->",
+    "evil\u202egnp.exe\u2066\x00\u2028",
+    "lone \ud800 surrogate",
+    "long " * 400,
+]
+PROGRAM = "Plotly"  # what stands for plotly.js
+VOID = {"meta", "br", "wbr", "img", "link", "hr", "input"}
+
+
+class Reader(HTMLParser):
+    """Takes a document apart: elements with their attributes, scripts by kind, the text, and what is left open.
+
+    plotly.js is not looked into.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.data: list[dict[str, Any]] = []
+        self.style, self.words, self.open = "", "", []
+        self.feed(text.replace(document.plotly_js(), PROGRAM))
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, text: str) -> None:
+        inside = self.open[-1] if self.open else ""
+        if inside == "script" and "type" in self.elements[-1][1]:
+            self.data.append(json.loads(text))
+        elif inside == "script":
+            self.scripts.append(text)
+        elif inside == "style":
+            self.style += text
+        else:
+            self.words += text
+
+    def found(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def view(key: str = "saliency_tensor", **said: Any) -> View:
+    return View(key, getattr(viz_tables, key)(4), **said)
+
+
+def report(*views: View, **said: Any) -> Report:
+    return Report(**{"title": "A report", "introduction": "", "views": views or (view(),), "sources": (), **said})
+
+
+def source(**said: Any) -> Source:
+    facts, digests = (("Chain", "TIES (density 0.2)"), ("Seed", "0")), (("digits, sha-256", "5c" * 32),)
+    found = {"id": "0123456789ab", "kind": "Run", "title": "TIES", "facts": facts, "digests": digests}
+    return Source(**{**found, "recipe": "merge:\n  ties: {}\n", **said})
+
+
+@pytest.fixture(scope="module")
+def everything() -> str:
+    """Every chart there is in one report."""
+    views = [View(key, getattr(viz_tables, key)(4), note=f"About {key}.", sources=("0123456789ab",)) for key in KEYS]
+    return render(report(*views, sources=(source(),), made_with=(("Mergescope", "0.1.0"),)), NOBODY)
+
+
+@pytest.fixture(scope="module")
+def read(everything: str) -> Reader:
+    return Reader(everything)
+
+
+# The document
+
+
+@pytest.mark.slow
+def test_every_chart_is_in_one_report(read: Reader) -> None:
+    assert not read.open
+    assert len(read.data) == len(KEYS)
+    assert len(read.found("figure")) == len(KEYS)
+    for key, figure, plot in zip(KEYS, read.data, (d for d in read.found("div") if "role" in d), strict=True):
+        assert figure["layout"]["meta"]["key"] == key
+        assert html.unescape(str(plot["aria-label"])) == figure["layout"]["meta"]["alt"]
+        assert find(key).question in read.words
+        assert f"About {key}." in read.words
+    for said in ("Mergescope 0.1.0", "5c" * 32, "merge:\n  ties: {}", "Contents", "Figure 1."):
+        assert said in read.words
+
+
+def test_nothing_in_the_document_leads_outside(everything: str, read: Reader) -> None:
+    ids = {attributes["id"] for _, attributes in read.elements if attributes.get("id")}
+    for tag, attributes in read.elements:
+        assert tag not in {"img", "link", "iframe", "object", "embed", "form", "base", "audio", "video", "source"}
+        assert not {"src", "srcset", "action", "data", "poster", "ping"} & set(attributes)
+        assert not [name for name in attributes if name.startswith("on")]
+        if "href" in attributes:
+            assert tag == "a" and str(attributes["href"]).removeprefix("#") in ids
+    assert not re.search(r"url\(|@import|https?:", read.style)
+    bare = guard.NUMBERS.sub("", everything.replace(document.plotly_js(), ""))
+    assert re.findall(r"\b\w+://[^'\"<]{0,40}|\W//[\w-]+\.\w+", bare) == []
+
+
+def test_the_policy_names_what_may_run_and_allows_no_request(everything: str, read: Reader) -> None:
+    policy = next(meta["content"] for meta in read.found("meta") if meta.get("http-equiv"))
+    assert policy is not None and policy.startswith("default-src 'none'; ")
+    assert "http" not in policy and "*" not in policy and "unsafe-eval" not in policy
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    program, draw = read.scripts
+    assert program == PROGRAM
+    digests = [hashlib.sha256(script.encode()).digest() for script in (document.plotly_js(), draw)]
+    assert rules["script-src"].split() == [f"'sha256-{base64.b64encode(found).decode()}'" for found in digests]
+    assert 0 < everything.index("Content-Security-Policy") < everything.index("<style>") < everything.index("<script")
+
+
+def test_the_same_report_is_the_same_text_and_of_known_size(everything: str) -> None:
+    made = report(view(), view("kept_share"), sources=(source(),))
+    digests = {hashlib.sha256(render(made, NOBODY).encode()).hexdigest() for _ in range(2)}
+    assert len(digests) == 1
+    program, size, whole = len(document.plotly_js()), len(render(made, NOBODY)), len(everything)
+    assert program < size < program + 300_000
+    assert whole < program + 6_000_000
+
+
+def test_tables_and_recipes_can_be_left_out() -> None:
+    made = report(sources=(source(),))
+    assert len(Reader(render(made, NOBODY)).found("table")) == 1
+    read = Reader(render(replace(made, tables=False, recipes=False), NOBODY))
+    assert not read.found("table") and not read.found("pre")
+    assert "5c" * 32 in read.words
+
+
+def test_inputs_that_runs_share_are_listed_once() -> None:
+    others = source(id="b" * 12, title="Other"), source(id="c" * 12, title="Third", digests=(("x", "7d" * 32),))
+    words = Reader(render(report(sources=(source(), *others)), NOBODY)).words
+    assert words.count("5c" * 32) == 1 and words.count("the same files as those of TIES") == 1
+    assert words.count("7d" * 32) == 1
+
+
+def test_a_long_table_is_cut_and_says_so() -> None:
+    long = View("saliency_matrix", viz_tables.saliency_matrix(20))
+    words = Reader(render(report(long), NOBODY)).words
+    assert f"{len(long.table):,} rows" in words and "of which the first 1,000 are here" in words
+
+
+def test_numbers_that_are_none_are_empty_cells() -> None:
+    table = viz_tables.task_accuracy(2)
+    table.loc[table.index[0], "expert"] = float("nan")
+    read = Reader(render(report(View("task_accuracy", table)), NOBODY))
+    assert "nan" not in read.words.lower().split()
+
+
+def test_a_note_has_paragraphs_and_a_title_keeps_the_question() -> None:
+    read = Reader(render(report(view(title="Mine", note="One.\nTwo.\n\nThree.", place="masks?ratio=0.6")), NOBODY))
+    assert len([p for p in read.found("p") if p.get("class") == "note"]) == 2
+    assert len(read.found("br")) == 1
+    assert "Mine" in read.words and find("saliency_tensor").question in read.words
+    assert "masks?ratio=0.6" in read.words
+
+
+def test_there_must_be_something_to_report() -> None:
+    with pytest.raises(ReportError, match="nothing in the report"):
+        render(replace(report(), views=()), NOBODY)
+
+
+# Text of anybody's
+
+
+@pytest.mark.parametrize("evil", HOSTILE)
+def test_text_of_anybodys_stays_text(evil: str) -> None:
+    table = viz_tables.saliency_tensor(2)
+    table["expert"] = pd.Series([evil, "Digits"], dtype=object)
+    odd = View("saliency_tensor", table, {}, evil, evil, evil, f"masks?expert={evil}", (evil,))
+    at_fault = source(id=evil, title=evil, recipe=f"title: {evil}", facts=((evil, evil),))
+    read = Reader(render(report(odd, title=evil, introduction=evil, sources=(at_fault,)), NOBODY))
+    assert not read.open
+    assert len(read.scripts) == 2 and len(read.data) == 1
+    tags = {tag for tag, _ in read.elements}
+    assert not tags & {"img", "iframe"}
+    assert not [attributes for tag, attributes in read.elements if tag == "a" and attributes["href"][0] != "#"]
+    shown = read.words + json.dumps(read.data, ensure_ascii=False)
+    assert not re.search("[\u202e\u2066\u2028\x00\ud800]", read.words)
+    assert "\u2028" not in shown
+
+
+def test_a_figure_cannot_end_the_script_that_holds_it() -> None:
+    table = viz_tables.saliency_tensor(2)
+    table["expert"] = ["</script><b>", "<!--<script>"]
+    text = document.figure_json(viz.draw("saliency_tensor", table))
+    assert not re.search("[<>&\u2028\u2029]", text)
+    assert json.loads(text)["layout"]["meta"]["key"] == "saliency_tensor"
+
+
+@pytest.mark.slow
+def test_clicks_lassos_and_code_are_left_out() -> None:
+    large = viz_tables.feature_map(4, 2400)
+    figure = viz.draw("feature_map", large)
+    assert {trace.type for trace in figure.data} == {"scattergl"}
+    plain = json.loads(document.figure_json(figure))
+    assert {trace["type"] for trace in plain["data"]} == {"scatter"}
+    assert "dragmode" not in plain["layout"]
+    assert not any("customdata" in trace for trace in plain["data"])
+
+
+# What must not leave this machine
+
+PRIVATE: list[tuple[str, Callable[[str], Report], str]] = [
+    ("title", lambda text: report(title=text), "The report's title"),
+    ("introduction", lambda text: report(introduction=text), "The introduction"),
+    ("note", lambda text: report(view(), view(note=text)), "note of view 2, “saliency_tensor”"),
+    ("heading", lambda text: report(view(title=text)), "title of view 1"),
+    ("caption", lambda text: report(view(caption=text, title="Mine")), "caption of view 1, “Mine”"),
+    ("place", lambda text: report(view(place=f"masks?expert={text}")), "address of view 1"),
+    ("table", lambda text: report(View("saliency_tensor", hidden(text))), "table of view 1"),
+    ("option", lambda text: report(view(options={"tensor": text})), "figure of view 1"),
+    ("recipe", lambda text: report(sources=(source(recipe=f"pretrained: {text}"),)), "Run 0123456789ab, “TIES”"),
+    ("fact", lambda text: report(sources=(source(facts=(("Remarks", text),)),)), "Run 0123456789ab"),
+    ("input", lambda text: report(sources=(source(digests=((text, "5c"),)),)), "Run 0123456789ab"),
+]
+
+
+def hidden(text: str) -> pd.DataFrame:
+    return viz_tables.saliency_tensor(3).assign(section=["block 0", "block 0", text])
+
+
+@pytest.mark.parametrize(("what", "make", "named"), PRIVATE, ids=[case[0] for case in PRIVATE])
+@pytest.mark.parametrize("text", ["/home/ann/experts/digits.pt", "made by ann", "ANN-laptop", "http://localhost:8501"])
+def test_what_is_private_is_refused_by_name(what: str, make: Callable[[str], Report], named: str, text: str) -> None:
+    with pytest.raises(ReportError, match=named):
+        render(make(text), ANN)
+    guard.check(make("made by Anna, annotated"), ANN)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("/srv/work", "folder on this machine"),
+        ("see /data/models/x.safetensors", "the path “/data/models/x.safetensors”"),
+        ("~/x", "the path"),
+        (r"C:\Users\x", "the path"),
+        ("D:/models/x", "the path"),
+        (r"\\server\share", "the path"),
+        ("file:///x", "the path"),
+        ("http://127.0.0.1:8501/masks", "an address"),
+        ("on ann-laptop.", "the name of this machine"),
+        ("in/out of domain, 1/2/3, a / b, 12:/", ""),
+        ("https://arxiv.org/abs/2306.01708", ""),
+        ("bundled:digits, masks?run=1&chain=ties:density=0.2;x", ""),
+        ("annotation, Anna, planning", ""),
+    ],
+)
+def test_what_gives_a_machine_away(text: str, found: str) -> None:
+    assert (found in leak(text, ANN)[0]) if found else leak(text, ANN) == ("", "")
+
+
+def test_a_name_that_is_a_word_can_be_allowed() -> None:
+    made, fisher = report(introduction="Fisher merging."), Private((), ("fisher",))
+    with pytest.raises(ReportError) as caught:
+        render(made, fisher)
+    assert caught.value.word == "fisher"
+    assert render(made, fisher.but({"fisher"}))
+
+
+def test_this_machine_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("HOME", "/home/zoe")
+    monkeypatch.setenv("LOGNAME", "zoe")
+    monkeypatch.setattr("socket.gethostname", lambda: "zoes-box.example")
+    monkeypatch.chdir(tmp_path)
+    found = this_machine(["/mnt/store"])
+    assert {"/home/zoe", str(tmp_path), "/mnt/store"} == set(found.folders)
+    assert {"zoe", "zoes-box", "zoes-box.example"} == set(found.names)
+    monkeypatch.setenv("LOGNAME", "root")
+    assert "root" not in this_machine().names  # the root mean square is no user
+
+
+def test_the_finished_document_is_read_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "check", lambda *_: None)
+    with pytest.raises(ReportError, match="The finished document holds the path of a folder"):
+        render(report(view(note="/home/ann/x")), ANN)
+    with pytest.raises(ReportError, match="The finished document"):
+        render(report(view(note="made by <ann>")), ANN)
+
+
+def test_numbers_are_not_taken_for_names() -> None:
+    guard.check_document('{"bdata":"AAAA/ann/AAAA"}', ANN)
+    with pytest.raises(ReportError):
+        guard.check_document('{"name":"x/ann/y"}', ANN)
+
+
+# Many runs
+
+
+def test_recipes_of_many_runs_are_folded_away_and_a_figure_names_a_few() -> None:
+    for count in (document.MOST_NAMED, document.MOST_NAMED + 2):
+        sources = tuple(source(id=f"{place:012}", title=f"Run number {place}") for place in range(count))
+        sweep = source(id="5" * 12, kind="Sweep", title="A sweep") if count > document.MOST_NAMED else None
+        shown = view(sources=tuple(one.id for one in sources))
+        found = Reader(render(report(shown, sources=(*sources, *([sweep] if sweep else []))), NOBODY))
+        many = count > document.MOST_NAMED
+        assert len(found.found("pre")) == count + many
+        assert len(found.found("details")) == 1 + (count + 1 if many else 0)  # the table's comes first
+        assert ("2 more" in found.words) == many
+        said = f"1 figure of {count} runs"
+        assert (f"{said} and 1 sweep" if many else said) in found.words
+
+
+def test_a_figure_without_a_caption_says_what_it_is() -> None:
+    words = Reader(render(report(view(caption="Drawn."), view()), NOBODY)).words
+    assert "Figure 1. Drawn." in words and f"Figure 2. {find('saliency_tensor').title}." in words

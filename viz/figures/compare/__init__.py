@@ -1,0 +1,1 @@
+"""Charts of two runs side by side, one per file."""

@@ -1,0 +1,1 @@
+"""Charts of conflicts between experts, one per file."""

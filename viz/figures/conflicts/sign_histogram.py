@@ -1,0 +1,143 @@
+"""How far experts agree in sign, space by space, before and after pruning, beside random signs (DRM, Fig. 5)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from viz import theme
+from viz.chart import chart, in_order
+from viz.figures.conflicts.sign_layers import points
+from viz.parts import legends
+from viz.text import clean_text, count, percent, plural, safe_text
+
+LANE, CAPTION, BOTTOM = 132, 46, 52  # px: height of a space, of the lines of numbers in it, and under the plot
+STATES = {"before": "#C9CFD6", "after": "#0072B2"}
+WIDTH = 0.4  # of a bar, in bins
+
+
+class Lanes(NamedTuple):
+    """Spaces stacked over one axis: how far apart they are, in the units of the shares."""
+
+    spaces: list[str]
+    step: float
+
+    def base(self, space: str) -> float:
+        """Where a space's bars stand; the first is on top."""
+        return (len(self.spaces) - 1 - self.spaces.index(space)) * self.step
+
+
+@chart(
+    title="Sign agreement",
+    question="Do experts agree in sign, and does another space bring them together?",
+    columns=(
+        "space", "title", "state", "density", "low", "high", "share", "random", "mean", "null", "kept", "positions",
+    ),
+    rows=("space", "state", "low"),
+    empty="No position holds a vote.",
+)  # fmt: skip
+def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False) -> go.Figure:
+    """Bars of shares of positions over bins of agreement, a lane for each space, with ticks where random signs are.
+
+    space, title (of the space), state ("before" or "after" pruning), density (that was pruned to), low and high (edges
+    of the bin), share (of the positions with a vote), random (the same for random signs with these numbers of votes),
+    mean (agreement), null (of random signs), kept (share of all entries that vote), positions. ``what`` names what was
+    counted.
+    """
+    table = table[np.isfinite(table[["low", "high", "share", "random"]].to_numpy(np.float64)).all(axis=1)]
+    if table.empty:
+        return theme.notice("sign_histogram", "Nothing to draw: no share is a number.", present)
+    spaces = in_order(table["space"])
+    tallest = max(float(table[["share", "random"]].max().max()), 0.05)
+    lanes = Lanes(spaces, tallest * LANE / (LANE - CAPTION))
+    fig = go.Figure()
+    for state, color in STATES.items():
+        rows = table[table["state"] == state]
+        if not rows.empty:
+            fig.add_trace(_bars(rows, state, color, lanes, table["state"].nunique()))
+    fig.add_trace(_random(table, lanes))
+    legend, top = legends.above([str(trace.name) for trace in fig.data])
+    edges = sorted({*table["low"].tolist(), table["high"].max()})
+    fig.update_xaxes(
+        title={"text": "Sign agreement at a position" + (f", {safe_text(what, 40)}" if what else "")},
+        tickmode="array", tickvals=edges, ticktext=[percent(edge, 0) for edge in edges], showgrid=False,
+        range=[edges[0], edges[-1]],
+    )  # fmt: skip
+    half = round(tallest / 2, 1) or 0.05
+    fig.update_yaxes(
+        title={"text": "Share of positions"}, tickmode="array", fixedrange=True,
+        range=[0, len(spaces) * lanes.step],
+        tickvals=[lanes.base(space) + at for space in spaces for at in (0, half)],
+        ticktext=[percent(at, 0) for _ in spaces for at in (0, half)],
+    )  # fmt: skip
+    margin = {"l": 66, "r": 20, "t": top + 12, "b": BOTTOM}
+    captions = [_caption(table[table["space"] == space], lanes) for space in spaces]
+    fig.update_layout(legend=legend, margin=margin, barmode="overlay", annotations=captions)
+    height = LANE * len(spaces) + margin["t"] + BOTTOM
+    return theme.finish(fig, "sign_histogram", _alt(table, spaces, what), height, present, f"{len(spaces)}")
+
+
+def _places(rows: pd.DataFrame, states: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Middles of the bars: side by side in their bin if there are two states."""
+    width = rows["high"] - rows["low"]
+    side = np.where(rows["state"] == "before", -0.5, 0.5) * WIDTH * (states - 1)
+    return (rows["low"] + width * (0.5 + side)).to_numpy(np.float32)
+
+
+def _bars(rows: pd.DataFrame, state: str, color: str, lanes: Lanes, states: int) -> go.Bar:
+    name = "Before pruning" if state == "before" else f"Pruned to {percent(float(rows['density'].iloc[0]), 0)}"
+    return go.Bar(
+        x=_places(rows, states), y=rows["share"].to_numpy(np.float32), name=name, legendgroup=state,
+        base=np.array([lanes.base(space) for space in rows["space"]], np.float32),
+        width=(WIDTH * (rows["high"] - rows["low"])).to_numpy(np.float32),
+        marker={"color": color, "line": theme.edge(0.8)}, text=[_hover(row) for row in rows.to_dict("records")],
+        textposition="none", hovertemplate="%{text}<extra></extra>",
+    )  # fmt: skip
+
+
+def _random(table: pd.DataFrame, lanes: Lanes) -> go.Scatter:
+    heights = table["random"].to_numpy(np.float64) + [lanes.base(space) for space in table["space"]]
+    return go.Scatter(
+        x=_places(table, table["state"].nunique()), y=heights.astype(np.float32), mode="markers",
+        name="Random signs, same votes", legendgroup="random",
+        marker={"symbol": "line-ew", "size": 22, "line": {"color": theme.ACCENT, "width": 2.5}},
+        text=[_hover(row) for row in table.to_dict("records")], hovertemplate="%{text}<extra></extra>",
+    )  # fmt: skip
+
+
+def _hover(row: dict[Any, Any]) -> str:
+    pruned = "before pruning" if row["state"] == "before" else f"pruned to {percent(row['density'], 0)}"
+    return (
+        f"<b>{safe_text(row['title'])}</b>, {pruned}<br>agreement {percent(row['low'], 0)} to "
+        f"{percent(row['high'], 0)}: {percent(row['share'])} of {count(row['positions'])} positions<br>"
+        f"random signs: {percent(row['random'])}"
+    )
+
+
+def _caption(rows: pd.DataFrame, lanes: Lanes) -> dict[str, Any]:
+    """The lines of numbers over a space's bars, one for each state."""
+    words: list[str] = []
+    for row in rows.drop_duplicates("state").sort_values("state").to_dict("records"):  # "after" comes first
+        excess = points(row["mean"] - row["null"]).removesuffix(" points")
+        mean = f"<b>{percent(row['mean'])}</b>" if not words else f"before pruning {percent(row['mean'])}"
+        words.append(f"{mean} (random {percent(row['null'])}, {excess}) at density {percent(row['kept'], 0)}")
+    first = rows.iloc[0]
+    return {
+        "text": f"<b>{safe_text(first['title'], 30)}</b>: {'<br>'.join(words)}", "x": 0, "xref": "x domain",
+        "xanchor": "left", "align": "left", "y": lanes.base(str(first["space"])) + lanes.step, "yref": "y",
+        "yanchor": "top", "yshift": -8,
+        "font": {"size": theme.SMALL, "color": theme.INK}, "showarrow": False, "name": "numbers",
+    }  # fmt: skip
+
+
+def _alt(table: pd.DataFrame, spaces: list[str], what: str) -> str:
+    last = table.sort_values("state", kind="stable").drop_duplicates("space").set_index("space").loc[spaces[:5]]
+    said = [
+        f"{clean_text(row['title'], 40)} {percent(row['mean'])}, random signs {percent(row['null'])}"
+        for row in last.to_dict("records")
+    ]
+    of = f" of {clean_text(what, 60)}" if what else ""
+    return f"Histograms of sign agreement{of} in {plural(len(spaces), 'space')}. Mean: {'; '.join(said)}."

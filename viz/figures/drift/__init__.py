@@ -1,0 +1,1 @@
+"""Charts of feature drift, one per file."""

@@ -1,0 +1,1 @@
+"""Charts of features out of domain, one per file."""

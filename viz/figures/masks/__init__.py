@@ -1,0 +1,1 @@
+"""Charts of saliency and masks, one per file."""

@@ -1,0 +1,315 @@
+"""The saliency of every tensor for every expert, each expert's own mask, and the shared mask (LwPTV, Fig. 6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import plotly.graph_objects as go
+
+from viz import theme
+from viz.chart import ChartError, chart, in_forward_order, in_order, one_of
+from viz.parts.cells import click_targets
+from viz.text import count, percent, plural, real, safe_text, short_name
+
+Floats = npt.NDArray[np.float32]
+TOP, GAP, FINAL = 38, 34, 30  # px: above (room for the tool bar) the first panel, between panels, the shared mask's row
+MASK_SCALE = [[0, theme.PRUNED], [0.5, theme.PRUNED], [0.5, theme.KEPT], [1, theme.KEPT]]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The table as matrices [expert, tensor], columns in the order in which they are drawn."""
+
+    experts: list[str]
+    tensors: pd.DataFrame  # one row a tensor, with the label of its group
+    saliency: npt.NDArray[np.float64]
+    kept: npt.NDArray[np.uint8]
+    final: npt.NDArray[np.uint8]  # [tensor]
+    shared: bool  # every expert has the same final mask
+
+
+@chart(
+    title="Saliency and masks",
+    question="Which tensors does each expert call salient, and which does the merge keep?",
+    columns=("tensor", "order", "section", "role", "part", "numel", "expert", "saliency", "kept", "final"),
+    rows=("expert", "tensor"),
+    picks=("expert", "tensor"),
+    empty="This method has no mask: it keeps every tensor of every expert.",
+)
+def saliency_matrix(
+    table: pd.DataFrame,
+    *,
+    selected: tuple[str | None, str | None] = (None, None),
+    group: str = "order",
+    log: bool = True,
+    normalize: bool = False,
+    limits: tuple[float, float] | None = None,
+    present: bool = False,
+) -> go.Figure:
+    """Three aligned heat maps over the tensors: saliency, own masks, final mask.
+
+    tensor (name), order (model order), section ("embeddings", "block 0" …, "output"), role, part (kind of layer),
+    numel (scalars), expert, saliency (mean absolute deviation, in units of the weights), kept (the expert's own mask),
+    final (the mask that is applied). ``selected`` outlines a cell, row or column; ``group`` is order, block (kinds of
+    layer lined up inside each block) or part (same kinds side by side); ``normalize`` divides each row by its largest
+    value; ``limits`` fixes the color range, so that two figures compare.
+    """
+    grid = _grid(table, one_of("group", group, ("order", "block", "part")))
+    rows = len(grid.experts)
+    row_height = 22 if rows <= 8 else 17
+    panel = max(rows * row_height, 84)  # one expert still leaves room for the color bar
+    bottom = 96 if group == "part" else 52
+    inner = 2 * panel + FINAL + 2 * GAP
+    domains = _domains(inner, panel)
+
+    fig = go.Figure()
+    fig.add_trace(_saliency_map(grid, log, normalize, limits, domains[0], inner))
+    fig.add_trace(_mask_map(grid.kept, "Own mask", "y2", domains[1], inner))
+    fig.add_trace(_mask_map(grid.final[None], "Final mask", "y3", None, inner))
+    names, hover = list(grid.tensors["tensor"]), _hover_texts(grid)
+    fig.add_trace(click_targets(grid.experts, names, hover, "Saliency cells", "y"))
+    fig.add_trace(click_targets(grid.experts, names, hover, "Own mask cells", "y2"))
+    fig.add_trace(click_targets([""], names, _final_texts(grid), "Final mask cells", "y3"))
+
+    _lay_out_axes(fig, grid, group, domains)
+    titles = ("(a) Saliency", "(b) Each expert's own mask", "(c) Mask applied to all experts")
+    if not grid.shared:
+        titles = (*titles[:2], "(c) Kept for at least one expert: no mask is shared")
+    fig.update_layout(
+        annotations=[*fig.layout.annotations, *(theme.caption(t, d[1]) for t, d in zip(titles, domains, strict=True))],
+        shapes=[*_separators(grid), *_outline(grid, *selected)],
+        margin={"l": _left_margin(grid), "r": 92, "t": TOP, "b": bottom},
+        showlegend=False,
+        barmode="overlay",
+    )
+    return theme.finish(fig, "saliency_matrix", _alt(grid), inner + TOP + bottom, present, group)
+
+
+def _grid(table: pd.DataFrame, group: str) -> Grid:
+    experts = in_order(table["expert"])
+    table = table.assign(expert=table["expert"].astype(str), tensor=table["tensor"].astype(str))
+    tensors = in_forward_order(table.drop_duplicates("tensor")).reset_index(drop=True)
+    tensors["label"] = _group_labels(tensors, by_part=group == "part")
+    if group != "order":
+        rank = {label: i for i, label in enumerate(in_order(tensors["label"]))}
+        kind = {part: i for i, part in enumerate(in_order(tensors["part"]))}
+        keys = tensors.assign(_group=tensors["label"].map(rank), _kind=tensors["part"].map(kind))
+        second = "_kind" if group == "block" else "order"
+        tensors = tensors.loc[keys.sort_values(["_group", second, "order"], kind="stable").index].reset_index(drop=True)
+    cells = pd.MultiIndex.from_product([experts, tensors["tensor"]], names=["expert", "tensor"])
+    filled = table.set_index(["expert", "tensor"])
+    if absent := set(cells) - set(filled.index):
+        expert, tensor = min(absent)
+        raise ChartError(f"saliency_matrix lacks the row of expert {expert!r}, tensor {tensor!r}; every pair needs one")
+    filled = filled.reindex(cells)
+    shape = (len(experts), len(tensors))
+    saliency = filled["saliency"].to_numpy(np.float64).reshape(shape)
+    final = filled["final"].to_numpy(bool).reshape(shape)
+    return Grid(
+        experts,
+        tensors,
+        np.where(np.isfinite(saliency), saliency, np.nan),
+        filled["kept"].to_numpy(bool).reshape(shape).astype(np.uint8),
+        np.asarray(final.any(axis=0), np.uint8),
+        bool((final == final[:1]).all()),
+    )
+
+
+def _group_labels(tensors: pd.DataFrame, by_part: bool) -> pd.Series[str]:
+    section = tensors["section"].astype(str)
+    return tensors["part"].astype(str).where(section.str.startswith("block"), section) if by_part else section
+
+
+def _domains(inner: float, panel: float) -> list[tuple[float, float]]:
+    """Bottom and top of the three panels as fractions of the plot's height, first panel on top."""
+    heights = (panel, panel, FINAL)
+    tops = (inner, inner - panel - GAP, FINAL)
+    return [((top - height) / inner, top / inner) for top, height in zip(tops, heights, strict=True)]
+
+
+def _saliency_map(
+    grid: Grid,
+    log: bool,
+    normalize: bool,
+    limits: tuple[float, float] | None,
+    domain: tuple[float, float],
+    inner: float,
+) -> go.Heatmap:
+    values = grid.saliency
+    if normalize:
+        largest = np.nanmax(np.where(np.isnan(values), 0, values), axis=1, keepdims=True)
+        values = np.divide(values, largest, out=np.zeros_like(values), where=largest > 0)
+    positive = values[values > 0]  # a NaN compares false
+    low, high = limits or (_lower_end(positive, log), float(positive.max(initial=0)))
+    bar: dict[str, Any] = {"title": {"text": "share of<br>row's max" if normalize else "saliency", "side": "top"}}
+    if log and low > 0:
+        # zero has no logarithm: it takes the scale's lowest color, and the hover gives the number
+        values = np.log10(np.maximum(values, low))
+        bar |= theme.ticks(low, high, log=True)
+        low, high = np.log10(low), np.log10(high)
+    elif high > low:
+        bar |= theme.ticks(low, high)
+    if high <= low:
+        high = low + 1
+    return go.Heatmap(
+        z=values.astype(np.float32), zmin=low, zmax=high, colorscale=theme.SEQUENTIAL, xaxis="x", yaxis="y",
+        ygap=1, name="Saliency", hoverinfo="skip", colorbar=_color_bar(domain, inner) | bar,
+    )  # fmt: skip
+
+
+def _lower_end(positive: npt.NDArray[np.float64], log: bool) -> float:
+    if not log or not positive.size:
+        return 0.0
+    return max(float(positive.min()), float(positive.max()) * 1e-6)
+
+
+def _color_bar(domain: tuple[float, float], inner: float) -> dict[str, Any]:
+    return {
+        "x": 1.01, "xpad": 4, "y": domain[1], "yanchor": "top", "lenmode": "pixels", "ypad": 0, "outlinewidth": 0,
+        "len": (domain[1] - domain[0]) * inner, "thickness": 12, "tickfont": {"size": theme.SMALL},
+    }  # fmt: skip
+
+
+def _mask_map(
+    mask: npt.NDArray[np.uint8], name: str, axis: str, domain: tuple[float, float] | None, inner: float
+) -> go.Heatmap:
+    bar = None
+    if domain is not None:
+        bar = _color_bar(domain, inner) | {"tickvals": [0.25, 0.75], "ticktext": ["pruned", "kept"], "len": 60}
+    return go.Heatmap(
+        z=mask, zmin=0, zmax=1, colorscale=MASK_SCALE, xaxis="x", yaxis=axis, ygap=1, name=name, hoverinfo="skip",
+        showscale=bar is not None, colorbar=bar,
+    )  # fmt: skip
+
+
+def _hover_texts(grid: Grid) -> list[str]:
+    roles = grid.tensors["role"].astype(str).str.replace("_", " ")
+    facts = [
+        f"<br>{safe_text(row.section)}, {safe_text(row.part)} ({safe_text(role)}), {count(numel)} scalars"
+        for row, role, numel in zip(grid.tensors.itertuples(), roles, grid.tensors["numel"], strict=True)
+    ]
+    names = [short_name(name) for name in grid.tensors["tensor"]]
+    words = ("pruned", "kept")
+    return [
+        f"<b>{names[j]}</b><br>{safe_text(expert)}: saliency {real(grid.saliency[i, j])}, "
+        f"{words[grid.kept[i, j]]} (final: {words[grid.final[j]]}){facts[j]}"
+        for i, expert in enumerate(grid.experts)
+        for j in range(len(names))
+    ]
+
+
+def _final_texts(grid: Grid) -> list[str]:
+    keepers = grid.kept.sum(axis=0)
+    word = {1: "kept", 0: "pruned"}
+    return [
+        f"<b>{short_name(row.tensor)}</b><br>{word[int(grid.final[j])]}; own masks keep it for "
+        f"{keepers[j]} of {plural(len(grid.experts), 'expert')}<br>{safe_text(row.section)}, {safe_text(row.part)}"
+        for j, row in enumerate(grid.tensors.itertuples())
+    ]
+
+
+def _spans(grid: Grid) -> list[tuple[str, int, int]]:
+    """Label, first and last column of every run of columns of one group."""
+    labels = list(grid.tensors["label"])
+    starts = [j for j in range(len(labels)) if j == 0 or labels[j] != labels[j - 1]]
+    return [(labels[a], a, b - 1) for a, b in zip(starts, [*starts[1:], len(labels)], strict=True)]
+
+
+def _lay_out_axes(fig: go.Figure, grid: Grid, group: str, domains: list[tuple[float, float]]) -> None:
+    spans = _spans(grid)
+    columns = len(grid.tensors)
+    inside = spans if group == "part" else [span for span in spans if span[0].startswith("block")]
+    fig.update_xaxes(
+        title={"text": _axis_title(group, columns)}, range=[-0.5, columns - 0.5], anchor="y3", showgrid=False,
+        tickmode="array", tickvals=[(a + b) / 2 for _, a, b in inside], ticks="",
+        ticktext=[safe_text(label.removeprefix("block "), 24) for label, _, _ in inside],
+        tickangle=-40 if group == "part" else 0,
+    )  # fmt: skip
+    if group != "part":
+        fig.update_layout(annotations=_end_labels(spans, columns))
+    names = [safe_text(expert, 24) for expert in grid.experts]
+    rows = len(names)
+    ticks = {"tickmode": "array", "tickvals": list(range(rows)), "ticktext": names}
+    common = {"showgrid": False, "fixedrange": True, "anchor": "x"}
+    fig.update_layout(
+        yaxis={"domain": domains[0], "range": [rows - 0.5, -0.5], "title": {"text": "Expert"}, **ticks, **common},
+        yaxis2={"domain": domains[1], "range": [rows - 0.5, -0.5], "title": {"text": "Expert"}, **ticks, **common},
+        yaxis3={"domain": domains[2], "range": [0.5, -0.5], "tickvals": [0], "ticktext": ["final"], **common},
+    )
+
+
+def _axis_title(group: str, columns: int) -> str:
+    by = {
+        "order": "in forward order; numbers are blocks",
+        "block": "by block, then kind of layer; numbers are blocks",
+        "part": "by kind of layer, then forward order",
+    }
+    return f"Tensors ({columns}), {by[group]}"
+
+
+def _end_labels(spans: list[tuple[str, int, int]], columns: int) -> list[dict[str, Any]]:
+    """What stands before and after the blocks is a few columns wide: its label grows outward, away from the numbers."""
+    labels = []
+    for label, first, last in spans:
+        if label.startswith("block"):
+            continue
+        at_left = first + last < columns
+        labels.append({
+            "text": safe_text(label, 16), "x": last + 0.5 if at_left else first - 0.5, "xref": "x", "y": 0,
+            "yref": "paper", "yanchor": "top", "yshift": 0, "xanchor": "right" if at_left else "left",
+            "font": {"size": theme.SMALL, "color": theme.INK}, "showarrow": False,
+        })  # fmt: skip
+    return labels
+
+
+def _separators(grid: Grid) -> list[dict[str, Any]]:
+    """White lines between groups, inside the panels only."""
+    return [
+        {
+            "type": "line", "xref": "x", "yref": f"{axis} domain", "x0": first - 0.5, "x1": first - 0.5,
+            "y0": 0, "y1": 1, "line": {"color": "white", "width": 2},
+        }
+        for _, first, _ in _spans(grid)[1:]
+        for axis in ("y", "y2", "y3")
+    ]  # fmt: skip
+
+
+def _outline(grid: Grid, expert: str | None, tensor: str | None) -> list[dict[str, Any]]:
+    """Rectangles round the selected cell, row or column; in the shared mask, round the column."""
+    names = list(grid.tensors["tensor"])
+    row = grid.experts.index(expert) if expert in grid.experts else None
+    column = names.index(tensor) if tensor in names else None
+    if row is None and column is None:
+        return []
+    x0, x1 = (-0.5, len(names) - 0.5) if column is None else (column - 0.5, column + 0.5)
+    y0, y1 = (-0.5, len(grid.experts) - 0.5) if row is None else (row - 0.5, row + 0.5)
+    boxes = [("y", y0, y1), ("y2", y0, y1)] + ([] if column is None else [("y3", -0.5, 0.5)])
+    return [
+        {
+            "type": "rect", "xref": "x", "yref": axis, "x0": x0, "x1": x1, "y0": low, "y1": high,
+            "line": {"color": theme.ACCENT, "width": 3}, "name": "selected",
+        }
+        for axis, low, high in boxes
+    ]  # fmt: skip
+
+
+def _left_margin(grid: Grid) -> float:
+    longest = max(theme.text_width(safe_text(expert, 24)) for expert in grid.experts)
+    return max(longest + 38, 108)  # room for "embeddings" under the axis
+
+
+def _alt(grid: Grid) -> str:
+    final = grid.final.astype(bool)
+    numel = grid.tensors["numel"].to_numpy(np.float64)
+    share = float(numel[final].sum() / numel.sum()) if numel.sum() else float("nan")
+    keepers = grid.kept.sum(axis=0)
+    experts = len(grid.experts)
+    return (
+        f"Saliency of {plural(len(numel), 'tensor')} for {plural(experts, 'expert')}. The final mask keeps "
+        f"{int(final.sum())} of {plural(len(numel), 'tensor')}, {percent(share)} of the scalars; own masks agree to "
+        f"keep {int((keepers == experts).sum())} and to prune {int((keepers == 0).sum())} of them."
+    )

@@ -1,0 +1,1 @@
+"""Charts of stored runs, one per file."""

@@ -1,0 +1,1 @@
+"""Charts of scores, one per file."""

@@ -1,0 +1,194 @@
+"""Every run's in-domain against its out-of-domain accuracy, over curves of equal H-score (LwPTV, Fig. 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import plotly.graph_objects as go
+
+from viz import theme
+from viz.chart import ChartError, chart
+from viz.parts import plane
+from viz.parts.labels import View, place_labels
+from viz.parts.plane import LEFT, RIGHT, WIDTHS, Pixels
+from viz.text import clean_text, identifier, percent, plural, safe_text
+
+KIND_NAMES: Mapping[str, str] = {
+    "pretrained": "Pretrained",
+    "individual": "Individual experts",
+    "multitask": "Trained on all tasks",
+    "merge": "Merge",
+    "per_task": "Merge that gives one model per task ‡",
+    "paper": "Quoted from a paper, not measured here",
+}
+SIGNS = {"per_task": " ‡", "paper": " (paper)"}  # beside the label
+ADAPTS = "Merge that adapts on test data †"
+HEIGHT, TOP, BOTTOM = 560, 50, 56
+LEGEND = {"orientation": "h", "x": 0, "xanchor": "left", "tracegroupgap": 0}
+
+
+@chart(
+    title="In-domain against out-of-domain",
+    question="Which merge is good in-domain without losing out-of-domain?",
+    columns=("run", "label", "kind", "in_domain", "out_of_domain", "h_score"),
+    optional=("in_low", "in_high", "out_low", "out_high", "n_in", "n_out", "adapts_on_test", "source"),
+    rows=("run",),
+    picks=("run",),
+    empty="No run has been evaluated yet.",
+)
+def id_ood_scatter(
+    table: pd.DataFrame,
+    *,
+    selected: str | None = None,
+    arrows: pd.DataFrame | Sequence[tuple[str, str]] = (),
+    present: bool = False,
+) -> go.Figure:
+    """A mark for each run; reference points open, merges filled, a paper's numbers as crosses in a legend of their own.
+
+    run (id), label, kind (pretrained, individual, multitask, merge, per_task, paper), in_domain, out_of_domain, h_score
+    (fractions; a row without one of them is left out, and a note says so), in_low … out_high (interval, fractions),
+    n_in, n_out (images), adapts_on_test (bool), source (of a paper's row). ``arrows`` are pairs (from run, to run).
+    """
+    _check_kinds(table)
+    shown, left_out = plane.split(table)
+    if shown.empty:
+        return theme.notice("id_ood_scatter", f"Nothing to draw: {plane.left_out_note(left_out)}", present)
+    x_range, y_range = plane.window(shown, "in"), plane.window(shown, "out")
+    pairs = _pairs(arrows, table, shown)
+    bottom = BOTTOM + 26
+    quoted = bool((shown["kind"].astype(str) == "paper").any())
+    top = TOP + (20 if quoted else 0)
+    scales = [Pixels(x_range, y_range, width - LEFT - RIGHT, HEIGHT - top - bottom) for width in WIDTHS]
+
+    fig = go.Figure()
+    curves, curve_labels = plane.iso_curves(x_range, y_range)
+    fig.add_traces(curves)
+    fig.add_traces(_marks(shown))
+    labels = _direct_labels(shown, [_view(shown, pairs, curve_labels, to_pixel) for to_pixel in scales])
+    records = shown.to_dict("records")
+    drawn = [plane.arrow(records[start], records[end]) for start, end in pairs]
+    annotations = [*curve_labels, *drawn, *labels, *plane.footnote(left_out, len(shown) - len(labels))]
+    plane.axes(fig, x_range, y_range)
+    fig.update_layout(
+        annotations=annotations,
+        shapes=_ring(shown, selected),
+        legend=LEGEND | {"y": 1, "yanchor": "bottom"},
+        legend2=LEGEND | {"y": 1, "yanchor": "top", "yref": "container"},
+        margin={"l": LEFT, "r": RIGHT, "t": top, "b": bottom},
+    )
+    return theme.finish(fig, "id_ood_scatter", _alt(shown, left_out), HEIGHT, present)
+
+
+def _check_kinds(table: pd.DataFrame) -> None:
+    if unknown := sorted(set(table["kind"].astype(str)) - set(KIND_NAMES)):
+        raise ChartError(f"id_ood_scatter does not know the kind {unknown[0]!r}; it takes {', '.join(KIND_NAMES)}")
+
+
+def _marks(shown: pd.DataFrame) -> list[go.Scatter]:
+    """One trace for each kind of run, merges that adapt on test data apart."""
+    adapts = _adapts(shown)
+    traces = []
+    for kind, look in theme.KINDS.items():
+        for adapted in (False, True):
+            rows = shown[(shown["kind"].astype(str) == kind) & (adapts == adapted)]
+            if rows.empty:
+                continue
+            name = ADAPTS if adapted and kind == "merge" else KIND_NAMES[kind] + (" †" if adapted else "")
+            filled = kind in ("merge", "per_task")
+            line = theme.edge(3.5 if adapted else 1) if filled else {"color": look.color, "width": 2.5}
+            traces.append(
+                go.Scatter(
+                    x=rows["in_domain"].to_numpy(np.float32), y=rows["out_of_domain"].to_numpy(np.float32),
+                    mode="markers", name=name, **_legend_group(kind),
+                    marker={"symbol": look.symbol, "color": look.color, "size": 12, "line": line, "opacity": 1},
+                    unselected={"marker": {"opacity": 1}}, customdata=[[identifier(run)] for run in rows["run"]],
+                    text=[_hover(row) for row in rows.to_dict("records")], hovertemplate="%{text}<extra></extra>",
+                    error_x=plane.bars(rows, "in", look.color), error_y=plane.bars(rows, "out", look.color),
+                )
+            )  # fmt: skip
+    return traces
+
+
+def _legend_group(kind: str) -> dict[str, Any]:
+    if kind == "paper":
+        return {"legend": "legend2", "legendgroup": "papers"}
+    return {"legend": "legend"}
+
+
+def _adapts(shown: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    if "adapts_on_test" not in shown:
+        return np.zeros(len(shown), bool)
+    return (shown["adapts_on_test"] == True).to_numpy(bool)  # noqa: E712 - a missing value is not True
+
+
+def _hover(row: Mapping[Any, Any]) -> str:
+    lines = [f"<b>{safe_text(row['label'])}</b>", *plane.scores_in_words(row)]
+    lines.append(KIND_NAMES[str(row["kind"])])
+    if row.get("adapts_on_test") is True or row.get("adapts_on_test") is np.True_:
+        lines.append("† adapts on test data")
+    if isinstance(source := row.get("source"), str) and source:
+        lines.append(f"source: {safe_text(source)}")
+    return "<br>".join(lines)
+
+
+def _pairs(
+    arrows: pd.DataFrame | Sequence[tuple[str, str]], table: pd.DataFrame, shown: pd.DataFrame
+) -> list[tuple[int, int]]:
+    """Rows of ``shown`` to be joined; a pair with a left-out run is left out with it."""
+    pairs = arrows[["from", "to"]].itertuples(index=False) if isinstance(arrows, pd.DataFrame) else arrows
+    known, row_of = set(table["run"].astype(str)), {str(run): i for i, run in enumerate(shown["run"])}
+    joined = []
+    for start, end in pairs:
+        if unknown := {str(start), str(end)} - known:
+            raise ChartError(f"an arrow names the run {clean_text(min(unknown))!r}, which is not in the table")
+        if str(start) in row_of and str(end) in row_of:
+            joined.append((row_of[str(start)], row_of[str(end)]))
+    return joined
+
+
+def _view(
+    shown: pd.DataFrame, pairs: list[tuple[int, int]], curve_labels: list[dict[str, Any]], to_pixel: Pixels
+) -> View:
+    """The marks in px, and what labels keep off: labels of curves, intervals, arrows."""
+    marks = [to_pixel(row["in_domain"], row["out_of_domain"]) for row in shown.to_dict("records")]
+    taken = [plane.label_box(to_pixel(label["x"], label["y"])) for label in curve_labels]
+    taken += plane.bar_boxes(shown, to_pixel)
+    for start, end in pairs:
+        taken += plane.arrow_boxes(marks[start], marks[end])
+    return View(marks, (to_pixel.width, to_pixel.height), taken)
+
+
+def _direct_labels(shown: pd.DataFrame, views: list[View]) -> list[dict[str, Any]]:
+    texts = [
+        safe_text(label, 30) + (" †" if adapted else "") + SIGNS.get(kind, "")
+        for label, kind, adapted in zip(shown["label"], shown["kind"].astype(str), _adapts(shown), strict=True)
+    ]
+    return place_labels(texts, list(zip(shown["in_domain"], shown["out_of_domain"], strict=True)), views)
+
+
+def _ring(shown: pd.DataFrame, selected: str | None) -> list[dict[str, Any]]:
+    """A circle round the selected run, measured in pixels so that it stays round."""
+    return [
+        {
+            "type": "circle", "xsizemode": "pixel", "ysizemode": "pixel", "xanchor": row["in_domain"],
+            "yanchor": row["out_of_domain"], "x0": -12, "x1": 12, "y0": -12, "y1": 12,
+            "line": {"color": theme.ACCENT, "width": 3}, "name": "selected",
+        }
+        for row in shown.to_dict("records") if str(row["run"]) == selected
+    ]  # fmt: skip
+
+
+def _alt(shown: pd.DataFrame, left_out: pd.DataFrame) -> str:
+    merges = shown[shown["kind"].astype(str) == "merge"]
+    pool = merges if len(merges) else shown
+    best = pool.iloc[int(pool["h_score"].to_numpy(np.float64).argmax())]
+    sentence = (
+        f"{plural(len(shown), 'run')}. Highest H-score{' of a merge' if len(merges) else ''}: "
+        f"{clean_text(best['label'])}, {percent(best['h_score'])} "
+        f"(in-domain {percent(best['in_domain'])}, out-of-domain {percent(best['out_of_domain'])})."
+    )
+    return sentence + (f" {plural(len(left_out), 'run')} left out." if len(left_out) else "")

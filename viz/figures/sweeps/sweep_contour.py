@@ -1,0 +1,127 @@
+"""A score over two values at once, or over the plane that two experts span, as a map with contour lines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from viz import theme
+from viz.chart import ChartError, chart, one_of
+from viz.parts import legends, sweep
+from viz.text import clean_text, count, identifier, percent, plural, real, safe_text
+
+SIDE, BOTTOM, LEFT = 420, 56, 66
+Mark = tuple[str, float, float, str]  # label, x, y, kind
+
+
+@chart(
+    title="Scores over two values",
+    question="Where is the best combination, and how wide is the basin?",
+    columns=("x", "y", "point", "in_domain"),
+    optional=("out_of_domain", "h_score", "n_in", "n_out"),
+    rows=("x", "y"),
+    picks=("point",),
+    empty="No point of this sweep has been computed yet.",
+)
+def sweep_contour(
+    table: pd.DataFrame,
+    *,
+    value: str = "in_domain",
+    titles: tuple[str, str] = ("First value", "Second value"),
+    values: tuple[list[float], list[float]] | None = None,
+    marks: Sequence[Mark] = (),
+    selected: str | None = None,
+    note: str = "",
+    present: bool = False,
+) -> go.Figure:
+    """Contour lines between the computed points, which are dots that take clicks; missing points leave holes.
+
+    x, y (values), point (id), in_domain, out_of_domain, h_score (fractions), n_in, n_out (images). ``value`` says which
+    score is drawn, ``marks`` are (label, x, y, kind) of known models, ``values`` all values of both axes.
+    """
+    one_of("value", value, tuple(sweep.SCORES))
+    if value not in table:
+        raise ChartError(f"sweep_contour draws {value!r}, which the table lacks")
+    table = table[np.isfinite(table[value].to_numpy(np.float64))]
+    if table.empty:
+        return theme.notice("sweep_contour", "Nothing to draw: no point has this score.", present)
+    fig = go.Figure([_map(table, value), _points(table, value, titles)])
+    for place, (label, x, y, kind) in enumerate(marks):
+        again = any(kind == other for *_, other in marks[:place])  # such as the second expert
+        fig.add_trace(_mark(label, x, y, theme.KINDS.get(kind, theme.KINDS["merge"]), again))
+    chosen = table[table["point"].astype(str) == str(selected)]
+    if len(chosen):
+        fig.add_trace(sweep.ring(chosen["x"].tolist(), chosen["y"].tolist()))
+    legend, top = legends.above([label for label, *_ in marks]) if marks else ({}, 0.0)
+    said, more = sweep.note(note, BOTTOM)
+    spans = [sweep.stretch(values[i] if values else None, table[name].tolist()) for i, name in enumerate("xy")]
+    for span, ends in zip(spans, ([mark[1] for mark in marks], [mark[2] for mark in marks]), strict=True):
+        span[:] = [min([span[0], *ends]), max([span[1], *ends])]
+    fig.update_xaxes(title={"text": safe_text(titles[0], 60)}, range=spans[0], showgrid=False)
+    fig.update_yaxes(title={"text": safe_text(titles[1], 60)}, range=spans[1], showgrid=False)
+    fig.update_layout(
+        legend=legend, annotations=said, plot_bgcolor=theme.PANEL,
+        margin={"l": LEFT, "r": 30, "t": top + 26, "b": BOTTOM + more},
+    )  # fmt: skip
+    height = SIDE + top + 26 + BOTTOM + more
+    return theme.finish(fig, "sweep_contour", _alt(table, value, titles, note), height, present, value)
+
+
+def _map(table: pd.DataFrame, value: str) -> go.Contour | go.Heatmap:
+    grid = table.pivot(index="y", columns="x", values=value).sort_index().sort_index(axis=1)
+    z = grid.to_numpy(np.float32)
+    low, high = float(np.nanmin(z)), float(np.nanmax(z))
+    pad = 0 if high > low else 0.01
+    common: dict[str, Any] = {
+        "x": grid.columns.to_numpy(np.float32), "y": grid.index.to_numpy(np.float32), "z": z,
+        "colorscale": theme.SEQUENTIAL, "zmin": low - pad, "zmax": high + pad, "hoverinfo": "skip",
+        "name": f"{sweep.SCORES[value]} score", "showlegend": False,
+        "colorbar": {"title": {"text": f"{sweep.SCORES[value]}<br>(%)"}, "tickformat": ".1~%", "thickness": 12},
+    }  # fmt: skip
+    if min(z.shape) < 2:
+        return go.Heatmap(**common)
+    lines = {"coloring": "heatmap", "showlabels": True, "labelfont": {"size": theme.SMALL, "color": theme.INK},
+             "labelformat": ".0%"}  # fmt: skip
+    return go.Contour(**common, contours=lines, line={"color": "rgba(31,41,51,0.55)", "width": 1}, ncontours=9)
+
+
+def _points(table: pd.DataFrame, value: str, titles: tuple[str, str]) -> go.Scatter:
+    return go.Scatter(
+        x=table["x"].to_numpy(np.float32), y=table["y"].to_numpy(np.float32), mode="markers", name="Computed points",
+        showlegend=False, marker={"size": 9, "color": "rgba(255,255,255,0.5)", "line": theme.edge(0.6)},
+        unselected={"marker": {"opacity": 1}}, customdata=[[identifier(point)] for point in table["point"]],
+        text=[_hover(row, value, titles) for row in table.to_dict("records")], hovertemplate="%{text}<extra></extra>",
+    )  # fmt: skip
+
+
+def _mark(label: str, x: float, y: float, look: theme.Look, again: bool) -> go.Scatter:
+    """A known model, edged in white, so that it is seen on every color; the next of its kind has another symbol."""
+    symbol = "triangle-up" if again else look.symbol.removesuffix("-open")
+    return go.Scatter(
+        x=np.array([x], np.float32), y=np.array([y], np.float32), mode="markers", name=legends.entry(label),
+        legendgroup=legends.entry(label), unselected={"marker": {"opacity": 1}},
+        marker={"symbol": symbol, "size": 13, "color": look.color, "line": {"color": "white", "width": 2}},
+        text=[f"<b>{safe_text(label)}</b><br>at ({real(x)}, {real(y)})"], hovertemplate="%{text}<extra></extra>",
+    )  # fmt: skip
+
+
+def _hover(row: dict[object, float], value: str, titles: tuple[str, str]) -> str:
+    text = f"{safe_text(titles[0], 40)} {real(row['x'])}<br>{safe_text(titles[1], 40)} {real(row['y'])}"
+    for other, name in sweep.SCORES.items():
+        if math.isfinite(row.get(other, math.nan)):
+            line = f"{name} {percent(row[other])}"
+            text += f"<br><b>{line}</b>" if other == value else f"<br>{line}"
+    images = sum(n for column in ("n_in", "n_out") if math.isfinite(n := row.get(column, math.nan)))
+    return text + (f"<br>{count(images)} images" if images else "")
+
+
+def _alt(table: pd.DataFrame, value: str, titles: tuple[str, str], note: str) -> str:
+    best = table.sort_values(value, kind="stable").iloc[-1]
+    words = f"{sweep.SCORES[value]} at {plural(len(table), 'point')}: highest {percent(best[value])} at "
+    words += f"{clean_text(titles[0], 40)} {best['x']:g}, {clean_text(titles[1], 40)} {best['y']:g}."
+    return f"{words} {clean_text(note, 300)}".strip()

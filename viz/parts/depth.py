@@ -1,0 +1,194 @@
+"""An axis that runs through the network: tensors in forward order, blocks as ticks; heat maps over it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import plotly.graph_objects as go
+
+from viz import theme
+from viz.chart import ChartError, in_forward_order, in_order
+from viz.parts.cells import click_targets
+from viz.text import safe_text
+
+ROW, TOP, BOTTOM, RIGHT = 26, 38, 56, 96  # px: height of a row, and margins of a heat map
+FACTS = ["tensor", "section", "role", "part"]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The tensors of a table, one row each, in the order in which data meets them."""
+
+    tensors: pd.DataFrame
+
+    @classmethod
+    def of(cls, table: pd.DataFrame) -> Self:
+        """The distinct tensors of a table with tensor, order, section, role and part."""
+        return cls(in_forward_order(table.drop_duplicates("tensor")).reset_index(drop=True))
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the tensors."""
+        return [str(name) for name in self.tensors["tensor"]]
+
+    def axis(self) -> dict[str, Any]:
+        """Settings of the x axis: one unit a tensor, blocks named in their middles."""
+        inside = [(label, a, b) for label, a, b in self._spans() if label.startswith("block")]
+        return {
+            "title": {"text": f"Tensors ({len(self.tensors)}) in forward order; numbers are blocks"},
+            "range": [-0.5, len(self.tensors) - 0.5], "showgrid": False, "tickmode": "array", "ticks": "",
+            "tickvals": [(a + b) / 2 for _, a, b in inside], "tickangle": 0,
+            "ticktext": [safe_text(label.removeprefix("block "), 24) for label, _, _ in inside],
+        }  # fmt: skip
+
+    def end_labels(self) -> list[dict[str, Any]]:
+        """What stands before and after the blocks, a few columns wide: its label grows away from the numbers."""
+        labels = []
+        for label, first, last in self._spans():
+            if label.startswith("block"):
+                continue
+            at_left = first + last < len(self.tensors)
+            labels.append({
+                "text": safe_text(label, 16), "x": last + 0.5 if at_left else first - 0.5, "xref": "x", "y": 0,
+                "yref": "paper", "yanchor": "top", "yshift": 0, "xanchor": "right" if at_left else "left",
+                "font": {"size": theme.SMALL, "color": theme.INK}, "showarrow": False,
+            })  # fmt: skip
+        return labels
+
+    def separators(self, color: str = "white", width: float = 2) -> list[dict[str, Any]]:
+        """Lines between the sections."""
+        return [
+            {
+                "type": "line", "xref": "x", "yref": "y domain", "x0": first - 0.5, "x1": first - 0.5, "y0": 0, "y1": 1,
+                "line": {"color": color, "width": width},
+            }
+            for _, first, _ in self._spans()[1:]
+        ]  # fmt: skip
+
+    def place(self, tensor: str | None) -> int | None:
+        """The column of a tensor."""
+        return self.names.index(tensor) if tensor in self.names else None
+
+    def _spans(self) -> list[tuple[str, int, int]]:
+        """Label, first and last column of every section."""
+        labels = [str(section) for section in self.tensors["section"]]
+        starts = [j for j in range(len(labels)) if j == 0 or labels[j] != labels[j - 1]]
+        return [(labels[a], a, b - 1) for a, b in zip(starts, [*starts[1:], len(labels)], strict=True)]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How numbers become colors. A ``diverging`` scale is linear, with zero in its middle."""
+
+    title: str
+    log: bool = True
+    limits: tuple[float, float] | None = None
+    percent: bool = False
+    diverging: bool = False
+
+
+def heat_map(
+    table: pd.DataFrame,
+    rows: str,
+    value: str,
+    scale: Scale,
+    hover: Callable[[dict[Any, Any]], str],
+    selected: tuple[str | None, str | None] = (None, None),
+    titles: Sequence[str] | None = None,
+) -> tuple[go.Figure, Columns]:
+    """A heat map of the column ``value`` over tensors, a row for each name in the column ``rows``; cells take clicks.
+
+    ``hover`` gives a cell's text from its row of the table. ``selected`` outlines a (row, tensor), a row or a column.
+    """
+    columns, names = Columns.of(table), in_order(table[rows])
+    cells = _cells(table, rows, names, columns.names)
+    values = cells[value].to_numpy(np.float64).reshape(len(names), len(columns.names))
+    z, colors = colored(np.where(np.isfinite(values), values, np.nan), scale)
+    fig = go.Figure(
+        go.Heatmap(
+            z=z,
+            colorscale=theme.DIVERGING if scale.diverging else theme.SEQUENTIAL,
+            ygap=1,
+            name=scale.title.replace("<br>", " "),
+            hoverinfo="skip",
+            **colors,
+        )
+    )
+    texts = [hover(row) for row in cells.reset_index().to_dict("records")]
+    fig.add_trace(click_targets(names, columns.names, texts, "Cells"))
+    labels = [safe_text(name, 24) for name in (titles or names)]
+    fig.update_xaxes(**columns.axis())
+    fig.update_yaxes(
+        title={"text": rows.capitalize()}, tickmode="array", tickvals=list(range(len(names))), ticktext=labels,
+        range=[len(names) - 0.5, -0.5], showgrid=False, fixedrange=True,
+    )  # fmt: skip
+    left = max(*map(theme.text_width, labels), 70) + 38  # room for "embeddings" under the axis
+    fig.update_layout(
+        annotations=columns.end_labels(),
+        shapes=[*columns.separators(), *_outline(names, columns, *selected)],
+        margin={"l": left, "r": RIGHT, "t": TOP, "b": BOTTOM},
+        showlegend=False,
+        barmode="overlay",
+    )
+    return fig, columns
+
+
+def height(rows: int) -> float:
+    """Height in px of a heat map of so many rows; a few leave room for the color bar."""
+    return TOP + BOTTOM + max(rows * ROW, 110)
+
+
+def _cells(table: pd.DataFrame, rows: str, names: list[str], tensors: list[str]) -> pd.DataFrame:
+    """The table as a row for each cell, row by row. Raises ChartError for a missing pair."""
+    filled = table.assign(**{rows: table[rows].astype(str), "tensor": table["tensor"].astype(str)})
+    wanted = pd.MultiIndex.from_product([names, tensors], names=[rows, "tensor"])
+    found = filled.set_index([rows, "tensor"])
+    if absent := set(wanted) - set(found.index):
+        name, tensor = min(absent)
+        raise ChartError(f"there is no row of {rows} {name!r}, tensor {tensor!r}; every pair needs one")
+    return found.reindex(wanted)
+
+
+def colored(values: npt.NDArray[np.float64], scale: Scale) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
+    """Values as they are colored, with the range and the color bar of the map."""
+    low, high = scale.limits or _range(values, scale)
+    low = max(low, high * 1e-6) if scale.log else low
+    bar: dict[str, Any] = {"title": {"text": scale.title, "side": "top"}, "thickness": 12, "outlinewidth": 0}
+    z = values
+    if scale.log and 0 < low < high:
+        # zero has no logarithm: it takes the scale's lowest color, and the hover gives the number
+        z, marks = np.log10(np.maximum(values, low)), theme.ticks(low, high, log=True)
+        low, high = float(np.log10(low)), float(np.log10(high))
+    else:
+        low, high = (low, high) if low < high else (min(low, 0.0), high or 1.0)
+        marks = theme.ticks(low, high)
+    if scale.percent:
+        exact = [10**at if z is not values else at for at in marks["tickvals"]]
+        marks |= {"ticktext": [f"{100 * at:.3g}%" for at in exact]}
+    return z.astype(np.float32), {"zmin": low, "zmax": high, "colorbar": bar | marks}
+
+
+def _range(values: npt.NDArray[np.float64], scale: Scale) -> tuple[float, float]:
+    """From the smallest to the largest number if that is a matter of factors, else from zero, or around it."""
+    known = values[np.isfinite(values)]
+    if scale.diverging:
+        far = float(np.abs(known).max(initial=0)) or 1.0
+        return -far, far
+    positive = known[known > 0]
+    return (float(positive.min(initial=np.inf)) if scale.log else 0.0), float(positive.max(initial=0))
+
+
+def _outline(names: list[str], columns: Columns, name: str | None, tensor: str | None) -> list[dict[str, Any]]:
+    row = names.index(name) if name in names else None
+    column = columns.place(tensor)
+    if row is None and column is None:
+        return []
+    x0, x1 = (-0.5, len(columns.names) - 0.5) if column is None else (column - 0.5, column + 0.5)
+    y0, y1 = (-0.5, len(names) - 0.5) if row is None else (row - 0.5, row + 0.5)
+    line = {"color": theme.ACCENT, "width": 3}
+    return [{"type": "rect", "x0": x0, "x1": x1, "y0": y0, "y1": y1, "line": line, "name": "selected"}]
