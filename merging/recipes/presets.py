@@ -17,7 +17,6 @@ from merging.recipes.recipe import Exemplars, Recipe
 from merging.text import did_you_mean
 
 if TYPE_CHECKING:
-    from merging.recipes.recipe import Recipe
 
 
 PLUGIN = LWPTV  # the edit that its paper puts in front of every merge
