@@ -19,7 +19,6 @@ from merging.runs.run import PRECOMPUTED, SALIENCY, Run
 from merging.runs.store import Store
 
 if TYPE_CHECKING:
-
     import pandas as pd
     import plotly.graph_objects as go
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from merging.errors import RecipeError
 from merging.methods import registry
@@ -15,9 +15,6 @@ from merging.recipes.papers.ablations import LWPTV_FAMILY, VARIANTS
 from merging.recipes.papers.combinations import COMBINATIONS, LWPTV, Combination
 from merging.recipes.recipe import Exemplars, Recipe
 from merging.text import did_you_mean
-
-if TYPE_CHECKING:
-
 
 PLUGIN = LWPTV  # the edit that its paper puts in front of every merge
 
