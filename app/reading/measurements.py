@@ -17,7 +17,7 @@ from merging.runs.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.analysis.correlation import Fit
+    from merging.analysis.correlation import LineFit
 
 DRIFT, ABLATION, EXEMPLARS, SIGNS, PAIRS = "drift", "ablation", "exemplars", "signs", "pairs"
 FEATURES, TSNE, PREDICTIONS = "features", "tsne", "predictions"
@@ -95,7 +95,7 @@ def against_accuracy(runs: Pairs, stored: Sequence[Run]) -> pd.DataFrame:
     return joined.assign(title=joined["task"].map(known))
 
 
-def fit(points: pd.DataFrame, value: str) -> Fit:
+def fit(points: pd.DataFrame, value: str) -> LineFit:
     """The line through all points."""
     from merging.analysis.correlation import fit_line
 

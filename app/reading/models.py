@@ -19,10 +19,10 @@ from merging.errors import MergingError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.catalog.data_sets import Found
-    from merging.catalog.groups import Group, Seen
-    from merging.catalog.recognize import Look
-    from merging.catalog.scan import Item, Listing
+    from merging.catalog.data_sets import DataSetLocation
+    from merging.catalog.groups import ModelGroup, Seen
+    from merging.catalog.recognize import ModelFacts
+    from merging.catalog.scan import CatalogEntry, Listing
 
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 FRESH = 10.0  # seconds for which a listing counts
@@ -38,7 +38,7 @@ class Shelf:
     """Everything that is listed; ``left`` files have not been looked into yet. ``data_sets`` are their places."""
 
     seen: tuple[Seen, ...]
-    benchmarks: tuple[Item, ...]
+    benchmarks: tuple[CatalogEntry, ...]
     others: tuple[str, ...]
     notes: tuple[str, ...]
     left: int
@@ -69,7 +69,7 @@ def local() -> bool:
     return not settings.shared() and str(st.get_option("server.address")) in LOOPBACK
 
 
-def is_bundled(item: Item) -> bool:
+def is_bundled(item: CatalogEntry) -> bool:
     """Whether it comes with the benchmark."""
     return item.place.startswith(f"{BUNDLED}/")
 
@@ -107,20 +107,20 @@ def _listings(folders: tuple[tuple[str, Path], ...], typed: str) -> list[Listing
     return [*found, scan.typed(typed)] if typed else found
 
 
-def listed(typed: str = "") -> tuple[list[Item], list[Item]]:
+def listed(typed: str = "") -> tuple[list[CatalogEntry], list[CatalogEntry]]:
     """What may be a model, and benchmark folders, by name only: in the allowed folders and at the typed path."""
     listings = _listings(tuple(settings.models_folders().items()), typed if local() else "")
     items = [item for listing in listings for item in listing.items if not item.problem]
     return items, [item for listing in listings for item in listing.benchmarks]
 
 
-def data_sets(typed: str = "") -> list[Found]:
+def data_sets(typed: str = "") -> list[DataSetLocation]:
     """What may be a data set, by name only: in the allowed folders and at the typed path."""
     return _data_sets(tuple(settings.models_folders().items()), typed if local() else "")
 
 
 @st.cache_data(max_entries=16, ttl=FRESH, show_spinner=False)
-def _data_sets(folders: tuple[tuple[str, Path], ...], typed: str) -> list[Found]:
+def _data_sets(folders: tuple[tuple[str, Path], ...], typed: str) -> list[DataSetLocation]:
     from merging.catalog import data_sets as data_set_catalog
 
     found = [one for name, root in folders for one in data_set_catalog.in_models_folder(name, root)]
@@ -133,9 +133,9 @@ def look_again() -> None:
     _data_sets.clear()
 
 
-def _bundled() -> list[Item]:
+def _bundled() -> list[CatalogEntry]:
     """The benchmark's models as items."""
-    from merging.catalog.scan import Item
+    from merging.catalog.scan import CatalogEntry
 
     try:
         found = data.benchmark()
@@ -143,16 +143,16 @@ def _bundled() -> list[Item]:
         return []
     named = {"pretrained": found.pretrained, **found.experts}
     named |= {"multitask": found.multitask} if found.multitask else {}
-    return [Item(ref, model_references.locate(ref), f"{BUNDLED}/{name}") for name, ref in named.items()]
+    return [CatalogEntry(ref, model_references.locate(ref), f"{BUNDLED}/{name}") for name, ref in named.items()]
 
 
 @st.cache_resource(show_spinner=False)
-def _remembered() -> dict[tuple[str, tuple[int, ...]], Look]:
+def _remembered() -> dict[tuple[str, tuple[int, ...]], ModelFacts]:
     """What files were when they were looked into, by reference and state; shared by all sessions."""
     return {}
 
 
-def _look_into(items: Sequence[Item]) -> tuple[dict[str, Look], int]:
+def _look_into(items: Sequence[CatalogEntry]) -> tuple[dict[str, ModelFacts], int]:
     """What items are, by reference, and how many are left for the next drawing of the page."""
     from merging.catalog.recognize import look
     from merging.checkpoints import digests
@@ -160,7 +160,7 @@ def _look_into(items: Sequence[Item]) -> tuple[dict[str, Look], int]:
 
     digests.DIGESTS.load(data.store().root)
     started, remembered, new = time.monotonic(), _remembered(), 0
-    found: dict[str, Look] = {}
+    found: dict[str, ModelFacts] = {}
     for item in items:
         key = item.reference, state_of(item.path)
         if key not in remembered:
@@ -176,7 +176,7 @@ def _look_into(items: Sequence[Item]) -> tuple[dict[str, Look], int]:
     return found, len(items) - len(found)
 
 
-def _read_small(item: Item, look: Look) -> None:
+def _read_small(item: CatalogEntry, look: ModelFacts) -> None:
     """Compute the digest of a small file at once, so that it is known from now on."""
     from merging.checkpoints import digests
     from merging.formats.opening import open_checkpoint
@@ -188,14 +188,14 @@ def _read_small(item: Item, look: Look) -> None:
             return  # it has changed since; it will be looked into again
 
 
-def digest(look: Look) -> str:
+def digest(look: ModelFacts) -> str:
     """The digest of a file, if it has been read."""
     from merging.checkpoints import digests
 
     return digests.DIGESTS.remembered(look.state)
 
 
-def groups(found: Shelf) -> list[Group]:
+def groups(found: Shelf) -> list[ModelGroup]:
     """What may be merged together; empty until everything has been looked into."""
     if found.left:
         return []
@@ -204,14 +204,14 @@ def groups(found: Shelf) -> list[Group]:
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
-def _groups(key: tuple[object, ...], _found: Shelf) -> list[Group]:
+def _groups(key: tuple[object, ...], _found: Shelf) -> list[ModelGroup]:
     from merging.catalog.groups import groups
 
     own = [seen for seen in _found.readable if not is_bundled(seen[0])]
     return groups(own, _found.benchmarks)
 
 
-def bases(found: Shelf, known: Sequence[Group]) -> dict[str, Look]:
+def bases(found: Shelf, known: Sequence[ModelGroup]) -> dict[str, ModelFacts]:
     """Models that others may have been trained from, by their place: those of groups, and the benchmark's."""
     references = {group.pretrained.reference for group in known if group.pretrained}
     return {
@@ -221,13 +221,13 @@ def bases(found: Shelf, known: Sequence[Group]) -> dict[str, Look]:
     }
 
 
-def _where(item: Item) -> str:
+def _where(item: CatalogEntry) -> str:
     """The folder of an item as the table has it; the benchmark's name where it comes with one of one's own."""
     own = is_bundled(item) and benchmark.folder() != settings.BUNDLED
     return benchmark.title(benchmark.folder()) if own else item.place.rpartition("/")[0]
 
 
-def table(found: Shelf, known: Sequence[Group]) -> pd.DataFrame:
+def table(found: Shelf, known: Sequence[ModelGroup]) -> pd.DataFrame:
     """One row for each readable file: what it is, and which pretrained model it fits."""
     import pandas as pd
 

@@ -22,12 +22,12 @@ from merging.errors import MergingError
 from merging.files.plain_yaml import plain_yaml, write_yaml
 from merging.runs.run import PRECOMPUTED, Run
 from merging.text import size_text
-from viz.report.contents import Report, Source, View
+from viz.report.contents import Report, ReportView, Source
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from app.reading.sweeps import Found
+    from app.reading.sweeps import SweepResults
     from merging.sweeps.sweep import Sweep
     from viz.report.guard import Private
 
@@ -48,13 +48,13 @@ def button(key: str, table: pd.DataFrame, options: Mapping[str, Any], said: str,
         st.button(
             "Add to report", key=f"in_report_{key}", type="tertiary", icon=":material/note_add:",
             help="Keep this view, as it is now, for the page Report.", on_click=_add,
-            args=(View(key, table, dict(options), heading, "", text.plain(said), state.place()), of),
+            args=(ReportView(key, table, dict(options), heading, "", text.plain(said), state.place()), of),
         )  # fmt: skip
     if why := draft.refused.pop(key, ""):
         st.caption(f":material/error: {why}")
 
 
-def _add(view: View, of: Of) -> None:
+def _add(view: ReportView, of: Of) -> None:
     """Callback of the button: keep the view, or say why that cannot be."""
     try:
         sources = concerned(view.table, view.options, of, view.place)
@@ -64,7 +64,7 @@ def _add(view: View, of: Of) -> None:
     put(replace(view, sources=tuple(source.id for source in sources)), sources, view.key)
 
 
-def put(view: View, sources: Sequence[Source], where: str) -> None:
+def put(view: ReportView, sources: Sequence[Source], where: str) -> None:
     """Put a view into the report, or note why that cannot be, to be said ``where``."""
     draft, size = state.report(), size_of(view)
     if why := draft.refusal(size, (size_text(size), size_text(draft.size + size))):
@@ -73,7 +73,7 @@ def put(view: View, sources: Sequence[Source], where: str) -> None:
         draft.add(view, size, sources)
 
 
-def size_of(view: View) -> int:
+def size_of(view: ReportView) -> int:
     """Bytes that a view takes in the document, about."""
     from viz.report.document import figure_json
     from viz.report.tables import table_html
@@ -142,7 +142,7 @@ def _digests(benchmark: str | None, inputs: Iterable[tuple[str, str]]) -> tuple[
     return tuple((f"{name}, sha-256", digest) for name, digest in found)
 
 
-def _of_sweep(found: Found) -> Iterator[tuple[str, str]]:
+def _of_sweep(found: SweepResults) -> Iterator[tuple[str, str]]:
     sweep, points = found.sweep, list(found.points.values())
     for label, axis in zip(sweep.labels, sweep.axes, strict=True):
         yield label, ", ".join(f"{value:g}" for value in axis.values)

@@ -12,7 +12,7 @@ import streamlit as st
 from app import text
 from app.reading import data
 from merging.jobs.records import SWEEP, Job, job_of
-from merging.sweeps.compute import Planned, Session, plan, stored
+from merging.sweeps.compute import NamedPoint, Session, plan, stored
 from merging.sweeps.points import Point, folders
 from merging.sweeps.sweep import LINE, PLANE, Sweep
 from merging.sweeps.tables import averages, table
@@ -25,11 +25,11 @@ MANY = 4000  # points that stay in memory, a few kilobytes each
 
 
 @dataclass(frozen=True)
-class Found:
+class SweepResults:
     """A sweep with what is there of it: every planned point, the computed ones by name, and their tables."""
 
     sweep: Sweep
-    every: list[Planned]
+    every: list[NamedPoint]
     points: Mapping[str, Point]
     tasks: pd.DataFrame
     averages: pd.DataFrame
@@ -44,7 +44,7 @@ class Found:
         """Whether nothing is missing."""
         return len(self.points) == self.total
 
-    def planned(self, point: str) -> Planned:
+    def planned(self, point: str) -> NamedPoint:
         """What a point is of."""
         return next(one for one in self.every if one.name == point)
 
@@ -55,7 +55,7 @@ class Found:
         return str(self.averages["point"].iloc[int(scores.argmax())])
 
 
-def found(sweep: Sweep) -> Found:
+def found(sweep: Sweep) -> SweepResults:
     """What is there of a sweep now. Raises CheckpointError if its files are gone."""
     every = _plan(sweep.id, data.benchmark().digest, sweep)
     points = {one.name: point for one in every if (point := _stored(one, sweep))}
@@ -64,11 +64,11 @@ def found(sweep: Sweep) -> Found:
     tasks["label"] = [labels[int(line)] for line in tasks["line"]]
     means = averages(tasks)
     means["label"] = [labels[int(line)] for line in means["line"]]
-    return Found(sweep, every, points, tasks, means)
+    return SweepResults(sweep, every, points, tasks, means)
 
 
 @st.cache_resource(max_entries=data.KEPT, show_spinner="Reading the checkpoints …")
-def _plan(sweep_id: str, benchmark_digest: str, _sweep: Sweep) -> list[Planned]:
+def _plan(sweep_id: str, benchmark_digest: str, _sweep: Sweep) -> list[NamedPoint]:
     return plan(_sweep, data.benchmark())
 
 
@@ -79,7 +79,7 @@ def digests(sweep: Sweep) -> tuple[str, list[tuple[str, str]]]:
     return data.benchmark().digest, list(dict.fromkeys(read))
 
 
-def _stored(one: Planned, sweep: Sweep) -> Point | None:
+def _stored(one: NamedPoint, sweep: Sweep) -> Point | None:
     """The point; read again only when its files have changed."""
     for folder in folders(data.store()):
         try:
@@ -92,7 +92,7 @@ def _stored(one: Planned, sweep: Sweep) -> Point | None:
 
 
 @st.cache_resource(max_entries=MANY, show_spinner=False)
-def _point(name: str, changed: int, _one: Planned, _sweep: Sweep) -> Point | None:
+def _point(name: str, changed: int, _one: NamedPoint, _sweep: Sweep) -> Point | None:
     return stored(_one, data.store(), data.benchmark(), _sweep.sample)
 
 
@@ -137,7 +137,7 @@ def value(sweep: Sweep, score: str) -> str:
     return "in_domain" if sweep.kind == PLANE else score
 
 
-def note(found: Found) -> str:
+def note(found: SweepResults) -> str:
     """What stands under every picture: which images, how many, drawn how, computed on what."""
     sample, points = found.sweep.sample.on(data.benchmark()), list(found.points.values())
     tasks = len(sample.tasks) or len(data.benchmark().tasks)
@@ -151,7 +151,7 @@ def note(found: Found) -> str:
     )
 
 
-def described(found: Found, point: str) -> str:
+def described(found: SweepResults, point: str) -> str:
     """How pickers call a point: recipe, values, score; plain text."""
     row = found.averages[found.averages["point"] == point].iloc[0]
     values = ", ".join(f"{row[name]:.10g}" for name in "xy" if name in row)

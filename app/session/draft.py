@@ -23,7 +23,7 @@ _number = count()
 
 
 @dataclass
-class Stage:
+class DraftStep:
     """One step: a method's key and the values chosen for it. ``uid`` names its widgets."""
 
     key: str
@@ -60,8 +60,8 @@ class Draft:
 
     pretrained: str
     experts: list[str]
-    edits: list[Stage]
-    merge: Stage
+    edits: list[DraftStep]
+    merge: DraftStep
     title: str = ""
     titled: str = ""  # the chain that ``title`` is the name of
     exemplars: dict[str, Any] = field(default_factory=dict)  # how they are drawn, for chains that need them
@@ -72,7 +72,9 @@ class Draft:
     def of(cls, recipe: Recipe) -> Self:
         """A draft that starts from a recipe."""
         names = [name for name, _ in recipe.experts]
-        found = cls(recipe.pretrained, names, [*map(Stage.of, recipe.edits)], Stage.of(recipe.merge), recipe.title)
+        found = cls(
+            recipe.pretrained, names, [*map(DraftStep.of, recipe.edits)], DraftStep.of(recipe.merge), recipe.title
+        )
         found.exemplars = recipe.exemplars.values() if recipe.exemplars else {}
         found.count_dead_params, found.activation = recipe.count_dead_params, recipe.activation
         found.titled = found.chain()
@@ -80,7 +82,7 @@ class Draft:
 
     def chain(self) -> str:
         """The chain in one line, as links and the command line write it: 'lwptv;ties:density=0.1'."""
-        drawn = Stage(EXEMPLARS, self.exemplars).text() if self.needs_exemplars else EXEMPLARS
+        drawn = DraftStep(EXEMPLARS, self.exemplars).text() if self.needs_exemplars else EXEMPLARS
         stages = [stage.text() for stage in (*self.edits, self.merge)]
         words = [COUNT_DEAD] if self.count_dead_params else []
         words += [ACTIVATION + self.activation] if self.activation else []
@@ -129,7 +131,7 @@ class Draft:
         self.edits = [stage for stage in self.edits if stage.uid != uid]
 
 
-def _needed(stage: Stage, method: Edit | Merge) -> Needs:
+def _needed(stage: DraftStep, method: Edit | Merge) -> Needs:
     """What a stage needs as it is set; as by default where a value is outside its bounds."""
     try:
         return method.needed(method.params.build(stage.values))
@@ -154,8 +156,8 @@ def parse_chain(text: str, pretrained: str, experts: list[str]) -> Draft:
     merge = parse_step("merge", rest[-1], problems)
     if problems:
         raise RecipeError(" ".join(problems))
-    edits = [Stage(key, registry.edit(key).params.build(values).values()) for key, values in steps]
-    last = Stage(merge[0], registry.merge(merge[0]).params.build(merge[1]).values())
+    edits = [DraftStep(key, registry.edit(key).params.build(values).values()) for key, values in steps]
+    last = DraftStep(merge[0], registry.merge(merge[0]).params.build(merge[1]).values())
     return Draft(pretrained, experts, edits, last, exemplars=exemplars, count_dead_params=dead, activation=activation)
 
 
@@ -196,8 +198,8 @@ def command(recipe: Recipe) -> str:
         return run
     words = ["python", "-m", "merging", "merge", "--pretrained", recipe.pretrained]
     words += [word for name, reference in recipe.experts for word in ("--expert", f"{name}={reference}")]
-    words += [word for stage in map(Stage.of, recipe.edits) for word in ("--edit", stage.text())]
+    words += [word for stage in map(DraftStep.of, recipe.edits) for word in ("--edit", stage.text())]
     words += ["--count-dead-params"] if recipe.count_dead_params else []
     words += ["--activation", recipe.activation] if recipe.activation else []
-    whole = shlex.join([*words, "--merge", Stage.of(recipe.merge).text(), "--out", "merged.safetensors"])
+    whole = shlex.join([*words, "--merge", DraftStep.of(recipe.merge).text(), "--out", "merged.safetensors"])
     return f"{run}\n\n# or, without the file\n{whole}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from viz.report.contents import Report, Source, View
+from viz.report.contents import Report, ReportView, Source
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +24,7 @@ class Kept:
     """A view in the report. ``number`` is its own in the session; ``size`` what it takes in the document, in bytes."""
 
     number: int
-    view: View
+    view: ReportView
     size: int
 
 
@@ -70,7 +70,7 @@ class ReportDraft:
             return TOO_MUCH.format(words[1], f"{MOST_IN_ALL / 1e6:g} MB")
         return ""
 
-    def add(self, view: View, size: int, sources: Sequence[Source]) -> None:
+    def add(self, view: ReportView, size: int, sources: Sequence[Source]) -> None:
         """Put a view at the end."""
         self.kept.append(Kept(next(self._numbers), view, size))
         self.sources |= {source.id: source for source in sources}

@@ -19,7 +19,7 @@ from viz.text import clean_text, plural
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.inspection.fit_report import FitReport, Group
+    from merging.inspection.fit_report import FitReport, ProblemGroup
     from merging.jobs.records import Job
     from merging.recipes.recipe import Recipe
 
@@ -108,7 +108,7 @@ def verdict(report: FitReport) -> None:
         st.markdown(f":material/check_circle: All {report.tensors} tensors of every checkpoint fit.")
 
 
-def _said(group: Group) -> str:
+def _said(group: ProblemGroup) -> str:
     return f"{group.checkpoint}: {group.text()}"
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from merging.benchmarks.benchmark import Benchmark
     from merging.checkpoints.checkpoint import Checkpoint
     from merging.recipes.recipe import Recipe
-    from merging.runs.inputs import Opened
+    from merging.runs.inputs import OpenedRecipe
 
 FOLDER = "measured"
 REMAKING = "merging again"  # a phase, before those of the measurement itself
@@ -35,7 +35,7 @@ OTHERS = (
 )
 
 
-class Found(NamedTuple):
+class MeasurementResult(NamedTuple):
     """What a measurement gives: tables by name, what to say beside every picture of them (n, seed, split ...), arrays.
 
     Arrays are for what is too long for a table, such as features; their names are like those of tables.
@@ -72,7 +72,7 @@ class StoredTables(Protocol):
 
 
 @dataclass
-class Subject:
+class MeasurementContext:
     """What a measurement works on. Nothing is opened before it is asked for; ``run_id`` is empty for the benchmark."""
 
     store: Store
@@ -96,7 +96,7 @@ class Subject:
         return recipe
 
     @cached_property
-    def checkpoints(self) -> Opened:
+    def checkpoints(self) -> OpenedRecipe:
         """The checkpoints that the run merged, whether or not the benchmark knows their tasks.
 
         Raises:
@@ -105,7 +105,7 @@ class Subject:
         return open_merged(self.store.run(self.run_id), self.recipe)
 
     @cached_property
-    def opened(self) -> Opened:
+    def opened(self) -> OpenedRecipe:
         """The checkpoints that the run merged, for work on the benchmark's images.
 
         Raises:
@@ -179,7 +179,7 @@ class Subject:
         )
 
 
-def open_merged(run: Run, recipe: Recipe) -> Opened:
+def open_merged(run: Run, recipe: Recipe) -> OpenedRecipe:
     """The checkpoints that a run merged; raises CheckpointError if they are gone, or others by now."""
     from merging.runs.inputs import open_inputs
 

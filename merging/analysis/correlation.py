@@ -34,7 +34,7 @@ def spread(drops: pd.Series[float]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class LineFit:
     """A straight line through n points, and how closely they go together."""
 
     slope: float
@@ -44,7 +44,7 @@ class Fit:
     n: int
 
 
-def fit_line(x: Floats, y: Floats) -> Fit:
+def fit_line(x: Floats, y: Floats) -> LineFit:
     """Least squares, Pearson's r and Spearman's ρ (ties take mean ranks) of the pairs that are both finite.
 
     NaN where fewer than three pairs are left or one side does not vary.
@@ -52,9 +52,9 @@ def fit_line(x: Floats, y: Floats) -> Fit:
     known = np.isfinite(x) & np.isfinite(y)
     x, y = x[known].astype(np.float64), y[known].astype(np.float64)
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return Fit(math.nan, math.nan, math.nan, math.nan, len(x))
+        return LineFit(math.nan, math.nan, math.nan, math.nan, len(x))
     slope = float(((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum())
-    return Fit(slope, float(y.mean() - slope * x.mean()), _pearson(x, y), _pearson(_ranks(x), _ranks(y)), len(x))
+    return LineFit(slope, float(y.mean() - slope * x.mean()), _pearson(x, y), _pearson(_ranks(x), _ranks(y)), len(x))
 
 
 def _ranks(values: Floats) -> Floats:

@@ -12,7 +12,7 @@ import importlib
 import time
 from typing import TYPE_CHECKING
 
-from merging.analysis.context import Found, Of, Subject, own_folder
+from merging.analysis.context import MeasurementContext, MeasurementResult, Of, own_folder
 from merging.analysis.registry import kind
 from merging.analysis.stored import Measured, entry_name, find, write
 from merging.errors import StoreError
@@ -56,9 +56,9 @@ def measure(
     def measurement(key: str, tell: ProgressCallback | None) -> Measured:
         return measure(key, store, benchmark, run_id, device=device, progress=tell, cancel=cancel)
 
-    subject = Subject(store, benchmark, run_id, device, progress, cancel, wanted.of, measurement)
+    subject = MeasurementContext(store, benchmark, run_id, device, progress, cancel, wanted.of, measurement)
     module, _, function = wanted.compute.partition(":")
-    result: Found = getattr(importlib.import_module(module), function)(subject)
+    result: MeasurementResult = getattr(importlib.import_module(module), function)(subject)
     where = describe_device(choose_device(device))
     said = {"key": key, "version": wanted.version, "run": run_id, "device": where}
     write(own_folder(store), name, result, said, started)

@@ -10,7 +10,7 @@ from merging.text import did_you_mean
 
 
 @dataclass(frozen=True)
-class Measure:
+class Measurement:
     """One kind of measurement.
 
     ``compute`` is "module:function", imported when it is asked for: some of them take seconds to load.
@@ -26,36 +26,38 @@ class Measure:
 MEASURES = {
     measure.key: measure
     for measure in (
-        Measure("drift", "Feature drift", "merging.analysis.measurements.drift:measure_drift"),
-        Measure(
+        Measurement("drift", "Feature drift", "merging.analysis.measurements.drift:measure_drift"),
+        Measurement(
             "ablation",
             "Ablation by kind of parameter",
             "merging.analysis.measurements.parameter_kinds:measure_ablation",
         ),
-        Measure(
+        Measurement(
             "predictions",
             "Predictions, image by image",
             "merging.analysis.measurements.predictions:measure_predictions",
         ),
-        Measure(
+        Measurement(
             "features", "Features out of domain", "merging.analysis.measurements.features:measure_features", version=2
         ),
-        Measure("tsne", "t-SNE of features", "merging.analysis.measurements.tsne:measure_tsne", version=2),
-        Measure("signs", "Sign agreement", "merging.analysis.measurements.signs:measure_signs", of=Of.EXPERTS),
-        Measure("pairs", "Experts against experts", "merging.analysis.measurements.pairs:measure_pairs", of=Of.EXPERTS),
-        Measure(
+        Measurement("tsne", "t-SNE of features", "merging.analysis.measurements.tsne:measure_tsne", version=2),
+        Measurement("signs", "Sign agreement", "merging.analysis.measurements.signs:measure_signs", of=Of.EXPERTS),
+        Measurement(
+            "pairs", "Experts against experts", "merging.analysis.measurements.pairs:measure_pairs", of=Of.EXPERTS
+        ),
+        Measurement(
             "exemplars",
             "Exemplar sensitivity",
             "merging.analysis.measurements.exemplar_sensitivity:measure_sensitivity",
             of=Of.BENCHMARK,
         ),
-        Measure(
+        Measurement(
             "drm_ablations",
             "Ablations of DRM",
             "merging.analysis.measurements.drm_ablations:measure_ablations",
             of=Of.BENCHMARK,
         ),
-        Measure(
+        Measurement(
             "task_counts",
             "Number of tasks",
             "merging.analysis.measurements.task_counts:measure_counts",
@@ -65,7 +67,7 @@ MEASURES = {
 }
 
 
-def kind(key: str) -> Measure:
+def kind(key: str) -> Measurement:
     """The measurement of that key; raises StoreError with the nearest one."""
     if key not in MEASURES:
         raise StoreError(f"Nothing is measured as {key!r}.{did_you_mean(key, MEASURES)} Known: {', '.join(MEASURES)}.")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merging.analysis.context import FOLDER, Found, Of, own_folder
-from merging.analysis.registry import Measure, kind
+from merging.analysis.context import FOLDER, MeasurementResult, Of, own_folder
+from merging.analysis.registry import Measurement, kind
 from merging.errors import StoreError
 from merging.files import atomic, records
 from merging.files.atomic import DamagedError
@@ -69,7 +69,7 @@ class Measured:
         return found
 
 
-def write(place: Path, name: str, found: Found, said: Mapping[str, Any], started: float) -> None:
+def write(place: Path, name: str, found: MeasurementResult, said: Mapping[str, Any], started: float) -> None:
     """Publish a measurement as ``place``/``name``; ``started`` is when it began, on the monotonic clock.
 
     Raises:
@@ -132,7 +132,7 @@ def merged_from(run: Run) -> list[tuple[str, str]]:
     return [(name, run.inputs.get(name, "")) for name in names]
 
 
-def entry_name(wanted: Measure, store: Store, benchmark: Benchmark, run_id: str) -> str | None:
+def entry_name(wanted: Measurement, store: Store, benchmark: Benchmark, run_id: str) -> str | None:
     """The name of an entry; None for experts of a run that is not there, or that merged nothing."""
     of: object = run_id
     if wanted.of == Of.EXPERTS:

@@ -10,12 +10,12 @@ from merging.runs.inputs import open_inputs
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from merging.analysis.context import Subject
+    from merging.analysis.context import MeasurementContext
     from merging.progress import ProgressCallback
     from merging.recipes.recipe import Recipe
 
 
-def merge(subject: Subject, recipe: Recipe, progress: ProgressCallback | None = None) -> dict[str, Tensor]:
+def merge(subject: MeasurementContext, recipe: Recipe, progress: ProgressCallback | None = None) -> dict[str, Tensor]:
     """The merged state dict of a recipe that needs no data, which no store keeps.
 
     Raises:

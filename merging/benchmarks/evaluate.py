@@ -75,7 +75,7 @@ def evaluate(
     Accuracies are fractions. Raises Cancelled between batches if asked to stop.
     """
     keys = list(tasks) if tasks is not None else [task.key for task in benchmark.tasks]
-    found = answers([Part("", model, keys)], benchmark, splits, device, progress, cancel)
+    found = answers([EvaluatedModel("", model, keys)], benchmark, splits, device, progress, cancel)
     return score_table((answer.model, answer.task, answer.split, answer.correct, answer.n) for answer in found)
 
 
@@ -97,7 +97,7 @@ def evaluate_per_task(
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class EvaluatedModel:
     """One model and the tasks that it is asked about; the name is empty if it is the only one."""
 
     name: str
@@ -127,16 +127,16 @@ class Answer:
         return len(self.labels)
 
 
-def per_task_parts(models: Mapping[str, Source], benchmark: Benchmark) -> list[Part]:
+def per_task_parts(models: Mapping[str, Source], benchmark: Benchmark) -> list[EvaluatedModel]:
     """What each model of a merge that gives one per task is asked: its own task, and those that have none."""
     known = {task.key for task in benchmark.tasks}
     outside = [task.key for task in benchmark.tasks if task.key not in models]
-    work = [Part(name, model, [name] * (name in known) + outside) for name, model in models.items()]
+    work = [EvaluatedModel(name, model, [name] * (name in known) + outside) for name, model in models.items()]
     return [part for part in work if part.tasks]
 
 
 def answers(
-    work: Sequence[Part],
+    work: Sequence[EvaluatedModel],
     benchmark: Benchmark,
     splits: Sequence[str],
     device: str = "auto",
@@ -183,7 +183,7 @@ def score_table(counted: Iterable[tuple[str, Task, str, int, int]]) -> pd.DataFr
     return individual(of_each) if any(of_each) else table.drop(columns="model")
 
 
-def _encoder(part: Part, benchmark: Benchmark, device: str) -> Encoder:
+def _encoder(part: EvaluatedModel, benchmark: Benchmark, device: str) -> Encoder:
     checkpoint: Checkpoint = open_checkpoint(part.model, name=part.name or None)
     return Encoder.of(checkpoint, choose_device(device), like=benchmark.tower)
 

@@ -25,7 +25,7 @@ ARRAYS, PARQUET = ".npz", ".parquet"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DataSetLocation:
     """What may be a data set; ``place`` says where, from the walked folder's name on; text of anybody's."""
 
     reference: str
@@ -38,12 +38,12 @@ class Found:
         return self.path.name.removesuffix(ARRAYS).removesuffix(PARQUET)
 
 
-def in_models_folder(name: str, root: Path) -> list[Found]:
+def in_models_folder(name: str, root: Path) -> list[DataSetLocation]:
     """Data sets in one of the folders of $MERGESCOPE_MODELS; references say its name and not where it is."""
     return _walk(root, name, lambda place: f"{MODELS_PREFIX}{place}")
 
 
-def at_path(text: str) -> list[Found]:
+def at_path(text: str) -> list[DataSetLocation]:
     """Data sets at a path of one's own: the path itself, or in that folder."""
     try:
         path = Path(text).expanduser().resolve()
@@ -53,12 +53,12 @@ def at_path(text: str) -> list[Found]:
     if not there:
         return []
     if path.is_file():
-        return [Found(str(path), path, path.name)] if path.suffix in {ARRAYS, PARQUET} else []
+        return [DataSetLocation(str(path), path, path.name)] if path.suffix in {ARRAYS, PARQUET} else []
     return _walk(path, path.name, lambda place: str(path / place.partition("/")[2]))
 
 
-def _walk(root: Path, name: str, refer: Callable[[str], str]) -> list[Found]:
-    found: list[Found] = []
+def _walk(root: Path, name: str, refer: Callable[[str], str]) -> list[DataSetLocation]:
+    found: list[DataSetLocation] = []
     waiting, left = deque([(root, name, 0)]), MOST
     while waiting and left > 0:
         folder, place, depth = waiting.popleft()
@@ -67,14 +67,14 @@ def _walk(root: Path, name: str, refer: Callable[[str], str]) -> list[Found]:
         if is_benchmark(folder):
             continue
         if _is_data_set(folder, entries):
-            found.append(Found(refer(place), folder, place))
+            found.append(DataSetLocation(refer(place), folder, place))
             continue
         for entry in entries:
             inner = f"{place}/{entry.name}"
             if _is_folder(entry):
                 waiting += [(Path(entry.path), inner, depth + 1)] if depth < DEEPEST else []
             elif entry.name.endswith(ARRAYS):
-                found.append(Found(refer(inner), Path(entry.path), inner))
+                found.append(DataSetLocation(refer(inner), Path(entry.path), inner))
     return sorted(found, key=lambda one: one.place)
 
 

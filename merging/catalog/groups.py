@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from merging.catalog.model_sets import free_name
-from merging.catalog.recognize import ADAPTER, HEAD, MODEL, Look, applies
-from merging.catalog.scan import Item
+from merging.catalog.recognize import ADAPTER, HEAD, MODEL, ModelFacts, applies
+from merging.catalog.scan import CatalogEntry
 
-Seen = tuple[Item, Look]
+Seen = tuple[CatalogEntry, ModelFacts]
 PRETRAINED_NAME = re.compile(
     r"(?:.*[-_.])?(?:pre-?trained|zero[-_]?shot|base[-_]?model|original)|base|openai|theta_?0", re.I
 )
@@ -30,28 +30,28 @@ TRIED = 8  # models that an adapter is tried on
 
 
 @dataclass(frozen=True)
-class Group:
+class ModelGroup:
     """Models that may be merged. ``pretrained`` is None where nothing tells which it is."""
 
     title: str
     layout: str
-    pretrained: Item | None
-    experts: Mapping[str, Item]
-    heads: Mapping[str, Item] = field(default_factory=dict)
+    pretrained: CatalogEntry | None
+    experts: Mapping[str, CatalogEntry]
+    heads: Mapping[str, CatalogEntry] = field(default_factory=dict)
     apart: tuple[str, ...] = ()  # names of members that do not seem to come from the pretrained model
     guessed: bool = False  # whether the pretrained model was told by its numbers, not by its name
 
 
 @dataclass
-class _Folder:
+class _FolderMembers:
     """The members of one folder by name."""
 
     members: dict[str, Seen] = field(default_factory=dict)
-    heads: dict[str, Item] = field(default_factory=dict)
+    heads: dict[str, CatalogEntry] = field(default_factory=dict)
     nested: bool = False  # whether members come from folders in it
 
 
-def groups(seen: Sequence[Seen], benchmarks: Iterable[Item] = ()) -> list[Group]:
+def groups(seen: Sequence[Seen], benchmarks: Iterable[CatalogEntry] = ()) -> list[ModelGroup]:
     """Every folder whose models may be merged, in the order of their places."""
     places = {item.place for item in benchmarks}
     found = []
@@ -66,17 +66,17 @@ def groups(seen: Sequence[Seen], benchmarks: Iterable[Item] = ()) -> list[Group]
     return [group for group in found if id(group) not in single or not larger.issuperset(group.experts.values())]
 
 
-def _folders(seen: Sequence[Seen]) -> dict[str, _Folder]:
+def _folders(seen: Sequence[Seen]) -> dict[str, _FolderMembers]:
     """Members by the folder that they are members of."""
-    found: dict[str, _Folder] = {}
+    found: dict[str, _FolderMembers] = {}
     inside: dict[str, list[Seen]] = {}
     for item, look in seen:
         parent, _, last = item.place.rpartition("/")
         if look.kind == HEAD:
             named = HEAD_NAME.fullmatch(item.name)
-            found.setdefault(parent, _Folder()).heads[named[1] if named else item.name] = item
+            found.setdefault(parent, _FolderMembers()).heads[named[1] if named else item.name] = item
         elif look.kind in {MODEL, ADAPTER} and parent:
-            folder = found.setdefault(parent, _Folder())
+            folder = found.setdefault(parent, _FolderMembers())
             folder.members[free_name(last if item.folder else item.name, folder.members)] = (item, look)
             folder.nested |= item.folder
             if not item.folder:
@@ -84,7 +84,7 @@ def _folders(seen: Sequence[Seen]) -> dict[str, _Folder]:
     for place, models in inside.items():
         parent, _, last = place.rpartition("/")
         if parent and (only := _only(models)):
-            folder = found.setdefault(parent, _Folder())
+            folder = found.setdefault(parent, _FolderMembers())
             folder.members.setdefault(last, only)
             folder.nested = True
             if len(models) == 2:  # each expert with a copy of the pretrained model
@@ -101,7 +101,7 @@ def _only(models: Sequence[Seen]) -> Seen | None:
     return tuned[0] if len(models) == 2 and len(tuned) == len(others) == 1 else None
 
 
-def _group(place: str, folder: _Folder, seen: Sequence[Seen], *, of_benchmark: bool) -> Group | None:
+def _group(place: str, folder: _FolderMembers, seen: Sequence[Seen], *, of_benchmark: bool) -> ModelGroup | None:
     alike = _largest(folder.members)
     kinds = {look.kind for _, look in alike.values()}
     guessed = False
@@ -127,7 +127,9 @@ def _group(place: str, folder: _Folder, seen: Sequence[Seen], *, of_benchmark: b
         experts = {name.removesuffix(VALIDATION): item for name, item in experts.items()}
     title = place.rpartition("/")[0] if of_benchmark else place
     layout = "benchmark folder" if of_benchmark else _layout(folder, pretrained, kinds)
-    return Group(title, layout, pretrained[0] if pretrained else None, experts, folder.heads, tuple(apart), guessed)
+    return ModelGroup(
+        title, layout, pretrained[0] if pretrained else None, experts, folder.heads, tuple(apart), guessed
+    )
 
 
 def _largest(members: Mapping[str, Seen]) -> dict[str, Seen]:
@@ -179,11 +181,11 @@ def _base(adapter: Seen, seen: Sequence[Seen]) -> Seen | None:
     return next((found for found in (*named, *models)[:TRIED] if applies(adapter[0], found[0])), None)
 
 
-def _with_base(group: Group, seen: Sequence[Seen]) -> Group:
+def _with_base(group: ModelGroup, seen: Sequence[Seen]) -> ModelGroup:
     """The group with the model elsewhere that is clearly nearest to all of its experts, if there is one."""
     experts = {item.reference for item in group.experts.values()}
     looks = [look for item, look in seen if item.reference in experts]
-    far: list[tuple[float, Item]] = []
+    far: list[tuple[float, CatalogEntry]] = []
     for item, base in seen:
         if base.kind == MODEL and item.reference not in experts:
             found = [look.distance(base) for look in looks]
@@ -194,7 +196,7 @@ def _with_base(group: Group, seen: Sequence[Seen]) -> Group:
     return replace(group, pretrained=far[0][1], guessed=True) if clear else group
 
 
-def _layout(folder: _Folder, pretrained: Seen | None, kinds: set[str]) -> str:
+def _layout(folder: _FolderMembers, pretrained: Seen | None, kinds: set[str]) -> str:
     if kinds == {ADAPTER}:
         return "LoRA adapters with their base" if pretrained else "LoRA adapters, their base is not here"
     if folder.nested and pretrained and "zeroshot" in pretrained[0].name:
@@ -202,7 +204,7 @@ def _layout(folder: _Folder, pretrained: Seen | None, kinds: set[str]) -> str:
     return "a folder for each expert" if folder.nested else "a file for each expert"
 
 
-def nearest(look: Look, bases: Mapping[str, Look]) -> tuple[str, float] | None:
+def nearest(look: ModelFacts, bases: Mapping[str, ModelFacts]) -> tuple[str, float] | None:
     """Which of some pretrained models a model was trained from, and by how much it was changed."""
     found = {name: distance for name, base in bases.items() if (distance := look.distance(base)) is not None}
     return min(found.items(), key=lambda pair: pair[1]) if found else None

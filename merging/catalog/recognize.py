@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from merging.catalog.scan import Item
+from merging.catalog.scan import CatalogEntry
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.tower_names import tower
 from merging.errors import CheckpointError, MergingError
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
+class ModelFacts:
     """What was found. ``signature`` is the same for models that may fit together; empty where that cannot be told."""
 
     kind: str
@@ -48,7 +48,7 @@ class Look:
     state: tuple[int, ...] | None = None  # of the file, as digests are known by
     drawn: Tensor | None = None  # some of its numbers (n,), float64
 
-    def distance(self, other: Look) -> float | None:
+    def distance(self, other: ModelFacts) -> float | None:
         """By how much the other's numbers were changed to get these, as a share; None if neither came of the other."""
         if self.signature != other.signature or self.drawn is None or other.drawn is None:
             return None
@@ -60,26 +60,28 @@ class Look:
         return ratio if ratio <= FAR and cosine >= ALIKE else None
 
 
-def look(item: Item) -> Look:
+def look(item: CatalogEntry) -> ModelFacts:
     """What an item is; never raises."""
     if item.problem:
-        return Look(UNREADABLE, problem=f"{printable(item.name)} {item.problem}.")
+        return ModelFacts(UNREADABLE, problem=f"{printable(item.name)} {item.problem}.")
     try:
         return _look(item)
     except MergingError as error:
-        return Look(UNREADABLE, problem=str(error))
+        return ModelFacts(UNREADABLE, problem=str(error))
     except OSError as error:
-        return Look(UNREADABLE, problem=f"{printable(item.name)} cannot be read ({error.strerror}).")
+        return ModelFacts(UNREADABLE, problem=f"{printable(item.name)} cannot be read ({error.strerror}).")
     except Exception as error:  # one odd file must not take the list of all others away
         log.warning("%s could not be looked into", printable(item.place), exc_info=True)
-        return Look(UNREADABLE, problem=f"{printable(item.name)} could not be looked into ({type(error).__name__}).")
+        return ModelFacts(
+            UNREADABLE, problem=f"{printable(item.name)} could not be looked into ({type(error).__name__})."
+        )
 
 
-def _look(item: Item) -> Look:
+def _look(item: CatalogEntry) -> ModelFacts:
     opened = open_checkpoint(item.reference, item.name)
     facts = inspect(item.reference, digest=False)
     kind = _kind(opened, facts)
-    return Look(
+    return ModelFacts(
         kind=kind,
         problem=facts.get("no_family", "") if kind in {MODEL, UNKNOWN} else "",
         format=facts["format"],
@@ -163,7 +165,7 @@ def _drawn(opened: Checkpoint) -> Tensor | None:
     return torch.cat(pieces)
 
 
-def applies(adapter: Item, pretrained: Item) -> bool:
+def applies(adapter: CatalogEntry, pretrained: CatalogEntry) -> bool:
     """Whether an adapter is of such a model, by the shapes of both."""
     try:
         below = open_checkpoint(pretrained.reference, pretrained.name)

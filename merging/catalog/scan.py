@@ -27,7 +27,7 @@ BESIDE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class CatalogEntry:
     """A file or a model's folder. ``place`` says where, from the walked folder's name on; text of anybody's.
 
     ``problem`` is why it is not even opened. ``sure`` says that its name is that of a model.
@@ -60,8 +60,8 @@ class Item:
 class Listing:
     """What a folder holds: items that may be models, benchmark folders, the names of other files, and what to know."""
 
-    items: list[Item] = field(default_factory=list)
-    benchmarks: list[Item] = field(default_factory=list)
+    items: list[CatalogEntry] = field(default_factory=list)
+    benchmarks: list[CatalogEntry] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -80,7 +80,7 @@ def typed(text: str) -> Listing:
         return Listing(notes=["What was typed is no path on this machine."])
     name = path.name or "/"
     if not folder:
-        return Listing([Item(str(path), path, name)])
+        return Listing([CatalogEntry(str(path), path, name)])
     return _walk(path, name, lambda place: str(path / place.partition("/")[2]))
 
 
@@ -148,14 +148,14 @@ class _Folder:
             elif _is_folder(entry) and not (self.path.name.startswith("models--") and entry.name in OF_A_CACHE):
                 yield Path(entry.path)
 
-    def _item(self, name: str, *, folder: bool = False, problem: str = "") -> Item:
+    def _item(self, name: str, *, folder: bool = False, problem: str = "") -> CatalogEntry:
         place = f"{self.place}/{name}" if name else self.place
         try:
             place.encode()
         except UnicodeEncodeError:
             problem = "has a name that is no text; rename it"
         sure = folder or bool(problem) or name.endswith((*SUFFIXES, INDEX))
-        return Item(self.refer(place), self.path / name if name else self.path, place, folder, problem, sure)
+        return CatalogEntry(self.refer(place), self.path / name if name else self.path, place, folder, problem, sure)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -6,7 +6,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from merging.catalog.scan import Item
+from merging.catalog.scan import CatalogEntry
 from merging.errors import CheckpointError, StoreError
 from merging.files import atomic
 from merging.files.atomic import appearing_file
@@ -22,7 +22,7 @@ HASHED = 16  # hexadecimal digits of the folder's name
 LONGEST = 60
 
 
-def keep(root: Path, name: str, content: bytes | memoryview) -> Item:
+def keep(root: Path, name: str, content: bytes | memoryview) -> CatalogEntry:
     """An uploaded file as an item; ``name`` is what its owner calls it, and only a label.
 
     Raises:
@@ -52,7 +52,7 @@ def keep(root: Path, name: str, content: bytes | memoryview) -> Item:
     return found
 
 
-def items(root: Path) -> list[Item]:
+def items(root: Path) -> list[CatalogEntry]:
     """Every kept upload, by name."""
     folder = root / FOLDER
     places = sorted(folder.iterdir()) if folder.is_dir() else []
@@ -60,7 +60,7 @@ def items(root: Path) -> list[Item]:
     return sorted(found, key=lambda item: item.place.casefold())
 
 
-def delete(root: Path, item: Item) -> None:
+def delete(root: Path, item: CatalogEntry) -> None:
     """Delete an upload. Raises StoreError if it is none."""
     place = item.path.parent
     if place.parent != root / FOLDER or not place.is_dir():
@@ -77,7 +77,7 @@ def safe_name(name: str) -> str:
     return f"{stem or 'model'}{ending}"
 
 
-def _item(place: Path) -> Item | None:
+def _item(place: Path) -> CatalogEntry | None:
     """The upload in its folder."""
     paths = [path for path in sorted(place.iterdir()) if path.is_file()] if place.is_dir() else []
-    return Item(str(paths[0].absolute()), paths[0], f"uploads/{paths[0].name}") if len(paths) == 1 else None
+    return CatalogEntry(str(paths[0].absolute()), paths[0], f"uploads/{paths[0].name}") if len(paths) == 1 else None

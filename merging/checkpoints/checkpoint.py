@@ -15,16 +15,16 @@ from merging.checkpoints.families import UNUSED_TEXT, Parameter, describe
 from merging.checkpoints.tensor_info import NAMES, TensorInfo, raw_bytes
 from merging.errors import CheckpointError
 
-Tell = Callable[[int], None]  # called with the bytes that were read since the last call
+OnBytes = Callable[[int], None]  # called with the bytes that were read since the last call
 DIGEST_PIECE = 1 << 22  # scalars hashed at a time
 
 
 def ignore(size: int) -> None:
-    """A ``Tell`` for those who do not want to know."""
+    """An ``OnBytes`` for those who do not want to know."""
 
 
 @dataclass(frozen=True, slots=True)
-class Dead:
+class UnusedText:
     """How much of an unused text tower there is: its task vectors are exactly zero."""
 
     tensors: int = 0
@@ -65,17 +65,17 @@ class Checkpoint(ABC):
         return describe(self.infos, self.name)
 
     @cached_property
-    def dead(self) -> Dead:
+    def dead(self) -> UnusedText:
         """The unused text tensors that published image encoders carry along."""
         infos = [self.infos[p.name] for p in self.parameters if p.part == UNUSED_TEXT]
-        return Dead(len(infos), sum(info.numel for info in infos))
+        return UnusedText(len(infos), sum(info.numel for info in infos))
 
     @cached_property
     def digest(self) -> str:
         """sha-256 over names, dtypes, shapes and values; the container and the order of the file do not matter."""
         return self.content_digest()
 
-    def content_digest(self, tell: Tell = ignore) -> str:
+    def content_digest(self, tell: OnBytes = ignore) -> str:
         """``digest``, computed; ``tell`` is told of every piece that was read."""
         total = hashlib.sha256()
         for name in sorted(self.infos):

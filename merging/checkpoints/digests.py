@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from merging.checkpoints.checkpoint import Checkpoint, Tell, ignore
+from merging.checkpoints.checkpoint import Checkpoint, OnBytes, ignore
 from merging.files.records import write_json
 from merging.progress import Cancel, Meter, ProgressCallback
 
@@ -101,7 +101,7 @@ class DigestCache:
 DIGESTS = DigestCache()  # of this process
 
 
-def _bytes_read(checkpoint: Checkpoint, meter: Meter | None) -> Tell:
+def _bytes_read(checkpoint: Checkpoint, meter: Meter | None) -> OnBytes:
     """What tells a meter how much of a checkpoint has been read."""
     if meter is None:
         return ignore

@@ -39,26 +39,26 @@ TO_HUGGING_FACE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TowerTensor:
     """A tensor of the visual tower: open_clip's name without prefix, and which of q, k and v it is, if it is one."""
 
     name: str
     third: int | None = None
 
 
-def place(rule: Rule, block: int | None) -> Place | None:
+def place(rule: Rule, block: int | None) -> TowerTensor | None:
     """Where what a rule matches belongs in the tower; None for what is no part of it."""
     if rule.role == Role.BUFFER:
         return None
     at = "" if block is None else f"transformer.resblocks.{block}."
     kind = "bias" if rule.role == Role.SHIFT else "weight"
     if rule.part in PACKED:
-        return Place(f"{at}attn.in_proj_{kind}", QKV.index(rule.part) if rule.part in QKV else None)
+        return TowerTensor(f"{at}attn.in_proj_{kind}", QKV.index(rule.part) if rule.part in QKV else None)
     bare = rule.role in {Role.EMBEDDING, Role.PROJECTION}
-    return Place(rule.part if bare else f"{at}{rule.part}.{kind}")
+    return TowerTensor(rule.part if bare else f"{at}{rule.part}.{kind}")
 
 
-def place_of(name: str) -> Place | None:
+def place_of(name: str) -> TowerTensor | None:
     """Where a single name belongs, whatever stands before it; None if it is no name of a visual tower."""
     for mark, family in ((VISUAL, BARE), (BODY, HUGGING_FACE)):
         if mark in name:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint, Tell, ignore
+from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint, OnBytes, ignore
 from merging.checkpoints.families import HUGGING_FACE, TEXT, Role
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.checkpoints.tower_names import (
@@ -32,7 +32,7 @@ from merging.text import first_few
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TensorSlice:
     """Rows [start, stop) of a tensor of another checkpoint, or all of it transposed."""
 
     source: Checkpoint
@@ -42,7 +42,7 @@ class Part:
     transposed: bool = False
 
     @classmethod
-    def whole(cls, source: Checkpoint, name: str, *, transposed: bool = False) -> Part:
+    def whole(cls, source: Checkpoint, name: str, *, transposed: bool = False) -> TensorSlice:
         """A whole tensor."""
         return cls(source, name, 0, source.infos[name].numel, transposed)
 
@@ -58,10 +58,10 @@ class Derived:
     """A tensor put together from parts, one below the other."""
 
     info: TensorInfo
-    parts: tuple[Part, ...]
+    parts: tuple[TensorSlice, ...]
 
 
-class View(Checkpoint):
+class CheckpointView(Checkpoint):
     """Tensors of another checkpoint under other names, read from it when they are asked for.
 
     ``same`` says that this is the other checkpoint for all purposes, so that its digest is the other's.
@@ -89,7 +89,7 @@ class View(Checkpoint):
     def state(self) -> tuple[int, ...] | None:
         return self.inner.state()
 
-    def content_digest(self, tell: Tell = ignore) -> str:
+    def content_digest(self, tell: OnBytes = ignore) -> str:
         return self.inner.content_digest(tell) if self._same else super().content_digest(tell)
 
     def native(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -106,14 +106,14 @@ class View(Checkpoint):
         return self.inner.native({name: found[name] for name in self.inner.infos if name in found})
 
 
-def same(checkpoint: Checkpoint) -> View:
+def same(checkpoint: Checkpoint) -> CheckpointView:
     """The same tensors under the same names, to be given other metadata."""
-    return View(checkpoint, _renamed(checkpoint, {name: name for name in checkpoint.infos}), same=True)
+    return CheckpointView(checkpoint, _renamed(checkpoint, {name: name for name in checkpoint.infos}), same=True)
 
 
 def _renamed(inner: Checkpoint, names: Mapping[str, str]) -> dict[str, Derived]:
     """{new name: that tensor} for {new name: old name}."""
-    return {new: Derived(inner.infos[old], (Part.whole(inner, old),)) for new, old in names.items()}
+    return {new: Derived(inner.infos[old], (TensorSlice.whole(inner, old),)) for new, old in names.items()}
 
 
 def _packed(inner: Checkpoint, stored: Sequence[str]) -> Derived:
@@ -122,14 +122,14 @@ def _packed(inner: Checkpoint, stored: Sequence[str]) -> Derived:
     if len({(info.shape[1:], info.dtype) for info in infos}) > 1 or not all(info.shape for info in infos):
         raise CheckpointError(f"{inner.name}: {first_few(stored)} differ in width or type and cannot be one tensor.")
     shape = (sum(info.shape[0] for info in infos), *infos[0].shape[1:])
-    return Derived(TensorInfo(shape, infos[0].dtype), tuple(Part.whole(inner, name) for name in stored))
+    return Derived(TensorInfo(shape, infos[0].dtype), tuple(TensorSlice.whole(inner, name) for name in stored))
 
 
 def _turned(inner: Checkpoint, stored: str) -> Derived:
     info = inner.infos[stored]
     if len(info.shape) != 2:
         raise CheckpointError(f"{inner.name}: {stored!r} of shape {list(info.shape)} is no matrix.")
-    return Derived(TensorInfo(info.shape[::-1], info.dtype), (Part.whole(inner, stored, transposed=True),))
+    return Derived(TensorInfo(info.shape[::-1], info.dtype), (TensorSlice.whole(inner, stored, transposed=True),))
 
 
 def _thirds(inner: Checkpoint, stored: str) -> tuple[Derived, ...] | None:
@@ -139,7 +139,7 @@ def _thirds(inner: Checkpoint, stored: str) -> tuple[Derived, ...] | None:
         return None
     third = TensorInfo((info.shape[0] // len(QKV), *info.shape[1:]), info.dtype)
     size = third.numel
-    return tuple(Derived(third, (Part(inner, stored, i * size, (i + 1) * size),)) for i in range(len(QKV)))
+    return tuple(Derived(third, (TensorSlice(inner, stored, i * size, (i + 1) * size),)) for i in range(len(QKV)))
 
 
 # --- files under canonical names -------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def _without_module(checkpoint: Checkpoint) -> Checkpoint:
 
 def _stripped(checkpoint: Checkpoint, prefix: str) -> Checkpoint:
     inside = {name.removeprefix(prefix): name for name in checkpoint.infos if name.startswith(prefix)}
-    view = View(checkpoint, _renamed(checkpoint, inside), same=False)
+    view = CheckpointView(checkpoint, _renamed(checkpoint, inside), same=False)
     view.cautions += (f"The names begin with {prefix!r}, which was taken off.",)
     outside = [name for name in checkpoint.infos if not name.startswith(prefix)]
     if outside:
@@ -213,7 +213,7 @@ def _from_hugging_face(checkpoint: Checkpoint, body: str) -> Checkpoint:
             tensors |= _renamed(checkpoint, {VISUAL + name: stored[0]})
     used = {part.name for derived in tensors.values() for part in derived.parts}
     notes["unknown"] += [name for name in kept.values() if name not in used]
-    view = View(checkpoint, tensors, same=False)
+    view = CheckpointView(checkpoint, tensors, same=False)
     view.notes += tuple(_said(top, notes))
     if notes["unknown"]:
         listed = notes["unknown"]
@@ -256,14 +256,14 @@ def under_names_of(pretrained: Checkpoint, expert: Checkpoint) -> Checkpoint:
     if PROJ in wanted and PROJ not in here and _lacks_projection(expert):
         tensors |= _renamed(pretrained, {wanted[PROJ][0]: wanted[PROJ][0]})
         kept = ("It has no output projection; the pretrained model's is kept.",)
-    view = View(expert, tensors, same=True)
+    view = CheckpointView(expert, tensors, same=True)
     view.notes += kept
     return view
 
 
 def _lacks_projection(expert: Checkpoint) -> bool:
     """Whether it comes from Transformers, whose plain vision model has no output projection."""
-    names = expert.inner.infos if isinstance(expert, View) else expert.infos
+    names = expert.inner.infos if isinstance(expert, CheckpointView) else expert.infos
     return any(name.endswith(HF_ANCHOR) for name in names)
 
 
@@ -284,7 +284,7 @@ def _as(name: str, wanted: Sequence[str], expert: Checkpoint, here: Sequence[str
 # --- whole towers ----------------------------------------------------------------------------------------------------
 
 
-def in_naming(checkpoint: Checkpoint, naming: str) -> View:
+def in_naming(checkpoint: Checkpoint, naming: str) -> CheckpointView:
     """A model's visual tower under the names of "hf" (Transformers), "open_clip" or "open_clip_tower" (no prefix).
 
     Raises:
@@ -300,7 +300,7 @@ def in_naming(checkpoint: Checkpoint, naming: str) -> View:
     for name, stored in here.items():
         wanted = hugging_face_names(name) if naming == "hf" else (prefix + name,)
         tensors |= _as(name, wanted, checkpoint, stored)
-    return View(checkpoint, tensors, same=False)
+    return CheckpointView(checkpoint, tensors, same=False)
 
 
 def to_naming(state: Mapping[str, Tensor], naming: str) -> dict[str, Tensor]:

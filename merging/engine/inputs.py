@@ -11,9 +11,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import Checkpoint, Dead
+from merging.checkpoints.checkpoint import Checkpoint, UnusedText
 from merging.checkpoints.families import OUTPUT, Parameter, Role
-from merging.engine.layer_inputs import Evidence, Tell
+from merging.engine.layer_inputs import Evidence, OnDetail
 from merging.errors import CheckpointError
 from merging.inspection.fit import fit
 from merging.methods.moments import Moments, silent
@@ -40,7 +40,7 @@ class Inputs:
     experts: Mapping[str, Checkpoint]
     evidence: Evidence | None
     device: torch.device
-    dead: Dead = field(default_factory=Dead)  # what global quantiles count besides
+    dead: UnusedText = field(default_factory=UnusedText)  # what global quantiles count besides
     gradients: Mapping[Gradients, GradientReader] = field(default_factory=dict)  # those that the chain asks for
     parameters: tuple[Parameter, ...] = field(init=False)  # what is merged, in forward order
     dtype: torch.dtype = field(init=False)
@@ -100,7 +100,7 @@ class Inputs:
             gradients={kind: rows.reshape(len(self.experts), *shape) for kind, rows in slot.gradients.items()},
         )
 
-    def look(self, parameter: Parameter, tell: Tell = silent) -> tuple[Moments, ...] | None:
+    def look(self, parameter: Parameter, tell: OnDetail = silent) -> tuple[Moments, ...] | None:
         """The moments of what enters a tensor, one per expert; None where there is no evidence of it."""
         return self.evidence.moments(parameter, tell) if self.evidence is not None else None
 

@@ -19,7 +19,7 @@ from merging.text import first_few
 
 # {expert: {parameter name: rows}}: (n, d_in) entering a linear weight, (n, d) normalized rows before a norm scale.
 LayerInputs = Mapping[str, Mapping[str, Tensor]]
-Tell = Callable[[str], None]  # called with what is being looked at, between pieces of work; may raise Cancelled
+OnDetail = Callable[[str], None]  # called with what is being looked at, between pieces of work; may raise Cancelled
 TAKES_ROWS = {Role.LINEAR, Role.CONV, Role.PROJECTION, Role.NORM_SCALE}
 BATCH_CPU = 1 << 12  # tokens that run at a time
 BATCH_GPU = 1 << 16
@@ -28,7 +28,7 @@ BATCH_GPU = 1 << 16
 class Evidence(Protocol):
     """Moments of the rows entering a parameter, one per expert; None where no rows enter it."""
 
-    def moments(self, parameter: Parameter, tell: Tell = silent) -> tuple[Moments, ...] | None: ...
+    def moments(self, parameter: Parameter, tell: OnDetail = silent) -> tuple[Moments, ...] | None: ...
 
 
 class GivenInputs:
@@ -55,7 +55,7 @@ class GivenInputs:
         if others := sorted(named - takes):
             raise NeedsError(f"No rows enter {first_few(others)}; layer inputs are of weights and norm scales.")
 
-    def moments(self, parameter: Parameter, tell: Tell = silent) -> tuple[Moments, ...] | None:
+    def moments(self, parameter: Parameter, tell: OnDetail = silent) -> tuple[Moments, ...] | None:
         """The moments of the given rows.
 
         Raises:
@@ -112,7 +112,7 @@ class CapturedInputs:
         groups = next(iter(self._encoders.values())).names.values()
         self._first = {name: group[0] for group in groups for name in group}  # q, k and v have the same rows
 
-    def moments(self, parameter: Parameter, tell: Tell = silent) -> tuple[Moments, ...] | None:
+    def moments(self, parameter: Parameter, tell: OnDetail = silent) -> tuple[Moments, ...] | None:
         """The moments of what enters this parameter in each expert."""
         self._go_to(self._section(parameter), tell)
         name = self._first[parameter.name]
@@ -124,7 +124,7 @@ class CapturedInputs:
             return parameter.block + 1
         return 0 if parameter.section == EMBEDDINGS else next(iter(self._encoders.values())).sections - 1
 
-    def _go_to(self, section: int, tell: Tell) -> None:
+    def _go_to(self, section: int, tell: OnDetail) -> None:
         """Run forward (after starting over, if it lies behind) until the moments are those of ``section``."""
         if section < self._next - 1:
             self._next = 0
@@ -135,7 +135,7 @@ class CapturedInputs:
                     self._found.append(self._run(name, self._next, tell, record=self._next == section))
                 self._next += 1
 
-    def _run(self, expert: str, section: int, tell: Tell, *, record: bool) -> dict[str, Moments]:
+    def _run(self, expert: str, section: int, tell: OnDetail, *, record: bool) -> dict[str, Moments]:
         """Move one expert's tokens on by a section; gives the moments of what entered its parameters."""
         encoder = self._encoders[expert].holding(section)
         x = self._images[expert] if section == 0 else self._tokens[expert]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import Checkpoint, Dead
+from merging.checkpoints.checkpoint import Checkpoint, UnusedText
 from merging.checkpoints.families import Role
 from merging.devices import choose_device, describe_device
 from merging.engine.inputs import Inputs
@@ -78,7 +78,7 @@ def run(
     check_needs(recipe, experts, layer_inputs, shown)
     where = choose_device(device)
     evidence = _evidence(recipe, pretrained, experts, layer_inputs, shown, where)
-    dead = pretrained.dead if recipe.count_dead_params else Dead()
+    dead = pretrained.dead if recipe.count_dead_params else UnusedText()
     inputs = Inputs(pretrained, experts, evidence, where, dead)
     meter = Meter(inputs.work * _passes(recipe), progress, cancel)
     meter.check()

@@ -10,7 +10,7 @@ from merging.checkpoints.digests import READING
 from merging.errors import CheckpointError, StoreError
 from merging.export.destination import MARK, appearing, files_in
 from merging.export.model_card import Card, write_card
-from merging.export.source import Subject, of_checkpoint, of_run
+from merging.export.source import ExportSource, of_checkpoint, of_run
 from merging.export.targets import target
 from merging.export.vision_model import Tower, ready
 from merging.export.weights import SHARD, WRITING, write, write_file
@@ -128,7 +128,7 @@ def export_file(
     return Exported(path, "file", (path.name,), model.nbytes, tower.warnings)
 
 
-def _metadata(subject: Subject, tower: Tower, place: str) -> dict[str, str]:
+def _metadata(subject: ExportSource, tower: Tower, place: str) -> dict[str, str]:
     task = {"task": subject.tasks[place]} if place in subject.tasks else {}
     own = {"format": "pt", "hidden_act": tower.activation, "architecture": tower.stated}
     return {**subject.metadata, **task, **own}
@@ -138,7 +138,7 @@ def _warnings(towers: Mapping[str, Tower]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(warning for tower in towers.values() for warning in tower.warnings))
 
 
-def _write_aside(folder: Path, subject: Subject) -> None:
+def _write_aside(folder: Path, subject: ExportSource) -> None:
     """The recipe, what the methods found, the scores, and which model is whose."""
     if subject.recipe is not None:
         (folder / RECIPE).write_text(subject.recipe.to_yaml(), "utf-8")
@@ -153,7 +153,7 @@ def _write_aside(folder: Path, subject: Subject) -> None:
         path.write_bytes(csv_bytes(run.table(name)))
 
 
-def _mark(folder: Path, subject: Subject, to: str) -> None:
+def _mark(folder: Path, subject: ExportSource, to: str) -> None:
     """Say which files are ours, so that a later export knows what it may replace."""
     run = {"run": subject.run.id} if subject.run else {}
     write_json(folder / MARK, {"format": FORMAT, "to": to, **run, "files": sorted(files_in(folder))})

@@ -18,8 +18,8 @@ from merging.analysis.storage_accounting import storage
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.metrics import PER_TASK, summarize
 from merging.errors import TaskError
-from merging.export.source import Subject
-from merging.export.targets import Target
+from merging.export.source import ExportSource
+from merging.export.targets import ExportTarget
 from merging.export.vision_model import Tower
 from merging.files.plain_yaml import write_yaml
 from merging.methods.method import Needs
@@ -47,9 +47,9 @@ ACCOUNTS = {
 class Card:
     """What a card tells of."""
 
-    subject: Subject
+    subject: ExportSource
     towers: Mapping[str, Tower]
-    target: Target
+    target: ExportTarget
     nbytes: int
 
     @property

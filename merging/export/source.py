@@ -30,7 +30,7 @@ CARRIED = (
 
 
 @dataclass(frozen=True)
-class Subject:
+class ExportSource:
     """Models by their place in the folder ("" for a single one), and what is known of them."""
 
     title: str
@@ -44,7 +44,7 @@ class Subject:
     run: Run | None = None
 
 
-def of_run(run: Run, hub_ids: Mapping[str, str]) -> Subject:
+def of_run(run: Run, hub_ids: Mapping[str, str]) -> ExportSource:
     """A stored run's models.
 
     Raises:
@@ -58,7 +58,7 @@ def of_run(run: Run, hub_ids: Mapping[str, str]) -> Subject:
     places = {task: _place(task) for task in run.models} if run.per_task else {engine.MERGED: ""}
     places = _distinct(places)
     models = {places[key]: open_checkpoint(path, key) for key, path in run.model_paths.items()}
-    return Subject(
+    return ExportSource(
         title=run.title,
         models=models,
         tasks={places[task]: task for task in run.models} if run.per_task else {},
@@ -77,7 +77,7 @@ def of_checkpoint(
     hub_ids: Mapping[str, str],
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
-) -> Subject:
+) -> ExportSource:
     """One checkpoint in any format; an adapter becomes a model with its ``base``.
 
     Raises:
@@ -99,7 +99,7 @@ def of_checkpoint(
         sources = json.dumps({parent.label: parent.digest for parent in found[:1]})
         carried = {"source_sha256": sources, "engine_version": __version__}
         carried |= {"base_sha256": found[1].digest} if below is not None else {}
-    return Subject(opened.name, {"": opened}, {}, below, tuple(found), carried, {"": state})
+    return ExportSource(opened.name, {"": opened}, {}, below, tuple(found), carried, {"": state})
 
 
 def _parent(name: str, checkpoint: Checkpoint, hub_ids: Mapping[str, str], meter: Meter) -> Parent:

@@ -19,7 +19,7 @@ STAND_IN = (64, 1, 1)
 CONTEXT, VOCABULARY = 77, 49408
 
 
-class Target(Protocol):
+class ExportTarget(Protocol):
     """A library that the folder is for."""
 
     @property
@@ -177,10 +177,10 @@ features = model.eval().encode_image(preprocess(image)[None])
 """
 
 
-TARGETS: Mapping[str, Target] = {"hf": ForTransformers(), "open_clip": ForOpenClip()}
+TARGETS: Mapping[str, ExportTarget] = {"hf": ForTransformers(), "open_clip": ForOpenClip()}
 
 
-def target(key: str) -> Target:
+def target(key: str) -> ExportTarget:
     """The target of that key; raises MergingError with those that there are."""
     if key not in TARGETS:
         raise MergingError(f"A model is exported to {' or '.join(map(repr, TARGETS))}; got {key!r}.")

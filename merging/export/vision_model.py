@@ -15,7 +15,7 @@ from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import ACTIVATIONS, OPEN_CLIP, TEXT_TOWER, UNUSED_TEXT
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.checkpoints.tower_names import PROJ, VISUAL
-from merging.checkpoints.views import Derived, Part, View, in_naming
+from merging.checkpoints.views import CheckpointView, Derived, TensorSlice, in_naming
 from merging.clip.preprocess import MEAN, STD
 from merging.errors import CheckpointError, TaskError
 from merging.formats.configs import normalization
@@ -72,11 +72,11 @@ class Tower:
         view = in_naming(self.checkpoint, "open_clip")
         if self.text is None or self.text_source is None:
             return view
-        parts = {name: Derived(info, (Part.whole(view, name),)) for name, info in view.infos.items()}
+        parts = {name: Derived(info, (TensorSlice.whole(view, name),)) for name, info in view.infos.items()}
         source = self.text_source
         names = _text_names(source)
-        text = {name: Derived(source.infos[name], (Part.whole(source, name),)) for name in names}
-        return View(self.checkpoint, parts | text, same=False)
+        text = {name: Derived(source.infos[name], (TensorSlice.whole(source, name),)) for name in names}
+        return CheckpointView(self.checkpoint, parts | text, same=False)
 
 
 def ready(checkpoint: Checkpoint, base: Checkpoint | None = None, activation: str | None = None) -> Tower:

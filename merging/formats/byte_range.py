@@ -11,7 +11,7 @@ CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ByteRange:
     """Bytes [start, start + size) of a descriptor. ``name`` is what messages call the file."""
 
     descriptor: int
@@ -20,15 +20,15 @@ class Window:
     name: str
 
     @classmethod
-    def whole(cls, descriptor: int, name: str) -> Window:
+    def whole(cls, descriptor: int, name: str) -> ByteRange:
         """All of a file."""
         return cls(descriptor, 0, os.fstat(descriptor).st_size, name)
 
-    def part(self, offset: int, size: int) -> Window:
+    def part(self, offset: int, size: int) -> ByteRange:
         """A window in this one; raises CheckpointError if it reaches out of it."""
         if offset < 0 or size < 0 or offset + size > self.size:
             raise self.truncated()
-        return Window(self.descriptor, self.start + offset, size, self.name)
+        return ByteRange(self.descriptor, self.start + offset, size, self.name)
 
     def read(self, offset: int, size: int) -> bytes:
         """``size`` bytes; raises CheckpointError where the file ends before."""
@@ -54,7 +54,7 @@ class Window:
 class Cursor:
     """Reads a window in order, in chunks; skips what is not wanted without reading it."""
 
-    def __init__(self, window: Window, position: int = 0) -> None:
+    def __init__(self, window: ByteRange, position: int = 0) -> None:
         self.window, self.position = window, position
         self._chunk, self._from = b"", 0
 
@@ -80,7 +80,7 @@ class Cursor:
                 raise self.window.truncated()
         return bytes(found[:-1])
 
-    def skip(self, size: int) -> Window:
+    def skip(self, size: int) -> ByteRange:
         """The next ``size`` bytes as a window; nothing is read."""
         found = self.window.part(self.position, size)
         self.position += size

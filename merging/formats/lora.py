@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import Checkpoint, Tell, ignore
+from merging.checkpoints.checkpoint import Checkpoint, OnBytes, ignore
 from merging.checkpoints.tensor_info import TensorInfo
-from merging.checkpoints.tower_names import PROJ, Place, place_of, tower, transposed
+from merging.checkpoints.tower_names import PROJ, TowerTensor, place_of, tower, transposed
 from merging.errors import CheckpointError
 from merging.text import first_few
 
@@ -85,7 +85,7 @@ class AdapterCheckpoint(Checkpoint):
     def _stated(self) -> bytes:
         return json.dumps(self.config, sort_keys=True).encode()
 
-    def content_digest(self, tell: Tell = ignore) -> str:
+    def content_digest(self, tell: OnBytes = ignore) -> str:
         return hashlib.sha256(self.weights.content_digest(tell).encode() + self._stated()).hexdigest()
 
     def applied_to(self, pretrained: Checkpoint) -> Checkpoint:
@@ -233,7 +233,7 @@ class AdaptedCheckpoint(Checkpoint):
     def state(self) -> tuple[int, ...] | None:
         return self._adapter.state()
 
-    def content_digest(self, tell: Tell = ignore) -> str:
+    def content_digest(self, tell: OnBytes = ignore) -> str:
         return self._adapter.content_digest(tell)
 
     def _adapted(self, name: str) -> Tensor:
@@ -299,6 +299,6 @@ def _targets(adapter: AdapterCheckpoint, pretrained: Checkpoint) -> tuple[dict[s
     return found, ignored
 
 
-def _place(name: str) -> Place | None:
+def _place(name: str) -> TowerTensor | None:
     """Where an adapter's target belongs; PEFT names a packed attention layer as a whole."""
     return place_of(name) or (place_of(name.removesuffix(".weight") + ".in_proj_weight"))

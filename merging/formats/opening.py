@@ -14,7 +14,7 @@ from merging.checkpoints.references import is_remote, locate
 from merging.errors import CheckpointError
 from merging.files.paths import inside, open_regular
 from merging.formats import configs
-from merging.formats.byte_range import Window
+from merging.formats.byte_range import ByteRange
 from merging.formats.configs import ADAPTERS, SUFFIXES, WEIGHTS
 from merging.formats.lora import AdapterCheckpoint
 from merging.formats.safetensors import MAX_HEADER, SafetensorsCheckpoint
@@ -81,7 +81,7 @@ def _open_file(path: Path, name: str, label: str) -> Checkpoint:
 
 def _recognized(descriptor: int, path: Path, name: str, label: str) -> Checkpoint:
     file = printable(path.name)
-    window = Window.whole(descriptor, file)
+    window = ByteRange.whole(descriptor, file)
     if _is_tar(window):
         os.close(descriptor)
         raise CheckpointError(f"{file} is a tar archive (torch before 0.2?), which is not read; save the model again.")
@@ -100,16 +100,16 @@ def _recognized(descriptor: int, path: Path, name: str, label: str) -> Checkpoin
     return SafetensorsCheckpoint(descriptor, file, name, label)  # says what it is if it is none
 
 
-def _is_safetensors(window: Window) -> bool:
+def _is_safetensors(window: ByteRange) -> bool:
     start = window.head(9)
     return len(start) == 9 and int.from_bytes(start[:8], "little") <= MAX_HEADER and start[8:] == b"{"
 
 
-def _is_tar(window: Window) -> bool:
+def _is_tar(window: ByteRange) -> bool:
     return window.head(512)[containers.TAR_AT :].startswith(containers.TAR_MARK)
 
 
-def _is_pickled(window: Window) -> bool:
+def _is_pickled(window: ByteRange) -> bool:
     start = window.head(16)
     if _is_safetensors(window):
         return False
@@ -150,7 +150,6 @@ def _open(source: Source, name: str | None, base: Path | None) -> Checkpoint:
     if not isinstance(source, (str, os.PathLike)):
         kind = type(source).__name__
         raise CheckpointError(f"{name or 'A checkpoint'} is a path, a Checkpoint or a mapping of tensors; got {kind}.")
-    from merging.formats.opening import open_path
 
     path = locate_model(str(os.fspath(source)), base)
     return open_path(path, name or path.stem, str(os.fspath(source)))

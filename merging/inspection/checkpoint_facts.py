@@ -12,7 +12,7 @@ from merging.checkpoints.digests import DIGESTS
 from merging.checkpoints.families import recognize
 from merging.checkpoints.references import without_folders
 from merging.checkpoints.tower_names import ANCHOR, HF_ANCHOR, PROJ, tower
-from merging.checkpoints.views import View
+from merging.checkpoints.views import CheckpointView
 from merging.errors import CheckpointError, FamilyError
 from merging.formats.lora import AdapterCheckpoint
 from merging.formats.opening import open_checkpoint
@@ -41,7 +41,7 @@ def inspect(
     """
     opened = open_checkpoint(path)
     stored = opened
-    while isinstance(stored, View):
+    while isinstance(stored, CheckpointView):
         stored = stored.inner
     adapter = opened if isinstance(opened, AdapterCheckpoint) else None
     weights = adapter.weights if adapter else stored

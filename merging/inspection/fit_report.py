@@ -50,7 +50,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ProblemGroup:
     """The problems of one kind in one checkpoint."""
 
     severity: str
@@ -100,12 +100,12 @@ class FitReport:
         return self.ok and not self.no_family
 
     @property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[ProblemGroup, ...]:
         """All problems, by checkpoint and kind; errors come first."""
         found: dict[tuple[str, str, str], list[Problem]] = {}
         for problem in (*self.errors, *self.warnings):
             found.setdefault((problem.severity, problem.checkpoint, problem.problem), []).append(problem)
-        return tuple(Group(*key, tuple(problems)) for key, problems in found.items())
+        return tuple(ProblemGroup(*key, tuple(problems)) for key, problems in found.items())
 
     def text(self) -> str:
         """The report in a few lines: per checkpoint and kind of problem the first five tensors and a count."""

@@ -28,7 +28,7 @@ from merging.runs.store import Store
 
 if TYPE_CHECKING:
     from merging.benchmarks.benchmark import Benchmark
-    from merging.runs.inputs import Opened
+    from merging.runs.inputs import OpenedRecipe
 
 POLL = 0.1  # seconds between two looks at a running child
 ORPHAN_POLL = 0.5  # seconds between two looks whether another server's child has ended
@@ -197,7 +197,7 @@ class Runner:
     def _files(self, run_id: str) -> JobFiles:
         return JobFiles(self._root, run_id)
 
-    def _is_stored(self, opened: Opened, run_id: str, need_model: bool) -> bool:
+    def _is_stored(self, opened: OpenedRecipe, run_id: str, need_model: bool) -> bool:
         """Whether a run is there with all that can be had, on the benchmark if one was named."""
         from merging.runs.inputs import settled
 

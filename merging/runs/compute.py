@@ -29,7 +29,7 @@ from merging.progress import Cancel, Phases
 from merging.recipes.recipe import Recipe
 from merging.runs.estimate import EVALUATING, MERGING, Estimate
 from merging.runs.facts import facts
-from merging.runs.inputs import Opened
+from merging.runs.inputs import OpenedRecipe
 from merging.runs.run import FACTS, NOT_EVALUATED, RECIPE, Run
 from merging.runs.store import Store
 from merging.text import first_few, size_text
@@ -42,7 +42,7 @@ class Work:
     """One computation of one run, from opened checkpoints to a published folder."""
 
     run_id: str
-    opened: Opened
+    opened: OpenedRecipe
     digests: Mapping[str, str]
     store: Store
     benchmark: Benchmark | None

@@ -13,7 +13,7 @@ from merging.runs.run import SALIENCY, Run
 
 
 @dataclass(frozen=True, slots=True)
-class Front:
+class LeadingEdit:
     """An edit in front of a chain; ``draw`` are its exemplars if the chain behind it sees none."""
 
     step: Step
@@ -21,20 +21,20 @@ class Front:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class EditPair:
     """Two runs on the same experts and the same benchmark, the second with one edit more, in front."""
 
     plain: Run
     plugged: Run
-    front: Front
+    front: LeadingEdit
 
-    def belongs_to(self, front: Front) -> bool:
+    def belongs_to(self, front: LeadingEdit) -> bool:
         """Whether it is a pair of that edit: where the chain behind it sees exemplars, those are the edit's, too."""
         return self.front.step == front.step and self.front.draw in (None, front.draw)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class EditPairRow:
     """A merge without and with an edit in front, as far as there are runs.
 
     ``missing`` are the recipes of those that there are not; ``refused`` says why there cannot be one.
@@ -65,7 +65,7 @@ def by_subject(runs: Iterable[Run]) -> list[list[Run]]:
     return sorted(found.values(), key=lambda group: (-len(group[0].experts), -len(group)))
 
 
-def pairs(runs: Iterable[Run]) -> list[Pair]:
+def pairs(runs: Iterable[Run]) -> list[EditPair]:
     """Every pair among the runs; of runs with one chain the first counts."""
     known = {subject(group[0]): by_chain(group) for group in by_subject(runs)}
     found = []
@@ -75,18 +75,18 @@ def pairs(runs: Iterable[Run]) -> list[Pair]:
             plains = [plain for draw in drawn if (plain := chains.get((steps[1:], draw, dead)))]
             if plains:
                 alone = exemplars is not None and _exemplars(plains[0]) is None
-                found.append(Pair(plains[0], run, Front(steps[0], exemplars if alone else None)))
+                found.append(EditPair(plains[0], run, LeadingEdit(steps[0], exemplars if alone else None)))
     return found
 
 
-def fronts(pairs: Iterable[Pair]) -> list[Front]:
+def fronts(pairs: Iterable[EditPair]) -> list[LeadingEdit]:
     """The edits that have pairs, each once; one that draws exemplars of its own once for every draw."""
     known = list(dict.fromkeys(pair.front for pair in pairs))
     drawn = {front.step for front in known if front.draw}
     return [front for front in known if front.draw or front.step not in drawn]
 
 
-def matrix(runs: Sequence[Run], front: Front, name: str, *, large: bool = False) -> list[Entry]:
+def matrix(runs: Sequence[Run], front: LeadingEdit, name: str, *, large: bool = False) -> list[EditPairRow]:
     """Every preset that the edit can stand in front of, then the other pairs among the runs, all of one subject.
 
     Args:
@@ -101,15 +101,15 @@ def matrix(runs: Sequence[Run], front: Front, name: str, *, large: bool = False)
         plain = replace(base.recipe(pretrained, experts, large=large), activation=model.activation)
         partner = base.plugged((front.step.key, front.step.params.values()), name, front.draw)
         if refused := refusal(partner):
-            found.append(Entry(base.title, chains.get(_chain(plain, runs[0])), None, (), refused))
+            found.append(EditPairRow(base.title, chains.get(_chain(plain, runs[0])), None, (), refused))
             continue
         wanted = (plain, replace(partner.recipe(pretrained, experts, large=large), activation=model.activation))
         alone, plugged = (chains.get(_chain(recipe, runs[0])) for recipe in wanted)
         missing = tuple(recipe for recipe, run in zip(wanted, (alone, plugged), strict=True) if run is None)
-        found.append(Entry(base.title, alone, plugged, missing))
+        found.append(EditPairRow(base.title, alone, plugged, missing))
     shown = {entry.plain.id for entry in found if entry.plain}
     others = [pair for pair in pairs(runs) if pair.belongs_to(front) and pair.plain.id not in shown]
-    return found + [Entry(pair.plain.title, pair.plain, pair.plugged) for pair in others]
+    return found + [EditPairRow(pair.plain.title, pair.plain, pair.plugged) for pair in others]
 
 
 def by_chain(runs: Iterable[Run]) -> Mapping[Chain, Run]:

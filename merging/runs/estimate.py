@@ -16,7 +16,7 @@ from merging.checkpoints.tower_names import transposed
 from merging.engine.inputs import BLOCK_CPU
 from merging.errors import CheckpointError
 from merging.numerics.flops import LinearMap
-from merging.runs.inputs import Opened
+from merging.runs.inputs import OpenedRecipe
 from merging.runs.run import THIS_MACHINE, Run
 
 READING, MERGING, EVALUATING = "reading", "merging", "evaluating"
@@ -43,7 +43,7 @@ class Estimate:
     work: Mapping[str, float]
 
 
-def estimate(opened: Opened, benchmark: Benchmark | None = None, known: Sequence[Run] = ()) -> Estimate:
+def estimate(opened: OpenedRecipe, benchmark: Benchmark | None = None, known: Sequence[Run] = ()) -> Estimate:
     """The cost of running a recipe; ``known`` are stored runs, of which this machine's own give its speed."""
     merged = [p for p in opened.pretrained.parameters if p.role != Role.BUFFER]
     numels = [opened.pretrained.infos[p.name].numel for p in merged]
@@ -66,22 +66,22 @@ def estimate(opened: Opened, benchmark: Benchmark | None = None, known: Sequence
     return Estimate(sum(phases.values()), memory, opened.unread + opened.nbytes * passes, phases, work)
 
 
-def _passes(opened: Opened) -> int:
+def _passes(opened: OpenedRecipe) -> int:
     pairs = zip(opened.recipe.methods, opened.recipe.steps, strict=True)
     return 1 + sum(method.survey_passes for method, step in pairs if method.surveys(step.params))
 
 
-def _more_models(opened: Opened) -> int:
+def _more_models(opened: OpenedRecipe) -> int:
     """Models that are written beyond the one that every merge gives."""
     return len(opened.experts) - 1 if opened.recipe.per_task else 0
 
 
-def _in_pieces(opened: Opened) -> bool:
+def _in_pieces(opened: OpenedRecipe) -> bool:
     pairs = zip(opened.recipe.methods, opened.recipe.steps, strict=True)
     return all(method.elementwise(step.params) for method, step in pairs)
 
 
-def _linear_maps(opened: Opened, block: int | None = None) -> list[LinearMap]:
+def _linear_maps(opened: OpenedRecipe, block: int | None = None) -> list[LinearMap]:
     """The linear maps of the whole model, or of one block."""
     found = []
     for parameter in opened.pretrained.parameters:
@@ -93,20 +93,20 @@ def _linear_maps(opened: Opened, block: int | None = None) -> list[LinearMap]:
     return found
 
 
-def _algebra(opened: Opened) -> float:
+def _algebra(opened: OpenedRecipe) -> float:
     """Multiply-adds of the methods' linear algebra."""
     pairs = list(zip(opened.recipe.methods, opened.recipe.steps, strict=True))
     return sum(method.algebra(step.params, matrix) for matrix in _linear_maps(opened) for method, step in pairs)
 
 
-def _algebra_bytes(opened: Opened) -> int:
+def _algebra_bytes(opened: OpenedRecipe) -> int:
     """Memory for decomposing the largest matrix in float64."""
     if not _algebra(opened):
         return 0
     return 8 * COPIES * max(max(matrix.outputs, matrix.inputs) ** 2 for matrix in _linear_maps(opened))
 
 
-def _looking(opened: Opened) -> float:
+def _looking(opened: OpenedRecipe) -> float:
     """Multiply-adds of passing exemplars through every expert, and of what is gathered from them on the way."""
     tower = _tower(opened)
     if opened.recipe.exemplars is None or tower is None:
@@ -119,7 +119,7 @@ def _looking(opened: Opened) -> float:
     return float(work)
 
 
-def _looking_bytes(opened: Opened) -> int:
+def _looking_bytes(opened: OpenedRecipe) -> int:
     """Memory for the exemplars of all tasks: images, their tokens and what enters a block; or a model's gradients."""
     tower = _tower(opened)
     if opened.recipe.exemplars is None or tower is None:
@@ -136,7 +136,7 @@ def _looking_bytes(opened: Opened) -> int:
     return 4 * (len(opened.experts) * each + held)
 
 
-def _tower(opened: Opened) -> Architecture | None:
+def _tower(opened: OpenedRecipe) -> Architecture | None:
     """What the pretrained model is, None for a state dict that is no visual tower."""
     try:
         return Architecture.of(opened.pretrained)
@@ -153,7 +153,7 @@ def _forward(tower: Architecture) -> float:
     return 12.0 * tower.layers * tower.width**2 * _tokens(tower)
 
 
-def _evaluation_work(opened: Opened, benchmark: Benchmark | None) -> float:
+def _evaluation_work(opened: OpenedRecipe, benchmark: Benchmark | None) -> float:
     """Multiply-adds of the tower over all images.
 
     With one model per task, tasks in domain see their own model, the others see all of them.

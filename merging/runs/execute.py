@@ -12,7 +12,7 @@ from merging.progress import Cancel, Meter, Phases, ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.compute import Work
 from merging.runs.estimate import READING, estimate
-from merging.runs.inputs import Opened, open_inputs
+from merging.runs.inputs import OpenedRecipe, open_inputs
 from merging.runs.run import NOT_EVALUATED, Run
 from merging.runs.store import Store
 
@@ -101,7 +101,7 @@ def _own(store: Store, run_id: str) -> Run:
     raise StoreError(f"Run {run_id} was written but cannot be read back; is the store's folder being cleared?")
 
 
-def _choose_benchmark(opened: Opened, benchmark: Benchmark | None) -> tuple[Benchmark | None, str]:
+def _choose_benchmark(opened: OpenedRecipe, benchmark: Benchmark | None) -> tuple[Benchmark | None, str]:
     """The benchmark to evaluate on, or None and the reason."""
     try:
         found = benchmark or Benchmark.load()

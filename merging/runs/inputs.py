@@ -18,7 +18,7 @@ from merging.runs.run import Run
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedRecipe:
     """A recipe with its checkpoints, as they were when they were opened."""
 
     recipe: Recipe
@@ -67,7 +67,7 @@ class Opened:
                 )
 
 
-def open_inputs(recipe: Recipe, base: Path | None = None, benchmark: Benchmark | None = None) -> Opened:
+def open_inputs(recipe: Recipe, base: Path | None = None, benchmark: Benchmark | None = None) -> OpenedRecipe:
     """The checkpoints that a recipe refers to; relative paths count from ``base`` (default: here).
 
     Raises:
@@ -80,7 +80,7 @@ def open_inputs(recipe: Recipe, base: Path | None = None, benchmark: Benchmark |
 
 def opened(
     recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], benchmark: Benchmark | None = None
-) -> Opened:
+) -> OpenedRecipe:
     """A recipe with checkpoints that are open, which have the activation that it names.
 
     Where neither it nor the pretrained model names one, the experts do, if all that say something say the same.
@@ -91,10 +91,12 @@ def opened(
         named = said.pop() if len(said) == 1 else ""
     pretrained = stating(pretrained, named)
     experts = {name: stating(expert, named) for name, expert in experts.items()}
-    return Opened(recipe, pretrained, experts, tuple(c.state() for c in (pretrained, *experts.values())), benchmark)
+    return OpenedRecipe(
+        recipe, pretrained, experts, tuple(c.state() for c in (pretrained, *experts.values())), benchmark
+    )
 
 
-def settled(opened: Opened, found: Sequence[Run]) -> bool:
+def settled(opened: OpenedRecipe, found: Sequence[Run]) -> bool:
     """Whether one of these copies of a run has all the scores that it can have, on the benchmark if one was named."""
     if (on := opened.benchmark) is None:
         return any(run.evaluation_settled for run in found)

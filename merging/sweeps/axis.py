@@ -31,7 +31,7 @@ LAMBDA = Bound(
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SweepTarget:
     """Something to vary: ``name`` as sweeps write it, whose it is, and what it may be.
 
     ``name`` is "<key>.<parameter>" ("<key>#2.<parameter>" for the second step of that key), "<parameter>" alone for a
@@ -48,7 +48,7 @@ class Target:
         return f"{self.owner}: {self.bound.label.lower()}" if self.owner else self.bound.label
 
 
-def targets(recipes: Sequence[Recipe]) -> list[Target]:
+def targets(recipes: Sequence[Recipe]) -> list[SweepTarget]:
     """What can be varied in every one of these recipes, those that belong to a step first."""
     own = [{target.name: target for target in _own(recipe)} for recipe in recipes]
     shared = [name for name in own[0] if all(name in found for found in own)] if own else []
@@ -61,19 +61,19 @@ def targets(recipes: Sequence[Recipe]) -> list[Target]:
     return found
 
 
-def _own(recipe: Recipe) -> Iterator[Target]:
+def _own(recipe: Recipe) -> Iterator[SweepTarget]:
     seen: dict[str, int] = {}
     for method, step in zip(recipe.methods, recipe.steps, strict=True):
         seen[step.key] = seen.get(step.key, 0) + 1
         prefix = step.key if seen[step.key] == 1 else f"{step.key}#{seen[step.key]}"
         for name, bound in step.params.bounds().items():
             if bound.kind in NUMBERS:
-                yield Target(f"{prefix}.{name}", method.title, bound)
+                yield SweepTarget(f"{prefix}.{name}", method.title, bound)
     if recipe.exemplars is not None:
         for name, bound in Exemplars.bounds().items():
-            yield Target(f"{EXEMPLARS}.{name}", "", bound)
+            yield SweepTarget(f"{EXEMPLARS}.{name}", "", bound)
     if (count := len(recipe.experts)) > 1:
-        yield Target(EXPERTS, "", _experts(count))
+        yield SweepTarget(EXPERTS, "", _experts(count))
 
 
 def _experts(count: int) -> Bound:
@@ -83,12 +83,12 @@ def _experts(count: int) -> Bound:
     )
 
 
-def _bare(own: dict[str, Target]) -> dict[str, Target]:
+def _bare(own: dict[str, SweepTarget]) -> dict[str, SweepTarget]:
     """The parameters of steps by their own name; of two steps that have one, the later."""
     return {name.partition(".")[2]: target for name, target in own.items() if "." in name and EXEMPLARS not in name}
 
 
-def _narrowed(alike: Sequence[Target]) -> Target:
+def _narrowed(alike: Sequence[SweepTarget]) -> SweepTarget:
     """One target whose bound admits what all of them admit."""
     bounds = [target.bound for target in alike]
     low, high = max(b.low for b in bounds), min(b.high for b in bounds)
@@ -97,7 +97,7 @@ def _narrowed(alike: Sequence[Target]) -> Target:
     return replace(alike[0], bound=replace(bounds[0], low=low, high=high, kind=kind, open_low=open_low))
 
 
-def find(recipes: Sequence[Recipe], name: str) -> Target:
+def find(recipes: Sequence[Recipe], name: str) -> SweepTarget:
     """The target of that name. Raises RecipeError with the nearest one."""
     known = {target.name: target for target in targets(recipes)}
     if name in known:

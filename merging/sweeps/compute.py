@@ -24,12 +24,12 @@ from merging.recipes.recipe import Recipe
 from merging.runs import inputs
 from merging.runs.estimate import EVALUATING, MERGING, estimate
 from merging.runs.facts import versions
-from merging.runs.inputs import Opened
+from merging.runs.inputs import OpenedRecipe
 from merging.runs.run import THIS_MACHINE
 from merging.runs.store import Store
 from merging.sweeps import points
-from merging.sweeps.points import Drawn, Identity, Point, Sample
-from merging.sweeps.sweep import Place, Sweep
+from merging.sweeps.points import DrawnImages, Identity, Point, Sample
+from merging.sweeps.sweep import Sweep, SweepPoint
 from merging.sweeps.weighted_sum import CombinedCheckpoint
 
 MERGED = "merged"
@@ -37,10 +37,10 @@ STAGES = (MERGING, EVALUATING)
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class NamedPoint:
     """A place with the name of its point, which depends on the contents of the files and on the images."""
 
-    place: Place
+    place: SweepPoint
     name: str
     run_id: str  # of the run that holds the same model; empty for weights that no recipe makes
 
@@ -68,9 +68,9 @@ class Session:
 
     def __post_init__(self) -> None:
         self.sample = self.sample.on(self.benchmark)
-        self.drawn = Drawn.of(self.benchmark, self.sample)
+        self.drawn = DrawnImages.of(self.benchmark, self.sample)
 
-    def opened(self, recipe: Recipe) -> Opened:
+    def opened(self, recipe: Recipe) -> OpenedRecipe:
         """The checkpoints of a recipe; each file is opened once."""
         pretrained = self._checkpoint(recipe.pretrained, "pretrained")
         experts = {name: self._checkpoint(reference, name, pretrained) for name, reference in recipe.experts}
@@ -82,15 +82,15 @@ class Session:
             self._opened[asked] = open_checkpoint(reference, name, like=like)
         return self._opened[asked]
 
-    def plan(self, place: Place) -> Planned:
+    def plan(self, place: SweepPoint) -> NamedPoint:
         """The names of a place's point and run. Reads each checkpoint that this process has not read yet."""
         opened = self.opened(place.recipe)
         run_id = opened.run_id()
         identity = self._identity(place, opened, run_id)
         name = points.name_of(identity, self.benchmark, self.sample)
-        return Planned(place, name, run_id if identity[0] == "run" and place.values else "")
+        return NamedPoint(place, name, run_id if identity[0] == "run" and place.values else "")
 
-    def _identity(self, place: Place, opened: Opened, run_id: str) -> Identity:
+    def _identity(self, place: SweepPoint, opened: OpenedRecipe, run_id: str) -> Identity:
         if place.terms is None or place.terms == ((1.0, MERGED),):
             return ("run", run_id)
         parts = sorted(
@@ -101,7 +101,9 @@ class Session:
         named = [place.recipe.activation] if place.recipe.activation else []
         return ("weights", DIGESTS.digest(opened.pretrained), parts, *named)
 
-    def compute(self, planned: Planned, tell: Callable[[str], ProgressCallback | None]) -> tuple[Point, dict[str, Any]]:
+    def compute(
+        self, planned: NamedPoint, tell: Callable[[str], ProgressCallback | None]
+    ) -> tuple[Point, dict[str, Any]]:
         """The point, and what is to be said of it. ``tell`` gives what the merge and the evaluation report to."""
         place, started = planned.place, time.monotonic()
         about: dict[str, Any] = {
@@ -121,7 +123,9 @@ class Session:
         about |= {"images": int(scores["n"].sum()), "weights": place.terms is not None, "sample": self.sample.split}
         return Point(planned.name, scores, device, seconds, THIS_MACHINE, versions=versions()), about
 
-    def _models(self, place: Place, tell: ProgressCallback | None, about: dict[str, Any]) -> Mapping[str, Checkpoint]:
+    def _models(
+        self, place: SweepPoint, tell: ProgressCallback | None, about: dict[str, Any]
+    ) -> Mapping[str, Checkpoint]:
         opened = self.opened(place.recipe)
         if place.terms is None:
             models = self._merge(opened, tell)
@@ -136,7 +140,7 @@ class Session:
         terms = [(coefficient, parts[what]) for coefficient, what in place.terms]
         return {MERGED: CombinedCheckpoint(opened.pretrained, terms)}
 
-    def _merge(self, opened: Opened, tell: ProgressCallback | None) -> dict[str, Checkpoint]:
+    def _merge(self, opened: OpenedRecipe, tell: ProgressCallback | None) -> dict[str, Checkpoint]:
         """The merged models by task, or the one as "merged", in memory and in the pretrained model's dtype."""
         self._check_memory(opened)
         result = engine.run(
@@ -163,14 +167,14 @@ class Session:
             self._exemplars = {asked: self.benchmark.labeled_exemplars(*asked)}
         return self._exemplars[asked]
 
-    def _check_memory(self, opened: Opened) -> None:
+    def _check_memory(self, opened: OpenedRecipe) -> None:
         models = len(opened.experts) if opened.recipe.per_task else 1
         needed = estimate(opened).anonymous_bytes + models * sum(i.nbytes for i in opened.pretrained.infos.values())
         if needed > (free := psutil.virtual_memory().available):
             raise MergingError(f"A point needs about {needed / 1e9:.1f} GB of memory; {free / 1e9:.1f} GB are free.")
 
 
-def coefficients(opened: Opened, merged: Checkpoint) -> dict[str, Any]:
+def coefficients(opened: OpenedRecipe, merged: Checkpoint) -> dict[str, Any]:
     """Where the plane of the experts comes nearest to a merged model, and the share of its change that lies off it.
 
     Least squares over all scalars: one coefficient for each expert, sums in float64.
@@ -193,7 +197,7 @@ def coefficients(opened: Opened, merged: Checkpoint) -> dict[str, Any]:
     return {"at": dict(zip(names, found.tolist(), strict=True)), "off_plane": off**0.5}
 
 
-def plan(sweep: Sweep, benchmark: Benchmark) -> list[Planned]:
+def plan(sweep: Sweep, benchmark: Benchmark) -> list[NamedPoint]:
     """Every point of a sweep with its name.
 
     Raises:
@@ -208,15 +212,15 @@ def plan(sweep: Sweep, benchmark: Benchmark) -> list[Planned]:
     return [session.plan(place) for place in sweep.places]
 
 
-def distinct(every: Sequence[Planned]) -> list[Planned]:
+def distinct(every: Sequence[NamedPoint]) -> list[NamedPoint]:
     """A plan in which every point comes once: places may share one, as all lines do that begin at one model."""
-    found: dict[str, Planned] = {}
+    found: dict[str, NamedPoint] = {}
     for one in every:
         found.setdefault(one.name, one)
     return list(found.values())
 
 
-def stored(planned: Planned, store: Store, benchmark: Benchmark, sample: Sample) -> Point | None:
+def stored(planned: NamedPoint, store: Store, benchmark: Benchmark, sample: Sample) -> Point | None:
     """The point if it is there: as such, or as the scores of the same run on the same images."""
     found = points.find(store, planned.name)
     return found or points.of_run(store, planned.run_id, planned.name, benchmark, sample.on(benchmark))
@@ -268,12 +272,12 @@ def run(
     return Outcome(len(every), len(every), False)
 
 
-def _stage(phases: Phases, one: Planned, words: str, stage: str) -> ProgressCallback | None:
+def _stage(phases: Phases, one: NamedPoint, words: str, stage: str) -> ProgressCallback | None:
     """What a stage of one point reports to: its progress, under the words that say which point it is."""
     told = phases.callback(f"{one.name} {stage}")
     return None if told is None else lambda inner: told(replace(inner, phase=words, detail=inner.phase))
 
 
-def _where(sweep: Sweep, place: Place) -> str:
+def _where(sweep: Sweep, place: SweepPoint) -> str:
     values = zip(sweep.axes, place.values, strict=False)
     return ", ".join(f"{axis.target} {value:g}" for axis, value in values) or "the merge"

@@ -60,7 +60,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Drawn(Benchmark):
+class DrawnImages(Benchmark):
     """A benchmark of which a seeded draw of each task's images is shown; they stay in memory."""
 
     sample: Sample = field(kw_only=True)

@@ -41,7 +41,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SweepPoint:
     """One point of a sweep, before anything is computed. ``line`` is the number of its recipe.
 
     ``recipe`` is what is merged: on a line that of the whole merge. ``terms`` are coefficients by what they are of: an
@@ -141,7 +141,7 @@ class Sweep:
         return product(*(axis.values for axis in self.axes))
 
     @cached_property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[SweepPoint, ...]:
         """Every point, in the order in which they are computed: coarse first, so that a curve shows early."""
         found = [
             self._place(line, recipe, values)
@@ -150,23 +150,23 @@ class Sweep:
         ]
         return (*found, *self._merged_in_plane())
 
-    def _place(self, line: int, recipe: Recipe, values: tuple[float, ...]) -> Place:
+    def _place(self, line: int, recipe: Recipe, values: tuple[float, ...]) -> SweepPoint:
         if self.kind == LINE:
-            return Place(line, values, recipe, ((values[0], "merged"),))
+            return SweepPoint(line, values, recipe, ((values[0], "merged"),))
         if self.kind == PLANE:
             terms = tuple((value, axis.target) for value, axis in zip(values, self.axes, strict=True))
-            return Place(line, values, recipe, terms)
+            return SweepPoint(line, values, recipe, terms)
         for axis, value in zip(self.axes, values, strict=True):
             recipe = axes.varied(recipe, axis.target, value, self.seed)
-        return Place(line, values, recipe)
+        return SweepPoint(line, values, recipe)
 
-    def _merged_in_plane(self) -> tuple[Place, ...]:
+    def _merged_in_plane(self) -> tuple[SweepPoint, ...]:
         """In a plane, what the chain makes of its two experts; its coefficients are found when it is merged."""
         if self.kind != PLANE or self.recipes[0].per_task:
             return ()
         recipe, wanted = self.recipes[0], {axis.target for axis in self.axes}
         pair = tuple((name, reference) for name, reference in recipe.experts if name in wanted)
-        return (Place(0, (), replace(recipe, experts=pair, title="")),)
+        return (SweepPoint(0, (), replace(recipe, experts=pair, title="")),)
 
     @cached_property
     def id(self) -> str:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from merging.benchmarks.benchmark import SPLITS, Benchmark
 from merging.benchmarks.metrics import summarize
 from merging.runs.estimate import EVALUATING, MERGING, estimate
-from merging.runs.inputs import Opened
+from merging.runs.inputs import OpenedRecipe
 from merging.runs.run import Run
 from merging.runs.store import Store
 from merging.sweeps import points
-from merging.sweeps.compute import Planned, Session, distinct, plan, stored
-from merging.sweeps.points import Drawn, Point
+from merging.sweeps.compute import NamedPoint, Session, distinct, plan, stored
+from merging.sweeps.points import DrawnImages, Point
 from merging.sweeps.sweep import VALUES, Sweep
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ COUNTS = ["tasks_in", "tasks_out", "n_in", "n_out"]
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class SweepCost:
     """What a sweep takes: points in all, those that are there, and seconds for the rest.
 
     ``known`` says that the seconds come from earlier points on this machine.
@@ -42,12 +42,12 @@ class Budget:
     known: bool
 
 
-def budget(sweep: Sweep, store: Store, benchmark: Benchmark, every: Sequence[Planned] | None = None) -> Budget:
+def budget(sweep: Sweep, store: Store, benchmark: Benchmark, every: Sequence[NamedPoint] | None = None) -> SweepCost:
     """What the sweep will take on this machine; ``every`` is its plan, if it is known."""
     every = distinct(plan(sweep, benchmark) if every is None else every)
     missing = [one for one in every if stored(one, store, benchmark, sweep.sample) is None]
     if not missing:
-        return Budget(len(every), len(every), 0.0, 0.0, True)
+        return SweepCost(len(every), len(every), 0.0, 0.0, True)
     session = Session(benchmark, sweep.sample)
     split, keys = session.sample.split, session.sample.tasks or tuple(task.key for task in benchmark.tasks)
     images = sum(session.drawn.count(key, split) for key in keys)
@@ -57,11 +57,16 @@ def budget(sweep: Sweep, store: Store, benchmark: Benchmark, every: Sequence[Pla
         each, learned = _each(session.opened(recipe), session.drawn, sweep.kind != VALUES, images, earlier, runs)
         certain &= learned
         seconds += each * sum(one.place.line == line for one in missing)
-    return Budget(len(every), len(every) - len(missing), STARTING + seconds, seconds / len(missing), certain)
+    return SweepCost(len(every), len(every) - len(missing), STARTING + seconds, seconds / len(missing), certain)
 
 
 def _each(
-    opened: Opened, drawn: Drawn, weights: bool, images: int, earlier: Sequence[Mapping[str, Any]], runs: Sequence[Run]
+    opened: OpenedRecipe,
+    drawn: DrawnImages,
+    weights: bool,
+    images: int,
+    earlier: Sequence[Mapping[str, Any]],
+    runs: Sequence[Run],
 ) -> tuple[float, bool]:
     """Seconds for one point, and whether earlier points told them."""
     chain = [step.key for step in opened.recipe.steps]
@@ -80,7 +85,7 @@ def _each(
     return merging + evaluating, bool(rates and merges)
 
 
-def table(sweep: Sweep, every: Sequence[Planned], found: Mapping[str, Point]) -> pd.DataFrame:
+def table(sweep: Sweep, every: Sequence[NamedPoint], found: Mapping[str, Point]) -> pd.DataFrame:
     """A row for each point that is there and each task, in the order of the axes; values as columns x and y.
 
     ``line`` counts recipes, ``in_domain`` says whether the task's expert was merged. Where the number of experts is

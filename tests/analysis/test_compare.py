@@ -113,7 +113,7 @@ def test_a_score_that_came_out_otherwise_is_counted(store: Store, benchmark: Ben
     other = run.scores.assign(accuracy=run.scores["accuracy"] - 2 / run.scores["n"])
     changed = replace(run)
     changed.__dict__["scores"] = other
-    subject = context.Subject(store, benchmark, run.id, "cpu", None, None)
+    subject = context.MeasurementContext(store, benchmark, run.id, "cpu", None, None)
     table = found(store, benchmark, "Ties").table("answers")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Store, "run", lambda self, run_id: changed)
@@ -122,7 +122,7 @@ def test_a_score_that_came_out_otherwise_is_counted(store: Store, benchmark: Ben
 
 def test_a_model_of_another_size_is_refused(store: Store, benchmark: Benchmark, tmp_path: Path) -> None:
     small = replace(benchmark, image_size=benchmark.image_size + 8)
-    subject = context.Subject(store, small, run_of(store, "Ties").id, "cpu", None, None)
+    subject = context.MeasurementContext(store, small, run_of(store, "Ties").id, "cpu", None, None)
     model = open_checkpoint(benchmark.pretrained)
     with pytest.raises(TaskError, match="cannot be measured on this benchmark"):
         predictions._parts({"merged": model}, subject)

@@ -18,7 +18,7 @@ import torch
 from merging.analysis import correlation, measure, stored
 from merging.analysis.lot_extreme_cases import ENERGIES, RANK, TASKS, extreme_case
 from merging.analysis.measurements import drift, exemplar_sensitivity, parameter_kinds
-from merging.analysis.measurements.drift import Models, cumulative_drift, isolated_drift
+from merging.analysis.measurements.drift import MergeModels, cumulative_drift, isolated_drift
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import evaluate
 from merging.cli import main
@@ -63,7 +63,7 @@ def images():
 def _models(states, merged="merged"):
     opened = {key: tiny.checkpoint(state) for key, state in states.items()}
     experts = {task: opened[task] for task in TASK_NAMES}
-    return Models(opened["pretrained"], experts, dict.fromkeys(TASK_NAMES, opened[merged]))
+    return MergeModels(opened["pretrained"], experts, dict.fromkeys(TASK_NAMES, opened[merged]))
 
 
 # Cumulative
@@ -100,7 +100,7 @@ def test_cumulative_drift_equals_a_plain_computation(states, images):
 
 def test_a_merge_that_is_the_expert_does_not_drift(states, images):
     models = _models(states)
-    own = Models(models.pretrained, models.experts, models.experts)  # one model per task, each task's own expert
+    own = MergeModels(models.pretrained, models.experts, models.experts)  # one model per task, each task's own expert
     found = cumulative_drift(own, images)
     merged = found[found["model"] == "merged"]
     assert merged["cosine"].max() < 1e-12 and (merged["l1"] == 0).all()
@@ -173,7 +173,7 @@ def test_open_clips_names_give_the_same_drift(images):
     found = {}
     for key, rename in (("open_clip", dict), ("hugging_face", plain_tower.hugging_face)):
         opened = {name: tiny.checkpoint(rename(state)) for name, state in {"": base, "m": merged, **experts}.items()}
-        models = Models(opened[""], {t: opened[t] for t in TASK_NAMES}, dict.fromkeys(TASK_NAMES, opened["m"]))
+        models = MergeModels(opened[""], {t: opened[t] for t in TASK_NAMES}, dict.fromkeys(TASK_NAMES, opened["m"]))
         table = isolated_drift(models, images)[0]
         found[key] = table[table["tensor"].str.contains("mlp|proj$|projection")]["relative"].to_numpy()
     first, second = (np.sort(values) for values in found.values())

@@ -31,7 +31,7 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.checkpoints.families import Parameter, Role
 from merging.errors import Cancelled, CheckpointError, StoreError
 from merging.methods import registry
-from merging.methods.merges.ties import Election as TiesElection
+from merging.methods.merges.ties import TrimThresholds as TiesElection
 from merging.methods.merges.ties import ties
 from merging.methods.slot import Slot
 from merging.numerics.linear_algebra import left_basis

@@ -19,7 +19,7 @@ from app.session.report_draft import ReportDraft
 from merging.recipes.recipe import Recipe
 from merging.runs.store import Store
 from viz.report import render
-from viz.report.contents import Source, View
+from viz.report.contents import ReportView, Source
 
 library, open_app = test_app.library, test_app.open_app  # fixtures
 ADD, IN = "Add to report", "In the report"
@@ -181,8 +181,8 @@ def test_what_is_private_keeps_the_file_back(open_app: Any, library: Any, monkey
 # The draft
 
 
-def view(number: int = 0) -> View:
-    return View("saliency_tensor", viz_tables.saliency_tensor(2, number), {"fit": (float("nan"), 1.0)})
+def view(number: int = 0) -> ReportView:
+    return ReportView("saliency_tensor", viz_tables.saliency_tensor(2, number), {"fit": (float("nan"), 1.0)})
 
 
 def source(name: str) -> Source:
@@ -196,7 +196,7 @@ def test_the_very_view_is_found_again() -> None:
     assert not draft.find("saliency_tensor", viz_tables.saliency_tensor(2, 1), {"fit": (float("nan"), 1.0)})
     assert not draft.find("saliency_tensor", viz_tables.saliency_tensor(2, 0), {})
     frame = pd.DataFrame({"a": [1]})
-    draft.add(View("kept_share", frame, {"rank": frame}), 10, [])
+    draft.add(ReportView("kept_share", frame, {"rank": frame}), 10, [])
     assert draft.find("kept_share", frame.copy(), {"rank": frame.copy()})
 
 
@@ -214,8 +214,8 @@ def test_a_report_is_bounded_in_words() -> None:
 
 def test_sources_leave_with_their_last_view() -> None:
     draft = ReportDraft()
-    draft.add(View("a", pd.DataFrame(), sources=("x", "y")), 1, [source("x"), source("y")])
-    draft.add(View("b", pd.DataFrame(), sources=("y",)), 1, [source("y")])
+    draft.add(ReportView("a", pd.DataFrame(), sources=("x", "y")), 1, [source("x"), source("y")])
+    draft.add(ReportView("b", pd.DataFrame(), sources=("y",)), 1, [source("y")])
     assert [found.id for found in draft.report(()).sources] == ["x", "y"]
     draft.remove(draft.kept[0].number)
     assert [found.id for found in draft.report(()).sources] == ["y"]

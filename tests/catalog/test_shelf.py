@@ -15,10 +15,10 @@ from safetensors.torch import save_file
 
 from merging import settings
 from merging.catalog import fit_reports, scan, uploads
-from merging.catalog.groups import Group, groups, nearest
+from merging.catalog.groups import ModelGroup, groups, nearest
 from merging.catalog.model_sets import ModelSet, all_sets, forget, keep, make, usable_name
-from merging.catalog.recognize import Look, look
-from merging.catalog.scan import Item, Listing
+from merging.catalog.recognize import ModelFacts, look
+from merging.catalog.scan import CatalogEntry, Listing
 from merging.checkpoints import digests, references
 from merging.checkpoints.views import to_naming
 from merging.cli.main import main
@@ -50,16 +50,16 @@ def listed(folder: Path) -> Listing:
     return scan.models_folder(folder.name, folder)
 
 
-def seen(folder: Path) -> list[tuple[Item, Look]]:
+def seen(folder: Path) -> list[tuple[CatalogEntry, ModelFacts]]:
     return [(item, look(item)) for item in listed(folder).items]
 
 
-def one(found: list[Group]) -> Group:
+def one(found: list[ModelGroup]) -> ModelGroup:
     assert len(found) == 1, found
     return found[0]
 
 
-def names(group: Group) -> dict[str, str]:
+def names(group: ModelGroup) -> dict[str, str]:
     """What a group's experts are called, and where they are."""
     return {name: item.place for name, item in group.experts.items()}
 
@@ -392,7 +392,7 @@ def test_an_upload_is_kept_under_its_hash(tmp_path: Path) -> None:
     uploads.delete(tmp_path, item)
     assert uploads.items(tmp_path) == []
     with pytest.raises(StoreError, match="no upload"):
-        uploads.delete(tmp_path, Item("x", tmp_path / "x.safetensors", "x"))
+        uploads.delete(tmp_path, CatalogEntry("x", tmp_path / "x.safetensors", "x"))
 
 
 @pytest.mark.parametrize("name", ["CON", "a\0b", "x" * 300, "\u202egnp.pt", "", "/", "..", "=1+1.pt"])

@@ -26,7 +26,7 @@ from merging.runs.execute import execute
 from merging.runs.store import Store
 from merging.sweeps.compute import Session
 from merging.sweeps.points import Sample
-from merging.sweeps.sweep import Place
+from merging.sweeps.sweep import SweepPoint
 
 NAMES = ("circles", "digits")
 
@@ -136,7 +136,7 @@ def test_points_of_sweeps_have_it_and_are_others(silent, tiny_benchmark):
     names = set()
     for terms in (None, ((0.5, "circles"),)):
         for named in ("", "gelu"):
-            place = Place(0, (), recipe(silent, named, "task_arithmetic"), terms)
+            place = SweepPoint(0, (), recipe(silent, named, "task_arithmetic"), terms)
             names.add(session.plan(place).name)
             opened = session.opened(place.recipe)
             assert all(Architecture.of(checkpoint).quick_gelu == (not named) for checkpoint in opened)

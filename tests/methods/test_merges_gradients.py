@@ -13,7 +13,7 @@ import tiny
 import torch
 
 import merging
-from merging.checkpoints.checkpoint import Dead, MappingCheckpoint
+from merging.checkpoints.checkpoint import MappingCheckpoint, UnusedText
 from merging.checkpoints.families import describe
 from merging.clip.image_encoder import Encoder
 from merging.engine import run as engine
@@ -49,7 +49,7 @@ def shown(family):
 
 def _inputs(base, experts):
     opened = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
-    return Inputs(tiny.checkpoint(base), opened, None, torch.device("cpu"), Dead())
+    return Inputs(tiny.checkpoint(base), opened, None, torch.device("cpu"), UnusedText())
 
 
 def _gathered(base, experts, shown, kind, seed=0):

@@ -15,7 +15,7 @@ from merging.recipes.papers.published import B32, FIGURES, OUTSIDE
 from merging.recipes.presets import PLUGIN, PRESETS, bases, partners, preset, refusal
 from merging.recipes.recipe import Exemplars, Recipe, Step
 from merging.runs import edit_pairs
-from merging.runs.edit_pairs import Front
+from merging.runs.edit_pairs import LeadingEdit
 
 Edits = list[tuple[str, dict[str, Any]]]
 
@@ -46,7 +46,7 @@ PLUGGED = run([("lwptv", {})])
 def test_one_edit_more_in_front_makes_a_pair() -> None:
     (pair,) = edit_pairs.pairs([PLUGGED, run([])])
     assert (pair.plain.title, pair.plugged.title) == ("ties", "lwptv → ties")
-    assert pair.front == Front(Step("lwptv", registry.edit("lwptv").params()))
+    assert pair.front == LeadingEdit(Step("lwptv", registry.edit("lwptv").params()))
     longer = run([("lwptv", {}), ("magnitude", {})])
     assert found(run([("magnitude", {})]), longer) == [("magnitude → ties", "lwptv → magnitude → ties")]
 
@@ -110,7 +110,7 @@ def test_the_matrix_holds_every_base_and_says_what_is_missing() -> None:
     plain = run(edits, model.merge.key, model.merge.params.values(), counted=True)
     rest = run([("magnitude", {"prune_ratio": 0.1}), ("lines", {})])
     both = [rest, run([("lwptv", {}), ("magnitude", {"prune_ratio": 0.1}), ("lines", {})])]
-    front = Front(Step("lwptv", registry.edit("lwptv").params()))
+    front = LeadingEdit(Step("lwptv", registry.edit("lwptv").params()))
     entries = edit_pairs.matrix([plain, *both], front, "LwPTV")
     titles = [entry.title for entry in entries]
     assert titles == [*(base.title for base in bases("lwptv")), rest.title]
@@ -123,7 +123,7 @@ def test_the_matrix_holds_every_base_and_says_what_is_missing() -> None:
 
 
 def test_a_merge_that_refuses_the_edit_says_why() -> None:
-    front = Front(Step("dare", registry.edit("dare").params()))
+    front = LeadingEdit(Step("dare", registry.edit("dare").params()))
     entries = {entry.title: entry for entry in edit_pairs.matrix([PLUGGED], front, "DARE")}
     stock = entries["Model Stock, across tasks"]
     assert "matter of chance" in stock.refused and not stock.missing
@@ -131,7 +131,7 @@ def test_a_merge_that_refuses_the_edit_says_why() -> None:
 
 
 def test_an_edits_own_exemplars_are_those_of_its_pairs() -> None:
-    front = Front(Step("cat", registry.edit("cat").params()), Exemplars(per_task=2))
+    front = LeadingEdit(Step("cat", registry.edit("cat").params()), Exemplars(per_task=2))
     entries = {entry.title: entry for entry in edit_pairs.matrix([PLUGGED], front, "CAT")}
     assert [recipe.exemplars for recipe in entries["Ties"].missing] == [None, Exemplars(per_task=2)]
     assert [recipe.exemplars for recipe in entries["LOT Merging"].missing] == [Exemplars(), Exemplars()]

@@ -38,7 +38,7 @@ from merging.sweeps import compute as sweep_compute
 from merging.sweeps import points, storage, tables
 from merging.sweeps import sweep as sweep_module
 from merging.sweeps.axis import ALPHA, EXPERTS, LAMBDA
-from merging.sweeps.points import Drawn, Sample
+from merging.sweeps.points import DrawnImages, Sample
 from merging.sweeps.sweep import LINE, PLANE, Axis, Sweep
 from merging.sweeps.weighted_sum import CombinedCheckpoint
 
@@ -367,7 +367,7 @@ def test_a_point_that_lines_share_counts_once(tiny_benchmark: Benchmark, store: 
 
 def test_a_draw_of_images_is_seeded_and_of_the_stated_size(tiny_benchmark: Benchmark) -> None:
     def shown(images: int, seed: int) -> Any:
-        return Drawn.of(tiny_benchmark, Sample(images=images, seed=seed)).images("circles", "choosing")
+        return DrawnImages.of(tiny_benchmark, Sample(images=images, seed=seed)).images("circles", "choosing")
 
     few, labels = shown(7, 0)
     assert len(few) == len(labels) == 7
@@ -375,9 +375,11 @@ def test_a_draw_of_images_is_seeded_and_of_the_stated_size(tiny_benchmark: Bench
     whole, every = tiny_benchmark.images("circles", "choosing")
     places = [int(np.flatnonzero((whole == image).all(axis=(1, 2, 3)))[0]) for image in few]
     assert [every[place] for place in places] == list(labels)
-    assert len(shown(500, 0)[0]) == tiny.CHOOSING == Drawn.of(tiny_benchmark, Sample()).count("circles", "choosing")
+    assert (
+        len(shown(500, 0)[0]) == tiny.CHOOSING == DrawnImages.of(tiny_benchmark, Sample()).count("circles", "choosing")
+    )
     assert Sample(images=500, seed=3).on(tiny_benchmark) == Sample()  # nothing is drawn, so the seed means nothing
-    exemplars = Drawn.of(tiny_benchmark, Sample(images=3)).labeled_exemplars(8)
+    exemplars = DrawnImages.of(tiny_benchmark, Sample(images=3)).labeled_exemplars(8)
     assert all(len(task.images) == 8 for task in exemplars.values())
 
 
@@ -430,7 +432,7 @@ def test_a_failing_point_does_not_stop_the_others(
 ) -> None:
     made, compute = sweep(tiny_benchmark), sweep_compute.Session.compute
 
-    def fail(self: Any, planned: sweep_compute.Planned, tell: Any) -> Any:
+    def fail(self: Any, planned: sweep_compute.NamedPoint, tell: Any) -> Any:
         if planned.place.values == (0.5,):
             raise MergingError("The merged tensor overflows.")
         return compute(self, planned, tell)

@@ -19,7 +19,7 @@ import viz_tables
 import viz
 from viz.registry import find
 from viz.report import document, guard, render
-from viz.report.contents import Report, ReportError, Source, View
+from viz.report.contents import Report, ReportError, ReportView, Source
 from viz.report.guard import Private, leak, this_machine
 
 KEYS = [chart.key for chart in viz.charts()]
@@ -77,11 +77,11 @@ class Reader(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
-def view(key: str = "saliency_tensor", **said: Any) -> View:
-    return View(key, getattr(viz_tables, key)(4), **said)
+def view(key: str = "saliency_tensor", **said: Any) -> ReportView:
+    return ReportView(key, getattr(viz_tables, key)(4), **said)
 
 
-def report(*views: View, **said: Any) -> Report:
+def report(*views: ReportView, **said: Any) -> Report:
     return Report(**{"title": "A report", "introduction": "", "views": views or (view(),), "sources": (), **said})
 
 
@@ -94,7 +94,9 @@ def source(**said: Any) -> Source:
 @pytest.fixture(scope="module")
 def everything() -> str:
     """Every chart there is in one report."""
-    views = [View(key, getattr(viz_tables, key)(4), note=f"About {key}.", sources=("0123456789ab",)) for key in KEYS]
+    views = [
+        ReportView(key, getattr(viz_tables, key)(4), note=f"About {key}.", sources=("0123456789ab",)) for key in KEYS
+    ]
     return render(report(*views, sources=(source(),), made_with=(("Mergescope", "0.1.0"),)), NOBODY)
 
 
@@ -170,7 +172,7 @@ def test_inputs_that_runs_share_are_listed_once() -> None:
 
 
 def test_a_long_table_is_cut_and_says_so() -> None:
-    long = View("saliency_matrix", viz_tables.saliency_matrix(20))
+    long = ReportView("saliency_matrix", viz_tables.saliency_matrix(20))
     words = Reader(render(report(long), NOBODY)).words
     assert f"{len(long.table):,} rows" in words and "of which the first 1,000 are here" in words
 
@@ -178,7 +180,7 @@ def test_a_long_table_is_cut_and_says_so() -> None:
 def test_numbers_that_are_none_are_empty_cells() -> None:
     table = viz_tables.task_accuracy(2)
     table.loc[table.index[0], "expert"] = float("nan")
-    read = Reader(render(report(View("task_accuracy", table)), NOBODY))
+    read = Reader(render(report(ReportView("task_accuracy", table)), NOBODY))
     assert "nan" not in read.words.lower().split()
 
 
@@ -202,7 +204,7 @@ def test_there_must_be_something_to_report() -> None:
 def test_text_of_anybodys_stays_text(evil: str) -> None:
     table = viz_tables.saliency_tensor(2)
     table["expert"] = pd.Series([evil, "Digits"], dtype=object)
-    odd = View("saliency_tensor", table, {}, evil, evil, evil, f"masks?expert={evil}", (evil,))
+    odd = ReportView("saliency_tensor", table, {}, evil, evil, evil, f"masks?expert={evil}", (evil,))
     at_fault = source(id=evil, title=evil, recipe=f"title: {evil}", facts=((evil, evil),))
     read = Reader(render(report(odd, title=evil, introduction=evil, sources=(at_fault,)), NOBODY))
     assert not read.open
@@ -243,7 +245,7 @@ PRIVATE: list[tuple[str, Callable[[str], Report], str]] = [
     ("heading", lambda text: report(view(title=text)), "title of view 1"),
     ("caption", lambda text: report(view(caption=text, title="Mine")), "caption of view 1, “Mine”"),
     ("place", lambda text: report(view(place=f"masks?expert={text}")), "address of view 1"),
-    ("table", lambda text: report(View("saliency_tensor", hidden(text))), "table of view 1"),
+    ("table", lambda text: report(ReportView("saliency_tensor", hidden(text))), "table of view 1"),
     ("option", lambda text: report(view(options={"tensor": text})), "figure of view 1"),
     ("recipe", lambda text: report(sources=(source(recipe=f"pretrained: {text}"),)), "Run 0123456789ab, “TIES”"),
     ("fact", lambda text: report(sources=(source(facts=(("Remarks", text),)),)), "Run 0123456789ab"),

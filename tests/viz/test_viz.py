@@ -20,7 +20,7 @@ import viz_tables
 import viz
 from viz import text, theme
 from viz.chart import Chart, ChartError
-from viz.parts.labels import Box, View, place_labels
+from viz.parts.labels import Box, PlotArea, place_labels
 
 CHARTS = viz.charts()
 KEYS = [chart.key for chart in CHARTS]
@@ -437,11 +437,11 @@ def test_id_ood_scatter_refuses_an_unknown_kind_and_says_when_nothing_is_complet
 
 def test_labels_keep_off_each_other_and_the_marks() -> None:
     marks = [(100.0 + 3 * i, 100.0 + 2 * i) for i in range(40)]
-    placed = place_labels([f"label {i}" for i in range(40)], marks, [View(marks, (400, 300))])
+    placed = place_labels([f"label {i}" for i in range(40)], marks, [PlotArea(marks, (400, 300))])
     assert 0 < len(placed) < 40  # some find no room, and are left out rather than piled up
     assert Box(0, 0, 10, 10).overlap(Box(4, 0, 10, 10)) == pytest.approx(60)
     assert Box(0, 0, 10, 10).overlap(Box(10, 0, 10, 10)) == 0
-    alone = place_labels(["a"], [(0.5, 0.5)], [View([(50, 50)], (100, 100))])
+    alone = place_labels(["a"], [(0.5, 0.5)], [PlotArea([(50, 50)], (100, 100))])
     assert (alone[0]["x"], alone[0]["y"]) == (0.5, 0.5)
 
 

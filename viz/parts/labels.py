@@ -39,7 +39,7 @@ class Box(NamedTuple):
 
 
 @dataclass(frozen=True)
-class View:
+class PlotArea:
     """Where the marks fall, in px from the lower left corner of a plot of that size, and what else is in the way."""
 
     marks: Sequence[tuple[float, float]]
@@ -48,7 +48,7 @@ class View:
 
 
 def place_labels(
-    texts: Sequence[str], data: Sequence[tuple[float, float]], views: Sequence[View]
+    texts: Sequence[str], data: Sequence[tuple[float, float]], views: Sequence[PlotArea]
 ) -> list[dict[str, Any]]:
     """Annotations that label the marks at ``data`` (axis units) and stay clear in every view, narrow page or wide.
 
@@ -69,7 +69,7 @@ def place_labels(
     return annotations
 
 
-def _is_free(box: Box, view: View, obstacles: Sequence[Box]) -> bool:
+def _is_free(box: Box, view: PlotArea, obstacles: Sequence[Box]) -> bool:
     return not box.outside(view.size) and not any(box.overlap(other) for other in obstacles)
 
 

@@ -34,7 +34,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class View:
+class ReportView:
     """One figure with what is said about it; all texts are plain and may be anybody's.
 
     ``key``, ``table`` and ``options`` are as ``viz.draw`` takes them. ``title`` is its heading, if it is not the
@@ -57,7 +57,7 @@ class Report:
 
     title: str
     introduction: str
-    views: tuple[View, ...]
+    views: tuple[ReportView, ...]
     sources: tuple[Source, ...]
     made_with: tuple[tuple[str, str], ...] = ()
     tables: bool = True

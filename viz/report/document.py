@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from viz.report import guard
-from viz.report.contents import Report, ReportError, Source, View
+from viz.report.contents import Report, ReportError, ReportView, Source
 from viz.report.tables import table_html
 from viz.text import clean_text, plural
 
@@ -75,7 +75,7 @@ def figure_json(figure: go.Figure) -> str:
     return re.sub(r"[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def _draw(view: View) -> go.Figure:
+def _draw(view: ReportView) -> go.Figure:
     from viz.registry import find
 
     return find(view.key)(view.table, **{name: value for name, value in view.options.items() if name != "present"})
@@ -143,7 +143,7 @@ def _section(report: Report, number: int, figure: go.Figure) -> str:
 {_provenance(report, view)}{table}</section>"""
 
 
-def _provenance(report: Report, view: View) -> str:
+def _provenance(report: Report, view: ReportView) -> str:
     """Which runs a figure is of, and which page of the app shows it: as text, because nothing here leads outside."""
     known = {source.id: source for source in report.sources}
     links = [
@@ -215,11 +215,11 @@ def _title(report: Report) -> str:
     return _text(report.title.strip() or UNTITLED, LINE)
 
 
-def _heading(view: View) -> str:
+def _heading(view: ReportView) -> str:
     return _text(view.title, LINE) if view.title else _question(view)
 
 
-def _question(view: View) -> str:
+def _question(view: ReportView) -> str:
     from viz.registry import find
 
     return _text(find(view.key).question)

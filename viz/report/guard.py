@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from viz.report.contents import Report, ReportError, Source, View
+from viz.report.contents import Report, ReportError, ReportView, Source
 
 # Accounts and machines that many computers have: the words tell nothing of anybody, and some are words like others.
 COMMON = {
@@ -101,7 +101,7 @@ def _refuse(text: str, where: str, private: Private) -> None:
         raise ReportError(f"{where} holds {found}, which a report must not tell. {MEND}", word)
 
 
-def _texts(view: View) -> Iterator[tuple[str, str]]:
+def _texts(view: ReportView) -> Iterator[tuple[str, str]]:
     yield from (("title", view.title), ("note", view.note), ("caption", view.caption), ("address", view.place))
     yield from (("table", str(name)) for name in view.table.columns)
     for name in view.table.columns:

@@ -33,7 +33,7 @@ MOST = 10  # differences that are listed
 
 
 @dataclass(frozen=True, kw_only=True)
-class View:
+class ComparisonChart:
     """One chart for two runs; ``needs`` is the key of a measurement, empty for what runs themselves keep."""
 
     rows: Callable[[Run, Measured | None], Rows]
@@ -51,60 +51,60 @@ class View:
 
 
 VIEWS = {  # name in the picker and in links -> the view
-    "kept share": View(
+    "kept share": ComparisonChart(
         rows=compare_rows.kept, what="share of scalars", unit="Model", limits=(0.0, 1.0), page=(pages.MASKS, "Masks"),
         note="The share of each tensor's scalars in which the merged model differs from the pretrained one, before it "
         "is rounded to the type of the checkpoint.",
     ),
-    "change of the weights": View(
+    "change of the weights": ComparisonChart(
         rows=compare_rows.changed, what="change of the norm", unit="Model", log=True, page=(pages.MASKS, "Masks"),
         note="The norm of merged minus pretrained weights over that of the pretrained ones, tensor by tensor.",
     ),
-    "masks": View(
+    "masks": ComparisonChart(
         rows=compare_rows.masks, what="merged", unit="Expert", limits=(0.0, 1.0), percents=False,
         page=(pages.MASKS, "Masks"),
         note="1 where an expert's tensor is merged, 0 where it is dropped.",
     ),
-    "saliency": View(
+    "saliency": ComparisonChart(
         rows=compare_rows.saliency, what="saliency", unit="Expert", log=True, percents=False,
         page=(pages.MASKS, "Masks"),
         note="Saliency of the task vectors that a run prunes, as it scored them; for runs that prune no tensors, that "
         "of their task vectors by LwPTV's score.",
     ),
-    "drift by depth": View(
+    "drift by depth": ComparisonChart(
         rows=compare_rows.by_depth, what="1 − cosine", unit="Task", over="Places", percents=False,
         needs=measurements.DRIFT, pretrained=compare_rows.pretrained_by_depth, page=(pages.DRIFT, "Drift"),
         note="1 − cosine between the class token of the model and that of the task's own expert after every part of "
         "the network.",
     ),
-    "layer-isolated drift": View(
+    "layer-isolated drift": ComparisonChart(
         rows=compare_rows.isolated, what="share of the output", unit="Task", log=True, needs=measurements.DRIFT,
         page=(pages.DRIFT, "Drift"),
         note="By how much a tensor's output moves if only that tensor of the expert is replaced by the merged one "
         "(LOT, Eq. 4).",
     ),
-    "LOT's objective": View(
+    "LOT's objective": ComparisonChart(
         rows=compare_rows.objective, what="share of that before", unit="Model", log=True, needs=measurements.DRIFT,
         page=(pages.DRIFT, "Drift"),
         note="What LOT minimizes (Eq. 6) after the merge, over what it is for the pretrained weights; above 100% the "
         "merge is farther from the experts than no merge.",
     ),
-    "what CAT removes": View(
+    "what CAT removes": ComparisonChart(
         rows=compare_rows.removed, what="share removed", unit="Expert", limits=(0.0, 1.0), page=(pages.DRIFT, "Drift"),
         note="The share of each task vector's norm that the edit CAT projects out.",
     ),
-    "sign agreement": View(
+    "sign agreement": ComparisonChart(
         rows=compare_rows.signs, what="excess over random signs", unit="Space", needs=measurements.SIGNS,
         of_experts=True, page=(pages.CONFLICTS, "Conflicts"),
         note="Agreement of the experts' signs beyond what random signs give, each matrix trimmed to its largest 20%.",
     ),
-    "who wins the election": View(
+    "who wins the election": ComparisonChart(
         rows=compare_rows.elections, what="share that survives", unit="Expert", limits=(0.0, 1.0),
         needs=measurements.SIGNS, of_experts=True, page=(pages.CONFLICTS, "Conflicts"),
         note="The share of an expert's entries whose sign is elected, as TIES holds the election, each matrix trimmed "
         "to its largest 20%.",
     ),
-    "experts against experts": View(
+    "experts against experts": ComparisonChart(
         rows=compare_rows.pairs, what="cosine", unit="Pair", percents=False, needs=measurements.PAIRS, of_experts=True,
         page=(pages.CONFLICTS, "Conflicts"),
         note="Cosine of the task vectors of every two experts, tensor by tensor.",
@@ -141,7 +141,7 @@ def view(of: Pair) -> None:
         cells(of, name, VIEWS[name])
 
 
-def cells(of: Pair, name: str, shown: View) -> None:
+def cells(of: Pair, name: str, shown: ComparisonChart) -> None:
     """Three heat maps, what is missing for them, and where the runs differ most."""
     if shown.of_experts and same_experts(of.a, of.b):
         st.info("Both runs merge the same experts, and this is of experts, however they are merged: nothing differs.")
@@ -200,7 +200,7 @@ def span(table: pd.DataFrame, log: bool) -> tuple[float, float]:
     return min(0.0, float(finite.min(initial=0.0))), float(finite.max(initial=0.0)) or 1.0
 
 
-def colors(limits: tuple[float, float], shown: View) -> str:
+def colors(limits: tuple[float, float], shown: ComparisonChart) -> str:
     """What the colors mean, in a sentence."""
     low, high = (f"{100 * end:.3g}%" if shown.percents else f"{end:.3g}" for end in limits)
     scale = ", on a logarithmic scale" if shown.log else ""
@@ -220,7 +220,7 @@ def missing_cells(count: int) -> list[str]:
     return [f"{plural(count, 'cell')} that only one of the runs has are left out."] if count else []
 
 
-def largest(table: pd.DataFrame, shown: View) -> None:
+def largest(table: pd.DataFrame, shown: ComparisonChart) -> None:
     """The cells in which the runs differ most."""
     far = table["difference"].abs()
     rows = table.loc[far[far > 0].nlargest(MOST).index]

@@ -9,7 +9,7 @@ import streamlit as st
 from app import text
 from app.reading import data
 from app.session import pages, state
-from app.session.draft import Draft, Stage, in_order, parse_chain
+from app.session.draft import Draft, DraftStep, in_order, parse_chain
 from app.widgets import controls, page
 from merging.catalog.model_sets import ModelSet
 from merging.errors import CheckpointError, MergingError
@@ -143,7 +143,7 @@ def _offers(models: ModelSet, recipe: Recipe) -> bool:
     return models.pretrained == recipe.pretrained and set(recipe.experts) <= set(models.experts)
 
 
-def controls_of(stage: Stage, method: Method) -> bool:
+def controls_of(stage: DraftStep, method: Method) -> bool:
     """One stage's summary and parameters; whether they are valid."""
     st.caption(text.safe_text(method.summary, 300))
     return controls.draw(method.params, stage.values, f"stage{stage.uid}") is not None
@@ -202,7 +202,7 @@ def controls_all(current: Draft) -> bool:
         st.session_state.setdefault(key, current.merge.key)
         chosen = st.selectbox("Then merge with", list(merges), format_func=lambda key: merges[key].title, key=key)
         if chosen != current.merge.key:
-            current.merge = Stage(chosen)
+            current.merge = DraftStep(chosen)
             st.session_state[f"merge{current.merge.uid}"] = chosen
             st.rerun()
         valid &= controls_of(current.merge, merges[chosen])
@@ -236,7 +236,7 @@ def _silent(pretrained: str, file: tuple[int, ...]) -> bool:
         return False
 
 
-def _icon(icon: str, stage: Stage, words: str, off: bool, act: Callable[..., None], *args: int) -> None:
+def _icon(icon: str, stage: DraftStep, words: str, off: bool, act: Callable[..., None], *args: int) -> None:
     """A small button in the head of a stage."""
     st.button(
         "", icon=f":material/{icon}:", key=f"{icon}{stage.uid}", type="tertiary", disabled=off, help=words,
@@ -246,7 +246,7 @@ def _icon(icon: str, stage: Stage, words: str, off: bool, act: Callable[..., Non
 
 def _add_edit(current: Draft) -> None:
     if key := st.session_state["new_edit"]:
-        current.edits.append(Stage(key))
+        current.edits.append(DraftStep(key))
         st.session_state["new_edit"] = None
 
 

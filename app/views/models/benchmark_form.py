@@ -21,9 +21,9 @@ from viz.text import clean_text
 
 if TYPE_CHECKING:
     from app.views.models.benchmark_plan import Looked
-    from merging.catalog.data_sets import Found
+    from merging.catalog.data_sets import DataSetLocation
     from merging.catalog.model_sets import ModelSet
-    from merging.catalog.scan import Item
+    from merging.catalog.scan import CatalogEntry
     from merging.jobs.records import Job
 
 BUILD, PROBLEM, TYPED = "data", "build_problem", "data_typed"
@@ -43,7 +43,7 @@ def typed() -> str:
     return str(st.session_state.get(TYPED, "")).strip() if model_files.local() else ""
 
 
-def form(listed: Sequence[Item]) -> None:
+def form(listed: Sequence[CatalogEntry]) -> None:
     """Choose models and data sets, see what they are, make the benchmark."""
     st.subheader("Make a benchmark from images of yours", anchor=False)
     _jobs()
@@ -96,7 +96,9 @@ def _models(sets: Mapping[str, ModelSet]) -> ModelSet:
     return sets[picked]
 
 
-def _tasks(found: Sequence[Found], models: ModelSet, listed: Sequence[Item]) -> dict[str, dict[str, Any]]:
+def _tasks(
+    found: Sequence[DataSetLocation], models: ModelSet, listed: Sequence[CatalogEntry]
+) -> dict[str, dict[str, Any]]:
     """What a description says of each data set, as far as it was chosen or proposed here."""
     from merging.catalog import data_sets
 
@@ -147,7 +149,7 @@ def _by_hand(key: str) -> list[str]:
     return [line.strip() for line in typed.splitlines() if line.strip()]
 
 
-def _names(key: str, name: str, looked: Looked, listed: Sequence[Item]) -> dict[str, str]:
+def _names(key: str, name: str, looked: Looked, listed: Sequence[CatalogEntry]) -> dict[str, str]:
     """Where the head of a task comes from: the data's class names, published or typed ones, or a released head."""
     from merging.catalog.data_sets import alike
     from merging.catalog.groups import HEAD_NAME
@@ -174,7 +176,7 @@ def _names(key: str, name: str, looked: Looked, listed: Sequence[Item]) -> dict[
     return {} if picked == OWN_NAMES else {"prompts": picked.removeprefix(PUBLISHED)}
 
 
-def _options(models: ModelSet, tasks: Mapping[str, Any], listed: Sequence[Item]) -> tuple[str, dict[str, Any]]:
+def _options(models: ModelSet, tasks: Mapping[str, Any], listed: Sequence[CatalogEntry]) -> tuple[str, dict[str, Any]]:
     """The benchmark's name, and its description as plain data."""
     from merging.catalog.data_sets import task_key
 

@@ -20,7 +20,7 @@ from merging.text import first_few
 from viz.text import clean_text
 
 if TYPE_CHECKING:
-    from merging.catalog.scan import Item
+    from merging.catalog.scan import CatalogEntry
 
 PICKER, SAID = "benchmark_picked", "benchmark_said"
 HELP = (
@@ -29,7 +29,7 @@ HELP = (
 )
 
 
-def offered(listed: Sequence[Item]) -> dict[str, Path]:
+def offered(listed: Sequence[CatalogEntry]) -> dict[str, Path]:
     """{name: folder} of what this session may work on: the server's, those built here, listed ones, a typed one."""
     found = {SERVER: settings.benchmark_folder(), **folders.built(data.store().root)}
     for item in listed:
@@ -38,13 +38,13 @@ def offered(listed: Sequence[Item]) -> dict[str, Path]:
     return found
 
 
-def key(item: Item) -> str:
+def key(item: CatalogEntry) -> str:
     """What this session calls a benchmark folder that is listed."""
     listed = folders.find(item.reference, data.store().root)
     return item.reference if listed else benchmark.typed(item.path)
 
 
-def chooser(listed: Sequence[Item]) -> None:
+def chooser(listed: Sequence[CatalogEntry]) -> None:
     """A picker of the benchmark, with what the chosen one holds."""
     st.subheader("What is everything measured on?", anchor=False)
     known = offered(listed)

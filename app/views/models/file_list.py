@@ -19,7 +19,7 @@ from merging.text import first_few, size_text
 from viz.text import clean_text, plural
 
 if TYPE_CHECKING:
-    from merging.catalog.groups import Group
+    from merging.catalog.groups import ModelGroup
 
 TYPED, UPLOAD, SAID = "models_typed", "models_upload", "upload_said"
 DIGEST = "digest"  # the job that reads files for their digests
@@ -83,7 +83,7 @@ def _keep_upload(number: int) -> None:
     st.session_state[f"{UPLOAD}_number"] = number + 1  # a new, empty widget
 
 
-def models(found: Shelf, known: Sequence[Group]) -> None:
+def models(found: Shelf, known: Sequence[ModelGroup]) -> None:
     """The table of models, what is still to be looked into, and what was left out."""
     for note in found.notes:
         st.caption(f":material/info: {text.safe_text(note, 300)}")

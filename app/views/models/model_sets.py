@@ -18,9 +18,9 @@ from merging.text import first_few
 from viz.text import clean_text, plural
 
 if TYPE_CHECKING:
-    from merging.catalog.groups import Group
-    from merging.catalog.recognize import Look
-    from merging.catalog.scan import Item
+    from merging.catalog.groups import ModelGroup
+    from merging.catalog.recognize import ModelFacts
+    from merging.catalog.scan import CatalogEntry
 
 GROUP, PROBLEM, MADE = "set_group", "set_problem", "set_made"
 NAMED_HELP = (
@@ -33,7 +33,7 @@ NO_SCORES = (
 MAKE = "python -m merging benchmark make mine --pretrained PRETRAINED --task cars=DATA,prompts=cars,expert=CARS"
 
 
-def chooser(found: Shelf, groups: Sequence[Group]) -> None:
+def chooser(found: Shelf, groups: Sequence[ModelGroup]) -> None:
     """The form: what belongs together, what is pretrained, what the experts are called, whether it fits."""
     st.subheader("Use these for a merge", anchor=False)
     if made := st.session_state.pop(MADE, None):
@@ -61,12 +61,12 @@ def chooser(found: Shelf, groups: Sequence[Group]) -> None:
     _keep(prefix, group, pretrained, experts, fits)
 
 
-def _usable(look: Look) -> bool:
+def _usable(look: ModelFacts) -> bool:
     """Whether something can be merged at all."""
     return look.kind == "adapter" or (look.kind == "model" and not look.problem)
 
 
-def _subject(group: Group | None) -> str:
+def _subject(group: ModelGroup | None) -> str:
     """A name for the form's fields, so that each group has its own."""
     if group is None:
         return "own"
@@ -74,7 +74,7 @@ def _subject(group: Group | None) -> str:
     return fit_report.subject_of(below, {name: item.reference for name, item in group.experts.items()})
 
 
-def _group(groups: Sequence[Group]) -> Group | None:
+def _group(groups: Sequence[ModelGroup]) -> ModelGroup | None:
     """What the form begins with."""
     if not groups:
         return None
@@ -98,11 +98,11 @@ def _group(groups: Sequence[Group]) -> Group | None:
     return group
 
 
-def _title(group: Group) -> str:
+def _title(group: ModelGroup) -> str:
     return f"{clean_text(group.title, 60)}  ·  {plural(len(group.experts), 'expert')}"
 
 
-def _models(prefix: str, group: Group | None, names: Mapping[str, str]) -> tuple[str, list[str]] | None:
+def _models(prefix: str, group: ModelGroup | None, names: Mapping[str, str]) -> tuple[str, list[str]] | None:
     """Pickers for the pretrained model and for the experts; None until both are chosen."""
     references = list(names)
     first = references.index(group.pretrained.reference) if group and group.pretrained else None
@@ -120,7 +120,7 @@ def _models(prefix: str, group: Group | None, names: Mapping[str, str]) -> tuple
     return pretrained, experts
 
 
-def _named(prefix: str, group: Group | None, references: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:
+def _named(prefix: str, group: ModelGroup | None, references: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:
     """{name: reference} of the experts, under names that can be edited."""
     from merging.catalog.model_sets import LONGEST, free_name, usable_name
 
@@ -162,7 +162,7 @@ def evaluation(pretrained: str, experts: Mapping[str, str]) -> None:
         )
 
 
-def _keep(prefix: str, group: Group | None, pretrained: str, experts: Mapping[str, str], fits: bool) -> None:
+def _keep(prefix: str, group: ModelGroup | None, pretrained: str, experts: Mapping[str, str], fits: bool) -> None:
     """The title, and the button that offers the set on the Merge page."""
     from merging.catalog.model_sets import LONGEST, usable_name
 
@@ -232,6 +232,6 @@ def folders(found: Shelf) -> None:
             )
 
 
-def _work_on(item: Item) -> None:
+def _work_on(item: CatalogEntry) -> None:
     """Callback: work on a benchmark folder that is listed."""
     benchmark.use(benchmarks.key(item))

@@ -15,7 +15,7 @@ from app.views.masks import kept_share
 from merging.errors import MergingError
 from merging.runs import run as stored_run
 from merging.runs.run import Run
-from viz.report.contents import View
+from viz.report.contents import ReportView
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +50,7 @@ def add(run: Run, stored: Sequence[Run]) -> None:
         state.report().refused[NAME] = text.safe_text(error, 600)
 
 
-def views(run: Run, stored: Sequence[Run]) -> Iterator[View]:
+def views(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
     """The views of a run as the pages show them first."""
     if run.has_scores:
         averages, accuracies = score_tables.averages([run], stored), score_tables.accuracies([run], stored)
@@ -67,7 +67,7 @@ def views(run: Run, stored: Sequence[Run]) -> Iterator[View]:
         yield _view(run, "drift_depth", table, look, said, f"drift?{state.RUNS}={run.id}")
 
 
-def _masks(run: Run, stored: Sequence[Run]) -> Iterator[View]:
+def _masks(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
     """Masks, and what they keep of each block; of a run that did not prune, what its weights keep."""
     from merging.methods.shared.saliency import with_ratio
     from merging.recipes.presets import settings_of
@@ -84,5 +84,5 @@ def _masks(run: Run, stored: Sequence[Run]) -> Iterator[View]:
     yield _view(run, "kept_share", table, {"by": "role"}, said, of)
 
 
-def _view(run: Run, key: str, table: pd.DataFrame, look: Mapping[str, Any], said: str, place: str) -> View:
-    return View(key, table, look, caption=text.plain(said), place=place, sources=(run.id,))
+def _view(run: Run, key: str, table: pd.DataFrame, look: Mapping[str, Any], said: str, place: str) -> ReportView:
+    return ReportView(key, table, look, caption=text.plain(said), place=place, sources=(run.id,))

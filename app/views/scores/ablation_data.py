@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from app.reading import data, published, score_tables
 from app.reading.published import OURS, SOURCE, Row
-from merging.recipes.papers.ablations import Family
+from merging.recipes.papers.ablations import AblationFamily
 from merging.recipes.papers.published import B32, FROM_LWPTV, Figure
 from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
@@ -37,7 +37,7 @@ class Member:
     figures: tuple[Figure, ...]
 
 
-def members(runs: Sequence[Run], family: Family) -> list[Member]:
+def members(runs: Sequence[Run], family: AblationFamily) -> list[Member]:
     """Everybody in the family, in its order; the runs are all of one subject."""
     model = next((recipe for run in runs if (recipe := edit_pairs.recipe_of(run))), None)
     if model is None:
@@ -53,7 +53,7 @@ def members(runs: Sequence[Run], family: Family) -> list[Member]:
     return found
 
 
-def means(members: Sequence[Member], family: Family, stored: Sequence[Run]) -> pd.DataFrame:
+def means(members: Sequence[Member], family: AblationFamily, stored: Sequence[Run]) -> pd.DataFrame:
     """The paper's averages and ours, a row for each member; two where the paper leaves values open."""
     rows, groups = [], []
     for member in members:
@@ -98,7 +98,7 @@ def named(table: pd.DataFrame, members: Sequence[Member]) -> pd.DataFrame:
     return table.assign(label=table["run"].map(titles).fillna(table["label"]))
 
 
-def ends(members: Sequence[Member], family: Family) -> list[tuple[str, str]]:
+def ends(members: Sequence[Member], family: AblationFamily) -> list[tuple[str, str]]:
     """The arrow from the merge alone to the whole method, if both have runs."""
     known = {member.key: member.run.id for member in members if member.run}
     return [(known[family.base], known[family.whole])] if {family.base, family.whole} <= set(known) else []

@@ -12,14 +12,14 @@ import streamlit as st
 from app import text
 from app.reading import data, published, score_tables
 from app.session import state
-from app.session.draft import EXEMPLARS, Stage
+from app.session.draft import EXEMPLARS, DraftStep
 from merging.methods import registry
 from merging.methods.method import Needs
 from merging.recipes.papers.published import B32, FIGURES, Figure
 from merging.recipes.presets import PLUGIN
 from merging.recipes.recipe import NEEDS_EXEMPLARS, Exemplars, Step
 from merging.runs import edit_pairs
-from merging.runs.edit_pairs import Entry, Front
+from merging.runs.edit_pairs import EditPairRow, LeadingEdit
 from merging.runs.run import Run
 from viz.figures.scores.plugin_arrows import PLAIN, PLUGGED
 from viz.text import clean_text, percent, plural
@@ -46,12 +46,12 @@ def pick_group(runs: Sequence[Run]) -> list[Run]:
     return groups[chosen]
 
 
-def fronts(runs: Sequence[Run]) -> dict[str, Front]:
+def fronts(runs: Sequence[Run]) -> dict[str, LeadingEdit]:
     """The edits that have pairs among the runs, as chains write them; the one of ``PLUGIN`` first, and always."""
     key, params = PLUGIN
     step = Step(key, registry.edit(key).params.build(params))
     found = edit_pairs.fronts(edit_pairs.pairs(runs))
-    first = [front for front in found if front.step == step] or [Front(step)]
+    first = [front for front in found if front.step == step] or [LeadingEdit(step)]
     order = {method.key: place for place, method in enumerate(registry.methods())}
     rest = [front for front in found if front.step != step]
     return {
@@ -60,37 +60,37 @@ def fronts(runs: Sequence[Run]) -> dict[str, Front]:
     }
 
 
-def written(front: Front) -> str:
+def written(front: LeadingEdit) -> str:
     """An edit as a link writes it, how its exemplars are drawn first."""
-    edit = Stage.of(front.step).text()
-    return f"{Stage(EXEMPLARS, front.draw.values()).text()};{edit}" if front.draw else edit
+    edit = DraftStep.of(front.step).text()
+    return f"{DraftStep(EXEMPLARS, front.draw.values()).text()};{edit}" if front.draw else edit
 
 
-def in_words(front: Front) -> str:
+def in_words(front: LeadingEdit) -> str:
     """An edit for people, with its numbers if they are few, and with what is not its default."""
     numbers = [bound for bound in front.step.params.bounds().values() if bound.kind in text.NUMBERS]
     drawn = f", {plural(front.draw.per_task, 'exemplar')} per task" if front.draw else ""
     return text.step_words(front.step, numbers=len(numbers) <= FEW) + drawn
 
 
-def name(front: Front) -> str:
+def name(front: LeadingEdit) -> str:
     """An edit for titles, with what is not its default."""
     return text.step_words(front.step, numbers=False)
 
 
-def entries(runs: Sequence[Run], front: Front) -> list[Entry]:
+def entries(runs: Sequence[Run], front: LeadingEdit) -> list[EditPairRow]:
     """Every merge that the edit can stand in front of, as far as there are runs of it."""
     recipe = next((found for run in runs if (found := edit_pairs.recipe_of(run))), None)
     if recipe is None:
         return []
     if front.draw is None and _needs_exemplars(front.step):
-        front = Front(front.step, Exemplars())
+        front = LeadingEdit(front.step, Exemplars())
     found = edit_pairs.matrix(runs, front, name(front), large=data.is_large(recipe.pretrained))
     titles = [entry.title for entry in found]
     return [entry if titles.count(entry.title) == 1 else _told_apart(entry) for entry in found]
 
 
-def _told_apart(entry: Entry) -> Entry:
+def _told_apart(entry: EditPairRow) -> EditPairRow:
     """The entry with its run's id in the title, where another has the same."""
     run = entry.plain or entry.plugged
     return replace(entry, title=f"{entry.title} · {run.id[:6]}") if run else entry
@@ -101,7 +101,7 @@ def _needs_exemplars(step: Step) -> bool:
     return needed in NEEDS_EXEMPLARS
 
 
-def points(found: Sequence[Entry], stored: Sequence[Run]) -> pd.DataFrame:
+def points(found: Sequence[EditPairRow], stored: Sequence[Run]) -> pd.DataFrame:
     """The table of the chart: the references, then two rows for each entry that has both runs."""
     import pandas as pd
 
@@ -118,18 +118,18 @@ def points(found: Sequence[Entry], stored: Sequence[Run]) -> pd.DataFrame:
     return pd.concat([references.assign(pair=references["label"]), rows], ignore_index=True)
 
 
-def _ends(entry: Entry) -> list[tuple[str, Run]]:
+def _ends(entry: EditPairRow) -> list[tuple[str, Run]]:
     runs = ((PLAIN, entry.plain), (PLUGGED, entry.plugged))
     return [(kind, run) for kind, run in runs if run] if entry.plain and entry.plugged else []
 
 
-def titled(entry: Entry) -> str:
+def titled(entry: EditPairRow) -> str:
     """A merge's name, with what keeps it from being compared."""
     run = entry.plain or entry.plugged
     return f"{entry.title} ‡" if run and run.per_task else entry.title
 
 
-def matrix(table: pd.DataFrame, found: Sequence[Entry]) -> pd.DataFrame:
+def matrix(table: pd.DataFrame, found: Sequence[EditPairRow]) -> pd.DataFrame:
     """One row for each pair of the chart's table, in percent; columns have two heads."""
     import pandas as pd
 
@@ -163,7 +163,7 @@ def _intervals(rows: pd.DataFrame, side: str) -> list[str]:
     return [f"{percent(low)} to {percent(high)}" for low, high in pairs]
 
 
-def _printed_changes(entry: Entry) -> Mapping[str, float]:
+def _printed_changes(entry: EditPairRow) -> Mapping[str, float]:
     """By how many points a paper's averages change between the same two chains, as far as it prints them."""
     figures = [_printed(run) for run in (entry.plain, entry.plugged)]
     plain, plugged = figures

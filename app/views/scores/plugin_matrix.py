@@ -16,7 +16,7 @@ from app.widgets import chart, compute_button
 from merging.benchmarks.metrics import PER_TASK
 from merging.files import tables
 from merging.recipes.papers import published
-from merging.runs.edit_pairs import Entry, Front
+from merging.runs.edit_pairs import EditPairRow, LeadingEdit
 from merging.runs.run import Run
 from viz.text import clean_text, plural
 
@@ -42,7 +42,7 @@ def view(runs: Sequence[Run], stored: Sequence[Run]) -> None:
     compute_button.missing([recipe for entry in found for recipe in entry.missing], "plugin", stored)
 
 
-def _pick_front(runs: Sequence[Run]) -> Front:
+def _pick_front(runs: Sequence[Run]) -> LeadingEdit:
     """Which edit stands in front; a link may name one that has no pair here."""
     known = plugin_data.fronts(runs)
     chosen, missing = state.picked_front(list(known), next(iter(known)))
@@ -63,7 +63,7 @@ def _pick_front(runs: Sequence[Run]) -> Front:
     return known[chosen]
 
 
-def _whole(found: Sequence[Entry], front: Front, stored: Sequence[Run]) -> None:
+def _whole(found: Sequence[EditPairRow], front: LeadingEdit, stored: Sequence[Run]) -> None:
     points = plugin_data.points(found, stored)
     table = plugin_data.matrix(points, found)
     name = clean_text(plugin_data.name(front), 60)
@@ -132,7 +132,7 @@ def _column(group: str, name: str) -> Any:
     return st.column_config.TextColumn(alignment="right")
 
 
-def _refused(found: Sequence[Entry]) -> None:
+def _refused(found: Sequence[EditPairRow]) -> None:
     """The merges with which the edit makes no sense, and why."""
     for entry in found:
         if entry.refused:

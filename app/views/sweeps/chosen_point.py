@@ -11,19 +11,19 @@ import streamlit as st
 
 from app import text
 from app.reading import data, sweeps
-from app.reading.sweeps import Found
+from app.reading.sweeps import SweepResults
 from app.session import pages, pickers, state
 from app.widgets import page, run_picker, tray
 from merging.benchmarks.benchmark import SPLITS
 from merging.errors import StoreError
 from merging.runs.run import Run
-from merging.sweeps.compute import Planned
+from merging.sweeps.compute import NamedPoint
 from merging.sweeps.sweep import PLANE
 from viz.figures.sweeps.sweep_contour import Mark
 from viz.text import percent, plural
 
 
-def panel(found: Found, chosen: str, stored: Sequence[Run]) -> None:
+def panel(found: SweepResults, chosen: str, stored: Sequence[Run]) -> None:
     """The picker of points, the scores of the chosen one, and the way to its run."""
     known = [str(point) for point in found.averages["point"].drop_duplicates()]
     key = pickers.key("chosen_point", chosen)
@@ -61,7 +61,7 @@ def _scores(row: Mapping[str, Any], words: str) -> None:
                 st.caption("harmonic mean of the two")
 
 
-def _run(one: Planned, stored: Sequence[Run]) -> None:
+def _run(one: NamedPoint, stored: Sequence[Run]) -> None:
     """The point as a run: what it scores on the reporting half, or a button that makes it."""
     if not one.run_id:
         st.caption("Weights between models are no recipe, so this point cannot be opened as a run.")
@@ -96,7 +96,7 @@ def _run(one: Planned, stored: Sequence[Run]) -> None:
         st.rerun()  # the whole page, so that the tray follows the job from now on
 
 
-def marks(found: Found) -> list[Mark]:
+def marks(found: SweepResults) -> list[Mark]:
     """Known models in a plane: pretrained, both experts, and where the chain's merge of the two lies."""
     if found.sweep.kind != PLANE:
         return []
@@ -111,13 +111,13 @@ def marks(found: Found) -> list[Mark]:
     return known
 
 
-def _merge_at(found: Found) -> Mapping[str, Any]:
+def _merge_at(found: SweepResults) -> Mapping[str, Any]:
     one = next((one for one in found.every if not one.place.values), None)
     point = found.points.get(one.name) if one is not None else None
     return point.notes if point is not None else {}
 
 
-def off_plane(found: Found) -> None:
+def off_plane(found: SweepResults) -> None:
     """How far the merge of the two experts is from their plane, and what it scores itself."""
     notes = _merge_at(found)
     one = next((one for one in found.every if not one.place.values), None)

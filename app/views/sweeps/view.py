@@ -10,7 +10,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data, sweeps
-from app.reading.sweeps import Found
+from app.reading.sweeps import SweepResults
 from app.session import state
 from app.views.sweeps import chosen_point
 from app.views.sweeps.form import ON_REPORTING
@@ -57,7 +57,7 @@ def _view(sweep: Sweep, stored: Sequence[Run]) -> None:
     _table(found)
 
 
-def _status(found: Found, job: Job | None) -> None:
+def _status(found: SweepResults, job: Job | None) -> None:
     """How many points are there, and what can be done about the others."""
     there, total = len(found.points), found.total
     live = job is not None and job.live
@@ -111,13 +111,13 @@ def _delete(sweep: Sweep) -> None:
     state.pick_sweep("")
 
 
-def _chosen(found: Found) -> str:
+def _chosen(found: SweepResults) -> str:
     """The chosen point: the link's, the session's, else the best so far."""
     known = [str(point) for point in found.averages["point"].drop_duplicates()]
     return state.picked_point(known, found.best)
 
 
-def _lines(found: Found, chosen: str) -> None:
+def _lines(found: SweepResults, chosen: str) -> None:
     """Scores against the one axis."""
     chart.chart(
         "sweep_lines", found.averages, name=f"sweep_{found.sweep.id}", on_click=lambda: _click("sweep_lines"),
@@ -127,7 +127,7 @@ def _lines(found: Found, chosen: str) -> None:
     )  # fmt: skip
 
 
-def _map(found: Found, chosen: str) -> None:
+def _map(found: SweepResults, chosen: str) -> None:
     """A score over both axes."""
     chart.ask("sweep_contour")
     score = "h_score"
@@ -147,7 +147,7 @@ def _map(found: Found, chosen: str) -> None:
         chosen_point.off_plane(found)
 
 
-def _tasks(found: Found, chosen: str) -> None:
+def _tasks(found: SweepResults, chosen: str) -> None:
     """Every task along the first axis; of a map, the row of the chosen point."""
     rows, words, caption = found.tasks, found.sweep.labels[0], ""
     if "y" in rows:
@@ -161,7 +161,7 @@ def _tasks(found: Found, chosen: str) -> None:
     )  # fmt: skip
 
 
-def _table(found: Found) -> None:
+def _table(found: SweepResults) -> None:
     """The numbers behind the lines."""
     with st.expander("Every point as a table", icon=":material/table:"):
         wanted = [
@@ -179,7 +179,7 @@ def _table(found: Found) -> None:
         st.dataframe(shown, hide_index=True, column_config=names, alt="Scores of every point")
 
 
-def _line_ids(found: Found) -> list[str]:
+def _line_ids(found: SweepResults) -> list[str]:
     return [str(line) for line in range(len(found.sweep.recipes))]
 
 

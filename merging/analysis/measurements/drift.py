@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from merging.analysis.context import Found, Subject
+from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.benchmarks.evaluate import BATCH
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import Parameter, Role
@@ -48,7 +48,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Models:
+class MergeModels:
     """The models of one merge; ``merged`` maps each task to the model that answers it, most often the same one."""
 
     pretrained: Checkpoint
@@ -56,7 +56,7 @@ class Models:
     merged: Mapping[str, Checkpoint]
 
 
-def measure_drift(subject: Subject) -> Found:
+def measure_drift(subject: MeasurementContext) -> MeasurementResult:
     """The tables "cumulative", "isolated" and "objective" of a run.
 
     Raises:
@@ -68,14 +68,14 @@ def measure_drift(subject: Subject) -> Found:
     exemplars = benchmark.exemplars(drawn.per_task, drawn.seed)
     device, phases = choose_device(subject.device), subject.phases({FEATURES: 2.0, LAYERS: 3.0})
     with subject.merged(phases) as merged:
-        models = Models(opened.pretrained, opened.experts, merged)
+        models = MergeModels(opened.pretrained, opened.experts, merged)
         meter = Meter(sum(map(len, images.values())), phases.callback(FEATURES), subject.cancel)
         cumulative = cumulative_drift(models, images, device, meter)
         own = {task: exemplars[task] for task in images}
         isolated, objective = isolated_drift(models, own, device, phases.callback(LAYERS), subject.cancel)
     n = {"images": max(map(len, images.values())), "exemplars": max(len(exemplars[task]) for task in images)}
     notes = {**n, "split": SPLIT, "exemplar_seed": drawn.seed}
-    return Found({"cumulative": cumulative, "isolated": isolated, "objective": objective}, notes)
+    return MeasurementResult({"cumulative": cumulative, "isolated": isolated, "objective": objective}, notes)
 
 
 def choosing_images(benchmark: Benchmark, task: str) -> Tensor:
@@ -89,7 +89,7 @@ def choosing_images(benchmark: Benchmark, task: str) -> Tensor:
 
 
 def cumulative_drift(
-    models: Models, images: Mapping[str, Tensor], device: torch.device | str = "cpu", meter: Meter | None = None
+    models: MergeModels, images: Mapping[str, Tensor], device: torch.device | str = "cpu", meter: Meter | None = None
 ) -> pd.DataFrame:
     """How far each task's features have drifted from its expert's after every part of the network.
 
@@ -156,7 +156,7 @@ def _distances(tokens: Tensor, reference: Tensor) -> Floats:
 
 
 def isolated_drift(
-    models: Models,
+    models: MergeModels,
     exemplars: Mapping[str, Tensor],
     device: torch.device | str = "cpu",
     progress: ProgressCallback | None = None,
@@ -189,14 +189,14 @@ def isolated_drift(
     )
 
 
-def _changes(slot: Slot, models: Models) -> Tensor:
+def _changes(slot: Slot, models: MergeModels) -> Tensor:
     """What the merge added to the pretrained tensor, for each task (K, *S)."""
     base = slot.pretrained
     merged = [models.merged[task].read(slot.name).to(base.device, base.dtype) for task in slot.experts]
     return torch.stack(merged) - base
 
 
-def _yardsticks(slot: Slot, layers: Sequence[Outputs]) -> tuple[float, float, float]:
+def _yardsticks(slot: Slot, layers: Sequence[LayerOutputs]) -> tuple[float, float, float]:
     """LOT's objective Σ_k ‖Δ_k‖² for the pretrained tensor, for the mean of the experts, and for LOT's solution."""
     if slot.inputs is not None:
         told: dict[str, float] = {}
@@ -213,7 +213,7 @@ def _yardsticks(slot: Slot, layers: Sequence[Outputs]) -> tuple[float, float, fl
     return zero, mean, least
 
 
-def _energies(slot: Slot, differences: Tensor, layers: Sequence[Outputs]) -> Floats:
+def _energies(slot: Slot, differences: Tensor, layers: Sequence[LayerOutputs]) -> Floats:
     """‖Δ_k‖² (K,): how far the outputs of the slot's layer move from each expert's if its tensor differs so (K, *S)."""
     exact = double(differences)
     if slot.inputs is None:  # added to every row
@@ -233,7 +233,7 @@ def _through(moments: Moments, matrix: Tensor) -> float:
     return max(0.0, float((matrix * (matrix @ moments.gram())).sum()))
 
 
-class Output(NamedTuple):
+class LayerOutput(NamedTuple):
     """What a layer of an expert gives for all exemplars: ‖Y‖², how many numbers, and in how many rows."""
 
     energy: float
@@ -241,16 +241,16 @@ class Output(NamedTuple):
     rows: int
 
 
-Outputs = Mapping[str, Output]  # by the names of the layer's tensors
+LayerOutputs = Mapping[str, LayerOutput]  # by the names of the layer's tensors
 
 
 def layer_outputs(
     expert: Checkpoint, images: Tensor, device: torch.device | str = "cpu", like: Checkpoint | None = None
-) -> dict[str, Output]:
+) -> dict[str, LayerOutput]:
     """The outputs of every layer of an expert on images (n, 3, h, w), under the name of each of the layer's tensors."""
     named = {parameter.name: parameter for parameter in expert.parameters}
     encoder = Encoder.of(expert, device, like=like)
-    found: dict[str, Output] = {}
+    found: dict[str, LayerOutput] = {}
 
     def see(name: str, rows: Tensor) -> None:
         weight = double(expert.read(name).to(device))
@@ -270,14 +270,16 @@ def layer_outputs(
     return found
 
 
-def _add(found: dict[str, Output], names: Sequence[str], y: Tensor, rows: int) -> None:
+def _add(found: dict[str, LayerOutput], names: Sequence[str], y: Tensor, rows: int) -> None:
     for name in names:
-        before = found.get(name, Output(0.0, 0, 0))
+        before = found.get(name, LayerOutput(0.0, 0, 0))
         energy = before.energy + float(y.square().sum())
-        found[name] = Output(energy, before.size + y.numel(), before.rows + rows)
+        found[name] = LayerOutput(energy, before.size + y.numel(), before.rows + rows)
 
 
-def _add_embedded(found: dict[str, Output], expert: Checkpoint, patches: Tensor, device: torch.device | str) -> None:
+def _add_embedded(
+    found: dict[str, LayerOutput], expert: Checkpoint, patches: Tensor, device: torch.device | str
+) -> None:
     """The tokens that class and positional embedding are added to, from the patches' own rows."""
     names = {p.part: p.name for p in expert.parameters if p.role == Role.EMBEDDING}
     first, places = (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 import torch
 
-from merging.analysis.context import Found, Subject
+from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.trial_merges import merge
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import evaluate
@@ -87,7 +87,7 @@ def _trial(base: Preset, variant: Variant, benchmark: Benchmark) -> Trial:
     return Trial(base, variant, changed.recipe(benchmark.pretrained, benchmark.experts))
 
 
-def measure_ablations(subject: Subject) -> Found:
+def measure_ablations(subject: MeasurementContext) -> MeasurementResult:
     """The tables "ablations" and "ranks": a row per variant of each direction, with its averages in and out of domain.
 
     Every chain is merged and evaluated once, however many rows show it. In "ranks", kept is the mean over matrices of
@@ -110,10 +110,10 @@ def measure_ablations(subject: Subject) -> Found:
         for cut, trial in truncated
     ]
     notes = {"split": SPLIT, "experts": len(benchmark.experts), "chains": len(chains)}
-    return Found({"ablations": pd.DataFrame(rows), "ranks": pd.DataFrame(ranks)}, notes)
+    return MeasurementResult({"ablations": pd.DataFrame(rows), "ranks": pd.DataFrame(ranks)}, notes)
 
 
-def _score(subject: Subject, recipe: Recipe, progress: ProgressCallback | None) -> Summary:
+def _score(subject: MeasurementContext, recipe: Recipe, progress: ProgressCallback | None) -> Summary:
     inner = Phases({"merge": 1.0, "evaluate": 2.0}, progress)
     scores = evaluate(
         merge(subject, recipe, inner.callback("merge")), subject.benchmark, splits=(SPLIT,), device=subject.device,
@@ -127,7 +127,7 @@ def _averages(found: Summary) -> dict[str, float]:
 
 
 def kept_shares(
-    subject: Subject, progress: ProgressCallback | None = None
+    subject: MeasurementContext, progress: ProgressCallback | None = None
 ) -> dict[tuple[str, float], dict[str, float]]:
     """{(preset, cut): the share of ranks above the cut: its mean over the matrices, the least and the most}."""
     benchmark = subject.benchmark

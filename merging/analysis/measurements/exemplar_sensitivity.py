@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from merging.analysis.context import FOLDER, Found, Subject
+from merging.analysis.context import FOLDER, MeasurementContext, MeasurementResult
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import evaluate
 from merging.errors import TaskError, UnknownMethodError
@@ -25,7 +25,7 @@ SEEDS = (0, 1, 2)  # draws of them
 ACCURACY = ("method", "exemplars", "seed", "task", "title", "correct", "n", "accuracy")
 
 
-class Candidate(NamedTuple):
+class MethodCandidate(NamedTuple):
     """A chain whose need for exemplars is looked at."""
 
     label: str
@@ -43,22 +43,24 @@ class Candidate(NamedTuple):
 
 # RegMean twice: shrinking what lies off the diagonals, its default, also gives a deficient Gram matrix its full rank.
 CANDIDATES = (
-    Candidate("LOT", "lot", {}),
-    Candidate("RegMean", "regmean", {}),
-    Candidate("RegMean, α = 1", "regmean", {"alpha": 1.0}),
-    Candidate("CAT", "task_arithmetic", {}, ("cat",)),
-    Candidate("TATR", "task_arithmetic", {}, ("tatr",)),
+    MethodCandidate("LOT", "lot", {}),
+    MethodCandidate("RegMean", "regmean", {}),
+    MethodCandidate("RegMean, α = 1", "regmean", {"alpha": 1.0}),
+    MethodCandidate("CAT", "task_arithmetic", {}, ("cat",)),
+    MethodCandidate("TATR", "task_arithmetic", {}, ("tatr",)),
 )
 
 
-def measure_sensitivity(subject: Subject) -> Found:
+def measure_sensitivity(subject: MeasurementContext) -> MeasurementResult:
     """The tables "accuracy" and "rank" of ``sensitivity`` over all counts and seeds."""
     accuracy, rank = sensitivity(subject, COUNTS, SEEDS)
     notes = {"split": SPLIT, "images": int(accuracy["n"].max()), "seeds": len(SEEDS)}
-    return Found({"accuracy": accuracy, "rank": rank}, notes)
+    return MeasurementResult({"accuracy": accuracy, "rank": rank}, notes)
 
 
-def sensitivity(subject: Subject, counts: Sequence[int], seeds: Sequence[int]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def sensitivity(
+    subject: MeasurementContext, counts: Sequence[int], seeds: Sequence[int]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """In-domain accuracy of every registered candidate for every number of exemplars and every draw of them.
 
     The first table has a row per method, exemplars, seed and task. The second has a row per exemplars and seed: full,
@@ -83,7 +85,7 @@ def sensitivity(subject: Subject, counts: Sequence[int], seeds: Sequence[int]) -
     return pd.concat(frames, ignore_index=True), pd.DataFrame(ranks, columns=["exemplars", "seed", "full"])
 
 
-def _registered(benchmark: Benchmark) -> list[Candidate]:
+def _registered(benchmark: Benchmark) -> list[MethodCandidate]:
     """The candidates whose methods there are."""
     found = []
     for candidate in CANDIDATES:
@@ -96,7 +98,7 @@ def _registered(benchmark: Benchmark) -> list[Candidate]:
 
 
 def _one(
-    subject: Subject, recipe: Recipe, progress: ProgressCallback | None
+    subject: MeasurementContext, recipe: Recipe, progress: ProgressCallback | None
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """Merge, evaluate in domain, forget the model: the scores, and what LOT notes about its layers."""
     inner = Phases({"merge": 1.0, "evaluate": 1.0}, progress)

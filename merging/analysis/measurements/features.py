@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from merging.analysis.context import Found, Subject
+from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.separability import separability
 from merging.benchmarks.evaluate import features, predict
 from merging.errors import TaskError
@@ -62,7 +62,7 @@ def name_of(task: str, place: int) -> str:
 # Features
 
 
-def measure_features(subject: Subject) -> Found:
+def measure_features(subject: MeasurementContext) -> MeasurementResult:
     """The array "features" (n, d), in half precision, with the tables "images" and "separability" of one model.
 
     All is computed from the features as they are kept. A row of "images" has image, task, truth and predicted (class
@@ -84,11 +84,11 @@ def measure_features(subject: Subject) -> Found:
     numbers = [(key, *separability(rows[at], labels[at].to_numpy(str))) for key, at in parts.items()]
     table = pd.DataFrame(numbers, columns=["task", "silhouette", "correct", "scatter", "classes", "n"])
     notes = {"images": len(images), "data_sets": len(chosen), "split": SPLIT, "seed": SEED}
-    return Found({"images": images, "separability": table}, notes, {"features": kept})
+    return MeasurementResult({"images": images, "separability": table}, notes, {"features": kept})
 
 
 @contextmanager
-def _model(subject: Subject, phases: Phases) -> Iterator[Checkpoint]:
+def _model(subject: MeasurementContext, phases: Phases) -> Iterator[Checkpoint]:
     """The one model of a run, or of a reference."""
     run = subject.store.run(subject.run_id)
     if run.per_task:
@@ -100,7 +100,7 @@ def _model(subject: Subject, phases: Phases) -> Iterator[Checkpoint]:
 
 
 def _extract(
-    model: Checkpoint, subject: Subject, chosen: Mapping[str, NDArray[np.intp]], phases: Phases
+    model: Checkpoint, subject: MeasurementContext, chosen: Mapping[str, NDArray[np.intp]], phases: Phases
 ) -> tuple[NDArray[np.floating[Any]], list[pd.DataFrame]]:
     """Features (n, d) of all images, and the rows about them of each data set."""
     from merging.clip.image_encoder import Encoder

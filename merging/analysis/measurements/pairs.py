@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from merging.analysis.context import Found, Subject
+from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.measurements.signs import DENSITIES
 from merging.devices import choose_device
 from merging.engine.inputs import Inputs
@@ -87,12 +87,12 @@ def _ratio(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
 # Measuring
 
 
-def measure_pairs(subject: Subject) -> Found:
+def measure_pairs(subject: MeasurementContext) -> MeasurementResult:
     """The tables of ``as_tables`` for the experts of a run; raises CheckpointError if they cannot be read any more."""
     opened = subject.checkpoints
     inputs = Inputs(opened.pretrained, opened.experts, None, choose_device(subject.device))
     notes = {"experts": len(inputs.names), "tensors": len(inputs.parameters), "numel": sum(inputs.numels)}
-    return Found(as_tables(compare(inputs, subject.progress, subject.cancel)), notes)
+    return MeasurementResult(as_tables(compare(inputs, subject.progress, subject.cancel)), notes)
 
 
 def compare(inputs: Inputs, progress: ProgressCallback | None = None, cancel: Cancel | None = None) -> Pairs:

@@ -12,7 +12,7 @@ from merging.checkpoints.families import Role
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from merging.analysis.context import Found, Subject
+    from merging.analysis.context import MeasurementContext, MeasurementResult
     from merging.checkpoints.checkpoint import Checkpoint
 
 SPLIT = "reporting"
@@ -27,13 +27,13 @@ NOTHING = "nothing"
 ABLATION = ("kind", "task", "title", "correct", "n", "accuracy", "low", "high")
 
 
-def measure_ablation(subject: Subject) -> Found:
+def measure_ablation(subject: MeasurementContext) -> MeasurementResult:
     """The table "ablation": in-domain accuracy with each kind of parameter left as pretrained, and with nothing left.
 
     Raises:
         CheckpointError, TaskError: what the run merged cannot be read, or the benchmark lacks images for it.
     """
-    from merging.analysis.context import Found
+    from merging.analysis.context import MeasurementResult
     from merging.benchmarks.evaluate import evaluate
     from merging.progress import Phases
 
@@ -56,7 +56,7 @@ def measure_ablation(subject: Subject) -> Found:
                 )  # fmt: skip
                 frames.append(rows.assign(kind=kind)[list(ABLATION)])
     table = pd.concat(frames, ignore_index=True)
-    return Found({"ablation": table}, {"split": SPLIT, "images": int(table["n"].max())})
+    return MeasurementResult({"ablation": table}, {"split": SPLIT, "images": int(table["n"].max())})
 
 
 def without(merged: Checkpoint, pretrained: Checkpoint, roles: frozenset[Role]) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from merging.analysis.context import Found, Subject
+from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.stored import Measured
 from merging.errors import TaskError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from merging.benchmarks.benchmark import Benchmark
-    from merging.benchmarks.evaluate import Part
+    from merging.benchmarks.evaluate import EvaluatedModel
     from merging.checkpoints.checkpoint import Checkpoint
 
 SPLIT = "reporting"
@@ -32,7 +32,7 @@ MERGED = "merged"  # what a run with a single model calls it
 FARTHEST = 2.0  # two cosines differ by no more
 
 
-def measure_predictions(subject: Subject) -> Found:
+def measure_predictions(subject: MeasurementContext) -> MeasurementResult:
     """The arrays "predicted" (class, uint16) and "margin" (float16) over all images, and what of them is whose.
 
     The table "answers" has a row for each model and data set, with the place of its first image in the arrays, n and
@@ -59,19 +59,19 @@ def measure_predictions(subject: Subject) -> Found:
     table = pd.DataFrame(rows, columns=["model", "task", "first", "n", "correct"])
     arrays = {"predicted": np.concatenate(predicted), "margin": np.concatenate(margins)}
     notes = {"split": SPLIT, "images": sum(benchmark.count(task.key, SPLIT) for task in benchmark.tasks)}
-    return Found({"answers": table}, {**notes, "differing": _differing(table, subject)}, arrays)
+    return MeasurementResult({"answers": table}, {**notes, "differing": _differing(table, subject)}, arrays)
 
 
-def _parts(models: Mapping[str, Checkpoint], subject: Subject) -> list[Part]:
+def _parts(models: Mapping[str, Checkpoint], subject: MeasurementContext) -> list[EvaluatedModel]:
     """The models, each with the data sets that it answers."""
-    from merging.benchmarks.evaluate import Part, per_task_parts
+    from merging.benchmarks.evaluate import EvaluatedModel, per_task_parts
 
     benchmark = subject.benchmark
     if reason := benchmark.misfit(next(iter(models.values()))):
         raise TaskError(f"It cannot be measured on this benchmark: {reason}")
     if subject.store.run(subject.run_id).per_task:
         return per_task_parts(models, benchmark)
-    return [Part("", models[MERGED], [task.key for task in benchmark.tasks])]
+    return [EvaluatedModel("", models[MERGED], [task.key for task in benchmark.tasks])]
 
 
 def margin(features: Tensor, head: Tensor, labels: NDArray[np.int64]) -> NDArray[np.float16]:
@@ -86,7 +86,7 @@ def margin(features: Tensor, head: Tensor, labels: NDArray[np.int64]) -> NDArray
     return (own - other).clamp(-FARTHEST, FARTHEST).numpy().astype(np.float16)
 
 
-def _differing(table: pd.DataFrame, subject: Subject) -> int:
+def _differing(table: pd.DataFrame, subject: MeasurementContext) -> int:
     """Images by which the answers are off the scores of the run, 0 if it has none on this benchmark."""
     run = subject.store.run(subject.run_id)
     if run.scores is None or run.benchmark != subject.benchmark.digest:

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from merging.analysis.context import Found, Subject
+from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.drm_joint_space import JointSpace, joint_space, speed
 from merging.checkpoints.families import LINEAR_MAPS
 from merging.devices import choose_device
@@ -168,7 +168,7 @@ def _without_rounding(values: Tensor) -> Tensor:
     return values * (sizes >= NOTHING[values.dtype] * sizes.amax(dim=(1, 2), keepdim=True))
 
 
-def measure_signs(subject: Subject) -> Found:
+def measure_signs(subject: MeasurementContext) -> MeasurementResult:
     """Sign agreement and elections of a run's experts, for every linear layer, space and density, layer by layer.
 
     The tables: "layers", what each is, by ``order``; "agreement", by order, space and density; "votes", positions of
@@ -205,7 +205,7 @@ def measure_signs(subject: Subject) -> Found:
         for votes, majority in np.argwhere(counts).tolist()
     ]
     tables = {name: pd.DataFrame(rows[name], columns=columns) for name, columns in COLUMNS.items()}
-    return Found(tables, {"rank_tol": RANK_TOL, "layers": len(chosen), "tasks": len(inputs.names)})
+    return MeasurementResult(tables, {"rank_tol": RANK_TOL, "layers": len(chosen), "tasks": len(inputs.names)})
 
 
 def counts_of(votes: pd.DataFrame, tasks: int) -> dict[tuple[str, float], Counts]:

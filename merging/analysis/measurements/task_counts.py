@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from merging.analysis.context import Found, Subject
+from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.trial_merges import merge
 from merging.benchmarks.evaluate import features, predict
 from merging.clip.image_encoder import Encoder
@@ -52,7 +52,7 @@ def subsets(names: Sequence[str], size: int, most: int = SUBSETS, seed: int = SE
     return [tuple(names[place] for place in places) for places in sorted(found)]
 
 
-def measure_counts(subject: Subject) -> Found:
+def measure_counts(subject: MeasurementContext) -> MeasurementResult:
     """The tables "counts", correct answers by method, size, subset and merged task, and "experts", those of experts.
 
     A method merges each subset once and answers images of the merged tasks alone; all methods see the same subsets and
@@ -76,21 +76,23 @@ def measure_counts(subject: Subject) -> Found:
         "split": SPLIT, "images": max(len(task.labels) for task in shown.values()), "seed": SEED,
         "subsets": len(work), "most": SUBSETS,
     }  # fmt: skip
-    return Found({"counts": pd.concat(frames, ignore_index=True), "experts": own}, notes)
+    return MeasurementResult({"counts": pd.concat(frames, ignore_index=True), "experts": own}, notes)
 
 
 def _named(chosen: Subset) -> str:
     return " + ".join(chosen)
 
 
-def _show(subject: Subject, task: str) -> Shown:
+def _show(subject: MeasurementContext, task: str) -> Shown:
     benchmark = subject.benchmark
     images, labels = benchmark.images(task, SPLIT)
     drawn = np.sort(np.random.default_rng(SEED).permutation(len(images))[:IMAGES])
     return Shown(benchmark.preprocess(images[drawn]), labels[drawn], benchmark.head(task))
 
 
-def _experts(subject: Subject, shown: Mapping[str, Shown], progress: ProgressCallback | None) -> pd.DataFrame:
+def _experts(
+    subject: MeasurementContext, shown: Mapping[str, Shown], progress: ProgressCallback | None
+) -> pd.DataFrame:
     """How each expert answers the same images of its own task."""
     phases, rows = Phases(dict.fromkeys(shown, 1.0), progress), []
     for task, reference in subject.benchmark.experts.items():
@@ -99,7 +101,9 @@ def _experts(subject: Subject, shown: Mapping[str, Shown], progress: ProgressCal
     return pd.DataFrame(rows, columns=list(OWN))
 
 
-def _one(subject: Subject, number: int, chosen: Subset, shown: Mapping[str, Shown], phases: Phases) -> pd.DataFrame:
+def _one(
+    subject: MeasurementContext, number: int, chosen: Subset, shown: Mapping[str, Shown], phases: Phases
+) -> pd.DataFrame:
     """Every method on one subset, whose experts go by their place in the table."""
     benchmark, rows = subject.benchmark, []
     inner = Phases(dict.fromkeys(METHODS, 1.0), phases.callback(_named(chosen)))
@@ -115,7 +119,7 @@ def _one(subject: Subject, number: int, chosen: Subset, shown: Mapping[str, Show
 
 
 def _correct(
-    subject: Subject, model: Source, shown: Mapping[str, Shown], progress: ProgressCallback | None
+    subject: MeasurementContext, model: Source, shown: Mapping[str, Shown], progress: ProgressCallback | None
 ) -> dict[str, int]:
     """Correct answers of a model by task."""
     encoder = Encoder.of(open_checkpoint(model), choose_device(subject.device), like=subject.benchmark.tower)

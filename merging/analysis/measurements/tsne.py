@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from merging.analysis.context import Found, Subject
+from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.measurements.features import SEED, TOGETHER
 from merging.analysis.separability import NEAR, trustworthiness, unit
 from merging.progress import Meter, Phases
@@ -18,7 +18,7 @@ READING, MAPPING = "reading features", "maps"  # phases
 WAIT = {READING: 1.0, MAPPING: 5.0}
 
 
-def measure_tsne(subject: Subject) -> Found:
+def measure_tsne(subject: MeasurementContext) -> MeasurementResult:
     """Maps by t-SNE of one model's unit features: an array (n, 2) for each, and the table "quality".
 
     There is one of all data sets together and of each by itself, at every perplexity below its n; ``map_name`` says
@@ -44,7 +44,7 @@ def measure_tsne(subject: Subject) -> Found:
         meter.advance(int(at.sum()), "Drawing maps", name)
     notes = {**known.notes, "neighbors": NEAR}
     columns = ["map", "perplexity", "trustworthiness", "n"]
-    return Found({"quality": pd.DataFrame(quality, columns=columns)}, notes, maps)
+    return MeasurementResult({"quality": pd.DataFrame(quality, columns=columns)}, notes, maps)
 
 
 def map_name(name: str, perplexity: int) -> str:

@@ -26,7 +26,7 @@ ASSUMED = (
 
 
 @dataclass(frozen=True)
-class Models:
+class BenchmarkModels:
     """A pretrained model with those that were trained from it, by name, under its names."""
 
     pretrained: Checkpoint
@@ -40,7 +40,7 @@ class Models:
         return sum(_size(model) for model in (self.pretrained, *self.trained.values()))
 
 
-def open_models(pretrained: str, trained: Mapping[str, str], base: Path, activation: str = "") -> Models:
+def open_models(pretrained: str, trained: Mapping[str, str], base: Path, activation: str = "") -> BenchmarkModels:
     """The models of a benchmark; ``activation`` is theirs where their files do not say it or say it wrongly.
 
     Raises:
@@ -58,12 +58,12 @@ def open_models(pretrained: str, trained: Mapping[str, str], base: Path, activat
             raise TaskError(f"{name} says that it is of another architecture than the pretrained model.")
     assumed = () if stated_activation(first) else (ASSUMED.format("QuickGELU" if architecture.quick_gelu else "GELU"),)
     if not opened:
-        return Models(first, opened, architecture, assumed)
+        return BenchmarkModels(first, opened, architecture, assumed)
     report = fit(first, opened, sample=True)
     if not report.mergeable:
         raise CompatibilityError(report.text(), report) if not report.ok else TaskError(report.text())
     said = tuple(report.text().split("\n")) if report.warnings else ()
-    return Models(first, opened, architecture, (*assumed, *said))
+    return BenchmarkModels(first, opened, architecture, (*assumed, *said))
 
 
 def normalization(pretrained: Checkpoint) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -74,7 +74,7 @@ def normalization(pretrained: Checkpoint) -> tuple[tuple[float, ...], tuple[floa
     return MEAN, STD
 
 
-def write_models(folder: Path, models: Models, meter: Meter) -> None:
+def write_models(folder: Path, models: BenchmarkModels, meter: Meter) -> None:
     """Write every model as ``<name>.safetensors``, without its text transformer."""
     folder.mkdir()
     for name, model in {PRETRAINED: models.pretrained, **models.trained}.items():
@@ -92,7 +92,7 @@ def write_models(folder: Path, models: Models, meter: Meter) -> None:
                 meter.advance(info.nbytes, "Writing models", name)
 
 
-def _stated(models: Models) -> dict[str, Any]:
+def _stated(models: BenchmarkModels) -> dict[str, Any]:
     """The architecture as metadata that every part of the program reads."""
     tower = models.architecture
     fields = {"image_size": tower.image_size, "layers": tower.layers, "width": tower.width}

@@ -12,7 +12,7 @@ import torch
 from merging.benchmarks.benchmark import MULTITASK
 from merging.benchmarks.build.class_names import Classes, name_classes
 from merging.benchmarks.build.description import Description, TaskSource, read_classes
-from merging.benchmarks.build.models import Models, open_models
+from merging.benchmarks.build.models import BenchmarkModels, open_models
 from merging.benchmarks.build.sampling import budget
 from merging.benchmarks.build.splits import Split, split
 from merging.checkpoints.checkpoint import Checkpoint
@@ -46,7 +46,7 @@ class Plan:
     """A benchmark to be written. ``tower`` is there if a head is to be built."""
 
     description: Description
-    models: Models
+    models: BenchmarkModels
     tasks: tuple[PlannedTask, ...]
     tower: TextTower | None
 
@@ -92,7 +92,7 @@ def plan(description: Description, device: torch.device | str = "cpu", *, tower:
     return Plan(description, models, tasks, read)
 
 
-def _task(source: TaskSource, description: Description, models: Models) -> PlannedTask:
+def _task(source: TaskSource, description: Description, models: BenchmarkModels) -> PlannedTask:
     """One task; what is wrong with it is said with its name."""
     base = description.base
     try:
@@ -117,7 +117,7 @@ def _task(source: TaskSource, description: Description, models: Models) -> Plann
         raise TaskError(f"Task {source.key!r}: {error}") from None
 
 
-def _head(path: Path, names: Sequence[str], order: Sequence[str], models: Models) -> Head:
+def _head(path: Path, names: Sequence[str], order: Sequence[str], models: BenchmarkModels) -> Head:
     """A released head with its rows in the order of the data set's labels; ``order`` is that of the file."""
     found = read_head(path, len(order), models.architecture.embed_dim, logit_scale(models.pretrained))
     if tuple(names) == tuple(order):

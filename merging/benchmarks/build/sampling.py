@@ -54,7 +54,7 @@ class Pixels:
 
 
 @dataclass
-class Drawn:
+class SampledBenchmark:
     """Images that were kept, as (number, label) in the order of the draw, and what was wrong with others."""
 
     taken: list[tuple[int, int]] = field(default_factory=list)
@@ -62,13 +62,15 @@ class Drawn:
     tried: int = 0
 
 
-def draw(data: DataSet, part: str, order: Order, wanted: int, pixels: Pixels, meter: Meter, title: str) -> Drawn:
+def draw(
+    data: DataSet, part: str, order: Order, wanted: int, pixels: Pixels, meter: Meter, title: str
+) -> SampledBenchmark:
     """The first ``wanted`` images of an order that can be read (0: all); for a damaged one the next is taken.
 
     Raises:
         TaskError: more than a tenth of those that were tried are damaged; names the first of them.
     """
-    found, kept = Drawn(), dict[int, int]()
+    found, kept = SampledBenchmark(), dict[int, int]()
     wanted = min(wanted, len(order)) if wanted else len(order)
     while len(kept) < wanted and found.tried < len(order):
         batch = order[found.tried : found.tried + wanted - len(kept)].tolist()
@@ -111,7 +113,11 @@ def write_task(
         TaskError: too many damaged images, or fewer than two that can be tested on.
     """
     with Pixels(path.with_suffix(".pixels"), size) as pixels:
-        shown = Drawn() if split.exemplars is None else draw(data, *split.exemplars, exemplars, pixels, meter, title)
+        shown = (
+            SampledBenchmark()
+            if split.exemplars is None
+            else draw(data, *split.exemplars, exemplars, pixels, meter, title)
+        )
         tested = draw(data, *split.test, 2 * images, pixels, meter, title)
         middle = len(tested.taken) // 2
         if not middle:

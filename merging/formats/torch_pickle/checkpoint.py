@@ -11,7 +11,7 @@ from torch import Tensor
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import ACTIVATIONS
 from merging.files.paths import file_state
-from merging.formats.byte_range import Window
+from merging.formats.byte_range import ByteRange
 from merging.formats.torch_pickle import containers
 from merging.formats.torch_pickle.state_dict import pick
 
@@ -23,7 +23,7 @@ class PickledCheckpoint(Checkpoint):
         self.name, self.label = name, label
         self._descriptor = descriptor
         weakref.finalize(self, os.close, descriptor)
-        window = Window.whole(descriptor, file)
+        window = ByteRange.whole(descriptor, file)
         self.container = containers.container(window)
         state = pick(containers.read(window), window)
         self._tensors = state.tensors

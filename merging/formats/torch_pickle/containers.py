@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from merging.errors import CheckpointError
-from merging.formats.byte_range import Cursor, Window
+from merging.formats.byte_range import ByteRange, Cursor
 from merging.formats.torch_pickle import zip_archive
-from merging.formats.torch_pickle.interpreter import Budget, Call, Machine, Pairs
+from merging.formats.torch_pickle.interpreter import Call, Machine, PickledDict, ReadLimits
 from merging.formats.torch_pickle.tensors import Resolve, Storage, reference, storage_type
 
 MAGIC = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
@@ -17,20 +17,20 @@ NESTED = "torch.storage._load_from_bytes"
 
 
 @dataclass(frozen=True)
-class Opened:
+class PickleContents:
     """What a pickled file holds: the inert object, and how to find the storages that it refers to."""
 
     content: Any
     resolve: Resolve
 
 
-def read(window: Window, budget: Budget | None = None) -> Opened:
+def read(window: ByteRange, budget: ReadLimits | None = None) -> PickleContents:
     """What a pickled file holds, whichever of the three containers it is.
 
     Raises:
         CheckpointError: damaged, or not one of them, or made to run code.
     """
-    budget = budget or Budget()
+    budget = budget or ReadLimits()
     start = window.head(len(MAGIC))
     if start.startswith(zip_archive.MAGIC):
         return _zip(window, budget)
@@ -39,7 +39,7 @@ def read(window: Window, budget: Budget | None = None) -> Opened:
     return _plain(window, budget)
 
 
-def container(window: Window) -> str:
+def container(window: ByteRange) -> str:
     """Which of the three a file is, in words."""
     start = window.head(len(MAGIC))
     if start.startswith(zip_archive.MAGIC):
@@ -47,7 +47,7 @@ def container(window: Window) -> str:
     return "torch file of the kind before 1.6" if start == MAGIC else "Python pickle"
 
 
-def _zip(window: Window, budget: Budget) -> Opened:
+def _zip(window: ByteRange, budget: ReadLimits) -> PickleContents:
     archive = zip_archive.open_archive(window)
     content = Machine(archive.pickle.cursor(), budget).run()
 
@@ -62,13 +62,13 @@ def _zip(window: Window, budget: Budget) -> Opened:
             )
         return Storage(found, dtype)
 
-    return Opened(content, resolve)
+    return PickleContents(content, resolve)
 
 
-def _legacy(window: Window, budget: Budget) -> Opened:
+def _legacy(window: ByteRange, budget: ReadLimits) -> PickleContents:
     cursor = window.cursor()
     _, _, system = (Machine(cursor, budget).run() for _ in range(3))
-    if isinstance(system, Pairs) and ("little_endian", False) in system.pairs:
+    if isinstance(system, PickledDict) and ("little_endian", False) in system.pairs:
         raise CheckpointError(f"{window.name} was written on a big-endian machine; save it again as safetensors.")
     machine = Machine(cursor, budget)
     content = machine.run()
@@ -88,10 +88,10 @@ def _legacy(window: Window, budget: Budget) -> Opened:
             raise CheckpointError(f"{window.name} shares storages in the way of torch 0.3; save it again.")
         return storages[key]
 
-    return Opened(content, resolve)
+    return PickleContents(content, resolve)
 
 
-def _after(window: Window, cursor: Cursor, keys: Any, kinds: dict[str, tuple[Any, int]]) -> dict[str, Storage]:
+def _after(window: ByteRange, cursor: Cursor, keys: Any, kinds: dict[str, tuple[Any, int]]) -> dict[str, Storage]:
     """The storages that follow the pickles: each a count and that many numbers."""
     found: dict[str, Storage] = {}
     if not isinstance(keys, list):
@@ -108,7 +108,7 @@ def _after(window: Window, cursor: Cursor, keys: Any, kinds: dict[str, tuple[Any
     return found
 
 
-def _plain(window: Window, budget: Budget) -> Opened:
+def _plain(window: ByteRange, budget: ReadLimits) -> PickleContents:
     """A pickle that holds each storage as the bytes of a file of its own."""
     content = Machine(window.cursor(), budget).run()
     known: dict[int, Storage] = {}
@@ -118,15 +118,15 @@ def _plain(window: Window, budget: Budget) -> Opened:
             known[id(thing)] = _nested(window, thing, budget)
         return known[id(thing)]
 
-    return Opened(content, resolve)
+    return PickleContents(content, resolve)
 
 
-def _nested(window: Window, thing: Any, budget: Budget) -> Storage:
+def _nested(window: ByteRange, thing: Any, budget: ReadLimits) -> Storage:
     called = isinstance(thing, Call) and str(thing.name) == NESTED and isinstance(thing.args, tuple) and thing.args
     inside = thing.args[0] if called else None
     if isinstance(inside, Call):
         raise CheckpointError(f"{window.name} was pickled with protocol 2 or older; save it again with torch.save.")
-    if not isinstance(inside, Window):
+    if not isinstance(inside, ByteRange):
         raise CheckpointError(f"{window.name}: a tensor has no storage; the file is damaged.")
     if not inside.head(len(MAGIC)).startswith((MAGIC, zip_archive.MAGIC)):
         raise window.truncated()

@@ -48,7 +48,7 @@ class Call:
 
 
 @dataclass(eq=False, slots=True)
-class Pairs:
+class PickledDict:
     """A dictionary as it was written: nothing is hashed, and a key that comes twice is there twice."""
 
     pairs: list[tuple[Any, Any]] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Persistent:
 
 
 @dataclass(slots=True)
-class Budget:
+class ReadLimits:
     """What all pickles of one file may take together."""
 
     opcodes: int = MAX_OPCODES
@@ -72,7 +72,7 @@ class Budget:
 class Machine:
     """Runs one pickle and gives the inert object that it describes; afterwards ``cursor`` stands behind it."""
 
-    def __init__(self, cursor: Cursor, budget: Budget) -> None:
+    def __init__(self, cursor: Cursor, budget: ReadLimits) -> None:
         self.cursor, self._window, self._budget = cursor, cursor.window, budget
         self.persistent: list[Persistent] = []
         self._stack: list[Any] = []
@@ -184,7 +184,7 @@ class Machine:
         self._stack.append(items)
 
     def _dict(self) -> None:
-        self._stack.append(Pairs(_paired(self._since_mark())))
+        self._stack.append(PickledDict(_paired(self._since_mark())))
 
     def _extend(self, items: list[Any]) -> None:
         target = self._stack[-1]
@@ -197,7 +197,7 @@ class Machine:
 
     def _set_items(self, items: list[Any]) -> None:
         target = self._stack[-1]
-        if not isinstance(target, (Pairs, Call)):
+        if not isinstance(target, (PickledDict, Call)):
             raise TypeError
         target.pairs.extend(_paired(items))
 
@@ -258,7 +258,7 @@ class Machine:
         target = self._stack[-1]
         if isinstance(target, Call):
             target.state = state
-        elif not isinstance(target, Pairs):  # an OrderedDict's attributes: nothing that we need
+        elif not isinstance(target, PickledDict):  # an OrderedDict's attributes: nothing that we need
             raise TypeError
 
     def _persistent(self) -> None:
@@ -322,7 +322,7 @@ OPCODES: dict[int, Callable[[Machine], Any]] = {
         "l": lambda m: m._push(m._since_mark()),
         "a": lambda m: m._extend([m._stack.pop()]),
         "e": lambda m: m._extend(m._since_mark()),
-        "}": lambda m: m._push(Pairs()),
+        "}": lambda m: m._push(PickledDict()),
         "d": Machine._dict,
         "s": lambda m: m._set_items(m._two()),
         "u": lambda m: m._set_items(m._since_mark()),

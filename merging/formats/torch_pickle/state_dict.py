@@ -9,9 +9,9 @@ from typing import Any
 
 from merging.checkpoints.tensor_info import MAX_TENSORS
 from merging.errors import CheckpointError
-from merging.formats.byte_range import Window
-from merging.formats.torch_pickle.containers import Opened
-from merging.formats.torch_pickle.interpreter import MAX_OPCODES, Call, Name, Pairs, Persistent
+from merging.formats.byte_range import ByteRange
+from merging.formats.torch_pickle.containers import PickleContents
+from merging.formats.torch_pickle.interpreter import MAX_OPCODES, Call, Name, Persistent, PickledDict
 from merging.formats.torch_pickle.tensors import Resolve, StoredTensor, is_tensor, locate
 from merging.text import first_few
 
@@ -33,7 +33,7 @@ SKIPPED = ("optim", "sched", "scaler", "loss", "rng", "callbacks", "hyper_parame
 
 
 @dataclass
-class Found:
+class Candidate:
     """A candidate for the model: its tensors by name, what else lay beside them, and where it was."""
 
     path: str
@@ -45,7 +45,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class State:
+class ModelTensors:
     """The model of a file: where its tensors lie, and what is to be said about how it was found."""
 
     tensors: dict[str, StoredTensor]
@@ -54,7 +54,7 @@ class State:
     cautions: tuple[str, ...]
 
 
-def pick(opened: Opened, window: Window) -> State:
+def pick(opened: PickleContents, window: ByteRange) -> ModelTensors:
     """The model that a pickled file holds.
 
     Raises:
@@ -84,10 +84,10 @@ def pick(opened: Opened, window: Window) -> State:
     if shared:
         notes.append(f"Some tensors share their numbers: {first_few(shared)}.")
     activation = min(best.activations) if len(best.activations) == 1 else ""
-    return State(tensors, activation, tuple(notes), tuple(cautions))
+    return ModelTensors(tensors, activation, tuple(notes), tuple(cautions))
 
 
-def _located(best: Found, label: str, resolve: Resolve) -> dict[str, StoredTensor]:
+def _located(best: Candidate, label: str, resolve: Resolve) -> dict[str, StoredTensor]:
     if len(best.tensors) > MAX_TENSORS:
         raise CheckpointError(f"{label} holds {len(best.tensors):,} tensors; refused.")
     return {name: locate(call, f"{label}: tensor {name[:80]!r}", resolve) for name, call in best.tensors.items()}
@@ -138,7 +138,7 @@ class Looks:
             raise CheckpointError(f"{self.label}: the same parts are in it many times over; refused.")
 
 
-def _candidates(content: Any, looks: Looks) -> Iterator[Found]:
+def _candidates(content: Any, looks: Looks) -> Iterator[Candidate]:
     """Everything in the file that could be the model, from the outside in."""
     waiting = deque([("", content, 0)])
     seen: set[int] = set()
@@ -163,7 +163,7 @@ def _candidates(content: Any, looks: Looks) -> Iterator[Found]:
             waiting.extend((f"{path}.{k[:40]}" if path else k[:40], v, depth + 1) for k, v in inner)
 
 
-def _best(found: list[Found], label: str) -> Found:
+def _best(found: list[Candidate], label: str) -> Candidate:
     """The one candidate that is the model."""
     vision = [one for one in found if any(name.endswith("class_embedding") for name in one.tensors)]
     left = vision or found
@@ -178,14 +178,14 @@ def _best(found: list[Found], label: str) -> Found:
     return ranked[0]
 
 
-def _rank(one: Found) -> int:
+def _rank(one: Candidate) -> int:
     last = one.path.rsplit(".", maxsplit=1)[-1]
     return KEPT.index(last) if last in KEPT else len(KEPT)
 
 
 def _pairs(thing: Any) -> list[tuple[Any, Any]] | None:
     """Keys and values of what is like a dictionary, or the attributes of an object."""
-    if isinstance(thing, Pairs):
+    if isinstance(thing, PickledDict):
         return thing.pairs
     if not isinstance(thing, Call) or is_tensor(thing):
         return None
@@ -195,11 +195,11 @@ def _pairs(thing: Any) -> list[tuple[Any, Any]] | None:
         first = [tuple(pair) for pair in listed if isinstance(pair, (list, tuple)) and len(pair) == 2]
         return [*first, *thing.pairs]
     state = thing.state[0] if isinstance(thing.state, tuple) and thing.state else thing.state
-    return state.pairs if isinstance(state, Pairs) else None
+    return state.pairs if isinstance(state, PickledDict) else None
 
 
-def _flat(pairs: list[tuple[Any, Any]], path: str) -> Found:
-    found = Found(path)
+def _flat(pairs: list[tuple[Any, Any]], path: str) -> Candidate:
+    found = Candidate(path)
     for key, value in pairs:
         if not is_tensor(value):
             found.ignored.append(f"{str(key)[:40] if isinstance(key, str) else '?'} ({_kind(value)})")
@@ -214,9 +214,9 @@ def _flat(pairs: list[tuple[Any, Any]], path: str) -> Found:
 # --- modules ---------------------------------------------------------------------------------------------------------
 
 
-def _module(thing: Call, path: str, looks: Looks) -> Found:
+def _module(thing: Call, path: str, looks: Looks) -> Candidate:
     """The state dict of a whole module."""
-    found = Found(path, module=str(thing.name))
+    found = Candidate(path, module=str(thing.name))
     waiting: list[tuple[str, Any, int]] = [("", thing, 0)]
     while waiting:  # modules that hold one another many times over would never end, but for ``looks``
         at, module, depth = waiting.pop()
@@ -264,8 +264,8 @@ def _kind(thing: Any) -> str:
     if isinstance(thing, Call):
         name = str(thing.name)
         return "a NumPy array" if name.startswith("numpy") else f"an object of {name[:60]}"
-    if isinstance(thing, (Pairs, Window, Name, Persistent)):
-        return {Pairs: "a dictionary", Window: "bytes", Name: "a name", Persistent: "a storage"}[type(thing)]
+    if isinstance(thing, (PickledDict, ByteRange, Name, Persistent)):
+        return {PickledDict: "a dictionary", ByteRange: "bytes", Name: "a name", Persistent: "a storage"}[type(thing)]
     return "nothing" if thing is None else KINDS.get(type(thing), "something else")
 
 

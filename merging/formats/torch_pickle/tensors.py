@@ -11,7 +11,7 @@ from torch import Tensor
 
 from merging.checkpoints.tensor_info import MAX_DIMENSIONS, NAMES, TensorInfo, read_span
 from merging.errors import CheckpointError
-from merging.formats.byte_range import Window
+from merging.formats.byte_range import ByteRange
 from merging.formats.torch_pickle.interpreter import Call, Name, Persistent
 
 STORAGES = {
@@ -38,7 +38,7 @@ MAX_WRAPPERS = 8
 class Storage:
     """A flat run of numbers in the file."""
 
-    window: Window
+    window: ByteRange
     dtype: torch.dtype
 
     @property

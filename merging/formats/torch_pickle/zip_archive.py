@@ -11,7 +11,7 @@ import zlib
 from dataclasses import dataclass
 
 from merging.errors import CheckpointError
-from merging.formats.byte_range import Window
+from merging.formats.byte_range import ByteRange
 
 MAGIC = b"PK\x03\x04"
 MAX_MEMBERS = 100_000
@@ -39,11 +39,11 @@ class Member:
 class Archive:
     """The pickle of a torch archive and where its storages lie."""
 
-    pickle: Window
-    storages: dict[str, Window]  # by key
+    pickle: ByteRange
+    storages: dict[str, ByteRange]  # by key
 
 
-def open_archive(window: Window) -> Archive:
+def open_archive(window: ByteRange) -> Archive:
     """A torch zip archive, checked.
 
     Raises:
@@ -72,7 +72,7 @@ def open_archive(window: Window) -> Archive:
     return Archive(pickle, {name.removeprefix(at): part for name, part in data.items() if name.startswith(at)})
 
 
-def _root(window: Window, members: dict[str, Member]) -> str:
+def _root(window: ByteRange, members: dict[str, Member]) -> str:
     roots = [name.removesuffix("/data.pkl") for name in members if name.endswith("/data.pkl")]
     if not roots:
         raise CheckpointError(f"{window.name} is a zip archive, but not of torch: there is no data.pkl in it.")
@@ -81,7 +81,7 @@ def _root(window: Window, members: dict[str, Member]) -> str:
     return roots[0]
 
 
-def _directory(window: Window) -> dict[str, Member]:
+def _directory(window: ByteRange) -> dict[str, Member]:
     offset, size = _directory_span(window)
     if size > MAX_DIRECTORY:
         raise CheckpointError(f"{window.name}: its zip directory takes {size:,} bytes; refused.")
@@ -98,7 +98,7 @@ def _directory(window: Window) -> dict[str, Member]:
     return found
 
 
-def _directory_span(window: Window) -> tuple[int, int]:
+def _directory_span(window: ByteRange) -> tuple[int, int]:
     """Offset and size of the directory."""
     tail_size = min(window.size, END.size + 65535)
     tail = window.read(window.size - tail_size, tail_size)
@@ -115,7 +115,7 @@ def _directory_span(window: Window) -> tuple[int, int]:
     return offset, size
 
 
-def _entry(window: Window, raw: bytes, at: int) -> tuple[Member, int]:
+def _entry(window: ByteRange, raw: bytes, at: int) -> tuple[Member, int]:
     if raw[at : at + 4] != b"PK\x01\x02" or at + ENTRY.size > len(raw):
         raise window.truncated()
     (_, _, _, flags, method, _, _, crc, packed, size, name_size, extra_size, comment_size, *_, offset) = (
@@ -129,7 +129,7 @@ def _entry(window: Window, raw: bytes, at: int) -> tuple[Member, int]:
     return Member(name, flags, method, crc, packed, size, offset), start + name_size + extra_size + comment_size
 
 
-def _long(window: Window, extra: bytes, *short: int) -> list[int]:
+def _long(window: ByteRange, extra: bytes, *short: int) -> list[int]:
     """The 64-bit forms of those numbers that did not fit."""
     at = 0
     while at + 4 <= len(extra):
@@ -141,7 +141,7 @@ def _long(window: Window, extra: bytes, *short: int) -> list[int]:
     raise window.truncated()
 
 
-def _data(window: Window, member: Member) -> Window:
+def _data(window: ByteRange, member: Member) -> ByteRange:
     """Where a member's bytes lie."""
     header = LOCAL.unpack(window.read(member.offset, LOCAL.size))
     if header[0] != MAGIC:

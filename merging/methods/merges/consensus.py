@@ -59,7 +59,7 @@ def survey(slots: SlotStream, params: ConsensusParams) -> Survey:
     return ties.survey(slots, TIES_SUM)
 
 
-def consensus(slot: Slot, params: ConsensusParams, found: ties.Election | None) -> Tensor:
+def consensus(slot: Slot, params: ConsensusParams, found: ties.TrimThresholds | None) -> Tensor:
     """The multi-task vector where enough tasks need it, zero elsewhere: (K, *S) -> (*S)."""
     vectors = slot.task_vectors
     merged = vectors.sum(dim=0) if found is None else ties.ties(slot, TIES_SUM, found)

@@ -43,7 +43,7 @@ class TiesParams(Params):
 
 
 @dataclass(frozen=True)
-class Election:
+class TrimThresholds:
     """What one tensor cannot know: each expert's threshold and the sign that exact ties take."""
 
     thresholds: tuple[float, ...] | None  # None: nothing is trimmed, or the scope is one tensor
@@ -83,7 +83,7 @@ def survey(slots: SlotStream, params: TiesParams) -> Survey:
     if params.density < 1.0 and params.scope == "global":
         thresholds, table = _global_thresholds(slots, params)
     votes = sum(int(_trim(slot, params, thresholds).sum(dim=0).sign().sum()) for slot in slots)
-    return Survey(Election(thresholds, float((votes > 0) - (votes < 0))), table)
+    return Survey(TrimThresholds(thresholds, float((votes > 0) - (votes < 0))), table)
 
 
 def _global_thresholds(slots: SlotStream, params: TiesParams) -> tuple[tuple[float, ...], dict[str, pd.DataFrame]]:
@@ -97,7 +97,7 @@ def _global_thresholds(slots: SlotStream, params: TiesParams) -> tuple[tuple[flo
     return thresholds, {"trim_thresholds": pd.DataFrame(rows)}
 
 
-def ties(slot: Slot, params: TiesParams, found: Election) -> Tensor:
+def ties(slot: Slot, params: TiesParams, found: TrimThresholds) -> Tensor:
     """Trim, elect, merge: (K, *S) -> (*S)."""
     trimmed = _trim(slot, params, found.thresholds)
     sign = trimmed.sum(dim=0).sign()

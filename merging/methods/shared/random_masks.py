@@ -33,7 +33,7 @@ def survivors(drawer: str, seed: int, drop_rate: float, slot: Slot) -> Tensor:
     generator = PCG64DXSM(0)
     stays = np.empty((len(slot.experts), numel), dtype=bool)
     for row, expert in zip(stays, slot.experts, strict=True):
-        stream = Stream.of(json.dumps([drawer, seed, expert, slot.name]))
+        stream = RandomBytes.of(json.dumps([drawer, seed, expert, slot.name]))
         first, second = divmod(stream.limit(drop_rate), 256)
         numbers = stream.read(generator, slot.start, numel)
         np.greater_equal(numbers, first, out=row)
@@ -45,7 +45,7 @@ def survivors(drawer: str, seed: int, drop_rate: float, slot: Slot) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class RandomBytes:
     """The random bytes of one expert's tensor, two per scalar."""
 
     start: int
@@ -53,7 +53,7 @@ class Stream:
     rounding: float
 
     @classmethod
-    def of(cls, address: str) -> Stream:
+    def of(cls, address: str) -> RandomBytes:
         digest = hashlib.blake2b(address.encode(), digest_size=38).digest()
         number = [int.from_bytes(digest[at], "little") for at in (slice(16), slice(16, 32), slice(32, None))]
         return cls(number[0], number[1] | 1, number[2] / 2**48)

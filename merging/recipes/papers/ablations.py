@@ -89,7 +89,7 @@ VARIANTS: tuple[Combination, ...] = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Family:
+class AblationFamily:
     """A method, what it is put in front of, and what it is compared with: keys of combinations.
 
     ``base`` is the merge alone, ``whole`` the merge with the method, ``groups`` the others by what they are.
@@ -112,7 +112,7 @@ class Family:
         return named.get(key) or next(name for name, keys in self.groups.items() if key in keys)
 
 
-LWPTV_FAMILY = Family(
+LWPTV_FAMILY = AblationFamily(
     title="LwPTV on task arithmetic",
     base="task_arithmetic",
     whole="task_arithmetic_lwptv",

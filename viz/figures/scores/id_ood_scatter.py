@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from viz import theme
 from viz.chart import ChartError, chart
 from viz.parts import plane
-from viz.parts.labels import View, place_labels
+from viz.parts.labels import PlotArea, place_labels
 from viz.parts.plane import LEFT, RIGHT, WIDTHS, Pixels
 from viz.text import clean_text, identifier, percent, plural, safe_text
 
@@ -152,17 +152,17 @@ def _pairs(
 
 def _view(
     shown: pd.DataFrame, pairs: list[tuple[int, int]], curve_labels: list[dict[str, Any]], to_pixel: Pixels
-) -> View:
+) -> PlotArea:
     """The marks in px, and what labels keep off: labels of curves, intervals, arrows."""
     marks = [to_pixel(row["in_domain"], row["out_of_domain"]) for row in shown.to_dict("records")]
     taken = [plane.label_box(to_pixel(label["x"], label["y"])) for label in curve_labels]
     taken += plane.bar_boxes(shown, to_pixel)
     for start, end in pairs:
         taken += plane.arrow_boxes(marks[start], marks[end])
-    return View(marks, (to_pixel.width, to_pixel.height), taken)
+    return PlotArea(marks, (to_pixel.width, to_pixel.height), taken)
 
 
-def _direct_labels(shown: pd.DataFrame, views: list[View]) -> list[dict[str, Any]]:
+def _direct_labels(shown: pd.DataFrame, views: list[PlotArea]) -> list[dict[str, Any]]:
     texts = [
         safe_text(label, 30) + (" †" if adapted else "") + SIGNS.get(kind, "")
         for label, kind, adapted in zip(shown["label"], shown["kind"].astype(str), _adapts(shown), strict=True)

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from viz import theme
 from viz.chart import ChartError, chart, in_order
 from viz.parts import legends, plane
-from viz.parts.labels import View, place_labels
+from viz.parts.labels import PlotArea, place_labels
 from viz.parts.plane import LEFT, RIGHT, Pixels
 from viz.text import clean_text, identifier, percent, plural, safe_text
 
@@ -180,7 +180,7 @@ def _view(
     pairs: Mapping[str, tuple[Row, Row]],
     curve_labels: list[dict[str, Any]],
     to_pixel: Pixels,
-) -> View:
+) -> PlotArea:
     """Where labels belong in px, and what they keep off: labels of curves, arrows, the marks where arrows start."""
     taken = [plane.label_box(to_pixel(label["x"], label["y"])) for label in curve_labels]
     for start, end in pairs.values():
@@ -188,7 +188,7 @@ def _view(
         taken += plane.arrow_boxes(*(to_pixel(row["in_domain"], row["out_of_domain"]) for row in seen))
     taken += [plane.mark_box(row, to_pixel) for row in shown[shown["kind"].astype(str) == PLAIN].to_dict("records")]
     marks = [to_pixel(row["in_domain"], row["out_of_domain"]) for row in ends.to_dict("records")]
-    return View(marks, (to_pixel.width, to_pixel.height), taken)
+    return PlotArea(marks, (to_pixel.width, to_pixel.height), taken)
 
 
 def _alt(pairs: Mapping[str, tuple[Row, Row]], left_out: pd.DataFrame, edit: str) -> str:
