@@ -43,10 +43,11 @@ test: $(VENV)/.dev ## run all tests, the browser ones included
 fast: $(VENV)/.dev ## run the tests that need neither a browser nor much time
 	@$(BIN)/python -m pytest -m "not browser and not slow" $(PARALLEL)
 
-check: $(VENV)/.dev ## lint, format check, strict types
+check: $(VENV)/.dev ## lint, format check, strict types, directions of imports
 	@echo "ruff ..." && $(BIN)/ruff check .
 	@echo "ruff format ..." && $(BIN)/ruff format --check .
 	@echo "mypy --strict on merging/ and viz/ ..." && $(BIN)/mypy
+	@echo "import-linter: imports point to the ground ..." && $(BIN)/lint-imports --no-cache
 
 sample-data: $(VENV)/.dev ## rebuild the bundled benchmark from its sources (an hour on two cores; see sample_data/README.md)
 	@$(BIN)/python sample_data/make.py
