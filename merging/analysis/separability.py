@@ -29,10 +29,10 @@ class Separability(NamedTuple):
 
 
 def unit(features: NDArray[Any]) -> Floats:
-    """Rows (n, d) scaled to length one in float64; a row of zeros stays."""
+    """Rows (n, d) scaled to length one in float64; a row of zeros stays, and one that is not finite becomes zeros."""
     rows = features.astype(np.float64)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    scaled: Floats = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+    scaled: Floats = np.divide(rows, lengths, out=np.zeros_like(rows), where=(lengths > 0) & np.isfinite(lengths))
     return scaled
 
 
@@ -49,34 +49,26 @@ def silhouette(rows: Floats, classes: NDArray[np.intp]) -> float:
 
     NaN unless there are at least two classes and more images than classes.
     """
-    sizes = np.bincount(classes)
-    if len(sizes) < 2 or len(rows) <= len(sizes):
+    from sklearn.metrics import silhouette_score
+
+    if not 2 <= len(np.unique(classes)) < len(rows):
         return math.nan
-    distances = np.clip(1 - rows @ rows.T, 0, 2)
-    np.fill_diagonal(distances, 0)
-    sums = distances @ np.eye(len(sizes))[classes]  # (n, classes)
-    at = np.arange(len(rows))
-    own = sums[at, classes] / np.maximum(sizes[classes] - 1, 1)
-    means = sums / sizes
-    means[at, classes] = np.inf
-    other = means.min(axis=1)
-    larger = np.maximum(own, other)
-    values = np.divide(other - own, larger, out=np.zeros_like(own), where=(larger > 0) & (sizes[classes] > 1))
-    return float(values.mean())
+    return float(silhouette_score(rows, classes, metric="cosine"))
 
 
 def knn(rows: Floats, classes: NDArray[np.intp], neighbors: int = NEIGHBORS) -> int:
-    """Unit rows (n, d) whose class most of their nearest others have (leave one out, cosine).
+    """Number of unit rows (n, d) whose class most of their nearest others have (leave one out, cosine).
 
     Of several classes with as many votes the first counts.
     """
+    from scipy.stats import mode
+    from sklearn.neighbors import NearestNeighbors
+
     if len(rows) < 2:
         return 0
-    likeness = rows @ rows.T
-    np.fill_diagonal(likeness, -np.inf)
-    nearest = np.argsort(-likeness, axis=1, kind="stable")[:, : min(neighbors, len(rows) - 1)]
-    votes = np.eye(int(classes.max()) + 1, dtype=np.int64)[classes[nearest]].sum(axis=1)
-    return int((votes.argmax(axis=1) == classes).sum())
+    index = NearestNeighbors(n_neighbors=min(neighbors, len(rows) - 1), metric="cosine", algorithm="brute").fit(rows)
+    nearest = index.kneighbors(return_distance=False)  # without a query, a row is no neighbor of its own
+    return int((mode(classes[nearest], axis=1).mode == classes).sum())
 
 
 def scatter(rows: Floats, classes: NDArray[np.intp]) -> float:
@@ -94,42 +86,31 @@ def trustworthiness(rows: Floats, coordinates: NDArray[Any], neighbors: int = NE
     """How far neighbors (n, 2) on a map are neighbors in the space of the rows (n, d) too, from 0 to 1.
 
     1 minus a penalty for every neighbor on the map that is not one in the space, by its rank there. NaN unless
-    ``neighbors`` is less than half of n.
+    ``neighbors`` is less than half of n, and for a map with coordinates that are not finite.
     """
-    n = len(rows)
-    if neighbors >= n / 2:
+    from sklearn import manifold
+
+    if neighbors >= len(rows) / 2 or not np.isfinite(coordinates).all():
         return math.nan
-    far = _distances(rows)
-    on_map = np.argsort(_distances(coordinates.astype(np.float64)), axis=1, kind="stable")[:, :neighbors]
-    ranks = np.empty((n, n), np.int64)
-    np.put_along_axis(ranks, np.argsort(far, axis=1, kind="stable"), np.arange(1, n + 1)[None], axis=1)
-    beyond = np.take_along_axis(ranks, on_map, axis=1) - neighbors
-    penalty = int(beyond[beyond > 0].sum())
-    return 1 - 2 * penalty / (n * neighbors * (2 * n - 3 * neighbors - 1))
-
-
-def _distances(rows: Floats) -> Floats:
-    """Squared distances (n, n); infinite from a row to itself, which is nobody's neighbor."""
-    squares = np.square(rows).sum(axis=1)
-    found: Floats = np.maximum(squares[:, None] + squares - 2 * rows @ rows.T, 0)
-    np.fill_diagonal(found, np.inf)
-    return found
+    return float(manifold.trustworthiness(rows, coordinates.astype(np.float64), n_neighbors=neighbors))
 
 
 def principal(features: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Floats], Floats]:
     """The first two principal components of several models' unit features, fit on all together, so that they compare.
 
-    Gives {model: coordinates (n, 2)} and the shares of the variance (2,) that the two components hold.
+    Gives {model: coordinates (n, 2)} and the shares of the variance (2,) that the two components hold; the shares are
+    0 if all rows are alike.
     """
-    rows = {name: unit(found) for name, found in features.items()}
-    everything = np.concatenate(list(rows.values()))
-    mean = everything.mean(axis=0)
-    values, vectors = np.linalg.eigh((everything - mean).T @ (everything - mean))
-    axes = vectors[:, ::-1][:, :2]
-    axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])  # an eigenvector has no sign
-    total = float(values.sum())
-    shares = values[::-1][:2] / total if total > 0 else np.zeros(2)
-    return {name: (found - mean) @ axes for name, found in rows.items()}, shares
+    from sklearn.decomposition import PCA
+
+    rows = {name: unit(of_model) for name, of_model in features.items()}
+    together = np.concatenate(list(rows.values()))
+    if (together == together[:1]).all():  # no variance to share out
+        return {name: np.zeros((len(of_model), 2)) for name, of_model in rows.items()}, np.zeros(2)
+    mean = together.mean(axis=0)  # PCA takes it off the products only, where digits of similar rows cancel
+    pca = PCA(min(2, *together.shape), svd_solver="covariance_eigh").fit(together - mean)
+    shares: Floats = pca.explained_variance_ratio_
+    return {name: pca.transform(of_model - mean) for name, of_model in rows.items()}, shares
 
 
 def distances(features: NDArray[Any], reference: NDArray[Any], normalized: bool = False) -> Floats:

@@ -1,4 +1,4 @@
-"""Features out of domain: separability against scikit-learn and plain loops, the same images and maps for everybody."""
+"""Features out of domain: separability against plain loops, the same images and maps for everybody."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 import tiny
 import tiny_library
-from sklearn.manifold import trustworthiness as reference_trustworthiness
-from sklearn.metrics import silhouette_score
-from sklearn.neighbors import KNeighborsClassifier
 
 from merging.analysis import measure, separability, stored
 from merging.analysis.measurements import features, tsne
@@ -43,17 +40,76 @@ def run_id(store: Store, title: str) -> str:
 # Numbers
 
 
-def test_separability_is_what_scikit_learn_finds() -> None:
+def cosine_distances(rows: np.ndarray) -> list[list[float]]:
+    return [[1 - float(a @ b) / math.sqrt(float(a @ a) * float(b @ b)) for b in rows] for a in rows]
+
+
+def silhouette_by_loops(rows: np.ndarray, labels: np.ndarray) -> float:
+    distances, values = cosine_distances(rows), []
+    for i, own in enumerate(labels):
+        means = {}
+        for label in set(labels):
+            others = [distances[i][j] for j in range(len(rows)) if labels[j] == label and j != i]
+            means[label] = sum(others) / len(others) if others else math.nan
+        within, nearest = means.pop(own), min(means.values())
+        values.append(0.0 if math.isnan(within) else (nearest - within) / max(within, nearest))
+    return sum(values) / len(values)
+
+
+def correct_by_loops(rows: np.ndarray, labels: np.ndarray, neighbors: int) -> int:
+    distances, correct = cosine_distances(rows), 0
+    for i, own in enumerate(labels):
+        nearest = sorted((j for j in range(len(rows)) if j != i), key=distances[i].__getitem__)[:neighbors]
+        votes = [sum(labels[j] == label for j in nearest) for label in sorted(set(labels))]
+        correct += sorted(set(labels))[votes.index(max(votes))] == own
+    return correct
+
+
+def trustworthiness_by_loops(rows: np.ndarray, flat: np.ndarray, neighbors: int) -> float:
+    n, penalty = len(rows), 0
+    for i in range(n):
+        others = [j for j in range(n) if j != i]
+        ranked = sorted(others, key=lambda j: math.dist(rows[i], rows[j]))
+        for j in sorted(others, key=lambda j: math.dist(flat[i], flat[j]))[:neighbors]:
+            penalty += max(0, ranked.index(j) + 1 - neighbors)
+    return 1 - 2 * penalty / (n * neighbors * (2 * n - 3 * neighbors - 1))
+
+
+def test_separability_is_what_loops_find() -> None:
     found = separability.separability(ROWS, LABELS)
-    assert found.silhouette == pytest.approx(silhouette_score(ROWS, LABELS, metric="cosine"), abs=1e-12)
-    correct = 0
-    for out in range(len(ROWS)):
-        rest = np.arange(len(ROWS)) != out
-        voters = KNeighborsClassifier(20, metric="cosine", algorithm="brute").fit(ROWS[rest], LABELS[rest])
-        correct += int(voters.predict(ROWS[out : out + 1])[0] == LABELS[out])
-    assert found.correct == correct
-    assert 0 < correct < len(ROWS)
+    assert found.silhouette == pytest.approx(silhouette_by_loops(ROWS, LABELS), abs=1e-12)
+    assert found.correct == correct_by_loops(ROWS, LABELS, 20)
+    assert 0 < found.correct < len(ROWS)
     assert (found.classes, found.n) == (4, 60)
+
+
+@pytest.mark.parametrize("n", [2, 3, 20, 21, 22])
+def test_few_images_all_vote(n: int) -> None:
+    found = separability.separability(ROWS[:n], LABELS[:n])
+    assert found.correct == correct_by_loops(ROWS[:n], LABELS[:n], min(20, n - 1))
+
+
+def test_of_classes_with_as_many_votes_the_first_counts() -> None:
+    rows = np.array([[1.0, 0.0], [1.0, 0.1], [1.0, -0.2]])
+    assert separability.knn(separability.unit(rows), np.array([0, 0, 1])) == 2  # the first two: a vote for 0, one for 1
+    assert separability.knn(separability.unit(rows), np.array([1, 1, 0])) == 0
+
+
+def test_most_images_may_be_alone_in_their_class() -> None:
+    labels = np.arange(60) // 2 * 2
+    labels[:40] = np.arange(40)
+    found = separability.separability(ROWS, labels)
+    assert found.silhouette == pytest.approx(silhouette_by_loops(ROWS, labels), abs=1e-12)
+    assert found.correct == correct_by_loops(ROWS, labels, 20)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_row_that_is_not_finite_counts_as_zeros(value: float) -> None:
+    broken, zeros = ROWS.copy(), ROWS.copy()
+    broken[7, 2], zeros[7] = value, 0
+    assert np.array_equal(separability.unit(broken), separability.unit(zeros))
+    found = separability.separability(broken, LABELS)
+    assert math.isfinite(found.silhouette) and math.isfinite(found.scatter)
 
 
 def test_scatter_is_what_loops_find() -> None:
@@ -73,12 +129,15 @@ def test_separability_sees_directions_only() -> None:
     assert one == pytest.approx(other)
 
 
-def test_trustworthiness_is_what_scikit_learn_finds() -> None:
+def test_trustworthiness_is_what_loops_find() -> None:
     rows, flat = separability.unit(ROWS), ROWS[:, :2]
-    expected = reference_trustworthiness(rows, flat, n_neighbors=12)
+    expected = trustworthiness_by_loops(rows, flat, 12)
     assert separability.trustworthiness(rows, flat) == pytest.approx(expected, abs=1e-12)
+    assert separability.trustworthiness(rows, flat.astype(np.float32)) == pytest.approx(expected, abs=1e-12)
     assert separability.trustworthiness(flat, flat) == 1
     assert math.isnan(separability.trustworthiness(rows[:24], flat[:24]))
+    assert math.isfinite(separability.trustworthiness(rows[:25], flat[:25]))
+    assert math.isnan(separability.trustworthiness(rows, np.full_like(flat, np.nan)))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +154,7 @@ def test_what_is_undefined_is_not_a_number(rows: np.ndarray, labels: list[int]) 
 
 def test_an_image_alone_in_its_class_counts_as_zero() -> None:
     labels = np.array([0, *([1] * 30), *([2] * 29)])
-    expected = silhouette_score(ROWS, labels, metric="cosine")
+    expected = silhouette_by_loops(ROWS, labels)
     assert separability.separability(ROWS, labels).silhouette == pytest.approx(expected, abs=1e-12)
 
 
@@ -108,6 +167,33 @@ def test_principal_components_are_fit_on_all_models_together() -> None:
     both = np.concatenate([found["a"], found["b"]])
     np.testing.assert_allclose(np.abs(both), np.abs(u[:, :2] * s[:2]), atol=1e-9)
     np.testing.assert_allclose(shares, (s**2 / (s**2).sum())[:2])
+
+
+def test_principal_components_have_a_sign() -> None:
+    """The largest number of each axis is positive, so that a map does not flip between machines."""
+    base, ahead = np.eye(6)[0], np.eye(6)[1]
+    for factor in (1, -1):
+        rows = np.array([base, base, base + factor * ahead])
+        found, _ = separability.principal({"a": rows})
+        axis = separability.unit(rows)[2] - separability.unit(rows)[0]
+        sign = np.sign(axis[np.abs(axis).argmax()])
+        assert np.sign(found["a"][2, 0] - found["a"][0, 0]) == sign
+
+
+def test_principal_components_of_rows_that_hardly_differ() -> None:
+    rows = np.ones(6) + 1e-5 * ROWS
+    centered = separability.unit(rows) - separability.unit(rows).mean(axis=0)
+    u, s, _ = np.linalg.svd(centered, full_matrices=False)
+    np.testing.assert_allclose(
+        np.abs(separability.principal({"a": rows})[0]["a"]), np.abs(u[:, :2] * s[:2]), atol=1e-14
+    )
+
+
+@pytest.mark.parametrize("rows", [np.zeros((4, 3)), np.ones((4, 3)), ROWS[:1], ROWS[:0]])
+def test_rows_that_are_alike_have_no_principal_components(rows: np.ndarray) -> None:
+    found, shares = separability.principal({"a": rows, "b": rows})
+    assert found["a"].shape == found["b"].shape == (len(rows), 2)
+    assert not found["a"].any() and not shares.any()
 
 
 def test_distances_of_raw_and_of_normalized_features() -> None:
