@@ -49,21 +49,16 @@ def fit_line(x: Floats, y: Floats) -> LineFit:
 
     NaN where fewer than three pairs are left or one side does not vary.
     """
+    from scipy.stats import linregress, spearmanr
+
     known = np.isfinite(x) & np.isfinite(y)
     x, y = x[known].astype(np.float64), y[known].astype(np.float64)
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return LineFit(math.nan, math.nan, math.nan, math.nan, len(x))
-    slope = float(((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum())
-    return LineFit(slope, float(y.mean() - slope * x.mean()), _pearson(x, y), _pearson(_ranks(x), _ranks(y)), len(x))
-
-
-def _ranks(values: Floats) -> Floats:
-    return np.asarray(pd.Series(values).rank(), np.float64)
-
-
-def _pearson(x: Floats, y: Floats) -> float:
-    a, b = x - x.mean(), y - y.mean()
-    return float((a * b).sum() / math.sqrt(float((a * a).sum() * (b * b).sum())))
+    line = linregress(x, y)
+    return LineFit(
+        float(line.slope), float(line.intercept), float(line.rvalue), float(spearmanr(x, y).statistic), len(x)
+    )
 
 
 def correlations(table: pd.DataFrame, x: str, y: str, run: str = "run", task: str = "task") -> pd.DataFrame:

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import plain_tower
 import pytest
-import scipy.stats
 import tiny
 import torch
 
@@ -206,20 +205,49 @@ def test_the_objective_is_lots(states, images):
 # Statistics
 
 
-def test_pearson_and_spearman_are_scipys():
+def pearson_by_loops(x, y):
+    xs, ys = x - sum(x) / len(x), y - sum(y) / len(y)
+    return sum(a * b for a, b in zip(xs, ys, strict=True)) / math.sqrt(sum(a * a for a in xs) * sum(b * b for b in ys))
+
+
+def mean_ranks(values):
+    return np.array([sum(other < value for other in values) + sum(values == value) / 2 for value in values])
+
+
+def test_line_and_correlations_are_what_loops_find():
     rng = np.random.default_rng(0)
     x = rng.normal(size=40).round(1)  # with ties
     y = 0.5 * x + rng.normal(size=40).round(1)
     found = correlation.fit_line(x, y)
-    line = scipy.stats.linregress(x, y)
-    assert (found.slope, found.intercept) == pytest.approx((line.slope, line.intercept))
-    assert found.pearson == pytest.approx(scipy.stats.pearsonr(x, y).statistic)
-    assert found.spearman == pytest.approx(scipy.stats.spearmanr(x, y).statistic)
+    assert (found.slope, found.intercept) == pytest.approx(tuple(np.polyfit(x, y, 1)))
+    assert found.pearson == pytest.approx(pearson_by_loops(x, y))
+    assert found.spearman == pytest.approx(pearson_by_loops(mean_ranks(x), mean_ranks(y)))
     assert found.n == 40
     holes = correlation.fit_line(np.append(x, [np.nan, 1.0]), np.append(y, [1.0, np.inf]))
     assert holes == found
-    assert math.isnan(correlation.fit_line(np.ones(5), np.arange(5.0)).pearson)
-    assert math.isnan(correlation.fit_line(np.arange(2.0), np.arange(2.0)).pearson)
+
+
+def test_points_on_a_line_have_correlations_of_one():
+    x = np.array([0.1, 0.2, 0.7])
+    for slope in (3.0, -3.0):
+        found = correlation.fit_line(x, 1 + slope * x)
+        assert (found.slope, found.intercept) == pytest.approx((slope, 1))
+        assert (found.pearson, found.spearman) == pytest.approx((np.sign(slope), np.sign(slope)))
+        assert abs(found.pearson) <= 1
+
+
+@pytest.mark.parametrize("x", [np.ones(5), np.arange(5.0) * np.nan, np.array([1.0, 2, np.nan, np.inf, -np.inf])])
+def test_no_line_through_too_few_points_or_a_side_that_does_not_vary(x):
+    for fit in (correlation.fit_line(x, np.arange(5.0)), correlation.fit_line(np.arange(5.0), x)):
+        assert all(math.isnan(value) for value in (fit.slope, fit.intercept, fit.pearson, fit.spearman))
+        assert fit.n == np.isfinite(x).sum()
+    assert correlation.fit_line(x[:0], x[:0]).n == 0
+
+
+def test_a_side_that_hardly_varies_gives_no_warning():
+    nearly = 1 + 1e-14 * np.arange(5)
+    assert correlation.fit_line(nearly, np.arange(5.0)).spearman == pytest.approx(1)
+    assert correlation.fit_line(np.arange(5.0), nearly).spearman == pytest.approx(1)
 
 
 def test_pooled_and_within_correlations_differ():
