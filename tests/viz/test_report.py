@@ -7,6 +7,8 @@ import hashlib
 import html
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -35,6 +37,7 @@ HOSTILE = [
     "lone \ud800 surrogate",
     "long " * 400,
 ]
+MARKUP = ["<script>alert(1)</script>", '"onmouseover="alert(1)" x="', "{{7*7}}", "{% if x %}", "<i>x</i>", "&lt;i&gt;"]
 PROGRAM = "Plotly"  # what stands for plotly.js
 VOID = {"meta", "br", "wbr", "img", "link", "hr", "input"}
 
@@ -215,6 +218,44 @@ def test_text_of_anybodys_stays_text(evil: str) -> None:
     shown = read.words + json.dumps(read.data, ensure_ascii=False)
     assert not re.search("[\u202e\u2066\u2028\x00\ud800]", read.words)
     assert "\u2028" not in shown
+
+
+@pytest.mark.parametrize("evil", MARKUP)
+def test_markup_in_any_text_is_shown_as_it_is(evil: str) -> None:
+    table = viz_tables.saliency_tensor(2).assign(kept=True)  # those that keep it are named in the picture's words
+    table["expert"] = pd.Series([f"cell {evil}", "Digits"], dtype=object)
+    table[f"column {evil}"] = 0
+    run = source(
+        id="run", kind=f"kind {evil}", title=f"run {evil}", recipe=f"recipe {evil}\nmerge {evil}",
+        facts=((f"fact {evil}", f"value {evil}"),), digests=((f"input {evil}", f"digest {evil}"),),
+    )  # fmt: skip
+    other = replace(run, id=f"id {evil}", title=f"other {evil}")
+    view_texts = (f"heading {evil}", f"note {evil}", f"caption {evil}", f"place {evil}")
+    odd = ReportView("saliency_tensor", table, {}, *view_texts, (run.id, other.id))
+    made = report(odd, title=f"title {evil}", introduction=f"first\nline {evil}", sources=(run, other))
+    read = Reader(render(replace(made, made_with=((f"program {evil}", f"version {evil}"),)), NOBODY))
+    for place in (
+        "cell", "column", "kind", "run", "recipe", "merge", "fact", "value", "input", "digest", "id", "other",
+        "heading", "note", "caption", "place", "title", "line", "program", "version",
+    ):  # fmt: skip
+        assert f"{place} {evil}" in read.words, place
+    assert not read.open and len(read.scripts) == 2 and len(read.data) == 1
+    plot = next(attributes for attributes in read.found("div") if attributes.get("role") == "img")
+    assert set(plot) == {"class", "id", "role", "aria-label"} and "cell" in str(plot["aria-label"])
+    assert not {"i", "img"} & {tag for tag, _ in read.elements}
+
+
+def test_only_what_is_made_here_is_marked_safe() -> None:
+    texts = {path.name: path.read_text("utf-8") for path in document.HERE.glob("*.j2")}
+    marked = {(name, value) for name, text in texts.items() for value in re.findall(r"(\S+)\s*\|\s*safe\b", text)}
+    in_page = {("page.html.j2", value) for value in ("style", "body", "script")}
+    assert marked == in_page | {("report.html.j2", "section.figure")}
+    assert not [name for name, text in texts.items() if re.search(r"{%-?\s*autoescape", text)]
+
+
+def test_the_templates_are_loaded_only_to_write() -> None:
+    code = "import sys, viz.report.document; assert 'jinja2' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_figure_cannot_end_the_script_that_holds_it() -> None:

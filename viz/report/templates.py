@@ -1,0 +1,56 @@
+"""The templates of a report: the files *.html.j2 beside this one, which write every text escaped.
+
+Autoescape is on in all of them, whatever they are called; what a template writes as it is, it marks safe itself and
+says why. Texts reach a template as values only, so that a text like ``{{ 7 * 7 }}`` is never computed.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from viz.text import clean_text
+
+if TYPE_CHECKING:
+    import jinja2
+
+HERE = Path(__file__).parent
+SHORT, LINE, LONG = 120, 200, 5000  # characters of a name, of a heading, and of a paragraph
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """The environment that compiles the templates, made once."""
+    import jinja2  # only a report needs it, and only when it is written
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    for name, limit in {"short": SHORT, "line": LINE, "long": LONG}.items():
+        environment.filters[name] = partial(clean_text, limit=limit)
+    environment.filters |= {"anchor": anchor, "lines": lines, "paragraphs": paragraphs}
+    return environment
+
+
+def write(template: str, **values: Any) -> str:
+    """The text that a template of this folder writes of these values."""
+    return environment().get_template(template).render(**values)
+
+
+def anchor(identity: str) -> str:
+    """The id of a source's element: nothing but letters, digits and dashes."""
+    return re.sub(r"[^0-9A-Za-z-]", "-", identity)[:64]
+
+
+def lines(text: str) -> str:
+    """Text of which every line is cut to a line's length and shows what is invisible in it."""
+    return "\n".join(clean_text(line, LINE) for line in text.splitlines())
+
+
+def paragraphs(text: str) -> list[list[str]]:
+    """Free text as the lines of its paragraphs: an empty line begins a new one, a line's end stays one."""
+    blocks = re.split(r"\n[ \t]*\n", text.replace("\r\n", "\n").replace("\r", "\n").strip())
+    return [block.strip("\n").replace("\t", " ").split("\n") for block in blocks if block.strip()]
