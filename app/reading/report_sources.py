@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,7 +16,6 @@ from app.reading import data
 from app.session import benchmark as session_benchmark
 from app.session import state
 from merging import settings
-from merging.checkpoints import references
 from merging.errors import MergingError
 from merging.files.plain_yaml import plain_yaml, write_yaml
 from merging.runs.run import PRECOMPUTED, Run
@@ -160,7 +158,9 @@ def _of_sweep(found: SweepResults) -> Iterator[tuple[str, str]]:
 
 
 def portable(recipe_yaml: str) -> str:
-    """A recipe or sweep in which every file is named without its folder; its digest tells it apart."""
+    """A recipe or sweep in which checkpoints are called as on an exported model's card; digests tell them apart."""
+    from merging.checkpoints import references  # loads torch, which Home can do without
+
     if not recipe_yaml:
         return ""
     try:
@@ -169,16 +169,9 @@ def portable(recipe_yaml: str) -> str:
         return ""
     for recipe in [found, *found.get("recipes", [])]:
         if "pretrained" in recipe:
-            recipe["pretrained"] = file_name(recipe["pretrained"])
-            recipe["experts"] = {name: file_name(file) for name, file in recipe.get("experts", {}).items()}
+            names = references.checkpoint_labels(recipe["pretrained"], recipe.get("experts", {}))
+            recipe["pretrained"], recipe["experts"] = names
     return write_yaml(found)
-
-
-def file_name(reference: str) -> str:
-    """The last part of a path; the bundled benchmark's references are the same everywhere and stay."""
-    if reference.startswith(references.BUNDLED_PREFIX):
-        return reference
-    return re.split(r"[\\/]", reference.rstrip("\\/"))[-1]
 
 
 def made_with() -> list[tuple[str, str]]:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 from merging.errors import CheckpointError
+from merging.export.provenance import PRETRAINED
 from merging.settings import BUNDLED, models_folders, store_root
 
 # A downloaded snapshot in the Hub's cache says which repository it is of.
 SNAPSHOT = re.compile(r"(?:^|[\\/])models--([\w.-]+?)--([\w.-]+)[\\/]snapshots[\\/](\w+)")
+HUB_REFERENCE = re.compile(rf"{HUB_PREFIX}([\w.-]{{1,96}}/[\w.-]{{1,96}})(?:@\w[\w./-]{{0,119}})?")
+# Folders whose own name is that of a user or of a machine: a home, a machine on the network and one of its shares.
+HOMES = r"(?:[\w-]+:)?(?:~|[\\/](?:.*[\\/])?(?:home|Users)[\\/]+)"
+MODEL_FILE = r"[^\\/]*\.(?:safetensors|pth?|bin|ckpt|pkl)"  # which may lie beside such folders
+SHARE = r"(?:file://|\\\\)[^\\/]+(?:[\\/]+[^\\/]+)?"
+PERSONAL = re.compile(rf"{HOMES}(?!{MODEL_FILE}$)[^\\/]*|{SHARE}", re.IGNORECASE | re.DOTALL)
+DRIVE = re.compile(r"^(?:[A-Z]|file):", re.IGNORECASE)
+UNNAMED = "model"  # what a checkpoint is called if the last part of its path must not be told
 BUNDLED_PREFIX = "bundled:"  # in a recipe, "bundled:fashion" is the bundled benchmark's expert
 MODELS_PREFIX = "models:"  # "models:clip/cars.pt" is cars.pt in the folder called clip of $MERGESCOPE_MODELS
 OWN_PREFIX = "own:"  # "own:mine/models/cars.safetensors" is in the benchmark called mine that was made in the app
@@ -21,20 +32,50 @@ PRETRAINED_TAG = re.compile(r"ViT-[\w-]{1,60}/[\w-]{1,60}")  # open_clip's model
 
 
 def without_folders(reference: str) -> str:
-    """A reference without what it tells of the machine: bundled and Hub names stay, of paths the last part."""
-    if reference.startswith((BUNDLED_PREFIX, HUB_PREFIX)) or PRETRAINED_TAG.fullmatch(reference):
+    """A reference without what it tells of the machine and its user.
+
+    Bundled names, names on the Hub and open_clip's tags stay. Snapshots in the Hub's cache become names on the Hub. Of
+    other paths and of file URLs the last part stays, unless it is the name of a home folder or of a machine.
+    """
+    if _hub_name(reference) or PRETRAINED_TAG.fullmatch(reference):
         return reference
-    if found := SNAPSHOT.search(reference):
-        return f"{HUB_PREFIX}{found[1]}/{found[2]}@{found[3]}"
-    return re.split(r"[\\/]", reference.rstrip("\\/"))[-1] or "model"
+    path = (unquote(reference) if reference.casefold().startswith("file:") else reference).rstrip("\\/")
+    if snapshot := SNAPSHOT.search(path):
+        return f"{HUB_PREFIX}{snapshot[1]}/{snapshot[2]}@{snapshot[3]}"
+    if PERSONAL.fullmatch(path):
+        return UNNAMED
+    prefix = BUNDLED_PREFIX if path.startswith(BUNDLED_PREFIX) else ""
+    last = DRIVE.sub("", re.split(r"[\\/]", path.removeprefix(prefix))[-1])
+    return prefix + last if last else UNNAMED
+
+
+def _hub_name(reference: str) -> str:
+    """The repository that a reference like hf-hub:organization/model@revision names; empty if it is of another kind."""
+    name = HUB_REFERENCE.fullmatch(reference)
+    return name[1] if name and ".." not in reference else ""
 
 
 def hub_id_of(reference: str) -> str:
     """The repository that a reference names, or of which a path in the Hub's cache is a snapshot; else empty."""
-    if reference.startswith(HUB_PREFIX):
-        return reference.removeprefix(HUB_PREFIX).partition("@")[0]
-    found = SNAPSHOT.search(reference)
-    return f"{found[1]}/{found[2]}" if found else ""
+    if name := _hub_name(reference):
+        return name
+    snapshot = SNAPSHOT.search(reference)
+    return f"{snapshot[1]}/{snapshot[2]}" if snapshot else ""
+
+
+def checkpoint_labels(pretrained: str, experts: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """What the checkpoints of a recipe are called where others read it: the pretrained model, the experts by name.
+
+    That is their references without folders; where two different files share a name, under the experts' names.
+    """
+    references = {PRETRAINED: pretrained} | {f"experts/{name}": path for name, path in experts.items()}
+    short = {key: without_folders(path) for key, path in references.items()}
+    named = {}
+    for key, label in short.items():
+        others = {references[other] for other in short if short[other] == label}
+        owner = quote(key.rpartition("experts/")[2], safe="")
+        named[key] = label if len(others) == 1 else f"{owner}/{label}"
+    return named[PRETRAINED], {name: named[f"experts/{name}"] for name in experts}
 
 
 def locate(reference: str, base: Path | None = None) -> Path:

@@ -7,9 +7,8 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import quote
 
-from merging.checkpoints.references import hub_id_of, without_folders
+from merging.checkpoints.references import checkpoint_labels, hub_id_of
 from merging.errors import MergingError
 from merging.recipes.recipe import VERSION, Recipe
 from merging.runs.run import Run
@@ -44,16 +43,9 @@ def check_hub_ids(given: Mapping[str, str], known: Sequence[str]) -> None:
 
 
 def anonymous(recipe: Recipe) -> Recipe:
-    """The recipe with files by their names alone; where two different files share one, under the experts' names."""
-    references = {PRETRAINED: recipe.pretrained} | {f"experts/{name}": path for name, path in recipe.experts}
-    short = {key: without_folders(path) for key, path in references.items()}
-    named = {}
-    for key, label in short.items():
-        others = {references[other] for other in short if short[other] == label}
-        owner = quote(key.rpartition("experts/")[2], safe="")
-        named[key] = label if len(others) == 1 else f"{owner}/{label}"
-    experts = tuple((name, named[f"experts/{name}"]) for name, _ in recipe.experts)
-    return dataclasses.replace(recipe, pretrained=named[PRETRAINED], experts=experts)
+    """The recipe with the labels of its checkpoints in place of their references."""
+    pretrained, experts = checkpoint_labels(recipe.pretrained, dict(recipe.experts))
+    return dataclasses.replace(recipe, pretrained=pretrained, experts=tuple(experts.items()))
 
 
 def parents(run: Run, recipe: Recipe, hub_ids: Mapping[str, str]) -> tuple[Parent, ...]:
