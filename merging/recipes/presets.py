@@ -1,6 +1,6 @@
 """Recipes of the papers' named combinations, and of the same with an edit in front.
 
-``combinations.py`` and ``ablations.py`` are the lists.
+``recipes/papers/presets.yaml`` holds the combinations and what they are compared with.
 """
 
 from __future__ import annotations
