@@ -10,7 +10,7 @@ export MALLOC_ARENA_MAX := 2
 # Bytecode is kept even where the environment asks for none: tests and jobs start many processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: app test check fast sample-data library bench clean help
+.PHONY: app test check fast sample-data library citation bench clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -54,6 +54,10 @@ sample-data: $(VENV)/.dev ## rebuild the bundled benchmark from its sources (an 
 
 library: $(VENV)/.app ## recompute the library of precomputed runs on the bundled benchmark
 	@$(BIN)/python sample_data/library.py
+
+citation: $(VENV)/.app ## write CITATION.md from the registered methods
+	@$(BIN)/python -c 'from pathlib import Path; from merging import citations, registry; \
+	  Path("CITATION.md").write_text(citations.citation_page(registry.methods()), "utf-8")'
 
 bench: $(VENV)/.dev ## time merges of synthetic ViT-B/32 checkpoints against reading them once
 	@$(BIN)/python tests/bench/bench.py

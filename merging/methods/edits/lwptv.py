@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from merging.checkpoints.families import Parameter
-from merging.methods.method import Citation, Edit, register
+from merging.methods.method import Edit, register
 from merging.methods.params import Params, choice, flag, fraction
-from merging.methods.shared import saliency
+from merging.methods.shared import citations, saliency
 from merging.methods.slot import Slot, SlotStream, Survey
 from merging.numerics.quantile import kth_smallest
 
@@ -114,13 +114,7 @@ register(
         summary="Keeps the pretrained weights of layers in which the task vectors hardly differ from their mean.",
         formula=r"s_k^l = \mathrm{mean}\,|\tau_k^l - \bar\tau^l|, \quad "
         r"m_k^l = [\,s_k^l > s_k^{(\lfloor \eta L \rfloor)}\,], \quad \hat m^l = \bigvee_k m_k^l",
-        cite=Citation(
-            key="zhang2025lwptv",
-            authors="Zhang et al.",
-            title="Merging smarter, generalizing better: enhancing model merging on OOD data",
-            venue="NeurIPS",
-            year=2025,
-        ),
+        cite=citations.LWPTV,
         params=LwptvParams,
         run=lwptv,
         survey=survey,

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from merging.methods.method import Citation, Earlier, Edit, register
+from merging.methods.method import Earlier, Edit, register
 from merging.methods.params import Params, fraction, integer
+from merging.methods.shared import citations
 from merging.methods.shared.fields import SEED_HELP
 from merging.methods.shared.random_masks import survivors
 from merging.methods.slot import Slot
@@ -53,13 +54,7 @@ register(
         title="Random mask",
         summary="Drops scalars of each task vector at random and does not rescale: the baseline any mask must beat.",
         formula=r"\tau_k \leftarrow m_k \odot \tau_k, \quad m_k \sim \mathrm{Bernoulli}(1 - \eta)",
-        cite=Citation(
-            key="zhang2025lwptv",
-            authors="Zhang et al.",
-            title="Merging smarter, generalizing better: enhancing model merging on OOD data",
-            venue="NeurIPS",
-            year=2025,
-        ),
+        cite=citations.LWPTV,
         params=RandomMaskParams,
         run=random_mask,
         kept=kept,

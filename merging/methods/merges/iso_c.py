@@ -6,21 +6,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from merging.methods.method import Citation, Merge, register
+from merging.methods.method import Merge, register
 from merging.methods.params import Params, real
+from merging.methods.shared import citations
 from merging.methods.shared.fields import SCALING_HELP
 from merging.methods.slot import Slot
 from merging.numerics.flops import svd
 from merging.numerics.linear_algebra import double, polar
-
-ISOTROPIC = Citation(
-    key="marczak2025isotropic",
-    authors="Marczak et al.",
-    title="No task left behind: isotropic model merging with common and task-specific subspaces",
-    venue="ICML",
-    year=2025,
-    arxiv="2502.04959",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +49,7 @@ register(
         summary="Sums the task vectors and makes all singular values of each matrix equal to their mean.",
         formula=r"\theta = \theta_0 + \lambda\, \bar\sigma\, U V^\top, \quad "
         r"\sum_k \tau_k = U\, \mathrm{diag}(\sigma)\, V^\top",
-        cite=ISOTROPIC,
+        cite=citations.ISOTROPIC,
         params=IsoCParams,
         run=iso_c,
         algebra=lambda params, matrix: svd(matrix),

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from merging.methods.merges.iso_c import ISOTROPIC, IsoCParams
+from merging.methods.merges.iso_c import IsoCParams
 from merging.methods.method import Merge, register
 from merging.methods.params import fraction
+from merging.methods.shared import citations
 from merging.methods.slot import Slot
 from merging.numerics.flops import svd
 from merging.numerics.linear_algebra import Factors, double, polar, truncated_svd
@@ -80,7 +81,7 @@ register(
         formula=r"\theta = \theta_0 + \lambda\, \bar\sigma\, \mathrm{polar}[U_1 \cdots U_K, U_c]\, "
         r"\mathrm{polar}[V_1 \cdots V_K, V_c]^\top, \quad U_c = \mathrm{top}_{\kappa r} \sum_k \tau_k, \quad "
         r"U_k, V_k = \mathrm{top}\,(I - U_c U_c^\top)\, \tau_k",
-        cite=ISOTROPIC,
+        cite=citations.ISOTROPIC,
         params=IsoCtsParams,
         run=iso_cts,
         algebra=lambda params, matrix: (matrix.tasks + 3) * svd(matrix),

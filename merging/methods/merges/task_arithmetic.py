@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from merging.methods.method import Citation, Merge, register
+from merging.methods.method import Merge, register
 from merging.methods.params import Params, real
+from merging.methods.shared import citations
 from merging.methods.shared.fields import SCALING_HELP
 from merging.methods.slot import Slot
 
@@ -39,14 +40,7 @@ register(
         title="Task arithmetic",
         summary="Adds the scaled sum of the task vectors to the pretrained weights.",
         formula=r"\theta = \theta_0 + \lambda \sum_k \tau_k",
-        cite=Citation(
-            key="ilharco2023editing",
-            authors="Ilharco et al.",
-            title="Editing models with task arithmetic",
-            venue="ICLR",
-            year=2023,
-            arxiv="2212.04089",
-        ),
+        cite=citations.TASK_ARITHMETIC,
         params=TaskArithmeticParams,
         run=task_arithmetic,
         elementwise=lambda _: True,

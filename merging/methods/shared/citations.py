@@ -1,0 +1,80 @@
+"""Papers that several methods or the whole program start from, each cited once, and the page that lists all papers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from merging.methods.method import Citation, Method
+from merging.text import table
+
+TASK_ARITHMETIC = Citation(
+    key="ilharco2023editing",
+    authors="Ilharco et al.",
+    title="Editing models with task arithmetic",
+    venue="ICLR",
+    year=2023,
+    arxiv="2212.04089",
+)
+LWPTV = Citation(
+    key="zhang2025lwptv",
+    authors="Zhang et al.",
+    title="Merging smarter, generalizing better: enhancing model merging on OOD data",
+    venue="NeurIPS",
+    year=2025,
+)
+ISOTROPIC = Citation(
+    key="marczak2025isotropic",
+    authors="Marczak et al.",
+    title="No task left behind: isotropic model merging with common and task-specific subspaces",
+    venue="ICML",
+    year=2025,
+    arxiv="2502.04959",
+)
+CLIP = Citation(
+    key="radford2021clip",
+    authors="Radford et al.",
+    title="Learning transferable visual models from natural language supervision",
+    venue="ICML",
+    year=2021,
+    arxiv="2103.00020",
+)
+ADAMERGING = Citation(
+    key="yang2024adamerging",
+    authors="Yang et al.",
+    title="AdaMerging: adaptive model merging for multi-task learning",
+    venue="ICLR",
+    year=2024,
+    arxiv="2310.02575",
+)
+
+# What the program takes from papers besides its methods.
+BACKGROUND = (
+    ("task vectors", TASK_ARITHMETIC),
+    ("CLIP", CLIP),
+    ("eight-task protocol, test-time merging", ADAMERGING),
+)
+
+HEAD = """\
+# Papers that Mergescope implements or starts from
+
+<!-- Written by `make citation` from the registered methods. -->
+
+Please cite the method you use. Each method's card in the app carries its citation, and so does
+`python -m merging methods --json`.
+
+"""
+
+
+def citation_page(methods: Iterable[Method]) -> str:
+    """CITATION.md: what the program takes from papers, then the methods in their order, a row for each paper."""
+    uses = [*BACKGROUND, *((f"`{method.key}`", method.cite) for method in methods)]
+    rows: dict[Citation, list[str]] = {}
+    for name, citation in uses:
+        rows.setdefault(citation, []).append(name)
+    cells = [(", ".join(names), _markdown(citation)) for citation, names in rows.items()]
+    return f"{HEAD}{table(('what', 'paper'), cells)}\n"
+
+
+def _markdown(citation: Citation) -> str:
+    arxiv = f". arXiv:{citation.arxiv}" if citation.arxiv else ""
+    return f"{citation.authors.rstrip('.')}. *{citation.title}.* {citation.venue} {citation.year}{arxiv}"
