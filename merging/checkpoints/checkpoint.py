@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from merging.checkpoints.families import UNUSED_TEXT, Parameter, describe
-from merging.checkpoints.tensor_info import NAMES, TensorInfo, raw_bytes
+from merging.checkpoints.tensor_info import DTYPE_NAMES, TensorInfo, raw_bytes
 from merging.errors import CheckpointError
 
 OnBytes = Callable[[int], None]  # called with the bytes that were read since the last call
@@ -80,7 +80,7 @@ class Checkpoint(ABC):
         total = hashlib.sha256()
         for name in sorted(self.infos):
             info = self.infos[name]
-            total.update(f"{name}\0{NAMES[info.dtype]}\0{info.shape}\0".encode())
+            total.update(f"{name}\0{DTYPE_NAMES[info.dtype].safetensors}\0{info.shape}\0".encode())
             for start in range(0, info.numel, DIGEST_PIECE):
                 piece = self.read_flat(name, start, min(start + DIGEST_PIECE, info.numel))
                 total.update(raw_bytes(piece.contiguous()))
@@ -109,7 +109,7 @@ class MappingCheckpoint(Checkpoint):
                 raise CheckpointError(f"{name}: tensors have names, {key!r} is none.")
             if not isinstance(value, Tensor):
                 raise CheckpointError(f"{name}: {key!r} is a {type(value).__name__}, not a tensor.")
-            if value.dtype not in NAMES or value.layout != torch.strided or value.is_meta:
+            if value.dtype not in DTYPE_NAMES or value.layout != torch.strided or value.is_meta:
                 kind = "without data" if value.is_meta else f"of type {value.dtype}, {value.layout}"
                 raise CheckpointError(f"{name}: tensor {key!r} {kind} cannot be merged; convert it.")
         self.name, self.label, self.metadata = name, "memory", {}

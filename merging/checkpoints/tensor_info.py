@@ -9,22 +9,28 @@ from typing import Any
 import torch
 
 from merging.errors import CheckpointError
+from merging.formats.safetensors import DtypeNames
 
 MAX_TENSORS = 50_000
 MAX_DIMENSIONS = 16
-DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
+DTYPE_NAMES = {  # every dtype that can be read and merged
+    torch.float64: DtypeNames("F64", "DoubleStorage"),
+    torch.float32: DtypeNames("F32", "FloatStorage"),
+    torch.float16: DtypeNames("F16", "HalfStorage"),
+    torch.bfloat16: DtypeNames("BF16", "BFloat16Storage"),
+    torch.int64: DtypeNames("I64", "LongStorage"),
+    torch.int32: DtypeNames("I32", "IntStorage"),
+    torch.int16: DtypeNames("I16", "ShortStorage"),
+    torch.int8: DtypeNames("I8", "CharStorage"),
+    torch.uint8: DtypeNames("U8", "ByteStorage"),
+    torch.bool: DtypeNames("BOOL", "BoolStorage"),
 }
-NAMES = {dtype: name for name, dtype in DTYPES.items()}
+DTYPES = {names.safetensors: dtype for dtype, names in DTYPE_NAMES.items()}
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """torch's name of a dtype, without the module: "float32"."""
+    return str(dtype).removeprefix("torch.")
 
 
 @dataclass(frozen=True, slots=True)

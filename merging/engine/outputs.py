@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.tensor_info import dtype_name
 from merging.engine.inputs import Inputs
 from merging.errors import MergingError
 from merging.methods.slot import Slot
@@ -111,7 +112,7 @@ class Output:
 
 def _overflow(name: str, values: Tensor, dtype: torch.dtype) -> MergingError:
     size = float(values.abs().nan_to_num(float("inf")).max())
-    kind = str(dtype).removeprefix("torch.")
+    kind = dtype_name(dtype)
     return MergingError(
         f"The merged tensor {name!r} cannot be stored: its largest number is {size:g}, and {kind} ends at "
         f"{torch.finfo(dtype).max:g}. Nothing was kept; use a smaller scaling."

@@ -13,7 +13,7 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.checkpoints.architecture import Architecture, stated_by
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import ACTIVATIONS, OPEN_CLIP, TEXT_TOWER, UNUSED_TEXT
-from merging.checkpoints.tensor_info import TensorInfo
+from merging.checkpoints.tensor_info import TensorInfo, dtype_name
 from merging.checkpoints.tower_names import PROJ, VISUAL
 from merging.checkpoints.views import CheckpointView, Derived, TensorSlice, in_naming
 from merging.clip.preprocess import MEAN, STD
@@ -189,7 +189,7 @@ def _dtype(bare: Checkpoint) -> str:
     """The type that most of the numbers have."""
     numbers: Counter[str] = Counter()
     for info in bare.infos.values():
-        numbers[str(info.dtype).removeprefix("torch.")] += info.numel
+        numbers[dtype_name(info.dtype)] += info.numel
     return numbers.most_common(1)[0][0]
 
 

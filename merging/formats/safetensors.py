@@ -15,19 +15,36 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.tensor_info import DTYPES, MAX_DIMENSIONS, MAX_TENSORS, NAMES, TensorInfo, raw_bytes, read_span
+from merging.checkpoints.tensor_info import (
+    DTYPE_NAMES,
+    DTYPES,
+    MAX_DIMENSIONS,
+    MAX_TENSORS,
+    TensorInfo,
+    raw_bytes,
+    read_span,
+)
 from merging.errors import CheckpointError
 from merging.files.paths import file_state
 from merging.files.strict_json import parse
 
 MAX_HEADER = 100_000_000
 AGAIN = "The file is damaged: download it again, or write it with safetensors."
+
+
+class DtypeNames(NamedTuple):
+    """What files call a dtype: its name in a safetensors header, and torch's class of storages in a pickle."""
+
+    safetensors: str
+    storage: str
+
+
 OTHERS = {  # how well-known files begin that are no safetensors, in small letters
     b"version https://git-lfs": "it is a Git LFS pointer, not the file itself: run `git lfs pull`.",
     b"pk\x03\x04": "it is a zip archive (a torch checkpoint?), not safetensors.",
@@ -117,8 +134,8 @@ def _checked(entries: dict[str, Any], metadata: dict[str, str], *, start: int, s
 
 def _entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
     try:
-        dtype_name, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
-        whole = isinstance(shape, list) and len(shape) <= MAX_DIMENSIONS and isinstance(dtype_name, str)
+        dtype_text, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        whole = isinstance(shape, list) and len(shape) <= MAX_DIMENSIONS and isinstance(dtype_text, str)
         whole = whole and all(type(v) is int and 0 <= v < 2**63 for v in (*shape, begin, end))
     except (TypeError, KeyError, ValueError):
         whole = False
@@ -127,14 +144,14 @@ def _entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
             f"{label}: the header's entry of tensor {name[:80]!r} is malformed: a dtype, a shape and two offsets "
             f"of whole numbers are expected, {reprlib.repr(entry)} was found. {AGAIN}"
         )
-    if dtype_name not in DTYPES:
+    if dtype_text not in DTYPES:
         raise CheckpointError(
-            f"{label}: tensor {name[:80]!r} has dtype {dtype_name[:20]!r}, which cannot be merged; convert it."
+            f"{label}: tensor {name[:80]!r} has dtype {dtype_text[:20]!r}, which cannot be merged; convert it."
         )
-    info = TensorInfo(tuple(shape), DTYPES[dtype_name])
+    info = TensorInfo(tuple(shape), DTYPES[dtype_text])
     if end - begin != info.nbytes:
         raise CheckpointError(
-            f"{label}: tensor {name[:80]!r} of shape {list(shape)} and dtype {dtype_name} needs {info.nbytes} bytes, "
+            f"{label}: tensor {name[:80]!r} of shape {list(shape)} and dtype {dtype_text} needs {info.nbytes} bytes, "
             f"its offsets give {end - begin}. {AGAIN}"
         )
     return info, begin, end
@@ -153,8 +170,8 @@ class SafetensorsWriter:
         # Widest dtypes first, then by name, as the reference writer does: every tensor stays aligned.
         for name in sorted(infos, key=lambda n: (-infos[n].dtype.itemsize, n)):
             info = infos[name]
-            span = [end, end + info.nbytes]
-            header[name] = {"dtype": NAMES[info.dtype], "shape": list(info.shape), "data_offsets": span}
+            dtype, span = DTYPE_NAMES[info.dtype].safetensors, [end, end + info.nbytes]
+            header[name] = {"dtype": dtype, "shape": list(info.shape), "data_offsets": span}
             self._offsets[name], end = end, span[1]
         raw = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
         raw += b" " * (-len(raw) % 8)

@@ -11,6 +11,7 @@ from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.digests import DIGESTS
 from merging.checkpoints.families import recognize
 from merging.checkpoints.references import without_folders
+from merging.checkpoints.tensor_info import dtype_name
 from merging.checkpoints.tower_names import ANCHOR, HF_ANCHOR, PROJ, tower
 from merging.checkpoints.views import CheckpointView
 from merging.errors import CheckpointError, FamilyError
@@ -57,7 +58,7 @@ def inspect(
         "tensors": len(stored.infos),
         "numbers": sum(info.numel for info in stored.infos.values()),
         "bytes": stored.nbytes,
-        "dtypes": dict(Counter(_type(info.dtype) for info in stored.infos.values()).most_common()),
+        "dtypes": dict(Counter(dtype_name(info.dtype) for info in stored.infos.values()).most_common()),
         "adapter": _adapter(adapter) if adapter else None,
         "digest": DIGESTS.digest(opened, Meter(opened.nbytes, progress, cancel)) if digest else None,
         "metadata": {printable(k): printable(v, LONGEST) for k, v in sorted(opened.metadata.items())},
@@ -130,7 +131,3 @@ def _adapter(adapter: AdapterCheckpoint) -> dict[str, Any]:
     base = adapter.config.get("base_model_name_or_path")
     said = {"rank": ", ".join(map(str, ranks)), "layers": len(adapter.changes) - whole, "replaced": whole}
     return said | ({"base": printable(without_folders(base))} if isinstance(base, str) and base else {})
-
-
-def _type(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")

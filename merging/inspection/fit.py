@@ -10,6 +10,7 @@ import torch
 
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import TEXT_TOWER, UNKNOWN, UNUSED_TEXT, Parameter, Role, guess
+from merging.checkpoints.tensor_info import dtype_name
 from merging.errors import FamilyError
 from merging.formats.opening import Source, open_checkpoint
 from merging.inspection.distance import ALIKE, FAR, HUGE, LOST, SAMPLE, TYPICAL_SCALING, Distance, measure
@@ -117,7 +118,8 @@ def _structure(
     for parameter in parameters:
         info = pretrained.infos[parameter.name]
         if parameter.role != Role.BUFFER and not info.dtype.is_floating_point:
-            yield _problem("error", "pretrained", parameter.name, "type", "a floating-point type", _type(info.dtype))
+            kind = dtype_name(info.dtype)
+            yield _problem("error", "pretrained", parameter.name, "type", "a floating-point type", kind)
     for name, checkpoint in (("pretrained", pretrained), *experts.items()):
         for caution in checkpoint.cautions:
             yield _problem("warning", name, "the file", "opened", "", caution)
@@ -143,9 +145,9 @@ def _against(
                 parameter.part != UNKNOWN or parameter.name.endswith((".weight", ".bias"))
             )
             severity = "error" if trained else "warning"
-            yield _problem(severity, name, parameter.name, "type", _type(want.dtype), _type(have.dtype))
+            yield _problem(severity, name, parameter.name, "type", dtype_name(want.dtype), dtype_name(have.dtype))
         elif have.dtype != want.dtype:
-            yield _problem("warning", name, parameter.name, "precision", _type(want.dtype), _type(have.dtype))
+            yield _problem("warning", name, parameter.name, "precision", dtype_name(want.dtype), dtype_name(have.dtype))
     for extra in expert.infos:
         if extra not in pretrained.infos:
             yield _problem("warning", name, extra, "extra", "no such tensor", str(expert.infos[extra].shape))
@@ -190,13 +192,14 @@ def _far(pretrained: Checkpoint, distances: Mapping[str, Distance]) -> Iterator[
             near = f"a change below {FAR:.0%} of the weights and a cosine above {ALIKE}"
             yield _problem("warning", name, "every tensor", "unrelated", near, found.text())
         if found.lost_share > LOST:
-            kind = _type(next(i.dtype for i in pretrained.infos.values() if i.dtype in HALVES))
+            kind = dtype_name(next(i.dtype for i in pretrained.infos.values() if i.dtype in HALVES))
             much = f"{found.lost_share:.0%} of the changes, scaled by {TYPICAL_SCALING}, vanish in {kind}"
             yield _problem("warning", name, "every tensor", "rounding", "changes that the type can hold", much)
         for tensor, largest in found.huge.items():
             yield _problem("warning", name, tensor, "huge numbers", f"below {HUGE:.0e}", f"{largest:.3g}")
         for tensor, largest in found.out_of_range.items():
-            yield _problem("warning", name, tensor, "range", _type(pretrained.infos[tensor].dtype), f"{largest:.6g}")
+            kind = dtype_name(pretrained.infos[tensor].dtype)
+            yield _problem("warning", name, tensor, "range", kind, f"{largest:.6g}")
 
 
 def _other_text(
@@ -212,10 +215,6 @@ def _other_text(
             if not torch.equal(pretrained.read_flat(*span), expert.read_flat(*span)):
                 yield _problem("warning", name, parameter.name, "other text")
                 break
-
-
-def _type(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _not_finite(name: str, checkpoint: Checkpoint, most: int | None, meter: Meter | None) -> Iterator[Problem]:

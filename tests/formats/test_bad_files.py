@@ -16,10 +16,12 @@ import bad_files
 import pytest
 import tiny
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import merging
+from merging.checkpoints.tensor_info import DTYPE_NAMES, dtype_name
 from merging.errors import CheckpointError
+from merging.formats import safetensors
 from merging.formats.opening import open_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -167,6 +169,18 @@ def test_views_of_storages_read_as_torch_reads_them(tmp_path):
             assert torch.equal(checkpoint.read(name), value) and checkpoint.read(name).dtype == value.dtype
             half = value.numel() // 2
             assert torch.equal(checkpoint.read_flat(name, half, value.numel()), value.reshape(-1)[half:])
+
+
+@pytest.mark.parametrize("dtype", DTYPE_NAMES, ids=dtype_name)
+def test_every_dtype_has_the_names_that_the_libraries_give_it(dtype, tmp_path):
+    values = torch.arange(6).to(dtype)
+    legacy = bad_files.torch_saved({"w": values}, tmp_path, "legacy.pt", _use_new_zipfile_serialization=False)
+    paths = [bad_files.torch_saved({"w": values}, tmp_path), legacy, _saved(tmp_path, {"w": values})]
+    ours = tmp_path / "ours.safetensors"
+    safetensors.save(ours, {"w": values})
+    for stored in (*(open_checkpoint(path).read("w") for path in paths), load_file(ours)["w"]):
+        assert torch.equal(stored, values) and stored.dtype == dtype
+    assert getattr(torch, dtype_name(dtype)) == dtype
 
 
 def test_tied_tensors_are_told(tmp_path):

@@ -9,19 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from merging.checkpoints.tensor_info import MAX_DIMENSIONS, NAMES, TensorInfo, read_span
+from merging.checkpoints.tensor_info import DTYPE_NAMES, MAX_DIMENSIONS, TensorInfo, read_span
 from merging.errors import CheckpointError
 from merging.formats.byte_range import ByteRange
 from merging.formats.torch_pickle.interpreter import Call, Name, Persistent
 
-STORAGES = {
-    "DoubleStorage": torch.float64, "FloatStorage": torch.float32, "HalfStorage": torch.float16,
-    "BFloat16Storage": torch.bfloat16, "LongStorage": torch.int64, "IntStorage": torch.int32,
-    "ShortStorage": torch.int16, "CharStorage": torch.int8, "ByteStorage": torch.uint8, "BoolStorage": torch.bool,
-    "UntypedStorage": torch.uint8, "_UntypedStorage": torch.uint8,
-}  # fmt: skip
+STORAGES = {names.storage: dtype for dtype, names in DTYPE_NAMES.items()}
+STORAGES |= {"UntypedStorage": torch.uint8, "_UntypedStorage": torch.uint8}
 STORAGE_MODULES = ("torch", "torch.cuda", "torch.storage")
-DTYPES = {str(dtype): dtype for dtype in NAMES}
+DTYPES = {str(dtype): dtype for dtype in DTYPE_NAMES}
 PLAIN = {"torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2"}
 TYPED = "torch._utils._rebuild_tensor_v3"
 WRAPPED = {
