@@ -12,6 +12,7 @@ from app.session import state
 from merging import settings
 from merging.benchmarks import folders
 from merging.benchmarks.folders import SERVER
+from merging.files.short_digest import short_digest
 from viz.text import clean_text
 
 CHOSEN, FOLDER, TYPED = "_benchmark", "_benchmark_folder", "_benchmarks_typed"
@@ -80,9 +81,7 @@ def name_of(of: Path) -> str:
 
 def typed(path: Path) -> str:
     """The key of a folder that was typed in this session."""
-    import hashlib
-
-    asked = f"{TYPED_PREFIX}{hashlib.sha256(str(path).encode('utf-8', 'surrogateescape')).hexdigest()[:12]}"
+    asked = f"{TYPED_PREFIX}{short_digest(str(path))}"
     st.session_state.setdefault(TYPED, {})[asked] = path.resolve()
     return asked
 

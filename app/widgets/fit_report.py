@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from app import text
 from app.reading import data
 from app.widgets import page, tray
 from merging.files import tables
+from merging.files.short_digest import short_digest
 from merging.text import first_few
 from viz.text import clean_text, plural
 
@@ -240,8 +240,7 @@ def submit(recipe: Recipe) -> Job:
 
 def subject_of(pretrained: str, experts: Mapping[str, str]) -> str:
     """A name for a choice of models, as jobs need one."""
-    about = repr((pretrained, tuple(experts.items()))).encode("utf-8", "surrogatepass")
-    return hashlib.sha256(about).hexdigest()[:12]
+    return short_digest(repr((pretrained, tuple(experts.items()))))
 
 
 def find_job(key: str, subject: str) -> Job | None:

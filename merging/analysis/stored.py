@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from merging.analysis.registry import Measurement, kind
 from merging.errors import StoreError
 from merging.files import atomic, records
 from merging.files.atomic import DamagedError
+from merging.files.short_digest import short_digest
 from merging.files.tables import read_table, table_file, write_table
 from merging.runs.run import PRECOMPUTED, THIS_MACHINE, Run
 from merging.runs.store import Store
@@ -141,4 +141,4 @@ def entry_name(wanted: Measurement, store: Store, benchmark: Benchmark, run_id: 
             return None
         of = merged_from(run)
     depends = json.dumps([wanted.key, wanted.version, of, benchmark.digest])
-    return hashlib.sha256(depends.encode()).hexdigest()[:12]
+    return short_digest(depends)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -15,11 +14,11 @@ from typing import Any
 from merging.checkpoints.references import NAMED
 from merging.errors import StoreError
 from merging.files.records import write_json
+from merging.files.short_digest import SHORT_DIGEST, short_digest
 from merging.settings import shared
 from merging.text import first_few, printable
 
 FOLDER, VERSION = "sets", 1
-ID = re.compile(r"[0-9a-f]{12}")
 LONGEST, MOST_EXPERTS, MOST = 60, 200, 200  # characters of a name, experts of a set, sets
 FORBIDDEN = ",="  # they mean something in links and on the command line
 
@@ -35,8 +34,7 @@ class ModelSet:
     @cached_property
     def id(self) -> str:
         """Its name in links: what is in it, whatever it is titled."""
-        content = json.dumps([VERSION, self.pretrained, self.experts])
-        return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+        return short_digest(json.dumps([VERSION, self.pretrained, self.experts]))
 
     @property
     def offered(self) -> bool:
@@ -121,7 +119,7 @@ def keep(root: Path, made: ModelSet) -> None:
 
 def forget(root: Path, set_id: str) -> None:
     """Forget a set; its files stay where they are."""
-    if ID.fullmatch(set_id):
+    if SHORT_DIGEST.fullmatch(set_id):
         with contextlib.suppress(OSError):
             (root / FOLDER / f"{set_id}.json").unlink(missing_ok=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections import deque
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from merging.benchmarks.folders import BENCHMARK, HEADS
 from merging.checkpoints.references import MODELS_PREFIX, hub_id_of
+from merging.files.short_digest import short_digest
 from merging.formats import configs
 from merging.formats.configs import ADAPTERS, SUFFIXES, WEIGHTS
 
@@ -43,7 +43,7 @@ class CatalogEntry:
     @property
     def key(self) -> str:
         """A short name for widgets."""
-        return hashlib.sha256(self.reference.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+        return short_digest(self.reference)
 
     @property
     def name(self) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from merging.export.names import TARGETS
 from merging.files import atomic
-from merging.runs.store import RUN_ID
+from merging.files.short_digest import SHORT_DIGEST
 
 FOLDER = "exports"
 STORED = "file"  # one file under the pretrained model's names
@@ -17,7 +17,7 @@ KINDS = (*TARGETS, STORED)
 CARD = "README.md"
 MOST = 5000  # files of one export
 MODEL = "model.safetensors"
-NAME = re.compile(rf"({RUN_ID.pattern})-({'|'.join(KINDS)})")
+NAME = re.compile(rf"({SHORT_DIGEST.pattern})-({'|'.join(KINDS)})")
 
 
 @dataclass(frozen=True)

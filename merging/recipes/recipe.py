@@ -14,6 +14,7 @@ from typing import Any, Self
 from merging.checkpoints.families import ACTIVATIONS
 from merging.errors import MergingError, RecipeError
 from merging.files.plain_yaml import plain_yaml, write_yaml
+from merging.files.short_digest import short_digest
 from merging.methods import registry
 from merging.methods.method import Edit, Merge, Method, Needs
 from merging.methods.params import Params, integer
@@ -143,7 +144,8 @@ class Recipe:
         """sha-256 of the chain with every parameter and every method's version; references are left out."""
         versions = [method.version for method in self.methods]
         drawn = [self.exemplars.values()] if self.exemplars else []
-        return _sha256([VERSION, [step.plain() for step in self.steps], versions, *drawn])
+        content = _canonical([VERSION, [step.plain() for step in self.steps], versions, *drawn])
+        return hashlib.sha256(content.encode()).hexdigest()
 
     def run_id(
         self,
@@ -162,7 +164,7 @@ class Recipe:
         drawn_from = [benchmark_digest] if self.exemplars else []
         dead = ["count_dead_params"] if self.count_dead_params and carries_dead else []
         named = [self.activation] if self.activation else []
-        return _sha256([self.chain_digest, inputs, *drawn_from, *dead, *named])[:12]
+        return short_digest(_canonical([self.chain_digest, inputs, *drawn_from, *dead, *named]))
 
     def plain(self) -> dict[str, Any]:
         """The recipe as plain data, defaults written out."""
@@ -276,6 +278,6 @@ def _keyed(entry: Any, field: str) -> tuple[str, dict[str, Any]]:
     raise RecipeError(f"In a recipe, {field} is written as `ties` or as `ties: {{density: 0.2}}`; got {_short(entry)}.")
 
 
-def _sha256(data: Any) -> str:
-    canonical = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
+def _canonical(data: Any) -> str:
+    """Plain data as JSON, the same text for the same data."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)

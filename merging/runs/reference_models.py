@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from merging.benchmarks.evaluate import evaluate as evaluate_model
 from merging.checkpoints.digests import DIGESTS
 from merging.devices import choose_device, describe_device
 from merging.files.records import write_json
+from merging.files.short_digest import short_digest
 from merging.files.tables import SCORES, write_table
 from merging.formats.opening import open_checkpoint
 from merging.progress import Cancel, Phases, ProgressCallback
@@ -43,7 +43,7 @@ def references(
     for name, reference in wanted.items():
         checkpoint = open_checkpoint(reference, name)
         content = DIGESTS.digest(checkpoint)
-        run_id = hashlib.sha256(f"{content} on {benchmark.digest}".encode()).hexdigest()[:12]
+        run_id = short_digest(f"{content} on {benchmark.digest}")
         if compute and not store.has(run_id):
             started = time.monotonic()
             scores = evaluate_model(checkpoint, benchmark, device=device, progress=phases.callback(name), cancel=cancel)

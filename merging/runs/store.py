@@ -6,7 +6,6 @@ import contextlib
 import errno
 import json
 import logging
-import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -19,9 +18,9 @@ from merging.errors import StoreError
 from merging.files import atomic
 from merging.files.atomic import DamagedError
 from merging.files.disk import FULL
+from merging.files.short_digest import SHORT_DIGEST
 from merging.runs.run import FACTS, PRECOMPUTED, THIS_MACHINE, OtherFormatError, Run
 
-RUN_ID = re.compile(r"[0-9a-f]{12}")
 APART, DIGITS = "apart", 12  # of a benchmark's digest, by which runs are kept apart
 LOCK_PATIENCE = 0.5  # seconds between two looks whether the caller wants to stop
 log = logging.getLogger(__name__)
@@ -71,7 +70,7 @@ class Store:
 
     def candidates(self, run_id: str) -> list[Run]:
         """All whole copies of a run: the own one first."""
-        if not RUN_ID.fullmatch(run_id):
+        if not SHORT_DIGEST.fullmatch(run_id):
             return []
         paths = [folder / run_id for folder in (self._own, *_folders(self._apart), *self.libraries)]
         return [run for path in paths if path.is_dir() and (run := self._read(path))]
@@ -101,7 +100,7 @@ class Store:
         Raises:
             StoreError: the store cannot be written to, or the disk is full.
         """
-        if not RUN_ID.fullmatch(run_id):
+        if not SHORT_DIGEST.fullmatch(run_id):
             raise StoreError(f"A run cannot be called {run_id[:40]!r}; its id is twelve hexadecimal digits.")
 
         def stays(there: Path) -> bool:
@@ -143,7 +142,7 @@ class Store:
         known = self.candidates(run_id) if self.benchmark else []
         here = [run.path for run in known if self._on_benchmark(run) and run.provenance == THIS_MACHINE]
         paths = here or [self._own / run_id]
-        if not RUN_ID.fullmatch(run_id) or not paths[0].is_dir():
+        if not SHORT_DIGEST.fullmatch(run_id) or not paths[0].is_dir():
             raise StoreError(f"Run {run_id[:40]!r} is not one of this machine's own, so it cannot be deleted.")
         with self._explained():
             for path in paths:
@@ -239,7 +238,7 @@ def _folders(folder: Path) -> list[Path]:
 def _ids(folder: Path) -> list[Path]:
     """The folders that are called like runs."""
     try:
-        return sorted(path for path in folder.iterdir() if RUN_ID.fullmatch(path.name))
+        return sorted(path for path in folder.iterdir() if SHORT_DIGEST.fullmatch(path.name))
     except OSError:
         return []
 

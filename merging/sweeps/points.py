@@ -6,7 +6,6 @@ are computed once, and whatever stops a sweep leaves whole points behind. What i
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -20,6 +19,7 @@ from merging.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
 from merging.errors import ParameterError, StoreError
 from merging.files import atomic, records
 from merging.files.atomic import DamagedError
+from merging.files.short_digest import short_digest
 from merging.files.tables import SCORES, read_table, table_file, write_table
 from merging.runs.run import PRECOMPUTED, THIS_MACHINE
 from merging.runs.store import Store
@@ -118,7 +118,7 @@ def name_of(identity: Identity, benchmark: Benchmark, sample: Sample) -> str:
     """The name of the point of a model on a sample, as twelve hexadecimal digits."""
     drawn = [sample.split, sample.images, sample.seed, list(sample.tasks)]
     depends = json.dumps([VERSION, list(identity), benchmark.digest, drawn], allow_nan=False)
-    return hashlib.sha256(depends.encode()).hexdigest()[:12]
+    return short_digest(depends)
 
 
 def find(store: Store, name: str) -> Point | None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from merging.errors import MergingError, StoreError
+from merging.files.short_digest import SHORT_DIGEST
 from merging.runs.store import Store
 from merging.sweeps.sweep import Sweep
 
-FOLDER, ID = "sweeps", re.compile(r"[0-9a-f]{12}")
+FOLDER = "sweeps"
 
 
 def keep(sweep: Sweep, store: Store) -> None:
@@ -28,7 +28,7 @@ def keep(sweep: Sweep, store: Store) -> None:
 
 def find(store: Store, sweep_id: str) -> Sweep:
     """The sweep of that id. Raises StoreError if it is not here or cannot be read."""
-    if not ID.fullmatch(sweep_id):
+    if not SHORT_DIGEST.fullmatch(sweep_id):
         raise StoreError(f"A sweep cannot be called {sweep_id[:40]!r}; its id is twelve hexadecimal digits.")
     for folder in _folders(store):
         with contextlib.suppress(OSError, UnicodeDecodeError, MergingError):
@@ -69,6 +69,6 @@ def _folders(store: Store) -> list[Path]:
 
 
 def _path(store: Store, sweep_id: str) -> Path:
-    if not ID.fullmatch(sweep_id):
+    if not SHORT_DIGEST.fullmatch(sweep_id):
         raise StoreError(f"A sweep cannot be called {sweep_id[:40]!r}; its id is twelve hexadecimal digits.")
     return store.root / FOLDER / f"{sweep_id}.yaml"

@@ -6,7 +6,6 @@ what each recipe merges: θ₀ + α(θ − θ₀). "plane" spans two experts: θ
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from merging.benchmarks.benchmark import SPLITS
 from merging.checkpoints import references
 from merging.errors import RecipeError
 from merging.files.plain_yaml import plain_yaml, write_yaml
+from merging.files.short_digest import short_digest
 from merging.methods.params import Bound
 from merging.recipes.recipe import Recipe
 from merging.sweeps import axis as axes
@@ -173,7 +173,7 @@ class Sweep:
         """The name of the sweep: all that it computes, as twelve hexadecimal digits."""
         plain = {key: value for key, value in self.plain().items() if key != "title"}
         plain["recipes"] = [{k: v for k, v in recipe.items() if k != "title"} for recipe in plain["recipes"]]
-        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:12]
+        return short_digest(json.dumps(plain, sort_keys=True))
 
     def plain(self) -> dict[str, Any]:
         """The sweep as plain data."""

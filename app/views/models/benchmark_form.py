@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from app.widgets import fit_report, tray
 from merging import settings
 from merging.benchmarks import folders
 from merging.errors import MergingError, TaskError
+from merging.files.short_digest import short_digest
 from viz.text import clean_text
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _tasks(
 
     tasks: dict[str, dict[str, Any]] = {}
     for one in found:
-        key = hashlib.sha256(one.reference.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+        key = short_digest(one.reference)
         with st.container(border=True, gap="small"):
             st.markdown(f":material/photo_library: **{text.safe_text(one.place, 120)}**")
             looked = benchmark_plan.look(one.reference)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from app.session import pages, state
 from app.views.runs import actions, export, lineage
 from app.widgets import page, run_picker
 from merging.errors import MergingError
+from merging.files.short_digest import short_digest
 from merging.runs.run import PRECOMPUTED, Run
 from viz.text import clean_text, plural
 
@@ -74,7 +74,7 @@ def _table(runs: Sequence[Run], chosen: Sequence[str], stored: Sequence[Run]) ->
     number = st.column_config.NumberColumn
     column = st.column_config.TextColumn
     # Another list of runs is another table: a choice is kept by row, and rows would be other runs.
-    key = f"runs_{hashlib.sha256(' '.join(ids).encode()).hexdigest()[:8]}_{st.session_state.get(NUMBER, 0)}"
+    key = f"runs_{short_digest(' '.join(ids))}_{st.session_state.get(NUMBER, 0)}"
     st.dataframe(
         rows,
         hide_index=True,

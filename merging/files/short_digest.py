@@ -1,0 +1,14 @@
+"""Names made of content (of runs, sweeps, points, sets, widgets): the first twelve digits of a sha-256."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+DIGITS = 12
+SHORT_DIGEST = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
+
+
+def short_digest(text: str) -> str:
+    """The name of a text, as twelve hexadecimal digits; a path that is no UTF-8 has one, too."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:DIGITS]
