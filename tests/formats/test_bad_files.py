@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
+import random
 import re
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import bad_archives
 import bad_files
 import pytest
 import tiny
@@ -72,7 +75,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 def test_bad_files_take_little_memory(tmp_path):
     paths = []
     for number, (name, (build, _)) in enumerate(bad_files.CASES.items()):
-        if name.startswith(("torch", "safetensors")):
+        if name.startswith(("torch", "safetensors", "archive")):
             (tmp_path / str(number)).mkdir()
             paths.append(str(build(tmp_path / str(number))))
     done = subprocess.run([sys.executable, "-c", MEASURE, *paths], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -211,6 +214,28 @@ def test_the_reader_survives_any_change_of_a_byte(tmp_path):
                     checkpoint.read(name)
             except CheckpointError:
                 pass
+
+
+@pytest.mark.parametrize("name", bad_archives.UNUSUAL)
+def test_unusual_but_good_archives_open(name, tmp_path):
+    path = bad_archives.write(tmp_path, bad_archives.UNUSUAL[name])
+    assert torch.equal(open_checkpoint(path).read("w"), bad_archives.VALUES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", bad_archives.UNUSUAL)
+def test_damaged_archives_are_refused_or_opened_and_nothing_else(name, tmp_path):
+    content, draw = bad_archives.UNUSUAL[name], random.Random(0)
+    for size in range(1, len(content.removesuffix(b"hello"))):
+        with pytest.raises(CheckpointError):
+            open_checkpoint(bad_archives.write(tmp_path, content[:size]))
+    for _ in range(300):
+        spoiled = bytearray(content)
+        for _ in range(draw.randint(1, 4)):
+            at, width = draw.randrange(len(content)), draw.choice((1, 2, 4, 8))
+            spoiled[at : at + width] = draw.choice((bytes(width), b"\xff" * width, draw.randbytes(width), b""))
+        with contextlib.suppress(CheckpointError):
+            open_checkpoint(bad_archives.write(tmp_path, bytes(spoiled))).read("w")
 
 
 def test_an_architecture_beside_the_weights_that_is_damaged_is_said(tmp_path):

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from bad_archives import ARCHIVES
 from safetensors.torch import save, save_file
 
 MARKER = "marker"
@@ -485,6 +486,12 @@ TORCH: dict[str, tuple[Callable[[Path], Path], str]] = {
 
 CASES = {
     f"{group}: {name}": case
-    for group, cases in (("safetensors", SAFETENSORS), ("path", PATHS), ("runs", RUNNING), ("torch", TORCH))
+    for group, cases in (
+        ("safetensors", SAFETENSORS),
+        ("path", PATHS),
+        ("runs", RUNNING),
+        ("torch", TORCH),
+        ("archive", ARCHIVES),
+    )
     for name, case in cases.items()
 }

@@ -2,6 +2,9 @@
 
 torch stores members uncompressed, so a tensor is a span of the file. Whatever departs from that (compressed or
 encrypted members, two of one name, sizes that do not agree) is refused: a zip bomb needs it, a checkpoint does not.
+
+The standard library's reader is lenient where this one is strict, and what it was lenient about it does not tell:
+DECISIONS.md lists the archives that would get through.
 """
 
 from __future__ import annotations
