@@ -56,7 +56,8 @@ library: $(VENV)/.app ## recompute the library of precomputed runs on the bundle
 	@$(BIN)/python sample_data/library.py
 
 citation: $(VENV)/.app ## write CITATION.md from the registered methods
-	@$(BIN)/python -c 'from pathlib import Path; from merging import citations, registry; \
+	@$(BIN)/python -c 'from pathlib import Path; from merging.methods import registry; \
+	  from merging.methods.shared import citations; \
 	  Path("CITATION.md").write_text(citations.citation_page(registry.methods()), "utf-8")'
 
 bench: $(VENV)/.dev ## time merges of synthetic ViT-B/32 checkpoints against reading them once

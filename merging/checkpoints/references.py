@@ -9,9 +9,16 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from merging.errors import CheckpointError
-from merging.export.provenance import PRETRAINED
 from merging.settings import BUNDLED, models_folders, store_root
 
+BUNDLED_PREFIX = "bundled:"  # in a recipe, "bundled:fashion" is the bundled benchmark's expert
+MODELS_PREFIX = "models:"  # "models:clip/cars.pt" is cars.pt in the folder called clip of $MERGESCOPE_MODELS
+OWN_PREFIX = "own:"  # "own:mine/models/cars.safetensors" is in the benchmark called mine that was made in the app
+BENCHMARKS = "benchmarks"  # the folder of a store that holds those
+NAMED = (BUNDLED_PREFIX, MODELS_PREFIX, OWN_PREFIX)  # references that mean the same wherever they are read from
+HUB_PREFIX = "hf-hub:"  # a model on huggingface.co, by organization/name
+PRETRAINED_TAG = re.compile(r"ViT-[\w-]{1,60}/[\w-]{1,60}")  # open_clip's model/tag, if there is no such file
+PRETRAINED = "pretrained"
 # A downloaded snapshot in the Hub's cache says which repository it is of.
 SNAPSHOT = re.compile(r"(?:^|[\\/])models--([\w.-]+?)--([\w.-]+)[\\/]snapshots[\\/](\w+)")
 HUB_REFERENCE = re.compile(rf"{HUB_PREFIX}([\w.-]{{1,96}}/[\w.-]{{1,96}})(?:@\w[\w./-]{{0,119}})?")
@@ -22,13 +29,6 @@ SHARE = r"(?:file://|\\\\)[^\\/]+(?:[\\/]+[^\\/]+)?"
 PERSONAL = re.compile(rf"{HOMES}(?!{MODEL_FILE}$)[^\\/]*|{SHARE}", re.IGNORECASE | re.DOTALL)
 DRIVE = re.compile(r"^(?:[A-Z]|file):", re.IGNORECASE)
 UNNAMED = "model"  # what a checkpoint is called if the last part of its path must not be told
-BUNDLED_PREFIX = "bundled:"  # in a recipe, "bundled:fashion" is the bundled benchmark's expert
-MODELS_PREFIX = "models:"  # "models:clip/cars.pt" is cars.pt in the folder called clip of $MERGESCOPE_MODELS
-OWN_PREFIX = "own:"  # "own:mine/models/cars.safetensors" is in the benchmark called mine that was made in the app
-BENCHMARKS = "benchmarks"  # the folder of a store that holds those
-NAMED = (BUNDLED_PREFIX, MODELS_PREFIX, OWN_PREFIX)  # references that mean the same wherever they are read from
-HUB_PREFIX = "hf-hub:"  # a model on huggingface.co, by organization/name
-PRETRAINED_TAG = re.compile(r"ViT-[\w-]{1,60}/[\w-]{1,60}")  # open_clip's model/tag, if there is no such file
 
 
 def without_folders(reference: str) -> str:

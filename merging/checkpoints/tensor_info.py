@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from merging.errors import CheckpointError
-from merging.formats.safetensors import DtypeNames
 
 MAX_TENSORS = 50_000
 MAX_DIMENSIONS = 16
+
+
+class DtypeNames(NamedTuple):
+    """What files call a dtype: its name in a safetensors header, and torch's class of storages in a pickle."""
+
+    safetensors: str
+    storage: str
+
+
 DTYPE_NAMES = {  # every dtype that can be read and merged
     torch.float64: DtypeNames("F64", "DoubleStorage"),
     torch.float32: DtypeNames("F32", "FloatStorage"),

@@ -1,7 +1,32 @@
-"""The way out: models as folders for Transformers and open_clip, with everything that says what they are."""
+"""A model for others: folders for Transformers and open_clip, with a card that says what the model is.
 
-from merging.export.destination import refusal
-from merging.export.export import Exported, export, export_file
-from merging.export.targets import TARGETS
+Importing this package is cheap; torch is loaded by the first name that needs it. The function ``export`` is in the
+module of that name.
+"""
 
-__all__ = ["TARGETS", "Exported", "export", "export_file", "refusal"]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from merging.export.destination import refusal
+    from merging.export.export import Exported, export_file
+    from merging.export.targets import TARGETS
+
+__all__ = ["TARGETS", "Exported", "export_file", "refusal"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "refusal":
+        from merging.export import destination
+
+        return destination.refusal
+    if name in {"Exported", "export_file"}:
+        from merging.export import export
+
+        return getattr(export, name)
+    if name == "TARGETS":
+        from merging.export import targets
+
+        return targets.TARGETS
+    raise AttributeError(f"module 'merging.export' has no attribute {name!r}")

@@ -8,14 +8,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from merging.checkpoints.references import checkpoint_labels, hub_id_of
+from merging.checkpoints.references import PRETRAINED, checkpoint_labels, hub_id_of
 from merging.errors import MergingError
 from merging.recipes.recipe import VERSION, Recipe
 from merging.runs.run import Run
 from merging.version import __version__
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?")
-PRETRAINED = "pretrained"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.digests import DIGESTS, READING
-from merging.checkpoints.references import hub_id_of, without_folders
+from merging.checkpoints.references import PRETRAINED, hub_id_of, without_folders
 from merging.engine import run as engine
 from merging.errors import CheckpointError, StoreError
-from merging.export.provenance import PRETRAINED, Parent, anonymous, check_hub_ids, metadata_of_run, parents
+from merging.export.provenance import Parent, anonymous, check_hub_ids, metadata_of_run, parents
 from merging.formats.lora import AdapterCheckpoint
 from merging.formats.opening import Source, open_checkpoint
 from merging.progress import Cancel, Meter, ProgressCallback

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -36,15 +36,6 @@ from merging.files.strict_json import parse
 
 MAX_HEADER = 100_000_000
 AGAIN = "The file is damaged: download it again, or write it with safetensors."
-
-
-class DtypeNames(NamedTuple):
-    """What files call a dtype: its name in a safetensors header, and torch's class of storages in a pickle."""
-
-    safetensors: str
-    storage: str
-
-
 OTHERS = {  # how well-known files begin that are no safetensors, in small letters
     b"version https://git-lfs": "it is a Git LFS pointer, not the file itself: run `git lfs pull`.",
     b"pk\x03\x04": "it is a zip archive (a torch checkpoint?), not safetensors.",

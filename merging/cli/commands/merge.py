@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from merging import settings
 from merging.benchmarks.metrics import PER_TASK, summarize
+from merging.checkpoints.references import PRETRAINED
 from merging.cli.exit_codes import DONE, UsageError
 from merging.cli.output import GB, columns, dumps, hub_ids, reporting, told
 from merging.errors import MergingError, StoreError
 from merging.export.destination import refusal
 from merging.export.export import Exported, export, export_file
-from merging.export.provenance import PRETRAINED, check_hub_ids
+from merging.export.provenance import check_hub_ids
 from merging.export.weights import WRITING
 from merging.progress import Phases, ProgressCallback
 from merging.recipes.chain_text import check_file, parse_experts, parse_step
