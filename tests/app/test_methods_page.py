@@ -204,7 +204,7 @@ def test_a_card_says_everything_that_is_registered(method: Method) -> None:
     for bound, takes in zip(method.params.bounds().values(), table.get("Takes", ()), strict=True):
         assert (bound.slider is None or bound.slider == (bound.low, bound.high)) != ("slider from" in takes)
     file, code = gallery.code(method)
-    assert file == f"merging/{method.role}s/{method.key}.py"
+    assert file == f"merging/methods/{method.role}s/{method.key}.py"
     assert code.startswith("def ")
     for word in (method.key, method.title, *method.params.bounds()):
         assert method in gallery.matching(METHODS, method.role, str(method.needs), word)

@@ -12,6 +12,7 @@ import merging
 from merging.checkpoints.families import Parameter, Role
 from merging.errors import Cancelled, MergingError
 from merging.methods import registry
+from merging.methods.merges import drm
 from merging.methods.merges.wudi import _normal_equations
 from merging.methods.slot import Slot
 from merging.numerics import linear_algebra
@@ -258,7 +259,7 @@ def test_drm_does_not_depend_on_the_signs_of_basis_vectors(monkeypatch):
         basis = left_basis(*args)
         return basis * signs[: basis.shape[1]]
 
-    monkeypatch.setattr("merging.methods.merges.drm.left_basis", flipped)
+    monkeypatch.setattr(drm, "left_basis", flipped)
     assert_same(run("drm", deltas), plain, 1e-12)
     assert not run("drm", deltas[:2]).any()
 

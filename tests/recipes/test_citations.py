@@ -10,7 +10,7 @@ from merging.methods import registry
 from merging.methods.method import Citation, Method
 from merging.methods.shared import citations
 
-PAGE = Path(__file__).parent.parent / "CITATION.md"
+PAGE = Path(__file__).resolve().parents[2] / "CITATION.md"
 METHODS = registry.methods()
 
 

@@ -87,7 +87,7 @@ def _takes(bound: Bound) -> str:
 def code(method: Method) -> tuple[str, str]:
     """The file of a method's function, from the folder of the program, and the function itself."""
     path = Path(inspect.getsourcefile(method.run) or "")
-    return "/".join(path.parts[-3:]), inspect.getsource(method.run)
+    return path.relative_to(Path(merging.__file__).parents[1]).as_posix(), inspect.getsource(method.run)
 
 
 def with_method(method: Method, runs: Sequence[Run]) -> list[Run]:
