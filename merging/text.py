@@ -1,4 +1,4 @@
-"""Markdown in which text from anybody stays text."""
+"""Markdown in which text from anybody stays text, and numbers as text."""
 
 from __future__ import annotations
 

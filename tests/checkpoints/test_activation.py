@@ -16,7 +16,6 @@ from merging.benchmarks.evaluate import evaluate
 from merging.checkpoints.architecture import Architecture, stated_activation, stated_by, stating
 from merging.checkpoints.checkpoint import MappingCheckpoint
 from merging.checkpoints.views import to_naming
-from merging.cli.commands import methods
 from merging.cli.main import main
 from merging.clip.image_encoder import Encoder
 from merging.errors import RecipeError
@@ -165,7 +164,7 @@ def test_evaluate_asks_the_model_with_it(silent, store, monkeypatch, capsys):
         seen.append(Architecture.of(checkpoint).quick_gelu)
         return pd.DataFrame({"task": []})
 
-    monkeypatch.setattr(methods, "evaluate", evaluated)
+    monkeypatch.setattr("merging.benchmarks.evaluate.evaluate", evaluated)
     for named in ([], ["--activation", "gelu"], ["--activation", "quick_gelu"]):
         assert main(["evaluate", silent["circles"], "--json", *named]) == 0
     assert seen == [True, False, True]
