@@ -111,7 +111,7 @@ argument = functools.partial(click.argument, cls=Argument)
 # Types
 
 
-class Checkpoint(click.ParamType[str]):
+class CheckpointType(click.ParamType[str]):
     """A reference to a checkpoint; a file must be there. ``role`` says in messages what it is to the command."""
 
     name = "checkpoint"
@@ -136,7 +136,7 @@ class Checkpoint(click.ParamType[str]):
         return [CompletionItem(incomplete, type="file")]
 
 
-class Step(click.ParamType[tuple[str, dict[str, Any]]]):
+class StepType(click.ParamType[tuple[str, dict[str, Any]]]):
     """One step of a chain, an "edit" or a "merge": ties:density=0.1 becomes ("ties", {"density": 0.1})."""
 
     name = "spec"
@@ -170,7 +170,7 @@ class Step(click.ParamType[tuple[str, dict[str, Any]]]):
         ]
 
 
-class Gigabytes(click.ParamType[int]):
+class GigabytesType(click.ParamType[int]):
     """A size in gigabytes above 0, as a number of bytes."""
 
     name = "gb"
@@ -186,7 +186,7 @@ class Gigabytes(click.ParamType[int]):
         return round(gigabytes * GB)
 
 
-class AnyPath(click.Path[Path]):
+class PathType(click.Path[Path]):
     """A path that is not looked at yet: whether it can be used, the commands find out and say in their own words."""
 
     def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Path:
@@ -194,7 +194,7 @@ class AnyPath(click.Path[Path]):
         return Path(value)
 
 
-PATH = AnyPath()
+PATH = PathType()
 
 
 # Options that several commands share
@@ -243,7 +243,7 @@ def _experts(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -
 def checkpoint_options(function: Decorated) -> Decorated:
     """The options ``--pretrained`` and ``--expert``; the command gets ``pretrained`` and ``experts``, {name: file}."""
     pretrained = option(
-        "--pretrained", type=Checkpoint("the pretrained model"), required=True, help="a file, or bundled:pretrained"
+        "--pretrained", type=CheckpointType("the pretrained model"), required=True, help="a file, or bundled:pretrained"
     )
     expert = option(
         "--expert",
@@ -300,7 +300,7 @@ def export_options(function: Function) -> Function:
         help="repository of an expert, or of pretrained, for the model card; may be given repeatedly",
     )
     @option(
-        "--shard-size", type=Gigabytes(), default=5.0, show_default=True, metavar="GB", help="divide larger weights"
+        "--shard-size", type=GigabytesType(), default=5.0, show_default=True, metavar="GB", help="divide larger weights"
     )
     @option(
         "--overwrite",

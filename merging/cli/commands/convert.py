@@ -9,7 +9,7 @@ import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, UsageError
-from merging.cli.options import PATH, Checkpoint, Command, ExportOptions, argument, export_options, option
+from merging.cli.options import PATH, CheckpointType, Command, ExportOptions, argument, export_options, option
 from merging.cli.output import dumps, export_facts, reporting
 
 
@@ -38,10 +38,12 @@ def _stem(reference: str) -> str:
 
 # --out is the last, as its default depends on the others.
 @click.command(cls=Command)
-@argument("checkpoint", type=Checkpoint("the checkpoint"), help="a file or folder of any known format, or bundled:NAME")
+@argument(
+    "checkpoint", type=CheckpointType("the checkpoint"), help="a file or folder of any known format, or bundled:NAME"
+)
 @option(
     "--base",
-    type=Checkpoint("the pretrained model"),
+    type=CheckpointType("the pretrained model"),
     help="the pretrained model: of an adapter, or for the projection and text side that a file lacks",
 )
 @export_options

@@ -6,13 +6,13 @@ import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
-from merging.cli.options import Checkpoint, Command, activation_option, argument, device_option
+from merging.cli.options import CheckpointType, Command, activation_option, argument, device_option
 from merging.cli.output import dumps, reporting, score_table
 from merging.errors import MergingError
 
 
 @click.command(cls=Command)
-@argument("checkpoint", type=Checkpoint("the checkpoint"), help="a file, or bundled:NAME")
+@argument("checkpoint", type=CheckpointType("the checkpoint"), help="a file, or bundled:NAME")
 @activation_option
 @device_option
 @click.pass_obj

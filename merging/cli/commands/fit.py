@@ -10,7 +10,7 @@ import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, FAILED
-from merging.cli.options import Checkpoint, Command, argument, checkpoint_options, job_options, option
+from merging.cli.options import CheckpointType, Command, argument, checkpoint_options, job_options, option
 from merging.cli.output import columns, dumps, reporting
 
 
@@ -48,7 +48,7 @@ def fit(call: Call, pretrained: str, experts: Mapping[str, str], values: bool, k
 @click.command(cls=Command)
 @argument(
     "checkpoints",
-    type=Checkpoint("the checkpoint"),
+    type=CheckpointType("the checkpoint"),
     nargs=-1,
     required=True,
     metavar="CHECKPOINT...",

@@ -9,13 +9,13 @@ import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
-from merging.cli.options import Checkpoint, Command, argument, option
+from merging.cli.options import CheckpointType, Command, argument, option
 from merging.cli.output import columns, dumps, reporting
 from merging.text import printable, size_text
 
 
 @click.command(cls=Command)
-@argument("checkpoint", type=Checkpoint("the checkpoint"), help="a file or folder, or bundled:NAME")
+@argument("checkpoint", type=CheckpointType("the checkpoint"), help="a file or folder, or bundled:NAME")
 @option("--no-digest", is_flag=True, help="read no numbers, only what the file says of them")
 @click.pass_obj
 def inspect(call: Call, checkpoint: str, no_digest: bool) -> int:

@@ -15,7 +15,7 @@ from merging.cli.options import (
     SPEC_HELP,
     Command,
     ExportOptions,
-    Step,
+    StepType,
     checkpoint_options,
     device_option,
     export_options,
@@ -35,10 +35,12 @@ def _free(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path 
 
 @click.command(cls=Command, epilog=SPEC_HELP)
 @checkpoint_options
-@option("--edit", "edits", type=Step("edit"), multiple=True, metavar="SPEC", help="an edit; may be given repeatedly")
+@option(
+    "--edit", "edits", type=StepType("edit"), multiple=True, metavar="SPEC", help="an edit; may be given repeatedly"
+)
 @option(
     "--merge",
-    type=Step("merge"),
+    type=StepType("merge"),
     default=("task_arithmetic", {}),
     metavar="SPEC",
     help="the merge (default: task_arithmetic)",
