@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from merging.methods.method import Citation, Earlier, Edit, register
-from merging.methods.params import Params, flag, fraction, integer
-from merging.methods.shared.fields import SEED_HELP
+from merging.methods.params import Params, flag, fraction
+from merging.methods.shared import fields
 from merging.methods.shared.random_masks import survivors
 from merging.methods.slot import Slot
 
@@ -25,7 +25,7 @@ class DareParams(Params):
         help="Chance of each scalar of a task vector to be dropped.",
     )
     rescale: bool = flag(True, label="Rescale", help="Divide what stays by 1 − drop rate, which keeps the expectation.")
-    seed: int = integer(0, low=0, high=2**31 - 1, slider=(0, 20), label="Seed", help=SEED_HELP)
+    seed: int = fields.seed()
 
 
 def dare(slot: Slot, params: DareParams, found: None) -> Tensor:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from merging.checkpoints.families import Parameter
 from merging.methods.method import Edit, register
-from merging.methods.params import Params, choice, flag, fraction
-from merging.methods.shared import citations, saliency
+from merging.methods.params import Params, choice, flag
+from merging.methods.shared import citations, fields, saliency
 from merging.methods.slot import Slot, SlotStream, Survey
 from merging.numerics.quantile import kth_smallest
 
@@ -21,9 +21,7 @@ from merging.numerics.quantile import kth_smallest
 class LwptvParams(Params):
     """What can be set."""
 
-    prune_ratio: float = fraction(
-        0.7, symbol=r"\eta", label="Prune ratio", help="Share of layers (or parameters) that each expert gives up."
-    )
+    prune_ratio: float = fields.prune_ratio("Share of layers (or parameters) that each expert gives up.")
     shared: bool = flag(True, label="Shared mask", help="Keep for all experts what any of them keeps.")
     score: str = choice(
         saliency.DEVIATION,

@@ -9,7 +9,8 @@ import pandas as pd
 from torch import Tensor
 
 from merging.methods.method import Citation, Edit, register
-from merging.methods.params import Params, fraction
+from merging.methods.params import Params
+from merging.methods.shared import fields
 from merging.methods.shared.saliency import threshold_index
 from merging.methods.slot import Slot, SlotStream, Survey
 from merging.numerics.quantile import kth_smallest
@@ -19,9 +20,7 @@ from merging.numerics.quantile import kth_smallest
 class MagnitudeParams(Params):
     """What can be set."""
 
-    prune_ratio: float = fraction(
-        0.7, symbol=r"\eta", label="Prune ratio", help="Share of each task vector's smallest scalars that is dropped."
-    )
+    prune_ratio: float = fields.prune_ratio("Share of each task vector's smallest scalars that is dropped.")
 
 
 def survey(slots: SlotStream, params: MagnitudeParams) -> Survey:

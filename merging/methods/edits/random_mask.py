@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from merging.methods.method import Earlier, Edit, register
-from merging.methods.params import Params, fraction, integer
-from merging.methods.shared import citations
-from merging.methods.shared.fields import SEED_HELP
+from merging.methods.params import Params
+from merging.methods.shared import citations, fields
 from merging.methods.shared.random_masks import survivors
 from merging.methods.slot import Slot
 
@@ -18,10 +17,8 @@ from merging.methods.slot import Slot
 class RandomMaskParams(Params):
     """What can be set."""
 
-    prune_ratio: float = fraction(
-        0.7, symbol=r"\eta", label="Prune ratio", help="Chance of each scalar of a task vector to be dropped."
-    )
-    seed: int = integer(0, low=0, high=2**31 - 1, slider=(0, 20), label="Seed", help=SEED_HELP)
+    prune_ratio: float = fields.prune_ratio("Chance of each scalar of a task vector to be dropped.")
+    seed: int = fields.seed()
 
 
 def _own(slot: Slot, params: RandomMaskParams) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from merging.methods.merges import ties
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, choice, integer, real
-from merging.methods.shared.fields import SCALING_HELP
+from merging.methods.shared import fields
 from merging.methods.slot import Slot, SlotStream, Survey
 
 TASK_ARITHMETIC, TIES = "task_arithmetic", "ties"
@@ -39,16 +39,7 @@ class ConsensusParams(Params):
         label="Tasks needed",
         help="Scalars that fewer tasks need stay pretrained: 0 keeps all, and at most all experts are asked for.",
     )
-    scaling: float = real(
-        0.3,
-        low=0.0,
-        high=1000.0,
-        slider=(0.0, 1.0),
-        step=0.05,
-        symbol=r"\alpha",
-        label="Scaling coefficient",
-        help=SCALING_HELP,
-    )
+    scaling: float = fields.scaling(0.3, (0.0, 1.0), symbol=r"\alpha")
     base: str = choice(
         TASK_ARITHMETIC, TIES, label="Base", help="What is masked: the sum of the task vectors, or their TIES sum."
     )

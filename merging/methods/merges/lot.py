@@ -12,7 +12,7 @@ from merging.checkpoints.families import Role
 from merging.methods.method import Citation, Merge, Needs, register
 from merging.methods.moments import Moments
 from merging.methods.params import Params, real
-from merging.methods.shared.fields import SCALING_HELP
+from merging.methods.shared import fields
 from merging.methods.shared.least_squares import as_stored, matrices, normal_equations, spectrum
 from merging.methods.slot import Slot
 from merging.numerics.flops import regression
@@ -26,16 +26,7 @@ SILENT = 1e-10  # energy of a channel below which it counts as unused
 class LotParams(Params):
     """What can be set."""
 
-    scaling: float = real(
-        1.2,
-        low=0.0,
-        high=1000.0,
-        slider=(0.5, 2.0),
-        step=0.05,
-        symbol=r"\lambda",
-        label="Scaling coefficient",
-        help=SCALING_HELP,
-    )
+    scaling: float = fields.scaling(1.2, (0.5, 2.0))
     rtol: float | None = real(
         None,
         low=0.0,

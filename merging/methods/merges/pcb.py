@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from merging.methods.method import Citation, Merge, register
-from merging.methods.params import Params, fraction, real
-from merging.methods.shared.fields import SCALING_HELP
+from merging.methods.params import Params, fraction
+from merging.methods.shared import fields
 from merging.methods.slot import Slot, SlotStream, Survey
 from merging.numerics.quantile import kth_smallest
 
@@ -28,16 +28,7 @@ class PcbParams(Params):
         label="Density",
         help="Share of each task vector's scalars that win and take part.",
     )
-    scaling: float = real(
-        1.2,
-        low=0.0,
-        high=1000.0,
-        slider=(0.5, 2.0),
-        step=0.05,
-        symbol=r"\lambda",
-        label="Scaling coefficient",
-        help=SCALING_HELP,
-    )
+    scaling: float = fields.scaling(1.2, (0.5, 2.0))
     clip: float = fraction(
         0.01,
         high=0.49,

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from merging.methods.method import Citation, Merge, register
-from merging.methods.params import Params, choice, fraction, real
-from merging.methods.shared.fields import SCALING_HELP
+from merging.methods.params import Params, choice, fraction
+from merging.methods.shared import fields
 from merging.methods.slot import Slot, SlotStream, Survey
 from merging.numerics.quantile import kth_smallest
 
@@ -27,16 +27,7 @@ class TiesParams(Params):
     aggregation: str = choice(
         "sum", "mean", label="Aggregation", help="Sum the agreeing scalars, or take their mean (disjoint mean)."
     )
-    scaling: float = real(
-        0.3,
-        low=0.0,
-        high=1000.0,
-        slider=(0.0, 2.0),
-        step=0.05,
-        symbol=r"\lambda",
-        label="Scaling coefficient",
-        help=SCALING_HELP,
-    )
+    scaling: float = fields.scaling(0.3, (0.0, 2.0))
     scope: str = choice(
         "global", "tensor", label="Trim scope", help="One threshold per expert over all tensors, or one per tensor."
     )

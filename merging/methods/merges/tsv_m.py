@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from merging.methods.method import Citation, Merge, register
-from merging.methods.params import Params, fraction, real
-from merging.methods.shared.fields import SCALING_HELP
+from merging.methods.params import Params, fraction
+from merging.methods.shared import fields
 from merging.methods.slot import Slot
 from merging.numerics.flops import svd
 from merging.numerics.linear_algebra import polar, truncated_svd
@@ -28,16 +28,7 @@ class TsvMParams(Params):
         label="Rank fraction",
         help="Share of each task's singular vectors that is kept; 1/K lets all tasks share the full rank.",
     )
-    scaling: float = real(
-        1.0,
-        low=0.0,
-        high=1000.0,
-        slider=(0.0, 3.0),
-        step=0.1,
-        symbol=r"\lambda",
-        label="Scaling coefficient",
-        help=SCALING_HELP,
-    )
+    scaling: float = fields.scaling(1.0, (0.0, 3.0), step=0.1)
 
 
 def tsv_m(slot: Slot, params: TsvMParams, found: None) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from merging.checkpoints.families import Role
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, choice, integer, real
-from merging.methods.shared.fields import SCALING_HELP
+from merging.methods.shared import fields
 from merging.methods.slot import Slot
 from merging.numerics.flops import products
 from merging.numerics.linear_algebra import double
@@ -37,16 +37,7 @@ class WudiParams(Params):
         label="Learning rate",
         help="About how far one step moves each weight, whatever its scale.",
     )
-    scaling: float = real(
-        1.0,
-        low=0.0,
-        high=1000.0,
-        slider=(0.0, 2.0),
-        step=0.05,
-        symbol=r"\lambda",
-        label="Scaling coefficient",
-        help=SCALING_HELP,
-    )
+    scaling: float = fields.scaling(1.0, (0.0, 2.0))
     others: str = choice(
         "pretrained", "mean", label="Other tensors", help="What is no linear weight stays pretrained, or is averaged."
     )
