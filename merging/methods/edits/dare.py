@@ -15,7 +15,7 @@ from merging.methods.slot import Slot
 
 @dataclass(frozen=True, kw_only=True)
 class DareParams(Params):
-    """What can be set."""
+    """The parameters of DARE."""
 
     drop_rate: float = fraction(
         0.5,
@@ -28,7 +28,7 @@ class DareParams(Params):
     seed: int = fields.seed()
 
 
-def dare(slot: Slot, params: DareParams, found: None) -> Tensor:
+def dare(slot: Slot, params: DareParams, statistics: None) -> Tensor:
     """Task vectors with scalars dropped at random and the rest rescaled, (K, *S) -> (K, *S)."""
     if params.drop_rate == 0.0:
         return slot.task_vectors
@@ -39,7 +39,7 @@ def dare(slot: Slot, params: DareParams, found: None) -> Tensor:
 
 
 def refuses(params: DareParams, before: Earlier) -> str:
-    """Why two steps may not draw the same numbers."""
+    """Why this step must not follow another one with the same seed; empty if none did."""
     if any(isinstance(earlier, DareParams) and earlier.seed == params.seed for _, earlier in before):
         return "Two dare steps with one seed drop the same scalars and rescale twice; give the second another seed."
     return ""

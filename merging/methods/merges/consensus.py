@@ -18,7 +18,7 @@ TIES_SUM = ties.TiesParams(density=0.2, aggregation="sum", scaling=1.0)
 
 @dataclass(frozen=True, kw_only=True)
 class ConsensusParams(Params):
-    """What can be set."""
+    """The parameters of Consensus."""
 
     mask_scale: float = real(
         0.4,
@@ -46,14 +46,14 @@ class ConsensusParams(Params):
 
 
 def survey(slots: SlotStream, params: ConsensusParams) -> Survey:
-    """What TIES needs to know."""
+    """The survey of TIES, for the base ``ties``."""
     return ties.survey(slots, TIES_SUM)
 
 
-def consensus(slot: Slot, params: ConsensusParams, found: ties.TrimThresholds | None) -> Tensor:
+def consensus(slot: Slot, params: ConsensusParams, statistics: ties.TrimThresholds | None) -> Tensor:
     """The multi-task vector where enough tasks need it, zero elsewhere: (K, *S) -> (*S)."""
     vectors = slot.task_vectors
-    merged = vectors.sum(dim=0) if found is None else ties.ties(slot, TIES_SUM, found)
+    merged = vectors.sum(dim=0) if statistics is None else ties.ties(slot, TIES_SUM, statistics)
     needed = vectors.abs() > params.mask_scale * (merged - vectors).abs()
     enough = needed.sum(dim=0) >= min(params.min_tasks, len(vectors))
     return params.scaling * merged * enough

@@ -20,7 +20,7 @@ from merging.numerics.linear_algebra import left_basis
 
 @dataclass(frozen=True, kw_only=True)
 class DrmParams(Params):
-    """What can be set."""
+    """The parameters of DRM."""
 
     direction: str = choice(
         "horizontal",
@@ -50,7 +50,7 @@ class DrmParams(Params):
     )
 
 
-def drm(slot: Slot, params: DrmParams, found: None) -> Tensor:
+def drm(slot: Slot, params: DrmParams, statistics: None) -> Tensor:
     """The task vector merged in the joint space, (K, *S) -> (*S); the mean for what is no linear map."""
     if slot.role not in LINEAR_MAPS:
         return params.scaling * slot.task_vectors.mean(dim=0)

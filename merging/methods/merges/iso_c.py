@@ -16,14 +16,14 @@ from merging.numerics.linear_algebra import double, polar
 
 @dataclass(frozen=True, kw_only=True)
 class IsoCParams(Params):
-    """What can be set."""
+    """The parameters of Iso-C."""
 
     scaling: float = fields.scaling(
         1.5, (0.0, 3.0), step=0.1, advice="The best value falls as the number of experts grows."
     )
 
 
-def iso_c(slot: Slot, params: IsoCParams, found: None) -> Tensor:
+def iso_c(slot: Slot, params: IsoCParams, statistics: None) -> Tensor:
     """The sum with a flat spectrum, (K, m, n) -> (m, n); the mean for tensors that are no matrices."""
     vectors = slot.task_vectors
     if slot.pretrained.dim() != 2:

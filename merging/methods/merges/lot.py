@@ -24,7 +24,7 @@ SILENT = 1e-10  # energy of a channel below which it counts as unused
 
 @dataclass(frozen=True, kw_only=True)
 class LotParams(Params):
-    """What can be set."""
+    """The parameters of LOT."""
 
     scaling: float = fields.scaling(1.2, (0.5, 2.0))
     rtol: float | None = real(
@@ -41,8 +41,8 @@ class LotParams(Params):
     )
 
 
-def lot(slot: Slot, params: LotParams, found: None) -> Tensor:
-    """The drift-minimizing task vector, (K, *S) -> (*S); the mean where no rows enter the tensor."""
+def lot(slot: Slot, params: LotParams, statistics: None) -> Tensor:
+    """The task vector of least drift, (K, *S) -> (*S); the mean where no rows enter the tensor."""
     inputs = slot.inputs
     if inputs is None:
         merged = slot.task_vectors.mean(dim=0)

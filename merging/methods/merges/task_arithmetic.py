@@ -14,12 +14,12 @@ from merging.methods.slot import Slot
 
 @dataclass(frozen=True, kw_only=True)
 class TaskArithmeticParams(Params):
-    """What can be set."""
+    """The parameters of task arithmetic."""
 
     scaling: float = fields.scaling(0.3, (0.0, 1.0))
 
 
-def task_arithmetic(slot: Slot, params: TaskArithmeticParams, found: None) -> Tensor:
+def task_arithmetic(slot: Slot, params: TaskArithmeticParams, statistics: None) -> Tensor:
     """The scaled sum of the task vectors, (K, *S) -> (*S)."""
     return params.scaling * slot.task_vectors.sum(dim=0)
 

@@ -19,7 +19,7 @@ from merging.numerics.quantile import kth_smallest
 
 @dataclass(frozen=True, kw_only=True)
 class TiesParams(Params):
-    """What can be set."""
+    """The parameters of TIES."""
 
     density: float = fraction(
         0.2, open_low=True, symbol=r"\rho", label="Density", help="Share of each task vector's largest scalars kept."
@@ -35,7 +35,7 @@ class TiesParams(Params):
 
 @dataclass(frozen=True)
 class TrimThresholds:
-    """What one tensor cannot know: each expert's threshold and the sign that exact ties take."""
+    """Statistics over all tensors: each expert's threshold, and the sign that exact ties take."""
 
     thresholds: tuple[float, ...] | None  # None: nothing is trimmed, or the scope is one tensor
     tie_sign: float
@@ -88,11 +88,11 @@ def _global_thresholds(slots: SlotStream, params: TiesParams) -> tuple[tuple[flo
     return thresholds, {"trim_thresholds": pd.DataFrame(rows)}
 
 
-def ties(slot: Slot, params: TiesParams, found: TrimThresholds) -> Tensor:
+def ties(slot: Slot, params: TiesParams, statistics: TrimThresholds) -> Tensor:
     """Trim, elect, merge: (K, *S) -> (*S)."""
-    trimmed = _trim(slot, params, found.thresholds)
+    trimmed = _trim(slot, params, statistics.thresholds)
     sign = trimmed.sum(dim=0).sign()
-    sign = sign + found.tie_sign * (1 - sign.abs())
+    sign = sign + statistics.tie_sign * (1 - sign.abs())
     agreeing = (trimmed * sign).relu()  # sizes of the scalars that have the elected sign, zero elsewhere
     merged = agreeing.sum(dim=0) * sign
     if params.aggregation == "mean":

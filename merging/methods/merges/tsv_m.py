@@ -17,7 +17,7 @@ from merging.numerics.linear_algebra import polar, truncated_svd
 
 @dataclass(frozen=True, kw_only=True)
 class TsvMParams(Params):
-    """What can be set."""
+    """The parameters of TSV-M."""
 
     rank_fraction: float | None = fraction(
         None,
@@ -31,7 +31,7 @@ class TsvMParams(Params):
     scaling: float = fields.scaling(1.0, (0.0, 3.0), step=0.1)
 
 
-def tsv_m(slot: Slot, params: TsvMParams, found: None) -> Tensor:
+def tsv_m(slot: Slot, params: TsvMParams, statistics: None) -> Tensor:
     """The sum of whitened, truncated task vectors, (K, m, n) -> (m, n); the mean for tensors that are no matrices."""
     vectors = slot.task_vectors
     if slot.pretrained.dim() != 2:

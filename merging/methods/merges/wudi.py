@@ -21,7 +21,7 @@ TICK = 5  # steps between reports
 
 @dataclass(frozen=True, kw_only=True)
 class WudiParams(Params):
-    """What can be set."""
+    """The parameters of WUDI."""
 
     steps: int = integer(
         300, low=0, high=100_000, slider=(100, 1000), step=50, label="Steps", help="Adam steps per layer; 0 is the sum."
@@ -43,7 +43,7 @@ class WudiParams(Params):
     )
 
 
-def wudi(slot: Slot, params: WudiParams, found: None) -> Tensor:
+def wudi(slot: Slot, params: WudiParams, statistics: None) -> Tensor:
     """The optimized task vector of a linear weight, (K, m, n) -> (m, n)."""
     vectors = slot.task_vectors
     if slot.role != Role.LINEAR:
@@ -72,7 +72,7 @@ def _optimize(slot: Slot, params: WudiParams) -> Tensor:
 
 
 def _normal_equations(vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """A = Σ G_k (n, n) and B = Σ τ_k G_k (m, n) with G_k = τ_kᵀ τ_k / ‖τ_k‖²: computed in float64, then as given."""
+    """A = Σ G_k (n, n) and B = Σ τ_k G_k (m, n) with G_k = τ_kᵀ τ_k / ‖τ_k‖², summed in float64, in the given dtype."""
     width = vectors.shape[2]
     total, target = double(vectors.new_zeros(width, width)), double(torch.zeros_like(vectors[0]))
     for vector in vectors:
