@@ -72,7 +72,10 @@ def _optimize(slot: Slot, params: WudiParams) -> Tensor:
 
 
 def _normal_equations(vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """A = Σ G_k (n, n) and B = Σ τ_k G_k (m, n) with G_k = τ_kᵀ τ_k / ‖τ_k‖², summed in float64, in the given dtype."""
+    """A = Σ G_k (n, n) and B = Σ τ_k G_k (m, n) with G_k = τ_kᵀ τ_k / ‖τ_k‖².
+
+    Both are computed in float64, then rounded to the dtype of ``vectors``.
+    """
     width = vectors.shape[2]
     total, target = double(vectors.new_zeros(width, width)), double(torch.zeros_like(vectors[0]))
     for vector in vectors:
