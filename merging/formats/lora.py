@@ -85,8 +85,8 @@ class AdapterCheckpoint(Checkpoint):
     def _stated(self) -> bytes:
         return json.dumps(self.config, sort_keys=True).encode()
 
-    def content_digest(self, tell: OnBytes = ignore) -> str:
-        return hashlib.sha256(self.weights.content_digest(tell).encode() + self._stated()).hexdigest()
+    def content_digest(self, on_bytes: OnBytes = ignore) -> str:
+        return hashlib.sha256(self.weights.content_digest(on_bytes).encode() + self._stated()).hexdigest()
 
     def applied_to(self, pretrained: Checkpoint) -> Checkpoint:
         """The expert that this adapter makes of the pretrained model.
@@ -233,8 +233,8 @@ class AdaptedCheckpoint(Checkpoint):
     def state(self) -> tuple[int, ...] | None:
         return self._adapter.state()
 
-    def content_digest(self, tell: OnBytes = ignore) -> str:
-        return self._adapter.content_digest(tell)
+    def content_digest(self, on_bytes: OnBytes = ignore) -> str:
+        return self._adapter.content_digest(on_bytes)
 
     def _adapted(self, name: str) -> Tensor:
         target, info = self._targets[name], self.infos[name]
