@@ -72,7 +72,7 @@ def test_convert_takes_every_format(small, tmp_path, capsys):
     torch.save(model.state_dict(), tmp_path / "old.pt", _use_new_zipfile_serialization=False)
     export(small, tmp_path / "shards", shard_bytes=50_000)
     formats = {"state.pt": "torch file (zip archive)", "module.pt": "torch file (zip archive)",
-               "old.pt": "torch file of the kind before 1.6"}  # fmt: skip
+               "old.pt": "torch file from before 1.6"}  # fmt: skip
     base = str(export(small, tmp_path / "base").folder)
     for name in (*formats, "shards"):
         out = tmp_path / f"{name}-hf"
