@@ -87,7 +87,7 @@ def stated_by(checkpoint: Checkpoint) -> dict[str, Any]:
     return stated
 
 
-def stating(checkpoint: Checkpoint, activation: str) -> Checkpoint:
+def with_activation(checkpoint: Checkpoint, activation: str) -> Checkpoint:
     """The checkpoint with an activation stated in its metadata; unchanged if ``activation`` is empty."""
     if not activation:
         return checkpoint

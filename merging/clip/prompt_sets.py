@@ -73,15 +73,16 @@ def _numbers(names: Sequence[str], count: int) -> list[int]:
     return []
 
 
-def known() -> tuple[str, ...]:
+def prompt_keys() -> tuple[str, ...]:
     """Keys of all data sets, in alphabetical order."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.json") if path.name != MANIFEST))
 
 
 def prompts(key: str) -> Prompts:
     """The prompts of a data set; raises TaskError, which names the nearest key, if there are none."""
-    if key not in known():
-        raise TaskError(f"There are no prompts called {key[:40]!r}.{did_you_mean(key, known())} {', '.join(known())}.")
+    keys = prompt_keys()
+    if key not in keys:
+        raise TaskError(f"There are no prompts called {key[:40]!r}.{did_you_mean(key, keys)} {', '.join(keys)}.")
     data = json.loads((FOLDER / f"{key}.json").read_text("utf-8"))
     names, folders = data["class_names"], data.get("folders", [])
     aliases = {simple(alias): name for name, others in data.get("aliases", {}).items() for alias in others}

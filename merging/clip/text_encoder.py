@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
-from merging.checkpoints.architecture import Architecture, stated_by, stating
+from merging.checkpoints.architecture import Architecture, stated_by, with_activation
 from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
 from merging.checkpoints.tower_names import VISUAL, assemble, tower
 from merging.checkpoints.views import canonical
@@ -66,7 +66,7 @@ class TextTower:
         path = locate_model(reference, base)
         folder = path if path.is_dir() else path.parent
         config = (read_json(folder / TRANSFORMERS) or {}).get("text_config") or {}
-        checkpoint = stating(open_path(path, path.stem, reference), activation)
+        checkpoint = with_activation(open_path(path, path.stem, reference), activation)
         return cls._of(checkpoint, config if isinstance(config, dict) else {}, device)
 
     @classmethod

@@ -15,7 +15,7 @@ from torch import nn
 
 from merging.checkpoints.checkpoint import MappingCheckpoint
 from merging.clip.heads import Head, build, clip_tokens, fill, read_head
-from merging.clip.prompt_sets import FOLDER, MANIFEST, known, prompts, simple
+from merging.clip.prompt_sets import FOLDER, MANIFEST, prompt_keys, prompts, simple
 from merging.clip.text_encoder import TextTower
 from merging.errors import CheckpointError, MergingError, TaskError
 from merging.formats.safetensors import save
@@ -238,7 +238,7 @@ def test_the_prompts_are_what_their_hashes_say():
     said = json.loads((FOLDER / MANIFEST).read_text("utf-8"))
     found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in FOLDER.glob("*.json")}
     found.pop(MANIFEST)
-    assert found == said and set(known()) == set(SETS)
+    assert found == said and set(prompt_keys()) == set(SETS)
 
 
 @pytest.mark.parametrize("key", SETS)

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from merging.benchmarks.build.class_names import ClassNames
 from merging.checkpoints.families import ACTIVATIONS
-from merging.clip.prompt_sets import known
+from merging.clip.prompt_sets import prompt_keys
 from merging.errors import RecipeError, TaskError
 from merging.files.plain_yaml import plain_yaml
 from merging.text import did_you_mean, first_few, printable
@@ -113,9 +113,9 @@ def _task(key: str, entry: Any) -> TaskSource:
         options["classes"] = {str(own): str(name) for own, name in classes.items()}
     elif classes is not None and not isinstance(classes, str):
         options["classes"] = _texts(classes, f"classes of {where}")
-    if (prompts_key := options.get("prompts")) is not None and prompts_key not in known():
-        near = did_you_mean(prompts_key, known())
-        raise TaskError(f"There are no prompts called {prompts_key!r}.{near} There are: {', '.join(known())}.")
+    if (prompts_key := options.get("prompts")) is not None and prompts_key not in prompt_keys():
+        near = did_you_mean(prompts_key, prompt_keys())
+        raise TaskError(f"There are no prompts called {prompts_key!r}.{near} There are: {', '.join(prompt_keys())}.")
     return TaskSource(key, **options)
 
 

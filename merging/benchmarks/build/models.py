@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from merging.benchmarks.benchmark import MULTITASK, PRETRAINED
-from merging.checkpoints.architecture import Architecture, stated_activation, stated_by, stating
+from merging.checkpoints.architecture import Architecture, stated_activation, stated_by, with_activation
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import TEXT_TOWER
 from merging.clip.preprocess import MEAN, STD
@@ -47,9 +47,9 @@ def open_models(pretrained: str, trained: Mapping[str, str], base: Path, activat
         CheckpointError: a file that is no checkpoint.
         TaskError: models that do not fit together; names every tensor.
     """
-    first = stating(open_checkpoint(pretrained, PRETRAINED, base), activation)
+    first = with_activation(open_checkpoint(pretrained, PRETRAINED, base), activation)
     opened = {
-        name: stating(open_checkpoint(reference, name, base, like=first), activation)
+        name: with_activation(open_checkpoint(reference, name, base, like=first), activation)
         for name, reference in trained.items()
     }
     architecture = Architecture.of(first)

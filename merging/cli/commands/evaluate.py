@@ -20,10 +20,10 @@ def evaluate(call: Call, checkpoint: str, activation: str | None, device: str) -
     """Accuracy of a checkpoint on the benchmark."""
     from merging.benchmarks.benchmark import Benchmark
     from merging.benchmarks.evaluate import evaluate as score
-    from merging.checkpoints.architecture import stating
+    from merging.checkpoints.architecture import with_activation
     from merging.formats.opening import open_checkpoint
 
-    opened, benchmark = stating(open_checkpoint(checkpoint), activation or ""), Benchmark.load()
+    opened, benchmark = with_activation(open_checkpoint(checkpoint), activation or ""), Benchmark.load()
     if reason := benchmark.misfit(opened):
         raise MergingError(f"{opened.name} cannot be evaluated: {reason}")
     with reporting(None) as progress:
