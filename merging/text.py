@@ -41,6 +41,17 @@ def size_text(count: float) -> str:
     return f"{count:.3g} TB"
 
 
+def duration_text(seconds: float) -> str:
+    """'0.4 s', '12 s', '3 min 20 s', '2 h 5 min'."""
+    if seconds < 9.95:
+        return f"{max(seconds, 0.1):.1f} s"
+    whole = round(seconds)
+    minutes, rest = divmod(whole, 60)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def first_few(items: Iterable[object], limit: int = 5) -> str:
     """'a, b, c and 7 more': a list short enough for a sentence."""
     texts = [printable(str(item)) for item in items]
