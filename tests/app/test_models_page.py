@@ -270,7 +270,7 @@ def test_a_benchmark_among_the_models_is_offered(open_app: Any, library: Path, r
 
 def test_files_are_looked_into_in_slices(open_app: Any, library: Path, root: Path, monkeypatch: Any) -> None:
     left = []
-    whole = models._look_into
+    whole = models._inspect
 
     def noted(*args: Any) -> Any:
         found = whole(*args)
@@ -278,7 +278,7 @@ def test_files_are_looked_into_in_slices(open_app: Any, library: Path, root: Pat
         return found
 
     monkeypatch.setattr(models, "PATIENCE", -1.0)
-    monkeypatch.setattr(models, "_look_into", noted)
+    monkeypatch.setattr(models, "_inspect", noted)
     at = open_app("models", library)
     assert not at.exception
     assert left == sorted(left, reverse=True) and left[0] > 3 and left[-1] == 0
