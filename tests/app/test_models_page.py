@@ -148,8 +148,8 @@ def test_warnings_are_in_words(open_app: Any, library: Path, root: Path) -> None
     at.run()
     at.multiselect[0].set_value([f"models:clip/{stranger.name}"]).run()
     assert "unrelated" in at.warning[0].value
-    distances = next(frame.value for frame in at.dataframe if "It looks" in frame.value)
-    assert list(distances["It looks"]) == ["unrelated"]
+    distances = next(frame.value for frame in at.dataframe if "Verdict" in frame.value)
+    assert list(distances["Verdict"]) == ["unrelated"]
 
 
 @pytest.mark.slow
@@ -412,7 +412,7 @@ def test_a_bad_link(open_app: Any, library: Path, query: dict[str, str]) -> None
     assert not at.exception
     if query["chosen"].strip(","):
         assert "does not have" in at.warning[0].value
-        press(at, "Show a run that is here")
+        press(at, "Show an available run")
         assert not at.exception and len(table(at)) == 4
 
 
