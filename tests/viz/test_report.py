@@ -177,7 +177,7 @@ def test_inputs_that_runs_share_are_listed_once() -> None:
 def test_a_long_table_is_cut_and_says_so() -> None:
     long = ReportView("saliency_matrix", viz_tables.saliency_matrix(20))
     words = Reader(render(report(long), NOBODY)).words
-    assert f"{len(long.table):,} rows" in words and "of which the first 1,000 are here" in words
+    assert f"{len(long.table):,} rows" in words and "of which the first 1,000 are shown" in words
 
 
 def test_numbers_that_are_none_are_empty_cells() -> None:
@@ -350,7 +350,7 @@ def test_this_machine_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -
 
 def test_the_finished_document_is_read_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "check", lambda *_: None)
-    with pytest.raises(ReportError, match="The finished document holds the path of a folder"):
+    with pytest.raises(ReportError, match="The finished document contains the path of a folder"):
         render(report(view(note="/home/ann/x")), ANN)
     with pytest.raises(ReportError, match="The finished document"):
         render(report(view(note="made by <ann>")), ANN)
