@@ -23,7 +23,7 @@ SECTIONS = {
     "Start": [("home", "Home", "home", "What this is, and the library of runs.")],
     "Build": [("merge", "Merge", "merge", "Choose experts and a chain of methods, and merge them.")],
     "Explore": [
-        ("masks", "Masks", "grid_on", "Which layers each expert calls salient, and which the merge keeps."),
+        ("masks", "Masks", "grid_on", "Which layers are salient for each expert, and which the merge keeps."),
         (
             "conflicts",
             "Conflicts",

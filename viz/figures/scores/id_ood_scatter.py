@@ -47,7 +47,7 @@ def id_ood_scatter(
     arrows: pd.DataFrame | Sequence[tuple[str, str]] = (),
     present: bool = False,
 ) -> go.Figure:
-    """A mark for each run; reference points open, merges filled, a paper's numbers as crosses in a legend of their own.
+    """A mark for each run: open for references, filled for merges, a cross with its own legend for a paper's numbers.
 
     run (id), label, kind (pretrained, individual, multitask, merge, per_task, paper), in_domain, out_of_domain, h_score
     (fractions; a row without one of them is left out, and a note says so), in_low … out_high (interval, fractions),
@@ -138,7 +138,7 @@ def _hover(row: Mapping[Any, Any]) -> str:
 def _pairs(
     arrows: pd.DataFrame | Sequence[tuple[str, str]], table: pd.DataFrame, shown: pd.DataFrame
 ) -> list[tuple[int, int]]:
-    """Rows of ``shown`` to be joined; a pair with a left-out run is left out with it."""
+    """Pairs of rows of ``shown`` that arrows join, without pairs that contain a left-out run."""
     pairs = arrows[["from", "to"]].itertuples(index=False) if isinstance(arrows, pd.DataFrame) else arrows
     known, row_of = set(table["run"].astype(str)), {str(run): i for i, run in enumerate(shown["run"])}
     joined = []
@@ -153,7 +153,7 @@ def _pairs(
 def _view(
     shown: pd.DataFrame, pairs: list[tuple[int, int]], curve_labels: list[dict[str, Any]], to_pixel: Pixels
 ) -> PlotArea:
-    """The marks in px, and what labels keep off: labels of curves, intervals, arrows."""
+    """The marks in px, and the boxes that labels must leave free: labels of curves, intervals, arrows."""
     marks = [to_pixel(row["in_domain"], row["out_of_domain"]) for row in shown.to_dict("records")]
     taken = [plane.label_box(to_pixel(label["x"], label["y"])) for label in curve_labels]
     taken += plane.bar_boxes(shown, to_pixel)
@@ -171,7 +171,7 @@ def _direct_labels(shown: pd.DataFrame, views: list[PlotArea]) -> list[dict[str,
 
 
 def _ring(shown: pd.DataFrame, selected: str | None) -> list[dict[str, Any]]:
-    """A circle round the selected run, measured in pixels so that it stays round."""
+    """A circle around the selected run, sized in pixels so that it stays round."""
     return [
         {
             "type": "circle", "xsizemode": "pixel", "ysizemode": "pixel", "xanchor": row["in_domain"],
@@ -184,8 +184,8 @@ def _ring(shown: pd.DataFrame, selected: str | None) -> list[dict[str, Any]]:
 
 def _alt(shown: pd.DataFrame, left_out: pd.DataFrame) -> str:
     merges = shown[shown["kind"].astype(str) == "merge"]
-    pool = merges if len(merges) else shown
-    best = pool.iloc[int(pool["h_score"].to_numpy(np.float64).argmax())]
+    candidates = merges if len(merges) else shown
+    best = candidates.iloc[int(candidates["h_score"].to_numpy(np.float64).argmax())]
     sentence = (
         f"{plural(len(shown), 'run')}. Highest H-score{' of a merge' if len(merges) else ''}: "
         f"{clean_text(best['label'])}, {percent(best['h_score'])} "

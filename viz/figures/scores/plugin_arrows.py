@@ -18,13 +18,13 @@ from viz.text import clean_text, identifier, percent, plural, safe_text
 
 PLAIN, PLUGGED = "plain", "plugged"  # the two ends of a pair
 REFERENCES = {"pretrained": "Pretrained", "individual": "Individual experts", "multitask": "Trained on all tasks"}
-RISES, FALLS = theme.Look("#0072B2", "circle"), theme.Look("#D55E00", "diamond")  # of the end that has the edit
+RISES, FALLS = theme.Look("#0072B2", "circle"), theme.Look("#D55E00", "diamond")  # the end with the edit, by H-score
 ALONE = theme.Look("#5F6B7A", "circle-open")
 FAINT = "rgba(95, 107, 122, 0.35)"  # intervals: two for every merge
 INNER, BOTTOM = 500, 82
-WIDTHS = (500, 1200)  # px: labels keep apart on a page of either width
-FAR = 0.5  # of the range of all ends: a start farther off than that would squeeze the others into a corner
-MOST = 3  # of them are named
+WIDTHS = (500, 1200)  # px: labels do not overlap on a page of either width
+FAR = 0.5  # share of the range of all ends; starts farther outside would squeeze the others into a corner
+MOST = 3  # starts outside that are named
 
 
 @chart(
@@ -37,12 +37,12 @@ MOST = 3  # of them are named
     empty="No merge has been run both without and with this edit.",
 )
 def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit", present: bool = False) -> go.Figure:
-    """An arrow per pair over curves of equal H-score, open where it starts and filled where it ends; references open.
+    """An arrow per pair over curves of equal H-score, with an open mark at its start and a filled one at its end.
 
     pair (the merge's name, drawn beside its end), kind (plain and plugged, the ends of a pair; pretrained, individual,
     multitask), run (id), label, in_domain, out_of_domain, h_score (fractions), in_low … out_high (intervals), n_in,
-    n_out (images). A pair without both ends is left out, and a note says so, as where an arrow starts far outside.
-    ``edit`` is its name in the description.
+    n_out (images). References have open marks. A pair without both ends is left out; a note says so, and names the
+    arrows that start far outside. ``edit`` is the edit's name in the description.
     """
     if unknown := sorted(set(table["kind"].astype(str)) - {PLAIN, PLUGGED, *REFERENCES}):
         raise ChartError(f"plugin_arrows does not know the kind {unknown[0]!r}")
@@ -83,7 +83,7 @@ Row = Mapping[Any, Any]
 
 
 def _whole_pairs(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows that are drawn, and the others: without scores, or without the other end."""
+    """The rows that are drawn, and the others, which lack scores or the other end."""
     complete, left_out = plane.split(table)
     kind = complete["kind"].astype(str)
     ends = complete[kind.isin([PLAIN, PLUGGED])]
@@ -100,7 +100,7 @@ def _pairs(shown: pd.DataFrame) -> dict[str, tuple[Row, Row]]:
 
 
 def _far(shown: pd.DataFrame) -> pd.Series[bool]:
-    """Which starts lie far outside everything else."""
+    """Which rows are starts far outside the range of all ends."""
     starts = shown["kind"].astype(str) == PLAIN
     far = pd.Series(False, shown.index)
     for name in ("in_domain", "out_of_domain"):
@@ -111,7 +111,7 @@ def _far(shown: pd.DataFrame) -> pd.Series[bool]:
 
 
 def _entering(start: Row, end: Row, x_range: list[float], y_range: list[float]) -> Row:
-    """Where an arrow is first seen: its start, or where it comes in."""
+    """The point where an arrow's visible part begins: its start, or where it enters the plot."""
     x, y, dx, dy = (
         end["in_domain"], end["out_of_domain"], start["in_domain"] - end["in_domain"],
         start["out_of_domain"] - end["out_of_domain"],
@@ -122,7 +122,7 @@ def _entering(start: Row, end: Row, x_range: list[float], y_range: list[float]) 
 
 
 def _outside(far: pd.DataFrame) -> list[str]:
-    """Lines that say where the arrows start that come from outside."""
+    """Lines that say where arrows from outside the plot start."""
     lines = [
         f"{safe_text(row['pair'], 26)} starts outside, at {percent(row['in_domain'])} in, "
         f"{percent(row['out_of_domain'])} out"
@@ -141,13 +141,13 @@ def _marks(shown: pd.DataFrame, pairs: Mapping[str, tuple[Row, Row]]) -> list[go
     kind = shown["kind"].astype(str)
     falls = shown["pair"].astype(str).isin([name for name, ends in pairs.items() if _look(*ends) is FALLS])
     ends = kind == PLUGGED
-    wanted = [
+    groups = [
         (shown[kind == PLAIN], "Without the edit", ALONE),
         (shown[ends & ~falls], "With it, H-score not lower", RISES),
         (shown[ends & falls], "With it, H-score lower", FALLS),
         *((shown[kind == name], title, theme.KINDS[name]) for name, title in REFERENCES.items()),
     ]
-    return [_trace(rows, name, look, pairs) for rows, name, look in wanted if len(rows)]
+    return [_trace(rows, name, look, pairs) for rows, name, look in groups if len(rows)]
 
 
 def _trace(rows: pd.DataFrame, name: str, look: theme.Look, pairs: Mapping[str, tuple[Row, Row]]) -> go.Scatter:
@@ -181,11 +181,11 @@ def _view(
     curve_labels: list[dict[str, Any]],
     to_pixel: Pixels,
 ) -> PlotArea:
-    """Where labels belong in px, and what they keep off: labels of curves, arrows, the marks where arrows start."""
+    """The labeled marks in px, and the boxes that labels must leave free: curves' labels, arrows, marks at starts."""
     taken = [plane.label_box(to_pixel(label["x"], label["y"])) for label in curve_labels]
     for start, end in pairs.values():
-        seen = (_entering(start, end, to_pixel.x_range, to_pixel.y_range), end)
-        taken += plane.arrow_boxes(*(to_pixel(row["in_domain"], row["out_of_domain"]) for row in seen))
+        visible = (_entering(start, end, to_pixel.x_range, to_pixel.y_range), end)
+        taken += plane.arrow_boxes(*(to_pixel(row["in_domain"], row["out_of_domain"]) for row in visible))
     taken += [plane.mark_box(row, to_pixel) for row in shown[shown["kind"].astype(str) == PLAIN].to_dict("records")]
     marks = [to_pixel(row["in_domain"], row["out_of_domain"]) for row in ends.to_dict("records")]
     return PlotArea(marks, (to_pixel.width, to_pixel.height), taken)
@@ -193,10 +193,10 @@ def _view(
 
 def _alt(pairs: Mapping[str, tuple[Row, Row]], left_out: pd.DataFrame, edit: str) -> str:
     gains = {name: end["h_score"] - start["h_score"] for name, (start, end) in pairs.items()}
-    said = f"{plural(len(pairs), 'merge')} without and with {clean_text(edit, 40)} in front."
+    sentence = f"{plural(len(pairs), 'merge')} without and with {clean_text(edit, 40)} in front."
     if gains:
         best = max(gains, key=lambda name: gains[name])
         rises = sum(gain >= 0 for gain in gains.values())
-        said += f" The H-score does not fall for {rises}; the largest change is {clean_text(best)}'s, "
-        said += f"{100 * gains[best]:+.1f} points."
-    return said + (f" {plural(len(left_out), 'row')} left out." if len(left_out) else "")
+        sentence += f" The H-score does not fall for {rises}; the largest change is {clean_text(best)}'s, "
+        sentence += f"{100 * gains[best]:+.1f} points."
+    return sentence + (f" {plural(len(left_out), 'row')} left out." if len(left_out) else "")
