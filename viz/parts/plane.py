@@ -33,12 +33,12 @@ def label_box(corner: tuple[float, float]) -> Box:
     return Box(corner[0] - 23, corner[1] + 8, 46, 16)
 
 
-def bar_boxes(shown: pd.DataFrame, to_pixel: Pixels) -> list[Box]:
+def bar_boxes(rows: pd.DataFrame, to_pixel: Pixels) -> list[Box]:
     """The boxes of the intervals."""
-    if not {"in_low", "in_high", "out_low", "out_high"} <= set(shown):
+    if not {"in_low", "in_high", "out_low", "out_high"} <= set(rows):
         return []
     boxes = []
-    for row in shown.to_dict("records"):
+    for row in rows.to_dict("records"):
         left, low = to_pixel(row["in_low"], row["out_low"])
         right, high = to_pixel(row["in_high"], row["out_high"])
         x, y = to_pixel(row["in_domain"], row["out_of_domain"])
@@ -64,12 +64,10 @@ def left_out_note(left_out: pd.DataFrame) -> str:
     return f"Left out, no accuracy or H-score ({len(left_out)}): {first_few(short, 2)}"
 
 
-def window(shown: pd.DataFrame, side: str) -> list[float]:
+def window(rows: pd.DataFrame, side: str) -> list[float]:
     """The range of every mark and interval, inside 0 to 1 and never so narrow that noise looks large."""
-    middle = shown[{"in": "in_domain", "out": "out_of_domain"}[side]].to_numpy(np.float64)
-    ends = [middle] + [
-        shown[f"{side}_{end}"].to_numpy(np.float64) for end in ("low", "high") if f"{side}_{end}" in shown
-    ]
+    middle = rows[{"in": "in_domain", "out": "out_of_domain"}[side]].to_numpy(np.float64)
+    ends = [middle] + [rows[f"{side}_{end}"].to_numpy(np.float64) for end in ("low", "high") if f"{side}_{end}" in rows]
     low, high = float(np.nanmin(ends)), float(np.nanmax(ends))
     pad = max(0.1 * (high - low), (0.1 - (high - low)) / 2, 0.01)
     return [max(0.0, low - pad), min(1.0 + 0.2 * pad, high + pad)]

@@ -67,10 +67,10 @@ def _traces(table: pd.DataFrame, panel: str) -> list[go.Scatter]:
     filled = np.full(len(table), True)
     if panel != "difference":
         filled, ticks = table[f"merged_{panel}"].to_numpy(bool), table[f"threshold_{panel}"].to_numpy(np.float64)
-        known, mark = np.isfinite(ticks), {"symbol": "line-ns", "size": 16, "line": {"color": theme.INK, "width": 2.5}}
+        finite, mark = np.isfinite(ticks), {"symbol": "line-ns", "size": 16, "line": {"color": theme.INK, "width": 2.5}}
         traces.append(
             go.Scatter(
-                x=ticks[known].astype(np.float32), y=rows[known], mode="markers", marker=mark, hoverinfo="skip",
+                x=ticks[finite].astype(np.float32), y=rows[finite], mode="markers", marker=mark, hoverinfo="skip",
                 name=f"Threshold of {PANELS[panel]}",
             )
         )  # fmt: skip

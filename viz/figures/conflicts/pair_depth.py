@@ -48,14 +48,14 @@ def pair_depth(
     one_of("value", value, tuple(VALUES))
     columns = depth.Columns.of(table)
     rows = columns.tensors
-    known = np.isfinite(rows["value"].to_numpy(np.float64))
-    if not known.any():
+    finite = np.isfinite(rows["value"].to_numpy(np.float64))
+    if not finite.any():
         return theme.notice("pair_depth", "Nothing to draw: no tensor of these two can be compared.", present)
     fig = go.Figure(_band(rows))
     fig.add_trace(_line(rows, "chance", CHANCE, {"color": theme.INK, "width": 1.4, "dash": "dash"}))
     whole = _line(rows, "whole", "Whole block", {"color": theme.INK, "width": 2})
     fig.add_trace(whole)
-    drawn = rows[known]
+    drawn = rows[finite]
     roles = in_order(drawn["role"])
     for role in roles:
         fig.add_trace(_points(drawn[drawn["role"] == role], role, value))

@@ -56,8 +56,8 @@ def pair_matrix(
     place = {name: at for at, name in enumerate(names)}
     at = {side: table[side].astype(str).map(place).to_numpy(int) for side in ("first", "second")}
     rows, columns, values = at["first"], at["second"], table[value].to_numpy(np.float64)
-    known = np.isfinite(values)
-    heat = _cells(columns[known], rows[known], values[known], _scale(values[known], value))
+    finite = np.isfinite(values)
+    heat = _cells(columns[finite], rows[finite], values[finite], _scale(values[finite], value))
     fig = go.Figure(heat)
     if len(names) <= NUMBERED:
         fig.add_trace(_numbers(columns, rows, values, heat, value))

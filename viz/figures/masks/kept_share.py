@@ -91,8 +91,8 @@ def _kinds(table: pd.DataFrame, by: str) -> pd.Series[str]:
 def _colors(kinds: list[str], by: str) -> Mapping[str, str]:
     free = iter(theme.PALETTE)
     roles = {role.replace("_", " "): color for role, color in theme.ROLE_COLORS.items()}
-    known = roles if by == "role" else {OTHER: "#999999"}
-    return {kind: known.get(kind) or next(free, "#999999") for kind in kinds}
+    fixed = roles if by == "role" else {OTHER: "#999999"}
+    return {kind: fixed.get(kind) or next(free, "#999999") for kind in kinds}
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

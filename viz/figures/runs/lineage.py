@@ -50,8 +50,8 @@ def lineage(table: pd.DataFrame, *, present: bool = False) -> go.Figure:
     detail (such as the first digits of a digest), parents (ids of nodes, separated by spaces).
     """
     rows = table.to_dict("records")
-    if odd := sorted({str(row["kind"]) for row in rows} - COLUMNS.keys()):
-        raise ChartError(f"lineage does not know the kind {clean_text(odd[0])!r}; it takes {', '.join(COLUMNS)}")
+    if unknown := sorted({str(row["kind"]) for row in rows} - COLUMNS.keys()):
+        raise ChartError(f"lineage does not know the kind {clean_text(unknown[0])!r}; it takes {', '.join(COLUMNS)}")
     places, lanes = _places(rows)
     fig = go.Figure(data=[_marks(kind, rows, places) for kind in COLUMNS if any(row["kind"] == kind for row in rows)])
     fig.update_layout(

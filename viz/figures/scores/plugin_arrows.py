@@ -46,27 +46,27 @@ def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit", present: bool 
     """
     if unknown := sorted(set(table["kind"].astype(str)) - {PLAIN, PLUGGED, *REFERENCES}):
         raise ChartError(f"plugin_arrows does not know the kind {unknown[0]!r}")
-    shown, left_out = _whole_pairs(table)
-    if shown.empty:
+    drawn, left_out = _whole_pairs(table)
+    if drawn.empty:
         return theme.notice("plugin_arrows", f"Nothing to draw: {plane.left_out_note(left_out)}", present)
-    pairs = _pairs(shown)
-    far = _far(shown)
-    x_range, y_range = (plane.window(shown[~far], side) for side in ("in", "out"))
+    pairs = _pairs(drawn)
+    far = _far(drawn)
+    x_range, y_range = (plane.window(drawn[~far], side) for side in ("in", "out"))
     scales = [Pixels(x_range, y_range, width - LEFT - RIGHT, INNER) for width in WIDTHS]
 
     fig = go.Figure()
     curves, curve_labels = plane.iso_curves(x_range, y_range)
     fig.add_traces(curves)
-    fig.add_traces(_marks(shown, pairs))
-    ends = shown[shown["kind"].astype(str) != PLAIN].reset_index(drop=True)
-    views = [_view(shown, ends, pairs, curve_labels, to_pixel) for to_pixel in scales]
+    fig.add_traces(_marks(drawn, pairs))
+    ends = drawn[drawn["kind"].astype(str) != PLAIN].reset_index(drop=True)
+    views = [_view(drawn, ends, pairs, curve_labels, to_pixel) for to_pixel in scales]
     points = list(zip(ends["in_domain"], ends["out_of_domain"], strict=True))
     labels = place_labels([safe_text(name, 26) for name in ends["pair"]], points, views)
     arrows = [
         plane.arrow(_entering(start, end, x_range, y_range), end, _look(start, end).color)
         for start, end in pairs.values()
     ]
-    outside = _outside(shown[far])
+    outside = _outside(drawn[far])
     notes = plane.footnote(left_out, len(ends) - len(labels), outside)
     plane.axes(fig, x_range, y_range)
     legend, top = legends.above([str(trace.name) for trace in fig.data if trace.showlegend is not False])
@@ -92,21 +92,21 @@ def _whole_pairs(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     return complete[~single].reset_index(drop=True), pd.concat([left_out, complete[single]])
 
 
-def _pairs(shown: pd.DataFrame) -> dict[str, tuple[Row, Row]]:
+def _pairs(drawn: pd.DataFrame) -> dict[str, tuple[Row, Row]]:
     """Pair -> its row without and its row with the edit."""
-    rows = {(str(row["pair"]), str(row["kind"])): row for row in shown.to_dict("records")}
-    names = in_order(shown[shown["kind"].astype(str) == PLUGGED]["pair"])
+    rows = {(str(row["pair"]), str(row["kind"])): row for row in drawn.to_dict("records")}
+    names = in_order(drawn[drawn["kind"].astype(str) == PLUGGED]["pair"])
     return {name: (rows[name, PLAIN], rows[name, PLUGGED]) for name in names}
 
 
-def _far(shown: pd.DataFrame) -> pd.Series[bool]:
+def _far(drawn: pd.DataFrame) -> pd.Series[bool]:
     """Which rows are starts far outside the range of all ends."""
-    starts = shown["kind"].astype(str) == PLAIN
-    far = pd.Series(False, shown.index)
+    starts = drawn["kind"].astype(str) == PLAIN
+    far = pd.Series(False, drawn.index)
     for name in ("in_domain", "out_of_domain"):
-        ends = shown[~starts][name]
+        ends = drawn[~starts][name]
         room = FAR * max(float(ends.max() - ends.min()), 0.1)
-        far |= starts & ~shown[name].between(ends.min() - room, ends.max() + room)
+        far |= starts & ~drawn[name].between(ends.min() - room, ends.max() + room)
     return far
 
 
@@ -136,16 +136,16 @@ def _look(start: Row, end: Row) -> theme.Look:
     return RISES if end["h_score"] >= start["h_score"] else FALLS
 
 
-def _marks(shown: pd.DataFrame, pairs: Mapping[str, tuple[Row, Row]]) -> list[go.Scatter]:
+def _marks(drawn: pd.DataFrame, pairs: Mapping[str, tuple[Row, Row]]) -> list[go.Scatter]:
     """A trace for the starts, one for the ends where the H-score rises and one where it falls, one per reference."""
-    kind = shown["kind"].astype(str)
-    falls = shown["pair"].astype(str).isin([name for name, ends in pairs.items() if _look(*ends) is FALLS])
+    kind = drawn["kind"].astype(str)
+    falls = drawn["pair"].astype(str).isin([name for name, ends in pairs.items() if _look(*ends) is FALLS])
     ends = kind == PLUGGED
     groups = [
-        (shown[kind == PLAIN], "Without the edit", ALONE),
-        (shown[ends & ~falls], "With it, H-score not lower", RISES),
-        (shown[ends & falls], "With it, H-score lower", FALLS),
-        *((shown[kind == name], title, theme.KINDS[name]) for name, title in REFERENCES.items()),
+        (drawn[kind == PLAIN], "Without the edit", ALONE),
+        (drawn[ends & ~falls], "With it, H-score not lower", RISES),
+        (drawn[ends & falls], "With it, H-score lower", FALLS),
+        *((drawn[kind == name], title, theme.KINDS[name]) for name, title in REFERENCES.items()),
     ]
     return [_trace(rows, name, look, pairs) for rows, name, look in groups if len(rows)]
 
@@ -175,7 +175,7 @@ def _hover(row: Row, pairs: Mapping[str, tuple[Row, Row]]) -> str:
 
 
 def _view(
-    shown: pd.DataFrame,
+    drawn: pd.DataFrame,
     ends: pd.DataFrame,
     pairs: Mapping[str, tuple[Row, Row]],
     curve_labels: list[dict[str, Any]],
@@ -186,7 +186,7 @@ def _view(
     for start, end in pairs.values():
         visible = (_entering(start, end, to_pixel.x_range, to_pixel.y_range), end)
         taken += plane.arrow_boxes(*(to_pixel(row["in_domain"], row["out_of_domain"]) for row in visible))
-    taken += [plane.mark_box(row, to_pixel) for row in shown[shown["kind"].astype(str) == PLAIN].to_dict("records")]
+    taken += [plane.mark_box(row, to_pixel) for row in drawn[drawn["kind"].astype(str) == PLAIN].to_dict("records")]
     marks = [to_pixel(row["in_domain"], row["out_of_domain"]) for row in ends.to_dict("records")]
     return PlotArea(marks, (to_pixel.width, to_pixel.height), taken)
 

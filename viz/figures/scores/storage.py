@@ -45,20 +45,20 @@ def storage(table: pd.DataFrame, *, present: bool = False) -> go.Figure:
         takes = ", ".join(ACCOUNTS)
         raise ChartError(f"storage does not know the account {clean_text(unknown[0])!r}; it takes {takes}")
     sums = {key: sum(sizes.values()) / MIB for key, sizes in parts.items()}
-    known = {key: mib for key, mib in sums.items() if math.isfinite(mib)}
-    if not known:
+    complete = {key: mib for key, mib in sums.items() if math.isfinite(mib)}
+    if not complete:
         return theme.notice("storage", "Nothing to draw: these runs did not record their storage.", present)
     labels = dict(zip(table["run"].astype(str), table["label"], strict=True))
-    accounts = [account for account in ACCOUNTS if any(account == other for _, other in known)]
+    accounts = [account for account in ACCOUNTS if any(account == other for _, other in complete)]
     group = len(accounts) * LANE + GAP
     fig = go.Figure()
     for lane, account in enumerate(accounts):
         offset = (lane - (len(accounts) - 1) / 2) * LANE / group
-        places = {run: row + offset for row, run in enumerate(labels) if (run, account) in known}
+        places = {run: row + offset for row, run in enumerate(labels) if (run, account) in complete}
         hovers = [_hover(labels[run], account, parts[run, account]) for run in places]
-        fig.add_traces(_bars(account, [known[run, account] for run in places], [*places.values()], hovers, group))
-    _lay_out_axes(fig, max(known.values()), [_lines(label) for label in labels.values()])
-    gaps = len({run for run, _ in sums.keys() - known.keys()})
+        fig.add_traces(_bars(account, [complete[run, account] for run in places], [*places.values()], hovers, group))
+    _lay_out_axes(fig, max(complete.values()), [_lines(label) for label in labels.values()])
+    gaps = len({run for run, _ in sums.keys() - complete.keys()})
     if gaps:
         fig.add_annotation(
             text=f"Incomplete for {plural(gaps, 'run')}, made by an earlier version", x=0, xref="paper", y=0,
@@ -66,7 +66,7 @@ def storage(table: pd.DataFrame, *, present: bool = False) -> go.Figure:
         )  # fmt: skip
     top, bottom = 58, 56 + (20 if gaps else 0)
     fig.update_layout(margin={"t": top, "b": bottom})
-    return theme.finish(fig, "storage", _alt(known, labels), len(labels) * group + top + bottom, present)
+    return theme.finish(fig, "storage", _alt(complete, labels), len(labels) * group + top + bottom, present)
 
 
 def _parts(table: pd.DataFrame) -> dict[tuple[str, str], dict[str, float]]:
@@ -131,10 +131,10 @@ def _lay_out_axes(fig: go.Figure, most: float, labels: list[list[str]]) -> None:
     )  # fmt: skip
 
 
-def _alt(known: Mapping[tuple[str, str], float], labels: Mapping[str, str]) -> str:
-    sentences = [f"{plural(len({run for run, _ in known}), 'run')}."]
+def _alt(complete: Mapping[tuple[str, str], float], labels: Mapping[str, str]) -> str:
+    sentences = [f"{plural(len({run for run, _ in complete}), 'run')}."]
     for account, name in ACCOUNTS.items():
-        if sizes := {run: mib for (run, other), mib in known.items() if other == account}:
+        if sizes := {run: mib for (run, other), mib in complete.items() if other == account}:
             least, most = min(sizes, key=sizes.__getitem__), max(sizes, key=sizes.__getitem__)
             sentences.append(
                 f"{name}: from {_mib(sizes[least])} MiB ({clean_text(labels[least], 30)}) "
