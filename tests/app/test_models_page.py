@@ -29,7 +29,6 @@ from merging.catalog.model_sets import keep as keep_set
 from merging.catalog.model_sets import make as make_set
 from merging.checkpoints import digests
 from merging.export import stored
-from merging.runs import inputs
 
 library, open_app = test_app.library, test_app.open_app  # fixtures
 HOSTILE = "<img src=x onerror=alert(1)> $x$ **b**"
@@ -356,7 +355,7 @@ def test_large_files_are_read_by_a_job(
         monkeypatch.setattr(models, name, 10)
     monkeypatch.setattr(fit_report, "SMALL", 10)
     monkeypatch.setattr(digests, "AT_ONCE", 10)
-    monkeypatch.setattr(inputs, "_digests", {})
+    digests.DIGESTS.clear()
     at = open_app("models", library)
     assert set(table(at)["digest"]) == {"not read yet"}
     assert "4,096 numbers" in words(at)
@@ -369,7 +368,6 @@ def test_large_files_are_read_by_a_job(
     at = finish(at)
     assert "not read yet" not in set(table(at)["digest"])
 
-    monkeypatch.setattr(inputs, "_digests", {})
     digests.DIGESTS.clear()
     for path in (data.store().root / digests.FOLDER).iterdir():
         path.unlink()
