@@ -45,10 +45,10 @@ class SessionQueue:
         """The job that computes the missing points of a sweep on this benchmark."""
         return self.runner.sweep(sweep_id, title, str(self.folder))
 
-    def command(self, key: str, subject: str, title: str, words: Sequence[str], then: Recipe | None = None) -> Job:
+    def command(self, kind: str, subject: str, title: str, words: Sequence[str], then: Recipe | None = None) -> Job:
         """The job that runs a command, with this benchmark unless the command needs none."""
         on = "" if words[0] in NEUTRAL and then is None else str(self.folder)
-        return self.runner.command(key, subject, title, words, then, on)
+        return self.runner.command(kind, subject, title, words, then, on)
 
     def jobs(self) -> list[Job]:
         """All jobs on any benchmark, newest first."""
@@ -69,7 +69,7 @@ class SessionQueue:
         except StoreError:
             if (run := self.store.find(run_id)) is None:
                 raise
-            return Job(run_id, run.title, "done", fraction=1.0, recipe_yaml=run.recipe_yaml)
+            return Job(run_id, run.title, "done", fraction=1.0, recipe_yaml=run.recipe_yaml, subject=run_id)
 
     def cancel(self, job_id: str) -> None:
         """Ask a job to stop."""

@@ -10,7 +10,7 @@ from app import text
 from app.reading import data
 from app.widgets import tray
 from merging.errors import MergingError
-from merging.jobs.records import Job
+from merging.jobs.records import MERGE, Job
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
 from merging.text import duration_text, size_text
@@ -24,7 +24,7 @@ def missing(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
         st.error(text.safe_text(problem, 600), icon=":material/error:")
     if not recipes:
         return
-    jobs = {job.recipe_yaml: job for job in reversed(data.runner().here()) if not job.measures}
+    jobs = {job.recipe_yaml: job for job in reversed(data.runner().here()) if job.kind == MERGE}
     live = [recipe for recipe in recipes if _state(jobs, recipe) == "live"]
     rest = [recipe for recipe in recipes if recipe not in live]
     with st.container(border=True, key=f"missing_{key}"):

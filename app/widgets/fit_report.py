@@ -249,7 +249,7 @@ def subject_of(pretrained: str, experts: Mapping[str, str]) -> str:
 
 def find_job(key: str, subject: str) -> Job | None:
     """The newest job of a kind on a subject."""
-    return next((job for job in data.runner().jobs() if job.measures == key and job.run_id == subject), None)
+    return next((job for job in data.runner().jobs() if job.kind == key and job.subject == subject), None)
 
 
 def _start(subject: str, pretrained: str, experts: Mapping[str, str]) -> None:

@@ -52,7 +52,7 @@ def missing(key: str, runs: Sequence[Run], why: str, known: Sequence[Measured] =
 
 def missing_benchmark(key: str, why: str) -> None:
     """Draw the same for a measurement of the benchmark."""
-    job = next((job for job in data.runner().here() if job.measures == key), None)
+    job = next((job for job in data.runner().here() if job.kind == key), None)
     with st.container(border=True, key=f"missing_{key}"):
         if job is not None and (job.live or job.error):
             tray.show(job, key)
@@ -65,7 +65,7 @@ def _job(key: str, run: Run) -> Job | None:
     """The newest job that measures this of a run, or of another run whose result is the same."""
     shared = kind(key).of == Of.EXPERTS
     for job in data.runner().here():
-        if job.measures == key and (job.run_id == run.id or (shared and _same_experts(job.run_id, run))):
+        if job.kind == key and (job.subject == run.id or (shared and _same_experts(job.subject, run))):
             return job
     return None
 

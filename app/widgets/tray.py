@@ -13,7 +13,7 @@ from app.reading.measurements import DRM_ABLATIONS, PAIRS, SIGNS, TASK_COUNTS
 from app.session import benchmark as session_benchmark
 from app.session import pages, state
 from app.widgets import page as page_parts
-from merging.jobs.records import SWEEP, Job
+from merging.jobs.records import MERGE, SWEEP, Job
 from merging.text import duration_text
 
 RESULT_PAGES = {  # measurement -> the page that shows it, if not Drift, and the query of a link to it
@@ -81,20 +81,20 @@ def _where(job: Job) -> str:
 def buttons(job: Job, place: str) -> None:
     """Draw the buttons and links of a job."""
     if job.live:
-        if job.measures == SWEEP:
+        if job.kind == SWEEP:
             st.button("Pause", key=f"pause_{place}_{job.id}", on_click=data.runner().pause, args=(job.id,))
         st.button("Cancel", key=f"cancel_{place}_{job.id}", on_click=data.runner().cancel, args=(job.id,))
         return
     if data.runner().elsewhere(job):
         if where := session_benchmark.name_of(Path(job.benchmark)):
             switch_benchmark(job, place, where)
-    elif place == "tray" and job.measures == SWEEP:  # the computed points can be shown, whatever stopped the sweep
-        open_result(pages.SWEEPS, "Sweeps", "tune", job, state.pick_sweep, sweep=job.run_id)
-    elif job.state == "done" and place == "tray" and job.measures:
+    elif place == "tray" and job.kind == SWEEP:  # the computed points can be shown, whatever stopped the sweep
+        open_result(pages.SWEEPS, "Sweeps", "tune", job, state.pick_sweep, sweep=job.subject)
+    elif job.state == "done" and place == "tray" and job.kind != MERGE:
         open_measurement(job)
     elif job.state == "done" and place == "tray":
         open_result(
-            pages.SCORES, "Scores", "monitoring", job, lambda run_id: state.pick_runs([run_id]), runs=job.run_id
+            pages.SCORES, "Scores", "monitoring", job, lambda run_id: state.pick_runs([run_id]), runs=job.subject
         )
     st.button(
         "Dismiss", key=f"dismiss_{place}_{job.id}", on_click=data.runner().dismiss, args=(job.id,), type="tertiary"
@@ -113,7 +113,7 @@ def open_result(page: str, label: str, icon: str, job: Job, pick: Callable[[str]
     if Path(page).stem != state.place().partition("?")[0]:
         page_parts.open_page(page, label, icon, **query)
     elif st.button(label, icon=f":material/{icon}:", key=f"show_{job.id}", type="tertiary"):
-        pick(job.run_id)
+        pick(job.subject)
         st.rerun()  # the whole page
 
 
@@ -122,24 +122,24 @@ def open_measurement(job: Job) -> None:
     from app.reading import measurements
 
     if job.words:  # a command about models or runs
-        exported = job.measures.startswith("export")
-        link_query = {state.SHELF: "runs", state.CHOSEN: job.run_id} if exported else {}
-        link_query |= {state.SHELF: "data"} if job.measures == "data" else {}
+        exported = job.kind.startswith("export")
+        link_query = {state.SHELF: "runs", state.CHOSEN: job.subject} if exported else {}
+        link_query |= {state.SHELF: "data"} if job.kind == "data" else {}
         page_parts.open_page(
             pages.MODELS,
-            "Export" if exported else "Data" if job.measures == "data" else "Models",
+            "Export" if exported else "Data" if job.kind == "data" else "Models",
             "inventory_2",
             **link_query,
         )
         return
-    if job.measures in {measurements.FEATURES, measurements.TSNE}:
-        map_query = {state.MAP: "t-SNE"} if job.measures == measurements.TSNE else {}
+    if job.kind in {measurements.FEATURES, measurements.TSNE}:
+        map_query = {state.MAP: "t-SNE"} if job.kind == measurements.TSNE else {}
         page_parts.open_page(pages.FEATURES, "Features", "scatter_plot", **map_query)
-    elif job.measures == measurements.PREDICTIONS:
+    elif job.kind == measurements.PREDICTIONS:
         page_parts.open_page(pages.COMPARE, "Compare", "compare")
-    elif target := RESULT_PAGES.get(job.measures):
+    elif target := RESULT_PAGES.get(job.kind):
         page, query = target
-        page_parts.open_page(page, "Conflicts", "call_split", **{state.RUN: job.run_id, **query})
+        page_parts.open_page(page, "Conflicts", "call_split", **{state.RUN: job.subject, **query})
     else:
-        link_query = {"runs": job.run_id} if job.run_id else {"view": job.measures}
+        link_query = {"runs": job.subject} if job.subject else {"view": job.kind}
         page_parts.open_page(pages.DRIFT, "Drift", "moving", **link_query)

@@ -509,7 +509,7 @@ def test_a_measurement_is_a_job_like_a_merge(library, tmp_path, tiny_benchmark, 
     try:
         job = runner.measure("drift", run_id)
         assert runner.measure("drift", run_id).id == job.id
-        assert (job.measures, job.run_id, job.live) == ("drift", run_id, True)
+        assert (job.kind, job.subject, job.live) == ("drift", run_id, True)
         assert job.title == f"Feature drift: {store.run(run_id).title}"
         done = _ended(runner, job.id)
         assert (done.state, done.error, done.fraction) == (State.DONE, "", 1.0)
@@ -520,7 +520,7 @@ def test_a_measurement_is_a_job_like_a_merge(library, tmp_path, tiny_benchmark, 
         with pytest.raises(StoreError, match="Nothing is measured as"):
             runner.measure("drfit", run_id)
         whole = runner.measure("exemplars")
-        assert (whole.run_id, whole.title) == ("", "Exemplar sensitivity")
+        assert (whole.subject, whole.title) == ("", "Exemplar sensitivity")
         runner.cancel(whole.id)
         assert _ended(runner, whole.id).state == State.CANCELLED
         assert stored.find("exemplars", store, Benchmark.load()) is None

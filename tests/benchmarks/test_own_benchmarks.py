@@ -203,7 +203,7 @@ def test_what_a_killed_build_leaves_is_removed(tmp_path: Path) -> None:
     left.mkdir(parents=True)
     words = ("benchmark", "make", str(out), "--from", "x.yaml")
     owner = records.ProcessId()
-    sweep_up(store, records.Record(State.RUNNING, "", "", False, 0.0, owner, measures="data", words=words), 4194000)
+    sweep_up(store, records.Record(State.RUNNING, "", "", False, 0.0, owner, kind="data", words=words), 4194000)
     assert not left.exists()
 
 

@@ -86,7 +86,7 @@ def test_a_real_merge_ends_up_in_the_store(runner, store, tiny_benchmark):
     assert runner.submit(_recipe(tiny_benchmark)).id == job.id
     done = _ended(runner, job.id)
     assert (done.state, done.error, done.fraction, done.position) == (State.DONE, "", 1.0, 0)
-    assert store.run(done.run_id).scores is not None
+    assert store.run(done.subject).scores is not None
     assert runner.submit(_recipe(tiny_benchmark)).submitted == job.submitted
     events = [json.loads(line) for line in (store.root / "jobs" / job.id / "events.jsonl").read_text().splitlines()]
     assert all(0 <= event["fraction"] <= 1 for event in events)
@@ -155,7 +155,7 @@ def test_a_deaf_child_is_killed_in_three_seconds(runner, child, store, tiny_benc
     "code,error",
     [
         ("import os; os.kill(os.getpid(), 9)", "killed, likely because the computer ran out of memory"),
-        ("import os; os.abort()", "died of SIGABRT; see log.txt"),
+        ("import os; os.abort()", "ended by SIGABRT; see log.txt"),
         ("raise SystemExit(3)", "ended with code 3; see log.txt"),
         ("", "ended with code 0; see log.txt"),  # a child that says it is done, but there is no run
     ],
@@ -217,7 +217,7 @@ def _on_disk(store, state, owner, worker=None):
     files.folder.mkdir(parents=True)
     (files.folder / "recipe.yaml").write_text("merge: ties\n")
     files._write(Record(state, "A job", "/", False, time.time(), owner, worker or ProcessId()))
-    return files.run_id
+    return files.job_id
 
 
 def test_a_server_that_was_killed(store):
@@ -271,6 +271,45 @@ def test_damaged_job_files_are_left_out(runner, store):
         assert runner.jobs() == []
 
 
+EARLIER = {  # state.json as versions wrote it whose jobs had no kind
+    "state": "done", "title": "A job", "base": "/", "need_model": False, "submitted": 1.0,
+    "owner": {"pid": 0, "born": 0.0}, "worker": {"pid": 0, "born": 0.0}, "started": 2.0, "finished": 3.0, "error": "",
+    "words": [], "benchmark": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("job_id", "measures", "kind", "subject", "command"),
+    [
+        ("a" * 12, "", "merge", "a" * 12, ["run", "recipe.yaml", "--base", "/"]),
+        ("drift-" + "a" * 12, "drift", "drift", "a" * 12, ["measure", "drift", "a" * 12]),
+        ("task_counts-", "task_counts", "task_counts", "", ["measure", "task_counts"]),
+        ("sweep-" + "b" * 12, "sweep", "sweep", "b" * 12, ["sweep", "--stored", "b" * 12, "--pause-file", "pause"]),
+    ],
+)
+def test_a_job_of_an_earlier_version_is_read_and_kept(store, job_id, measures, kind, subject, command):
+    files = JobFiles(store.root / "jobs", job_id)
+    files.folder.mkdir(parents=True)
+    (files.folder / "state.json").write_text(json.dumps({**EARLIER, "measures": measures}))
+    for state in (State.DONE, State.FAILED):
+        record = files.read()
+        assert (record.kind, record.subject, record.title, record.state) == (kind, subject, "A job", state)
+        words = [word.removeprefix(f"{files.folder}/") for word in files._words(record, "cpu")]
+        assert words == [*command, "--device", "cpu"]
+        files.update(state=State.FAILED)  # writes the names of this version
+    job = Runner(store).get(job_id)
+    assert (job.kind, job.subject, job.submitted, job.finished) == (kind, subject, 1.0, 3.0)
+
+
+def test_an_export_of_an_earlier_version_keeps_its_command(store):
+    files = JobFiles(store.root / "jobs", "export-hf-" + "a" * 12)
+    files.folder.mkdir(parents=True)
+    plain = {**EARLIER, "measures": "export-hf", "words": ["export", "a" * 12, "--out", "/x"]}
+    (files.folder / "state.json").write_text(json.dumps(plain))
+    (job,) = Runner(store).jobs()
+    assert (job.kind, job.subject, job.words) == ("export-hf", "a" * 12, ("export", "a" * 12, "--out", "/x"))
+
+
 def test_the_child_gets_all_cores_once_and_starts_elsewhere(monkeypatch):
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", "relative")
     found = records._environment()
@@ -283,7 +322,7 @@ def test_a_command_is_a_job_with_its_own_words(runner, store, child):
     child("pass")
     words = ("export", "0" * 12, "--out", "/x")
     job = runner.command("export-hf", "0" * 12, "An export", words)
-    assert (job.run_id, job.measures, job.words) == ("0" * 12, "export-hf", words)
+    assert (job.subject, job.kind, job.words) == ("0" * 12, "export-hf", words)
     files = JobFiles(store.root / "jobs", job.id)
     record = files.read()
     assert files._words(record, "cpu") == list(words)
@@ -296,7 +335,7 @@ def test_a_recipe_follows_its_command_only_if_that_is_done(runner, child, tiny_b
     job = runner.command("read", "a" * 12, "Reading", ["digest"], then=_recipe(tiny_benchmark))
     ended = _ended(runner, job.id)
     assert ended.state == (State.FAILED if fails else State.DONE)
-    assert [job.title for job in runner.jobs() if not job.measures] == ([] if fails else ["task_arithmetic"])
+    assert [job.title for job in runner.jobs() if job.kind == "merge"] == ([] if fails else ["task_arithmetic"])
 
 
 def test_a_recipe_that_cannot_follow_says_why(runner, child, tmp_path):

@@ -542,7 +542,7 @@ def test_a_job_computes_a_sweep_and_pauses(
     made = sweep(tiny_benchmark, axes=(Axis(RATIO.target, tuple(round(i / 90, 4) for i in range(90))),))
     storage.keep(made, store)
     job = runner.sweep(made.id, "mine")
-    assert (job.title, job.measures, job.run_id) == ("Sweep: mine", records.SWEEP, made.id)
+    assert (job.title, job.kind, job.subject) == ("Sweep: mine", records.SWEEP, made.id)
     assert runner.sweep(made.id, "mine").submitted == job.submitted
     _until(lambda: points.folder(store).is_dir() and len(names(store)) >= 2)
     runner.pause(job.id)

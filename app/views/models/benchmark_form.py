@@ -255,13 +255,13 @@ def _jobs() -> None:
 
 
 def _known() -> list[Job]:
-    return [job for job in data.runner().jobs() if job.measures == BUILD]
+    return [job for job in data.runner().jobs() if job.kind == BUILD]
 
 
 def _shown() -> None:
     built = {subject(path.name): (key, path) for key, path in folders.built(data.store().root).items()}
     for job in _known():
-        key, path = built.get(job.run_id, ("", None))
+        key, path = built.get(job.subject, ("", None))
         if job.live or job.error:
             tray.show(job, "build")
         elif path is not None and key != benchmark.key():
