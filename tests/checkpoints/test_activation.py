@@ -105,7 +105,7 @@ def test_runs_are_made_and_scored_with_it(silent, store, tiny_benchmark):
         for named in ("", "quick_gelu", "gelu")
     ]
     assert len({run.id for run in runs}) == 3
-    assumed = ["which activation it has; QuickGELU was taken" in " ".join(run.warnings) for run in runs]
+    assumed = ["which activation it has; QuickGELU was assumed" in " ".join(run.warnings) for run in runs]
     assert assumed == [True, False, False]
     first, quick, gelu = (open_checkpoint(run.model_path) for run in runs)
     assert first.digest == quick.digest != gelu.digest  # nothing says it: QuickGELU is assumed
@@ -124,10 +124,10 @@ def test_experts_tell_it_where_the_pretrained_model_does_not(silent, store, tiny
     about = {"architecture": json.dumps(tiny.ARCHITECTURE | {"quick_gelu": False})}
     save_file(tiny.expert(tiny.pretrained(), 0), tmp_path / "circles.safetensors", about)
     run = execute(recipe(silent, "", "ties"), store, benchmark=tiny_benchmark, device="cpu")
-    assert stated_activation(open_checkpoint(run.model_path)) == "gelu" and "was taken" not in " ".join(run.warnings)
+    assert stated_activation(open_checkpoint(run.model_path)) == "gelu" and "was assumed" not in " ".join(run.warnings)
     save_file(tiny.pretrained(), tmp_path / "pretrained.safetensors", {"architecture": json.dumps(tiny.ARCHITECTURE)})
     run = execute(recipe(silent, "", "emr"), store, benchmark=tiny_benchmark, device="cpu")
-    assert [text for text in run.warnings if text.startswith("circles say that they have another activation")]
+    assert [text for text in run.warnings if text.startswith("circles state another activation")]
     run = execute(recipe(silent, "gelu", "emr"), store, benchmark=tiny_benchmark, device="cpu")
     assert not [text for text in run.warnings if "activation" in text]
 
