@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from merging.catalog.data_sets import DataSetLocation
-    from merging.catalog.groups import ModelGroup, Seen
+    from merging.catalog.groups import ModelGroup, RecognizedEntry
     from merging.catalog.recognize import ModelFacts
     from merging.catalog.scan import CatalogEntry, Listing
 
@@ -37,7 +37,7 @@ KINDS = {"adapter": "LoRA adapter", "head": "zero-shot head", "other": "no known
 class Shelf:
     """All listed files; ``left`` of them have not been inspected yet. ``data_sets`` are the places of data sets."""
 
-    seen: tuple[Seen, ...]
+    seen: tuple[RecognizedEntry, ...]
     benchmarks: tuple[CatalogEntry, ...]
     others: tuple[str, ...]
     notes: tuple[str, ...]
@@ -45,21 +45,21 @@ class Shelf:
     data_sets: tuple[str, ...] = ()
 
     @property
-    def readable(self) -> list[Seen]:
+    def readable(self) -> list[RecognizedEntry]:
         """Models, adapters, heads and checkpoints of no known family."""
         return [seen for seen in self.seen if seen[1].kind != "unreadable"]
 
     @property
-    def unreadable(self) -> list[Seen]:
+    def unreadable(self) -> list[RecognizedEntry]:
         """Files that are named like checkpoints and cannot be read as one."""
         return [seen for seen in self.seen if seen[1].kind == "unreadable"]
 
     @property
-    def own(self) -> list[Seen]:
+    def own(self) -> list[RecognizedEntry]:
         """Readable files that do not come with the benchmark."""
         return [seen for seen in self.readable if not is_bundled(seen[0])]
 
-    def find(self, reference: str) -> Seen | None:
+    def find(self, reference: str) -> RecognizedEntry | None:
         """The entry of a reference with its facts, None if it is not listed."""
         return next((seen for seen in self.seen if seen[0].reference == reference), None)
 
@@ -159,7 +159,7 @@ def _remembered() -> dict[tuple[str, tuple[int, ...]], ModelFacts]:
 
 def _inspect(entries: Sequence[CatalogEntry]) -> tuple[dict[str, ModelFacts], int]:
     """Facts on entries by reference, and how many entries are left for the next drawing of the page."""
-    from merging.catalog.recognize import look
+    from merging.catalog.recognize import recognize
     from merging.checkpoints import digests
     from merging.files.paths import state_of
 
@@ -174,7 +174,7 @@ def _inspect(entries: Sequence[CatalogEntry]) -> tuple[dict[str, ModelFacts], in
             new += 1
             while len(remembered) >= KEPT:
                 remembered.pop(next(iter(remembered)), None)
-            facts[entry.reference] = remembered[key] = look(entry)
+            facts[entry.reference] = remembered[key] = recognize(entry)
             _read_small(entry, facts[entry.reference])
         else:
             facts[entry.reference] = remembered[key]

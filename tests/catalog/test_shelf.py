@@ -17,7 +17,7 @@ from merging import settings
 from merging.catalog import fit_reports, scan, uploads
 from merging.catalog.groups import ModelGroup, groups, nearest
 from merging.catalog.model_sets import ModelSet, all_sets, forget, keep, make, usable_name
-from merging.catalog.recognize import ModelFacts, look
+from merging.catalog.recognize import ModelFacts, recognize
 from merging.catalog.scan import CatalogEntry, Listing
 from merging.checkpoints import digests, references
 from merging.checkpoints.views import to_naming
@@ -51,7 +51,7 @@ def listed(folder: Path) -> Listing:
 
 
 def seen(folder: Path) -> list[tuple[CatalogEntry, ModelFacts]]:
-    return [(item, look(item)) for item in listed(folder).items]
+    return [(item, recognize(item)) for item in listed(folder).items]
 
 
 def one(found: list[ModelGroup]) -> ModelGroup:
@@ -108,7 +108,7 @@ def test_links_to_folders_are_named_and_not_followed(root: Path, tmp_path: Path)
     (root / "out").symlink_to(tmp_path / "elsewhere")
     (root / "loop").symlink_to(root)
     (root / "file.safetensors").symlink_to(tmp_path / "elsewhere" / "secret.safetensors")
-    found = {item.place: look(item) for item in listed(root).items}
+    found = {item.place: recognize(item) for item in listed(root).items}
     assert set(found) == {"clip/out", "clip/loop", "clip/file.safetensors"}
     assert all(what.kind == "unreadable" for what in found.values())
     assert "not followed" in found["clip/out"].problem
@@ -139,7 +139,7 @@ def test_a_folder_that_is_gone_is_a_note(root: Path) -> None:
     root.rmdir()
     found = listed(root)
     assert not found.items and "cannot be read" in found.notes[0]
-    assert look(scan.typed(str(root)).items[0]).kind == "unreadable"
+    assert recognize(scan.typed(str(root)).items[0]).kind == "unreadable"
 
 
 # --- what a file is
@@ -300,7 +300,7 @@ def test_a_benchmark_folder(root: Path) -> None:
     tiny.write_benchmark(root / "bench")
     found = listed(root)
     assert [item.place for item in found.benchmarks] == ["clip/bench"]
-    group = one(groups([(item, look(item)) for item in found.items], found.benchmarks))
+    group = one(groups([(item, recognize(item)) for item in found.items], found.benchmarks))
     assert group.title == "clip/bench" and set(group.experts) == set(tiny.EXPERTS)  # the multi-task model is no expert
     assert not any("data" in item.place for item in found.items)
 
@@ -343,9 +343,9 @@ def test_a_set_survives_and_is_named_by_its_content(tmp_path: Path) -> None:
         ({"title": "a\nb"}, "title"),
         ({"pretrained": ""}, "pretrained"),
         ({"experts": {}}, "Choose experts"),
-        ({"experts": {"a,b": "x"}}, "cannot be called"),
-        ({"experts": {"a=b": "x"}}, "cannot be called"),
-        ({"experts": {"a\u202eb": "x"}}, "cannot be called"),
+        ({"experts": {"a,b": "x"}}, "cannot be named"),
+        ({"experts": {"a=b": "x"}}, "cannot be named"),
+        ({"experts": {"a\u202eb": "x"}}, "cannot be named"),
         ({"experts": {"a": "models:clip/p"}}, "among the experts"),
         ({"experts": {"a": "x", "b": "x"}}, "same file"),
     ],
@@ -387,7 +387,7 @@ def test_an_upload_is_kept_under_its_hash(tmp_path: Path) -> None:
     content = tiny.write(tmp_path / "x.safetensors", tiny.pretrained()).read_bytes()
     item = uploads.keep(tmp_path, "../../My model?.SAFETENSORS", content)
     assert item.path.name == "My_model.safetensors" and item.path.parent.parent == tmp_path / "uploads"
-    assert look(item).kind == "model"
+    assert recognize(item).kind == "model"
     assert uploads.keep(tmp_path, "again.pt", content) == item == uploads.items(tmp_path)[0]
     uploads.delete(tmp_path, item)
     assert uploads.items(tmp_path) == []
