@@ -132,7 +132,7 @@ def test_values_that_cannot_be_read(text: str) -> None:
         ({"axes": (Axis("lwptv.prune_ratio", (float("nan"), 0.5)),)}, "Got nan instead"),
         ({"axes": (Axis("lwptv.prune_ratio", (0.5, 0.5)),)}, "takes 2 to 201 different values; got 1"),
         ({"axes": (Axis("lwptv.prune_rato", (0.0, 1.0)),)}, "Did you mean 'lwptv.prune_ratio'"),
-        ({"axes": (Axis("lwptv.shared", (0.0, 1.0)),)}, "nothing that the recipe can vary"),
+        ({"axes": (Axis("lwptv.shared", (0.0, 1.0)),)}, "cannot be varied in the recipe"),
         ({"axes": (Axis(EXPERTS, (1.0, 9.0)),)}, r"whole number in \[1, 4\]. Got 9"),
         ({"axes": (Axis(EXPERTS, (1.0, 1.5)),)}, "Got 1.5 instead"),
         ({"axes": (RATIO, RATIO)}, "same thing twice"),
