@@ -487,7 +487,7 @@ def test_a_run_that_a_job_works_on_is_not_deleted(
         button for button in at.button if button.key in {"delete_runs", "drop_runs"} and not button.disabled
     ] or ("0 runs" in words(at))
     asked: list[str] = []
-    live = [type("Job", (), {"run_id": precomputed, "live": True})()]
+    live = [type("Job", (), {"subject": precomputed, "live": True})()]
     monkeypatch.setattr(data._runner(), "jobs", lambda: live)
     act: Callable[[str], None] = asked.append
     actions._each([precomputed], act, "{}")

@@ -198,7 +198,7 @@ def test_a_file_that_no_code_expected_is_a_sentence(root: Path, monkeypatch: pyt
     def broken(*args: object) -> None:
         raise IndexError("surprise")
 
-    monkeypatch.setattr("merging.catalog.recognize._look", broken)
+    monkeypatch.setattr("merging.catalog.recognize._recognize", broken)
     (_, what), *_ = seen(root)
     assert what.kind == "unreadable" and "IndexError" in what.problem and "surprise" not in what.problem
 
@@ -209,7 +209,7 @@ def test_a_name_that_is_no_text_is_listed(root: Path) -> None:
     except OSError:
         pytest.skip("this file system has text for names")
     (_, what), *_ = seen(root)
-    assert "no text" in what.problem
+    assert "cannot be decoded" in what.problem
 
 
 # --- which belong together
