@@ -16,7 +16,7 @@ from merging.inspection.distance import Distance
 from merging.inspection.fit_report import FitReport, Problem
 
 FOLDER, VERSION = "checks", 2
-MOST = 20_000  # problems that are stored of a report
+MOST = 20_000  # problems that are stored of a report; more of them add nothing
 
 
 def keep(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], report: FitReport) -> None:

@@ -69,7 +69,7 @@ def export(
     Raises:
         StoreError: the run keeps no weights, the folder exists already, or the disk is full.
         CheckpointError: not a whole visual tower, or no file states what its shapes do not.
-        Cancelled: ``cancel`` said so; nothing is kept.
+        Cancelled: ``cancel`` requested it; nothing is kept.
     """
     library, folder, ids = target(to), Path(folder), hub_ids or {}
     phases = Phases({READING: 0.0 if isinstance(source, Run) else 1.0, WRITING: 1.0}, progress)
@@ -110,7 +110,7 @@ def export_file(
 
     Raises:
         StoreError: the run has one model per task or keeps no weights, or the file cannot be written.
-        Cancelled: ``cancel`` said so; nothing is kept.
+        Cancelled: ``cancel`` requested it; nothing is kept.
     """
     if run.per_task:
         raise StoreError(f"Run {run.id} has one model per task; they need a folder.")

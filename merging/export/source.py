@@ -82,7 +82,7 @@ def of_checkpoint(
 
     Raises:
         CheckpointError: it cannot be read, or it is an adapter and there is no base.
-        Cancelled: ``cancel`` said so.
+        Cancelled: ``cancel`` requested it.
     """
     below = None if base is None else open_checkpoint(base, PRETRAINED)
     opened = open_checkpoint(source, like=below)

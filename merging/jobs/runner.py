@@ -40,7 +40,7 @@ class Runner:
     """Runs one job at a time, in the order of submission. Every method may be called from any thread.
 
     Only ``submit`` may take a moment: it reads the checkpoints that this process has not read yet, to name the run.
-    A job on another ``benchmark`` than the one that the server was started on names it, for its child too.
+    A job on another ``benchmark`` than the one that the server was started on names it; its child works on that one.
     """
 
     def __init__(self, store: Store, *, device: str = "auto") -> None:

@@ -46,7 +46,7 @@ def execute(
     Raises:
         CheckpointError, CompatibilityError, NeedsError: the recipe cannot be run as given.
         StoreError: the disk is full or cannot be written to.
-        Cancelled: ``cancel`` said so; nothing is kept.
+        Cancelled: ``cancel`` requested it; nothing is kept.
     """
     opened = open_inputs(recipe, base, benchmark)
     fitting, reason = _choose_benchmark(opened, benchmark) if evaluate or recipe.needs else (None, "")

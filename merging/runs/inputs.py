@@ -52,7 +52,7 @@ class OpenedRecipe:
         return digests
 
     def run_id(self, digests: Mapping[str, str] | None = None) -> str:
-        """The id of the run: what is merged, and how."""
+        """The id of the run, which depends on what is merged, and how."""
         digests = digests or self.digests()
         experts = {name: digests[f"experts/{name}"] for name in self.experts}
         drawn_from = (self.benchmark or Benchmark.load()).digest if self.recipe.exemplars else ""

@@ -242,7 +242,7 @@ def run(
 
     Raises:
         MergingError: points failed; the message counts them and gives the first reason.
-        StoreError: the disk cannot be written to. Cancelled: ``cancel`` said so; the points so far are kept.
+        StoreError: the disk cannot be written to. Cancelled: ``cancel`` requested it; the points so far are kept.
     """
     points.sweep_up(store)
     all_points = distinct(plan(sweep, benchmark))
