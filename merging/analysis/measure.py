@@ -44,7 +44,7 @@ def measure(
 
     measurement_kind = kind(key)
     if (measurement_kind.of == Of.BENCHMARK) == bool(run_id):
-        raise StoreError(f"{measurement_kind.title} is measured of {measurement_kind.of}.")
+        raise StoreError(f"{measurement_kind.title} is a measurement of {measurement_kind.of}.")
     if stored := find(key, store, benchmark, run_id):
         return stored
     if (name := entry_name(measurement_kind, store, benchmark, run_id)) is None:

@@ -547,4 +547,4 @@ def test_the_command_line_measures(library, tmp_path, tiny_benchmark, monkeypatc
     assert main(["measure", "ablation", run_id, "--store", store]) == 0
     assert "Ablation by kind of parameter on CPU" in capsys.readouterr().out
     assert main(["measure", "drift", "--store", store]) == 1
-    assert "is measured of a run" in capsys.readouterr().err
+    assert "is a measurement of a run" in capsys.readouterr().err

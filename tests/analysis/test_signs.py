@@ -321,7 +321,7 @@ def test_what_cannot_be_measured_is_explained(tmp_path: Path, tiny_benchmark: Be
     store = Store(tmp_path / "store", libraries=())
     with pytest.raises(StoreError, match="There is no run"):
         measure.measure("signs", store, tiny_benchmark, "0" * 12)
-    with pytest.raises(StoreError, match="is measured of the experts of a run"):
+    with pytest.raises(StoreError, match="is a measurement of the experts of a run"):
         measure.measure("signs", store, tiny_benchmark)
     folder = shutil.copytree(tiny_benchmark.folder / "models", tmp_path / "models")
     mine = {"mine": str(folder / "circles.safetensors"), "yours": str(folder / "digits.safetensors")}
