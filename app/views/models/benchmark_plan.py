@@ -120,7 +120,7 @@ def _summary(described: str, states: tuple[tuple[int, ...], ...], out: Path) -> 
                 "For merges": "in domain" if task.source.expert else "out of domain",
                 "Classes": len(task.classes.names),
                 "Class names": first_few(task.classes.names, 4),
-                "Names from": task.classes.how,
+                "Source of names": task.classes.how,
                 "Head": "released" if task.head is not None else f"built, {plural(len(task.templates), 'prompt')}",
                 "Split": task.split.rule,
             }
