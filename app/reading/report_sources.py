@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from viz.report.guard import Private
 
 Of: TypeAlias = "Sequence[Run | Sweep] | None"  # what a chart is of; None: what its table and the page's address say
-NO_SEED = "none, as nothing in it is drawn at random"
+NO_SEED = "none, because nothing in it is random"
 
 
 def button(key: str, table: pd.DataFrame, options: Mapping[str, Any], said: str, of: Of, heading: str = "") -> None:
@@ -40,12 +40,12 @@ def button(key: str, table: pd.DataFrame, options: Mapping[str, Any], said: str,
     if kept:
         st.button(
             "In the report", key=f"in_report_{key}", type="tertiary", icon=":material/check:",
-            help="Take this view out of the report.", on_click=draft.remove, args=(kept.number,),
+            help="Remove this view from the report.", on_click=draft.remove, args=(kept.number,),
         )  # fmt: skip
     else:
         st.button(
             "Add to report", key=f"in_report_{key}", type="tertiary", icon=":material/note_add:",
-            help="Keep this view, as it is now, for the page Report.", on_click=_add,
+            help="Add this view, in its current state, to the Report page.", on_click=_add,
             args=(ReportView(key, table, dict(options), heading, "", text.plain(said), state.place()), of),
         )  # fmt: skip
     if why := draft.refused.pop(key, ""):

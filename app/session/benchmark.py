@@ -95,11 +95,11 @@ def gone(asked: str) -> None:
     """Says that a link is on a benchmark that is not here, and offers the server's."""
     called = text.safe_text(asked.partition(":")[2] or asked, 60)
     st.warning(
-        f"This link is on the benchmark “{called}”, which this machine does not have, or whose path was typed "
-        "in another session. Scores are compared on one benchmark only, so nothing is shown.",
+        f"This link uses the benchmark “{called}”, which this machine does not have, or whose path was typed in "
+        "another session. Scores are compared on one benchmark only, so nothing is shown.",
         icon=":material/link_off:",
     )
-    label = f"Work on {clean_text(title(settings.benchmark_folder()), 60)}"
+    label = f"Switch to {clean_text(title(settings.benchmark_folder()), 60)}"
     st.button(label, on_click=use, args=(SERVER,), type="primary")
 
 

@@ -1,4 +1,4 @@
-"""Runs that a view lacks: which they are, how long they will take, and one button that queues them all."""
+"""Runs that a view lacks: their recipes, the time that they take, and one button that queues them all."""
 
 from __future__ import annotations
 
@@ -8,56 +8,45 @@ import streamlit as st
 
 from app import text
 from app.reading import data
-from app.widgets import tray
+from app.widgets.missing_box import GO_ON, box
 from merging.errors import MergingError
 from merging.jobs.records import Job
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
 from merging.text import size_text
 
-PROBLEM = "computing_problem"  # what came of a click, for the next drawing of the page
+PROBLEM = "computing_problem"  # session key: the error of the last click
 
 
 def missing(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
-    """The recipes that have no run yet: those in the queue, those that failed, and a button for the rest."""
+    """The box of recipes without a run: those in the queue, those that failed, and a button for the rest."""
     if problem := st.session_state.pop(PROBLEM, ""):
         st.error(text.safe_text(problem, 600), icon=":material/error:")
     if not recipes:
         return
     jobs = {job.recipe_yaml: job for job in reversed(data.runner().here()) if not job.measures}
-    live = [recipe for recipe in recipes if _state(jobs, recipe) == "live"]
-    rest = [recipe for recipe in recipes if recipe not in live]
-    with st.container(border=True, key=f"missing_{key}"):
-        if live:
-            st.markdown(
-                f":material/hourglass_top: In the queue: {_named(live)}. You can go on working: the tray on the left "
-                "shows how far they are and follows you to every page."
-            )
-            waiting = [jobs[recipe.to_yaml()].id for recipe in live]
-            st.button("Cancel them", key=f"stop_{key}", on_click=_stop, args=(waiting,), type="tertiary")
-        for recipe in rest:
-            if _state(jobs, recipe) == "failed":
-                tray.show(jobs[recipe.to_yaml()], key)
-        if rest:
-            st.markdown(f"Not computed yet: {_named(rest)}.")
-            _offer(rest, key, stored)
 
+    def running(live: list[Recipe], queued: list[Job]) -> None:
+        st.markdown(f":material/hourglass_top: In the queue: {_named(live)}. {GO_ON}")
+        job_ids = [job.id for job in queued]
+        st.button("Cancel them", key=f"stop_{key}", on_click=_stop, args=(job_ids,), type="tertiary")
 
-def _state(jobs: dict[str, Job], recipe: Recipe) -> str:
-    """How the newest job of a recipe is doing: live, failed, or nothing to tell."""
-    job = jobs.get(recipe.to_yaml())
-    return "" if job is None else "live" if job.live else "failed" if job.error else ""
+    def offer(rest: list[Recipe]) -> None:
+        st.markdown(f"Not computed yet: {_named(rest)}.")
+        _offer(rest, key, stored)
+
+    box(key, [(recipe, jobs.get(recipe.to_yaml())) for recipe in recipes], running, offer)
 
 
 def _offer(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
-    """What it takes to compute them, and the button."""
+    """The time and memory that they take, and the button."""
     try:
-        found = [data.estimate(recipe, stored) for recipe in recipes]
+        estimates = [data.estimate(recipe, stored) for recipe in recipes]
     except MergingError as error:
         st.markdown(f"They cannot be computed here: {text.safe_text(error, 400)}")
         return
-    seconds = text.duration(sum(estimate.seconds for estimate in found))
-    memory = size_text(max(estimate.anonymous_bytes for estimate in found))
+    seconds = text.duration(sum(estimate.seconds for estimate in estimates))
+    memory = size_text(max(estimate.anonymous_bytes for estimate in estimates))
     st.markdown(
         f":material/timer: About **{seconds}** of computing with evaluation, one after the other in the background; "
         f"up to {memory} of memory."
@@ -75,7 +64,7 @@ def _start(recipes: Sequence[Recipe]) -> None:
 
 
 def _stop(job_ids: Sequence[str]) -> None:
-    for job_id in reversed(job_ids):  # what waits first, so that it does not start
+    for job_id in reversed(job_ids):  # waiting jobs first, so that none of them starts
         data.runner().cancel(job_id)
 
 

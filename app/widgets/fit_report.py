@@ -30,7 +30,7 @@ OPENED = "opened"  # the kind of problem that says how a file was opened
 CHECK, READ = "fit", "read"  # jobs: one reads every number, one reads files before a merge
 SAMPLED = (
     "Distances are from 4,096 numbers of every tensor. Whether all numbers are finite, and whether text tensors were "
-    "trained, too, is told when every number has been read, which the merge does anyway."
+    "trained, is known only after every number was read, as the merge does anyway."
 )
 
 
@@ -103,7 +103,7 @@ def verdict(report: FitReport) -> None:
     if not report.mergeable:
         st.error(f"**They cannot be merged.**\n\n{_lines(errors)}", icon=":material/block:")
     elif warnings:
-        st.warning(f"**They can be merged; look at this first.**\n\n{_lines(warnings)}", icon=":material/warning:")
+        st.warning(f"**They can be merged. Check this first:**\n\n{_lines(warnings)}", icon=":material/warning:")
     else:
         st.markdown(f":material/check_circle: All {report.tensors} tensors of every checkpoint fit.")
 
@@ -136,8 +136,8 @@ def _distances(report: FitReport) -> None:
         "Expert": list(report.distances),
         "Change, of the weights' norm": [100 * found.ratio for found in report.distances.values()],
         "Cosine to pretrained": [found.cosine for found in report.distances.values()],
-        "It looks": [
-            "like the pretrained model itself" if found.unchanged else "unrelated" if found.unrelated else "fine-tuned"
+        "Verdict": [
+            "the pretrained model itself" if found.unchanged else "unrelated" if found.unrelated else "fine-tuned"
             for found in report.distances.values()
         ],
     }
@@ -205,7 +205,7 @@ def _how(found: Checked, pretrained: str, experts: Mapping[str, str], place: str
     if job is None or not job.live:
         st.button(
             "Check every number", key=f"check_{place}_{subject}", on_click=_start, args=(subject, pretrained, experts),
-            icon=":material/search_check:", help="In the background; the report here then says what was found.",
+            icon=":material/search_check:", help="In the background; the result then appears here.",
         )  # fmt: skip
 
 
@@ -213,14 +213,12 @@ def lacking(recipe: Recipe) -> str:
     """What a chain needs and cannot have with these models; empty if nothing."""
     if recipe.exemplars is None:
         return ""
-    needs = f"{text.chain_title(recipe)} looks at training images, which come from a benchmark folder."
+    needs = f"{text.chain_title(recipe)} uses training images, which come from a benchmark folder."
     if reason := data.not_evaluated(recipe.pretrained):
         return f"{needs} There are none for these models: {reason}"
     known = data.benchmark().experts
     if strange := [name for name, _ in recipe.experts if name not in known]:
-        return (
-            f"{needs} It has none for {first_few(strange, 3)}; experts are called like its tasks: {first_few(known)}."
-        )
+        return f"{needs} It has none for {first_few(strange, 3)}; name experts like its tasks: {first_few(known)}."
     return ""
 
 

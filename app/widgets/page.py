@@ -45,4 +45,6 @@ def link() -> None:
         query = urlencode(st.query_params.to_dict())
         address = (st.context.url or "http://localhost:8501/").split("?")[0]
         st.code(f"{address}?{query}" if query else address, language=None, wrap_lines=True)
-        st.caption("It also is the address of this page. It names runs by their recipe, so it works wherever they are.")
+        st.caption(
+            "This is also the address of this page. It names runs by their recipes, so it works wherever the runs are."
+        )

@@ -102,7 +102,7 @@ def buttons(job: Job, place: str) -> None:
 
 def go_there(job: Job, place: str, benchmark: str) -> None:
     """A way to the benchmark that a job works on."""
-    if st.button("Go there", key=f"go_{place}_{job.id}", type="tertiary"):
+    if st.button("Switch to it", key=f"go_{place}_{job.id}", type="tertiary"):
         session_benchmark.use(benchmark)
         st.rerun()  # the whole page
 
