@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 Z95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
 # What must be said wherever the numbers of a merge that gives one model per task stand beside those of a single model.
 PER_TASK = (
-    "One model per task: to use it, somebody has to say which task an image belongs to, so its in-domain accuracy does "
-    "not compare with that of a single model. Out of domain no model is the right one, and the figure is the mean over "
+    "One model per task: to use it, the task of every image must be known, so its in-domain accuracy cannot be "
+    "compared with that of a single model. Out of domain no model is the right one, and the accuracy is the mean over "
     "all of them."
 )
 

@@ -133,7 +133,8 @@ class Store:
                 ) from None
             if error.errno in {errno.EACCES, errno.EROFS, errno.EPERM}:
                 raise StoreError(
-                    f"Runs cannot be written ({error.strerror}); set MERGESCOPE_STORE to a folder of yours."
+                    f"Runs cannot be written ({error.strerror}); set MERGESCOPE_STORE to a folder that you can write "
+                    "to."
                 ) from None
             raise
 

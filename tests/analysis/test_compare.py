@@ -263,7 +263,7 @@ def test_exemplars_are_listed(store: Store, benchmark: Benchmark) -> None:
 def test_another_activation_is_listed(store: Store, benchmark: Benchmark) -> None:
     one, other = (stored(store, benchmark, "ties", activation=named) for named in ("", "gelu"))
     (line,) = recipes.lines(one, other)
-    assert (line.step, line.setting, line.a, line.b) == ("Models", "Activation", "as the files say", "gelu")
+    assert (line.step, line.setting, line.a, line.b) == ("Models", "Activation", "from the files", "gelu")
 
 
 def test_the_nearest_runs_come_first(store: Store, benchmark: Benchmark) -> None:

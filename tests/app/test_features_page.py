@@ -135,7 +135,7 @@ def test_maps_are_a_job_of_their_own(open_app: Any, library: Path, tmp_path: Pat
     assert "t-SNE maps" not in words(at)
     at = open_app("features", library, runs=known["Ties"].id, map="t-SNE")
     assert charts(at) == 0
-    assert "t-SNE maps have not been drawn for **Pretrained** and **Ties" in words(at)
+    assert "t-SNE maps have not been computed for **Pretrained** and **Ties" in words(at)
     assert not at.exception
 
 

@@ -31,7 +31,7 @@ PATHS = (
 )
 ADDRESSES = re.compile(r"\blocalhost\b|\b127(?:\.\d{1,3}){3}\b|\b0\.0\.0\.0\b|\[::1\]", re.IGNORECASE)
 NUMBERS = re.compile(r'"bdata":"[A-Za-z0-9+/=]*"')  # arrays in a figure; by chance they could spell any name
-MEND = "Change that text, or take the view out of the report."
+MEND = "Change that text, or remove the view from the report."
 
 
 @dataclass(frozen=True)

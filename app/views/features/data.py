@@ -77,7 +77,7 @@ def images(model: Model, task: str = TOGETHER) -> pd.DataFrame:
 
 
 def principal(models: Sequence[Model], task: str) -> tuple[dict[str, pd.DataFrame], tuple[float, ...]]:
-    """{run id: image, x, y} in principal components fitted on all models, and their shares of the variance."""
+    """{run id: image, x, y} in principal components fit on all models, and their shares of the variance."""
     return _principal(tuple(str(model.found.path) for model in models), task, models)
 
 

@@ -25,11 +25,11 @@ PERPLEXITIES = (5, 30, 50)
 NO_MAPS = "t-SNE maps have not been computed for"
 TRAP = (
     "On a t-SNE map neither the size of a cluster nor the distance between clusters means anything, and maps of "
-    "different models or perplexities are not comparable: each was fitted separately, from the same images and seed. "
+    "different models or perplexities are not comparable: each was fit separately, from the same images and seed. "
     "Trust the numbers, which come from the features themselves."
 )
 FIT = (
-    "Principal components are fitted on all models shown together, so positions and distances can be compared between "
+    "Principal components are fit on all models shown together, so positions and distances can be compared between "
     "panels; they hold {} of the variance."
 )
 COLUMNS = {

@@ -33,7 +33,7 @@ def split(data: DataSet, key: str, seed: int) -> Split:
     if test is None:
         (part, order), *_ = shuffled.items()
         middle = len(order) // 2
-        trained = "these images may be among those that an expert was trained on, so that it looks better than it is"
+        trained = "these images may be among those that an expert was trained on, so its accuracy may be too high"
         return Split(
             (part, order[:middle]),
             (part, order[middle:]),

@@ -22,9 +22,9 @@ class LwptvParams(Params):
     """What can be set."""
 
     prune_ratio: float = fraction(
-        0.7, symbol=r"\eta", label="Prune ratio", help="Share of layers (or parameters) that each expert gives up."
+        0.7, symbol=r"\eta", label="Prune ratio", help="Share of layers (or parameters) that each expert drops."
     )
-    shared: bool = flag(True, label="Shared mask", help="Keep for all experts what any of them keeps.")
+    shared: bool = flag(True, label="Shared mask", help="Keep for all experts what any expert keeps.")
     score: str = choice(
         saliency.DEVIATION,
         saliency.MEAN_ABS,

@@ -60,8 +60,8 @@ def drift_removed(
 
 def _hover(row: dict[Any, Any]) -> str:
     return (
-        f"<b>{short_name(row['tensor'])}</b><br>{safe_text(row['title'])} gives up {percent(row['removed'], 2)} of "
-        f"its squared norm<br>and wants {count(row['conflicts'])} out of the others': worst conflict "
+        f"<b>{short_name(row['tensor'])}</b><br>{safe_text(row['title'])} loses {percent(row['removed'], 2)} of "
+        f"its squared norm<br>and finds {count(row['conflicts'])} conflicts in the others: worst "
         f"{real(row['conflict_top'])}, in all {real(row['conflict_sum'])}<br>{safe_text(row['section'])}, "
         f"{safe_text(row['part'])} ({safe_text(str(row['role']).replace('_', ' '))})"
     )
@@ -74,6 +74,6 @@ def _alt(table: pd.DataFrame, experts: list[str], columns: depth.Columns) -> str
         return words
     most = finite.loc[finite["removed"].idxmax()]
     return (
-        f"{words} Most in {clean_text(most['tensor'])}: {clean_text(most['title'])} gives up "
+        f"{words} Most in {clean_text(most['tensor'])}: {clean_text(most['title'])} loses "
         f"{percent(most['removed'])} of its squared norm there."
     )
