@@ -82,9 +82,9 @@ def others(a: Run, runs: Sequence[Run], stored: Sequence[Run]) -> list[Run]:
 
 def in_words(lines: Sequence[Line]) -> str:
     """The differing lines in a sentence."""
-    shown = [f"{line.step}, {line.setting.lower()}: {line.a} → {line.b}" for line in lines[:3]]
-    rest = len(lines) - len(shown)
-    return "; ".join([*shown, *([f"and {rest} more"] if rest else [])]) or "nothing"
+    phrases = [f"{line.step}, {line.setting.lower()}: {line.a} → {line.b}" for line in lines[:3]]
+    rest = len(lines) - len(phrases)
+    return "; ".join([*phrases, *([f"and {rest} more"] if rest else [])]) or "nothing"
 
 
 def recipes(of: Pair) -> None:
@@ -94,7 +94,7 @@ def recipes(of: Pair) -> None:
         st.markdown(REFERENCE)
         return
     lines = compare_recipes.lines(of.a, of.b)
-    if unknown := [run for run in of.runs if not compare_recipes.known(run)]:
+    if unknown := [run for run in of.runs if not compare_recipes.is_known(run)]:
         st.info(UNKNOWN.format(text.listed([f"**{text.safe_text(run.title, 60)}**" for run in unknown])))
     elif not lines:
         st.markdown("Nothing: the recipes, their files and the benchmark are the same.")

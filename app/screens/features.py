@@ -88,7 +88,7 @@ def view(about: str, chosen: Sequence[Run], others: Sequence[Run]) -> None:
     """The chosen view of the models with features, and the offer to extract the features of the rest."""
     models, rest = feature_data.with_features([*others, *chosen])
     if rest:
-        measure_button.missing(measurements.FEATURES, rest, NOT_EXTRACTED, [model.found for model in models])
+        measure_button.missing(measurements.FEATURES, rest, NOT_EXTRACTED, [model.measurement for model in models])
     if not models:
         return
     if about == MAPS:

@@ -36,14 +36,14 @@ def choose_cell() -> None:
 
 
 @st.fragment
-def explore(run: Run, fresh: bool, known: list[Run]) -> None:
+def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
     """The live chart: the ratio redraws masks from the stored saliency, without merging again."""
     from merging.methods.shared.saliency import with_ratio
     from merging.recipes.presets import settings_of
 
     ratio, shared = settings_of(run.recipe)
     try:
-        stored, masked = data.saliency(run, known)
+        stored, masked = data.saliency(run, holders)
     except CheckpointError as error:
         st.info(
             f"This run did not prune tensors, and its task vectors cannot be measured. {text.safe_text(error, 600)}"

@@ -49,11 +49,11 @@ def costs(recipe: Recipe, stored: Sequence[Run]) -> None:
     """Time, memory and data that the merge needs."""
     needs = sorted(str(need) for need in recipe.needs)
     data_needed = f"It needs {text.listed(needs)}." if needs else "It needs no data."
-    found = data.estimate(recipe, stored)
+    estimate = data.estimate(recipe, stored)
     scored = "" if data.not_evaluated(recipe.pretrained) else " with evaluation"
     st.markdown(
-        f":material/timer: About **{text.duration(found.seconds)}** of computing{scored}, after a few seconds "
-        f"to start; up to **{size_text(found.anonymous_bytes)}** of memory, {size_text(found.reads_bytes)} to read. "
+        f":material/timer: About **{text.duration(estimate.seconds)}** of computing{scored}, after a few seconds to "
+        f"start; up to **{size_text(estimate.anonymous_bytes)}** of memory, {size_text(estimate.reads_bytes)} to read. "
         f"{data_needed}"
     )
 
@@ -122,11 +122,11 @@ def act(draft: Draft, references: Mapping[str, str], stored: Sequence[Run]) -> N
     """The right-hand side: cost and result first, visible without scrolling, then the formulas."""
     recipe = draft.recipe(references)
     recipe = replace(recipe, title=recipe.title or text.chain_title(recipe))
-    fine = ready(recipe)
-    if fine:
+    mergeable = ready(recipe)
+    if mergeable:
         costs(recipe, stored)
         model_sets.evaluation(recipe.pretrained, dict(recipe.experts))
-    if st.button("Run", type="primary", icon=":material/play_arrow:", disabled=not fine, key="run_button"):
+    if st.button("Run", type="primary", icon=":material/play_arrow:", disabled=not mergeable, key="run_button"):
         state.watch(fit_report.submit(recipe).id)
         st.rerun()  # so that the tray, which is drawn last, follows the job from now on
     if watched := state.watched():

@@ -48,11 +48,11 @@ def filters(methods: Sequence[Method]) -> list[Method]:
     return gallery.matching(methods, role, need, words or "")
 
 
-def pickers(shown: Sequence[Method], chosen: str) -> None:
+def pickers(matching: Sequence[Method], chosen: str) -> None:
     """The methods by role; a click opens a card."""
-    titles = {method.key: method.title for method in shown}
+    titles = {method.key: method.title for method in matching}
     for role, (title, meaning) in gallery.ROLES.items():
-        if keys := [method.key for method in shown if method.role == role]:
+        if keys := [method.key for method in matching if method.role == role]:
             widget = PICK.format(role)
             st.session_state[widget] = chosen if chosen in keys else None
             st.pills(
@@ -67,13 +67,13 @@ def _column(key: str, title: str, width: int, help_text: str) -> Any:
     return kind(title, width=wide, help=help_text or None, pinned=key == "title")
 
 
-def costs(shown: Sequence[Method], runs: Sequence[Run]) -> None:
+def costs(matching: Sequence[Method], runs: Sequence[Run]) -> None:
     """The sortable table of the methods' needs and costs."""
     st.header("Needs and costs", anchor=False)
     st.markdown("What the methods above need, and what one stored run of each took. Click a column head to sort.")
     config = {key: _column(key, *rest) for key, *rest in COLUMNS}
     st.dataframe(
-        gallery.costs(shown, runs),
+        gallery.costs(matching, runs),
         hide_index=True,
         height="content",
         column_config=config,
@@ -91,10 +91,10 @@ chosen, missing = state.picked_method(keys, gallery.DEFAULT_MERGE)
 if missing:
     hint = text.safe_text(did_you_mean(missing, keys))
     st.warning(f"There is no method named “{text.safe_text(missing, 40)}”.{hint}", icon=":material/link_off:")
-if shown := filters(methods):
-    pickers(shown, chosen)
-    card(next(method for method in methods if method.key == chosen), shown, runs, stored)
-    costs(shown, runs)
+if matching := filters(methods):
+    pickers(matching, chosen)
+    card(next(method for method in methods if method.key == chosen), matching, runs, stored)
+    costs(matching, runs)
 else:
     st.info("No method matches. Remove a filter.")
 page.link()

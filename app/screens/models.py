@@ -17,14 +17,14 @@ MODELS, DATA, RUNS, STORAGE = "models", "data", "runs", "storage and machine"
 def models() -> None:
     """The models, and the form that makes a set of them."""
     typed = file_list.sources()
-    found = model_files.shelf(typed)
-    groups = model_files.groups(found)
-    file_list.models(found, groups)
-    model_sets.folders(found)
-    model_sets.chooser(found, groups)
+    shelf = model_files.shelf(typed)
+    groups = model_files.groups(shelf)
+    file_list.models(shelf, groups)
+    model_sets.folders(shelf)
+    model_sets.chooser(shelf, groups)
     model_sets.saved()
     page.link()
-    if found.left:
+    if shelf.left:
         st.rerun()  # inspects more files; the page already shows the others
 
 

@@ -46,12 +46,12 @@ class Pair:
         return one, other
 
     @property
-    def known(self) -> list[Measured]:
+    def predictions(self) -> list[Measured]:
         """The stored predictions of A and B, where there are some."""
         return [measured for measured in (self.measured_a, self.measured_b) if measured is not None]
 
     @property
-    def unknown(self) -> list[Run]:
+    def without_predictions(self) -> list[Run]:
         """The runs whose predictions are not stored, each once."""
         pairs = zip(self.runs, (self.measured_a, self.measured_b), strict=True)
         return list({run.id: run for run, measured in pairs if measured is None}.values())
@@ -107,7 +107,7 @@ def differences(of: Pair) -> pd.DataFrame | None:
     Intervals need the predictions of both; without them they are NaN.
     """
     one, other = scores(of.a, of.measured_a), scores(of.b, of.measured_b)
-    if one is None or other is None or (of.unknown and of.a.benchmark != of.b.benchmark):
+    if one is None or other is None or (of.without_predictions and of.a.benchmark != of.b.benchmark):
         return None
     tasks = [task for task in one["task"] if task in set(other["task"])]
     if of.measured_a is not None and of.measured_b is not None:

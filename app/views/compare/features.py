@@ -37,7 +37,7 @@ def models(of: Pair) -> list[Model]:
     runs = {run.id: run for run in (references["pretrained"], *of.runs)}
     ready, rest = feature_data.with_features(list(runs.values()))
     if rest:
-        measure_button.missing(measurements.FEATURES, rest, NOT_EXTRACTED, [model.found for model in ready])
+        measure_button.missing(measurements.FEATURES, rest, NOT_EXTRACTED, [model.measurement for model in ready])
     return [] if rest else [_lettered(model, of) for model in ready]
 
 
@@ -68,7 +68,7 @@ def distance(of: Pair) -> None:
     caption = (
         "L2 distance between a run's features of an image and the pretrained model's features of the same image "
         f"(LwPTV, Fig. 10), in the same bins for A and B. Images of the choosing half, seed "
-        f"{ready[0].found.notes['seed']}. {measure_button.origin([model.found for model in ready])}"
+        f"{ready[0].measurement.notes['seed']}. {measure_button.origin([model.measurement for model in ready])}"
     )
     chart.chart(
         "compare_distance", table, name=f"distance_{file_name(of)}", labels=of.labels, what=what, caption=caption,

@@ -35,7 +35,7 @@ SEVERAL = (
 
 def view(of: Pair) -> None:
     """The table of agreement and the images behind the chosen cell."""
-    if of.unknown:
+    if of.without_predictions:
         scores.missing(of)
         return
     pictures(of)
@@ -61,11 +61,11 @@ def pictures(of: Pair) -> None:
     )
     column, *sides = CELLS[outcome]
     with square:
-        caption = f"n = {len(chosen):,} images of the reporting half. {measure_button.origin(of.known)}"
+        caption = f"n = {len(chosen):,} images of the reporting half. {measure_button.origin(of.predictions)}"
         chart.chart(
             "compare_agreement", agreement(chosen), name=f"agreement_{file_name(of)}", on_click=choose_cell,
             labels=of.labels, selected=tuple(sides), said=in_words(chosen), of=of.runs,
-            caption=f"{caption}{scores.differing(of.known)}",
+            caption=f"{caption}{scores.differing(of.predictions)}",
         )  # fmt: skip
         st.markdown(in_words(chosen))
     thumbnails(ordered(chosen, column), column, outcome)

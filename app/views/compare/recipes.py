@@ -27,7 +27,7 @@ class Line(NamedTuple):
     b: str
 
 
-def known(run: Run) -> bool:
+def is_known(run: Run) -> bool:
     """Whether this version knows every method of a run."""
     return recipe_of(run) is not None
 
@@ -35,7 +35,7 @@ def known(run: Run) -> bool:
 def lines(a: Run, b: Run) -> list[Line]:
     """Everything in which two merges differ: steps, parameters, exemplars, checkpoints, benchmark.
 
-    Recipes with methods that this version does not know are skipped; see ``known``.
+    Recipes with methods that this version does not know are skipped; see ``is_known``.
     """
     differing: list[Line] = []
     one, other = recipe_of(a), recipe_of(b)

@@ -55,13 +55,13 @@ def view(of: Pair) -> None:
 
 def missing(of: Pair) -> None:
     """The offer to store the runs' predictions."""
-    if of.unknown:
-        measure_button.missing(measurements.PREDICTIONS, of.unknown, NOT_KNOWN, of.known)
+    if of.without_predictions:
+        measure_button.missing(measurements.PREDICTIONS, of.without_predictions, NOT_KNOWN, of.predictions)
 
 
 def caption(of: Pair, count: int) -> str:
     """How the differences were computed."""
-    if of.unknown:
+    if of.without_predictions:
         return "Differences of accuracies on the reporting half. Intervals need the predictions, which are not stored."
     from merging.analysis.agreement import RESAMPLES, SEED
 
@@ -69,7 +69,7 @@ def caption(of: Pair, count: int) -> str:
         "Accuracy on the reporting half; averages are over data sets, unweighted. Intervals: the images of each data "
         f"set are resampled {RESAMPLES:,} times, the same ones for both runs, seed {SEED}. A filled dot's interval "
         f"excludes zero. The intervals are not corrected for their number: of {count}, one in twenty would exclude "
-        f"zero by chance. {measure_button.origin(of.known)}{differing(of.known)}"
+        f"zero by chance. {measure_button.origin(of.predictions)}{differing(of.predictions)}"
     )
 
 

@@ -31,7 +31,7 @@ def separability(models: Sequence[Model]) -> None:
     caption = (
         "Computed from the features scaled to unit length, each data set by itself. Nearest neighbors: majority vote "
         "of the 20 nearest other images by cosine, with 95% intervals; a class of few images cannot win many votes. "
-        f"Silhouette: by cosine. {measure_button.origin([model.found for model in models])}"
+        f"Silhouette: by cosine. {measure_button.origin([model.measurement for model in models])}"
     )
     name = f"separability_{value}"
     chart.chart("feature_separability", table, name=name, value=value, runs=runs, caption=caption)
@@ -44,12 +44,12 @@ def distance(models: Sequence[Model]) -> None:
         unit = st.toggle("Features of unit length", key=state.UNIT, bind=state.BIND)
     table = feature_data.histogram(models, task, unit)
     runs = [model.run.id for model in models if not model.pretrained]
-    n, notes = 0 if table.empty else int(table["n"].max()), models[0].found.notes
+    n, notes = 0 if table.empty else int(table["n"].max()), models[0].measurement.notes
     caption = (
         "L2 distance between a run's features of an image and the pretrained model's features of the same image "
         f"(LwPTV, Fig. 10, which does not name its data set). n = {n:,} images of the choosing half, seed "
         f"{notes['seed']}. Zero-shot heads depend on direction only, so features of unit length show what can change a "
-        f"prediction. {measure_button.origin([model.found for model in models])}"
+        f"prediction. {measure_button.origin([model.measurement for model in models])}"
     )
     caption = "" if table.empty else caption
     chart.chart("feature_distance", table, name=f"distance_{task}", normalized=unit, runs=runs, caption=caption)

@@ -29,7 +29,7 @@ class Model(NamedTuple):
 
     run: Run
     label: str
-    found: Measured
+    measurement: Measured
 
     @property
     def pretrained(self) -> bool:
@@ -64,12 +64,12 @@ def _rows(entry: str, _measurement: Measured) -> np.ndarray[Any, Any]:  # an ent
 
 def rows(model: Model) -> np.ndarray[Any, Any]:
     """Features (n, d) of a model; shared, never changed."""
-    return _rows(str(model.found.path), model.found)
+    return _rows(str(model.measurement.path), model.measurement)
 
 
 def images(model: Model, task: str = TOGETHER) -> pd.DataFrame:
     """The images of one data set, or of all, with the model's predictions; the index counts from 0 over all."""
-    table = measurements.table(model.found, "images")
+    table = measurements.table(model.measurement, "images")
     return table if task == TOGETHER else table[table["task"] == task]
 
 
@@ -78,7 +78,7 @@ def images(model: Model, task: str = TOGETHER) -> pd.DataFrame:
 
 def principal(models: Sequence[Model], task: str) -> tuple[dict[str, pd.DataFrame], tuple[float, ...]]:
     """{run id: image, x, y} in principal components fit on all models, and their shares of the variance."""
-    return _principal(tuple(str(model.found.path) for model in models), task, models)
+    return _principal(tuple(str(model.measurement.path) for model in models), task, models)
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
@@ -126,7 +126,7 @@ def _trusted(entry: str, task: str, coordinates: pd.DataFrame, _model: Model) ->
 
 def trusted_principal(model: Model, task: str, coordinates: pd.DataFrame) -> float:
     """Trustworthiness of a model's principal components."""
-    return _trusted(str(model.found.path), task, coordinates, model)
+    return _trusted(str(model.measurement.path), task, coordinates, model)
 
 
 def map_table(
@@ -167,7 +167,8 @@ def separability(models: Sequence[Model]) -> pd.DataFrame:
     import pandas as pd
 
     frames = [
-        measurements.table(model.found, "separability").assign(run=model.run.id, label=model.label) for model in models
+        measurements.table(model.measurement, "separability").assign(run=model.run.id, label=model.label)
+        for model in models
     ]
     table = pd.concat(frames, ignore_index=True)
     table["title"] = table["task"].map(measurements.titles()).fillna("All together")

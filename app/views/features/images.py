@@ -74,7 +74,7 @@ def thumbnails(models: Sequence[Model], table: pd.DataFrame, run_id: str, chosen
     ]
     strip(tiles, SPLIT)
     if len(rows) > MOST:
-        st.caption(f"{MOST} are shown, those whose prediction changes first; the file has all.")
+        st.caption(f"Showing {MOST}, those whose prediction changes first; the file has all.")
 
 
 def strip(images: Sequence[Shown], split: str) -> None:

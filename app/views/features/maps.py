@@ -140,7 +140,7 @@ def maps(
     options = {"kind": kind, "groups": _groups(models, task), "notes": notes, "selected": circled, "per_row": per_row}
     name = f"features_{kind.lower()}_{task}"
     click = images.circle
-    drawn, count = models[0].found.notes, plural(table["image"].nunique(), "image")
+    drawn, count = models[0].measurement.notes, plural(table["image"].nunique(), "image")
     chart.chart(
         "feature_map", table, name=name, on_click=click, lasso=True, shared=kind == PCA, **options, caption=caption,
         said=f"n = {count} of the choosing half, drawn with seed {drawn['seed']}.", of=[model.run for model in models],
@@ -168,11 +168,11 @@ def numbers(models: Sequence[Model], task: str, trust: Mapping[str, float]) -> N
         for name in table
     }
     st.dataframe(table, hide_index=True, column_config=columns, alt="Separability of the classes in every model")
-    notes = models[0].found.notes
+    notes = models[0].measurement.notes
     whole = " A class here is a class of a data set." if task == TOGETHER else ""
     st.caption(
         f"Computed from the features scaled to unit length, not from the map, over all classes.{whole} Images: n = "
         f"{plural(int(table['n'].max()), 'image')} of the choosing half, seed {notes['seed']}, balanced by class, the "
         "same for every model; features are stored in half precision. "
-        f"{measure_button.origin([model.found for model in models])}"
+        f"{measure_button.origin([model.measurement for model in models])}"
     )

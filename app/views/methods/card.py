@@ -133,7 +133,7 @@ def _explain(method: Method, figures: Sequence[Figure]) -> None:
     named = [f"{key}: {source}." for key, source in SOURCES.items() if any(f.source.startswith(key) for f in figures)]
     st.caption(
         f"{published.PUBLISHED}: as printed, for other models on other images, eight data sets in domain and thirteen "
-        f"out of it. {published.OURS}: the bundled miniature on the reporting half of its own data sets, with 95% "
+        f"out of it. {published.OURS}: the bundled benchmark on the reporting half of its data sets, with 95% "
         "intervals. Only normalized accuracies (Norm.) can be compared. " + text.safe_text(" ".join(named), 1000)
     )
     if isinstance(method, Merge) and method.per_task:

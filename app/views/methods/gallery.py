@@ -105,7 +105,7 @@ def costs(methods: Sequence[Method], runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def _plainness(run: Run) -> tuple[int, bool, bool]:
-    """Short chains come first, then those that end with the default merge, then this machine's own."""
+    """Sort key: short chains first, then those that end with the default merge, then this machine's own."""
     return len(run.chain), run.chain[-1] != DEFAULT_MERGE, run.provenance != THIS_MACHINE
 
 

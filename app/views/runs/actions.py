@@ -115,8 +115,8 @@ def _drop_now(run_ids: list[str]) -> None:
 def _delete_now(run_ids: list[str]) -> None:
     """Callback: delete runs that no job needs."""
     _each(run_ids, data.store().delete, "{} deleted.")
-    known = {run.id for run in data.stored()}
-    chosen, _ = state.chosen_runs(list(known))
+    run_ids_left = {run.id for run in data.stored()}
+    chosen, _ = state.chosen_runs(list(run_ids_left))
     state.choose_runs(chosen)
 
 

@@ -50,10 +50,10 @@ def fronts(runs: Sequence[Run]) -> dict[str, LeadingEdit]:
     """{text of a chain: edit} for the edits that have pairs among the runs; that of ``PLUGIN`` always, and first."""
     key, params = PLUGIN
     step = Step(key, registry.edit(key).params.build(params))
-    found = edit_pairs.fronts(edit_pairs.pairs(runs))
-    first = [front for front in found if front.step == step] or [LeadingEdit(step)]
+    leading = edit_pairs.fronts(edit_pairs.pairs(runs))
+    first = [front for front in leading if front.step == step] or [LeadingEdit(step)]
     order = {method.key: place for place, method in enumerate(registry.methods())}
-    rest = [front for front in found if front.step != step]
+    rest = [front for front in leading if front.step != step]
     return {
         written(front): front
         for front in [*first, *sorted(rest, key=lambda front: (front.step.key != key, order[front.step.key]))]

@@ -39,10 +39,10 @@ HOW = "Written as 0:1:0.1 (first, last, step) or as 0, 0.2, 0.5. Takes {}."
 
 def form(stored: Sequence[Run]) -> None:
     """The form, and the button that starts the sweep."""
-    known = _sources(stored)
+    sources = _sources(stored)
     with st.grid(2, min_column_width=400, gap="large"):
         with st.container():
-            recipes, kind, varied = _what(known)
+            recipes, kind, varied = _what(sources)
         with st.container():
             split, images, draw, title = _judged()
     if split != SPLITS[0]:
@@ -60,20 +60,20 @@ def form(stored: Sequence[Run]) -> None:
         st.error(text.safe_text(error, 500), icon=":material/error:")
 
 
-def _what(known: Mapping[str, tuple[str, Recipe]]) -> tuple[list[Recipe], str, tuple[Axis, ...]]:
+def _what(sources: Mapping[str, tuple[str, Recipe]]) -> tuple[list[Recipe], str, tuple[Axis, ...]]:
     """Pickers of the recipes, the kind of the sweep, and its axes; returns them."""
     chosen = st.multiselect(
         "Recipes",
-        list(known),
-        [key for key in ("draft", *FIRST) if key in known][:2],
-        format_func=lambda key: known[key][0],
+        list(sources),
+        [key for key in ("draft", *FIRST) if key in sources][:2],
+        format_func=lambda key: sources[key][0],
         key="sweep_recipes",
         max_selections=MOST_RECIPES,
         persist_state=STAY,
         placeholder="Choose at least one recipe",
         help="The recipe on the Merge page, stored runs and presets. Several are compared along one axis.",
     )
-    recipes = [known[key][1] for key in chosen]
+    recipes = [sources[key][1] for key in chosen]
     kind = st.segmented_control(
         "What varies",
         KINDS,

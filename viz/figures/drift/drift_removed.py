@@ -61,8 +61,8 @@ def drift_removed(
 def _hover(row: dict[Any, Any]) -> str:
     return (
         f"<b>{short_name(row['tensor'])}</b><br>{safe_text(row['title'])} loses {percent(row['removed'], 2)} of "
-        f"its squared norm<br>and finds {count(row['conflicts'])} conflicts in the others: worst "
-        f"{real(row['conflict_top'])}, in all {real(row['conflict_sum'])}<br>{safe_text(row['section'])}, "
+        f"its squared norm<br>conflicts with the others: {count(row['conflicts'])}, worst "
+        f"{real(row['conflict_top'])}, sum {real(row['conflict_sum'])}<br>{safe_text(row['section'])}, "
         f"{safe_text(row['part'])} ({safe_text(str(row['role']).replace('_', ' '))})"
     )
 
