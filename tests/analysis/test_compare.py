@@ -280,7 +280,7 @@ def test_a_recipe_of_another_version_is_no_error(store: Store, benchmark: Benchm
     ties = stored(store, benchmark, "ties")
     unknown = replace(ties)
     unknown.__dict__["recipe_yaml"] = "version: 1\nmerge: of_tomorrow\n"
-    assert recipes.known(ties) and not recipes.known(unknown)
+    assert recipes.is_known(ties) and not recipes.is_known(unknown)
     assert recipes.lines(ties, unknown) == []
 
 

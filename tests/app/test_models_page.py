@@ -336,7 +336,7 @@ def test_an_upload_is_checked_and_kept(open_app: Any, library: Path, tmp_path: P
     at = open_app("models", library)
     at.file_uploader[0].set_value(("../my model.safetensors", content, "application/octet-stream")).run()
     assert not at.exception
-    assert "was kept" in at.success[0].value
+    assert "was uploaded" in at.success[0].value
     assert "my_model" in set(table(at)["name"])
     at.file_uploader[0].set_value(("page.pt", b"<!DOCTYPE html>", "text/html")).run()
     assert "web page" in at.error[0].value and "not kept" in at.error[0].value

@@ -84,6 +84,11 @@ PHRASES = {
     "what is to be said of it": "name what is stated",
     "who do not want to know": "name who is meant",
     "a file that is as it was": "a file that has not changed",
+    "if not to be had": "on error",
+    "who lies where": "energy by expert",
+    "who pulls with whom": "which agree",
+    "as far as there are runs": "that have runs",
+    "and a way on": "and a button that goes on",
 }
 
 # Labels that are usual words within a sentence: only a string that is nothing else counts.

@@ -63,8 +63,8 @@ def _meter(stored: Sequence[Run]) -> None:
     )
     if used[WEIGHTS]:
         st.caption(
-            "Merged weights can be computed again from recipes, byte for byte. Choose runs under runs and drop their "
-            "weights: recipes, tables and scores stay."
+            "Merged weights can be computed again from recipes, byte for byte. Choose some on the view “runs” and drop "
+            "their weights: recipes, tables and scores stay."
         )
 
 
