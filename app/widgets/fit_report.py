@@ -124,7 +124,7 @@ def _groups(report: FitReport) -> None:
     if not groups:
         st.markdown("Nothing is missing, extra, misshapen or of another type.")
         return
-    counts = [f"{len(group.found)} × {group.problem} in {group.checkpoint}" for group in groups]
+    counts = [f"{len(group.problems)} × {group.problem} in {group.checkpoint}" for group in groups]
     st.markdown(f"Found: {text.safe_text(first_few(counts, 12), 900)}.")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from merging.benchmarks.folders import is_benchmark
 from merging.checkpoints.references import MODELS_PREFIX
-from merging.clip.prompt_sets import known, simple
+from merging.clip.prompt_sets import prompt_keys, simple
 from merging.datasets.base import part_of
 from merging.datasets.image_folder import SUFFIXES
 
@@ -129,4 +129,4 @@ def alike(name: str, among: Iterable[str]) -> str | None:
 
 def published(name: str) -> str | None:
     """The key of the papers' prompts for a data set of that name."""
-    return alike(name, known())
+    return alike(name, prompt_keys())

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.clip.image_encoder import EPS
 from merging.errors import CheckpointError, MergingError
+from merging.export import names
 from merging.export.vision_model import Tower, ratio_of
 from merging.formats.configs import OPEN_CLIP, OPEN_CLIP_WEIGHTS, PREPROCESSOR, TRANSFORMERS
 
@@ -177,7 +178,7 @@ features = model.eval().encode_image(preprocess(image)[None])
 """
 
 
-TARGETS: Mapping[str, ExportTarget] = {"hf": ForTransformers(), "open_clip": ForOpenClip()}
+TARGETS: Mapping[str, ExportTarget] = dict(zip(names.TARGETS, (ForTransformers(), ForOpenClip()), strict=True))
 
 
 def target(key: str) -> ExportTarget:

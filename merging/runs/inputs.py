@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from merging.benchmarks.benchmark import Benchmark
-from merging.checkpoints.architecture import stated_activation, stating
+from merging.checkpoints.architecture import stated_activation, with_activation
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.digests import DIGESTS
 from merging.errors import CheckpointError
@@ -89,8 +89,8 @@ def opened(
     if not named and not stated_activation(pretrained):
         said = {stated_activation(expert) for expert in experts.values()} - {""}
         named = said.pop() if len(said) == 1 else ""
-    pretrained = stating(pretrained, named)
-    experts = {name: stating(expert, named) for name, expert in experts.items()}
+    pretrained = with_activation(pretrained, named)
+    experts = {name: with_activation(expert, named) for name, expert in experts.items()}
     return OpenedRecipe(
         recipe, pretrained, experts, tuple(c.state() for c in (pretrained, *experts.values())), benchmark
     )

@@ -20,7 +20,7 @@ from merging.analysis.measurements import drift, exemplar_sensitivity, parameter
 from merging.analysis.measurements.drift import MergeModels, cumulative_drift, isolated_drift
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import evaluate
-from merging.cli import main
+from merging.cli.main import main
 from merging.errors import Cancelled, CheckpointError, StoreError, TaskError
 from merging.jobs.records import State
 from merging.jobs.runner import Runner
@@ -456,7 +456,7 @@ def test_a_library_brings_its_measurements(library, tmp_path, tiny_benchmark):
 
 def test_exemplar_sensitivity_merges_with_so_many_exemplars(store, tiny_benchmark, monkeypatch):
     lot = exemplar_sensitivity.CANDIDATES[:1]
-    unknown = exemplar_sensitivity.Candidate("Nothing", "no_such_method", {})
+    unknown = exemplar_sensitivity.MethodCandidate("Nothing", "no_such_method", {})
     monkeypatch.setattr(exemplar_sensitivity, "CANDIDATES", (*lot, unknown))
     monkeypatch.setattr(exemplar_sensitivity, "COUNTS", (1, 6))
     monkeypatch.setattr(exemplar_sensitivity, "SEEDS", (3,))
@@ -540,11 +540,11 @@ def test_the_command_line_measures(library, tmp_path, tiny_benchmark, monkeypatc
     folder, (run_id, _) = library
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(_with_library(tmp_path, tiny_benchmark, folder)))
     store = str(tmp_path / "store")
-    assert main.main(["measure", "ablation", run_id, "--store", store, "--device", "cpu", "--json"]) == 0
+    assert main(["measure", "ablation", run_id, "--store", store, "--device", "cpu", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["run_id"], said["device"]) == (run_id, "CPU")
     assert {row["kind"] for row in said["tables"]["ablation"]} == {"nothing", *parameter_kinds.KINDS}
-    assert main.main(["measure", "ablation", run_id, "--store", store]) == 0
+    assert main(["measure", "ablation", run_id, "--store", store]) == 0
     assert "Ablation by kind of parameter on CPU" in capsys.readouterr().out
-    assert main.main(["measure", "drift", "--store", store]) == 1
+    assert main(["measure", "drift", "--store", store]) == 1
     assert "is measured of a run" in capsys.readouterr().err

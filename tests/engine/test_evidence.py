@@ -98,7 +98,7 @@ def test_memory_does_not_grow_with_the_number_of_exemplars(count, monkeypatch):
     captured, seen = CapturedInputs(experts, images, CPU), []
     for parameter in next(iter(experts.values())).parameters:
         captured.moments(parameter)
-        held = [tensor for found in captured._found for one in found.values()
+        held = [tensor for found in captured._moments for one in found.values()
                 for tensor in (one._total, one._squares, *one._rows) if tensor is not None]  # fmt: skip
         seen.append(sum(tensor.untyped_storage().nbytes() for tensor in held))
         tokens = sum(x.untyped_storage().nbytes() for x in captured._tokens.values())
@@ -146,7 +146,7 @@ def test_query_key_and_value_share_their_moments():
     captured = CapturedInputs({"a": checkpoint}, _images(states), CPU)
     q, k, v = (captured.moments(p)[0] for p in checkpoint.parameters
                if p.block == 1 and p.role == Role.LINEAR and p.part[5:] in ("q_proj", "k_proj", "v_proj"))  # fmt: skip
-    assert q is k is v and len(captured._found[0]) == 6  # two norms, attention's inputs, three more matrices
+    assert q is k is v and len(captured._moments[0]) == 6  # two norms, attention's inputs, three more matrices
 
 
 @pytest.mark.parametrize("opened", [tiny.checkpoint, _hugging_face])

@@ -361,8 +361,8 @@ def test_lora_adapters_give_what_peft_merges(kind, peft, projecting, tmp_path):
 REFUSED = {
     "dora": ({"use_dora": True}, {}, "DoRA"),
     "other kind": ({}, {"peft_type": "IA3"}, "'IA3' is not supported"),
-    "pissa": ({}, {"init_lora_weights": "pissa"}, "changes the weights beneath"),
-    "gradients first": ({}, {"init_lora_weights": "lora_ga"}, "changes the weights beneath"),
+    "pissa": ({}, {"init_lora_weights": "pissa"}, "changes the pretrained weights"),
+    "gradients first": ({}, {"init_lora_weights": "lora_ga"}, "changes the pretrained weights"),
     "third factor": ("kasa", {}, "kasa_config are not supported"),
     "third factor, not said": ("kasa", {"kasa_config": None}, "more than two factors"),
     "blocks": ({}, {"use_bdlora": {"nblocks": 2}}, "use_bdlora are not supported"),
@@ -474,7 +474,7 @@ def test_what_was_odd_about_a_file_is_in_the_report(clip, tmp_path):
     save(prefixed(shifted(visual(clip), 1e-3), "module."), tmp_path / "a.pt")
     report = fit(opened(visual(clip)), {"a": open_checkpoint(tmp_path / "a.pt")})
     assert problems(report) == {("warning", "opened")} and report.ok
-    assert report.text() == "a: The names begin with 'module.', which was taken off."
+    assert report.text() == "a: The names begin with 'module.', which was removed."
 
 
 def test_models_of_no_family_are_compared_but_not_merged():

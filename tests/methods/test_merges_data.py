@@ -38,7 +38,7 @@ def _slot(rows, seed=0, d_out=D_OUT, role=Role.LINEAR, **more):
     parameter = Parameter(NAME, role, "mlp.c_fc", "block 0", 0, 0)
     vectors = _draw(seed + 1, len(rows), *shape)
     names = tuple(f"expert {k}" for k in range(len(rows)))
-    return Slot(parameter, names, _draw(seed, *shape), vectors, look=lambda: inputs, **more)
+    return Slot(parameter, names, _draw(seed, *shape), vectors, read_inputs=lambda: inputs, **more)
 
 
 def _rows(count, seed=10, width=D_IN, experts=EXPERTS):
@@ -327,7 +327,7 @@ def _cat(slot, **params):
             return iter((slot,))
 
     chosen = method.params.build(params)
-    found = method.survey(Stream(), chosen).found
+    found = method.survey(Stream(), chosen).statistics
     return method.run(slot, chosen, found), found.get(slot.name)
 
 

@@ -22,7 +22,8 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import evaluate
 from merging.benchmarks.metrics import summarize
 from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.cli import exit_codes, main
+from merging.cli import exit_codes
+from merging.cli.main import main
 from merging.errors import CompatibilityError, MergingError, ParameterError, RecipeError, StoreError
 from merging.jobs import records
 from merging.jobs.records import JobFiles, State
@@ -503,19 +504,19 @@ def test_the_command_describes_pauses_and_goes_on(
     file.write_text(recipe(tiny_benchmark).to_yaml())
     flag.touch()
     common = ["sweep", str(file), "--vary", "lwptv.prune_ratio=0,0.5", "--store", str(store.root), "--device", "cpu"]
-    assert main.main([*common, "--pause-file", str(flag)]) == main.PAUSED
+    assert main([*common, "--pause-file", str(flag)]) == exit_codes.PAUSED
     said = capsys.readouterr().out
     assert "2 points, 0 of them stored" in said and "Paused at 0 of 2 points" in said
-    assert main.main([*common, "--json"]) == main.DONE
+    assert main([*common, "--json"]) == exit_codes.DONE
     told = json.loads(capsys.readouterr().out)
     assert [point["x"] for point in told["points"]] == [0.0, 0.5] and len(told["tasks"]) == 12
-    assert main.main(["sweep", "--stored", told["id"], "--store", str(store.root)]) == main.DONE
+    assert main(["sweep", "--stored", told["id"], "--store", str(store.root)]) == exit_codes.DONE
     assert "LwPTV: prune ratio" in capsys.readouterr().out
-    assert main.main([*common[:2], "--line", "0,1", "--images", "4", *common[4:]]) == main.DONE
-    assert main.main([*common[:2], "--plane", "circles,digits", "--vary", "circles=0,1", *common[4:]]) == main.DONE
+    assert main([*common[:2], "--line", "0,1", "--images", "4", *common[4:]]) == exit_codes.DONE
+    assert main([*common[:2], "--plane", "circles,digits", "--vary", "circles=0,1", *common[4:]]) == exit_codes.DONE
     capsys.readouterr()
-    assert main.main(["sweep"]) == exit_codes.USAGE
-    assert main.main([*common[:2], "--vary", "lwptv.prune_ratio=0,2", *common[4:]]) == exit_codes.FAILED
+    assert main(["sweep"]) == exit_codes.USAGE
+    assert main([*common[:2], "--vary", "lwptv.prune_ratio=0,2", *common[4:]]) == exit_codes.FAILED
     assert capsys.readouterr().err.endswith("lwptv.prune_ratio must be a number in [0, 1]. Got 2 instead.\n")
 
 

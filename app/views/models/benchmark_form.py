@@ -152,10 +152,11 @@ def _names(key: str, name: str, facts: DataSetFacts, listed: Sequence[CatalogEnt
     """Where the head of a task comes from: the data's class names, published or typed ones, or a released head."""
     from merging.catalog.data_sets import alike
     from merging.catalog.groups import HEAD_NAME
-    from merging.clip.prompt_sets import known, prompts
+    from merging.clip.prompt_sets import prompt_keys, prompts
 
     heads = {f"{HEAD}{item.reference}": item for item in listed if HEAD_NAME.fullmatch(item.name)}
-    options = [*([OWN_NAMES] if facts.class_names else []), BY_HAND, *heads, *(f"{PUBLISHED}{one}" for one in known())]
+    named = [f"{PUBLISHED}{key}" for key in prompt_keys()]
+    options = [*([OWN_NAMES] if facts.class_names else []), BY_HAND, *heads, *named]
     of_name = {item.name[5:]: one for one, item in heads.items()}  # behind "head_"
     released, of_papers = alike(name, of_name), benchmark_plan.fitting(name, facts.class_names)
     first = of_name[released] if released else f"{PUBLISHED}{of_papers}" if of_papers else options[0]
