@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,7 @@ import test_app
 import tiny
 import torch
 import viz_tables
+from safetensors.torch import load_file
 from test_app import charts, words
 from test_drift_page import click
 from torch import Tensor
@@ -20,6 +24,7 @@ from app.views.conflicts import layers
 from merging.analysis import drm_joint_space as analysis
 from merging.analysis.drm_joint_space import (
     JointSpace,
+    TaskMatrices,
     block_means,
     dropped,
     energies,
@@ -28,9 +33,15 @@ from merging.analysis.drm_joint_space import (
     spectrum,
     steps,
 )
+from merging.benchmarks.benchmark import Benchmark
 from merging.checkpoints.families import Parameter, Role
+from merging.errors import CheckpointError, StoreError
 from merging.methods import registry
 from merging.methods.slot import Slot
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.run import Run
+from merging.runs.store import Store
 
 library, open_app = test_app.library, test_app.open_app  # fixtures
 VIEW = "joint space of DRM"
@@ -258,6 +269,34 @@ def test_long_decompositions_ask_first(open_app: Any, library: Any, monkeypatch:
     assert not at.exception and charts(at) == 4
     at.slider(key="drop").set_value(0.2).run()
     assert charts(at) == 4  # kept: it does not ask again
+
+
+def stored_run(folder: Path, store: Store) -> Run:
+    benchmark = Benchmark.load(folder)
+    recipe = Recipe.build("weight_averaging", {}, [], benchmark.pretrained, benchmark.experts)
+    return execute(recipe, store, benchmark=benchmark, evaluate=False, keep_model=False)
+
+
+def test_a_run_gives_the_matrices_of_its_experts(tiny_folder: Path, tmp_path: Path) -> None:
+    run = stored_run(tiny_folder, Store(tmp_path / "store", libraries=()))
+    read = TaskMatrices.of(run).layer("visual.proj")
+    benchmark = Benchmark.load(tiny_folder)
+    base = load_file(benchmark.pretrained)["visual.proj"].float()
+    expected = [load_file(benchmark.experts[name])["visual.proj"].float() - base for name in run.experts]
+    assert torch.equal(read, torch.stack(expected).mT)  # as linear weights: outputs by inputs
+    assert read.is_contiguous()
+
+
+def test_a_run_with_other_files_gives_no_matrices(tiny_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_folder, tmp_path / "copy")
+    run = stored_run(folder, Store(tmp_path / "store", libraries=()))
+    first, second, *_ = (folder / "models" / f"{name}.safetensors" for name in run.experts)
+    shutil.copy(second, first)
+    with pytest.raises(CheckpointError, match="not the ones that this run merged"):
+        TaskMatrices.of(run)
+    evaluation: Any = SimpleNamespace(id="abc", recipe=None)
+    with pytest.raises(StoreError, match="is not a merge"):
+        TaskMatrices.of(evaluation)
 
 
 def test_only_the_last_decompositions_are_kept() -> None:

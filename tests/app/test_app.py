@@ -148,7 +148,7 @@ def test_a_link_restores_the_masks(open_app: Any, library: Path) -> None:
     assert at.slider(key="ratio").value == 0.5
     assert at.selectbox(key="group").value == "kind of layer"
     assert charts(at) == 3  # the chosen tensor has a chart of its own
-    assert "At prune ratio 0.5; this run itself used 0.7" in words(at)
+    assert "At prune ratio 0.5; this run used 0.7" in words(at)
 
 
 def test_a_run_without_masks_says_so(open_app: Any, library: Path) -> None:
@@ -294,7 +294,7 @@ def test_a_job_is_seen_in_another_tab(open_app: Any, library: Path) -> None:
 def test_a_chain_that_needs_exemplars_can_be_run(open_app: Any, library: Path) -> None:
     at = open_app("merge", library, chain="exemplars:per_task=8,seed=3;lot")
     assert at.caption
-    assert "Training images that the chain looks at" in words(at)
+    assert "Training images that the chain uses" in words(at)
     press(at, "Run")
     at = finish(at)
     assert not at.error
@@ -363,7 +363,7 @@ def test_a_recipe_is_loaded_from_text(open_app: Any, library: Path) -> None:
         ("a: [", "not valid YAML"),
         ("just words", "A recipe is a mapping"),
         ("merge: tiez\nexperts: {}", "Did you mean"),
-        ("merge: ties\npretrained: /etc/passwd\nexperts: {digits: /etc/shadow}", "does not offer"),
+        ("merge: ties\npretrained: /etc/passwd\nexperts: {digits: /etc/shadow}", "not one of the sets on this page"),
     ],
 )
 def test_a_recipe_that_cannot_be_used_says_why(open_app: Any, library: Path, recipe: str, says: str) -> None:

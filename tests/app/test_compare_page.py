@@ -188,7 +188,7 @@ def test_scores_without_predictions_have_no_intervals(
     assert not at.exception
     assert charts(at) == 1
     assert (at.dataframe[0].value["interval"] == "—").all()
-    assert f"is not known yet for **{CAT}**" in words(at)
+    assert f"are not stored yet for **{CAT}**" in words(at)
     asked: list[tuple[str, str]] = []
     monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append((key, run_id)))
     next(button for button in at.button if button.label == "Measure").click().run()
@@ -207,7 +207,7 @@ def test_runs_on_other_experts_say_what_does_not_compare(open_app: Any, compared
 def test_one_model_per_task_is_said_to_be_another_thing(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **both(compared, TIES, EMR))
     assert not at.exception
-    assert "One model per task: to use it" in warned(at)
+    assert "One model per task: it can only be used" in warned(at)
     table = at.dataframe[0].value.set_index("title")
     scores = runs(compared)[EMR].scores
     assert scores is not None
@@ -225,7 +225,7 @@ def test_a_run_of_another_version_of_the_benchmark(open_app: Any, compared: Path
     shutil.copytree(run.path, folder / "runs" / run.id)
     at = open_app("compare", folder, run=run.id, b=runs(folder)[TIES].id)
     assert not at.exception
-    assert run.id in warned(at) and "not of the benchmark" in warned(at)
+    assert run.id in warned(at) and "another benchmark" in warned(at)
     assert charts(at) == 0
 
 
@@ -267,7 +267,7 @@ def test_charts_between_a_run_and_itself_do_not_differ(open_app: Any, compared: 
 
 
 LACKING = [
-    ("masks", "has no masks of tensors; a chain with LwPTV has"),
+    ("masks", "has no masks of tensors. Chains with LwPTV have them"),
     ("what CAT removes", "did not record what CAT removes"),
     ("drift by depth", f"Feature drift has not been measured for **{CAT}**"),
     ("drift against accuracy", f"Feature drift has not been measured for **{CAT}**"),
@@ -284,7 +284,7 @@ def test_charts_that_a_run_lacks(open_app: Any, compared: Path) -> None:
         assert not at.exception and charts(at) == 0, name
         assert says in words(at).replace("\\", "")
     at = open_app("compare", compared, **both(compared, TIES, EMR), between="charts", chart="distance to pretrained")
-    assert "one model per task has none to ask" in words(at) and charts(at) == 0
+    assert "one model per task has none for other data sets" in words(at) and charts(at) == 0
 
 
 @pytest.mark.slow
@@ -293,7 +293,7 @@ def test_charts_of_runs_on_other_experts(open_app: Any, compared: Path) -> None:
     for name in ("layer-isolated drift", "saliency", *OF_EXPERTS):
         at.selectbox(key="chart").set_value(name).run()
         assert not at.exception and charts(at) == 1, name
-        assert ("that only one of the runs has are left out" in words(at)) == (name != "sign agreement")
+        assert ("that only one run has are left out" in words(at)) == (name != "sign agreement")
 
 
 def test_the_chart_draws_the_tables_of_both_runs(open_app: Any, compared: Path) -> None:
@@ -413,7 +413,7 @@ def test_a_merge_is_compared_with_the_pretrained_model(open_app: Any, compared: 
     known = runs(compared)
     at = open_app("compare", compared, **both(compared, TIES, PRETRAINED))
     assert not at.exception and charts(at) == 1
-    assert "B was not" in words(at) and not [button for button in at.button if "Swap" in button.label]
+    assert "B is not" in words(at) and not [button for button in at.button if "Swap" in button.label]
     rows = at.dataframe[0].value.set_index("title")
     scores = {
         title: run.scores[run.scores["split"] == "reporting"] for title, run in known.items() if run.scores is not None

@@ -232,7 +232,7 @@ def test_a_link_opens_a_card(open_app: Any, library: Path) -> None:
 def test_a_link_to_no_method_says_so(open_app: Any, library: Path, link: str) -> None:
     at = open_app("methods", library, method=link)
     assert not at.exception
-    assert "There is no method called" in at.warning[0].value
+    assert "There is no method named" in at.warning[0].value
     assert len(at.warning[0].value) < 300
     assert "<img" not in words(at).replace("\\<", "")
     assert titles(at)[0] == "Task arithmetic"
@@ -243,7 +243,7 @@ def test_filters_leave_what_fits(open_app: Any, library: Path) -> None:
     assert [group.key for group in at.button_group if str(group.key).startswith("methods_")] == ["methods_edit"]
     assert list(frames(at)[-1]["title"]) == ["LwPTV"]
     at.text_input(key="find").set_value("no card says this").run()
-    assert "No method has all of this" in at.info[0].value
+    assert "No method matches" in at.info[0].value
     at.text_input(key="find").set_value("").run()
     at.button_group(key="role").set_value("merge").run()
     assert set(frames(at)[-1]["role"]) == {"merge"}
@@ -355,7 +355,7 @@ def test_home_finds_and_orders_runs(open_app: Any, many: Path) -> None:
     at.text_input(key="find_run").set_value("lwptv task").run()
     assert listed(at) == ["Task Arithmetic w/ LwPTV"] or listed(at) == [r"Task Arithmetic w\/ LwPTV"]
     at.text_input(key="find_run").set_value("no such run").run()
-    assert "No run has all of this" in at.info[0].value
+    assert "No run has all of these words" in at.info[0].value
     at.text_input(key="find_run").set_value("sum").run()
     assert len(listed(at)) == 9
     at.selectbox(key="order_by").select("H-score").run()

@@ -80,7 +80,7 @@ def test_without_models_of_ones_own(open_app: Any, library: Path) -> None:
     assert not at.exception and not at.error
     assert "MERGESCOPE\\_MODELS" in words(at) or "MERGESCOPE_MODELS" in words(at)
     assert list(table(at)["folder"].unique()) == [library.name]
-    assert "No model of yours" in at.info[0].value
+    assert "None of your models" in at.info[0].value
     assert set(table(at)["name"]) == {"pretrained", "multitask", *tiny.EXPERTS}
 
 
@@ -88,7 +88,7 @@ def test_without_a_benchmark(open_app: Any, root: Path, tmp_path: Path) -> None:
     at = open_app("models", tmp_path / "nothing")
     assert not at.exception and not at.error
     assert len(table(at)) == 3
-    press(at, "Offer on the Merge page")
+    press(at, "Add to the Merge page")
     at.switch_page("screens/merge.py").run()
     assert not at.exception and not at.error
     assert "not evaluated" in words(at) and "benchmark make" in at.code[0].value
@@ -160,7 +160,7 @@ def test_a_set_is_offered_on_merge_and_merged(open_app: Any, library: Path, root
     at.text_input(key=next(str(f.key) for f in at.text_input if str(f.key).endswith("_title"))).set_value(
         "My set"
     ).run()
-    press(at, "Offer on the Merge page")
+    press(at, "Add to the Merge page")
     (made,) = all_sets(tmp_path / "store")
     assert (made.title, dict(made.experts)["kreise"]) == ("My set", "models:clip/circles.safetensors")
     assert "My set" in words(at)
@@ -249,7 +249,7 @@ def test_a_file_that_changes_while_in_use_is_a_sentence(
 def test_a_set_that_is_gone_says_so(open_app: Any, library: Path) -> None:
     at = open_app("merge", library, models="0123456789ab")
     assert not at.exception
-    assert "not here any more" in at.warning[0].value
+    assert "no longer available" in at.warning[0].value
     assert at.multiselect(key="experts_chosen").value == list(tiny.EXPERTS)
 
 
@@ -264,7 +264,7 @@ def test_a_benchmark_among_the_models_is_offered(open_app: Any, library: Path, r
     tiny.write_benchmark(root / "bench")
     at = open_app("models", library)
     assert "is a benchmark folder" in words(at)
-    assert [button for button in at.button if button.label == "Measure everything on it"]
+    assert [button for button in at.button if button.label == "Switch to it"]
 
 
 def test_files_are_looked_into_in_slices(open_app: Any, library: Path, root: Path, monkeypatch: Any) -> None:
@@ -321,7 +321,7 @@ def test_where_several_people_work_nothing_is_typed_or_deleted(
     assert {"clip", library.name} == set(table(at)["folder"])
     assert "not followed" in words(at)
     assert str(tmp_path) not in words(at) + "".join(block.value for block in at.code)
-    press(at, "Offer on the Merge page")
+    press(at, "Add to the Merge page")
     assert all_sets(tmp_path / "store")
     assert not [button for button in at.button if button.label == "Forget"]
     at.query_params["shelf"] = "storage and machine"
@@ -335,7 +335,7 @@ def test_an_upload_is_checked_and_kept(open_app: Any, library: Path, tmp_path: P
     at = open_app("models", library)
     at.file_uploader[0].set_value(("../my model.safetensors", content, "application/octet-stream")).run()
     assert not at.exception
-    assert "was kept" in at.success[0].value
+    assert "was uploaded" in at.success[0].value
     assert "my_model" in set(table(at)["name"])
     at.file_uploader[0].set_value(("page.pt", b"<!DOCTYPE html>", "text/html")).run()
     assert "web page" in at.error[0].value and "not kept" in at.error[0].value
@@ -498,4 +498,4 @@ def test_the_machine_and_the_meter(open_app: Any, library: Path, mine: str) -> N
     at = open_app("models", library, shelf="storage and machine")
     assert not at.exception and not at.error
     assert at.dataframe[0].value["What"][0] == "merged weights"
-    assert {"What takes room?", "About this machine"} == {sub.value for sub in at.subheader}
+    assert {"What uses disk space?", "About this machine"} == {sub.value for sub in at.subheader}
