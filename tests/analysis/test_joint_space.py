@@ -300,11 +300,11 @@ def test_a_run_with_other_files_gives_no_matrices(tiny_folder: Path, tmp_path: P
 
 
 def test_only_the_last_decompositions_are_kept() -> None:
-    kept, space = layers.Spaces(), space_of((4, 3), False)
-    keys = [("run", f"layer {n}", False) for n in range(layers.Spaces.MOST + 1)]
-    for key in keys:
-        kept.keep(key, space)
-    assert kept.find(keys[0]) is None and kept.find(keys[-1]) is space
+    layers.decomposition.clear()
+    first, *others = (layers.decomposition("run", f"layer {n}", False) for n in range(5))
+    assert layers.decomposition("run", "layer 4", False) is others[-1]
+    assert layers.decomposition("run", "layer 0", False) is not first
+    layers.decomposition.clear()
 
 
 def test_tables_are_tidy() -> None:

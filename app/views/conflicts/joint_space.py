@@ -13,7 +13,6 @@ from app import text
 from app.reading import data
 from app.session import state
 from app.views.conflicts import layers, signs
-from app.views.conflicts.layers import Key
 from app.widgets import chart
 from merging.runs.run import Run
 from viz.text import percent, plural
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from merging.analysis.drm_joint_space import JointSpace
 
 # Label in pickers and links -> name in tables and charts.
+Key = tuple[str, str, bool]  # run, layer, vertical
 DIRECTIONS = {"H, side by side": False, "V, on top of each other": True}
 ALONG = {"row norm before renormalization": "norm", "share of its energy": "energy", "energy so far": "cumulative"}
 RANKED = {"each expert alone": False, "all together": True}

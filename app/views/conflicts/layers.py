@@ -5,8 +5,7 @@ Joint spaces are cached for all sessions, because only decompositions take long.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from threading import Lock
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
     from merging.analysis.drm_joint_space import JointSpace, TaskMatrices, Tick
 
-Key = tuple[str, str, bool]  # run, layer, vertical
 HOW = "Click a cell, or choose"
 
 
@@ -69,32 +67,18 @@ def matrices(run_id: str, layer: str) -> torch.Tensor:
     return _task_matrices(run_id).layer(layer)
 
 
-class Spaces:
-    """The last few decompositions, for all sessions."""
+@dataclass
+class Decomposition:
+    """The joint space of a layer once it is computed."""
 
-    MOST = 4
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[Key, JointSpace] = OrderedDict()
-        self._lock = Lock()
-
-    def find(self, key: Key) -> JointSpace | None:
-        """The space, None if it is not kept any more."""
-        with self._lock:
-            return self._kept.get(key)
-
-    def keep(self, key: Key, space: JointSpace) -> None:
-        """Keep a space, and drop the oldest one above ``MOST``."""
-        with self._lock:
-            self._kept[key] = space
-            while len(self._kept) > self.MOST:
-                self._kept.popitem(last=False)
+    space: JointSpace | None = None
 
 
-@st.cache_resource(show_spinner=False)
-def spaces() -> Spaces:
-    """The decompositions of this process."""
-    return Spaces()
+# The cache keeps what holds the space, because a cached function must not draw, and computing one draws its progress.
+@st.cache_resource(max_entries=4, show_spinner=False)
+def decomposition(run_id: str, layer: str, vertical: bool) -> Decomposition:
+    """The decomposition of a layer for all sessions; of the last few layers it is kept."""
+    return Decomposition()
 
 
 def expected(run: Run, layer: str, vertical: bool) -> float:
@@ -105,7 +89,7 @@ def expected(run: Run, layer: str, vertical: bool) -> float:
     """
     from merging.analysis.drm_joint_space import estimated_seconds
 
-    if spaces().find((run.id, layer, vertical)) is not None:
+    if decomposition(run.id, layer, vertical).space is not None:
         return 0.0
     count, height, width = matrices(run.id, layer).shape
     return estimated_seconds(count, (height, width), vertical)
@@ -119,9 +103,7 @@ def space(run: Run, layer: str, vertical: bool, tick: Tick = lambda share: None)
     """
     from merging.analysis.drm_joint_space import joint_space
 
-    key = (run.id, layer, vertical)
-    if (kept := spaces().find(key)) is not None:
-        return kept
-    decomposed = joint_space(run.experts, matrices(run.id, layer), vertical, tick)
-    spaces().keep(key, decomposed)
-    return decomposed
+    kept = decomposition(run.id, layer, vertical)
+    if kept.space is None:
+        kept.space = joint_space(run.experts, matrices(run.id, layer), vertical, tick)
+    return kept.space
