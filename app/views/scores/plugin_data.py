@@ -12,9 +12,9 @@ import streamlit as st
 from app import text
 from app.reading import data, published, score_tables
 from app.session import state
-from app.session.draft import EXEMPLARS, DraftStep
 from merging.methods import registry
 from merging.methods.method import Needs
+from merging.recipes.chain_text import exemplars_text, step_text
 from merging.recipes.papers.published import B32, FIGURES, Figure
 from merging.recipes.presets import PLUGIN
 from merging.recipes.recipe import NEEDS_EXEMPLARS, Exemplars, Step
@@ -62,8 +62,8 @@ def fronts(runs: Sequence[Run]) -> dict[str, LeadingEdit]:
 
 def written(front: LeadingEdit) -> str:
     """An edit as a link writes it; the draw of its exemplars comes first."""
-    edit = DraftStep.of(front.step).text()
-    return f"{DraftStep(EXEMPLARS, front.draw.values()).text()};{edit}" if front.draw else edit
+    edit = step_text(registry.edit(front.step.key), front.step.params.values())
+    return f"{exemplars_text(front.draw.values())};{edit}" if front.draw else edit
 
 
 def in_words(front: LeadingEdit) -> str:
