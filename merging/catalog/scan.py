@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from merging.benchmarks.folders import BENCHMARK, HEADS
+from merging.catalog.folder_walk import Entries, is_folder, typed_path, walk
 from merging.checkpoints.references import MODELS_PREFIX, hub_id_of
 from merging.files.short_digest import short_digest
 from merging.formats import configs
 from merging.formats.configs import ADAPTERS, SUFFIXES, WEIGHTS
 
-DEEPEST, MOST = 4, 5000  # levels below the first folder, and entries that are read
 OF_A_BENCHMARK = {"data", "runs", "measured", "points", "sweeps"}  # its folders without models
 OF_A_CACHE = {"blobs", "refs"}  # of a repository in the Hub's cache, whose snapshots are the models
 INDEX = ".index.json"
@@ -73,37 +72,21 @@ def models_folder(name: str, root: Path) -> Listing:
 
 def typed(text: str) -> Listing:
     """The contents of a path that the user typed: a folder, or a single file."""
-    try:
-        path = Path(text).expanduser().resolve()
-        folder = path.is_dir()
-    except (OSError, ValueError, RuntimeError):  # a NUL, a circular link, the home of an unknown user
+    if (path := typed_path(text)) is None:
         return Listing(notes=["The text is no path on this machine."])
     name = path.name or "/"
-    if not folder:
+    if not path.is_dir():
         return Listing([CatalogEntry(str(path), path, name)])
     return _walk(path, name, lambda place: str(path / place.partition("/")[2]))
 
 
 def _walk(root: Path, name: str, refer: Callable[[str], str]) -> Listing:
-    listing, left = Listing(), MOST
-    queue = deque([(root, name, 0)])
-    while queue:
-        folder, place, depth = queue.popleft()
-        try:
-            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-        except OSError as error:
-            listing.notes.append(f"{place} cannot be read ({error.strerror}).")
-            continue
-        entries = [entry for entry in entries if not entry.name.startswith(".")]
-        if len(entries) > left:
-            listing.notes.append(f"{place} holds too much: only the first {MOST:,} files and folders were read.")
-            queue.clear()
-        entries, left = entries[:left], left - len(entries)
-        inner = _Folder(folder, place, entries, refer).read_into(listing)
-        if depth < DEEPEST:
-            queue.extend((path, f"{place}/{path.name}", depth + 1) for path in inner if left > 0)
-        elif inner:
-            listing.notes.append(f"{place} has folders in it that lie too deep; they were not read.")
+    listing = Listing()
+
+    def enter(folder: Path, place: str, entries: Entries) -> list[Path]:
+        return _Folder(folder, place, entries, refer).read_into(listing)
+
+    listing.notes = walk(root, name, enter)
     return listing
 
 
@@ -118,7 +101,7 @@ class _Folder:
 
     def read_into(self, listing: Listing) -> list[Path]:
         """Add its contents to the listing; returns the subfolders to walk."""
-        files = {entry.name for entry in self.entries if not _is_folder(entry)}
+        files = {entry.name for entry in self.entries if not is_folder(entry, follow=True)}
         used = set[str]()
         if configs.ADAPTER in files or files & set(WEIGHTS):
             listing.items.append(self._item("", folder=True))
@@ -141,11 +124,14 @@ class _Folder:
         return [path for path in self._inner(listing) if not (benchmark and path.name in OF_A_BENCHMARK)]
 
     def _inner(self, listing: Listing) -> Iterator[Path]:
+        is_cache = self.path.name.startswith("models--")
         for entry in self.entries:
-            if entry.is_symlink() and _is_folder(entry):
+            if not is_folder(entry, follow=True):
+                continue
+            if entry.is_symlink():
                 problem = "is a link to a folder, which is not followed; list the folder itself"
                 listing.items.append(self._item(entry.name, problem=problem))
-            elif _is_folder(entry) and not (self.path.name.startswith("models--") and entry.name in OF_A_CACHE):
+            elif not (is_cache and entry.name in OF_A_CACHE):
                 yield Path(entry.path)
 
     def _item(self, name: str, *, folder: bool = False, problem: str = "") -> CatalogEntry:
@@ -156,10 +142,3 @@ class _Folder:
             problem = "has a name that cannot be decoded; rename it"
         sure = folder or bool(problem) or name.endswith((*SUFFIXES, INDEX))
         return CatalogEntry(self.refer(place), self.path / name if name else self.path, place, folder, problem, sure)
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a circular link counts as a file that cannot be opened
-        return False

@@ -6,12 +6,14 @@ dates run constructors that fail in various ways, and of a key that is written t
 
 from __future__ import annotations
 
+import reprlib
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
 
 from merging.errors import RecipeError
-from merging.text import printable
+from merging.text import did_you_mean, printable
 
 MAX_CHARACTERS = 100_000
 MAX_DEPTH = 20
@@ -19,29 +21,52 @@ MAX_DIGITS = 40
 PLAIN = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "map", "seq")}
 
 
-def plain_yaml(text: str) -> Any:
-    """The data in a YAML document.
+def plain_yaml(text: str, what: str = "recipe") -> Any:
+    """The data in a YAML document; ``what`` is what messages call it.
 
     Raises:
         RecipeError: not YAML, too large, too deep, or more than plain data; the message says which, and where.
     """
+    try:
+        return _read(text)
+    except RecipeError as error:
+        raise RecipeError(f"The {what} {error}") from None
+
+
+def check_fields(data: Any, what: str, fields: Sequence[str], version: int) -> dict[str, Any]:
+    """The same data, which is a mapping with these fields only and of this version.
+
+    Raises:
+        RecipeError: it is not; the message names the field.
+    """
+    if not isinstance(data, dict):
+        raise RecipeError(f"A {what} is a mapping with the fields {', '.join(fields)}; got {type(data).__name__}.")
+    for field in data:
+        if field not in fields:
+            raise RecipeError(f"The {what} has an unknown field {field!r}.{did_you_mean(str(field), fields)}")
+    if (given := data.get("version", version)) != version:
+        raise RecipeError(f"The {what} is of version {reprlib.repr(given)}; this program reads version {version}.")
+    return data
+
+
+def _read(text: str) -> Any:
     if len(text) > MAX_CHARACTERS:
-        raise RecipeError(f"The recipe has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read.")
+        raise RecipeError(f"has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read.")
     try:
         depth = 0
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-                raise _refused(event, "anchors and aliases (&, *) are not used in recipes")
+                raise _refused(event, "anchors and aliases (&, *) are not used here")
             if depth > MAX_DEPTH:
                 raise _refused(event, f"lists are nested more than {MAX_DEPTH} deep")
         return _Loader(text).get_single_data()
     except yaml.YAMLError as error:
-        raise RecipeError(f"The recipe is not valid YAML{_where(error)}.") from None
+        raise RecipeError(f"is not valid YAML{_where(error)}.") from None
     except (ValueError, RecursionError) as error:
         if isinstance(error, RecipeError):
             raise
-        raise RecipeError("The recipe is not valid YAML: it cannot be parsed.") from None
+        raise RecipeError("is not valid YAML: it cannot be parsed.") from None
 
 
 def write_yaml(data: Any) -> str:
@@ -58,7 +83,7 @@ def _where(error: yaml.YAMLError) -> str:
 
 def _refused(at: yaml.Event | yaml.Node, why: str) -> RecipeError:
     line = f", line {at.start_mark.line + 1}" if at.start_mark else ""
-    return RecipeError(f"The recipe cannot be read{line}: {why}.")
+    return RecipeError(f"cannot be read{line}: {why}.")
 
 
 class _Loader(yaml.SafeLoader):
@@ -68,7 +93,7 @@ class _Loader(yaml.SafeLoader):
         if node.tag == "tag:yaml.org,2002:timestamp":  # so that 2001-02-03 may be a title
             node.tag = "tag:yaml.org,2002:str"
         if node.tag not in PLAIN:
-            raise _refused(node, f"tags such as {node.tag[:40]!r} are not used in recipes")
+            raise _refused(node, f"tags such as {node.tag[:40]!r} are not used here")
         if node.tag.endswith(("int", "float")) and len(str(node.value)) > MAX_DIGITS:
             raise _refused(node, "a number has too many digits")
         return super().construct_object(node, deep=deep)

@@ -13,12 +13,11 @@ from typing import Any, Self
 
 from merging.checkpoints.families import ACTIVATIONS
 from merging.errors import MergingError, RecipeError
-from merging.files.plain_yaml import plain_yaml, write_yaml
+from merging.files.plain_yaml import check_fields, plain_yaml, write_yaml
 from merging.files.short_digest import short_digest
 from merging.methods import registry
 from merging.methods.method import Edit, Merge, Method, Needs
 from merging.methods.params import Params, integer
-from merging.text import did_you_mean
 
 VERSION = 1
 FIELDS = ("version", "title", "pretrained", "experts", "exemplars", "count_dead_params", "activation", "edits", "merge")
@@ -196,14 +195,7 @@ class Recipe:
     @classmethod
     def from_plain(cls, data: Any) -> Self:
         """A recipe from plain data, as ``plain`` writes it."""
-        if not isinstance(data, dict):
-            raise RecipeError(f"A recipe is a mapping with the fields {', '.join(FIELDS)}; got {type(data).__name__}.")
-        for field in data:
-            if field not in FIELDS:
-                raise RecipeError(f"The recipe has an unknown field {field!r}.{did_you_mean(str(field), FIELDS)}")
-        if data.get("version", VERSION) != VERSION:
-            version = _short(data["version"])
-            raise RecipeError(f"The recipe is of version {version}; this program reads version {VERSION}.")
+        data = check_fields(data, "recipe", FIELDS, VERSION)
         merge, params = _keyed(data.get("merge"), "merge")
         edits = data.get("edits") or []
         experts, exemplars = data.get("experts") or {}, data.get("exemplars") or {}

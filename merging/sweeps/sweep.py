@@ -17,7 +17,7 @@ from typing import Any, Self
 from merging.benchmarks.benchmark import SPLITS
 from merging.checkpoints import references
 from merging.errors import RecipeError
-from merging.files.plain_yaml import plain_yaml, write_yaml
+from merging.files.plain_yaml import check_fields, plain_yaml, write_yaml
 from merging.files.short_digest import short_digest
 from merging.methods.params import Bound
 from merging.recipes.recipe import Recipe
@@ -195,14 +195,7 @@ class Sweep:
     @classmethod
     def from_yaml(cls, text: str) -> Self:
         """A sweep from YAML. Raises RecipeError or ParameterError if it is invalid."""
-        data = plain_yaml(text)
-        if not isinstance(data, dict):
-            raise RecipeError(f"A sweep is a mapping with the fields {', '.join(FIELDS)}; got {type(data).__name__}.")
-        for name in data:
-            if name not in FIELDS:
-                raise RecipeError(f"The sweep has an unknown field {name!r}.{did_you_mean(str(name), FIELDS)}")
-        if data.get("version", VERSION) != VERSION:
-            raise RecipeError(f"The sweep is of another version; this program reads version {VERSION}.")
+        data = check_fields(plain_yaml(text, "sweep"), "sweep", FIELDS, VERSION)
         recipes, varied = data.get("recipes"), data.get("axes")
         if not isinstance(recipes, list) or not isinstance(varied, dict):
             raise RecipeError(

@@ -13,7 +13,7 @@ import tiny_data
 
 from merging.benchmarks import folders
 from merging.benchmarks.benchmark import Benchmark
-from merging.catalog import data_sets
+from merging.catalog import data_sets, folder_walk
 from merging.checkpoints import references
 from merging.cli.main import main
 from merging.errors import CheckpointError, StoreError
@@ -75,9 +75,9 @@ def test_data_sets_are_found_by_what_lies_where(data: Path) -> None:
 
 
 def test_the_search_has_bounds(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_sets, "DEEPEST", 0)
+    monkeypatch.setattr(folder_walk, "DEEPEST", 0)
     assert "deep" not in " ".join(one.place for one in data_sets.in_models_folder("data", data))
-    monkeypatch.setattr(data_sets, "MOST", 1)
+    monkeypatch.setattr(folder_walk, "MOST", 1)
     assert len(data_sets.in_models_folder("data", data)) <= 1
     assert data_sets.in_models_folder("gone", data / "gone") == []
 

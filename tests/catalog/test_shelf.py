@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from merging import settings
-from merging.catalog import fit_reports, scan, uploads
+from merging.catalog import fit_reports, folder_walk, scan, uploads
 from merging.catalog.groups import ModelGroup, groups, nearest
 from merging.catalog.model_sets import ModelSet, all_sets, forget, keep, make, usable_name
 from merging.catalog.recognize import ModelFacts, recognize
@@ -118,18 +118,18 @@ def test_links_to_folders_are_named_and_not_followed(root: Path, tmp_path: Path)
 
 def test_the_walk_has_bounds(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = root
-    for level in range(scan.DEEPEST + 2):
+    for level in range(folder_walk.DEEPEST + 2):
         deep = deep / f"level{level}"
         deep.mkdir()
         (deep / "x.pt").touch()
     (root / ".hidden").mkdir()
     (root / ".hidden" / "y.pt").touch()
     found = listed(root)
-    assert len(found.items) == scan.DEEPEST
+    assert len(found.items) == folder_walk.DEEPEST
     assert any("too deep" in note for note in found.notes)
     for number in range(30):
         (root / f"many{number:02}.pt").touch()
-    monkeypatch.setattr(scan, "MOST", 10)
+    monkeypatch.setattr(folder_walk, "MOST", 10)
     found = listed(root)
     assert len(found.items) <= 10
     assert any("only the first 10" in note for note in found.notes)

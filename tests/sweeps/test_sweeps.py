@@ -225,7 +225,7 @@ def test_sweeps_that_cannot_be_read_are_left_out(tiny_benchmark: Benchmark, stor
     ("change", "error"),
     [
         ({"axis": {}}, "Did you mean 'axes'"),
-        ({"version": 9}, "another version"),
+        ({"version": 9}, "is of version 9; this program reads version 1"),
         ({"recipes": "ties"}, "recipes is a list"),
         ({"axes": {"experts": ["two"]}}, "a list of numbers"),
         ({"axes": {"experts": [True, False]}}, "a list of numbers"),

@@ -62,12 +62,10 @@ class Description:
     def load(cls, path: Path) -> Self:
         """The description in a YAML file; raises TaskError if the file is none."""
         try:
-            return cls.of(plain_yaml(path.read_text("utf-8")), path.absolute().parent)
+            return cls.of(plain_yaml(path.read_text("utf-8"), "file"), path.absolute().parent)
         except (OSError, UnicodeDecodeError) as error:
             raise TaskError(f"{path.name} cannot be read: {error}") from None
-        except RecipeError as error:
-            raise TaskError(f"{path.name}: {str(error).replace('The recipe', 'The file')}") from None
-        except TaskError as error:
+        except (RecipeError, TaskError) as error:
             raise TaskError(f"{path.name}: {error}") from None
 
     @classmethod
@@ -171,9 +169,9 @@ def read_classes(path: Path) -> ClassNames:
     if path.suffix.casefold() not in {".yaml", ".yml", ".json"}:
         return tuple(line.strip() for line in text.splitlines() if line.strip())
     try:
-        content = plain_yaml(text)
+        content = plain_yaml(text, "file")
     except RecipeError as error:
-        raise TaskError(f"{path.name}: {str(error).replace('The recipe', 'The file')}") from None
+        raise TaskError(f"{path.name}: {error}") from None
     if isinstance(content, Mapping):
         return {str(own): str(name) for own, name in content.items()}
     return _texts(content, path.name)

@@ -1,0 +1,65 @@
+"""A walk through a folder within bounds: so deep, so many entries, and no link to a folder is followed."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import islice
+from pathlib import Path
+
+DEEPEST, MOST = 4, 5000  # folders below the first, and entries that are read at most
+
+Entries = list[os.DirEntry[str]]
+Enter = Callable[[Path, str, Entries], Iterable[Path]]  # folder, its place, what is in it -> folders to enter
+
+
+def typed_path(text: str) -> Path | None:
+    """The path that a user typed, with links followed; None if it cannot be a path, or may not be looked up."""
+    try:
+        path = Path(text).expanduser().resolve()
+        path.exists()
+    except (OSError, ValueError, RuntimeError):  # a NUL, a loop of links, the home of an unknown user
+        return None
+    return path
+
+
+def walk(root: Path, name: str, enter: Enter) -> list[str]:
+    """Enter a folder and those that ``enter`` gives back, level by level; says in sentences what was left out.
+
+    A place is the way to a folder from ``name``, the root's.
+    """
+    notes: list[str] = []
+    queue, left = deque([(root, name, 0)]), MOST
+    while queue:
+        folder, place, depth = queue.popleft()
+        try:
+            entries = visible_entries(folder, left + 1)
+        except OSError as error:
+            notes.append(f"{place} cannot be read ({error.strerror}).")
+            continue
+        if len(entries) > left:
+            notes.append(f"{place} holds too much: only the first {MOST:,} files and folders were read.")
+            queue.clear()
+        entries, left = entries[:left], left - len(entries)
+        inner = list(enter(folder, place, entries))
+        if depth < DEEPEST:
+            queue.extend((path, f"{place}/{path.name}", depth + 1) for path in inner if left > 0)
+        elif inner:
+            notes.append(f"{place} has folders in it that are too deep; they were not read.")
+    return notes
+
+
+def visible_entries(folder: Path, most: int) -> Entries:
+    """The first visible entries of a folder, by name. Raises OSError if it cannot be read."""
+    with os.scandir(folder) as entries:
+        visible = (entry for entry in entries if not entry.name.startswith("."))
+        return sorted(islice(visible, most), key=lambda entry: entry.name)
+
+
+def is_folder(entry: os.DirEntry[str], follow: bool = False) -> bool:
+    """Whether an entry is a folder; a link to one is, if links are followed."""
+    try:
+        return entry.is_dir(follow_symlinks=follow)
+    except OSError:  # a loop of links
+        return False
