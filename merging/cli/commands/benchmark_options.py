@@ -24,7 +24,7 @@ TASK_HELP = (
 )
 
 
-class Task(click.ParamType[tuple[str, dict[str, str]]]):
+class TaskType(click.ParamType[tuple[str, dict[str, str]]]):
     """A task of the benchmark: cars=data/cars,prompts=cars is ("cars", {"images": "data/cars", "prompts": "cars"})."""
 
     name = "task"
@@ -50,7 +50,7 @@ def description_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @option("--text", metavar="MODEL", help="where the text tower is (default: the pretrained model)")
     @option("--multitask", metavar="MODEL", help="a model trained on all tasks")
     @option("--activation", type=click.Choice(ACTIVATIONS), help="of the models, where nothing beside them says so")
-    @option("--task", "tasks", type=Task(), multiple=True, metavar="NAME=PATH[,...]", help=TASK_HELP)
+    @option("--task", "tasks", type=TaskType(), multiple=True, metavar="NAME=PATH[,...]", help=TASK_HELP)
     @option("--images", type=int, metavar="N", help="most images in each half, 0 for all (default: 250)")
     @option("--exemplars", type=int, metavar="N", help="most training images, 0 for all (default: 96)")
     @option("--seed", type=int, metavar="N", help="of the draw (default: 0)")

@@ -8,7 +8,7 @@ from typing import Any
 from merging.errors import CheckpointError
 from merging.formats.byte_range import ByteRange, Cursor
 from merging.formats.torch_pickle import zip_archive
-from merging.formats.torch_pickle.interpreter import Call, Machine, PickledDict, ReadLimits
+from merging.formats.torch_pickle.interpreter import Machine, PickledCall, PickledDict, ReadLimits
 from merging.formats.torch_pickle.tensors import Resolve, Storage, reference, storage_type
 
 MAGIC = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
@@ -122,9 +122,11 @@ def _plain(window: ByteRange, limits: ReadLimits) -> PickleContents:
 
 
 def _nested(window: ByteRange, thing: Any, limits: ReadLimits) -> Storage:
-    is_storage = isinstance(thing, Call) and str(thing.name) == NESTED and isinstance(thing.args, tuple) and thing.args
+    is_storage = (
+        isinstance(thing, PickledCall) and str(thing.name) == NESTED and isinstance(thing.args, tuple) and thing.args
+    )
     inside = thing.args[0] if is_storage else None
-    if isinstance(inside, Call):
+    if isinstance(inside, PickledCall):
         raise CheckpointError(f"{window.name} was pickled with protocol 2 or older; save it again with torch.save.")
     if not isinstance(inside, ByteRange):
         raise CheckpointError(f"{window.name}: a tensor has no storage; the file is damaged.")

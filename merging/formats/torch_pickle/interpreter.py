@@ -1,7 +1,7 @@
 """Pickles read as data: no name that a pickle holds is imported, looked up or called.
 
 A pickle is a program for a small stack machine, whose dangerous instructions fetch a name and call it. This machine
-cannot: a fetched name becomes a ``Name``, a call becomes a ``Call`` that records its arguments and the later changes of
+cannot: a fetched name becomes a ``Name``, a call becomes a ``PickledCall`` that records its arguments and the later changes of
 its result. The caller decides what a call means; nothing here builds an object of a class that a file names. Long byte
 strings stay in the file as windows.
 """
@@ -37,7 +37,7 @@ class Name:
 
 
 @dataclass(eq=False, slots=True)
-class Call:
+class PickledCall:
     """A call that was not made: its name and arguments, and the state, pairs and items set on its result."""
 
     name: Name
@@ -190,14 +190,14 @@ class Machine:
         target = self._stack[-1]
         if isinstance(target, list):
             target.extend(items)
-        elif isinstance(target, Call):
+        elif isinstance(target, PickledCall):
             target.items.extend(items)
         else:
             raise TypeError
 
     def _set_items(self, items: list[Any]) -> None:
         target = self._stack[-1]
-        if not isinstance(target, (PickledDict, Call)):
+        if not isinstance(target, (PickledDict, PickledCall)):
             raise TypeError
         target.pairs.extend(_paired(items))
 
@@ -224,7 +224,7 @@ class Machine:
         if str(what) in RECONSTRUCTORS and isinstance(args, tuple) and args and isinstance(args[0], Name):
             self._refuse_code(args[0], called=False)
             what = args[0]
-        self._stack.append(Call(what, args))
+        self._stack.append(PickledCall(what, args))
 
     def _refuse_code(self, what: Name, *, called: bool) -> None:
         if not is_harmless(what.module, what.name, called=called):
@@ -256,7 +256,7 @@ class Machine:
     def _build(self) -> None:
         state = self._stack.pop()
         target = self._stack[-1]
-        if isinstance(target, Call):
+        if isinstance(target, PickledCall):
             target.state = state
         elif not isinstance(target, PickledDict):  # an OrderedDict's attributes are not needed
             raise TypeError

@@ -11,7 +11,7 @@ from merging.checkpoints.tensor_info import MAX_TENSORS
 from merging.errors import CheckpointError
 from merging.formats.byte_range import ByteRange
 from merging.formats.torch_pickle.containers import PickleContents
-from merging.formats.torch_pickle.interpreter import MAX_OPCODES, Call, Name, Persistent, PickledDict
+from merging.formats.torch_pickle.interpreter import MAX_OPCODES, Name, Persistent, PickledCall, PickledDict
 from merging.formats.torch_pickle.tensors import Resolve, StoredTensor, is_tensor, locate
 from merging.text import first_few
 
@@ -38,7 +38,7 @@ class Candidate:
     """A candidate for the model: its path in the file, its tensors by name, and the entries beside them."""
 
     path: str
-    tensors: dict[str, Call] = field(default_factory=dict)
+    tensors: dict[str, PickledCall] = field(default_factory=dict)
     ignored: list[str] = field(default_factory=list)
     module: str = ""  # the class, if it is a whole module
     activations: set[str] = field(default_factory=set)  # of a whole module
@@ -151,7 +151,7 @@ def _candidates(content: Any, budget: SearchBudget) -> Iterator[Candidate]:
         pairs = budget.pairs(thing)
         if pairs is None:
             continue
-        if isinstance(thing, Call) and _parts(pairs) is not None:
+        if isinstance(thing, PickledCall) and _parts(pairs) is not None:
             module = _module(thing, path, budget)
             if module.tensors:
                 yield module
@@ -188,7 +188,7 @@ def _pairs(thing: Any) -> list[tuple[Any, Any]] | None:
     """Keys and values of a dictionary, or the attributes of an object; None for anything else."""
     if isinstance(thing, PickledDict):
         return thing.pairs
-    if not isinstance(thing, Call) or is_tensor(thing):
+    if not isinstance(thing, PickledCall) or is_tensor(thing):
         return None
     if str(thing.name) in DICTIONARIES or thing.pairs:
         argument = thing.args[0] if isinstance(thing.args, tuple) and thing.args else []
@@ -215,13 +215,13 @@ def _flat(pairs: list[tuple[Any, Any]], path: str) -> Candidate:
 # --- modules ---------------------------------------------------------------------------------------------------------
 
 
-def _module(thing: Call, path: str, budget: SearchBudget) -> Candidate:
+def _module(thing: PickledCall, path: str, budget: SearchBudget) -> Candidate:
     """The state dict of a whole module."""
     candidate = Candidate(path, module=str(thing.name))
     waiting: list[tuple[str, Any, int]] = [("", thing, 0)]
     while waiting:  # modules may contain one another: ``budget`` ends the search
         at, module, depth = waiting.pop()
-        parts = _parts(budget.pairs(module) if isinstance(module, Call) else None)
+        parts = _parts(budget.pairs(module) if isinstance(module, PickledCall) else None)
         if parts is None or depth > MAX_DEPTH or len(at) > MAX_NAME:
             continue
         candidate.activations |= _activation(module, parts)
@@ -237,7 +237,7 @@ def _module(thing: Call, path: str, budget: SearchBudget) -> Candidate:
 
 def _activation(module: Any, parts: dict[str, Any]) -> set[str]:
     """{the activation} if a module is a known one, else empty."""
-    last = module.name.name.rpartition(".")[2] if isinstance(module, Call) else ""
+    last = module.name.name.rpartition(".")[2] if isinstance(module, PickledCall) else ""
     return {ACTIVATIONS[last]} if last in ACTIVATIONS and parts.get("approximate", "none") == "none" else set()
 
 
@@ -250,7 +250,7 @@ def _parts(pairs: list[tuple[Any, Any]] | None) -> dict[str, Any] | None:
 def _texts(thing: Any, budget: SearchBudget) -> set[str]:
     """The texts in a set, however it was written."""
     items = thing if isinstance(thing, list) else []
-    if isinstance(thing, Call):
+    if isinstance(thing, PickledCall):
         argument = thing.args[0] if isinstance(thing.args, tuple) and thing.args else []
         items = [*(argument if isinstance(argument, list) else []), *thing.items]
     budget.take(len(items))
@@ -262,7 +262,7 @@ KINDS = {str: "text", int: "a number", float: "a number", bool: "a truth value",
 
 def _kind(thing: Any) -> str:
     """The kind of an object, in a word or two."""
-    if isinstance(thing, Call):
+    if isinstance(thing, PickledCall):
         name = str(thing.name)
         return "a NumPy array" if name.startswith("numpy") else f"an object of {name[:60]}"
     if isinstance(thing, (PickledDict, ByteRange, Name, Persistent)):

@@ -12,7 +12,7 @@ from torch import Tensor
 from merging.checkpoints.tensor_info import DTYPE_NAMES, MAX_DIMENSIONS, TensorInfo, read_span
 from merging.errors import CheckpointError
 from merging.formats.byte_range import ByteRange
-from merging.formats.torch_pickle.interpreter import Call, Name, Persistent
+from merging.formats.torch_pickle.interpreter import Name, Persistent, PickledCall
 
 STORAGES = {names.storage: dtype for dtype, names in DTYPE_NAMES.items()}
 STORAGES |= {"UntypedStorage": torch.uint8, "_UntypedStorage": torch.uint8}
@@ -86,7 +86,7 @@ Resolve = Callable[[Any], Storage]  # a pickle's object in the place of a storag
 
 def is_tensor(thing: Any) -> bool:
     """Whether an inert object is a tensor of some kind."""
-    if not isinstance(thing, Call):
+    if not isinstance(thing, PickledCall):
         return False
     name = str(thing.name)
     return name in WRAPPED or name in SUBCLASSED or name.startswith("torch._utils._rebuild")
@@ -103,7 +103,7 @@ def storage_type(name: Any, where: str) -> torch.dtype:
     raise CheckpointError(f"{where} has a storage of an unknown kind; the file is damaged.")
 
 
-def locate(thing: Call, where: str, resolve: Resolve) -> StoredTensor:
+def locate(thing: PickledCall, where: str, resolve: Resolve) -> StoredTensor:
     """The tensor that a call describes, as stored in the file.
 
     Raises:
@@ -128,16 +128,16 @@ def locate(thing: Call, where: str, resolve: Resolve) -> StoredTensor:
     return tensor
 
 
-def _unwrapped(thing: Any, where: str) -> Call:
+def _unwrapped(thing: Any, where: str) -> PickledCall:
     """The call that builds a plain tensor, without the parameter or subclass around it."""
     for _ in range(MAX_WRAPPERS):
-        name = str(thing.name) if isinstance(thing, Call) else ""
+        name = str(thing.name) if isinstance(thing, PickledCall) else ""
         if name in WRAPPED and isinstance(thing.args, tuple) and thing.args:
             thing = thing.args[0]
         elif name in SUBCLASSED and isinstance(thing.args, tuple) and len(thing.args) >= 3:
             function, _, args, *_ = thing.args
-            thing = Call(function, args) if isinstance(function, Name) else None
-        elif isinstance(thing, Call):
+            thing = PickledCall(function, args) if isinstance(function, Name) else None
+        elif isinstance(thing, PickledCall):
             return thing
         else:
             break
@@ -160,7 +160,12 @@ def _check(tensor: StoredTensor, where: str) -> None:
 
 
 def _sizes(thing: Any) -> tuple[int, ...] | None:
-    if isinstance(thing, Call) and str(thing.name) == "torch.Size" and isinstance(thing.args, tuple) and thing.args:
+    if (
+        isinstance(thing, PickledCall)
+        and str(thing.name) == "torch.Size"
+        and isinstance(thing.args, tuple)
+        and thing.args
+    ):
         thing = thing.args[0]
     if not isinstance(thing, (tuple, list)) or not all(type(v) is int and 0 <= v < 2**48 for v in thing):
         return None
