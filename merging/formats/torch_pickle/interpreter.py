@@ -1,8 +1,8 @@
 """Pickles read as data: no name that a pickle holds is imported, looked up or called.
 
 A pickle is a program for a small stack machine, whose dangerous instructions fetch a name and call it. This machine
-cannot: a fetched name becomes a ``Name``, a call becomes a ``PickledCall`` that records its arguments and the later changes of
-its result. The caller decides what a call means; nothing here builds an object of a class that a file names. Long byte
+cannot: a fetched name becomes a ``Name``, a call a ``PickledCall`` with its arguments and the later changes of its
+result. The caller decides what a call means; nothing here builds an object of a class that a file names. Long byte
 strings stay in the file as windows.
 """
 
