@@ -7,19 +7,19 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
-import test_app
 import tiny_library
+from page_harness import charts, words
 from streamlit.testing.v1 import AppTest
-from test_app import charts, words
 
+from app import text
 from app.reading import data
 from merging.benchmarks.benchmark import Benchmark
+from merging.errors import MergingError
 from merging.recipes.presets import bases, preset
 from merging.recipes.recipe import Recipe
 from merging.runs import execute
 from merging.runs.store import Store
 
-library, open_app = test_app.library, test_app.open_app  # fixtures
 MATRIX, ABLATIONS = "plug-in matrix", "ablations"
 
 
@@ -71,7 +71,7 @@ def test_what_the_matrix_lacks_is_named_and_queued(open_app: Any, library: Path,
     said = words(at)
     assert "Not computed yet" in said and "About **" in said
     lacking = [base.title for base in bases("lwptv") if base.key != "task_arithmetic"]
-    assert all(test_app.text.safe_text(f"{title} w/ LwPTV") in said for title in lacking)
+    assert all(text.safe_text(f"{title} w/ LwPTV") in said for title in lacking)
     compute(at, "plugin")
     assert not at.exception and not at.error
     titles = [recipe.title for recipe in submitted]
@@ -82,7 +82,7 @@ def test_what_the_matrix_lacks_is_named_and_queued(open_app: Any, library: Path,
 @pytest.mark.slow
 def test_a_recipe_that_cannot_be_queued_says_why(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Any, recipe: Recipe, benchmark: Any) -> None:
-        raise test_app.MergingError("The disk is *full*.")
+        raise MergingError("The disk is *full*.")
 
     at = open_app("scores", library, show=MATRIX)
     monkeypatch.setattr("merging.jobs.runner.Runner.submit", refuse)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import tiny
 
 from merging.checkpoints import digests
+from merging.cli.main import main
 from merging.errors import Cancelled
 from merging.formats.opening import open_checkpoint
 from merging.progress import Meter
@@ -25,3 +28,24 @@ def test_a_digest_tells_what_was_read_and_stops_when_asked(tmp_path, monkeypatch
     with pytest.raises(Cancelled):
         digests.DIGESTS.digest(opened, Meter(opened.nbytes, None, lambda: True))
     assert digests.DIGESTS.remembered(opened.state()) == ""
+
+
+def test_digests_are_remembered_between_processes(tmp_path: Path, tiny_family: tiny.Family) -> None:
+    path = tmp_path / "p.safetensors"
+    path.write_bytes(tiny_family.pretrained.read_bytes())
+    assert main(["digest", str(path), "--store", str(tmp_path / "store"), "--json"]) == 0
+    opened = open_checkpoint(path)
+    digests.DIGESTS.clear()
+    assert digests.DIGESTS.remembered(opened.state()) == ""
+    digests.DIGESTS.load(tmp_path / "store")
+    assert digests.DIGESTS.remembered(opened.state()) == opened.content_digest()
+    path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")
+    assert digests.DIGESTS.remembered(open_checkpoint(path).state()) == ""
+
+
+def test_damaged_digests_are_no_digests(tmp_path: Path) -> None:
+    (tmp_path / "digests").mkdir()
+    for number, text in enumerate(("", "[]", '{"state": "x"}', '{"state": [1], "digest": 7}')):
+        (tmp_path / "digests" / f"{number}.json").write_text(text)
+    digests.DIGESTS.load(tmp_path)
+    digests.DIGESTS.load(tmp_path / "nowhere")

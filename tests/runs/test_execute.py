@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import json
-import multiprocessing
 import shutil
-import sys
 import threading
-import types
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,50 +20,11 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import evaluate
 from merging.checkpoints import digests
 from merging.errors import Cancelled, CheckpointError, MergingError, StoreError
-from merging.methods import method as method_module
-from merging.methods import registry
-from merging.methods.method import Merge
 from merging.recipes.recipe import Recipe
 from merging.runs import compute
 from merging.runs import execute as execution
-from merging.runs.estimate import MERGING, estimate
-from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
-from merging.runs.reference_models import accuracy_of_experts, references
 from merging.runs.store import Store
-
-
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "store", libraries=())
-
-
-@pytest.fixture
-def recipe(tiny_benchmark):
-    return Recipe.build("ties", {}, ["lwptv"], tiny_benchmark.pretrained, tiny_benchmark.experts)
-
-
-@pytest.fixture
-def run_it(store, tiny_benchmark):
-    """execute with everything but the recipe filled in."""
-
-    def call(recipe, **options):
-        return execute(recipe, options.pop("store", store), **{"benchmark": tiny_benchmark, "device": "cpu"} | options)
-
-    return call
-
-
-@pytest.fixture
-def per_task():
-    """A merge that gives one model per task: each expert, halved."""
-    method = Merge(
-        key="halves", title="Halves", summary="", formula="", cite=registry.merge("ties").cite, per_task=True,
-        run=lambda slot, params, found: slot.task_vectors / 2,
-    )  # fmt: skip
-    registry.methods()
-    method_module.REGISTERED["merge", "halves"] = method
-    yield method
-    del method_module.REGISTERED["merge", "halves"]
 
 
 def test_a_run_holds_everything(recipe, run_it, tiny_benchmark):
@@ -252,116 +209,3 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(recipe, run_it,
     with pytest.raises(MergingError, match=r"of memory; 1 kB are free"):
         run_it(recipe)
     assert not store.root.exists() or not list(store.root.glob("runs/*"))
-
-
-def test_the_estimate_learns_from_own_runs(recipe, run_it, store, tiny_benchmark):
-    opened = open_inputs(recipe)
-    first = estimate(opened, tiny_benchmark)
-    assert first.seconds == sum(first.phases.values()) > 0
-    assert first.anonymous_bytes > 0
-    assert first.reads_bytes >= opened.nbytes
-    run = run_it(recipe)
-    learned = estimate(opened, tiny_benchmark, store.runs())
-    assert learned.phases[MERGING] == pytest.approx(run.seconds[MERGING])
-    assert estimate(opened, None, store.runs()).seconds < learned.seconds
-
-
-def test_the_estimate_knows_what_methods_compute_beyond_passes_over_the_scalars(tiny_benchmark):
-    def work(merge, params=None, **settings):
-        recipe = Recipe.build(merge, params or {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts, **settings)
-        return estimate(open_inputs(recipe)).work[MERGING]
-
-    plain = work("task_arithmetic")
-    few, many = (work("lot", exemplars={"per_task": n}) for n in (2, 66))
-    assert few - work("weight_averaging") > (many - few) / 32  # the regression itself, beyond two images a task
-    assert work("fisher", exemplars={"per_task": 66}) > work("regmean", exemplars={"per_task": 66}) > plain
-    assert work("drm") > work("iso_c") > plain
-    none, some, twice = (work("wudi", {"steps": steps}) for steps in (0, 150, 300))
-    assert twice - none == pytest.approx(2 * (some - none))
-    assert some > 1.1 * none
-
-
-def test_the_estimate_knows_the_memory_that_exemplars_and_decompositions_take(tiny_benchmark):
-    def memory(merge, **settings):
-        recipe = Recipe.build(merge, {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts, **settings)
-        return estimate(open_inputs(recipe)).anonymous_bytes
-
-    few, many = (memory("lot", exemplars={"per_task": n}) for n in (2, 66))
-    image = next(iter(tiny_benchmark.labeled_exemplars(2, 0).values())).images[0]
-    assert many - few >= 64 * len(tiny_benchmark.experts) * image.numel() * image.element_size()
-    assert few > memory("weight_averaging") and memory("drm") > memory("model_stock")
-
-
-def test_references(store, tiny_benchmark):
-    assert references(store, tiny_benchmark, compute=False) == {}
-    found = references(store, tiny_benchmark, device="cpu")
-    assert list(found) == ["pretrained", *tiny.EXPERTS, "multitask"]
-    assert [run.kind for run in found.values()] == ["pretrained", *["expert"] * 4, "multitask"]
-    assert found["digits"].experts == ("digits",)
-    assert found["multitask"].experts == tiny.EXPERTS
-    assert found["pretrained"].experts == ()
-    assert found["digits"].recipe is None
-    own = accuracy_of_experts(found)
-    before = found["pretrained"].scores.query("split == 'reporting'").set_index("task")["accuracy"]
-    assert set(own) == set(tiny.EXPERTS)
-    assert all(own[task] >= before[task] for task in own)
-    again = references(store, tiny_benchmark, compute=False)
-    assert {name: run.created for name, run in again.items()} == {name: run.created for name, run in found.items()}
-
-
-def _execute_apart(root, folder, results):
-    """In a process of its own: the same run, with the lock out of order."""
-    Store.lock = lambda self, run_id, check=None: contextlib.nullcontext()  # type: ignore[method-assign]
-    benchmark = Benchmark.load(folder)
-    recipe = Recipe.build("ties", {}, ["lwptv"], benchmark.pretrained, benchmark.experts)
-    run = execute(recipe, Store(root, libraries=()), benchmark=benchmark, device="cpu")
-    results.put((run.id, open_inputs(recipe).run_id(), run.model_path.read_bytes()))
-
-
-@pytest.mark.slow
-def test_two_processes_and_a_broken_lock(tmp_path, tiny_folder, run_it, recipe, monkeypatch):
-    """Work may be done twice, but there is one run, whole, with the same bytes."""
-    # Page tests leave a script of theirs as __main__, which a spawned process would run again.
-    monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    arguments = (tmp_path / "store", tiny_folder, results)
-    processes = [context.Process(target=_execute_apart, args=arguments) for _ in range(2)]
-    for process in processes:
-        process.start()
-    found = [results.get(timeout=60) for _ in processes]
-    for process in processes:
-        process.join()
-    assert found[0] == found[1]
-    assert [path.name for path in (tmp_path / "store" / "runs").iterdir()] == [found[0][0]]
-    assert Store(tmp_path / "store", libraries=()).run(found[0][0]).scores is not None
-
-
-@pytest.mark.parametrize("locked", [True, False])
-@pytest.mark.slow
-def test_threads_on_the_same_run(recipe, run_it, store, monkeypatch, locked):
-    computed, problems = [], []
-
-    def counted(method):
-        return lambda *args: computed.append(1) or method(*args)
-
-    for name in ("merge", "add_scores"):
-        monkeypatch.setattr(compute.Work, name, counted(getattr(compute.Work, name)))
-    if not locked:
-        monkeypatch.setattr(Store, "lock", lambda self, run_id, check=None: contextlib.nullcontext())
-
-    def call():
-        try:
-            assert run_it(recipe).scores is not None
-        except Exception as error:
-            problems.append(error)
-
-    threads = [threading.Thread(target=call) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert problems == []
-    assert len(store.runs()) == 1
-    assert [path.name for path in (store.root / "runs").iterdir()] == [store.runs()[0].id]
-    assert len(computed) == 1 if locked else len(computed) >= 1
