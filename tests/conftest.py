@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,3 +39,12 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_benchmark(tiny_folder: Path) -> Benchmark:
     """The loaded tiny benchmark."""
     return Benchmark.load(tiny_folder)
+
+
+@pytest.fixture
+def other_benchmark(tiny_folder: Path, tmp_path: Path) -> Benchmark:
+    """The same models and images as the tiny benchmark's, with another digest."""
+    folder = tmp_path / "other"
+    shutil.copytree(tiny_folder, folder)
+    (folder / "tasks.json").write_text((folder / "tasks.json").read_text() + "\n")
+    return Benchmark.load(folder)

@@ -11,7 +11,7 @@ import pytest
 import tiny
 import torch
 import viz_tables
-from test_viz import HOSTILE, strings
+from figures import HOSTILE, strings
 
 import viz
 from merging.analysis.measurements import pairs as analysis

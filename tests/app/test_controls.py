@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import pytest
-import streamlit as st
 from page_harness import SLOW
 from parameter_kinds import KINDS
 from streamlit.testing.v1 import AppTest
@@ -37,6 +36,7 @@ def valid_values(bound: Bound) -> list[Any]:
 
 def script(key: str, values: dict) -> None:  # type: ignore[type-arg]  # it runs without this module
     """A page that draws the controls of one method."""
+    import streamlit as st
     from parameter_kinds import KINDS
 
     from app.widgets import controls
@@ -46,6 +46,7 @@ def script(key: str, values: dict) -> None:  # type: ignore[type-arg]  # it runs
 
 def side_by_side(key: str, settings: list) -> None:  # type: ignore[type-arg]  # it runs without this module
     """Controls of one kind for each of many settings, as a page."""
+    import streamlit as st
     from parameter_kinds import KINDS
 
     from app.widgets import controls

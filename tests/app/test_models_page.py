@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import bad_files
+import bad_parts
+import bad_pickles
 import pytest
 import tiny
 import torch
@@ -45,7 +47,7 @@ def test_without_a_benchmark(open_app: Any, own_models: Path, tmp_path: Path) ->
 def test_a_folder_is_listed_with_what_each_file_is(open_app: Any, library: Path, own_models: Path) -> None:
     (own_models / f"{HOSTILE}.safetensors").write_bytes(b"")
     (own_models / "notes.txt").write_text("hello")
-    bad_files.RUNNING["exec"][0](own_models)
+    bad_pickles.RUNNING["exec"][0](own_models)
     at = open_app("models", library)
     assert not at.exception and not at.error
     rows = table(at)[table(at)["folder"] == "clip"].set_index("name")
@@ -57,7 +59,7 @@ def test_a_folder_is_listed_with_what_each_file_is(open_app: Any, library: Path,
     assert "2 files cannot be read" in said and "asks to run code" in said and "is empty" in said
     assert text.safe_text(f"clip/{HOSTILE}.safetensors", 120) in said
     assert "notes\\.txt" in said
-    assert not (own_models / bad_files.MARKER).exists()
+    assert not (own_models / bad_parts.MARKER).exists()
 
 
 @pytest.mark.parametrize("case", ["safetensors: cut in data", "path: dot dot", "torch: zip bomb", "runs: tar"])

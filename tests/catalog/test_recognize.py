@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import bad_files
+import bad_parts
 import pytest
 import tiny
 import torch
@@ -59,7 +60,7 @@ def test_a_bad_file_is_listed_with_the_reason(root: Path, case: str) -> None:
     import re
 
     assert re.search(f"{says}|outside of", found[path].problem), found[path].problem
-    assert not (root / bad_files.MARKER).exists()
+    assert not (root / bad_parts.MARKER).exists()
 
 
 def test_a_file_that_no_code_expected_is_a_sentence(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

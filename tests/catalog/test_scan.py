@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import bad_files
+import bad_parts
 import pytest
 from safetensors.torch import save_file
 from shelf_folders import listed
@@ -33,7 +33,7 @@ def test_models_folders_have_distinct_names(tmp_path: Path, monkeypatch: pytest.
 )  # fmt: skip
 def test_a_reference_cannot_lead_out_of_a_models_folder(root: Path, tmp_path: Path, reference: str) -> None:
     (tmp_path / "elsewhere").mkdir()
-    save_file(bad_files.state(), tmp_path / "elsewhere" / "secret.safetensors")
+    save_file(bad_parts.state(), tmp_path / "elsewhere" / "secret.safetensors")
     (root / "out").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(CheckpointError):
         open_checkpoint(reference)
@@ -47,7 +47,7 @@ def test_shared_is_a_switch(text: str, on: bool, monkeypatch: pytest.MonkeyPatch
 
 def test_links_to_folders_are_named_and_not_followed(root: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
-    save_file(bad_files.state(), tmp_path / "elsewhere" / "secret.safetensors")
+    save_file(bad_parts.state(), tmp_path / "elsewhere" / "secret.safetensors")
     (root / "out").symlink_to(tmp_path / "elsewhere")
     (root / "loop").symlink_to(root)
     (root / "file.safetensors").symlink_to(tmp_path / "elsewhere" / "secret.safetensors")

@@ -8,7 +8,7 @@ import time
 import pytest
 import tiny
 import torch
-from safetensors_header import entry, safetensors_file
+from safetensors_header import container, entry
 
 import merging
 from merging.checkpoints.architecture import Architecture
@@ -91,7 +91,7 @@ HEADERS = {
 @pytest.mark.parametrize("name", HEADERS)
 def test_odd_headers_are_refused(name, tmp_path):
     with pytest.raises(CheckpointError, match=r"bad\.safetensors"):
-        open_checkpoint(safetensors_file(tmp_path, HEADERS[name], b"x" * 4))
+        open_checkpoint(container(tmp_path, HEADERS[name], b"x" * 4))
 
 
 @pytest.mark.parametrize("source", ["a\0b", "~nobody-of-that-name/x", None, 3, "x" * 5000])

@@ -8,7 +8,7 @@ import pytest
 import tiny
 import torch
 from safetensors.torch import load_file, save_file
-from safetensors_header import entry, safetensors_file
+from safetensors_header import container, entry
 
 from merging.checkpoints.checkpoint import MappingCheckpoint
 from merging.errors import CheckpointError
@@ -50,14 +50,14 @@ BAD_FILES = {
 def test_damaged_files_are_refused_by_name(name, tmp_path):
     header, data, message = BAD_FILES[name]
     with pytest.raises(CheckpointError, match=message) as caught:
-        open_checkpoint(safetensors_file(tmp_path, header, data))
+        open_checkpoint(container(tmp_path, header, data))
     assert "bad.safetensors" in str(caught.value)
 
 
 @pytest.mark.parametrize("length", [0, 2**63, 2**64 - 1, 10**6])
 def test_lying_header_lengths_are_refused(length, tmp_path):
     with pytest.raises(CheckpointError, match=r"bad\.safetensors"):
-        open_checkpoint(safetensors_file(tmp_path, {}, b"", length))
+        open_checkpoint(container(tmp_path, {}, b"", length))
 
 
 @pytest.mark.parametrize(

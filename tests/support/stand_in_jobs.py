@@ -1,0 +1,34 @@
+"""Stand-ins for the children of the queue, and waiting for what they do."""
+
+from __future__ import annotations
+
+import time
+
+from merging.jobs.records import JobFiles, ProcessId, Record
+
+SLEEP = "import time; time.sleep(60)"
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+)
+EVENT = {"phase": "Merging", "fraction": 0.25, "detail": "a tensor", "seconds_left": 3.0}
+
+
+def until(condition, seconds=30.0):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "it takes too long"
+        time.sleep(0.02)
+    return found
+
+
+def ended(runner, run_id):
+    return until(lambda: (job := runner.get(run_id)) and not job.live and job)
+
+
+def on_disk(store, state, owner, worker=None):
+    """A job as a server that is gone has left it."""
+    files = JobFiles(store.root / "jobs", "a" * 12)
+    files.folder.mkdir(parents=True)
+    (files.folder / "recipe.yaml").write_text("merge: ties\n")
+    files._write(Record(state, "A job", "/", False, time.time(), owner, worker or ProcessId()))
+    return files.run_id
