@@ -15,7 +15,6 @@ from app.reading import data, models
 from app.widgets import fit_report
 from merging.catalog.model_sets import all_sets
 from merging.checkpoints import digests
-from merging.runs import inputs
 
 # Typing and uploading
 
@@ -82,7 +81,7 @@ def test_large_files_are_read_by_a_job(
         monkeypatch.setattr(models, name, 10)
     monkeypatch.setattr(fit_report, "SMALL", 10)
     monkeypatch.setattr(digests, "AT_ONCE", 10)
-    monkeypatch.setattr(inputs, "_digests", {})
+    digests.DIGESTS.clear()
     at = open_app("models", library)
     assert set(table(at)["digest"]) == {"not read yet"}
     assert "4,096 numbers" in words(at)
@@ -95,7 +94,6 @@ def test_large_files_are_read_by_a_job(
     at = finish(at)
     assert "not read yet" not in set(table(at)["digest"])
 
-    monkeypatch.setattr(inputs, "_digests", {})
     digests.DIGESTS.clear()
     for path in (data.store().root / digests.FOLDER).iterdir():
         path.unlink()

@@ -219,15 +219,15 @@ def test_a_benchmark_among_the_models_is_offered(open_app: Any, library: Path, o
 
 def test_files_are_looked_into_in_slices(open_app: Any, library: Path, own_models: Path, monkeypatch: Any) -> None:
     left = []
-    whole = models._look_into
+    whole = models.shelf
 
-    def noted(*args: Any) -> Any:
+    def noted(*args: Any) -> models.Shelf:
         found = whole(*args)
-        left.append(found[1])
+        left.append(found.left)
         return found
 
     monkeypatch.setattr(models, "PATIENCE", -1.0)
-    monkeypatch.setattr(models, "_look_into", noted)
+    monkeypatch.setattr(models, "shelf", noted)
     at = open_app("models", library)
     assert not at.exception
     assert left == sorted(left, reverse=True) and left[0] > 3 and left[-1] == 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ from page_harness import charts, finish, press, words
 from safetensors.torch import load_file
 
 from app.reading import data
-from app.views.runs import actions
 from app.views.runs import export as run_export
 from merging.export import stored
+from merging.jobs.records import Job, State
+from merging.jobs.runner import Runner
 
 
 @pytest.mark.slow
@@ -123,12 +124,13 @@ def test_a_run_that_a_job_works_on_is_not_deleted(
     assert not [
         button for button in at.button if button.key in {"delete_runs", "drop_runs"} and not button.disabled
     ] or ("0 runs" in words(at))
-    asked: list[str] = []
-    live = [type("Job", (), {"run_id": precomputed, "live": True})()]
-    monkeypatch.setattr(data._runner(), "jobs", lambda: live)
-    act: Callable[[str], None] = asked.append
-    actions._each([precomputed], act, "{}")
-    assert asked == []
+    shutil.copytree(library / "runs" / precomputed, data.store().root / "runs" / precomputed)
+    tick(at, []), tick(at, [precomputed])
+    job = Job(precomputed, "A job that began after the page was drawn", State.RUNNING)
+    monkeypatch.setattr(Runner, "jobs", lambda self: [job])
+    press(at, "Delete 1 run")
+    assert data.store().has(precomputed) and (data.store().root / "runs" / precomputed).is_dir()
+    assert "A job has begun to work on run" in at.error[0].value
 
 
 def test_the_machine_and_the_meter(open_app: Any, library: Path, own_set: str) -> None:

@@ -66,10 +66,10 @@ def test_a_bad_file_is_listed_with_the_reason(root: Path, case: str) -> None:
 def test_a_file_that_no_code_expected_is_a_sentence(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny.write(root / "a.safetensors", tiny.pretrained())
 
-    def broken(*args: object) -> None:
+    def broken(*args: object, **options: object) -> None:
         raise IndexError("surprise")
 
-    monkeypatch.setattr("merging.catalog.recognize._look", broken)
+    monkeypatch.setattr("merging.catalog.recognize.inspect", broken)
     (_, what), *_ = seen(root)
     assert what.kind == "unreadable" and "IndexError" in what.problem and "surprise" not in what.problem
 

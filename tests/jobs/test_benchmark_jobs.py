@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 from plain_recipes import plain_recipe
-from stand_in_jobs import SLEEP
+from stand_in_jobs import SLEEP, child_of
 
-from merging.benchmarks.benchmark import Benchmark
 from merging.errors import StoreError
 from merging.jobs import records
 from merging.jobs.cleanup import sweep_up
@@ -35,11 +34,17 @@ def test_a_run_is_not_done_before_it_is_scored_on_the_benchmark(
             ask()
 
 
-def test_a_job_works_on_its_benchmark(monkeypatch: pytest.MonkeyPatch, other_benchmark: Benchmark) -> None:
+def test_a_job_works_on_its_benchmark(store, monkeypatch, other_benchmark) -> None:
+    def told(benchmark: str) -> str | None:
+        """What the child of a job on that benchmark is told to work on."""
+        files = records.JobFiles(store.root / "jobs", "a" * 12)
+        files.create("merge: ties\n", title="A job", base=Path("/"), benchmark=benchmark)
+        return child_of(files, store, monkeypatch)[1].get("MERGESCOPE_BENCHMARK")
+
     monkeypatch.delenv("MERGESCOPE_BENCHMARK", raising=False)
-    assert "MERGESCOPE_BENCHMARK" not in records._environment()
+    assert told("") is None
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", "elsewhere")
-    assert records._environment(str(other_benchmark.folder))["MERGESCOPE_BENCHMARK"] == str(other_benchmark.folder)
+    assert told(str(other_benchmark.folder)) == str(other_benchmark.folder)
 
 
 def test_what_a_killed_build_leaves_is_removed(tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ import json
 import os
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from plain_recipes import plain_recipe
-from stand_in_jobs import EVENT, SLEEP, STUBBORN, ended, until
+from stand_in_jobs import EVENT, SLEEP, STUBBORN, child_of, ended, until
 
 from merging.errors import CheckpointError, StoreError
 from merging.jobs import records
@@ -136,22 +137,23 @@ def test_bad_input_is_refused_at_once(runner, tiny_benchmark):
         runner.get("f" * 12)
 
 
-def test_the_child_gets_all_cores_once_and_starts_elsewhere(monkeypatch):
+def test_the_child_gets_all_cores_once_and_starts_elsewhere(store, monkeypatch):
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", "relative")
-    found = records._environment()
+    files = JobFiles(store.root / "jobs", "a" * 12)
+    files.create("merge: ties\n", title="A job", base=Path("/"))
+    _, found = child_of(files, store, monkeypatch)
     assert int(found["OMP_NUM_THREADS"]) == len(os.sched_getaffinity(0))
     assert found["OMP_WAIT_POLICY"] == "PASSIVE"
     assert os.path.isabs(found["MERGESCOPE_BENCHMARK"])  # noqa: PTH117
 
 
-def test_a_command_is_a_job_with_its_own_words(runner, store, child):
+def test_a_command_is_a_job_with_its_own_words(runner, store, child, monkeypatch):
     child("pass")
     words = ("export", "0" * 12, "--out", "/x")
     job = runner.command("export-hf", "0" * 12, "An export", words)
     assert (job.run_id, job.measures, job.words) == ("0" * 12, "export-hf", words)
-    files = JobFiles(store.root / "jobs", job.id)
-    record = files.read()
-    assert files._words(record, "cpu") == list(words)
+    command, _ = child_of(JobFiles(store.root / "jobs", job.id), store, monkeypatch)
+    assert command[1 : 3 + len(words)] == ["-m", "merging", *words] and "--device" not in command
     assert ended(runner, job.id).state == State.DONE
 
 

@@ -7,7 +7,7 @@ import torch
 from naive_merges import assert_same, draw, interference, low_rank, naive_wudi, orthogonal, run
 
 from merging.checkpoints.families import Role
-from merging.methods.merges.wudi import _normal_equations
+from merging.methods.merges.wudi import normal_equations
 
 
 @pytest.mark.parametrize("lr", [1e-5, 1e-2])
@@ -19,7 +19,7 @@ def test_wudi_is_adam_on_the_loss(lr):
 def test_wudi_has_the_gradient_of_the_loss():
     deltas, at = draw(3, 6, 9), draw(6, 9, seed=3).requires_grad_()
     interference(at, deltas).backward()
-    total, target = _normal_equations(deltas)
+    total, target = normal_equations(deltas)
     assert_same(2 * (at.detach() @ total - target), at.grad, 1e-13)
 
 

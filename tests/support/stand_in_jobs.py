@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
+from pathlib import Path
 
-from merging.jobs.records import JobFiles, ProcessId, Record
+from merging.jobs.records import JobFiles, ProcessId
 
 SLEEP = "import time; time.sleep(60)"
 STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
 )
+START = JobFiles.start  # which fixtures replace
 EVENT = {"phase": "Merging", "fraction": 0.25, "detail": "a tensor", "seconds_left": 3.0}
 
 
@@ -28,7 +31,13 @@ def ended(runner, run_id):
 def on_disk(store, state, owner, worker=None):
     """A job as a server that is gone has left it."""
     files = JobFiles(store.root / "jobs", "a" * 12)
-    files.folder.mkdir(parents=True)
-    (files.folder / "recipe.yaml").write_text("merge: ties\n")
-    files._write(Record(state, "A job", "/", False, time.time(), owner, worker or ProcessId()))
+    files.create("merge: ties\n", title="A job", base=Path("/"))
+    files.update(state=state, owner=owner, worker=worker or ProcessId())
     return files.run_id
+
+
+def child_of(files, store, monkeypatch):
+    """The command of the child that would be started for a job, and its environment."""
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", lambda command, **options: (command, options["env"]))
+        return START(files, store.root, "cpu")
