@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from merging.progress import Cancel, Meter, ProgressCallback
 READING = "Reading checkpoints"
 FOLDER = "digests"
 MOST = 5000  # entries that are read; the newest ones
+DIGEST = re.compile("[0-9a-f]{64}")
 AT_ONCE = 500_000_000  # bytes that a page may read while its user waits
 
 
@@ -67,7 +69,8 @@ class DigestCache:
         for path in paths:
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 entry = json.loads(path.read_bytes())
-                self._digests[tuple(map(int, entry["state"]))] = str(entry["digest"])
+                if DIGEST.fullmatch(entry["digest"]):
+                    self._digests[tuple(map(int, entry["state"]))] = entry["digest"]
         self._loaded[folder] = changed
 
     def keep(self, root: Path, checkpoint: Checkpoint, meter: Meter | None = None) -> str:

@@ -43,9 +43,17 @@ def test_digests_are_remembered_between_processes(tmp_path: Path, tiny_family: t
     assert digests.DIGESTS.remembered(open_checkpoint(path).state()) == ""
 
 
-def test_damaged_digests_are_no_digests(tmp_path: Path) -> None:
+DAMAGED = ["", "[]", '{"state": "x"}', '{"state": STATE}', '{"state": STATE, "digest": 7}',
+           '{"state": STATE, "digest": null}', '{"state": STATE, "digest": "5c"}']  # fmt: skip
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_damaged_digests_are_no_digests(text: str, tmp_path: Path) -> None:
+    state = open_checkpoint(tiny.write_family(tmp_path / "family", experts=()).pretrained).state()
     (tmp_path / "digests").mkdir()
-    for number, text in enumerate(("", "[]", '{"state": "x"}', '{"state": [1], "digest": 7}')):
-        (tmp_path / "digests" / f"{number}.json").write_text(text)
-    digests.DIGESTS.load(tmp_path)
-    digests.DIGESTS.load(tmp_path / "nowhere")
+    (tmp_path / "digests" / "a.json").write_text(text.replace("STATE", str(list(state))))
+    (tmp_path / "digests" / "b.json").write_text(f'{{"state": [1, 2, 3], "digest": "{"5c" * 32}"}}')
+    cache = digests.DigestCache()
+    cache.load(tmp_path)
+    cache.load(tmp_path / "nowhere")
+    assert cache.remembered(state) == "" and cache.remembered((1, 2, 3)) == "5c" * 32

@@ -120,10 +120,10 @@ def test_iso_cts_between_one_expert_and_equal_ones():
 
 @pytest.mark.parametrize("full,common,own", [(768, 616, 19), (1024, 816, 26), (512, 408, 13), (50, 42, 1)])
 def test_iso_cts_shares_the_directions_as_published(full, common, own):
-    from merging.methods.merges.iso_cts import _counts
+    from merging.methods.merges.iso_cts import direction_counts
 
-    assert _counts(full, 8, 0.8) == (common, own)
-    assert _counts(8, 20, 0.8) == (8, 0)
+    assert direction_counts(full, 8, 0.8) == (common, own)
+    assert direction_counts(8, 20, 0.8) == (8, 0)
 
 
 # --- progress and cancel ---------------------------------------------------------------------------------------------

@@ -200,8 +200,10 @@ def test_the_lock_waits_and_gives_up_when_asked(store):
 
 def test_a_folder_without_locks_is_no_hindrance(tmp_path):
     (tmp_path / "locks").write_text("a file where the folder should be")
-    with Store(tmp_path, libraries=()).lock(ID):
-        pass
+    seen = []
+    with Store(tmp_path, libraries=()).lock(ID), Store(tmp_path, libraries=()).lock(ID, lambda: seen.append("waits")):
+        seen.append("both are inside")
+    assert seen == ["both are inside"]
 
 
 def test_json_has_no_nan(tmp_path):
