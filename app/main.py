@@ -1,4 +1,4 @@
-"""The entry of the app: ``streamlit run app/main.py``. Sets the frame that all pages share, then runs one of them."""
+"""The entry of the app: ``streamlit run app/main.py``. Draws the frame that all pages share, then runs one of them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,13 @@ SECTIONS = {
     "Start": [("home", "Home", "home", "What this is, and the library of runs.")],
     "Build": [("merge", "Merge", "merge", "Choose experts and a chain of methods, and merge them.")],
     "Explore": [
-        ("masks", "Masks", "grid_on", "Which layers each expert calls salient, and which the merge keeps."),
-        ("conflicts", "Conflicts", "call_split", "Where experts disagree: signs, spaces, and who wins the election."),
+        ("masks", "Masks", "grid_on", "Which layers are salient for each expert, and which the merge keeps."),
+        (
+            "conflicts",
+            "Conflicts",
+            "call_split",
+            "Where experts disagree: signs, spaces, and who wins the election of signs.",
+        ),
         ("drift", "Drift", "moving", "How far features move from each expert's, layer by layer, and what that costs."),
         ("features", "Features", "scatter_plot", "What merging does to the features of images out of domain."),
     ],
@@ -39,8 +44,8 @@ SECTIONS = {
         ("models", "Models & runs", "inventory_2", "Your own checkpoints, whether they fit, and your runs."),
     ],
 }
-os.environ.setdefault(HUB_SWITCH, "cached")  # a recipe must not make the server download; who starts it may say "on"
-LARGE = "<style>html { font-size: 19px; }</style>"  # everything on the page is measured in this
+os.environ.setdefault(HUB_SWITCH, "cached")  # a recipe must not make the server download, unless its operator sets "on"
+LARGE = "<style>html { font-size: 19px; }</style>"  # all sizes on the page are relative to this
 
 st.set_page_config("Mergescope", page_icon=str(ICON), layout="wide", initial_sidebar_state=240)
 st.logo(str(ICON), size="large")
@@ -64,8 +69,8 @@ if state.present():
 
 state.enter(page.url_path)
 try:
-    if gone := benchmark.enter():
-        benchmark.gone(gone)
+    if missing := benchmark.enter():
+        benchmark.show_missing(missing)
     else:
         page.run()
 except MergingError as error:  # its text is meant for people; anything else goes to the log

@@ -1,4 +1,4 @@
-"""Loads what is slow to load after the first page is out, and takes it out of the garbage collector's way."""
+"""Loads slow modules in the background after the first page is sent, and keeps the garbage collector off them."""
 
 from __future__ import annotations
 
@@ -9,30 +9,38 @@ import threading
 
 import streamlit as st
 
-SOON = 1.0  # seconds: the browser fetches the page's files from this same process first
+SOON = 1.0  # seconds: first the browser fetches the page's files, from this same process
 SLOW = ("pandas", "plotly.graph_objects", "viz.chart", "torch", "merging.benchmarks.evaluate", "merging.runs.execute")
 log = logging.getLogger(__name__)
 
 
 @st.cache_resource(show_spinner=False)
 def settle() -> None:
-    """Once a process: freeze what is loaded, then load the rest in the background."""
+    """Once a process: freeze the loaded modules, then load the slow ones in the background."""
     _freeze()
-    timer = threading.Timer(SOON, _load)
+    timer = threading.Timer(SOON, _load_and_freeze)
     timer.daemon = True
     timer.start()
 
 
-def _load() -> None:
+def load_slow() -> None:
+    """Import every module of ``SLOW``. One that cannot be imported is an error in the log; the others still load."""
     for name in SLOW:
         try:
             importlib.import_module(name)
         except ImportError as error:
-            log.warning("%s cannot be loaded: %s", name, error)
+            log.error("The module %s, named in app.startup.SLOW, cannot be loaded: %s", name, error)
+
+
+def _load_and_freeze() -> None:
+    load_slow()
     _freeze()
 
 
 def _freeze() -> None:
-    """Streamlit collects garbage after every rerun; with torch loaded that holds up all sessions for 0.1 s."""
+    """Exempt loaded objects from garbage collection, which Streamlit runs after every rerun.
+
+    With torch loaded a collection would hold up all sessions for 0.1 s.
+    """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Text on pages. Names, titles and messages may come from anyone: they pass through ``safe_text`` and stay text."""
+"""Text on pages. Names, titles and messages are untrusted: they pass through ``safe_text`` and stay text."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from merging.errors import MergingError
 from merging.methods import registry
 from merging.recipes.recipe import Recipe, Step
 from merging.runs.run import Run
-from merging.text import escape
+from merging.text import duration_text, escape
 from viz.text import clean_text, plural
 
-WRITTEN = re.compile(r"\\(.)|:material/\w+:\s*|:[a-z]+(?:-badge)?\[|\]|\*\*|[*`]")  # what ``plain`` reads
+MARKUP = re.compile(r"\\(.)|:material/\w+:\s*|:[a-z]+(?:-badge)?\[|\]|\*\*|[*`]")  # what ``plain`` replaces
 NUMBERS = ("real", "integer")
 ONE_PER_TASK = "one model per task"
 
@@ -28,39 +28,33 @@ def plain(markdown: str) -> str:
     """Our own Markdown as plain text: escapes undone, emphasis and icons left out, badges in parentheses."""
     opened = 0
 
-    def read(found: re.Match[str]) -> str:
+    def replacement(mark: re.Match[str]) -> str:
         nonlocal opened
-        if found[1]:
-            return found[1]
-        if found[0].endswith("["):
+        if mark[1]:
+            return mark[1]
+        if mark[0].endswith("["):
             opened += 1
             return "("
-        if found[0] == "]" and opened:
+        if mark[0] == "]" and opened:
             opened -= 1
             return ")"
-        return "]" if found[0] == "]" else ""
+        return "]" if mark[0] == "]" else ""
 
-    return WRITTEN.sub(read, markdown)
+    return MARKUP.sub(replacement, markdown)
 
 
 def listed(words: Sequence[str]) -> str:
-    """'a, b and c'."""
+    """The words as a list in a sentence: 'a, b and c'; 'nothing' if there are none."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "nothing"
 
 
 def duration(seconds: float) -> str:
-    """'12 s', '3 min 20 s', '2 h 5 min'."""
-    whole = round(seconds)
-    if seconds < 9.95:
-        return f"{max(seconds, 0.1):.1f} s"
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    """A duration as ``merging.text`` words it: '3 min 20 s'."""
+    return duration_text(seconds)
 
 
 def in_words(value: Any) -> str:
-    """A parameter's value as a sentence would say it."""
+    """A parameter's value as words in a sentence."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if value is None:
@@ -69,20 +63,20 @@ def in_words(value: Any) -> str:
 
 
 def method_title(key: str) -> str:
-    """What people call the method of that key."""
+    """The title of the method with that key; the key itself if no method has it."""
     return next((method.title for method in registry.methods() if method.key == key), key)
 
 
 def step_words(step: Step, numbers: bool = True) -> str:
-    """'TIES (density 0.2, scaling coefficient 0.3)': what is not the default, and with ``numbers`` every number."""
+    """'TIES (density 0.2, scaling coefficient 0.3)': values other than the default, with ``numbers`` every number."""
     title = method_title(step.key)
     bounds = step.params.bounds()
-    shown = [
+    parts = [
         f"{bounds[name].label.lower()} {in_words(value)}"
         for name, value in step.params.values().items()
         if value != bounds[name].default or (numbers and value is not None and bounds[name].kind in NUMBERS)
     ]
-    return f"{title} ({', '.join(shown)})" if shown else title
+    return f"{title} ({', '.join(parts)})" if parts else title
 
 
 def chain_words(recipe: Recipe) -> str:
@@ -101,7 +95,7 @@ def _chain_of(recipe_yaml: str) -> str:
 
 
 def about(run: Run) -> str:
-    """One sentence saying what a run is, in Markdown."""
+    """One sentence that says what a run is, in Markdown."""
     if run.kind != "merge":
         return f"**{safe_text(run.title)}**, evaluated as it is. Run {run.id[:8]}."
     try:
@@ -113,10 +107,10 @@ def about(run: Run) -> str:
 
 
 def titled(run: Run) -> str:
-    """A run's title, with what keeps it from being compared; plain text of anybody's."""
+    """A run's title, with a note if it gives one model per task, which cannot be compared; untrusted plain text."""
     return f"{run.title} ({ONE_PER_TASK})" if run.per_task else run.title
 
 
 def label(run: Run) -> str:
-    """How pickers call a run; plain text."""
+    """A run's name in pickers; plain text."""
     return "  ·  ".join([clean_text(run.title, 60), *([ONE_PER_TASK] if run.per_task else []), run.id[:6]])

@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 from merging.version import __version__
 
-# libgomp's threads otherwise spin at barriers, which is ruinous beside a busy neighbour (another merge, the app's
-# server, a browser). It is read once, when torch loads, so it must be set before.
+# libgomp's threads otherwise spin at barriers, which is ruinous beside a busy neighbor (another merge, the app's
+# server, a browser). The variable is read once, when torch loads, so it must be set before.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
+    from merging.checkpoints.checkpoint import Checkpoint
     from merging.engine.layer_inputs import LayerInputs
     from merging.engine.run import MergeResult
     from merging.formats.opening import Source
     from merging.methods.exemplars import TaskExemplars
     from merging.methods.method import Method
     from merging.progress import Cancel, ProgressCallback
-
+    from merging.runs.inputs import OpenedRecipe
 __all__ = ["MergeResult", "TaskExemplars", "__version__", "merge", "methods"]
 
 
@@ -52,50 +53,33 @@ def merge(  # noqa: PLR0913 - the public contract
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
 ) -> MergeResult:
-    """The merged model and what the chain of ``edits`` and one ``merge`` found on the way.
+    """The merged model, and the tables that the chain of ``edits`` and one ``merge`` made on the way.
 
     Args:
         pretrained: a path, a Checkpoint, or a mapping name -> tensor (open_clip or Hugging Face visual names).
         experts: ordered mapping expert name -> path | Checkpoint | mapping of tensors.
-        merge: key of a merge; ``params`` its parameters (what is left out takes its default).
+        merge: key of a merge; ``params`` are its parameters (those left out take their defaults).
         edits: (key, parameters) pairs, applied to the task vectors in order before the merge.
         layer_inputs: {expert: {parameter name: rows}}; (n, d_in) entering a linear weight, (n, d) before a norm scale.
         exemplars: {expert: images (n, 3, h, w)}, from which layer inputs are captured, or {expert: TaskExemplars},
             with the labels and heads that methods on gradients need, too.
         count_dead_params: whether global quantiles count the unused text tensors that a published image encoder
             carries, as its authors' code does.
-        activation: "quick_gelu" or "gelu", for exemplars; by default what stands beside the weights says which.
+        activation: "quick_gelu" or "gelu", for exemplars; by default the metadata beside the weights says which.
         device: "auto" (CUDA, then MPS, then CPU) or a torch device name.
         progress: called with a Progress after every piece of work.
-        cancel: an Event or a callable, asked after every piece of work.
+        cancel: an Event or a callable, checked after every piece of work.
 
     Raises:
         ParameterError, UnknownMethodError, RecipeError, NeedsError: the recipe cannot be run as given.
         CheckpointError, FamilyError, CompatibilityError: the files cannot be merged; every problem is named.
-        Cancelled: ``cancel`` said so; nothing is kept.
+        Cancelled: ``cancel`` asked for it; nothing is kept.
     """
     from merging.engine import run as engine
-    from merging.errors import RecipeError
-    from merging.formats.opening import open_checkpoint
-    from merging.recipes.recipe import Recipe
-    from merging.runs import inputs as run_inputs
 
-    if not isinstance(experts, Mapping):
-        raise RecipeError(f"experts is a mapping of name to checkpoint; got {type(experts).__name__}.")
-    base = open_checkpoint(pretrained, name="pretrained")
-    opened = {name: open_checkpoint(source, name=name, like=base) for name, source in experts.items()}
-    recipe = Recipe.build(
-        merge=merge,
-        params=params or {},
-        edits=edits,
-        pretrained=base.label,
-        experts={name: checkpoint.label for name, checkpoint in opened.items()},
-        count_dead_params=count_dead_params,
-        activation=activation,
-    )
-    inputs = run_inputs.opened(recipe, base, opened)
+    base, inputs = _opened(pretrained, experts, merge, params, edits, count_dead_params, activation)
     result = engine.run(
-        recipe,
+        inputs.recipe,
         inputs.pretrained,
         inputs.experts,
         layer_inputs=layer_inputs,
@@ -114,8 +98,39 @@ def merge(  # noqa: PLR0913 - the public contract
     )
 
 
+def _opened(
+    pretrained: Source,
+    experts: Mapping[str, Source],
+    merge: str,
+    params: Mapping[str, Any] | None,
+    edits: Sequence[tuple[str, Mapping[str, Any]] | str],
+    count_dead_params: bool,
+    activation: str,
+) -> tuple[Checkpoint, OpenedRecipe]:
+    """The pretrained checkpoint as the caller names its tensors, and the opened recipe of a call of ``merge``."""
+    from merging.errors import RecipeError
+    from merging.formats.opening import open_checkpoint
+    from merging.recipes.recipe import Recipe
+    from merging.runs import inputs as run_inputs
+
+    if not isinstance(experts, Mapping):
+        raise RecipeError(f"experts is a mapping of name to checkpoint; got {type(experts).__name__}.")
+    base = open_checkpoint(pretrained, name="pretrained")
+    opened = {name: open_checkpoint(source, name=name, like=base) for name, source in experts.items()}
+    recipe = Recipe.build(
+        merge=merge,
+        params=params or {},
+        edits=edits,
+        pretrained=base.label,
+        experts={name: checkpoint.label for name, checkpoint in opened.items()},
+        count_dead_params=count_dead_params,
+        activation=activation,
+    )
+    return base, run_inputs.opened(recipe, base, opened)
+
+
 class _Face(ModuleType):
-    """This module, whose function ``methods`` stays what it is when the room of that name is imported."""
+    """This module; importing the package ``merging.methods`` does not replace its function ``methods``."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name != "methods" or not isinstance(value, ModuleType):

@@ -1,18 +1,18 @@
-"""Everything that can go wrong, as one tree. Catch ``MergingError`` to catch all of it.
+"""Every error of this package, as one tree. Catch ``MergingError`` to catch them all.
 
 MergingError
 ├── ParameterError          a value outside its bounds, an unknown parameter            (also ValueError)
-├── UnknownMethodError      no method of that key; says which is nearest                (also KeyError)
-├── RecipeError             a recipe that cannot be read, or that makes no sense
+├── UnknownMethodError      no method has that key; the message names the nearest one   (also KeyError)
+├── RecipeError             a recipe that cannot be read, or whose chain is invalid
 ├── NeedsError              a method needs data that was not given
 ├── CheckpointError         a file or mapping that is not a usable checkpoint
 │   ├── CompatibilityError  pretrained and experts do not fit together; carries the report
 │   └── FamilyError         tensor names of no known model family
 ├── TaskError               a benchmark folder, a data set or a head that cannot be used
-├── StoreError              a run that cannot be written or is not there
+├── StoreError              a run that cannot be written or does not exist
 └── Cancelled               the caller asked to stop; nothing was kept
 
-Every message says which thing, what was expected, what came, and what to do.
+Every message says what is wrong, what was expected, what was given, and what to do.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 
 class MergingError(Exception):
-    """Anything this package raises on purpose; its text is meant for the user."""
+    """An error that this package raises on purpose; its text is meant for the user."""
 
 
 class ParameterError(MergingError, ValueError):
@@ -36,7 +36,7 @@ class UnknownMethodError(MergingError, KeyError):
 
 
 class RecipeError(MergingError, ValueError):
-    """A recipe cannot be read, or its chain makes no sense."""
+    """A recipe cannot be read, or its chain is invalid."""
 
 
 class NeedsError(MergingError, ValueError):
@@ -64,7 +64,7 @@ class TaskError(MergingError, ValueError):
 
 
 class StoreError(MergingError):
-    """A run cannot be written, or is not there."""
+    """A run cannot be written, or does not exist."""
 
 
 class Cancelled(MergingError):  # noqa: N818 - a request that was honored, not an error

@@ -1,8 +1,8 @@
 """Makes torchvision importable beside a CPU-only torch.
 
 The published torchvision wheel is built for CUDA; where its library cannot be loaded, the import still registers fake
-kernels for two of its operators and fails because nobody has defined them. Defining their schemas first is enough:
-the operators themselves are not used here, only open_clip's models and text towers, which import torchvision.
+kernels for two of its operators and fails because these are not defined. Defining their schemas first is enough: the
+operators themselves are not used here, only open_clip's models and text towers, which import torchvision.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SCHEMAS = {
 
 
 def prepare_torchvision() -> None:
-    """Call before the first import of torchvision or open_clip; does nothing where CUDA's build loads, or twice."""
+    """Call before the first import of torchvision or open_clip; does nothing with torch for CUDA, or twice."""
     if _libraries or torch.version.cuda is not None:
         return
     library = torch.library.Library("torchvision", "DEF")

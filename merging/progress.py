@@ -1,4 +1,4 @@
-"""Progress, time left and cancel: the same small objects for every kind of long work."""
+"""Progress, time left and cancellation, in the same way for every kind of long work."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Progress:
     phase: str
     done: int
     total: int
-    seconds_left: float | None  # None until there is something to judge by
-    detail: str = ""  # what is being worked on, e.g. a tensor's name
+    seconds_left: float | None  # None until enough work is done for an estimate
+    detail: str = ""  # the current item, e.g. a tensor's name
 
     @property
     def fraction(self) -> float:
-        """Share of the work that is done, in [0, 1]."""
+        """The fraction of the work that is done, in [0, 1]."""
         return min(1.0, self.done / self.total) if self.total else 1.0
 
 
@@ -47,17 +47,17 @@ class Meter:
             raise Cancelled("Cancelled; nothing was kept.")
 
     def advance(self, work: int, phase: str, detail: str = "") -> None:
-        """Report ``work`` more as done, then honor a request to stop."""
+        """Count ``work`` more as done and report it, then raise Cancelled if asked to stop."""
         self.done += work
         self.total = max(self.total, self.done)
         self.within(0, phase, detail)
 
     def within(self, work: int, phase: str, detail: str = "") -> None:
-        """Report ``work`` of the piece in hand as done, without counting it yet, then honor a request to stop."""
+        """Report ``work`` of the current piece as done without counting it, then raise Cancelled if asked to stop."""
         if self._progress is not None:
             done = min(self.done + work, self.total)
-            passed = time.monotonic() - self._started
-            left = passed * (self.total - done) / done if done and passed > 0.2 else None
+            seconds = time.monotonic() - self._started
+            left = seconds * (self.total - done) / done if done and seconds > 0.2 else None
             self._progress(Progress(phase, done, self.total, left, detail))
         self.check()
 
@@ -73,17 +73,17 @@ class Phases:
         self._started = time.monotonic()
 
     def callback(self, phase: str) -> ProgressCallback | None:
-        """What the work of one phase reports to."""
+        """The callback that the work of one phase reports to."""
         if self._progress is None:
             return None
         report = self._progress
         names = list(self._weights)
         before = sum(self._weights[name] for name in names[: names.index(phase)])
 
-        def tell(inner: Progress) -> None:
+        def report_inner(inner: Progress) -> None:
             fraction = (before + self._weights[phase] * inner.fraction) / self._total
-            passed = time.monotonic() - self._started
-            left = passed * (1 - fraction) / fraction if fraction > 0.01 and passed > 0.2 else None
+            seconds = time.monotonic() - self._started
+            left = seconds * (1 - fraction) / fraction if fraction > 0.01 and seconds > 0.2 else None
             report(Progress(inner.phase, round(fraction * self.UNITS), self.UNITS, left, inner.detail))
 
-        return tell
+        return report_inner

@@ -1,4 +1,4 @@
-"""Where things are: the bundled benchmark, the library of precomputed runs, this user's own runs."""
+"""Where data is stored: the bundled benchmark, the library of precomputed runs, this user's own runs."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from pathlib import Path
 
 BUNDLED = Path(__file__).resolve().parent.parent / "sample_data"
 LIBRARY = BUNDLED / "runs"
-HUB_SWITCH = "MERGESCOPE_HUB"  # on; "cached": nothing is downloaded; "off"
+HUB_SWITCH = "MERGESCOPE_HUB"  # "on"; "cached": nothing is downloaded; "off": no cache either
 
 
 def benchmark_folder() -> Path:
-    """The benchmark that is used where none is named: $MERGESCOPE_BENCHMARK, else the bundled one."""
+    """The folder of the default benchmark: $MERGESCOPE_BENCHMARK, else the bundled one."""
     chosen = os.environ.get("MERGESCOPE_BENCHMARK")
     return Path(chosen).resolve() if chosen else BUNDLED
 
 
 def store_root() -> Path:
-    """This user's runs: $MERGESCOPE_STORE, else a folder in the user's cache directory."""
+    """The folder of this user's runs: $MERGESCOPE_STORE, else a folder in the user's cache directory."""
     if chosen := os.environ.get("MERGESCOPE_STORE"):
         return Path(chosen)
     cache = os.environ.get("XDG_CACHE_HOME")
@@ -25,21 +25,21 @@ def store_root() -> Path:
 
 
 def shared() -> bool:
-    """Whether the app serves several people ($MERGESCOPE_SHARED): paths are listed then, never typed."""
+    """Whether the app serves several people ($MERGESCOPE_SHARED): users then choose from listed paths only."""
     return os.environ.get("MERGESCOPE_SHARED", "").strip().casefold() not in {"", "0", "no", "off", "false"}
 
 
 def models_folders() -> dict[str, Path]:
-    """The folders of $MERGESCOPE_MODELS by what references call them: the last part, numbered where two are alike."""
-    found: dict[str, Path] = {}
+    """The folders of $MERGESCOPE_MODELS by their names in references: the last part, numbered if not unique."""
+    folders: dict[str, Path] = {}
     for text in os.environ.get("MERGESCOPE_MODELS", "").split(os.pathsep):
         if not text.strip():
             continue
         path = Path(text).expanduser().resolve()
         stem, number = path.name or "models", 1
         name = stem
-        while name in found and found[name] != path:
+        while name in folders and folders[name] != path:
             number += 1
             name = f"{stem}-{number}"
-        found[name] = path
-    return found
+        folders[name] = path
+    return folders

@@ -1,4 +1,4 @@
-"""Markdown in which text from anybody stays text."""
+"""Short texts for messages, and Markdown in which untrusted text is never read as markup."""
 
 from __future__ import annotations
 
@@ -11,34 +11,45 @@ MARKUP = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$:<>&\"'=@/])")  # ASCII punctuatio
 
 
 def escape(text: str) -> str:
-    """Text of one line that shows exactly the characters that it has."""
+    """One line of Markdown that shows exactly the characters of ``text``."""
     return MARKUP.sub(r"\\\1", text)
 
 
 def fenced(text: str, language: str = "") -> str:
-    """A block of code that ends where it should, whatever is in it."""
+    """A Markdown block of code; its fence is longer than any run of backticks in the text."""
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of cells that are Markdown already."""
+    """A Markdown table; the cells are Markdown already."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def percent(share: float, low: float, high: float) -> str:
-    """'72.8 % [70.1, 75.3]': a share with its interval; a dash if there is none."""
+    """'72.8 % [70.1, 75.3]': a share in [0, 1] with its interval; a dash for NaN."""
     return "–" if math.isnan(share) else f"{100 * share:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def size_text(count: float) -> str:
-    """'1.2 GB'."""
+    """A number of bytes in words: '1.2 GB'."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} TB"
+
+
+def duration_text(seconds: float) -> str:
+    """'0.4 s', '12 s', '3 min 20 s', '2 h 5 min'."""
+    if seconds < 9.95:
+        return f"{max(seconds, 0.1):.1f} s"
+    whole = round(seconds)
+    minutes, rest = divmod(whole, 60)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def first_few(items: Iterable[object], limit: int = 5) -> str:
@@ -49,12 +60,12 @@ def first_few(items: Iterable[object], limit: int = 5) -> str:
 
 
 def printable(text: str, limit: int = 120) -> str:
-    """A name from a file, cut, with what cannot be seen written out: it must forge no line and turn no text around."""
-    shown = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text[:limit])
-    return shown if len(text) <= limit else f"{shown}…"
+    """Untrusted text, cut, with invisible characters escaped: it can fake no line and reverse no text."""
+    visible = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text[:limit])
+    return visible if len(text) <= limit else f"{visible}…"
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """' Did you mean x?' or the empty string."""
-    close = get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    nearest = get_close_matches(word, list(choices), n=1, cutoff=0.5)
+    return f" Did you mean {nearest[0]!r}?" if nearest else ""

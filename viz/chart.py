@@ -1,6 +1,7 @@
-"""The one abstraction of this package: a chart is a question, the columns that answer it, and a function that draws.
+"""What a chart is: a question, the columns that answer it, and a function that draws.
 
-A chart is a decorated function in ``viz/figures/``, one a file, of the file's name. It is found by walking that folder.
+A chart is a decorated function in ``viz/figures/``, one per file and with the file's name. The registry walks that
+folder to find it.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from viz.text import clean_text, identifier
 
 
 class ChartError(ValueError):
-    """A chart cannot be drawn as asked; the text says which column, row or option is at fault."""
+    """A chart cannot be drawn; the text says which column, row or option is at fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
     """Draws one kind of figure when called with a table.
 
-    ``columns`` must be in the table, ``optional`` may be; ``rows`` names the columns that tell rows apart.
+    ``columns`` must be in the table, ``optional`` may be; ``rows`` names the columns that identify a row.
     ``picks`` names the fields of a clicked mark's customdata, in order.
     """
 
@@ -56,8 +57,8 @@ class Chart:
         table = table.assign(**{name: _as_text(table[name]) for name in self._texts(table)})
         repeated = table.duplicated(list(self.rows)) if self.rows else pd.Series(dtype=bool)
         if repeated.any():
-            again = table.loc[repeated, list(self.rows)].iloc[0].tolist()
-            raise ChartError(f"{self.key} takes one row for each {' and '.join(self.rows)}; repeated: {listed(again)}")
+            values = table.loc[repeated, list(self.rows)].iloc[0].tolist()
+            raise ChartError(f"{self.key} takes one row for each {' and '.join(self.rows)}; repeated: {listed(values)}")
         return self.render(table, **options)
 
     def _texts(self, table: pd.DataFrame) -> list[str]:
@@ -66,7 +67,7 @@ class Chart:
         return [name for name in used if not pd.api.types.is_numeric_dtype(table[name])]
 
     def picked(self, points: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
-        """What a click chose, by field, fields it does not settle left out (a shared mask has no expert).
+        """The fields of the clicked mark, without those that the mark lacks (a shared mask has no expert).
 
         None for the empty selection that follows every redraw.
         """
@@ -74,7 +75,7 @@ class Chart:
             data = point.get("customdata")
             if data is None:
                 continue
-            # the app's front end hands lists back as dicts with the index as key
+            # the app's front end returns lists as dicts with the index as key
             values = list(data.values()) if isinstance(data, Mapping) else [data] if isinstance(data, str) else data
             return {pick: str(value) for pick, value in zip(self.picks, values, strict=False) if value != ""}
         return None
@@ -90,7 +91,7 @@ def chart(
     picks: Sequence[str] = (),
     empty: str = "Nothing to show: the table is empty.",
 ) -> Callable[[Callable[..., go.Figure]], Chart]:
-    """Make a drawing function the chart of its name."""
+    """Make a drawing function a chart whose key is the function's name."""
 
     def register(render: Callable[..., go.Figure]) -> Chart:
         return Chart(
@@ -108,19 +109,19 @@ def one_of(option: str, value: str, choices: Sequence[str]) -> str:
 
 
 def in_forward_order(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows in the order in which data meets the tensors. The model's own ``order`` puts the output projection first."""
+    """Rows in the order in which data passes the tensors. The model's ``order`` puts the output projection first."""
     if "order" in table:
         table = table.sort_values("order", kind="stable")
     return table.sort_values("section", key=lambda section: section.astype(str) == "output", kind="stable")
 
 
 def in_order(values: Iterable[object]) -> list[str]:
-    """The distinct names in the order in which they first come."""
+    """The distinct names in the order of their first occurrence."""
     return list(dict.fromkeys(str(value) for value in values))
 
 
 def _as_text(column: pd.Series[Any]) -> pd.Series[Any]:
-    """Names that every later step can encode; what is not text, such as a missing value, stays as it is."""
+    """The column with names that every later step can encode; other values, such as a missing one, do not change."""
     values = [identifier(value) if isinstance(value, str) else value for value in column]
     return pd.Series(values, index=column.index, dtype=object)
 

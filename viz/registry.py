@@ -18,8 +18,8 @@ def charts() -> tuple[Chart, ...]:
 
     names = [info.name for info in pkgutil.walk_packages(figures.__path__, "viz.figures.") if not info.ispkg]
     modules = [importlib.import_module(name) for name in names]
-    found = [value for module in modules for value in vars(module).values() if isinstance(value, Chart)]
-    return tuple(sorted(found, key=lambda chart: chart.key))
+    registered = [value for module in modules for value in vars(module).values() if isinstance(value, Chart)]
+    return tuple(sorted(registered, key=lambda chart: chart.key))
 
 
 def find(key: str) -> Chart:

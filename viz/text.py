@@ -1,4 +1,4 @@
-"""Text that may come from anyone, made safe to show, and numbers as they are written everywhere in the figures."""
+"""Untrusted text made safe to show, and the wording of numbers in all figures."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # control, bidi and zero-w
 
 def clean_text(text: object, limit: int = LONGEST) -> str:
     """Plain text of at most ``limit`` characters in which every invisible character is written as its code."""
-    shown = "".join(_visible(c) for c in str(text)[: limit + 1])
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+    plain = "".join(_visible(c) for c in str(text)[: limit + 1])
+    return plain if len(plain) <= limit else plain[: limit - 1] + "…"
 
 
 def safe_text(text: object, limit: int = LONGEST) -> str:
@@ -24,12 +24,12 @@ def safe_text(text: object, limit: int = LONGEST) -> str:
 
 
 def identifier(text: object) -> str:
-    """The name as it is, for a click to hand back; never shown. Lone surrogates, which JSON lacks, are spelled out."""
+    """The unchanged name, for a click to return; never shown. Lone surrogates, which JSON lacks, become their codes."""
     return str(text).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def short_name(name: object, limit: int = LONGEST) -> str:
-    """Escaped name that keeps both ends when it is too long: the end tells tensors apart, the start tells models."""
+    """Escaped name that keeps both ends when it is too long: tensors differ in the end, models in the start."""
     plain = clean_text(name, 10 * LONGEST)
     if len(plain) > limit:
         tail = limit // 2
@@ -68,9 +68,9 @@ def plural(number: int, noun: str) -> str:
 
 def first_few(names: Iterable[object], most: int = 3) -> str:
     """Escaped names with commas, the rest counted: "a, b, c and 4 more"."""
-    shown: Sequence[str] = [short_name(name) for name in names]
-    rest = len(shown) - most
-    return ", ".join(shown) if rest <= 0 else f"{', '.join(shown[:most])} and {rest} more"
+    escaped: Sequence[str] = [short_name(name) for name in names]
+    rest = len(escaped) - most
+    return ", ".join(escaped) if rest <= 0 else f"{', '.join(escaped[:most])} and {rest} more"
 
 
 def _visible(character: str) -> str:

@@ -1,4 +1,4 @@
-"""How every figure looks: template, colors, symbols, sizes, and the settings of the chart's tool bar.
+"""The style of every figure: template, colors, symbols, sizes, and the settings of the chart's tool bar.
 
 Builders pass ``TEMPLATE`` explicitly through ``finish`` because importing streamlit changes plotly's default.
 """
@@ -14,8 +14,8 @@ import plotly.graph_objects as go
 
 from viz.text import clean_text, power
 
-# Okabe and Ito's eight, told apart by every kind of color vision. Yellow and black come last: yellow is faint on
-# white, so that every filled mark also has a dark edge.
+# Okabe and Ito's eight colors, which every kind of color vision can distinguish. Yellow and black come last: yellow is
+# faint on white, so that every filled mark also has a dark edge.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 SYMBOLS = (
     "circle", "square", "diamond", "triangle-up", "cross", "star", "triangle-down", "x",
@@ -56,7 +56,7 @@ ROLE_COLORS: Mapping[str, str] = {
     "buffer": "#999999",
 }
 
-_BAR = {"colorbar": {"tickfont": {"size": SMALL}, "title": {"font": {"size": SMALL}}}}  # by itself a title is larger
+_BAR = {"colorbar": {"tickfont": {"size": SMALL}, "title": {"font": {"size": SMALL}}}}  # by default a title is larger
 
 TEMPLATE = go.layout.Template(
     data={"heatmap": [_BAR], "contour": [_BAR]},
@@ -96,9 +96,9 @@ TEMPLATE = go.layout.Template(
 def looks(names: Sequence[str], groups: Mapping[str, str] | None = None) -> dict[str, Look]:
     """Color and symbol of every name, fixed by its position in ``names``.
 
-    Up to eight names have a color each. Beyond that no palette stays readable: with ``groups`` a color stands for a
-    group and the symbol for the member, without them colors come round again with other symbols, so that neighbors
-    differ in both.
+    Up to eight names have a color each. No palette of more colors is readable: with ``groups`` a color stands for a
+    group and the symbol for the member; without them colors repeat with other symbols, so that neighbors differ in
+    both.
     """
     size = len(PALETTE)
     if not groups or len(names) <= size:
@@ -133,7 +133,7 @@ CONFIG = config("mergescope")
 
 
 def text_width(text: str, size: float = SMALL) -> float:
-    """About how many pixels the text takes, entities and tags not counted."""
+    """Approximate width of a text in px; tags take none and an entity counts as one character."""
     bare = re.sub(r"&#?\w+;", "x", re.sub(r"<[^>]*>", "", text))
     return len(bare) * size * WIDE_CHARACTER
 
@@ -150,7 +150,7 @@ def finish(fig: go.Figure, key: str, alt: str, height: float, present: bool = Fa
 
 
 def notice(key: str, sentence: str, present: bool = False) -> go.Figure:
-    """A figure with nothing but a sentence that says why; ``sentence`` is already escaped."""
+    """A figure that only has a sentence, which says why nothing is drawn; ``sentence`` is already escaped."""
     fig = go.Figure()
     fig.update_xaxes(visible=False, range=[0, 1])
     fig.update_yaxes(visible=False, range=[0, 1])
@@ -184,7 +184,7 @@ def ticks(low: float, high: float, log: bool = False) -> dict[str, Any]:
 
 
 def _apart(values: list[float], decades: float) -> list[float]:
-    """The values without those that would crowd the one before them on a log axis."""
+    """The values that are at least ``decades`` apart on a log axis."""
     kept: list[float] = []
     for value in values:
         if not kept or np.log10(value / kept[-1]) >= decades:
@@ -201,7 +201,7 @@ def caption(text: str, y: float, size: float = SMALL) -> dict[str, Any]:
 
 
 def edge(width: float = 1) -> dict[str, Any]:
-    """The dark outline of a filled mark, without which yellow is lost on white."""
+    """The dark outline of a filled mark, without which yellow is invisible on white."""
     return {"color": INK, "width": width}
 
 
@@ -212,7 +212,7 @@ _PIXELS = {
 
 
 def _enlarged(fig: go.Figure) -> go.Figure:
-    """The same figure with what is measured in pixels scaled: fonts, marks, lines, margins, height; not the width."""
+    """The same figure with all lengths in pixels scaled: fonts, marks, lines, margins, height; not the width."""
     data = [_scaled("data", trace.to_plotly_json(), "") for trace in fig.data]
     layout = _scaled("layout", fig.layout.to_plotly_json(), "")
     return go.Figure(data, layout | {"height": round(layout["height"])})

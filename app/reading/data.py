@@ -1,4 +1,4 @@
-"""Everything the pages read: runs, tables, the benchmark. Caches are keyed by run ids and small values only."""
+"""What all pages read: runs, tables, the benchmark. Caches are keyed by run ids and small values only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app.session import benchmark as session_benchmark
-from app.session.job_queue import Desk
+from app.session.job_queue import SessionQueue
 from merging import settings
 from merging.benchmarks.folders import state_of
 from merging.benchmarks.metrics import Summary, individual, summarize
@@ -51,19 +51,19 @@ def digest() -> str:
 
 @st.cache_data(max_entries=KEPT, show_spinner=False)
 def _digest(folder: Path, state: tuple[int, ...]) -> str:
-    """What the library in a benchmark was scored on, which spares reading all images; else the benchmark's digest."""
+    """The digest that the benchmark's library was scored on, which spares reading all images; else the computed one."""
     library = Store(folder / "nothing", libraries=(folder / "runs",))
-    if found := [run.benchmark for run in library.runs() if run.benchmark]:
-        return max(set(found), key=found.count)
+    if digests := [run.benchmark for run in library.runs() if run.benchmark]:
+        return max(set(digests), key=digests.count)
     try:
         return _benchmark(folder, state).digest
     except (TaskError, CheckpointError, OSError):
         return ""
 
 
-def runner() -> Desk:
-    """What computes, one thing at a time for all sessions, as this session sees it: on its benchmark."""
-    return Desk(_runner(), store(), session_benchmark.folder(), _known_benchmark)
+def runner() -> SessionQueue:
+    """The queue of jobs, one at a time for all sessions, as this session sees it: on its benchmark."""
+    return SessionQueue(_runner(), store(), session_benchmark.folder(), _benchmark_or_none)
 
 
 @st.cache_resource(show_spinner=False)
@@ -73,7 +73,7 @@ def _runner() -> Runner:
     return Runner(Store(libraries=(settings.benchmark_folder() / "runs",)))
 
 
-def _known_benchmark() -> Benchmark | None:
+def _benchmark_or_none() -> Benchmark | None:
     try:
         return benchmark()
     except TaskError:
@@ -81,7 +81,7 @@ def _known_benchmark() -> Benchmark | None:
 
 
 def benchmark() -> Benchmark:
-    """The benchmark that this session works on; raises TaskError if it is not there."""
+    """The benchmark that this session works on; raises TaskError if there is none."""
     folder = session_benchmark.folder()
     return _benchmark(folder, state_of(folder))
 
@@ -94,36 +94,36 @@ def _benchmark(folder: Path, state: tuple[int, ...]) -> Benchmark:
 
 
 def stored() -> list[Run]:
-    """Every stored run that was not scored on another benchmark than this session's.
+    """Every stored run, without those that were scored on another benchmark than this session's.
 
-    This reads the disk: a page asks once each time that it is drawn, and passes them on.
+    This reads the disk: a page calls it once each time that it is drawn, and passes the runs on.
     """
     return [run for run in store().runs() if belongs(run)]
 
 
 def belongs(run: Run) -> bool:
-    """Whether a run may stand beside those of this session's benchmark: its scores, if any, are on that one."""
+    """Whether a run may be shown on this session's benchmark: its scores, if any, were measured on it."""
     on = digest()
     return not on or not run.has_scores or run.benchmark == on
 
 
 def runs(stored: Sequence[Run]) -> list[Run]:
-    """The merges among the stored runs: own ones, newest first, then precomputed ones in the order of the presets."""
+    """The merges among the stored runs: the user's, newest first, then precomputed ones in the presets' order."""
     from merging.recipes.presets import PRESETS
 
-    place = {preset.title: number for number, preset in enumerate(PRESETS)}
-    found = [run for run in stored if run.kind == "merge"]
-    own = [run for run in found if run.provenance != PRECOMPUTED]
-    library = [run for run in found if run.provenance == PRECOMPUTED]
-    return own + sorted(library, key=lambda run: (place.get(run.title, len(place)), run.title))
+    order = {preset.title: number for number, preset in enumerate(PRESETS)}
+    merges = [run for run in stored if run.kind == "merge"]
+    own_runs = [run for run in merges if run.provenance != PRECOMPUTED]
+    library = [run for run in merges if run.provenance == PRECOMPUTED]
+    return own_runs + sorted(library, key=lambda run: (order.get(run.title, len(order)), run.title))
 
 
 def scored_runs(stored: Sequence[Run]) -> list[Run]:
-    """The merges that were evaluated on the same benchmark as most of them."""
-    found = [run for run in runs(stored) if run.has_scores]
-    digests = [run.benchmark for run in found]
+    """The merges that were evaluated on the benchmark that most of them share."""
+    merges = [run for run in runs(stored) if run.has_scores]
+    digests = [run.benchmark for run in merges]
     common = max(set(digests), key=digests.count) if digests else None
-    return [run for run in found if run.benchmark == common]
+    return [run for run in merges if run.benchmark == common]
 
 
 def scores(run: Run) -> pd.DataFrame | None:
@@ -134,7 +134,7 @@ def scores(run: Run) -> pd.DataFrame | None:
 @st.cache_data(max_entries=KEPT, show_spinner=False)
 def _scores(run_id: str, benchmark_digest: str | None) -> pd.DataFrame:
     table = store().run(run_id).scores
-    assert table is not None  # asked for runs with scores only
+    assert table is not None  # called for runs with scores only
     return table[table["split"] == SPLIT].reset_index(drop=True)
 
 
@@ -146,35 +146,35 @@ def table(run_id: str, name: str) -> pd.DataFrame:
 
 @st.cache_resource(max_entries=KEPT, show_spinner=False)
 def figure(key: str, table: pd.DataFrame, options: dict[str, Any]) -> go.Figure:
-    """A chart's figure, drawn once for the same table and options. It is shared: nobody changes it."""
+    """A chart's figure, drawn once for the same table and options. It is shared and must not be changed."""
     from viz import draw
 
     return draw(key, table, **options)
 
 
 def references(benchmark_digest: str | None, stored: Sequence[Run]) -> dict[str, Run]:
-    """Stored evaluations to compare with, on that benchmark: "pretrained", "multitask", and each expert by its task."""
-    found = {}
+    """Stored evaluations on a benchmark to compare with: "pretrained", "multitask", and each expert by its task."""
+    evaluations = {}
     for run in stored:
         if run.benchmark == benchmark_digest and run.has_scores and run.kind != "merge":
-            found[run.experts[0] if run.kind == "expert" else run.kind] = run
-    return found
+            evaluations[run.experts[0] if run.kind == "expert" else run.kind] = run
+    return evaluations
 
 
 def expert_scores(benchmark_digest: str | None, stored: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
-    """{task: the row of its own expert on it}."""
-    found: dict[str, Mapping[str, Any]] = {}
+    """{task: the row of its own expert's score on it}."""
+    experts: dict[str, Mapping[str, Any]] = {}
     for task, run in references(benchmark_digest, stored).items():
         rows = scores(run) if run.kind == "expert" else None
         if rows is not None and len(rows := rows[rows["task"] == task]):
-            found[task] = rows.iloc[0].to_dict()
-    return found
+            experts[task] = rows.iloc[0].to_dict()
+    return experts
 
 
 def summary(run: Run, stored: Sequence[Run]) -> Summary | None:
     """Averages in and out of domain, None if the run was not evaluated."""
-    known = len(references(run.benchmark, stored))
-    return _summary(run.id, run.benchmark, known, stored) if run.has_scores else None
+    references_known = len(references(run.benchmark, stored))
+    return _summary(run.id, run.benchmark, references_known, stored) if run.has_scores else None
 
 
 @st.cache_data(max_entries=4 * KEPT, show_spinner=False)
@@ -189,20 +189,24 @@ def reference_scores(
     benchmark_digest: str | None, experts: Sequence[str], stored: Sequence[Run]
 ) -> dict[str, pd.DataFrame]:
     """Reference rows by kind, as the charts name them: pretrained, individual, multitask."""
-    known = references(benchmark_digest, stored)
-    found = {kind: known[kind] for kind in ("pretrained", "multitask") if kind in known}
-    tables = {kind: rows for kind, run in found.items() if (rows := scores(run)) is not None}
-    own = {task: rows for task in experts if task in known and (rows := scores(known[task])) is not None}
+    stored_references = references(benchmark_digest, stored)
+    kinds = {kind: stored_references[kind] for kind in ("pretrained", "multitask") if kind in stored_references}
+    tables = {kind: rows for kind, run in kinds.items() if (rows := scores(run)) is not None}
+    own = {
+        task: rows
+        for task in experts
+        if task in stored_references and (rows := scores(stored_references[task])) is not None
+    }
     return tables | ({"individual": individual(own)} if len(own) == len(experts) > 0 else {})
 
 
 def saliency(run: Run, stored: Sequence[Run]) -> tuple[pd.DataFrame, bool]:
     """Saliency of the task vectors that a run merged, and whether the run pruned tensors by it.
 
-    Runs of the library leave it out where another has the same.
+    A run of the library has no such table if another run has the same one.
 
     Raises:
-        CheckpointError: it has to be measured, and a checkpoint of the run is not there, or is another one by now.
+        CheckpointError: it has to be measured, and a checkpoint of the run is missing or has changed.
     """
     from merging.runs.edit_pairs import same_saliency
 
@@ -215,52 +219,52 @@ def measured_saliency(run_id: str) -> pd.DataFrame:
     """Saliency of the task vectors that a run merged, for runs that did not measure it themselves.
 
     Raises:
-        CheckpointError: a checkpoint of the run is not where its recipe says, or is another one by now.
+        CheckpointError: a checkpoint of the run is not where its recipe says, or has changed.
     """
     import merging
     from merging.analysis.context import open_merged
 
     run = store().run(run_id)
-    assert run.recipe is not None  # only merges are asked for
+    assert run.recipe is not None  # called for merges only
     opened = open_merged(run, run.recipe)
-    found = merging.merge(opened.pretrained, opened.experts, "weight_averaging", edits=["lwptv"])
-    return found.tables[SALIENCY]
+    result = merging.merge(opened.pretrained, opened.experts, "weight_averaging", edits=["lwptv"])
+    return result.tables[SALIENCY]
 
 
 def models() -> tuple[dict[str, str], dict[str, str]]:
     """Pretrained models {title: reference} and experts {name: reference} of the benchmark."""
-    found = bundled()
-    return {found.title: found.pretrained}, dict(found.experts)
+    bundled_models = bundled()
+    return {bundled_models.title: bundled_models.pretrained}, dict(bundled_models.experts)
 
 
 def bundled() -> ModelSet:
     """The benchmark's own models; raises TaskError if there is no benchmark."""
     from merging.catalog.model_sets import ModelSet
 
-    found = benchmark()
-    title = "Bundled miniature CLIP" if found.folder == settings.BUNDLED else f"Models of {found.folder.name}"
-    return ModelSet(title, found.pretrained, tuple(found.experts.items()))
+    current = benchmark()
+    title = "Bundled miniature CLIP" if current.folder == settings.BUNDLED else f"Models of {current.folder.name}"
+    return ModelSet(title, current.pretrained, tuple(current.experts.items()))
 
 
 def model_sets() -> dict[str, ModelSet]:
-    """What can be merged: the benchmark's models under the empty name, and every set of one's own by its id.
+    """What can be merged: the benchmark's models under the empty key, and each of the user's sets by its id.
 
     Raises:
         TaskError: there is neither.
     """
     from merging.catalog.model_sets import all_sets
 
-    own = {made.id: made for made in all_sets(store().root)}
+    own_sets = {made.id: made for made in all_sets(store().root)}
     try:
-        return {"": bundled(), **own}
+        return {"": bundled(), **own_sets}
     except TaskError:
-        if own:
-            return own
+        if own_sets:
+            return own_sets
         raise
 
 
 def own_accuracy(models: ModelSet, stored: Sequence[Run]) -> dict[str, float]:
-    """{task: its own expert's accuracy} of the benchmark's models on what most runs were evaluated on."""
+    """{task: its own expert's accuracy}, for the benchmark's models only, on the benchmark of the stored experts."""
     try:
         if models.pretrained != benchmark().pretrained:
             return {}
@@ -280,7 +284,7 @@ def estimate(recipe: Recipe, stored: Sequence[Run]) -> Estimate:
 
 
 def not_evaluated(pretrained: str) -> str:
-    """Why what is merged from this model cannot be evaluated here; empty if it can."""
+    """Why merges of this pretrained model cannot be evaluated on the benchmark; empty if they can."""
     folder = session_benchmark.folder()
     return _misfit(pretrained, file_state(pretrained), folder, state_of(folder))
 
@@ -296,7 +300,7 @@ def _misfit(pretrained: str, file: tuple[int, ...], folder: Path, state: tuple[i
 
 
 def file_state(reference: str) -> tuple[int, ...]:
-    """What changes when a model's file does: a part of the key of everything that is kept about it."""
+    """A state that changes when a model's file does; part of every cache key of what is read from the file."""
     from merging.files import paths
 
     try:
@@ -307,17 +311,17 @@ def file_state(reference: str) -> tuple[int, ...]:
 
 def carries_dead_params(pretrained: str) -> bool:
     """Whether a checkpoint carries unused text tensors, so that counting them in quantiles is a choice."""
-    return _told(pretrained, file_state(pretrained))[0]
+    return _dead_and_large(pretrained, file_state(pretrained))[0]
 
 
 def is_large(pretrained: str) -> bool:
-    """Whether a checkpoint is of ViT-L/14's size or above, for which papers set some parameters otherwise."""
-    return _told(pretrained, file_state(pretrained))[1]
+    """Whether a checkpoint is of ViT-L/14's size or above, for which papers set some parameters differently."""
+    return _dead_and_large(pretrained, file_state(pretrained))[1]
 
 
 @st.cache_data(max_entries=KEPT, show_spinner=False)
-def _told(pretrained: str, file: tuple[int, ...]) -> tuple[bool, bool]:
-    """Both; what cannot be opened has neither, and whoever merges it says why."""
+def _dead_and_large(pretrained: str, file: tuple[int, ...]) -> tuple[bool, bool]:
+    """Whether it carries unused text tensors, and whether it is large; false for what a merge will fail to open."""
     from merging.checkpoints.architecture import Architecture
     from merging.formats.opening import open_checkpoint
 

@@ -1,4 +1,4 @@
-"""Measurements of stored runs: what is there, and the tables that the charts of the Drift page take."""
+"""Stored measurements of runs, and the tables that the charts of the Drift page take."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ DRIFT, ABLATION, EXEMPLARS, SIGNS, PAIRS = "drift", "ablation", "exemplars", "si
 FEATURES, TSNE, PREDICTIONS = "features", "tsne", "predictions"
 DRM_ABLATIONS, TASK_COUNTS = "drm_ablations", "task_counts"
 PRETRAINED = "pretrained"
-CONFLICTS = "cat"  # the table that the edit of that name leaves with a run
-SPECTRUM = "lot"  # and the merge of that name
+CONFLICTS = "cat"  # the table that the edit CAT stores with a run
+SPECTRUM = "lot"  # the table that the merge LOT stores with a run
 Pairs = Sequence[tuple[Run, Measured]]  # runs whose drift is measured
-KINDS = {  # of tensors, as people read them -> roles
+KINDS = {  # kinds of tensors, as pages name them -> roles
     "all tensors": (),
     "weight matrices": ("linear", "conv", "projection"),
     "norm scales": ("norm_scale",),
@@ -42,13 +42,15 @@ def find(key: str, run_id: str = "") -> Measured | None:
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
-def _table(entry: str, name: str, _found: Measured) -> pd.DataFrame:  # an entry's name says what it depends on
-    return _found.table(name)
+def _table(
+    entry: str, name: str, _measured: Measured
+) -> pd.DataFrame:  # an entry's path says what the table depends on
+    return _measured.table(name)
 
 
-def table(found: Measured, name: str) -> pd.DataFrame:
+def table(measured: Measured, name: str) -> pd.DataFrame:
     """One table of a measurement."""
-    return _table(str(found.path), name, found)
+    return _table(str(measured.path), name, measured)
 
 
 def titles() -> dict[str, str]:
@@ -57,18 +59,18 @@ def titles() -> dict[str, str]:
 
 
 def by_depth(runs: Pairs, token: str) -> pd.DataFrame:
-    """Drift of every run and task at every place, and that of the pretrained model if all runs have the same tasks."""
+    """Drift of every run and task at every place, and the pretrained model's if all runs have the same tasks."""
     import pandas as pd
 
-    known, frames = titles(), []
-    for run, found in runs:
-        rows = table(found, "cumulative")
+    task_titles, frames = titles(), []
+    for run, measured in runs:
+        rows = table(measured, "cumulative")
         rows = rows[rows["token"] == token]
         frames.append(rows[rows["model"] == "merged"].assign(run=run.id, label=run.title, kind="merge"))
     if len({frozenset(run.experts) for run, _ in runs}) == 1:
         frames.append(rows[rows["model"] == PRETRAINED].assign(run=PRETRAINED, label="Pretrained", kind=PRETRAINED))
     joined = pd.concat(frames, ignore_index=True)
-    joined["title"] = joined["task"].map(known)
+    joined["title"] = joined["task"].map(task_titles)
     return joined[["run", "label", "kind", "task", "title", "place", "position", "cosine", "l1", "n"]]
 
 
@@ -76,13 +78,13 @@ def against_accuracy(runs: Pairs, stored: Sequence[Run]) -> pd.DataFrame:
     """Drift of the final features beside accuracy lost against the task's own expert; a row per run and task."""
     import pandas as pd
 
-    known, frames = titles(), []
-    for run, found in runs:
+    task_titles, frames = titles(), []
+    for run, measured in runs:
         scores = data.scores(run)
         own = data.expert_scores(run.benchmark, stored)
         if scores is None:
             continue
-        rows = table(found, "cumulative")
+        rows = table(measured, "cumulative")
         rows = rows[(rows["model"] == "merged") & (rows["position"] == rows["position"].max())]
         rows = rows.drop_duplicates("task")[["task", "cosine", "l1", "n"]]
         accuracy = scores.set_index("task")[["accuracy", "n"]].rename(columns={"n": "n_scored"})
@@ -92,7 +94,7 @@ def against_accuracy(runs: Pairs, stored: Sequence[Run]) -> pd.DataFrame:
     if not frames:
         return pd.DataFrame(columns=["run", "label", "task", "title", "cosine", "l1", "lost"])
     joined = pd.concat(frames, ignore_index=True)
-    return joined.assign(title=joined["task"].map(known))
+    return joined.assign(title=joined["task"].map(task_titles))
 
 
 def fit(points: pd.DataFrame, value: str) -> LineFit:
@@ -103,12 +105,12 @@ def fit(points: pd.DataFrame, value: str) -> LineFit:
 
 
 def consistency(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
-    """How much each run loses, and how unevenly, from the accuracies that are stored (LOT, Table 10)."""
+    """How much accuracy each run loses, and how unevenly, from stored accuracies (LOT, Table 10)."""
     import pandas as pd
 
     from merging.analysis.correlation import lost, spread
 
-    known, rows = titles(), []
+    task_titles, rows = titles(), []
     for run in runs:
         scores, own = data.scores(run), data.expert_scores(run.benchmark, stored)
         experts = {task: row["accuracy"] for task, row in own.items() if task in run.experts}
@@ -119,25 +121,25 @@ def consistency(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
         n = int(scores[scores["task"].isin(list(drops.index))]["n"].sum())
         most = float(drops.max()) if len(drops) else math.nan
         rows.append(
-            (run.title, 100 * spread(drops), 100 * drops.mean(), known.get(worst, ""), 100 * most, len(drops), n)
+            (run.title, 100 * spread(drops), 100 * drops.mean(), task_titles.get(worst, ""), 100 * most, len(drops), n)
         )
     return pd.DataFrame(rows, columns=["run", "spread", "mean", "worst", "most", "tasks", "n"])
 
 
-def layers(run: Run, found: Measured) -> pd.DataFrame:
-    """Layer-isolated drift with what every tensor is."""
-    rows = table(found, "isolated").merge(data.table(run.id, "tensors")[WHAT], on="tensor", validate="many_to_one")
+def layers(run: Run, measured: Measured) -> pd.DataFrame:
+    """Layer-isolated drift, with section, role and part of every tensor."""
+    rows = table(measured, "isolated").merge(data.table(run.id, "tensors")[WHAT], on="tensor", validate="many_to_one")
     return rows.assign(title=rows["task"].map(titles()))
 
 
-def objective(run: Run, found: Measured) -> pd.DataFrame:
-    """LOT's objective with what every tensor is."""
-    what = data.table(run.id, "tensors")[WHAT]
-    return table(found, "objective").merge(what, on="tensor", validate="one_to_one")
+def objective(run: Run, measured: Measured) -> pd.DataFrame:
+    """LOT's objective, with section, role and part of every tensor."""
+    tensors = data.table(run.id, "tensors")[WHAT]
+    return table(measured, "objective").merge(tensors, on="tensor", validate="one_to_one")
 
 
 def spectrum(run: Run) -> str:
-    """How much of its inputs' spectrum LOT kept in a run, in a sentence; empty for other runs."""
+    """A sentence on how much of its inputs' spectrum LOT kept in a run; empty for other runs."""
     if SPECTRUM not in run.tables:
         return ""
     rows = of_kind(data.table(run.id, SPECTRUM), "weight matrices")
@@ -166,32 +168,32 @@ def one_tensor(runs: Pairs, tensor: str) -> pd.DataFrame:
     import pandas as pd
 
     frames = []
-    for run, found in runs:
-        rows = table(found, "isolated")
+    for run, measured in runs:
+        rows = table(measured, "isolated")
         frames.append(rows[rows["tensor"] == tensor].assign(run=run.id, label=run.title))
     joined = pd.concat(frames, ignore_index=True)
     return joined.assign(title=joined["task"].map(titles()))
 
 
-def ablation(found: Measured) -> pd.DataFrame:
-    """A row for each kind of parameter that is left as pretrained: mean accuracy and that on every task, in percent."""
-    rows = table(found, ABLATION)
+def ablation(measured: Measured) -> pd.DataFrame:
+    """A row for each kind of parameter that stays pretrained: mean accuracy and accuracy on every task, in percent."""
+    rows = table(measured, ABLATION)
     wide = 100 * rows.pivot(index="kind", columns="title", values="accuracy")
     wide = wide.loc[list(dict.fromkeys(rows["kind"])), list(dict.fromkeys(rows["title"]))]
     wide.insert(0, "Mean", wide.mean(axis=1))
     return wide.reset_index()
 
 
-def exemplars(found: Measured) -> tuple[pd.DataFrame, pd.DataFrame]:
+def exemplars(measured: Measured) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Mean accuracy by method, number of exemplars and draw, and the rank of the Gram matrices."""
     from merging.analysis.measurements.exemplar_sensitivity import averages
 
-    return averages(table(found, "accuracy")), table(found, "rank")
+    return averages(table(measured, "accuracy")), table(measured, "rank")
 
 
 def references(stored: Sequence[Run]) -> dict[str, float]:
-    """Mean in-domain accuracy of what no exemplar changes, by name."""
+    """Mean in-domain accuracy of the models that no exemplar changes, by name."""
     on = data.benchmark()
-    known = data.reference_scores(on.digest, tuple(on.experts), stored)
-    inside = {kind: rows[rows["task"].isin(list(on.experts))]["accuracy"].mean() for kind, rows in known.items()}
+    tables = data.reference_scores(on.digest, tuple(on.experts), stored)
+    inside = {kind: rows[rows["task"].isin(list(on.experts))]["accuracy"].mean() for kind, rows in tables.items()}
     return {NAMES[kind]: float(mean) for kind, mean in inside.items()}

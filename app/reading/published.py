@@ -1,4 +1,4 @@
-"""Published figures beside our own: which stored run belongs to which line of a paper, and the table of both."""
+"""Published figures beside figures measured here: the stored run of each line of a paper, and the table of both."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from viz.text import clean_text, percent
 if TYPE_CHECKING:
     import pandas as pd
 
-PRINTED = "#6B7280"  # the color of figures that are not ours
+PRINTED = "#6B7280"  # the color of published figures
 HELP = {
     "In": "Mean accuracy over the in-domain data sets.",
     "Out": "Mean accuracy over the out-of-domain data sets.",
@@ -28,7 +28,7 @@ HELP = {
 }
 
 
-# Published figures and ours never share a mark.
+# Published figures and figures measured here never share a mark.
 PUBLISHED, OURS = "◇ published", "● measured here"
 MODELS = {model: f"{PUBLISHED}, {model}" for model in (B32, L14)}
 AVERAGES = ("In", "Out", "H", "Norm.")
@@ -40,7 +40,7 @@ Steps = list[tuple[dict[str, Any], dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Row:
-    """One chain: what a paper printed for it, by model, and our run of the same chain."""
+    """One chain: a paper's figures by model, and the stored run of the same chain."""
 
     name: str
     figures: Mapping[str, Figure]
@@ -48,24 +48,26 @@ class Row:
 
 
 def rows(figures: Sequence[Figure], runs: Sequence[Run]) -> list[Row]:
-    """One row for each line of a paper's table, then the precomputed runs that no paper reports."""
+    """One row for each line of a paper's table, then one for each precomputed run that no paper reports."""
     lines: dict[tuple[str, str], dict[str, Figure]] = {}
     for figure in figures:
         lines.setdefault((figure.name, figure.source), {})[figure.model] = figure
     names = [name.casefold() for name, _ in lines]
-    found = [
+    paper_rows = [
         Row(
-            name if names.count(name.casefold()) == 1 else f"{name} ({source.split(',')[0]})", line, _beside(line, runs)
+            name if names.count(name.casefold()) == 1 else f"{name} ({source.split(',')[0]})",
+            line,
+            _same_chain(line, runs),
         )
         for (name, source), line in lines.items()
     ]
-    shown = {row.run.id for row in found if row.run}
-    others = [run for run in runs if run.provenance == PRECOMPUTED and run.id not in shown]
-    return found + [Row(run.title, {}, run) for run in others]
+    matched = {row.run.id for row in paper_rows if row.run}
+    others = [run for run in runs if run.provenance == PRECOMPUTED and run.id not in matched]
+    return paper_rows + [Row(run.title, {}, run) for run in others]
 
 
-def _beside(figures: Mapping[str, Figure], runs: Sequence[Run]) -> Run | None:
-    """The run of the same chain with every value that the paper states; what it leaves open had best be default."""
+def _same_chain(figures: Mapping[str, Figure], runs: Sequence[Run]) -> Run | None:
+    """The run of the same chain with every value that the paper states, preferably with defaults for the others."""
     for figure in figures.values():
         if not figure.unstated:
             keys = tuple(key for key, _ in figure.chain)
@@ -76,7 +78,7 @@ def _beside(figures: Mapping[str, Figure], runs: Sequence[Run]) -> Run | None:
 
 
 def _rank(figure: Figure, run: Run) -> tuple[int, bool] | None:
-    """How far a run is from a figure's chain, None if it is another chain; precomputed runs come first."""
+    """A run's distance from a figure's chain, None if it is another chain; precomputed runs come first."""
     steps, exemplars = _recipe(run.id, run)
     if not steps or (figure.exemplars and exemplars and figure.exemplars != exemplars):
         return None
@@ -102,9 +104,9 @@ def _recipe(run_id: str, _run: Run) -> tuple[Steps, int | None]:
 
 
 def table(rows: Sequence[Row], stored: Sequence[Run]) -> pd.DataFrame:
-    """Both groups of columns under their own heads, then the reference models; cells are plain text.
+    """The rows, then the reference models, with published and measured columns under their own heads; plain text.
 
-    The source stands before the figures: after both groups it would be out of sight.
+    The source stands before the figures: after both groups of columns it would be out of sight.
     """
     import pandas as pd
 
@@ -113,23 +115,23 @@ def table(rows: Sequence[Row], stored: Sequence[Run]) -> pd.DataFrame:
     frame = pd.DataFrame(cells + references).fillna("")
     printed = [(model, name) for model in MODELS.values() for name in AVERAGES]
     measured = [(OURS, name) for name in (*AVERAGES, *INTERVALS, "Images", "Setting")]
-    told = {column for line in cells for column, cell in line.items() if cell}
-    told |= {NOTE for line in references if line.get(NOTE)}  # else references alone add no column
-    used = [column for column in (CHAIN, SOURCE, *printed, *measured, NOTE) if column in told]
+    filled = {column for line in cells for column, cell in line.items() if cell}
+    filled |= {NOTE for line in references if line.get(NOTE)}  # references add no other column by themselves
+    used = [column for column in (CHAIN, SOURCE, *printed, *measured, NOTE) if column in filled]
     frame = frame[used]
     frame.columns = pd.MultiIndex.from_tuples(used)
     return frame
 
 
 def _printed(name: str, figures: Mapping[str, Figure]) -> Line:
-    found = {CHAIN: clean_text(name)}
+    cells = {CHAIN: clean_text(name)}
     for model, figure in figures.items():
         normalized = None if figure.normalized is None else round(figure.normalized, 1)
         accuracies = (*figure.printed[:3], normalized)
-        shown = {name: value for name, value in zip(AVERAGES, accuracies, strict=True) if value is not None}
-        found |= {(MODELS[model], name): _as_printed(value) for name, value in shown.items()}
-        found |= {SOURCE: figure.source, NOTE: figure.note}
-    return found
+        values = {name: value for name, value in zip(AVERAGES, accuracies, strict=True) if value is not None}
+        cells |= {(MODELS[model], name): _as_printed(value) for name, value in values.items()}
+        cells |= {SOURCE: figure.source, NOTE: figure.note}
+    return cells
 
 
 def _as_printed(value: float) -> str:
@@ -141,17 +143,17 @@ def _measured(run: Run | None, stored: Sequence[Run]) -> Line:
     if run is None or summary is None:
         return {}
     exemplars = _recipe(run.id, run)[1]
-    said = (f"{exemplars} exemplars per task" if exemplars else "", "" if run.seed is None else f"seed {run.seed}")
-    setting = ", ".join(filter(None, (*said, clean_text(run.device, 40))))
+    sources = (f"{exemplars} exemplars per task" if exemplars else "", "" if run.seed is None else f"seed {run.seed}")
+    setting = ", ".join(filter(None, (*sources, clean_text(run.device, 40))))
     return _averages(summary) | {(OURS, "Setting"): setting}
 
 
-def _averages(found: Summary) -> Line:
+def _averages(summary: Summary) -> Line:
     cells = (
-        *map(percent, (found.in_domain, found.out_of_domain, found.h_score, found.normalized)),
-        f"{percent(found.in_low)} to {percent(found.in_high)}",
-        f"{percent(found.out_low)} to {percent(found.out_high)}",
-        f"{found.n_in:,} in, {found.n_out:,} out",
+        *map(percent, (summary.in_domain, summary.out_of_domain, summary.h_score, summary.normalized)),
+        f"{percent(summary.in_low)} to {percent(summary.in_high)}",
+        f"{percent(summary.out_low)} to {percent(summary.out_high)}",
+        f"{summary.n_in:,} in, {summary.n_out:,} out",
     )
     return {(OURS, name): cell for name, cell in zip((*AVERAGES, *INTERVALS, "Images"), cells, strict=True)}
 
@@ -161,12 +163,12 @@ def _references(rows: Sequence[Row], stored: Sequence[Run]) -> list[Line]:
     run = next((row.run for row in rows if row.run), None)
     measured = _of_references(run.benchmark, run.experts, len(stored), stored) if run else {}
     printed = any(row.figures for row in rows)
-    found = []
+    lines = []
     for kind, figures in REFERENCES.items():
         line = _printed(NAMES[kind], {figure.model: figure for figure in figures if printed}) | measured.get(kind, {})
         if len(line) > 1:
-            found.append(line)
-    return found
+            lines.append(line)
+    return lines
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)

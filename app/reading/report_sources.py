@@ -1,4 +1,4 @@
-"""What goes into the report: the button under every chart, and what a run or a sweep is, in facts."""
+"""What goes into the report: the button under every chart, and the facts of each run and sweep."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from merging import settings
 from merging.errors import MergingError
 from merging.files.plain_yaml import plain_yaml, write_yaml
 from merging.runs.run import PRECOMPUTED, Run
-from merging.text import size_text
+from merging.text import duration_text, size_text
 from viz.report.contents import Report, ReportView, Source
 
 if TYPE_CHECKING:
@@ -29,18 +29,20 @@ if TYPE_CHECKING:
     from merging.sweeps.sweep import Sweep
     from viz.report.guard import Private
 
-Of: TypeAlias = "Sequence[Run | Sweep] | None"  # what a chart is of; None: what its table and the page's address say
+Of: TypeAlias = (
+    "Sequence[Run | Sweep] | None"  # a chart's runs and sweeps; None: those that its table or the address names
+)
 NO_SEED = "none, as nothing in it is drawn at random"
 
 
 def button(key: str, table: pd.DataFrame, options: Mapping[str, Any], said: str, of: Of, heading: str = "") -> None:
-    """Puts the view that is shown into the report, or takes it out. ``said`` is Markdown, ``heading`` plain."""
+    """A button that adds a view to the report, or removes it. ``said``, its caption, is Markdown; ``heading`` plain."""
     draft = state.report()
     kept = draft.find(key, table, options)
     if kept:
         st.button(
             "In the report", key=f"in_report_{key}", type="tertiary", icon=":material/check:",
-            help="Take this view out of the report.", on_click=draft.remove, args=(kept.number,),
+            help="Remove this view from the report.", on_click=draft.remove, args=(kept.number,),
         )  # fmt: skip
     else:
         st.button(
@@ -48,14 +50,14 @@ def button(key: str, table: pd.DataFrame, options: Mapping[str, Any], said: str,
             help="Keep this view, as it is now, for the page Report.", on_click=_add,
             args=(ReportView(key, table, dict(options), heading, "", text.plain(said), state.place()), of),
         )  # fmt: skip
-    if why := draft.refused.pop(key, ""):
-        st.caption(f":material/error: {why}")
+    if refusal := draft.refused.pop(key, ""):
+        st.caption(f":material/error: {refusal}")
 
 
 def _add(view: ReportView, of: Of) -> None:
-    """Callback of the button: keep the view, or say why that cannot be."""
+    """Callback of the button: add the view to the report, or note why it cannot be added."""
     try:
-        sources = concerned(view.table, view.options, of, view.place)
+        sources = sources_of(view.table, view.options, of, view.place)
     except MergingError as error:  # a run that was deleted meanwhile
         state.report().refused[view.key] = text.safe_text(error, 600)
         return
@@ -63,16 +65,16 @@ def _add(view: ReportView, of: Of) -> None:
 
 
 def put(view: ReportView, sources: Sequence[Source], where: str) -> None:
-    """Put a view into the report, or note why that cannot be, to be said ``where``."""
+    """Add a view to the report, or note why it cannot be added; the note is shown at ``where``."""
     draft, size = state.report(), size_of(view)
-    if why := draft.refusal(size, (size_text(size), size_text(draft.size + size))):
-        draft.refused[where] = why
+    if refusal := draft.refusal(size, (size_text(size), size_text(draft.size + size))):
+        draft.refused[where] = refusal
     else:
         draft.add(view, size, sources)
 
 
 def size_of(view: ReportView) -> int:
-    """Bytes that a view takes in the document, about."""
+    """Bytes that a view takes in the document, approximately."""
     from viz.report.document import figure_json
     from viz.report.tables import table_html
 
@@ -80,14 +82,14 @@ def size_of(view: ReportView) -> int:
     return len(figure_json(figure)) + len(table_html(view.table))
 
 
-def concerned(table: pd.DataFrame, options: Mapping[str, Any], of: Of, place: str) -> list[Source]:
-    """The runs and sweeps that a chart is of."""
+def sources_of(table: pd.DataFrame, options: Mapping[str, Any], of: Of, place: str) -> list[Source]:
+    """The runs and sweeps that a chart shows."""
     if of is not None:
         return [source(one) for one in of]
     ids = [str(run_id) for run_id in table["run"].unique()] if "run" in table else []
     ids = ids or [str(run_id) for run_id in options.get("runs") or ()] or runs_of(place)
-    found = (data.store().find(run_id.partition(":")[0]) for run_id in dict.fromkeys(ids))
-    return [source(run) for run in found if run is not None]
+    runs = (data.store().find(run_id.partition(":")[0]) for run_id in dict.fromkeys(ids))
+    return [source(run) for run in runs if run is not None]
 
 
 def opened(place: str) -> tuple[str, dict[str, str]]:
@@ -97,37 +99,46 @@ def opened(place: str) -> tuple[str, dict[str, str]]:
 
 
 def runs_of(place: str) -> list[str]:
-    """Ids of the runs that such a place names."""
+    """Ids of the runs that a view's place names."""
     query = opened(place)[1]
     run, runs = query.get(state.RUN), query.get(state.RUNS, "")
     return [run] if run else [run_id for run_id in runs.split(",") if run_id]
 
 
-def source(one: Run | Sweep) -> Source:
-    """A run or a sweep with what is needed to compute it again; nothing in it is of this machine alone."""
-    if not isinstance(one, Run):
-        from app.reading import sweeps  # loads torch, which Home can do without
+def source(run_or_sweep: Run | Sweep) -> Source:
+    """A run or a sweep with all that is needed to compute it again, without names and paths of this machine."""
+    if not isinstance(run_or_sweep, Run):
+        from app.reading import sweeps  # loads torch, which Home does not need
 
-        facts, digests = tuple(_of_sweep(sweeps.found(one))), _digests(*sweeps.digests(one))
-        return Source(one.id, "Sweep", sweeps.title(one), facts, digests, portable(one.to_yaml()))
-    digests = _digests(one.benchmark, one.inputs.items())
-    return Source(one.id, "Run", one.title, tuple(_of_run(one)), digests, portable(one.recipe_yaml))
+        facts, digests = tuple(_sweep_facts(sweeps.results(run_or_sweep))), _digests(*sweeps.digests(run_or_sweep))
+        return Source(
+            run_or_sweep.id, "Sweep", sweeps.title(run_or_sweep), facts, digests, portable(run_or_sweep.to_yaml())
+        )
+    digests = _digests(run_or_sweep.benchmark, run_or_sweep.inputs.items())
+    return Source(
+        run_or_sweep.id,
+        "Run",
+        run_or_sweep.title,
+        tuple(_run_facts(run_or_sweep)),
+        digests,
+        portable(run_or_sweep.recipe_yaml),
+    )
 
 
-def _of_run(run: Run) -> Iterator[tuple[str, str]]:
+def _run_facts(run: Run) -> Iterator[tuple[str, str]]:
     try:
         recipe = run.recipe
     except MergingError:  # a method of another version
         recipe = None
-    drawn = recipe.exemplars if recipe else None
+    exemplars = recipe.exemplars if recipe else None
     yield "Chain", text.chain_words(recipe) if recipe else " → ".join(run.chain) or "evaluated as it is"
     if run.kind == "merge":
         yield "Merges", f"{text.listed(run.experts)}{f'; {text.ONE_PER_TASK}' if run.per_task else ''}"
-    if drawn:
-        yield "Exemplars", f"{drawn.per_task} per task, drawn with seed {drawn.seed}"
+    if exemplars:
+        yield "Exemplars", f"{exemplars.per_task} per task, drawn with seed {exemplars.seed}"
     yield "Seed", NO_SEED if run.seed is None else str(run.seed)
-    before = " (precomputed)" if run.provenance == PRECOMPUTED else ""
-    yield "Computed", f"on {run.device} in {text.duration(sum(run.seconds.values()))}{before}"
+    note = " (precomputed)" if run.provenance == PRECOMPUTED else ""
+    yield "Computed", f"on {run.device} in {duration_text(sum(run.seconds.values()))}{note}"
     yield "Versions", _versions(run.versions.items())
     if run.warnings:
         yield "Remarks", " ".join(run.warnings)
@@ -135,20 +146,20 @@ def _of_run(run: Run) -> Iterator[tuple[str, str]]:
 
 def _digests(benchmark: str | None, inputs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """The sha-256 digests of what something was computed from, under the names of the files' roles."""
-    found = [("Benchmark", benchmark)] if benchmark else []
-    found += [(name.removeprefix("experts/"), digest) for name, digest in inputs]
-    return tuple((f"{name}, sha-256", digest) for name, digest in found)
+    files = [("Benchmark", benchmark)] if benchmark else []
+    files += [(name.removeprefix("experts/"), digest) for name, digest in inputs]
+    return tuple((f"{name}, sha-256", digest) for name, digest in files)
 
 
-def _of_sweep(found: SweepResults) -> Iterator[tuple[str, str]]:
-    sweep, points = found.sweep, list(found.points.values())
+def _sweep_facts(results: SweepResults) -> Iterator[tuple[str, str]]:
+    sweep, points = results.sweep, list(results.points.values())
     for label, axis in zip(sweep.labels, sweep.axes, strict=True):
         yield label, ", ".join(f"{value:g}" for value in axis.values)
     yield "Recipes", text.listed([recipe.title or text.chain_title(recipe) for recipe in sweep.recipes])
     images = f"at most {sweep.images:,} images" if sweep.images else "all images"
     yield "Judged on", f"the {sweep.split} half, {images} of each task"
     yield "Seed", str(sweep.seed)
-    yield "Points", f"{len(points)} of {found.total}"
+    yield "Points", f"{len(points)} of {results.total}"
     devices = {point.device for point in points}
     versions = {_versions(point.versions.items()) for point in points if point.versions}
     if devices:
@@ -158,28 +169,28 @@ def _of_sweep(found: SweepResults) -> Iterator[tuple[str, str]]:
 
 
 def portable(recipe_yaml: str) -> str:
-    """A recipe or sweep in which checkpoints are called as on an exported model's card; digests tell them apart."""
-    from merging.checkpoints import references  # loads torch, which Home can do without
+    """A recipe or sweep whose checkpoints are named as on an exported model's card; digests distinguish them."""
+    from merging.checkpoints import references  # loads torch, which Home does not need
 
     if not recipe_yaml:
         return ""
     try:
-        found = plain_yaml(recipe_yaml)
+        plain = plain_yaml(recipe_yaml)
     except MergingError:
         return ""
-    for recipe in [found, *found.get("recipes", [])]:
+    for recipe in [plain, *plain.get("recipes", [])]:
         if "pretrained" in recipe:
             names = references.checkpoint_labels(recipe["pretrained"], recipe.get("experts", {}))
             recipe["pretrained"], recipe["experts"] = names
-    return write_yaml(found)
+    return write_yaml(plain)
 
 
 def made_with() -> list[tuple[str, str]]:
     """Names and versions of the programs that write the report."""
     import merging
 
-    found = [("Mergescope", merging.__version__), ("Python", platform.python_version())]
-    return found + [(name, importlib.metadata.version(name)) for name in ("plotly", "streamlit")]
+    programs = [("Mergescope", merging.__version__), ("Python", platform.python_version())]
+    return programs + [(name, importlib.metadata.version(name)) for name in ("plotly", "streamlit")]
 
 
 def finished() -> Report:
@@ -188,7 +199,7 @@ def finished() -> Report:
 
 
 def private() -> Private:
-    """What must not be in a report: folders and names of this machine, but for words that were allowed."""
+    """What must not be in a report: folders and names of this machine, except for words that were allowed."""
     from viz.report.guard import this_machine
 
     folders = (str(settings.store_root()), str(settings.benchmark_folder()), str(session_benchmark.folder()))

@@ -1,4 +1,4 @@
-"""Which runs Home lists, and in which order. Loads neither torch nor pandas until an order by score asks for it."""
+"""Which runs Home lists, and in which order. Loads neither torch nor pandas before an order by score needs them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ ORDERS = {"own runs first": "", "H-score": "h_score", "in-domain": "in_domain", 
 
 
 def find_runs(runs: Sequence[Run], words: str) -> list[Run]:
-    """The runs whose title, chain, experts or id hold all the words."""
-    asked = words.casefold().split()
-    return [run for run in runs if all(word in _said(run) for word in asked)]
+    """The runs whose title, chain, experts or id contain all the words."""
+    searched = words.casefold().split()
+    return [run for run in runs if all(word in _searchable(run) for word in searched)]
 
 
-def _said(run: Run) -> str:
+def _searchable(run: Run) -> str:
     return " ".join([clean_text(run.title, 500), *run.chain, *run.experts, run.id]).casefold()
 
 
 def ordered(runs: Sequence[Run], order: str, stored: Sequence[Run]) -> list[Run]:
-    """The runs as ``ORDERS`` says, best first; those without a score come last."""
+    """The runs in one of ``ORDERS``, best first; those without a score come last."""
     name = ORDERS[order]
     return sorted(runs, key=lambda run: _score(run, name, stored), reverse=True) if name else list(runs)
 

@@ -1,4 +1,4 @@
-"""The tables that the charts of Scores take, put together from stored runs."""
+"""The tables of the charts on Scores, put together from stored runs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ NAMES = {"pretrained": "Pretrained", "individual": "Individual experts", "multit
 
 def averages(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
     """One row for each reference and each run; references are averaged over the first run's tasks."""
-    ids, known = tuple(run.id for run in runs), len(data.references(runs[0].benchmark, stored))
-    return _averages(ids, runs[0].benchmark, known, stored)
+    ids, references_known = tuple(run.id for run in runs), len(data.references(runs[0].benchmark, stored))
+    return _averages(ids, runs[0].benchmark, references_known, stored)
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
@@ -44,9 +44,9 @@ def _averages(
         for kind, table in data.reference_scores(benchmark, experts, _stored).items()
     ]
     rows += [
-        _row(run.id, run.title, "per_task" if run.per_task else "merge", found)
+        _row(run.id, run.title, "per_task" if run.per_task else "merge", summary)
         for run in runs
-        if (found := data.summary(run, _stored))
+        if (summary := data.summary(run, _stored))
     ]
     return pd.DataFrame(rows)
 
@@ -56,21 +56,21 @@ def _row(run: str, label: str, kind: str, summary: Summary) -> dict[str, Any]:
 
 
 def averages_in_words(table: pd.DataFrame) -> str:
-    """What the averages are of."""
+    """A sentence that says what the averages cover."""
     inside, outside = (f"n = {int(table[name].max()):,}" for name in ("n_in", "n_out"))
     return f"{MEANS} {inside} images in domain, {outside} out of domain."
 
 
 def accuracies_in_words(table: pd.DataFrame) -> str:
-    """What the accuracies are of."""
+    """A sentence that says what the accuracies cover."""
     counts = " to ".join(f"{count:,}" for count in sorted({int(table["n"].min()), int(table["n"].max())}))
     return f"Reporting half of each test set, n = {counts} images, with 95% intervals."
 
 
 def accuracies(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
     """One row for each run and task, with the task's own expert and the pretrained model beside it."""
-    ids, known = tuple(run.id for run in runs), len(data.references(runs[0].benchmark, stored))
-    return _accuracies(ids, runs[0].benchmark, known, stored)
+    ids, references_known = tuple(run.id for run in runs), len(data.references(runs[0].benchmark, stored))
+    return _accuracies(ids, runs[0].benchmark, references_known, stored)
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)

@@ -1,4 +1,4 @@
-"""What the Sweeps page reads: stored sweeps, which of their points are there, and the tables that the charts take."""
+"""What the Sweeps page reads: stored sweeps, their computed points, and the tables of the charts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MANY = 4000  # points that stay in memory, a few kilobytes each
 
 @dataclass(frozen=True)
 class SweepResults:
-    """A sweep with what is there of it: every planned point, the computed ones by name, and their tables."""
+    """A sweep's results: every planned point, the computed ones by name, and their tables."""
 
     sweep: Sweep
     every: list[NamedPoint]
@@ -36,35 +36,35 @@ class SweepResults:
 
     @property
     def total(self) -> int:
-        """How many points there will be."""
-        return len({one.name for one in self.every})
+        """The number of planned points."""
+        return len({point.name for point in self.every})
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is missing."""
+        """Whether every planned point is computed."""
         return len(self.points) == self.total
 
     def planned(self, point: str) -> NamedPoint:
-        """What a point is of."""
-        return next(one for one in self.every if one.name == point)
+        """The plan of a point."""
+        return next(planned for planned in self.every if planned.name == point)
 
     @property
     def best(self) -> str:
-        """The point with the highest H-score; the highest in-domain accuracy where there is no other domain."""
+        """The point with the highest H-score, or with the highest in-domain accuracy if there is no other domain."""
         scores = self.averages["h_score"].fillna(self.averages["in_domain"])
         return str(self.averages["point"].iloc[int(scores.argmax())])
 
 
-def found(sweep: Sweep) -> SweepResults:
-    """What is there of a sweep now. Raises CheckpointError if its files are gone."""
-    every = _plan(sweep.id, data.benchmark().digest, sweep)
-    points = {one.name: point for one in every if (point := _stored(one, sweep))}
-    tasks = table(sweep, every, points)
+def results(sweep: Sweep) -> SweepResults:
+    """The current results of a sweep. Raises CheckpointError if its files are gone."""
+    planned_points = _plan(sweep.id, data.benchmark().digest, sweep)
+    points = {planned.name: point for planned in planned_points if (point := _stored(planned, sweep))}
+    tasks = table(sweep, planned_points, points)
     labels = ["Weights in the plane"] if sweep.kind == PLANE else titles(sweep)
     tasks["label"] = [labels[int(line)] for line in tasks["line"]]
     means = averages(tasks)
     means["label"] = [labels[int(line)] for line in means["line"]]
-    return SweepResults(sweep, every, points, tasks, means)
+    return SweepResults(sweep, planned_points, points, tasks, means)
 
 
 @st.cache_resource(max_entries=data.KEPT, show_spinner="Reading the checkpoints …")
@@ -73,22 +73,22 @@ def _plan(sweep_id: str, benchmark_digest: str, _sweep: Sweep) -> list[NamedPoin
 
 
 def digests(sweep: Sweep) -> tuple[str, list[tuple[str, str]]]:
-    """What the points are computed from: the benchmark's digest, and those of all checkpoints with their roles."""
+    """The inputs of the points: the benchmark's digest, and those of all checkpoints with their roles."""
     session = Session(data.benchmark(), sweep.sample)
-    read = [pair for recipe in sweep.recipes for pair in session.opened(recipe).digests().items()]
-    return data.benchmark().digest, list(dict.fromkeys(read))
+    pairs = [pair for recipe in sweep.recipes for pair in session.opened(recipe).digests().items()]
+    return data.benchmark().digest, list(dict.fromkeys(pairs))
 
 
-def _stored(one: NamedPoint, sweep: Sweep) -> Point | None:
+def _stored(planned: NamedPoint, sweep: Sweep) -> Point | None:
     """The point; read again only when its files have changed."""
     for folder in folders(data.store()):
         try:
-            changed = (folder / one.name / "manifest.json").stat().st_mtime_ns
+            changed = (folder / planned.name / "manifest.json").stat().st_mtime_ns
         except OSError:
             continue
-        if point := _point(one.name, changed, one, sweep):
+        if point := _point(planned.name, changed, planned, sweep):
             return point
-    return stored(one, data.store(), data.benchmark(), sweep.sample) if one.run_id else None
+    return stored(planned, data.store(), data.benchmark(), sweep.sample) if planned.run_id else None
 
 
 @st.cache_resource(max_entries=MANY, show_spinner=False)
@@ -97,13 +97,13 @@ def _point(name: str, changed: int, _one: NamedPoint, _sweep: Sweep) -> Point | 
 
 
 def job(sweep: Sweep) -> Job | None:
-    """The job that computes a sweep, if it is known."""
-    wanted = job_of(SWEEP, sweep.id)
-    return next((job for job in data.runner().here() if job.id == wanted), None)
+    """The job that computes a sweep, None if the queue has none."""
+    job_id = job_of(SWEEP, sweep.id)
+    return next((job for job in data.runner().here() if job.id == job_id), None)
 
 
 def titles(sweep: Sweep) -> list[str]:
-    """What each recipe of a sweep is called: no two alike, so that pickers and legends can tell them apart."""
+    """A title for each recipe of a sweep; no two are alike, so that pickers and legends distinguish them."""
     names = [recipe.title or text.chain_title(recipe) for recipe in sweep.recipes]
     pairs = zip(names, sweep.recipes, strict=True)
     names = [text.chain_words(recipe) if names.count(name) > 1 else name for name, recipe in pairs]
@@ -113,12 +113,12 @@ def titles(sweep: Sweep) -> list[str]:
 
 
 def label(sweep: Sweep) -> str:
-    """How the picker calls a sweep; plain text, and another one for every sweep."""
+    """A sweep's name in the picker; plain text, and unique."""
     return f"{clean_text(title(sweep), 90)}  ·  {sweep.id[:6]}"
 
 
 def title(sweep: Sweep) -> str:
-    """What a sweep is called: its own title, or what it varies in what."""
+    """A sweep's own title, or one made of what it varies and its recipes."""
     if sweep.title:
         return sweep.title
     names = " and ".join(clean_text(name, 40) for name in titles(sweep)[:2])
@@ -133,13 +133,13 @@ def title(sweep: Sweep) -> str:
 
 
 def value(sweep: Sweep, score: str) -> str:
-    """A score that the sweep has: a plane has no tasks out of domain."""
+    """``score``, or the in-domain accuracy for a plane, which has no tasks out of domain."""
     return "in_domain" if sweep.kind == PLANE else score
 
 
-def note(found: SweepResults) -> str:
-    """What stands under every picture: which images, how many, drawn how, computed on what."""
-    sample, points = found.sweep.sample.on(data.benchmark()), list(found.points.values())
+def note(results: SweepResults) -> str:
+    """The note under every chart: which images, how many, how they were drawn, and the computing device."""
+    sample, points = results.sweep.sample.on(data.benchmark()), list(results.points.values())
     tasks = len(sample.tasks) or len(data.benchmark().tasks)
     images = f"at most {sample.images:,} images" if sample.images else "all images"
     drawn = f", drawn with seed {sample.seed}" if sample.images else ""
@@ -151,11 +151,11 @@ def note(found: SweepResults) -> str:
     )
 
 
-def described(found: SweepResults, point: str) -> str:
-    """How pickers call a point: recipe, values, score; plain text."""
-    row = found.averages[found.averages["point"] == point].iloc[0]
+def described(results: SweepResults, point: str) -> str:
+    """A point's name in pickers: recipe, values, score; plain text."""
+    row = results.averages[results.averages["point"] == point].iloc[0]
     values = ", ".join(f"{row[name]:.10g}" for name in "xy" if name in row)
     score = row["in_domain"] if math.isnan(row["h_score"]) else row["h_score"]
-    what = "in-domain" if math.isnan(row["h_score"]) else "H-score"
-    names = f"{clean_text(row['label'], 60)}  ·  " if len(found.sweep.recipes) > 1 else ""
-    return f"{names}{values}  ·  {what} {percent(score)}"
+    score_name = "in-domain" if math.isnan(row["h_score"]) else "H-score"
+    names = f"{clean_text(row['label'], 60)}  ·  " if len(results.sweep.recipes) > 1 else ""
+    return f"{names}{values}  ·  {score_name} {percent(score)}"

@@ -107,7 +107,7 @@ def outcome(run_id: str, stored: Sequence[Run]) -> None:
         job = data.runner().get(run_id)
         if job.words and job.state == "done":  # the files were read first; the merge came after
             job = data.runner().submit(Recipe.from_yaml(job.recipe_yaml))
-            state.watch(job.run_id)
+            state.watch(job.subject)
     except StoreError:  # it was dismissed
         return
     if job.state == "done":

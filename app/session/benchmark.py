@@ -16,94 +16,94 @@ from merging.files.short_digest import short_digest
 from viz.text import clean_text
 
 CHOSEN, FOLDER, TYPED = "_benchmark", "_benchmark_folder", "_benchmarks_typed"
-TYPED_PREFIX = "typed:"  # of a folder whose path somebody typed, which only that session knows
+TYPED_PREFIX = "typed:"  # of the key of a folder whose path was typed; only that session knows the folder
 
 
 def folder() -> Path:
     """The folder of the benchmark that this session works on."""
-    if get_script_run_ctx(suppress_warning=True) is None:  # nobody's session
+    if get_script_run_ctx(suppress_warning=True) is None:  # outside of any session
         return settings.benchmark_folder()
-    found = st.session_state.get(FOLDER)
-    return found if isinstance(found, Path) else settings.benchmark_folder()
+    path = st.session_state.get(FOLDER)
+    return path if isinstance(path, Path) else settings.benchmark_folder()
 
 
 def key() -> str:
-    """What links call it."""
+    """The key of this session's benchmark in links."""
     return str(st.session_state.get(CHOSEN, SERVER))
 
 
 def title(of: Path) -> str:
-    """What people call a benchmark; text of anybody's."""
+    """A benchmark's title; untrusted text."""
     return "Bundled benchmark" if of == settings.BUNDLED else of.name
 
 
 def enter() -> str:
-    """Take over the benchmark that the link names, or go on with this session's; gives the key of one that is gone."""
-    asked = state.linked(state.ON) or key()
-    found = find(asked)
-    if found is None:
-        st.session_state[CHOSEN] = asked
-        return asked
-    if found != folder():
-        use(asked)
+    """Switch to the benchmark that the link names, or stay on this session's; returns the key if it is not found."""
+    benchmark_key = state.linked(state.ON) or key()
+    path = find(benchmark_key)
+    if path is None:
+        st.session_state[CHOSEN] = benchmark_key
+        return benchmark_key
+    if path != folder():
+        use(benchmark_key)
     else:
-        _note(asked, found)
+        _note(benchmark_key, path)
     return ""
 
 
-def find(asked: str) -> Path | None:
-    """The folder that a key means in this session."""
-    if asked.startswith(TYPED_PREFIX):
-        return None if settings.shared() else st.session_state.get(TYPED, {}).get(asked)
-    return folders.find(asked, settings.store_root())
+def find(benchmark_key: str) -> Path | None:
+    """The folder that a key stands for in this session; None if there is none."""
+    if benchmark_key.startswith(TYPED_PREFIX):
+        return None if settings.shared() else st.session_state.get(TYPED, {}).get(benchmark_key)
+    return folders.find(benchmark_key, settings.store_root())
 
 
-def use(asked: str) -> None:
-    """Callback: work on this benchmark from now on. What was chosen on another one is forgotten."""
-    if (found := find(asked)) is None:
+def use(benchmark_key: str) -> None:
+    """Callback: switch to this benchmark, and forget what was chosen on another one."""
+    if (path := find(benchmark_key)) is None:
         return
-    if found != folder():
+    if path != folder():
         state.leave_benchmark()
-    _note(asked, found)
+    _note(benchmark_key, path)
 
 
-def _note(asked: str, found: Path) -> None:
-    st.session_state[CHOSEN], st.session_state[FOLDER] = asked, found
-    state.write(state.ON, "" if asked == SERVER else asked)
+def _note(benchmark_key: str, path: Path) -> None:
+    st.session_state[CHOSEN], st.session_state[FOLDER] = benchmark_key, path
+    state.write(state.ON, "" if benchmark_key == SERVER else benchmark_key)
 
 
 def name_of(of: Path) -> str:
-    """The key of a folder, also of one that was typed in this session."""
-    if known := folders.key_of(of, settings.store_root()):
-        return known
-    return next((asked for asked, path in st.session_state.get(TYPED, {}).items() if path == of), "")
+    """The key of a folder, also of one that was typed in this session; empty if it has none."""
+    if listed_key := folders.key_of(of, settings.store_root()):
+        return listed_key
+    return next((typed_key for typed_key, path in st.session_state.get(TYPED, {}).items() if path == of), "")
 
 
 def typed(path: Path) -> str:
-    """The key of a folder that was typed in this session."""
-    asked = f"{TYPED_PREFIX}{short_digest(str(path))}"
-    st.session_state.setdefault(TYPED, {})[asked] = path.resolve()
-    return asked
+    """Remember a folder that was typed in this session, and return its key."""
+    benchmark_key = f"{TYPED_PREFIX}{short_digest(str(path))}"
+    st.session_state.setdefault(TYPED, {})[benchmark_key] = path.resolve()
+    return benchmark_key
 
 
 def query() -> dict[str, str]:
-    """What a link to another page has to carry."""
+    """The query that a link to another page has to carry."""
     return {} if key() == SERVER else {state.ON: key()}
 
 
-def gone(asked: str) -> None:
-    """Says that a link is on a benchmark that is not here, and offers the server's."""
-    called = text.safe_text(asked.partition(":")[2] or asked, 60)
+def show_missing(benchmark_key: str) -> None:
+    """Say that a link is on a benchmark that this machine lacks, and offer the server's."""
+    name = text.safe_text(benchmark_key.partition(":")[2] or benchmark_key, 60)
     st.warning(
-        f"This link is on the benchmark “{called}”, which this machine does not have, or whose path was typed "
+        f"This link is on the benchmark “{name}”, which this machine does not have, or whose path was typed "
         "in another session. Scores are compared on one benchmark only, so nothing is shown.",
         icon=":material/link_off:",
     )
-    label = f"Work on {clean_text(title(settings.benchmark_folder()), 60)}"
+    label = f"Switch to {clean_text(title(settings.benchmark_folder()), 60)}"
     st.button(label, on_click=use, args=(SERVER,), type="primary")
 
 
 def badge() -> None:
-    """In the sidebar: what everything is measured on, where it is not what the server was started on."""
+    """In the sidebar: this session's benchmark, if it is not the one that the server was started on."""
     if folder() != settings.benchmark_folder():
         st.markdown(f":material/dataset: On the benchmark **{text.safe_text(title(folder()), 60)}**")

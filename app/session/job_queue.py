@@ -1,4 +1,4 @@
-"""The queue of jobs as one session sees it: what is asked for here works on that session's benchmark."""
+"""The queue of jobs as one session sees it: jobs that are submitted here work on that session's benchmark."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
     from merging.runs.store import Store
 
-NEUTRAL = ("digest", "fit", "benchmark")  # commands that are the same on every benchmark
+NEUTRAL = ("digest", "fit", "benchmark")  # commands that need no benchmark
 
 
 @dataclass(frozen=True)
-class Desk:
+class SessionQueue:
     """A runner that all sessions share, with one session's store and benchmark; see ``Runner`` for the methods."""
 
     runner: Runner
@@ -30,7 +30,7 @@ class Desk:
 
     @property
     def device(self) -> str:
-        """What jobs compute on."""
+        """The device that jobs compute on."""
         return self.runner.device
 
     def submit(self, recipe: Recipe) -> Job:
@@ -42,20 +42,20 @@ class Desk:
         return self.runner.measure(key, run_id, str(self.folder), self.store.run(run_id) if run_id else None)
 
     def sweep(self, sweep_id: str, title: str) -> Job:
-        """The job that computes what is missing of a sweep on this benchmark."""
+        """The job that computes the missing points of a sweep on this benchmark."""
         return self.runner.sweep(sweep_id, title, str(self.folder))
 
-    def command(self, key: str, subject: str, title: str, words: Sequence[str], then: Recipe | None = None) -> Job:
-        """The job that runs a command, with this benchmark unless it looks at none."""
+    def command(self, kind: str, subject: str, title: str, words: Sequence[str], then: Recipe | None = None) -> Job:
+        """The job that runs a command, with this benchmark unless the command needs none."""
         on = "" if words[0] in NEUTRAL and then is None else str(self.folder)
-        return self.runner.command(key, subject, title, words, then, on)
+        return self.runner.command(kind, subject, title, words, then, on)
 
     def jobs(self) -> list[Job]:
-        """All jobs, newest first, on whatever benchmark."""
+        """All jobs on any benchmark, newest first."""
         return self.runner.jobs()
 
     def here(self) -> list[Job]:
-        """Those that work on this benchmark, or on none, newest first."""
+        """The jobs that work on this benchmark, or on none, newest first."""
         return [job for job in self.jobs() if not self.elsewhere(job)]
 
     def elsewhere(self, job: Job) -> bool:
@@ -69,14 +69,14 @@ class Desk:
         except StoreError:
             if (run := self.store.find(run_id)) is None:
                 raise
-            return Job(run_id, run.title, "done", fraction=1.0, recipe_yaml=run.recipe_yaml)
+            return Job(run_id, run.title, "done", fraction=1.0, recipe_yaml=run.recipe_yaml, subject=run_id)
 
     def cancel(self, job_id: str) -> None:
         """Ask a job to stop."""
         self.runner.cancel(job_id)
 
     def pause(self, job_id: str) -> None:
-        """Ask a sweep to stop after the point in hand."""
+        """Ask a sweep to stop after the current point."""
         self.runner.pause(job_id)
 
     def dismiss(self, job_id: str) -> None:

@@ -1,4 +1,4 @@
-"""The report as it is being put together in one session: which views, in which order, with which words."""
+"""The report that is being put together in one session: its views, their order, titles and notes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_VIEWS = 30
-MOST_OF_ONE, MOST_IN_ALL = 4_000_000, 30_000_000  # bytes that views take in the document
-FULL = f"The report holds {MOST_VIEWS} views, and no more fit in. Take one out on the Report page."
+MOST_OF_ONE, MOST_IN_ALL = 4_000_000, 30_000_000  # bytes of one view and of all views in the document
+FULL = f"The report is full: it holds {MOST_VIEWS} views. Remove one on the Report page."
 TOO_LARGE = "This chart would take {0} in the report; at most {1} are allowed. Choose less of the data."
-TOO_MUCH = "With this chart the report would take {0}; at most {1} are allowed. Take a view out on the Report page."
+TOO_MUCH = "With this chart the report would take {0}; at most {1} are allowed. Remove a view on the Report page."
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A view in the report. ``number`` is its own in the session; ``size`` what it takes in the document, in bytes."""
+    """A view in the report. ``number`` identifies it in the session; ``size`` is its bytes in the document."""
 
     number: int
     view: ReportView
@@ -38,8 +38,8 @@ class ReportDraft:
     recipes: bool = True
     kept: list[Kept] = field(default_factory=list)
     sources: dict[str, Source] = field(default_factory=dict)
-    allowed: set[str] = field(default_factory=set)  # names of this machine that are words like others
-    refused: dict[str, str] = field(default_factory=dict)  # chart that was just refused -> why
+    allowed: set[str] = field(default_factory=set)  # private names that are allowed because they are ordinary words
+    refused: dict[str, str] = field(default_factory=dict)  # chart that was just refused -> reason
     _numbers: count[int] = field(default_factory=count)
 
     @property
@@ -53,7 +53,7 @@ class ReportDraft:
         return sum(kept.size for kept in self.kept)
 
     def find(self, key: str, table: pd.DataFrame, options: Mapping[str, Any]) -> Kept | None:
-        """The very view that is shown, if it is in the report: the same chart of the same table."""
+        """The view with this chart, table and options, if the report has it."""
         for kept in self.kept:
             view = kept.view
             if view.key == key and _same(view.options, options) and _same(view.table, table):
@@ -61,7 +61,7 @@ class ReportDraft:
         return None
 
     def refusal(self, size: int, words: Sequence[str]) -> str:
-        """Why a view of that size cannot be added; empty if it can. ``words`` say its size and that of all with it."""
+        """Why a view of that size cannot be added; empty if it can. ``words`` are its size and the total, as text."""
         if self.full:
             return FULL
         if size > MOST_OF_ONE:
@@ -76,7 +76,7 @@ class ReportDraft:
         self.sources |= {source.id: source for source in sources}
 
     def remove(self, number: int) -> None:
-        """Take a view out, and what only it came from."""
+        """Remove a view, and the sources that no other view has."""
         self.kept = [kept for kept in self.kept if kept.number != number]
         used = {key for kept in self.kept for key in kept.view.sources}
         self.sources = {key: source for key, source in self.sources.items() if key in used}
@@ -88,7 +88,7 @@ class ReportDraft:
             self.kept[place], self.kept[other] = self.kept[other], self.kept[place]
 
     def say(self, number: int, **words: str) -> None:
-        """Give a view another title or note."""
+        """Replace the title or the note of a view."""
         for place in self._places(number):
             self.kept[place] = replace(self.kept[place], view=replace(self.kept[place].view, **words))
 
@@ -100,7 +100,7 @@ class ReportDraft:
         return Report(self.title, self.introduction, views, sources, tuple(made_with), self.tables, self.recipes)
 
     def _places(self, number: int) -> list[int]:
-        """Where a view is: one place, or none if a click came twice and it is gone."""
+        """The index of a view, as a list; empty if it is gone because a click came twice."""
         return [place for place, kept in enumerate(self.kept) if kept.number == number]
 
 
@@ -114,4 +114,4 @@ def _same(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other, strict=True))
-    return repr(one) == repr(other)  # so that a number that is none is like another one
+    return repr(one) == repr(other)  # so that NaN equals NaN

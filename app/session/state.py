@@ -1,11 +1,11 @@
-"""What the app remembers: the only module that knows keys of the session and of the address.
+"""What a session remembers. No other module uses the keys of the session and of the address.
 
 Keys in the address are an interface, because people share links. Those marked * belong to a widget bound to the
 address; the others are written here, because a link should carry a run's id and not the label that a picker shows.
 
-    run       the run on Masks, the one whose experts  runs      those on Scores, Drift and Features, ids with
-              Conflicts shows, in focus on Drift, or A             commas
-              on Compare
+    run       the run on Masks, the run whose experts  runs      the runs on Scores, Drift and Features, ids with
+              Conflicts shows, the run in focus on                 commas
+              Drift, or A on Compare
     ratio*    prune ratio of the picture of masks      shared*   whether all experts share one mask
     group*    order of the tensors                     by*       how kept shares are split
     expert*   the expert of the chosen cell            tensor*   the tensor of the chosen cell
@@ -24,21 +24,21 @@ address; the others are written here, because a link should carry a run's id and
     energy*   of one task's inputs against the other's agreement* cosine of the case's task vectors
     compare*  what two experts are compared by         scope*    the whole model, or one layer
     first*    one expert of the chosen pair            second*   the other one
-    direction* of the joint space                      drop*     prune ratio in the joint space
+    direction* how the joint space joins matrices      drop*     prune ratio in the joint space
     sweep     the sweep on Sweeps, or "new"            point     the chosen point of it
     score*    what the map of a sweep shows            on        the benchmark, if not the server's
     look*     what Features shows                      map*      how its maps are drawn
     images*   the data set on Features                 classes*  of that data set only
-    perplexity* of its t-SNE maps                      beside*   the expert that stands beside the runs
+    perplexity* of its t-SNE maps                      beside*   the expert that is shown beside the runs
     number*   how separability is measured             unit*     distances of features of unit length
     ranked*   each expert's entries, or all together   along*    what a cell of the joint space's energy says
     show*     what Scores shows                        merged*   the experts of its plug-in matrix and ablations
-    front     the edit in front of the merges there    variant*  what stands beside both in the ablations
+    front     the leading edit of the merges there     variant*  what the ablations show beside both
     intervals* accuracies there with their intervals
     b         the run that Compare sets beside run     between*  what Compare shows of the two
-    models    the own set of models on Merge           shelf*    what Models & runs shows
-    chosen    the runs chosen there, with commas       outcome*  of which run being right
-    chart*    the chart of both runs on Compare        among*    whose images it looks at
+    models    the user's set of models on Merge        shelf*    what Models & runs shows
+    chosen    the runs selected there, with commas     outcome*  which of the two runs is right
+    chart*    the chart of both runs on Compare        among*    whose images it counts
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def present() -> bool:
 
 
 def enter(page: str) -> None:
-    """Note which page is shown, by its path. The address is read when it is entered; later the session knows better.
+    """Note which page is shown, by its path. The address counts when a page is entered, afterwards the session.
 
     Between two clicks the browser may still send the address that it had before the first.
     """
@@ -94,38 +94,38 @@ def linked(key: str) -> str:
 
 
 def write(key: str, value: str) -> None:
-    """Put ``value`` into the address; the empty one takes ``key`` out."""
+    """Put ``value`` into the address; an empty value removes ``key``."""
     if value and st.query_params.get(key) != value:
         st.query_params[key] = value
     elif not value and key in st.query_params:
         del st.query_params[key]
 
 
-def _picked(key: str, remembered: str, known: Sequence[str], first: str) -> tuple[str, str]:
-    """What the link or the session names, else ``first``; both name it from now on. And what was asked for in vain."""
-    asked = linked(key) or st.session_state.get(remembered) or first
-    chosen = asked if asked in known else first
+def _picked(key: str, remembered: str, available: Sequence[str], first: str) -> tuple[str, str]:
+    """The value that the link or the session names, else ``first``; and the requested one if it is not available."""
+    requested = linked(key) or st.session_state.get(remembered) or first
+    chosen = requested if requested in available else first
     st.session_state[remembered] = chosen
     write(key, chosen)
-    return chosen, "" if asked in known else asked
+    return chosen, "" if requested in available else requested
 
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """The run that a page shows; ``missing`` is the id in the link if there is no such run here."""
+    """The run that a page shows; ``missing`` is the id in the link if this machine lacks that run."""
 
     run_id: str | None
     missing: str | None = None
     fresh: bool = False
 
 
-def picked_run(known: Sequence[str], first: str) -> Picked:
+def picked_run(run_ids: Sequence[str], first: str) -> Picked:
     """The run that the link or the session names, else ``first``."""
-    asked = linked(RUN) or st.session_state.get(_CURRENT)
-    if asked and asked not in known:
-        st.session_state[_CURRENT] = asked
-        return Picked(None, missing=asked)
-    run_id = asked or first
+    requested = linked(RUN) or st.session_state.get(_CURRENT)
+    if requested and requested not in run_ids:
+        st.session_state[_CURRENT] = requested
+        return Picked(None, missing=requested)
+    run_id = requested or first
     pick_run(run_id)
     return Picked(run_id, fresh=bool(st.session_state.pop(_FRESH, False)))
 
@@ -137,16 +137,16 @@ def pick_run(run_id: str) -> None:
 
 
 def pick_from(widget: str) -> None:
-    """Callback of a run picker: show what it holds, with that run's own values."""
+    """Callback of a run picker: show the picked run, with that run's own values."""
     st.session_state[_FRESH] = True
     pick_run(st.session_state[widget])
 
 
-def picked_other(known: Sequence[str]) -> tuple[str, str]:
-    """The run to set beside the first one that the link or the session names, and the one in it if it is not here."""
-    asked = linked(OTHER) or st.session_state.get(_OTHER, "")
-    pick_other(asked)
-    return (asked, "") if asked in known else ("", asked)
+def picked_other(run_ids: Sequence[str]) -> tuple[str, str]:
+    """The second run, which the link or the session names, and its id if this machine lacks it; else both are empty."""
+    requested = linked(OTHER) or st.session_state.get(_OTHER, "")
+    pick_other(requested)
+    return (requested, "") if requested in run_ids else ("", requested)
 
 
 def pick_other(run_id: str = "") -> None:
@@ -166,12 +166,12 @@ def swap_runs(first: str, other: str) -> None:
     pick_other(first)
 
 
-def picked_runs(known: Sequence[str], default: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The runs to compare, and the ids in the link that are not here."""
-    named = [run_id for run_id in linked(RUNS).split(",") if run_id]
-    asked = named or st.session_state.get(_CURRENT_MANY, list(default))
-    pick_runs(asked)
-    return [run_id for run_id in asked if run_id in known], [run_id for run_id in asked if run_id not in known]
+def picked_runs(available: Sequence[str], default: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The runs to compare, and the ids in the link that this machine lacks."""
+    linked_ids = [run_id for run_id in linked(RUNS).split(",") if run_id]
+    ids = linked_ids or st.session_state.get(_CURRENT_MANY, list(default))
+    pick_runs(ids)
+    return [run_id for run_id in ids if run_id in available], [run_id for run_id in ids if run_id not in available]
 
 
 def pick_runs(run_ids: Sequence[str]) -> None:
@@ -185,23 +185,23 @@ def pick_runs_from(widget: str) -> None:
     pick_runs(st.session_state[widget])
 
 
-def chosen_runs(known: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The runs that something is to be done with, and the ids in the link that are not here."""
-    named = [run_id for run_id in linked(CHOSEN).split(",") if run_id]
-    asked = named or st.session_state.get(_CHOSEN, [])
-    choose_runs(asked)
-    return [run_id for run_id in asked if run_id in known], [run_id for run_id in asked if run_id not in known]
+def chosen_runs(available: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The runs that are selected for an action, and the ids in the link that this machine lacks."""
+    linked_ids = [run_id for run_id in linked(CHOSEN).split(",") if run_id]
+    ids = linked_ids or st.session_state.get(_CHOSEN, [])
+    choose_runs(ids)
+    return [run_id for run_id in ids if run_id in available], [run_id for run_id in ids if run_id not in available]
 
 
 def choose_runs(run_ids: Sequence[str]) -> None:
-    """Something is to be done with these runs."""
+    """Select these runs for an action."""
     st.session_state[_CHOSEN] = list(run_ids)
     write(CHOSEN, ",".join(run_ids))
 
 
-def picked_set(known: Sequence[str]) -> tuple[str, str]:
-    """The own set of models that the link or the session names, empty for the bundled models; and one that is gone."""
-    return _picked(MODELS, _MODELS, known, "")
+def picked_set(set_ids: Sequence[str]) -> tuple[str, str]:
+    """The user's set of models that the link or the session names, "" for the bundled; and the one that is gone."""
+    return _picked(MODELS, _MODELS, set_ids, "")
 
 
 def pick_set(set_id: str) -> None:
@@ -210,9 +210,9 @@ def pick_set(set_id: str) -> None:
     write(MODELS, set_id)
 
 
-def picked_method(known: Sequence[str], first: str) -> tuple[str, str]:
-    """The method that the link or the session names, else ``first``; and the one in the link if it is not known."""
-    return _picked(METHOD, _METHOD, known, first)
+def picked_method(methods: Sequence[str], first: str) -> tuple[str, str]:
+    """The method that the link or the session names, else ``first``; and the requested one if it does not exist."""
+    return _picked(METHOD, _METHOD, methods, first)
 
 
 def pick_method(key: str) -> None:
@@ -222,24 +222,24 @@ def pick_method(key: str) -> None:
 
 
 def pick_method_from(widget: str) -> None:
-    """Callback of a picker of methods, in which a second click on the same one changes nothing."""
+    """Callback of a picker of methods; a second click on the same method changes nothing."""
     if key := st.session_state[widget]:
         pick_method(key)
 
 
-def picked_sweep(known: Sequence[str], first: str) -> tuple[str, str]:
-    """The sweep that the link or the session names, else ``first``; and the one in the link if it is not here.
+def picked_sweep(sweep_ids: Sequence[str], first: str) -> tuple[str, str]:
+    """The sweep that the link or the session names, else ``first``; and the requested one if this machine lacks it.
 
-    From now on it is the session's, with the point that the link names or that was chosen in it before.
+    The session keeps it, with the point that the link names or that was chosen in it before.
     """
-    before = st.session_state.get(_SWEEP)
-    chosen, missing = _picked(SWEEP, _SWEEP, known, first)
-    pick_point(linked(POINT) or (st.session_state.get(_POINT, "") if chosen == before else ""))
+    previous = st.session_state.get(_SWEEP)
+    chosen, missing = _picked(SWEEP, _SWEEP, sweep_ids, first)
+    pick_point(linked(POINT) or (st.session_state.get(_POINT, "") if chosen == previous else ""))
     return chosen, missing
 
 
 def pick_sweep(sweep_id: str) -> None:
-    """Show this sweep from now on, at its best point; the empty id forgets which was shown."""
+    """Show this sweep from now on, at its best point; the empty id shows none."""
     st.session_state[_SWEEP] = sweep_id
     write(SWEEP, sweep_id)
     pick_point("")
@@ -251,10 +251,10 @@ def pick_sweep_from(widget: str) -> None:
         pick_sweep(st.session_state[widget])
 
 
-def picked_point(known: Sequence[str], best: str) -> str:
+def picked_point(points: Sequence[str], best: str) -> str:
     """The point that was chosen in the sweep, else the best one."""
-    asked = st.session_state.get(_POINT, "")
-    return asked if asked in known else best
+    requested = st.session_state.get(_POINT, "")
+    return requested if requested in points else best
 
 
 def pick_point(point: str) -> None:
@@ -269,27 +269,27 @@ def pick_point_from(widget: str) -> None:
         pick_point(st.session_state[widget])
 
 
-def picked_front(known: Sequence[str], first: str) -> tuple[str, str]:
-    """The edit in front that the link or the session names, else ``first``; and the one in the link if it has no pair.
+def picked_front(edits: Sequence[str], first: str) -> tuple[str, str]:
+    """The leading edit that the link or the session names, else ``first``; and the requested one if it has no pair.
 
     An edit is written as in a chain.
     """
-    return _picked(FRONT, _FRONT, known, first)
+    return _picked(FRONT, _FRONT, edits, first)
 
 
 def pick_front(edit: str) -> None:
-    """Show the merges with this edit in front from now on."""
+    """Show the merges with this leading edit from now on."""
     st.session_state[_FRONT] = edit
     write(FRONT, edit)
 
 
 def pick_front_from(widget: str) -> None:
-    """Callback of the picker of the edit in front."""
+    """Callback of the picker of the leading edit."""
     pick_front(st.session_state[widget])
 
 
 def clear_link() -> None:
-    """Forget the run that a link asked for."""
+    """Forget the runs that a link named."""
     for key in (RUN, RUNS, OTHER, CHOSEN):
         write(key, "")
     for key in (_CURRENT, _CURRENT_MANY, _OTHER, _CHOSEN):
@@ -297,24 +297,24 @@ def clear_link() -> None:
 
 
 def leave_benchmark() -> None:
-    """Forget which runs and sweep are looked at: those of another benchmark come."""
+    """Forget the chosen runs, sweep and models: another benchmark has its own."""
     for key in (_CURRENT, _CURRENT_MANY, _OTHER, _CHOSEN, _SWEEP, _POINT, _FRONT, _MODELS, _WATCHED):
         st.session_state.pop(key, None)
 
 
 def draft() -> Draft | None:
-    """The recipe being built, if one was begun in this session."""
-    found = st.session_state.get(_DRAFT)
-    return found if isinstance(found, Draft) else None
+    """The recipe being built, None if none was begun in this session."""
+    kept = st.session_state.get(_DRAFT)
+    return kept if isinstance(kept, Draft) else None
 
 
 def keep_draft(new: Draft) -> None:
-    """Build on this recipe from now on."""
+    """Keep this recipe as the one being built."""
     st.session_state[_DRAFT] = new
 
 
 def linked_chain() -> tuple[str, list[str]] | None:
-    """Chain and experts of the link that was just opened."""
+    """Chain and experts of the link that was just opened, None if it has no chain."""
     chain = linked(CHAIN)
     return (chain, [name for name in linked(EXPERTS).split(",") if name]) if chain else None
 
@@ -327,21 +327,21 @@ def link_chain(chain: str, experts: Sequence[str]) -> None:
 
 def report() -> ReportDraft:
     """The report that is being put together in this session."""
-    found = st.session_state.get(_REPORT)
-    if not isinstance(found, ReportDraft):
-        found = st.session_state[_REPORT] = ReportDraft()
-    return found
+    kept = st.session_state.get(_REPORT)
+    if not isinstance(kept, ReportDraft):
+        kept = st.session_state[_REPORT] = ReportDraft()
+    return kept
 
 
 def place() -> str:
-    """The path of the page with the query that restores this view, as in a link, without the server that it is on."""
+    """The path of the page and the query that restores this view, as in a link, without the server's address."""
     query = urlencode({key: value for key, value in st.query_params.to_dict().items() if key != PRESENT}, safe=",:;")
     page = st.session_state.get(_PAGE, "")
     return f"{page}?{query}" if query else page
 
 
 def watch(run_id: str | None) -> None:
-    """Show how this run is doing on the Merge page."""
+    """Show the progress of this run on the Merge page."""
     st.session_state[_WATCHED] = run_id
 
 

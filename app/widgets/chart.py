@@ -19,7 +19,7 @@ FORMATS = ("SVG", "PNG")
 
 
 def ask(key: str) -> None:
-    """The question that a chart answers, as its heading; for charts whose controls stand under it."""
+    """Draw a chart's question as its heading, for charts whose controls stand between the two."""
     from viz.registry import find
 
     st.subheader(find(key).question, anchor=False)
@@ -39,13 +39,13 @@ def chart(
     of: report_sources.Of = None,
     **options: Any,
 ) -> None:
-    """A chart under the question that it answers (unless ``asked`` already), with what can be taken away.
+    """Draw a chart under its question (unless it was ``asked`` already), with its downloads.
 
-    ``name`` is what files are called. ``on_click`` makes marks clickable; the click is read with ``clicked``. With
-    ``lasso`` many marks can be chosen at once; they are read with ``circled``. ``caption`` is written under it; the
-    report says it, too, after what the page has ``said`` of it elsewhere. Both are Markdown. ``heading`` is the
-    report's where the question alone would not tell it from others. ``of`` are the runs and
-    sweeps that it is of, where neither its table nor the address says so.
+    ``name`` is the files' name. ``on_click`` makes marks clickable; the click is read with ``clicked``. With ``lasso``
+    many marks can be chosen at once; they are read with ``circled``. ``caption`` stands under the chart; in the report
+    it follows ``said``, which is what the page says about the chart elsewhere. Both are Markdown. ``heading`` is the
+    report's heading, if the question alone does not distinguish the chart from others. ``of`` are the runs and sweeps
+    that it shows, if neither its table nor the address names them.
     """
     from viz import theme
 
@@ -67,11 +67,11 @@ def chart(
             on_click="ignore",
             type="tertiary",
             icon=":material/table:",
-            help="Exactly the table that is drawn.",
+            help="The table that the chart draws.",
         )
         with st.popover("Figure", icon=":material/photo_camera:", type="tertiary", help="Save the figure"):
             st.segmented_control("Save as", FORMATS, default=FORMATS[0], key=f"format_{key}", required=True)
-            st.caption("The camera in the chart's upper right corner, which shows under the pointer, saves it.")
+            st.caption("To save it, use the camera that appears in the chart's upper right corner under the pointer.")
         report_sources.button(key, table, options, f"{said} {caption}".strip(), of, heading)
         link()
     if caption:
@@ -79,14 +79,14 @@ def chart(
 
 
 def clicked(key: str) -> dict[str, str] | None:
-    """What the last click on the chart ``key`` chose, by field; None for the empty selection after a redraw."""
+    """The fields of the mark last clicked on the chart ``key``; None for the empty selection after a redraw."""
     from viz.registry import find
 
     return find(key).picked(st.session_state[f"chart_{key}"].selection.points)
 
 
 def circled(key: str) -> list[dict[str, str]]:
-    """What the last selection on the chart ``key`` chose, by field, mark by mark; empty after a redraw."""
+    """The fields of each mark in the last selection on the chart ``key``; empty after a redraw."""
     from viz.registry import find
 
     chart = find(key)

@@ -1,4 +1,4 @@
-"""Runs that a view lacks: which they are, how long they will take, and one button that queues them all."""
+"""Runs that a view needs and that are not computed yet: their names, time and memory, and a button that queues all."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from app import text
 from app.reading import data
 from app.widgets import tray
 from merging.errors import MergingError
-from merging.jobs.records import Job
+from merging.jobs.records import MERGE, Job
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
-from merging.text import size_text
+from merging.text import duration_text, size_text
 
-PROBLEM = "computing_problem"  # what came of a click, for the next drawing of the page
+PROBLEM = "computing_problem"  # the error of the last click, shown when the page is drawn next
 
 
 def missing(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
-    """The recipes that have no run yet: those in the queue, those that failed, and a button for the rest."""
+    """Draw the recipes that have no run yet: those in the queue, those that failed, and a button for the rest."""
     if problem := st.session_state.pop(PROBLEM, ""):
         st.error(text.safe_text(problem, 600), icon=":material/error:")
     if not recipes:
         return
-    jobs = {job.recipe_yaml: job for job in reversed(data.runner().here()) if not job.measures}
+    jobs = {job.recipe_yaml: job for job in reversed(data.runner().here()) if job.kind == MERGE}
     live = [recipe for recipe in recipes if _state(jobs, recipe) == "live"]
     rest = [recipe for recipe in recipes if recipe not in live]
     with st.container(border=True, key=f"missing_{key}"):
@@ -44,20 +44,20 @@ def missing(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
 
 
 def _state(jobs: dict[str, Job], recipe: Recipe) -> str:
-    """How the newest job of a recipe is doing: live, failed, or nothing to tell."""
+    """The state of a recipe's newest job: "live", "failed", or empty."""
     job = jobs.get(recipe.to_yaml())
     return "" if job is None else "live" if job.live else "failed" if job.error else ""
 
 
 def _offer(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
-    """What it takes to compute them, and the button."""
+    """Draw the time and memory that the recipes take, and the button."""
     try:
-        found = [data.estimate(recipe, stored) for recipe in recipes]
+        estimates = [data.estimate(recipe, stored) for recipe in recipes]
     except MergingError as error:
         st.markdown(f"They cannot be computed here: {text.safe_text(error, 400)}")
         return
-    seconds = text.duration(sum(estimate.seconds for estimate in found))
-    memory = size_text(max(estimate.anonymous_bytes for estimate in found))
+    seconds = duration_text(sum(estimate.seconds for estimate in estimates))
+    memory = size_text(max(estimate.anonymous_bytes for estimate in estimates))
     st.markdown(
         f":material/timer: About **{seconds}** of computing with evaluation, one after the other in the background; "
         f"up to {memory} of memory."
@@ -75,7 +75,7 @@ def _start(recipes: Sequence[Recipe]) -> None:
 
 
 def _stop(job_ids: Sequence[str]) -> None:
-    for job_id in reversed(job_ids):  # what waits first, so that it does not start
+    for job_id in reversed(job_ids):  # waiting jobs first, so that none of them starts
         data.runner().cancel(job_id)
 
 

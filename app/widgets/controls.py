@@ -1,4 +1,4 @@
-"""Widgets from parameters. No page names a parameter: everything comes from the bounds that the method declares."""
+"""Widgets made from parameters. No page names a parameter: a method's declared bounds say everything."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FEW_STEPS = 400  # a slider with more stops than this cannot be set exactly
 
 
 def draw(kind: type[Params], values: MutableMapping[str, Any], prefix: str) -> Params | None:
-    """A widget for every parameter; ``values`` is brought up to date. None, with the reason shown, if one is wrong."""
+    """Draw a widget for every parameter and update ``values``. Returns None, and shows why, if one is wrong."""
     for name, bound in kind.bounds().items():
         values[name] = _widget(bound, values.get(name, bound.default), f"{prefix}.{name}")
     try:
@@ -78,7 +78,7 @@ def _format(bound: Bound, step: float) -> str:
 
 
 def _span(bound: Bound, value: float) -> tuple[float, float, float] | None:
-    """First stop, last stop and step of a slider that holds ``value``; None where a field to type in serves better."""
+    """First stop, last stop and step of a slider that holds ``value``; None where a number field is better."""
     low, high = bound.slider or (bound.low, bound.high)
     if not (bound.step and math.isfinite(low) and math.isfinite(high)):
         return None
@@ -92,7 +92,7 @@ def _span(bound: Bound, value: float) -> tuple[float, float, float] | None:
 
 
 def _in_latex(value: float) -> str:
-    """'0.3', '10^{300}', '2.5 \\cdot 10^{-5}': a computer's 1e+300 would read as a sum."""
+    """A number as LaTeX: '0.3', '10^{300}', '2.5 \\cdot 10^{-5}'; 1e+300 would read as a sum."""
     digits, _, exponent = f"{value:g}".partition("e")
     if not exponent:
         return digits
@@ -101,7 +101,7 @@ def _in_latex(value: float) -> str:
 
 
 def filled_formula(formula: str, bounds: Mapping[str, Bound], values: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """The formula with chosen numbers for symbols, and the parameters that it has no symbol for, in words."""
+    """The formula with the chosen numbers for its symbols, and the parameters without a symbol in it, in words."""
     rest = []
     for name, bound in bounds.items():
         value = values.get(name)

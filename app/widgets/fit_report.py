@@ -1,4 +1,4 @@
-"""The fit report: whether models can be merged, what is wrong with which, what is merged, kept and left out."""
+"""The fit report: whether models can be merged, which problems each has, what is merged, kept and left out."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 SMALL = 64_000_000  # bytes of all models up to which every number is read while the page is drawn
 SHOWN, ROWS = 6, 2000  # groups of problems outside of the expander, rows of the table of problems
 MOST_TALL = 250  # px of that table
-OPENED = "opened"  # the kind of problem that says how a file was opened
-CHECK, READ = "fit", "read"  # jobs: one reads every number, one reads files before a merge
+OPENED = "opened"  # the kind of remark that says how a file was opened
+CHECK, READ = "fit", "read"  # kinds of jobs: read every number for a report, read files before a merge
 SAMPLED = (
     "Distances are from 4,096 numbers of every tensor. Whether all numbers are finite, and whether text tensors were "
-    "trained, too, is told when every number has been read, which the merge does anyway."
+    "trained too, is known once every number has been read, which the merge does anyway."
 )
 
 
@@ -43,17 +43,17 @@ class Checked:
 
 
 def checked(pretrained: str, experts: Mapping[str, str]) -> Checked:
-    """The report on models as they are now.
+    """The current report on models.
 
     Raises:
-        CheckpointError: a file that cannot be opened.
+        CheckpointError: a file cannot be opened.
     """
     states = tuple(data.file_state(reference) for reference in (pretrained, *experts.values()))
     return _checked(pretrained, tuple(experts.items()), states, _kept_at())
 
 
 def _kept_at() -> int:
-    """When a report was last written down by a job."""
+    """When a job last stored a report, in nanoseconds; 0 if none did."""
     from merging.catalog.fit_reports import FOLDER
 
     try:
@@ -70,75 +70,79 @@ def _checked(
     from merging.formats.opening import open_checkpoint
     from merging.inspection.fit import fit
 
-    below = open_checkpoint(pretrained, "pretrained")
-    opened = {name: open_checkpoint(reference, name, like=below) for name, reference in experts}
-    if known := fit_reports.find(data.store().root, below, opened):
-        return Checked(known, True)
-    whole = below.nbytes + sum(expert.nbytes for expert in opened.values()) <= SMALL
-    return Checked(fit(below, opened, values=whole, sample=True), whole)
+    base = open_checkpoint(pretrained, "pretrained")
+    opened = {name: open_checkpoint(reference, name, like=base) for name, reference in experts}
+    if stored := fit_reports.find(data.store().root, base, opened):
+        return Checked(stored, True)
+    whole = base.nbytes + sum(expert.nbytes for expert in opened.values()) <= SMALL
+    return Checked(fit(base, opened, values=whole, sample=True), whole)
 
 
 def show(pretrained: str, experts: Mapping[str, str], place: str) -> bool:
-    """The verdict in a line, and everything behind it; whether a merge can run.
+    """Draw the verdict in a line, and the whole report in an expander. Returns whether a merge can run.
 
     Raises:
-        CheckpointError: a file that cannot be opened.
+        CheckpointError: a file cannot be opened.
     """
-    found = checked(pretrained, experts)
-    verdict(found.report)
+    checked_models = checked(pretrained, experts)
+    verdict(checked_models.report)
     with st.expander("Fit report: what matches, what is merged, what is left out", icon=":material/fact_check:"):
-        _groups(found.report)
-        _distances(found.report)
-        _notes(found.report)
-        _table(found.report)
-        _how(found, pretrained, experts, place)
-    return found.report.mergeable
+        _groups(checked_models.report)
+        _distances(checked_models.report)
+        _notes(checked_models.report)
+        _table(checked_models.report)
+        _extent(checked_models, pretrained, experts, place)
+    return checked_models.report.mergeable
 
 
 def verdict(report: FitReport) -> None:
-    """In a line, with the reasons if nothing can be merged, or with what to look at first."""
+    """Draw the verdict, with the reasons if the models cannot be merged, or with the warnings to check first."""
     errors = [report.no_family] if report.no_family else []
-    errors += [_said(group) for group in report.groups if group.severity == "error"]
-    warnings = [_said(group) for group in report.groups if group.severity == "warning" and group.problem != OPENED]
+    errors += [_sentence(group) for group in report.groups if group.severity == "error"]
+    warnings = [_sentence(group) for group in report.groups if group.severity == "warning" and group.problem != OPENED]
     if not report.mergeable:
         st.error(f"**They cannot be merged.**\n\n{_lines(errors)}", icon=":material/block:")
     elif warnings:
-        st.warning(f"**They can be merged; look at this first.**\n\n{_lines(warnings)}", icon=":material/warning:")
+        st.warning(f"**They can be merged. Check this first:**\n\n{_lines(warnings)}", icon=":material/warning:")
     else:
         st.markdown(f":material/check_circle: All {report.tensors} tensors of every checkpoint fit.")
 
 
-def _said(group: ProblemGroup) -> str:
+def _sentence(group: ProblemGroup) -> str:
     return f"{group.checkpoint}: {group.text()}"
 
 
 def _lines(sentences: Sequence[str]) -> str:
-    """A list of the first few."""
+    """The first sentences as a Markdown list, and the number of the others."""
     rest = f"\n\n… and {len(sentences) - SHOWN} more, in the report." if len(sentences) > SHOWN else ""
     return "\n".join(f"- {text.safe_text(sentence, 600)}" for sentence in sentences[:SHOWN]) + rest
 
 
 def _groups(report: FitReport) -> None:
-    """How often which problem was found, by checkpoint."""
+    """Draw how often each problem occurs in each checkpoint."""
     groups = [group for group in report.groups if group.problem != OPENED]
     if not groups:
-        st.markdown("Nothing is missing, extra, misshapen or of another type.")
+        st.markdown("No tensor is missing or extra, or has another shape or type.")
         return
-    counts = [f"{len(group.found)} × {group.problem} in {group.checkpoint}" for group in groups]
+    counts = [f"{len(group.problems)} × {group.problem} in {group.checkpoint}" for group in groups]
     st.markdown(f"Found: {text.safe_text(first_few(counts, 12), 900)}.")
 
 
 def _distances(report: FitReport) -> None:
-    """How far every expert is from the pretrained model."""
+    """Draw how far every expert is from the pretrained model."""
     if not report.distances:
         return
     rows = {
         "Expert": list(report.distances),
-        "Change, of the weights' norm": [100 * found.ratio for found in report.distances.values()],
-        "Cosine to pretrained": [found.cosine for found in report.distances.values()],
-        "It looks": [
-            "like the pretrained model itself" if found.unchanged else "unrelated" if found.unrelated else "fine-tuned"
-            for found in report.distances.values()
+        "Change, of the weights' norm": [100 * distance.ratio for distance in report.distances.values()],
+        "Cosine to pretrained": [distance.cosine for distance in report.distances.values()],
+        "Verdict": [
+            "like the pretrained model itself"
+            if distance.unchanged
+            else "unrelated"
+            if distance.unrelated
+            else "fine-tuned"
+            for distance in report.distances.values()
         ],
     }
     number = st.column_config.NumberColumn
@@ -154,23 +158,23 @@ def _distances(report: FitReport) -> None:
 
 
 def _notes(report: FitReport) -> None:
-    """What is merged, what is kept, and what was done to open the files; what is alike is said once."""
-    found: dict[str, list[str]] = {}
+    """Draw what is merged and kept, and how the files were opened; equal notes are written once."""
+    notes: dict[str, list[str]] = {}
     for note in report.notes:
         name = next((name for name in ("pretrained", *report.distances) if note.startswith(f"{name}: ")), "")
-        found.setdefault(note.removeprefix(f"{name}: ") if name else note, []).append(name)
+        notes.setdefault(note.removeprefix(f"{name}: ") if name else note, []).append(name)
     for group in report.groups:
         if group.problem == OPENED:
-            found.setdefault(group.text(), []).append(group.checkpoint)
+            notes.setdefault(group.text(), []).append(group.checkpoint)
     lines = []
-    for said, names in found.items():
-        whose = f"{first_few(names, 3)}: " if names[0] else ""
-        lines.append(f"- {text.safe_text(whose + said, 500)}")
+    for sentence, names in notes.items():
+        prefix = f"{first_few(names, 3)}: " if names[0] else ""
+        lines.append(f"- {text.safe_text(prefix + sentence, 500)}")
     st.markdown("\n".join(lines))
 
 
 def _table(report: FitReport) -> None:
-    """Every tensor that does not fit."""
+    """Draw every tensor that does not fit."""
     if not report.problems:
         return
     rows = report.table()
@@ -192,9 +196,9 @@ def _csv(rows: pd.DataFrame) -> bytes:
     return tables.csv_bytes(rows)
 
 
-def _how(found: Checked, pretrained: str, experts: Mapping[str, str], place: str) -> None:
-    """How it was checked, and how to read every number."""
-    if found.whole:
+def _extent(checked_models: Checked, pretrained: str, experts: Mapping[str, str], place: str) -> None:
+    """Draw how the models were checked, and a button that reads every number."""
+    if checked_models.whole:
         st.caption("Every number of every file was read.")
         return
     st.caption(SAMPLED)
@@ -205,27 +209,27 @@ def _how(found: Checked, pretrained: str, experts: Mapping[str, str], place: str
     if job is None or not job.live:
         st.button(
             "Check every number", key=f"check_{place}_{subject}", on_click=_start, args=(subject, pretrained, experts),
-            icon=":material/search_check:", help="In the background; the report here then says what was found.",
+            icon=":material/search_check:", help="In the background; this report then shows the result.",
         )  # fmt: skip
 
 
 def lacking(recipe: Recipe) -> str:
-    """What a chain needs and cannot have with these models; empty if nothing."""
+    """What a chain needs that these models lack; empty if nothing."""
     if recipe.exemplars is None:
         return ""
-    needs = f"{text.chain_title(recipe)} looks at training images, which come from a benchmark folder."
+    needs = f"{text.chain_title(recipe)} needs training images, which come from a benchmark folder."
     if reason := data.not_evaluated(recipe.pretrained):
         return f"{needs} There are none for these models: {reason}"
-    known = data.benchmark().experts
-    if strange := [name for name, _ in recipe.experts if name not in known]:
+    experts = data.benchmark().experts
+    if unknown := [name for name, _ in recipe.experts if name not in experts]:
         return (
-            f"{needs} It has none for {first_few(strange, 3)}; experts are called like its tasks: {first_few(known)}."
+            f"{needs} It has none for {first_few(unknown, 3)}; experts are named like its tasks: {first_few(experts)}."
         )
     return ""
 
 
 def submit(recipe: Recipe) -> Job:
-    """The job of a recipe; of large files that were never read here, a job that reads them and then submits it."""
+    """The job of a recipe; for large files that were never read here, a job that reads them and then submits it."""
     from merging.checkpoints import digests
     from merging.runs.inputs import open_inputs
 
@@ -239,13 +243,13 @@ def submit(recipe: Recipe) -> Job:
 
 
 def subject_of(pretrained: str, experts: Mapping[str, str]) -> str:
-    """A name for a choice of models, as jobs need one."""
+    """A short name for a choice of models, as the subject of a job."""
     return short_digest(repr((pretrained, tuple(experts.items()))))
 
 
 def find_job(key: str, subject: str) -> Job | None:
     """The newest job of a kind on a subject."""
-    return next((job for job in data.runner().jobs() if job.measures == key and job.run_id == subject), None)
+    return next((job for job in data.runner().jobs() if job.kind == key and job.subject == subject), None)
 
 
 def _start(subject: str, pretrained: str, experts: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""How a measurement that is not there comes about, and what beside every picture says where its numbers come from."""
+"""A button for a missing measurement, and the sentence beside a chart that says where its numbers come from."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from merging.analysis.context import Of
 from merging.analysis.registry import kind
 from merging.analysis.stored import Measured, same_experts
 from merging.runs.run import PRECOMPUTED, Run
+from merging.text import duration_text
 from viz.text import clean_text
 
 if TYPE_CHECKING:
     from merging.jobs.records import Job
 
 
-def origin(found: Sequence[Measured]) -> str:
-    """On what, when and in which time something was measured; plain text."""
-    devices = text.listed(sorted({clean_text(one.device, 40) for one in found}))
-    made = {"precomputed" if one.provenance == PRECOMPUTED else "measured on this machine" for one in found}
-    seconds = sorted(one.seconds for one in found)
-    spent = " to ".join(dict.fromkeys(text.duration(seconds[end]) for end in (0, -1)))
-    return f"{text.listed(sorted(made)).capitalize()} on {devices} in {spent}{' each' if len(found) > 1 else ''}."
+def origin(measured: Sequence[Measured]) -> str:
+    """Where, on which devices and in which time something was measured; plain text."""
+    devices = text.listed(sorted({clean_text(one.device, 40) for one in measured}))
+    places = {"precomputed" if one.provenance == PRECOMPUTED else "measured on this machine" for one in measured}
+    seconds = sorted(one.seconds for one in measured)
+    range_text = " to ".join(dict.fromkeys(duration_text(seconds[end]) for end in (0, -1)))
+    each = " each" if len(measured) > 1 else ""
+    return f"{text.listed(sorted(places)).capitalize()} on {devices} in {range_text}{each}."
 
 
 def missing(key: str, runs: Sequence[Run], why: str, known: Sequence[Measured] = ()) -> None:
-    """What has not been measured yet: a button for it, or how it is coming along. ``known`` tell how long it takes."""
+    """Draw a button for what is not measured yet, or its progress. ``known`` measurements give the time it takes."""
     jobs = {run.id: job for run in runs if (job := _job(key, run))}
     live = [run for run in runs if run.id in jobs and jobs[run.id].live]
     rest = [run for run in runs if run not in live]
@@ -49,8 +51,8 @@ def missing(key: str, runs: Sequence[Run], why: str, known: Sequence[Measured] =
 
 
 def missing_benchmark(key: str, why: str) -> None:
-    """The same for a measurement of the benchmark."""
-    job = next((job for job in data.runner().here() if job.measures == key), None)
+    """Draw the same for a measurement of the benchmark."""
+    job = next((job for job in data.runner().here() if job.kind == key), None)
     with st.container(border=True, key=f"missing_{key}"):
         if job is not None and (job.live or job.error):
             tray.show(job, key)
@@ -60,10 +62,10 @@ def missing_benchmark(key: str, why: str) -> None:
 
 
 def _job(key: str, run: Run) -> Job | None:
-    """The newest job that measures this of a run, or of another run where both share what is found."""
+    """The newest job that measures this of a run, or of another run whose result is the same."""
     shared = kind(key).of == Of.EXPERTS
     for job in data.runner().here():
-        if job.measures == key and (job.run_id == run.id or (shared and _same_experts(job.run_id, run))):
+        if job.kind == key and (job.subject == run.id or (shared and _same_experts(job.subject, run))):
             return job
     return None
 
@@ -83,9 +85,9 @@ def _named(runs: Sequence[Run]) -> str:
 
 
 def _effort(known: Sequence[Measured]) -> str:
-    """How long it takes, as far as anything is known."""
+    """A sentence on the time that it takes, from stored measurements if there are any."""
     if not known:
         return "On the bundled benchmark it takes about a minute at most for each; it runs in the background."
     seconds = sorted(one.seconds for one in known)[len(known) // 2]
     where = text.safe_text(known[0].device, 40)
-    return f"It took {text.duration(seconds)} for others, on {where}; it runs in the background."
+    return f"It took {duration_text(seconds)} for others, on {where}; it runs in the background."

@@ -1,48 +1,47 @@
-"""Pieces that every page is made of: heading, run picker, chart with its downloads, empty states, the link."""
+"""Pieces of every page: its heading, links to other pages, empty states, and the address of the view."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 
 import streamlit as st
 
 from app.session import benchmark
 
-if TYPE_CHECKING:
-    pass
-
 ROW = 35  # px of a row of a table
 
 
 def heading(title: str, sentence: str) -> None:
-    """The page's title and what it is for; both are ours."""
+    """Draw the page's title and what it is for; both are trusted Markdown."""
     st.title(title, anchor=False)
     st.markdown(sentence)
 
 
 def open_page(path: str, label: str, icon: str, width: Any = "content", **query: str) -> None:
-    """A link to a page with state; it opens in a new tab like any other link."""
+    """Draw a link to a page with state; it can be opened in a new tab like any other link."""
     query |= benchmark.query()
     st.page_link(path, label=label, icon=f":material/{icon}:", query_params=query or None, width=width)
 
 
 def table_height(rows: int, most: int) -> int:
-    """Pixels of a table that shows all of its rows if there are few."""
+    """Height in px of a table: all of its rows, at most ``most``."""
     return min(ROW * (rows + 1) + 3, most)
 
 
 def empty(sentence: str, label: str, path: str, **query: str) -> None:
-    """What is missing, and the one link that mends it."""
+    """Draw what is missing, and a link to the page that provides it."""
     with st.container(border=True):
         st.markdown(sentence)
         open_page(path, label, "arrow_forward", **query)
 
 
 def link() -> None:
-    """The address that restores this view."""
+    """Draw the address that restores this view."""
     with st.popover("Link", icon=":material/link:", type="tertiary", help="A link that restores this view"):
         query = urlencode(st.query_params.to_dict())
         address = (st.context.url or "http://localhost:8501/").split("?")[0]
         st.code(f"{address}?{query}" if query else address, language=None, wrap_lines=True)
-        st.caption("It also is the address of this page. It names runs by their recipe, so it works wherever they are.")
+        st.caption(
+            "It is also the address of this page. It names runs by their recipe, so it works wherever they exist."
+        )

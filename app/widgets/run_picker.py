@@ -1,4 +1,4 @@
-"""Pickers of runs, and what stands beside a chosen run."""
+"""Pickers of runs, and what a page shows beside a chosen run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from app.session import state
 from app.session.pages import MERGE, MODELS
 from app.widgets.page import empty, open_page
 from merging.runs.run import PRECOMPUTED, Run
-from merging.text import first_few
+from merging.text import duration_text, first_few
 
 
 def pick_one(runs: Sequence[Run], label: str = "Layers of") -> Run:
-    """The one of several runs that a view is about, with a picker; the last one at first."""
+    """Draw a picker of several runs, and return the picked one; the last one at first."""
     by_id = {run.id: run for run in runs}
     run_id = state.picked_run(list(by_id), runs[-1].id).run_id or runs[-1].id
     state.pick_run(run_id)
@@ -36,15 +36,15 @@ def pick_one(runs: Sequence[Run], label: str = "Layers of") -> Run:
 def pick_run(
     runs: Sequence[Run], first: Run | None = None, label: str = "Run", say: Callable[[Run], None] | None = None
 ) -> tuple[Run, bool] | None:
-    """The run that the page shows, with a picker and a sentence about it; None if there is none to show.
+    """Draw a picker and a sentence about the picked run, and return that run; None if there is none to show.
 
-    ``first`` is shown where neither the link nor the session names one; ``say`` writes the sentence.
+    ``first`` is shown if neither the link nor the session names one; ``say`` writes the sentence.
 
     The flag says that it was picked just now, so that the view should start from that run's own values.
     """
     if not runs:
-        if asked := state.picked_run([], "").missing:
-            missing_runs([asked])
+        if requested := state.picked_run([], "").missing:
+            missing_runs([requested])
         else:
             empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", MERGE)
         return None
@@ -68,27 +68,27 @@ def pick_run(
 
 
 def missing_runs(run_ids: Sequence[str], forget: Callable[[], None] = state.clear_link) -> None:
-    """Runs that a link names and this machine lacks, and a way on, which has to ``forget`` them."""
+    """Draw which runs of a link cannot be shown, and a button to go on, which calls ``forget``."""
     names = first_few((f"“{text.safe_text(run_id, 20)}”" for run_id in run_ids), 3)
     if any((run := data.store().find(run_id)) and not data.belongs(run) for run_id in run_ids):
         st.warning(
-            f"Of what this link asks for, {names} {'is' if len(run_ids) == 1 else 'are'} not of the benchmark that "
-            "this page is on. Scores are compared on one benchmark only; choose another one on Models & runs, data.",
+            f"In this link, {names} {'is' if len(run_ids) == 1 else 'are'} not of the benchmark that this page is on. "
+            "Scores are compared on one benchmark only; choose another one on Models & runs, data.",
             icon=":material/link_off:",
         )
         open_page(MODELS, "Choose the benchmark", "dataset", shelf="data")
-        st.button("Show a run that is here", on_click=forget, type="primary")
+        st.button("Show an available run", on_click=forget, type="primary")
         return
     st.warning(
         f"This link asks for {'run' if len(run_ids) == 1 else 'runs'} {names}, which this machine does not have. "
         "Whoever sent the link can send the recipe too; the same recipe gives the same run.",
         icon=":material/link_off:",
     )
-    st.button("Show a run that is here", on_click=forget, type="primary")
+    st.button("Show an available run", on_click=forget, type="primary")
 
 
 def about(run: Run) -> None:
-    """One sentence on the run, and where its numbers come from."""
+    """Draw a sentence on the run, where its numbers come from, and its warnings."""
     st.markdown(f"{text.about(run)} {badges(run)}")
     for line in (line for warning in run.warnings for line in warning.splitlines()):
         st.caption(f":material/info: {text.safe_text(line, 400)}")
@@ -98,15 +98,15 @@ def badges(run: Run) -> str:
     """Where a run was computed, on what, and with which seed; Markdown."""
     device = text.safe_text(run.device, 40)
     if run.provenance == PRECOMPUTED:
-        found = f":gray-badge[:material/inventory_2: precomputed on {device}]"
+        badge = f":gray-badge[:material/inventory_2: precomputed on {device}]"
     else:
-        seconds = text.duration(sum(run.seconds.values()))
-        found = f":blue-badge[:material/computer: this machine, {device}, {seconds}]"
-    return found if run.seed is None else f"{found} :gray-badge[:material/casino: seed {run.seed}]"
+        seconds = duration_text(sum(run.seconds.values()))
+        badge = f":blue-badge[:material/computer: this machine, {device}, {seconds}]"
+    return badge if run.seed is None else f"{badge} :gray-badge[:material/casino: seed {run.seed}]"
 
 
 def recipe_buttons(run: Run, key: str) -> None:
-    """A run's recipe, one click away: to read, to take along, to build on."""
+    """Draw a button that shows a run's recipe, with a download and its command line."""
     with st.popover("Recipe", icon=":material/receipt_long:", type="tertiary"):
         st.code(run.recipe_yaml, language="yaml")
         st.download_button(

@@ -1,1 +1,1 @@
-"""Tables about runs: measurements, which are stored, and what is computed when a page is drawn."""
+"""Tables about runs: stored measurements, and what a page computes when it is drawn."""

@@ -1,4 +1,4 @@
-"""What a measurement works on, and what it gives."""
+"""The input and the result of a measurement."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 FOLDER = "measured"
 REMAKING = "merging again"  # a phase, before those of the measurement itself
 OTHERS = (
-    "The files that its recipe names, or the benchmark, are not the ones of this run any more. "
-    "Put those back, or run the recipe again."
+    "The files that its recipe names, or the benchmark, are no longer the ones of this run. "
+    "Restore them, or run the recipe again."
 )
 
 
 class MeasurementResult(NamedTuple):
-    """What a measurement gives: tables by name, what to say beside every picture of them (n, seed, split ...), arrays.
+    """The result of a measurement: tables by name, notes for every picture of them (n, seed, split ...), arrays.
 
-    Arrays are for what is too long for a table, such as features; their names are like those of tables.
+    Arrays hold what is too long for a table, such as features; their names follow the rules for tables.
     """
 
     tables: Mapping[str, pd.DataFrame]
@@ -47,7 +47,7 @@ class MeasurementResult(NamedTuple):
 
 
 class Of(StrEnum):
-    """What a measurement is of, in the words of messages."""
+    """The subject of a measurement, in the words of messages."""
 
     RUN = "a run"
     EXPERTS = "the experts of a run"  # however it merged them
@@ -55,11 +55,11 @@ class Of(StrEnum):
 
 
 class StoredTables(Protocol):
-    """What one measurement reads of another."""
+    """A stored measurement, as another measurement reads it."""
 
     @property
     def notes(self) -> Mapping[str, Any]:
-        """What it says beside every picture."""
+        """The notes for every picture of it."""
         ...
 
     def table(self, name: str) -> pd.DataFrame:
@@ -73,7 +73,7 @@ class StoredTables(Protocol):
 
 @dataclass
 class MeasurementContext:
-    """What a measurement works on. Nothing is opened before it is asked for; ``run_id`` is empty for the benchmark."""
+    """The input of a measurement. Everything is opened on first use; ``run_id`` is empty for the benchmark."""
 
     store: Store
     benchmark: Benchmark
@@ -82,25 +82,25 @@ class MeasurementContext:
     progress: ProgressCallback | None
     cancel: Cancel | None
     of: Of = Of.RUN
-    measurement: Callable[[str, ProgressCallback | None], StoredTables] | None = None  # gives one that this builds on
+    measurement: Callable[[str, ProgressCallback | None], StoredTables] | None = None  # another one, by its key
 
     def phases(self, weights: Mapping[str, float]) -> Phases:
-        """One fraction over the phases of a measurement, and over making the merged model before those of a run."""
+        """One fraction over the phases of a measurement, and over merging again first if it is of a run."""
         return Phases({REMAKING: 1.0, **weights} if self.of == Of.RUN else weights, self.progress)
 
     @property
     def recipe(self) -> Recipe:
-        """The recipe of the run. Raises StoreError for what is no merge."""
+        """The recipe of the run. Raises StoreError if the run is no merge."""
         if (recipe := self.store.run(self.run_id).recipe) is None:
             raise StoreError(f"Run {self.run_id} is no merge, so there is nothing to measure.")
         return recipe
 
     @cached_property
     def checkpoints(self) -> OpenedRecipe:
-        """The checkpoints that the run merged, whether or not the benchmark knows their tasks.
+        """The checkpoints that the run merged, whether or not the benchmark has their tasks.
 
         Raises:
-            CheckpointError: they are not where the recipe says, or others by now.
+            CheckpointError: they are missing where the recipe names them, or have changed.
         """
         return open_merged(self.store.run(self.run_id), self.recipe)
 
@@ -109,7 +109,7 @@ class MeasurementContext:
         """The checkpoints that the run merged, for work on the benchmark's images.
 
         Raises:
-            CheckpointError: they are not where the recipe says, or others by now.
+            CheckpointError: they are missing where the recipe names them, or have changed.
             TaskError: the benchmark has no images for an expert, or none that fit the model.
         """
         from merging.runs.inputs import open_inputs
@@ -119,13 +119,13 @@ class MeasurementContext:
             raise CheckpointError(OTHERS)
         if reason := self.benchmark.misfit(opened.pretrained):
             raise TaskError(f"It cannot be measured on this benchmark: {reason}")
-        if strange := [name for name in opened.experts if name not in self.benchmark.experts]:
-            raise TaskError(f"The benchmark has no exemplars for {first_few(strange, 3)}; name experts like its tasks.")
+        if unknown := [name for name in opened.experts if name not in self.benchmark.experts]:
+            raise TaskError(f"The benchmark has no exemplars for {first_few(unknown, 3)}; name experts like its tasks.")
         return opened
 
     @contextmanager
     def merged(self, phases: Phases) -> Iterator[Mapping[str, Checkpoint]]:
-        """{task: the merged model that answers it}; merged again if the run was stored without weights."""
+        """{task: the merged model for it}; merged again if the run was stored without weights."""
         with self.models(phases) as models:
             per_task = self.store.run(self.run_id).per_task
             yield {task: models[task if per_task else "merged"] for task in self.opened.experts}
@@ -134,7 +134,7 @@ class MeasurementContext:
     def models(self, phases: Phases) -> Iterator[Mapping[str, Checkpoint]]:
         """{"merged": the merged model}, or one for each expert; merged again if the run was stored without weights.
 
-        Of an evaluation of a model that was not merged it is that model.
+        For the evaluation of a reference model it is that model.
         """
         from merging.formats.opening import open_checkpoint
         from merging.runs.execute import execute
@@ -163,24 +163,22 @@ class MeasurementContext:
                 atomic.drop(folder)
 
     def _reference(self, run: Run) -> Checkpoint:
-        """The checkpoint of the benchmark that a stored evaluation is of."""
+        """The benchmark's checkpoint behind a stored evaluation."""
         from merging.benchmarks.benchmark import MULTITASK, PRETRAINED
         from merging.checkpoints.digests import DIGESTS
         from merging.formats.opening import open_checkpoint
 
-        known = {PRETRAINED: self.benchmark.pretrained, MULTITASK: self.benchmark.multitask}
-        reference = known.get(run.kind) or self.benchmark.experts.get(run.experts[0])
+        references = {PRETRAINED: self.benchmark.pretrained, MULTITASK: self.benchmark.multitask}
+        reference = references.get(run.kind) or self.benchmark.experts.get(run.experts[0])
         if reference is not None:
             checkpoint = open_checkpoint(reference, run.title)
             if DIGESTS.digest(checkpoint) in run.inputs.values():
                 return checkpoint
-        raise CheckpointError(
-            f"The checkpoint of “{run.title}” is not in the benchmark any more, or is another one by now."
-        )
+        raise CheckpointError(f"The checkpoint of “{run.title}” is no longer in the benchmark, or has changed.")
 
 
 def open_merged(run: Run, recipe: Recipe) -> OpenedRecipe:
-    """The checkpoints that a run merged; raises CheckpointError if they are gone, or others by now."""
+    """The checkpoints that a run merged; raises CheckpointError if they are missing or have changed."""
     from merging.runs.inputs import open_inputs
 
     opened = open_inputs(recipe)
@@ -188,11 +186,11 @@ def open_merged(run: Run, recipe: Recipe) -> OpenedRecipe:
     if others := [name.removeprefix("experts/") for name in run.inputs if digests.get(name) != run.inputs[name]]:
         raise CheckpointError(
             f"The files that its recipe names are not the ones that this run merged: {first_few(others, 3)}. "
-            "Put those back, or run the recipe again."
+            "Restore them, or run the recipe again."
         )
     return opened
 
 
 def own_folder(store: Store) -> Path:
-    """Where measurements of this machine lie."""
+    """The folder of this machine's measurements."""
     return store.root / FOLDER

@@ -1,19 +1,15 @@
 """How evenly a merge serves its tasks (LOT, Table 10), what each kind of parameter contributes (LOT, Table 7), and how
-closely drift goes with accuracy lost (LOT, Fig. 1a)."""
+closely drift correlates with lost accuracy (LOT, Fig. 1a)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    pass
 
 Floats = NDArray[np.float64]
 
@@ -24,8 +20,8 @@ def lost(scores: pd.DataFrame, experts: Mapping[str, float]) -> pd.Series[float]
     ``scores`` are rows of one split; tasks without an expert's accuracy are left out.
     """
     rows = scores[scores["task"].isin(list(experts))].set_index("task")["accuracy"].astype(float)
-    found: pd.Series[float] = pd.Series(experts, dtype=float).reindex(rows.index) - rows
-    return found.dropna()
+    drops: pd.Series[float] = pd.Series(experts, dtype=float).reindex(rows.index) - rows
+    return drops.dropna()
 
 
 def spread(drops: pd.Series[float]) -> float:
@@ -35,7 +31,7 @@ def spread(drops: pd.Series[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LineFit:
-    """A straight line through n points, and how closely they go together."""
+    """A straight line through n points, and their correlations."""
 
     slope: float
     intercept: float
@@ -51,8 +47,8 @@ def fit_line(x: Floats, y: Floats) -> LineFit:
     """
     from scipy.stats import linregress, spearmanr
 
-    known = np.isfinite(x) & np.isfinite(y)
-    x, y = x[known].astype(np.float64), y[known].astype(np.float64)
+    finite = np.isfinite(x) & np.isfinite(y)
+    x, y = x[finite].astype(np.float64), y[finite].astype(np.float64)
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return LineFit(math.nan, math.nan, math.nan, math.nan, len(x))
     line = linregress(x, y)
@@ -64,7 +60,7 @@ def fit_line(x: Floats, y: Floats) -> LineFit:
 def correlations(table: pd.DataFrame, x: str, y: str, run: str = "run", task: str = "task") -> pd.DataFrame:
     """Pearson and Spearman of two columns over all points, and within: a row each with the number of points.
 
-    Points that share a task or a method are not independent, so the pooled coefficient mixes two questions. "tasks of
+    Points that share a task or a method are not independent, so the pooled coefficient mixes two effects. "tasks of
     one run" is the mean over runs of the coefficient across tasks; "runs on one task" the mean over tasks across runs.
     """
     pooled = fit_line(table[x].to_numpy(np.float64), table[y].to_numpy(np.float64))

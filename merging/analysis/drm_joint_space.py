@@ -1,6 +1,6 @@
-"""DRM's joint space of one linear layer: its spectrum, whose energy lies where, what pruning drops, and the four steps.
+"""DRM's joint space of one linear layer: spectrum, energy of the experts, what pruning drops, and the four steps.
 
-Everything is made by the functions that the merge itself runs. Direction i is the i-th left singular vector of all
+All numbers come from the functions that the merge itself runs. Direction i is the i-th left singular vector of all
 tasks' matrices side by side (H), or, of the transposed matrices, the i-th right one of them on top of each other (V).
 """
 
@@ -22,15 +22,15 @@ from merging.numerics.linear_algebra import left_factors
 
 SIDE, WIDTH = 96, 256  # a heat map has at most so many rows and columns
 DECOMPOSED, RENORMALIZED, PRUNED, MERGED, DELTA = "decomposed", "renormalized", "pruned", "merged", "delta"
-PROBE = 384  # the size of a matrix whose decomposition tells how fast this machine is
+PROBE = 384  # the size of the matrix whose decomposition measures the speed of this machine
 Floats = NDArray[np.float64]
 Tick = Callable[[float], object]
 
 
 @dataclass(frozen=True)
 class JointSpace:
-    """Task matrices in the basis that they share: ``basis`` (m, r), ``values`` (r,) in float64, descending, and
-    ``entries`` (K, r, n), so that basis @ entries gives the matrices back (transposed, if ``vertical``)."""
+    """Task matrices in their shared basis: ``basis`` (m, r), ``values`` (r,) in float64, descending, and
+    ``entries`` (K, r, n), so that basis @ entries restores the matrices (transposed, if ``vertical``)."""
 
     experts: tuple[str, ...]
     vertical: bool
@@ -41,25 +41,25 @@ class JointSpace:
     @property
     def lengths(self) -> Floats:
         """Row norms (K, r) of the tasks' parts of the orthonormal rows, before renormalization; squares add up to 1."""
-        found: Floats = (self.entries.double().norm(dim=2) / self.values).cpu().numpy()
-        return found
+        norms: Floats = (self.entries.double().norm(dim=2) / self.values).cpu().numpy()
+        return norms
 
     def cut(self, rank_tol: float) -> JointSpace:
-        """Without directions of at most that share of the largest singular value, as DRM's rank cut."""
+        """The space without directions of at most that share of the largest singular value, as DRM's rank cut."""
         kept = rank(self.values, rank_tol)
         entries = self.entries[:, :kept]
         return replace(self, basis=self.basis[:, :kept], values=self.values[:kept], entries=entries)
 
     def matrices(self) -> Tensor:
-        """The tasks' matrices (K, d_out, d_in), put together again."""
-        found = self.basis @ self.entries
-        return found.mT if self.vertical else found
+        """The tasks' matrices (K, d_out, d_in), restored from the basis."""
+        matrices = self.basis @ self.entries
+        return matrices.mT if self.vertical else matrices
 
 
 def joint_space(experts: Sequence[str], vectors: Tensor, vertical: bool, tick: Tick = lambda share: None) -> JointSpace:
     """The joint space of task vectors (K, d_out, d_in) of a linear map, with every direction that is not null.
 
-    ``tick`` is told the share of the work that is done, and may raise Cancelled.
+    ``tick`` is called with the share of the work that is done, and may raise Cancelled.
 
     Raises:
         MergingError: the numbers are too large.
@@ -125,7 +125,7 @@ def spectrum(space: JointSpace, rank_tol: float) -> pd.DataFrame:
 
 
 def energies(space: JointSpace) -> pd.DataFrame:
-    """How much of every expert lies where, in at most ``WIDTH`` runs of directions, a row per expert and run.
+    """The energy of every expert by direction, in at most ``WIDTH`` runs of directions, a row per expert and run.
 
     Columns: expert, first and last (directions, from 1), norm (the mean of its row norms before renormalization),
     energy (the share of the expert's own squared entries that lies there) and cumulative (up to there).
@@ -176,7 +176,7 @@ def dropped(space: JointSpace, prune_ratio: float, joint: bool = False) -> pd.Da
 
 
 def steps(space: JointSpace, prune_ratio: float, joint: bool) -> tuple[pd.DataFrame, dict[str, float]]:
-    """The algorithm on this layer: matrices reduced to block means of absolute entries, and what to say beside them.
+    """The algorithm on this layer: matrices reduced to block means of absolute entries, and facts about them.
 
     Columns: step, expert (empty for what is merged), row and column (where the block begins in its matrix), value. The
     first three steps have a matrix for each expert, in units in which a row of length 1 has entries of mean square 1;
@@ -217,12 +217,12 @@ def steps(space: JointSpace, prune_ratio: float, joint: bool) -> tuple[pd.DataFr
 
 def _reduced(step: str, expert: str, matrix: Tensor, width: int) -> pd.DataFrame:
     values, rows, columns = block_means(matrix, SIDE, width)
-    at = {"row": np.repeat(rows, len(columns)), "column": np.tile(columns, len(rows))}
-    return pd.DataFrame({"step": step, "expert": expert, **at, "value": values.ravel()})
+    blocks = {"row": np.repeat(rows, len(columns)), "column": np.tile(columns, len(rows))}
+    return pd.DataFrame({"step": step, "expert": expert, **blocks, "value": values.ravel()})
 
 
 def block_means(matrix: Tensor, height: int, width: int) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
-    """Means of |x| over the blocks of a matrix cut into at most height x width of them, as even as they can be; and
+    """Means of |x| over the blocks of a matrix cut into at most height x width of them, as even as possible; and
     where their rows and columns begin."""
     values = matrix.abs().double().cpu().numpy()
     rows, columns = (_starts(size, most) for size, most in zip(values.shape, (height, width), strict=True))

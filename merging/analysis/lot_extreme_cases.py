@@ -1,8 +1,8 @@
-"""LOT's closed form between its two extreme cases (LOT, section 5.1), on two tasks small enough to look at.
+"""LOT's closed form between its two extreme cases (LOT, section 5.1), on two tasks small enough to plot.
 
 Each task's inputs span as many directions as the other's; some are shared. With orthogonal feature spaces the solution
 takes each task vector on its own directions and drifts from neither expert. With shared ones it is an average weighted
-by the energy of the inputs, and some drift is left.
+by the energy of the inputs, and some drift remains.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def extreme_case(shared: int = 0, energy: float = 1.0, agreement: float = 0.0) -
             columns=["direction", "task", "weight", "energy"],
         ),
         pd.DataFrame(
-            [(name, task, found[k] / scale) for name, found in drift.items() for k, task in enumerate(TASKS)],
+            [(name, task, energies[k] / scale) for name, energies in drift.items() for k, task in enumerate(TASKS)],
             columns=["merge", "task", "drift"],
         ),
     )
@@ -84,5 +84,5 @@ def _task_vectors(width: int, agreement: float) -> Floats:
 
 def _drift(grams: Floats, vectors: Floats, merged: Floats) -> Floats:
     """‖X_k (T - T_k)‖² (2,) for one merged task vector (d, outputs)."""
-    found: Floats = (grams[:, :, None] * (merged - vectors) ** 2).sum(axis=(1, 2))
-    return found
+    energies: Floats = (grams[:, :, None] * (merged - vectors) ** 2).sum(axis=(1, 2))
+    return energies

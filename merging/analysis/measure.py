@@ -1,9 +1,9 @@
-"""What is measured of a stored run, or of the benchmark, when somebody asks: tables that lie beside the runs.
+"""Measures a stored run, or the benchmark, on request; the tables are stored beside the runs.
 
-An entry is named by what it depends on (the kind of measurement and its version, the run or only the checkpoints that
-it merged, the benchmark), so a stale one is never found, and runs on the same experts share what does not depend on
-how they were merged. Own entries are written like runs, whole or not at all; a library brings its own in ``measured``
-beside its runs.
+The name of an entry depends on the kind of measurement and its version, the run or only the checkpoints that it merged,
+and the benchmark. So a stale one is never used, and runs on the same experts share what does not depend on how they
+were merged. Own entries are written like runs, whole or not at all; a library has its own in ``measured`` beside its
+runs.
 """
 
 from __future__ import annotations
@@ -34,39 +34,41 @@ def measure(
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
 ) -> Measured:
-    """The measurement: the one that is there, or a new one.
+    """The stored measurement, or a new one.
 
     Raises:
         StoreError: no such run or measurement, or the disk cannot be written to.
-        CheckpointError, TaskError: the run cannot be measured; says why. Cancelled: ``cancel`` said so.
+        CheckpointError, TaskError: the run cannot be measured. Cancelled: ``cancel`` requested it.
     """
     from merging.devices import choose_device, describe_device
 
-    wanted = kind(key)
-    if (wanted.of == Of.BENCHMARK) == bool(run_id):
-        raise StoreError(f"{wanted.title} is measured of {wanted.of}.")
-    if found := find(key, store, benchmark, run_id):
-        return found
-    if (name := entry_name(wanted, store, benchmark, run_id)) is None:
-        store.run(run_id)  # says that there is no such run
-        raise StoreError(f"Run {run_id} merged nothing, so {wanted.title.lower()} cannot be measured of its experts.")
+    measurement_kind = kind(key)
+    if (measurement_kind.of == Of.BENCHMARK) == bool(run_id):
+        raise StoreError(f"{measurement_kind.title} is a measurement of {measurement_kind.of}.")
+    if stored := find(key, store, benchmark, run_id):
+        return stored
+    if (name := entry_name(measurement_kind, store, benchmark, run_id)) is None:
+        store.run(run_id)  # raises if there is no such run
+        raise StoreError(
+            f"Run {run_id} merged nothing, so {measurement_kind.title.lower()} cannot be measured of its experts."
+        )
     atomic.sweep(own_folder(store))
     started = time.monotonic()
 
-    def measurement(key: str, tell: ProgressCallback | None) -> Measured:
-        return measure(key, store, benchmark, run_id, device=device, progress=tell, cancel=cancel)
+    def measurement(key: str, callback: ProgressCallback | None) -> Measured:
+        return measure(key, store, benchmark, run_id, device=device, progress=callback, cancel=cancel)
 
-    subject = MeasurementContext(store, benchmark, run_id, device, progress, cancel, wanted.of, measurement)
-    module, _, function = wanted.compute.partition(":")
-    result: MeasurementResult = getattr(importlib.import_module(module), function)(subject)
-    where = describe_device(choose_device(device))
-    said = {"key": key, "version": wanted.version, "run": run_id, "device": where}
-    write(own_folder(store), name, result, said, started)
-    if (found := find(key, store, benchmark, run_id)) is None:
+    context = MeasurementContext(store, benchmark, run_id, device, progress, cancel, measurement_kind.of, measurement)
+    module, _, function = measurement_kind.compute.partition(":")
+    result: MeasurementResult = getattr(importlib.import_module(module), function)(context)
+    device_name = describe_device(choose_device(device))
+    facts = {"key": key, "version": measurement_kind.version, "run": run_id, "device": device_name}
+    write(own_folder(store), name, result, facts, started)
+    if (stored := find(key, store, benchmark, run_id)) is None:
         raise StoreError("It was measured but cannot be read back; is the store's folder being cleared?")
-    return found
+    return stored
 
 
 def sweep(store: Store, writer: int) -> None:
-    """Remove what a writer that is known to be dead has left behind."""
+    """Remove the temporary folders that a writer left behind; its process has ended."""
     atomic.sweep(own_folder(store), writer)

@@ -13,7 +13,7 @@ from merging.text import did_you_mean
 class Measurement:
     """One kind of measurement.
 
-    ``compute`` is "module:function", imported when it is asked for: some of them take seconds to load.
+    ``compute`` is "module:function", imported on first use, since some take seconds to load.
     """
 
     key: str
@@ -68,7 +68,7 @@ MEASURES = {
 
 
 def kind(key: str) -> Measurement:
-    """The measurement of that key; raises StoreError with the nearest one."""
+    """The measurement of that key; raises StoreError with the nearest key."""
     if key not in MEASURES:
-        raise StoreError(f"Nothing is measured as {key!r}.{did_you_mean(key, MEASURES)} Known: {', '.join(MEASURES)}.")
+        raise StoreError(f"There is no measurement {key!r}.{did_you_mean(key, MEASURES)} Known: {', '.join(MEASURES)}.")
     return MEASURES[key]

@@ -1,7 +1,7 @@
-"""How well classes stand apart in a space of features, and how far a map of it may be believed (LwPTV, Figs. 7 and 11).
+"""How well classes are separated in a space of features, and how far a map of it can be trusted (LwPTV, Figs. 7, 11).
 
-Everything here is computed from the features themselves, scaled to unit length because zero-shot heads see nothing
-else; a map is a picture of them, not evidence.
+All numbers come from the features themselves, scaled to unit length because zero-shot heads use only directions; a map
+is a picture of them, not evidence.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 NEIGHBORS = 20  # images that vote on the class of another
-NEAR = 12  # neighbors on the map that trustworthiness looks at
+NEAR = 12  # neighbors on the map that trustworthiness compares
 Floats = NDArray[np.float64]
 
 
 class Separability(NamedTuple):
-    """How well the classes of some images stand apart; NaN where that is undefined."""
+    """How well the classes of some images are separated; NaN where that is undefined."""
 
     silhouette: float  # mean over images, cosine distance, in [-1, 1]
     correct: int  # images whose class the majority of their nearest neighbors has, they themselves left out
@@ -107,7 +107,7 @@ def principal(features: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Floats], 
     together = np.concatenate(list(rows.values()))
     if (together == together[:1]).all():  # no variance to share out
         return {name: np.zeros((len(of_model), 2)) for name, of_model in rows.items()}, np.zeros(2)
-    mean = together.mean(axis=0)  # PCA takes it off the products only, where digits of similar rows cancel
+    mean = together.mean(axis=0)  # PCA subtracts it from the products only, where digits of similar rows cancel
     pca = PCA(min(2, *together.shape), svd_solver="covariance_eigh").fit(together - mean)
     shares: Floats = pca.explained_variance_ratio_
     return {name: pca.transform(of_model - mean) for name, of_model in rows.items()}, shares
@@ -116,5 +116,5 @@ def principal(features: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Floats], 
 def distances(features: NDArray[Any], reference: NDArray[Any], normalized: bool = False) -> Floats:
     """‖f(x) − f₀(x)‖ for every image (n,), of raw features or of features scaled to unit length (LwPTV, Fig. 10)."""
     one, other = (unit(f) if normalized else f.astype(np.float64) for f in (features, reference))
-    found: Floats = np.linalg.norm(one - other, axis=1)
-    return found
+    lengths: Floats = np.linalg.norm(one - other, axis=1)
+    return lengths

@@ -1,9 +1,9 @@
-"""What it takes to store a merge, counted in four ways from what its run keeps: no weights are read again.
+"""The size of a stored merge, counted in four ways from the tables of its run: no weights are read again.
 
-paper    LwPTV, Table 15: four bytes for every non-zero entry of the merged task vector, nothing for where they are
+paper    LwPTV, Table 15: four bytes for every non-zero entry of the merged task vector, nothing for their positions
 dense    the bytes of the files that were written
 sparse   what differs from the pretrained model, every tensor in its smallest encoding, and a header
-deploy   everything that somebody who uses the merge has to have
+deploy   everything that a user of the merge needs
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Row = tuple[str, str, float]  # account, part, bytes
 
 
 def storage(run: Run) -> pd.DataFrame:
-    """One row for each account and part: account, part, bytes; NaN where the run's version noted too little to say.
+    """One row for each account and part: account, part, bytes; NaN if the run's version recorded too little.
 
-    A merge with one model per task that is a vector shared by all, a mask and a rescaler per task is counted as those,
-    except under "dense", which is what the files take.
+    A merge with one model per task, made of a shared vector and of a mask and a rescaler per task, is counted by these
+    parts, except under "dense", which counts the files.
     """
     tensors = run.table("tensors")
     heads = _heads(run, tensors)
@@ -110,8 +110,8 @@ def paper_entries(tensors: pd.DataFrame, dead: int = 0) -> int:
 def encodings(tensors: pd.DataFrame) -> pd.DataFrame:
     """The smallest encoding of each tensor's changed scalars and its bytes: columns encoding and bytes.
 
-    ``tensors`` has the columns numel, kept_numel and itemsize. Tensors without a change are left out; a list of those
-    that are kept whole, which is how LwPTV's masks are stored, is what these and dense ones make together.
+    ``tensors`` has the columns numel, kept_numel and itemsize. Tensors without a change are left out. Left-out and
+    dense tensors together amount to a list of whole tensors, which is how LwPTV's masks are stored.
     """
     numel, kept, item = (tensors[name].to_numpy(np.int64) for name in ("numel", "kept_numel", "itemsize"))
     costs = {
@@ -126,7 +126,7 @@ def encodings(tensors: pd.DataFrame) -> pd.DataFrame:
 
 
 def _heads(run: Run, tensors: pd.DataFrame) -> int:
-    """Bytes of the frozen heads of the merged tasks in float32; 0 where the run does not tell their size."""
+    """Bytes of the frozen heads of the merged tasks in float32; 0 if the run does not give their size."""
     numels = dict(zip(tensors["part"], tensors["numel"], strict=True))
     if run.scores is None or not numels.get("class_embedding") or "proj" not in numels:
         return 0

@@ -1,4 +1,4 @@
-"""A measurement on the disk: tables, arrays and facts in one sealed folder, written whole or not at all."""
+"""A stored measurement: tables, arrays and facts in one sealed folder, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 FACTS = "measured.json"
 DIGITS = 7  # significant digits that tables are written with; arrays are written exactly
-GONE = "is not there: {}. Measure it again."
+GONE = "is missing: {}. Measure it again."
 
 
 @dataclass(frozen=True)
 class Measured:
     """A stored measurement; ``seconds`` on ``device``, ``notes`` as computed.
 
-    ``run_id`` is the run that it was measured with, which need not be there any more if it is of experts.
+    ``run_id`` is the run that it was measured with, which may have been deleted if it is of experts.
     """
 
     key: str
@@ -54,33 +54,33 @@ class Measured:
         return tuple(self._schemas)
 
     def table(self, name: str) -> pd.DataFrame:
-        """One of its tables; raises StoreError if it is gone."""
+        """One of its tables; raises StoreError if it is missing."""
         try:
             return read_table(self.path / table_file(name), self._schemas[name])
         except (OSError, KeyError) as error:
             raise StoreError(f"The table {name!r} of {self.key} {GONE.format(error)}") from None
 
     def array(self, name: str) -> NDArray[Any]:
-        """One of its arrays; raises StoreError if it is gone."""
+        """One of its arrays; raises StoreError if it is missing."""
         try:
-            found: NDArray[Any] = np.load(self.path / _array_file(name), allow_pickle=False)
+            array: NDArray[Any] = np.load(self.path / _array_file(name), allow_pickle=False)
         except (OSError, ValueError) as error:
             raise StoreError(f"The array {name!r} of {self.key} {GONE.format(error)}") from None
-        return found
+        return array
 
 
-def write(place: Path, name: str, found: MeasurementResult, said: Mapping[str, Any], started: float) -> None:
+def write(place: Path, name: str, result: MeasurementResult, about: Mapping[str, Any], started: float) -> None:
     """Publish a measurement as ``place``/``name``; ``started`` is when it began, on the monotonic clock.
 
     Raises:
         StoreError: the disk cannot be written to.
     """
     try:
-        with atomic.written(place, name, lambda there: read(there, THIS_MACHINE) is not None) as folder:
-            schemas = {key: write_table(folder, key, _rounded(table)) for key, table in found.tables.items()}
-            for key, array in found.arrays.items():
+        with atomic.written(place, name, lambda old: read(old, THIS_MACHINE) is not None) as folder:
+            schemas = {key: write_table(folder, key, _rounded(table)) for key, table in result.tables.items()}
+            for key, array in result.arrays.items():
                 np.save(folder / _array_file(key), array, allow_pickle=False)
-            facts = {**said, "notes": dict(found.notes), "seconds": round(time.monotonic() - started, 2)}
+            facts = {**about, "notes": dict(result.notes), "seconds": round(time.monotonic() - started, 2)}
             records.write_json(folder / FACTS, {**facts, "tables": schemas})
     except OSError as error:
         raise StoreError(f"The measurement cannot be kept: {error.strerror}.") from None
@@ -101,7 +101,7 @@ def read(path: Path, provenance: str) -> Measured | None:
 
 
 def _rounded(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with the digits that mean something, which makes its file half as long."""
+    """The table rounded to ``DIGITS``, which halves its file."""
     numbers = table.select_dtypes("float").columns
     return table.assign(**{name: [float(f"{value:.{DIGITS}g}") for value in table[name]] for name in numbers})
 
@@ -111,18 +111,18 @@ def _array_file(name: str) -> str:
 
 
 def find(key: str, store: Store, benchmark: Benchmark, run_id: str = "") -> Measured | None:
-    """The stored measurement, the own one first, or None."""
+    """The stored measurement, an own one first, or None."""
     if (name := entry_name(kind(key), store, benchmark, run_id)) is None:
         return None
     places = {own_folder(store): THIS_MACHINE} | {library.parent / FOLDER: PRECOMPUTED for library in store.libraries}
     for folder, provenance in places.items():
-        if found := read(folder / name, provenance):
-            return found
+        if measured := read(folder / name, provenance):
+            return measured
     return None
 
 
 def same_experts(run: Run, other: Run) -> bool:
-    """Whether two runs merged the same checkpoints in the same order, so that they share what is measured of them."""
+    """Whether two runs merged the same checkpoints in the same order, so that they share measurements of them."""
     return merged_from(run) == merged_from(other)
 
 
@@ -132,13 +132,13 @@ def merged_from(run: Run) -> list[tuple[str, str]]:
     return [(name, run.inputs.get(name, "")) for name in names]
 
 
-def entry_name(wanted: Measurement, store: Store, benchmark: Benchmark, run_id: str) -> str | None:
-    """The name of an entry; None for experts of a run that is not there, or that merged nothing."""
+def entry_name(measurement: Measurement, store: Store, benchmark: Benchmark, run_id: str) -> str | None:
+    """The name of an entry; None for experts of a run that is missing, or that merged nothing."""
     of: object = run_id
-    if wanted.of == Of.EXPERTS:
+    if measurement.of == Of.EXPERTS:
         run = store.find(run_id)
         if run is None or run.kind != "merge":
             return None
         of = merged_from(run)
-    depends = json.dumps([wanted.key, wanted.version, of, benchmark.digest])
+    depends = json.dumps([measurement.key, measurement.version, of, benchmark.digest])
     return short_digest(depends)

@@ -1,4 +1,4 @@
-"""Merges that are tried and forgotten: by the dozen, in memory, for tables that compare chains."""
+"""Merges that are not stored: dozens of them in memory, for tables that compare chains."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
 
 
-def merge(subject: MeasurementContext, recipe: Recipe, progress: ProgressCallback | None = None) -> dict[str, Tensor]:
-    """The merged state dict of a recipe that needs no data, which no store keeps.
+def merge(context: MeasurementContext, recipe: Recipe, progress: ProgressCallback | None = None) -> dict[str, Tensor]:
+    """The merged state dict of a recipe that needs no data; it is not stored.
 
     Raises:
-        CheckpointError, CompatibilityError: its checkpoints cannot be merged. Cancelled: asked to stop.
+        CheckpointError, CompatibilityError: its checkpoints cannot be merged. Cancelled: on request.
     """
-    opened = open_inputs(recipe, benchmark=subject.benchmark)
-    found = engine.run(
+    opened = open_inputs(recipe, benchmark=context.benchmark)
+    result = engine.run(
         recipe,
         opened.pretrained,
         opened.experts,
-        device=subject.device,
+        device=context.device,
         progress=progress,
-        cancel=subject.cancel,
+        cancel=context.cancel,
     )
     opened.raise_if_changed()
-    return found.state_dict
+    return result.state_dict

@@ -33,7 +33,7 @@ PIECE = 1 << 22  # bytes hashed at a time
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A data set with its classes. In or out of domain it is only in relation to a merge."""
+    """A data set with its classes. Whether it is in or out of domain depends on the merge."""
 
     key: str
     title: str
@@ -56,7 +56,7 @@ class Benchmark:
 
     @classmethod
     def load(cls, folder: Path | None = None) -> Self:
-        """The benchmark in ``folder`` (default: ``places.benchmark_folder()``).
+        """The benchmark in ``folder`` (default: ``settings.benchmark_folder()``).
 
         Raises:
             TaskError: tasks.json is missing or malformed; says what is wrong.
@@ -74,12 +74,12 @@ class Benchmark:
             raise TaskError(f"{path.name} of {folder.name}/ is malformed: {error!r}.") from None
 
     def task(self, key: str) -> Task:
-        """The task of that key; raises TaskError with the nearest one."""
+        """The task with that key; raises TaskError, which names the nearest key."""
         for task in self.tasks:
             if task.key == key:
                 return task
-        known = [task.key for task in self.tasks]
-        raise TaskError(f"There is no task {key!r}.{did_you_mean(key, known)} Known: {', '.join(known)}.")
+        keys = [task.key for task in self.tasks]
+        raise TaskError(f"There is no task {key!r}.{did_you_mean(key, keys)} Known: {', '.join(keys)}.")
 
     @property
     def experts(self) -> dict[str, str]:
@@ -93,7 +93,7 @@ class Benchmark:
 
     @cached_property
     def tower(self) -> Checkpoint | None:
-        """The pretrained model's checkpoint, which tells the architecture of state dicts that come without metadata."""
+        """The pretrained model's checkpoint, which gives the architecture of state dicts that come without metadata."""
         path = self.folder / "models" / f"{PRETRAINED}.safetensors"
         return open_checkpoint(path) if path.is_file() else None
 
@@ -152,8 +152,8 @@ class Benchmark:
         for key in self.experts:
             images, labels = self.images(key, EXEMPLARS)
             chosen = np.sort(np.random.default_rng(seed).permutation(len(images))[:per_task])
-            shown, truth = self.preprocess(images[chosen]), torch.from_numpy(labels[chosen])
-            drawn[key] = TaskExemplars(shown, truth, self.head(key), self.logit_scale)
+            preprocessed, classes = self.preprocess(images[chosen]), torch.from_numpy(labels[chosen])
+            drawn[key] = TaskExemplars(preprocessed, classes, self.head(key), self.logit_scale)
         return drawn
 
     @cached_property
@@ -162,7 +162,7 @@ class Benchmark:
 
     @property
     def logit_scale(self) -> float:
-        """What cosines are multiplied with to give logits."""
+        """The factor that turns cosines into logits."""
         return float(self._heads.read("logit_scale"))
 
     def head(self, key: str) -> Tensor:
@@ -197,8 +197,8 @@ class Benchmark:
         except CheckpointError as error:
             return str(error)
         if tower.image_size != self.image_size:
-            side, own = tower.image_size, self.image_size
-            return f"the model takes images of {side} × {side}, the benchmark has {own} × {own}."
+            model_side, side = tower.image_size, self.image_size
+            return f"the model takes images of {model_side} × {model_side}, the benchmark has {side} × {side}."
         width = self.head(self.tasks[0].key).shape[1]
         if tower.embed_dim != width:
             return f"the model gives {tower.embed_dim} features, the benchmark's heads take {width}."

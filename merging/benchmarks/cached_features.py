@@ -1,4 +1,4 @@
-"""Image features that were computed before: they tell the accuracy of the very model that they are of, and no more.
+"""Image features that were computed before: they give the accuracy of the model that they are of, and of no other.
 
 Merging changes the model and so the features, which is why a benchmark holds images. A file of features is an npz with
 ``features`` (n, embed_dim), ``labels`` (n,) and ``model``, the digest of the checkpoint.
@@ -41,8 +41,8 @@ class CachedFeatures:
             raise TaskError(f"{path.name}: {features.dtype} {features.shape} and labels {labels.shape} do not fit.")
         if labels.dtype.kind not in "iu" or model.dtype.kind != "U" or model.size != 1:
             raise TaskError(f"{path.name}: labels are whole numbers, and 'model' is the digest of a checkpoint.")
-        found = torch.from_numpy(features.astype(np.float32))
-        return cls(found, torch.from_numpy(labels.astype(np.int64)), str(model.reshape(-1)[0]))
+        as_floats, as_integers = features.astype(np.float32), labels.astype(np.int64)
+        return cls(torch.from_numpy(as_floats), torch.from_numpy(as_integers), str(model.reshape(-1)[0]))
 
     def save(self, path: Path) -> None:
         """Write the features to an npz."""
@@ -55,7 +55,7 @@ class CachedFeatures:
         """Accuracy of the model with a head of unit rows (classes, embed_dim): correct, n, accuracy, low, high.
 
         Raises:
-            TaskError: the features are of another model, or do not fit to the head.
+            TaskError: the features are of another model, or do not fit the head.
         """
         if model.digest != self.model:
             raise TaskError(
@@ -65,7 +65,7 @@ class CachedFeatures:
         if self.features.shape[1] != head.shape[1]:
             raise TaskError(f"The features have {self.features.shape[1]} numbers, the head {head.shape[1]}.")
         if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(head):
-            raise TaskError(f"Labels lie outside of the head's {len(head)} classes.")
+            raise TaskError(f"Labels lie outside the head's {len(head)} classes.")
         correct, n = int((predict(self.features, head) == self.labels.numpy()).sum()), len(self.labels)
         low, high = wilson(correct, n)
         return {"correct": correct, "n": n, "accuracy": correct / n if n else float("nan"), "low": low, "high": high}

@@ -1,4 +1,4 @@
-"""Accuracy of a model on a benchmark, and what a merge gained and lost in and out of domain."""
+"""Accuracy on a benchmark, of one model or of one model per task."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from merging.formats.opening import Source, open_checkpoint
 from merging.progress import Cancel, Meter, ProgressCallback
 
 BATCH = 128
-KEPT = 1 << 28  # bytes of images that stay in memory for the next model
+KEPT_BYTES = 1 << 28  # of images that stay in memory for the next model
 COLUMNS = ("task", "title", "split", "classes", "correct", "n", "accuracy", "low", "high")
 
 
@@ -38,15 +38,15 @@ def features(
 
     With ``prepare``, images come as they are stored and are preprocessed a batch at a time.
     """
-    found = []
+    batches = []
     with torch.inference_mode():
         for start in range(0, len(images), BATCH):
             batch: Any = images[start : start + BATCH]
-            shown: Tensor = batch if prepare is None else prepare(batch)
-            found.append(encoder(shown.to(encoder.device)).cpu())
+            inputs: Tensor = batch if prepare is None else prepare(batch)
+            batches.append(encoder(inputs.to(encoder.device)).cpu())
             if meter is not None:
-                meter.advance(len(shown), phase, detail)
-    return torch.cat(found) if found else torch.empty(0, encoder.architecture.embed_dim)
+                meter.advance(len(inputs), phase, detail)
+    return torch.cat(batches) if batches else torch.empty(0, encoder.architecture.embed_dim)
 
 
 def cosines(image_features: Tensor, head: Tensor) -> Tensor:
@@ -75,8 +75,7 @@ def evaluate(
     Accuracies are fractions. Raises Cancelled between batches if asked to stop.
     """
     keys = list(tasks) if tasks is not None else [task.key for task in benchmark.tasks]
-    found = answers([EvaluatedModel("", model, keys)], benchmark, splits, device, progress, cancel)
-    return score_table((answer.model, answer.task, answer.split, answer.correct, answer.n) for answer in found)
+    return _scores(answers([EvaluatedModel("", model, keys)], benchmark, splits, device, progress, cancel))
 
 
 def evaluate_per_task(
@@ -90,15 +89,18 @@ def evaluate_per_task(
 ) -> pd.DataFrame:
     """The same where every task has a model of its own, as {task: model}.
 
-    A task without one takes the mean over all models: nothing says which of them to ask.
+    A task without one takes the mean over all models: nothing says which of them to use.
     """
-    found = answers(per_task_parts(models, benchmark), benchmark, splits, device, progress, cancel)
-    return score_table((answer.model, answer.task, answer.split, answer.correct, answer.n) for answer in found)
+    return _scores(answers(per_task_parts(models, benchmark), benchmark, splits, device, progress, cancel))
+
+
+def _scores(all_answers: Iterable[Answer]) -> pd.DataFrame:
+    return score_table((answer.model, answer.task, answer.split, answer.correct, answer.n) for answer in all_answers)
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedModel:
-    """One model and the tasks that it is asked about; the name is empty if it is the only one."""
+    """One model and the tasks that it is evaluated on; the name is empty if it is the only model."""
 
     name: str
     model: Source
@@ -107,7 +109,7 @@ class EvaluatedModel:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one model makes of one split of a data set."""
+    """One model's features and predicted classes for one split of a data set."""
 
     model: str
     task: Task
@@ -118,20 +120,20 @@ class Answer:
 
     @property
     def correct(self) -> int:
-        """Images whose class it finds."""
+        """Number of images whose class is predicted correctly."""
         return int((self.predicted == self.labels).sum())
 
     @property
     def n(self) -> int:
-        """Images."""
+        """Number of images."""
         return len(self.labels)
 
 
 def per_task_parts(models: Mapping[str, Source], benchmark: Benchmark) -> list[EvaluatedModel]:
-    """What each model of a merge that gives one per task is asked: its own task, and those that have none."""
-    known = {task.key for task in benchmark.tasks}
+    """The tasks of each model of a merge that gives one model per task: its own, and those that have no model."""
+    keys = {task.key for task in benchmark.tasks}
     outside = [task.key for task in benchmark.tasks if task.key not in models]
-    work = [EvaluatedModel(name, model, [name] * (name in known) + outside) for name, model in models.items()]
+    work = [EvaluatedModel(name, model, [name] * (name in keys) + outside) for name, model in models.items()]
     return [part for part in work if part.tasks]
 
 
@@ -144,8 +146,8 @@ def answers(
     cancel: Cancel | None = None,
 ) -> Iterator[Answer]:
     """Every model's answers, by task and split; one model after another is in memory."""
-    asked = [(key, split) for part in work for key in part.tasks for split in splits]
-    meter = Meter(sum(benchmark.count(key, split) for key, split in asked), progress, cancel)
+    pairs = [(key, split) for part in work for key in part.tasks for split in splits]
+    meter = Meter(sum(benchmark.count(key, split) for key, split in pairs), progress, cancel)
     read = _Images(benchmark)
     for part in work:
         encoder = _encoder(part, benchmark, device)
@@ -154,33 +156,35 @@ def answers(
             detail = f"{task.title}, model of {part.name}" if part.name else task.title
             for split in splits:
                 images, labels = read(key, split)
-                found = features(encoder, images, meter, "Evaluating", detail, benchmark.preprocess)
-                yield Answer(part.name, task, split, found, predict(found, benchmark.head(key)), labels)
+                image_features = features(encoder, images, meter, "Evaluating", detail, benchmark.preprocess)
+                yield Answer(
+                    part.name, task, split, image_features, predict(image_features, benchmark.head(key)), labels
+                )
 
 
 class _Images:
-    """Reads images of a benchmark, and keeps them for the next model as long as they are few."""
+    """Reads images of a benchmark, and keeps them for the next model while there is room."""
 
     def __init__(self, benchmark: Benchmark) -> None:
-        self._benchmark, self._room = benchmark, KEPT
+        self._benchmark, self._room = benchmark, KEPT_BYTES
         self._kept: dict[tuple[str, str], tuple[NDArray[np.uint8], NDArray[np.int64]]] = {}
 
     def __call__(self, key: str, split: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         if (key, split) in self._kept:
             return self._kept[key, split]
-        found = self._benchmark.images(key, split)
-        self._room -= found[0].nbytes
+        images_and_labels = self._benchmark.images(key, split)
+        self._room -= images_and_labels[0].nbytes
         if self._room >= 0:
-            self._kept[key, split] = found
-        return found
+            self._kept[key, split] = images_and_labels
+        return images_and_labels
 
 
 def score_table(counted: Iterable[tuple[str, Task, str, int, int]]) -> pd.DataFrame:
-    """Scores from (model, task, split, correct, n); of several models as ``summary.individual`` takes them together."""
+    """Scores from (model, task, split, correct, n); those of several models joined by ``metrics.individual``."""
     rows = [{"model": model, **_row(task, split, correct, n)} for model, task, split, correct, n in counted]
     table = pd.DataFrame(rows, columns=["model", *COLUMNS])
-    of_each = {str(name): own.drop(columns="model") for name, own in table.groupby("model", sort=False)}
-    return individual(of_each) if any(of_each) else table.drop(columns="model")
+    tables = {str(name): own.drop(columns="model") for name, own in table.groupby("model", sort=False)}
+    return individual(tables) if any(tables) else table.drop(columns="model")
 
 
 def _encoder(part: EvaluatedModel, benchmark: Benchmark, device: str) -> Encoder:

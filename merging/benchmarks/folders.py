@@ -1,4 +1,4 @@
-"""Benchmark folders that the app may be switched to, and what links call them: never by where they lie."""
+"""Benchmark folders that the app may be switched to, and their keys in links, which do not say where they lie."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from merging.checkpoints.references import BENCHMARKS, MODELS_PREFIX, OWN_PREFIX
 from merging.errors import CheckpointError
 
 BENCHMARK, HEADS = "tasks.json", "heads.safetensors"  # what every benchmark folder has
-SERVER = "default"  # the one that the server was started on
+SERVER = "default"  # the key of the benchmark that the server was started on
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 
 
 def is_benchmark(folder: Path) -> bool:
-    """Whether a folder looks like a benchmark; only opening it tells whether it is one."""
+    """Whether a folder looks like a benchmark; only opening it shows whether it is one."""
     return (folder / BENCHMARK).is_file() and (folder / HEADS).is_file()
 
 
 def state_of(folder: Path) -> tuple[int, ...]:
-    """What changes when a benchmark is made anew; empty if it is not there."""
+    """Sizes, times and inodes, which change when a benchmark is made anew; empty if there is none."""
     try:
         stats = [(folder / name).stat() for name in (BENCHMARK, HEADS)]
     except OSError:
@@ -30,12 +30,12 @@ def state_of(folder: Path) -> tuple[int, ...]:
 
 
 def place_of(name: str, root: Path) -> Path:
-    """Where the benchmark of that name is built, in the store at ``root``."""
+    """The folder in which the benchmark of that name is built, in the store at ``root``."""
     return root.resolve() / BENCHMARKS / name
 
 
 def built(root: Path) -> dict[str, Path]:
-    """{key: folder} of those that were built in the store at ``root``."""
+    """{key: folder} of the benchmarks that were built in the store at ``root``."""
     try:
         folders = sorted((root.resolve() / BENCHMARKS).iterdir())
     except OSError:
@@ -44,7 +44,7 @@ def built(root: Path) -> dict[str, Path]:
 
 
 def find(key: str, root: Path) -> Path | None:
-    """The folder that a key means here; None if there is none."""
+    """The benchmark folder of a key; None if there is none."""
     if key == SERVER:
         return settings.benchmark_folder()
     if key.startswith(OWN_PREFIX):
@@ -59,7 +59,7 @@ def find(key: str, root: Path) -> Path | None:
 
 
 def key_of(folder: Path, root: Path) -> str:
-    """What links call a folder; empty if they cannot, because it is not listed."""
+    """The key of a folder in links; empty if it has none, because it is not listed."""
     if folder == settings.benchmark_folder():
         return SERVER
     for key, path in built(root).items():

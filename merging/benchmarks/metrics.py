@@ -1,4 +1,4 @@
-"""What scores come to: intervals, averages in and out of domain, the H-score. Never loads torch, so lists are quick."""
+"""Summaries of scores: intervals, averages in and out of domain, the H-score. Never loads torch, so lists are quick."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Z95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
-# What must be said wherever the numbers of a merge that gives one model per task stand beside those of a single model.
+# The note wherever the numbers of a merge that gives one model per task stand beside those of a single model.
 PER_TASK = (
-    "One model per task: to use it, somebody has to say which task an image belongs to, so its in-domain accuracy does "
-    "not compare with that of a single model. Out of domain no model is the right one, and the figure is the mean over "
+    "One model per task: it can only be used if the task of each image is known, so its in-domain accuracy is not "
+    "comparable with that of a single model. Out of domain no model is the right one, and the figure is the mean over "
     "all of them."
 )
 
@@ -68,7 +68,7 @@ def summarize(
     expert_accuracy: Mapping[str, float] | None = None,
     split: str = "reporting",
 ) -> Summary:
-    """Averages of one model's scores; a task is in domain if its expert is among the merged (``in_domain``)."""
+    """Averages of one model's scores; a task is in domain if its expert is merged (listed in ``in_domain``)."""
     chosen = scores[scores["split"] == split]
     inside = chosen["task"].isin(list(in_domain))
     id_mean, id_low, id_high = _average(chosen[inside])
@@ -117,9 +117,9 @@ def individual(models: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     keys = [name for name in rows.columns if name not in ("model", "correct", "accuracy", "low", "high")]
     own = rows[rows["task"] == rows["model"]]
     others = rows[~rows["task"].isin(list(models))].groupby(keys, sort=False, as_index=False)["correct"].mean()
-    found: pd.DataFrame = pd.concat([own[[*keys, "correct"]], pd.DataFrame(others)], ignore_index=True)
-    found["accuracy"] = found["correct"] / found["n"]
-    found["correct"] = found["correct"].round().astype("int64")
-    intervals = [wilson(int(c), int(n)) for c, n in zip(found["correct"], found["n"], strict=True)]
-    found["low"], found["high"] = zip(*intervals, strict=True) if intervals else ((), ())
-    return found[[name for name in rows.columns if name != "model"]]
+    scores: pd.DataFrame = pd.concat([own[[*keys, "correct"]], pd.DataFrame(others)], ignore_index=True)
+    scores["accuracy"] = scores["correct"] / scores["n"]
+    scores["correct"] = scores["correct"].round().astype("int64")
+    intervals = [wilson(int(c), int(n)) for c, n in zip(scores["correct"], scores["n"], strict=True)]
+    scores["low"], scores["high"] = zip(*intervals, strict=True) if intervals else ((), ())
+    return scores[[name for name in rows.columns if name != "model"]]

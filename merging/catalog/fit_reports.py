@@ -1,4 +1,4 @@
-"""Reports on whether every number of a set's files was fine, kept until one of the files changes."""
+"""Fit reports on every number of a set's files, kept until one of the files changes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from merging.inspection.distance import Distance
 from merging.inspection.fit_report import FitReport, Problem
 
 FOLDER, VERSION = "checks", 2
-MOST = 20_000  # problems that are written down; a report with more is as telling
+MOST = 20_000  # problems that are stored of a report; more of them add nothing
 
 
 def keep(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], report: FitReport) -> None:
-    """Write a report down.
+    """Store a report.
 
     Raises:
         StoreError: the store cannot be written to.
@@ -42,7 +42,7 @@ def keep(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], 
 
 
 def find(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> FitReport | None:
-    """The report on these files as they are now; None if there is none, or none that can be read."""
+    """The report on these files in their current state; None if there is none that can be read."""
     if (path := _path(root, pretrained, experts)) is None:
         return None
     try:
@@ -62,7 +62,7 @@ def _report(plain: Mapping[str, Any]) -> FitReport:
 
 
 def _path(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> Path | None:
-    """Where the report on these files lies; None if nothing tells whether one of them has changed."""
+    """The path of the report on these files; None if a change of one of them could not be noticed."""
     named = {"": pretrained, **experts}
     states = {name: checkpoint.state() for name, checkpoint in named.items()}
     if None in states.values():

@@ -20,7 +20,7 @@ from merging.text import first_few, printable
 
 FOLDER, VERSION = "sets", 1
 LONGEST, MOST_EXPERTS, MOST = 60, 200, 200  # characters of a name, experts of a set, sets
-FORBIDDEN = ",="  # they mean something in links and on the command line
+FORBIDDEN = ",="  # they separate names in links and on the command line
 
 
 @dataclass(frozen=True)
@@ -33,25 +33,25 @@ class ModelSet:
 
     @cached_property
     def id(self) -> str:
-        """Its name in links: what is in it, whatever it is titled."""
+        """Its name in links; it depends on the models and not on the title."""
         return short_digest(json.dumps([VERSION, self.pretrained, self.experts]))
 
     @property
     def offered(self) -> bool:
-        """Whether it may be used here: a server for several people takes only what its folders list."""
+        """Whether it may be used here: a server for several people allows only models from its own folders."""
         references = (self.pretrained, *(reference for _, reference in self.experts))
         return not shared() or all(reference.startswith(NAMED) for reference in references)
 
 
 def make(title: str, pretrained: str, experts: Mapping[str, str]) -> ModelSet:
-    """A set, checked.
+    """A checked set.
 
     Raises:
-        StoreError: no experts, a name that cannot be used, or a model that is in it twice.
+        StoreError: no experts, an invalid name, or the same model twice.
     """
     title = title.strip()
     if not title or len(title) > LONGEST or not title.isprintable():
-        raise StoreError(f"A set has a title of at most {LONGEST} characters that can be seen.")
+        raise StoreError(f"A set needs a title of at most {LONGEST} printable characters.")
     if not pretrained:
         raise StoreError("Choose the pretrained model that the experts were trained from.")
     if not 0 < len(experts) <= MOST_EXPERTS:
@@ -60,65 +60,66 @@ def make(title: str, pretrained: str, experts: Mapping[str, str]) -> ModelSet:
         if problem := name_problem(name):
             raise StoreError(problem)
     if pretrained in experts.values():
-        raise StoreError("The pretrained model is among the experts; take it out there.")
+        raise StoreError("The pretrained model is among the experts; remove it from them.")
     if len(set(experts.values())) < len(experts):
         twice = [name for name, path in experts.items() if list(experts.values()).count(path) > 1]
-        raise StoreError(f"{first_few(twice)} are the same file; take it once.")
+        raise StoreError(f"{first_few(twice)} are the same file; choose it once.")
     return ModelSet(title, pretrained, tuple(experts.items()))
 
 
 def name_problem(name: str) -> str:
-    """Why an expert cannot be called so; empty if it can."""
+    """Why an expert cannot have this name; empty if it can."""
     fine = name.strip() == name and 0 < len(name) <= LONGEST and name.isprintable()
     if fine and not any(sign in name for sign in FORBIDDEN):
         return ""
     return (
-        f"An expert cannot be called {printable(repr(name), LONGEST)}: give it 1 to {LONGEST} characters that can be "
-        f"seen, without {' and '.join(FORBIDDEN)}."
+        f"An expert cannot be named {printable(repr(name), LONGEST)}: give it 1 to {LONGEST} printable characters "
+        f"without {' and '.join(FORBIDDEN)}."
     )
 
 
 def usable_name(name: str) -> str:
-    """A name like that of a file, without what the name of an expert must not have in it."""
+    """A valid name for an expert, made from that of a file."""
     kept = "".join(" " if sign in FORBIDDEN or not sign.isprintable() else sign for sign in name)
     return re.sub(r"\s+", " ", kept).strip()[:LONGEST].strip() or "expert"
 
 
 def free_name(name: str, taken: Iterable[str]) -> str:
     """The name, numbered if it is taken."""
-    known, free, number = set(taken), name, 2
-    while free in known:
+    used, free, number = set(taken), name, 2
+    while free in used:
         free, number = f"{name} {number}", number + 1
     return free
 
 
 def all_sets(root: Path) -> list[ModelSet]:
-    """Every set that is kept under ``root`` and may be used here, by title."""
+    """Every set stored under ``root`` that may be used here, by title."""
     paths = sorted((root / FOLDER).glob("*.json"))[:MOST] if (root / FOLDER).is_dir() else []
-    found = [made for path in paths if (made := _read(path)) is not None and made.offered]
-    return sorted(found, key=lambda made: (made.title.casefold(), made.id))
+    sets = [model_set for path in paths if (model_set := _read(path)) is not None and model_set.offered]
+    return sorted(sets, key=lambda model_set: (model_set.title.casefold(), model_set.id))
 
 
-def keep(root: Path, made: ModelSet) -> None:
-    """Keep a set; one with the same models is renamed.
+def keep(root: Path, model_set: ModelSet) -> None:
+    """Store a set; an earlier one with the same models gets its title.
 
     Raises:
         StoreError: there are too many, or the store cannot be written to.
     """
     folder = root / FOLDER
-    path = folder / f"{made.id}.json"
-    plain = {"title": made.title, "pretrained": made.pretrained, "experts": [list(pair) for pair in made.experts]}
+    path = folder / f"{model_set.id}.json"
+    experts = [list(pair) for pair in model_set.experts]
+    plain = {"title": model_set.title, "pretrained": model_set.pretrained, "experts": experts}
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists() and len(list(folder.glob("*.json"))) >= MOST:
-            raise StoreError(f"There are {MOST} sets already; forget some of them first.")
+            raise StoreError(f"There are {MOST} sets already; delete some of them first.")
         write_json(path, {"version": VERSION, **plain})
     except OSError as error:
         raise StoreError(f"The set cannot be kept ({error.strerror}).") from None
 
 
 def forget(root: Path, set_id: str) -> None:
-    """Forget a set; its files stay where they are."""
+    """Delete a set; the models' files stay."""
     if SHORT_DIGEST.fullmatch(set_id):
         with contextlib.suppress(OSError):
             (root / FOLDER / f"{set_id}.json").unlink(missing_ok=True)
@@ -129,7 +130,7 @@ def _read(path: Path) -> ModelSet | None:
     try:
         plain: Any = json.loads(path.read_bytes())
         experts = {str(name): str(reference) for name, reference in plain["experts"]}
-        made = make(str(plain["title"]), str(plain["pretrained"]), experts)
+        model_set = make(str(plain["title"]), str(plain["pretrained"]), experts)
     except (OSError, ValueError, KeyError, TypeError, StoreError):
         return None
-    return made if f"{made.id}.json" == path.name else None
+    return model_set if f"{model_set.id}.json" == path.name else None

@@ -1,4 +1,4 @@
-"""What an item of a folder is, by its content, weights unread: a model, an adapter, a head, or why it is none."""
+"""Recognizes an entry by its content without reading all weights: a model, an adapter, a head, or unreadable."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from merging.inspection.distance import ALIKE, FAR
 from merging.text import printable
 
 MODEL, ADAPTER, HEAD, UNKNOWN, UNREADABLE = "model", "adapter", "head", "other", "unreadable"
-DRAWN = 256  # numbers of each tensor that two models are told apart by
-FEW = 4  # tensors that a head has at most
-# Tensors that every fine-tuning moves a little and every other model has otherwise.
-TELLING = ("conv1.weight", "positional_embedding", "ln_post.weight")
-TELLING_PARTS = ("attn.in_proj_weight", "attn.out_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
+DRAWN = 256  # numbers of each tensor by which two models are compared
+MOST_OF_A_HEAD = 4  # tensors that a head has at most
+# Tensors that fine-tuning changes a little and that differ widely between models of other origin.
+DISTINCTIVE = ("conv1.weight", "positional_embedding", "ln_post.weight")
+DISTINCTIVE_PARTS = ("attn.in_proj_weight", "attn.out_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
 class ModelFacts:
-    """What was found. ``signature`` is the same for models that may fit together; empty where that cannot be told."""
+    """Facts about an entry. ``signature`` is the same for models that may fit together; empty if it is unknown."""
 
     kind: str
-    problem: str = ""  # why it cannot be read, or why it is of no known family
+    problem: str = ""  # why it cannot be read, or why it belongs to no known family
     format: str = ""
     names: str = ""
     architecture: str = ""
@@ -45,11 +45,11 @@ class ModelFacts:
     base: str = ""  # what an adapter says it is for
     signature: str = ""
     notes: tuple[str, ...] = ()
-    state: tuple[int, ...] | None = None  # of the file, as digests are known by
+    state: tuple[int, ...] | None = None  # of the file, by which digests are remembered
     drawn: Tensor | None = None  # some of its numbers (n,), float64
 
     def distance(self, other: ModelFacts) -> float | None:
-        """By how much the other's numbers were changed to get these, as a share; None if neither came of the other."""
+        """By how much the other's numbers were changed to get these, as a share; None if the models are unrelated."""
         if self.signature != other.signature or self.drawn is None or other.drawn is None:
             return None
         if self.drawn.shape != other.drawn.shape:
@@ -60,26 +60,26 @@ class ModelFacts:
         return ratio if ratio <= FAR and cosine >= ALIKE else None
 
 
-def look(item: CatalogEntry) -> ModelFacts:
-    """What an item is; never raises."""
-    if item.problem:
-        return ModelFacts(UNREADABLE, problem=f"{printable(item.name)} {item.problem}.")
+def recognize(entry: CatalogEntry) -> ModelFacts:
+    """The facts about an entry; never raises."""
+    if entry.problem:
+        return ModelFacts(UNREADABLE, problem=f"{printable(entry.name)} {entry.problem}.")
     try:
-        return _look(item)
+        return _recognize(entry)
     except MergingError as error:
         return ModelFacts(UNREADABLE, problem=str(error))
     except OSError as error:
-        return ModelFacts(UNREADABLE, problem=f"{printable(item.name)} cannot be read ({error.strerror}).")
-    except Exception as error:  # one odd file must not take the list of all others away
-        log.warning("%s could not be looked into", printable(item.place), exc_info=True)
+        return ModelFacts(UNREADABLE, problem=f"{printable(entry.name)} cannot be read ({error.strerror}).")
+    except Exception as error:  # one odd file must not hide the list of all others
+        log.warning("%s could not be inspected", printable(entry.place), exc_info=True)
         return ModelFacts(
-            UNREADABLE, problem=f"{printable(item.name)} could not be looked into ({type(error).__name__})."
+            UNREADABLE, problem=f"{printable(entry.name)} could not be inspected ({type(error).__name__})."
         )
 
 
-def _look(item: CatalogEntry) -> ModelFacts:
-    opened = open_checkpoint(item.reference, item.name)
-    facts = inspect(item.reference, digest=False)
+def _recognize(entry: CatalogEntry) -> ModelFacts:
+    opened = open_checkpoint(entry.reference, entry.name)
+    facts = inspect(entry.reference, digest=False)
     kind = _kind(opened, facts)
     return ModelFacts(
         kind=kind,
@@ -105,11 +105,11 @@ def _kind(opened: Checkpoint, facts: Mapping[str, Any]) -> str:
     if facts["family"] or facts["architecture"]:
         return MODEL
     matrices = [i for name, i in opened.infos.items() if name.split(".")[-1] == "weight" and len(i.shape) == 2]
-    return HEAD if len(matrices) == 1 and len(opened.infos) <= FEW else UNKNOWN
+    return HEAD if len(matrices) == 1 and len(opened.infos) <= MOST_OF_A_HEAD else UNKNOWN
 
 
 def _architecture(opened: Checkpoint, facts: Mapping[str, Any], kind: str) -> str:
-    """In a few words."""
+    """The architecture in a few words."""
     if kind == HEAD:
         rows, width = next(info.shape for info in opened.infos.values() if len(info.shape) == 2)
         return f"{rows} classes, {width} features"
@@ -125,21 +125,23 @@ def _architecture(opened: Checkpoint, facts: Mapping[str, Any], kind: str) -> st
 
 
 def _sizes(opened: Checkpoint) -> dict[str, int]:
-    """What the shapes of a visual tower say; empty if there is none."""
-    here = tower(opened.infos)
+    """The sizes that follow from the shapes of a visual tower; empty if there is none."""
+    names = tower(opened.infos)
     try:
-        width, _, patch, _ = opened.infos[here["conv1.weight"][0]].shape
-        tokens = opened.infos[here["positional_embedding"][0]].shape[0]
+        width, _, patch, _ = opened.infos[names["conv1.weight"][0]].shape
+        tokens = opened.infos[names["positional_embedding"][0]].shape[0]
     except (KeyError, ValueError, IndexError):
         return {}
-    layers = len({name.split(".")[2] for name in here if name.startswith("transformer.resblocks.")})
+    layers = len({name.split(".")[2] for name in names if name.startswith("transformer.resblocks.")})
     return {"image_size": round(max(tokens - 1, 0) ** 0.5) * patch, "patch_size": patch, "width": width,
             "layers": layers}  # fmt: skip
 
 
 def _activation(facts: Mapping[str, Any]) -> str:
-    said = facts["activation"]
-    return "" if said is None else said["name"] if said["known"] else f"{said['name']} (assumed)"
+    activation = facts["activation"]
+    if activation is None:
+        return ""
+    return str(activation["name"]) if activation["known"] else f"{activation['name']} (assumed)"
 
 
 def _signature(opened: Checkpoint, facts: Mapping[str, Any], kind: str) -> str:
@@ -150,14 +152,14 @@ def _signature(opened: Checkpoint, facts: Mapping[str, Any], kind: str) -> str:
 
 def _drawn(opened: Checkpoint) -> Tensor | None:
     """Some numbers of the tower; None if they cannot be compared."""
-    here = tower(opened.infos)
-    layers = sorted({name.split(".")[2] for name in here if name.startswith("transformer.resblocks.")}, key=int)
-    wanted = list(TELLING)
+    names = tower(opened.infos)
+    layers = sorted({name.split(".")[2] for name in names if name.startswith("transformer.resblocks.")}, key=int)
+    tensors = list(DISTINCTIVE)
     for layer in (layers[0], layers[len(layers) // 2]) if layers else ():
-        wanted += [f"transformer.resblocks.{layer}.{part}" for part in TELLING_PARTS]
+        tensors += [f"transformer.resblocks.{layer}.{part}" for part in DISTINCTIVE_PARTS]
     pieces = []
-    for name in wanted:
-        stored = here.get(name, ())
+    for name in tensors:
+        stored = names.get(name, ())
         if len(stored) != 1 or not opened.infos[stored[0]].dtype.is_floating_point:
             return None
         values = opened.read_flat(stored[0], 0, min(DRAWN, opened.infos[stored[0]].numel))
@@ -166,7 +168,7 @@ def _drawn(opened: Checkpoint) -> Tensor | None:
 
 
 def applies(adapter: CatalogEntry, pretrained: CatalogEntry) -> bool:
-    """Whether an adapter is of such a model, by the shapes of both."""
+    """Whether the shapes of an adapter fit a model."""
     try:
         below = open_checkpoint(pretrained.reference, pretrained.name)
         open_checkpoint(adapter.reference, adapter.name, like=below)

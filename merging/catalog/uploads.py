@@ -1,4 +1,4 @@
-"""Small files that came through the browser: looked into before they are kept, under the hash of what is in them."""
+"""Small files that were uploaded in the browser: checked first, then stored under the hash of their content."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from merging.text import size_text
 FOLDER = "uploads"
 LIMIT_MB = 64  # of one file: the server holds it in memory while it arrives
 LIMIT, TOTAL = LIMIT_MB << 20, 1 << 30  # bytes of one file, and of all
-HASHED = 16  # hexadecimal digits of the folder's name
+HASHED = 16  # hexadecimal digits of a folder's name
 LONGEST = 60
 
 
 def keep(root: Path, name: str, content: bytes | memoryview) -> CatalogEntry:
-    """An uploaded file as an item; ``name`` is what its owner calls it, and only a label.
+    """Store an uploaded file; ``name`` is its name on the user's machine, and only a label.
 
     Raises:
-        CheckpointError: it is no checkpoint; says what it is instead.
+        CheckpointError: it is no checkpoint; the message says what it is instead.
         StoreError: it is too large, there are too many, or the disk is full.
     """
     folder = root / FOLDER
@@ -47,17 +47,17 @@ def keep(root: Path, name: str, content: bytes | memoryview) -> CatalogEntry:
             open_checkpoint(path, label)
         except CheckpointError as error:
             raise CheckpointError(f"{error} It was not kept.") from None
-    if (found := _item(place)) is None:
+    if (kept := _item(place)) is None:
         raise StoreError(f"{label} was kept but cannot be found again; is the store's folder being cleared?")
-    return found
+    return kept
 
 
 def items(root: Path) -> list[CatalogEntry]:
-    """Every kept upload, by name."""
+    """Every stored upload, by name."""
     folder = root / FOLDER
     places = sorted(folder.iterdir()) if folder.is_dir() else []
-    found = [item for place in places if len(place.name) == HASHED and (item := _item(place))]
-    return sorted(found, key=lambda item: item.place.casefold())
+    uploads = [item for place in places if len(place.name) == HASHED and (item := _item(place))]
+    return sorted(uploads, key=lambda item: item.place.casefold())
 
 
 def delete(root: Path, item: CatalogEntry) -> None:
@@ -69,7 +69,7 @@ def delete(root: Path, item: CatalogEntry) -> None:
 
 
 def safe_name(name: str) -> str:
-    """A file name that is one everywhere, with the ending of a checkpoint."""
+    """A file name that is valid on every system, with the ending of a checkpoint."""
     last = re.split(r"[\\/]", name)[-1]
     ending = next((suffix for suffix in SUFFIXES if last.casefold().endswith(suffix)), ".safetensors")
     stem = last[: -len(ending)] if last.casefold().endswith(ending) else last

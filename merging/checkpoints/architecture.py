@@ -1,4 +1,4 @@
-"""The architecture of a CLIP tower: what shapes say, and what stands beside the weights."""
+"""The architecture of a CLIP tower, from the shapes of its tensors and the metadata of its checkpoint."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any, Self
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import ACTIVATIONS
 from merging.checkpoints.tower_names import tower_names, transposed
-from merging.checkpoints.views import same
+from merging.checkpoints.views import identity_view
 from merging.errors import CheckpointError
 
-HEAD_WIDTHS = {768: 64, 1024: 64, 1280: 80}  # of the published towers ViT-B, ViT-L and ViT-H
-TRAINED_WITH_GELU = (1280,)  # widths that OpenAI, whose models all have QuickGELU, never published
+HEAD_WIDTHS = {768: 64, 1024: 64, 1280: 80}  # width of a published tower (ViT-B, ViT-L, ViT-H): width of its heads
+TRAINED_WITH_GELU = (1280,)  # widths that OpenAI, all of whose models have QuickGELU, never published
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What the shapes of a tower do not say, beside what they do."""
+    """Sizes of a visual tower (image and patch in pixels) and its activation."""
 
     image_size: int
     patch_size: int
@@ -30,15 +30,15 @@ class Architecture:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, like: Checkpoint | None = None) -> Self:
-        """The architecture of a tower: its shapes, and what its metadata says beside them.
+        """The architecture of a tower, from its shapes and its metadata.
 
-        What its metadata leave open (a state dict in memory has none) is as in ``like``, if that has the same shapes.
-        Without either, the widths of the published models tell their heads, and the activation is QuickGELU, as in
-        every OpenAI model (GELU for ViT-H).
+        What its metadata leaves out (a state dict in memory has none) is taken from ``like``, if that has the same
+        shapes. Without either, the number of heads is that of the published model of this width, and the activation
+        is QuickGELU, as in every OpenAI model (GELU for ViT-H).
 
         Raises:
             CheckpointError: a tensor that a tower must have is missing, the metadata contradicts the shapes, or
-                nothing says how many heads there are.
+                the number of heads is unknown.
         """
         names = tower_names(checkpoint)
         shapes = {name: checkpoint.infos[stored[0]].shape for name, stored in names.items()}
@@ -50,7 +50,7 @@ class Architecture:
             raise CheckpointError(f"{checkpoint.name} is not a visual tower: {error} is missing or odd.") from None
         layers = len({name.split(".")[2] for name in shapes if name.startswith("transformer.resblocks.")})
         stated = (stated_by(like) if like is not None and _alike(checkpoint, like) else {}) | stated_by(checkpoint)
-        usual = 64 if "vision_cfg" in stated else HEAD_WIDTHS.get(width)  # 64 is what open_clip leaves out
+        usual = 64 if "vision_cfg" in stated else HEAD_WIDTHS.get(width)  # 64 is the default that open_clip omits
         head_width = stated.get("vision_cfg", {}).get("head_width", usual)
         if type(head_width) is not int or head_width < 1:
             raise CheckpointError(
@@ -70,10 +70,10 @@ def _alike(one: Checkpoint, other: Checkpoint) -> bool:
 
 
 def stated_by(checkpoint: Checkpoint) -> dict[str, Any]:
-    """What the metadata of a checkpoint says of its architecture; empty if nothing.
+    """The architecture that a checkpoint's metadata states, in open_clip's fields; empty if it states none.
 
     Raises:
-        CheckpointError: it is no JSON mapping.
+        CheckpointError: the metadata is not a JSON mapping.
     """
     text = checkpoint.metadata.get("architecture")
     if text is None:
@@ -87,18 +87,18 @@ def stated_by(checkpoint: Checkpoint) -> dict[str, Any]:
     return stated
 
 
-def stating(checkpoint: Checkpoint, activation: str) -> Checkpoint:
-    """The same checkpoint, which says of itself that it has that activation; itself if none is named."""
+def with_activation(checkpoint: Checkpoint, activation: str) -> Checkpoint:
+    """The checkpoint with an activation stated in its metadata; unchanged if ``activation`` is empty."""
     if not activation:
         return checkpoint
-    found = same(checkpoint)
+    view = identity_view(checkpoint)
     stated = stated_by(checkpoint) | {"quick_gelu": activation == ACTIVATIONS[0]}
-    found.metadata = {**checkpoint.metadata, "architecture": json.dumps(stated)}
-    return found
+    view.metadata = {**checkpoint.metadata, "architecture": json.dumps(stated)}
+    return view
 
 
 def stated_activation(checkpoint: Checkpoint) -> str:
-    """The activation that a checkpoint says that it has; empty if it does not say, or nothing that can be read."""
+    """The activation that a checkpoint's metadata states; empty if it states none or cannot be read."""
     try:
         quick = stated_by(checkpoint).get("quick_gelu")
     except CheckpointError:

@@ -1,4 +1,4 @@
-"""Checkpoints: lazy, read-only, name -> tensor, whatever they are stored in."""
+"""Checkpoints: lazy, read-only mappings from name to tensor, the same for every file format."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ DIGEST_PIECE = 1 << 22  # scalars hashed at a time
 
 
 def ignore(size: int) -> None:
-    """An ``OnBytes`` for those who do not want to know."""
+    """An ``OnBytes`` that does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnusedText:
-    """How much of an unused text tower there is: its task vectors are exactly zero."""
+    """Number of text tensors and of their scalars that are not merged; their task vectors are exactly zero."""
 
     tensors: int = 0
     numel: int = 0
 
 
 class Checkpoint(ABC):
-    """Named tensors that are read on demand. ``name`` is what messages call it; ``label`` is what a recipe writes."""
+    """Named tensors that are read on demand. ``name`` is used in messages, ``label`` in recipes."""
 
     name: str
     label: str
     infos: Mapping[str, TensorInfo]
     metadata: Mapping[str, str]
-    notes: tuple[str, ...] = ()  # what was done to open it, in sentences
-    cautions: tuple[str, ...] = ()  # what somebody should look at
+    notes: tuple[str, ...] = ()  # changes made to open it, in sentences
+    cautions: tuple[str, ...] = ()  # oddities that the user should check
 
     @abstractmethod
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
         """Scalars [start, stop) of a tensor in storage order, flat (stop - start,), in the stored dtype."""
 
     def state(self) -> tuple[int, ...] | None:
-        """Something that changes when the stored bytes may have changed; None if nothing can tell."""
+        """Numbers that change when the stored bytes may have changed; None if the checkpoint is not in a file."""
         return None
 
     def read(self, name: str) -> Tensor:
@@ -66,33 +66,33 @@ class Checkpoint(ABC):
 
     @cached_property
     def dead(self) -> UnusedText:
-        """The unused text tensors that published image encoders carry along."""
+        """The unused text tensors that published image encoders contain."""
         infos = [self.infos[p.name] for p in self.parameters if p.part == UNUSED_TEXT]
         return UnusedText(len(infos), sum(info.numel for info in infos))
 
     @cached_property
     def digest(self) -> str:
-        """sha-256 over names, dtypes, shapes and values; the container and the order of the file do not matter."""
+        """sha-256 over names, dtypes, shapes and values; file format and order of the tensors do not matter."""
         return self.content_digest()
 
-    def content_digest(self, tell: OnBytes = ignore) -> str:
-        """``digest``, computed; ``tell`` is told of every piece that was read."""
-        total = hashlib.sha256()
+    def content_digest(self, on_bytes: OnBytes = ignore) -> str:
+        """``digest``, computed anew; ``on_bytes`` is called after every piece that was read."""
+        sha = hashlib.sha256()
         for name in sorted(self.infos):
             info = self.infos[name]
-            total.update(f"{name}\0{DTYPE_NAMES[info.dtype].safetensors}\0{info.shape}\0".encode())
+            sha.update(f"{name}\0{DTYPE_NAMES[info.dtype].safetensors}\0{info.shape}\0".encode())
             for start in range(0, info.numel, DIGEST_PIECE):
                 piece = self.read_flat(name, start, min(start + DIGEST_PIECE, info.numel))
-                total.update(raw_bytes(piece.contiguous()))
-                tell(piece.nbytes)
-        return total.hexdigest()
+                sha.update(raw_bytes(piece.contiguous()))
+                on_bytes(piece.nbytes)
+        return sha.hexdigest()
 
     def applied_to(self, pretrained: Checkpoint) -> Checkpoint:
-        """What this makes of the pretrained model: itself, unless it holds changes only, as an adapter does."""
+        """The expert: this checkpoint itself, or an adapter's changes applied to the pretrained model."""
         return self
 
     def native(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """A state dict under this checkpoint's names under those that its file has."""
+        """A state dict under this checkpoint's names, renamed to the names in its file."""
         return dict(state)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -101,12 +101,12 @@ class Checkpoint(ABC):
 
 
 class MappingCheckpoint(Checkpoint):
-    """A state dict that is in memory already."""
+    """A state dict in memory."""
 
     def __init__(self, tensors: Mapping[str, Tensor], name: str) -> None:
         for key, value in tensors.items():
             if not isinstance(key, str):
-                raise CheckpointError(f"{name}: tensors have names, {key!r} is none.")
+                raise CheckpointError(f"{name}: the names of tensors are text; got {key!r}.")
             if not isinstance(value, Tensor):
                 raise CheckpointError(f"{name}: {key!r} is a {type(value).__name__}, not a tensor.")
             if value.dtype not in DTYPE_NAMES or value.layout != torch.strided or value.is_meta:

@@ -1,6 +1,6 @@
 """Digests of checkpoint files, kept between processes: a file that has not changed is not read again.
 
-A file is known by its device, number, size and time of change; <store>/digests/ holds one small entry for each.
+A file is identified by its device, inode, size and time of change; <store>/digests/ holds one small entry per file.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from merging.progress import Cancel, Meter, ProgressCallback
 
 READING = "Reading checkpoints"
 FOLDER = "digests"
-MOST = 5000  # entries that are read; the newest ones
+MOST = 5000  # entries that are read at most; the newest ones
 DIGEST = re.compile("[0-9a-f]{64}")
-AT_ONCE = 500_000_000  # bytes that a page may read while its user waits
+AT_ONCE = 500_000_000  # bytes that a page may read while the user waits
 
 
 class DigestCache:
-    """Digests by the state of the file that they are of: those of this process, and those that a store keeps."""
+    """Digests by the state of their file: those of this process, and those that a store keeps."""
 
     def __init__(self) -> None:
         self._digests: dict[tuple[int, ...] | None, str] = {}
-        self._loaded: dict[Path, int] = {}  # folder -> when it last changed, as this process has read it
+        self._loaded: dict[Path, int] = {}  # folder -> its time of change when this process read it
 
     def clear(self) -> None:
-        """Forget everything that this process knows; what a store keeps stays there."""
+        """Forget the digests of this process; those in a store are kept."""
         self._digests.clear()
         self._loaded.clear()
 
     def remember(self, digests: Mapping[tuple[int, ...] | None, str]) -> None:
-        """Add digests that were computed before, by the state of the file then."""
+        """Add digests that were computed before, by the state that the file then had."""
         self._digests.update(digests)
 
     def remembered(self, state: tuple[int, ...] | None) -> str:
-        """The digest of a file in that state; empty if this process does not know it."""
+        """The digest of a file in that state; empty if this process has none."""
         return self._digests.get(state, "")
 
     def digest(self, checkpoint: Checkpoint, meter: Meter | None = None) -> str:
-        """The checkpoint's digest, kept while its file stays the same; ``meter`` counts its bytes, read or not."""
+        """The checkpoint's digest, kept until its file changes; ``meter`` counts its bytes, read or not."""
         state = checkpoint.state()
         if state is None:
             digest = checkpoint.digest
@@ -57,7 +57,7 @@ class DigestCache:
         return digest
 
     def load(self, root: Path) -> None:
-        """Read what is stored under ``root``, unless it has not changed since this process last did."""
+        """Read the digests stored under ``root``, unless none changed since this process last read them."""
         folder = root / FOLDER
         try:
             changed = folder.stat().st_mtime_ns
@@ -74,7 +74,7 @@ class DigestCache:
         self._loaded[folder] = changed
 
     def keep(self, root: Path, checkpoint: Checkpoint, meter: Meter | None = None) -> str:
-        """The digest of a checkpoint, stored for other processes; an unwritable store is no reason to fail."""
+        """The digest of a checkpoint, stored for other processes; a store that cannot be written is ignored."""
         state = checkpoint.state()
         digest = self.digest(checkpoint, meter)
         if state is not None and checkpoint.state() == state:
@@ -94,7 +94,8 @@ class DigestCache:
         """{name: digest} of checkpoints, all read and stored.
 
         Raises:
-            CheckpointError: a file became shorter. Cancelled: ``cancel`` said so; what is known by then stays.
+            CheckpointError: a file became shorter.
+            Cancelled: ``cancel`` asked to stop; digests computed until then are kept.
         """
         opened = list(checkpoints)
         meter = Meter(sum(checkpoint.nbytes for checkpoint in opened), progress, cancel)
@@ -105,15 +106,15 @@ DIGESTS = DigestCache()  # of this process
 
 
 def _bytes_read(checkpoint: Checkpoint, meter: Meter | None) -> OnBytes:
-    """What tells a meter how much of a checkpoint has been read."""
+    """A callback that reports to a meter how much of a checkpoint has been read."""
     if meter is None:
         return ignore
     meter.check()
-    done = 0
+    read = 0
 
-    def tell(size: int) -> None:
-        nonlocal done
-        done += size
-        meter.within(done, READING, checkpoint.name)
+    def on_bytes(size: int) -> None:
+        nonlocal read
+        read += size
+        meter.within(read, READING, checkpoint.name)
 
-    return tell
+    return on_bytes

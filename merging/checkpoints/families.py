@@ -1,8 +1,8 @@
-"""Which parameter is what: its role, its residual block and its place in forward order, from its name alone.
+"""The role of each parameter, its residual block and its place in forward order, from its name alone.
 
 A family is a naming scheme of one architecture, written as a table of rules *pattern -> (role, part, section)*. Every
-name of a checkpoint must match exactly one rule of one family; otherwise the error lists the odd names and says which
-family comes nearest.
+name of a checkpoint must match exactly one rule of one family; otherwise the error lists the unknown names and the
+nearest family.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 from merging.errors import FamilyError
 from merging.text import first_few
 
-if TYPE_CHECKING:  # importing it loads torch, which Home can do without
+if TYPE_CHECKING:  # importing it loads torch, which the page Home does not need
     from merging.checkpoints.tensor_info import TensorInfo
 
 
 class Role(StrEnum):
-    """What a tensor is to the network."""
+    """The function of a tensor in the network."""
 
     LINEAR = "linear"
     CONV = "conv"
@@ -32,12 +32,12 @@ class Role(StrEnum):
     BUFFER = "buffer"  # copied from the pretrained model, never merged
 
 
-LINEAR_MAPS = frozenset({Role.LINEAR, Role.PROJECTION})  # matrices of which several experts' have a joint space
+LINEAR_MAPS = frozenset({Role.LINEAR, Role.PROJECTION})  # matrices for which several experts have a joint space
 EMBEDDINGS, OUTPUT, TEXT = "embeddings", "output", "not merged"
-UNUSED_TEXT = "unused text"  # the part that text tensors of an image encoder are
+UNUSED_TEXT = "unused text"  # the part of the text tensors in an image encoder's checkpoint
 TEXT_TOWER = "text tower"
 UNKNOWN = "unknown"
-ACTIVATIONS = ("quick_gelu", "gelu")  # between the layers of an MLP; the weights do not show which it is
+ACTIVATIONS = ("quick_gelu", "gelu")  # between the layers of an MLP; the weights do not show which one
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +54,15 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Names matching ``pattern`` (a group called ``block`` gives the block) have this role and part."""
+    """Names that match ``pattern`` have this role and part; its group ``block`` is the block's number."""
 
     pattern: str
     role: Role
     part: str
-    section: str = ""  # empty: the block's own
+    section: str = ""  # empty: the section of the block
 
     def match(self, name: str) -> re.Match[str] | None:
-        """The match of the whole name, if it is one."""
+        """The match of the whole name, or None."""
         return re.fullmatch(self.pattern, name)
 
 
@@ -77,8 +77,8 @@ class Family:
     def classify(self, name: str) -> tuple[int, Rule, int | None] | None:
         """Index of the rule, the rule and the block of ``name``; None if no rule fits."""
         for index, rule in enumerate(self.rules):
-            if found := rule.match(name):
-                block = found.groupdict().get("block")
+            if match := rule.match(name):
+                block = match.groupdict().get("block")
                 return index, rule, None if block is None else int(block)
         return None
 
@@ -131,7 +131,7 @@ def _hugging_face_rules() -> tuple[Rule, ...]:
     )
 
 
-# Text-side tensors that image-encoder checkpoints carry along; their task vectors are zero and they are not merged.
+# Text tensors in the checkpoints of image encoders; their task vectors are zero and they are not merged.
 # The published image encoders drop the text transformer and keep these six, which their authors count in quantiles.
 _UNUSED_TEXT = (
     Rule(
@@ -155,7 +155,7 @@ HUGGING_FACE = Family("hugging_face", "Hugging Face CLIP vision model", _hugging
 FAMILIES = (OPEN_CLIP, BARE, HUGGING_FACE)
 
 
-def _odd_names(family: Family, names: Iterable[str]) -> list[str]:
+def _unknown_names(family: Family, names: Iterable[str]) -> list[str]:
     return [name for name in names if family.classify(name) is None]
 
 
@@ -163,40 +163,40 @@ def recognize(names: Iterable[str], where: str = "the checkpoint") -> Family:
     """The family whose rules match every name.
 
     Raises:
-        FamilyError: names the odd tensors and the nearest family.
+        FamilyError: no family fits; the message lists the unknown names and the nearest family.
     """
     listed = list(names)
     if not listed:
         raise FamilyError(f"{where} holds no tensors.")
-    best = nearest(listed)
-    odd = _odd_names(best, listed)
-    if not odd:
-        return best
+    family = nearest(listed)
+    unknown = _unknown_names(family, listed)
+    if not unknown:
+        return family
     raise FamilyError(
-        f"{where} is of no known model family. The nearest is {best.title!r}, whose rules do not know "
-        f"{len(odd)} of its {len(listed)} tensors: {first_few(name[:80] for name in odd)}."
+        f"{where} is of no known model family. The nearest is {family.title!r}, whose rules do not know "
+        f"{len(unknown)} of its {len(listed)} tensors: {first_few(name[:80] for name in unknown)}."
     )
 
 
 def nearest(names: Iterable[str]) -> Family:
     """The family whose rules match most of the names."""
     listed = list(names)
-    return min(FAMILIES, key=lambda family: len(_odd_names(family, listed)))
+    return min(FAMILIES, key=lambda family: len(_unknown_names(family, listed)))
 
 
 def describe(names: Iterable[str], where: str = "the checkpoint") -> tuple[Parameter, ...]:
     """Every tensor of a checkpoint with its role and block, in forward order.
 
     Raises:
-        FamilyError: a name that no rule, or no single family, knows.
+        FamilyError: the names do not all match the rules of one family.
     """
     listed = list(names)
     family = recognize(listed, where)
     rows = []
     for name in listed:
-        found = family.classify(name)
-        assert found is not None  # recognize() has matched every name
-        index, rule, block = found
+        classified = family.classify(name)
+        assert classified is not None  # recognize() has matched every name
+        index, rule, block = classified
         rows.append((_place(index, rule, block), name, rule, block))
     rows.sort(key=lambda row: (row[0], row[1]))
     return tuple(
@@ -206,16 +206,16 @@ def describe(names: Iterable[str], where: str = "the checkpoint") -> tuple[Param
 
 
 def guess(infos: Mapping[str, TensorInfo]) -> tuple[Parameter, ...]:
-    """Tensors of a model of no known family, told apart by their types alone: enough to compare two checkpoints."""
+    """Parameters of a model of no known family, with roles from their dtypes alone: enough to compare checkpoints."""
     rows = []
     for order, (name, info) in enumerate(infos.items()):
-        counts = not info.dtype.is_floating_point and not name.endswith((".weight", ".bias"))
-        rows.append(Parameter(name, Role.BUFFER if counts else Role.LINEAR, UNKNOWN, UNKNOWN, None, order))
+        integers = not info.dtype.is_floating_point and not name.endswith((".weight", ".bias"))
+        rows.append(Parameter(name, Role.BUFFER if integers else Role.LINEAR, UNKNOWN, UNKNOWN, None, order))
     return tuple(rows)
 
 
 def _place(index: int, rule: Rule, block: int | None) -> tuple[int, int, int]:
-    """Sort key in model order: what comes before the blocks, block by block, what comes after."""
+    """Sort key in forward order: parameters before the blocks, in each block, after them."""
     if block is not None:
         return 1, block, index
     after = rule.part == "ln_post" or rule.section == TEXT

@@ -1,4 +1,4 @@
-"""What recipes call a model: a path, a name in a listed folder, the bundled benchmark or the Hub; and back."""
+"""References to models in recipes: a path, or a name in a listed folder, a benchmark or the Hub."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from merging.settings import BUNDLED, models_folders, store_root
 
 BUNDLED_PREFIX = "bundled:"  # in a recipe, "bundled:fashion" is the bundled benchmark's expert
 MODELS_PREFIX = "models:"  # "models:clip/cars.pt" is cars.pt in the folder called clip of $MERGESCOPE_MODELS
-OWN_PREFIX = "own:"  # "own:mine/models/cars.safetensors" is in the benchmark called mine that was made in the app
-BENCHMARKS = "benchmarks"  # the folder of a store that holds those
-NAMED = (BUNDLED_PREFIX, MODELS_PREFIX, OWN_PREFIX)  # references that mean the same wherever they are read from
+OWN_PREFIX = "own:"  # "own:mine/models/cars.safetensors" is in the user's benchmark called mine
+BENCHMARKS = "benchmarks"  # the folder of a store that holds the user's benchmarks
+NAMED = (BUNDLED_PREFIX, MODELS_PREFIX, OWN_PREFIX)  # references that do not depend on the current folder
 HUB_PREFIX = "hf-hub:"  # a model on huggingface.co, by organization/name
-PRETRAINED_TAG = re.compile(r"ViT-[\w-]{1,60}/[\w-]{1,60}")  # open_clip's model/tag, if there is no such file
+PRETRAINED_TAG = re.compile(r"ViT-[\w-]{1,60}/[\w-]{1,60}")  # open_clip's model/tag, unless such a file exists
 PRETRAINED = "pretrained"
-# A downloaded snapshot in the Hub's cache says which repository it is of.
+# The path of a snapshot in the Hub's cache names its repository and revision.
 SNAPSHOT = re.compile(r"(?:^|[\\/])models--([\w.-]+?)--([\w.-]+)[\\/]snapshots[\\/](\w+)")
 HUB_REFERENCE = re.compile(rf"{HUB_PREFIX}([\w.-]{{1,96}}/[\w.-]{{1,96}})(?:@\w[\w./-]{{0,119}})?")
-# Folders whose own name is that of a user or of a machine: a home, a machine on the network and one of its shares.
+# Paths that name a user or a machine: a home folder, a machine on the network and one of its shares.
 HOMES = r"(?:[\w-]+:)?(?:~|[\\/](?:.*[\\/])?(?:home|Users)[\\/]+)"
-MODEL_FILE = r"[^\\/]*\.(?:safetensors|pth?|bin|ckpt|pkl)"  # which may lie beside such folders
+MODEL_FILE = r"[^\\/]*\.(?:safetensors|pth?|bin|ckpt|pkl)"  # a model file directly below /home names no user
 SHARE = r"(?:file://|\\\\)[^\\/]+(?:[\\/]+[^\\/]+)?"
 PERSONAL = re.compile(rf"{HOMES}(?!{MODEL_FILE}$)[^\\/]*|{SHARE}", re.IGNORECASE | re.DOTALL)
 DRIVE = re.compile(r"^(?:[A-Z]|file):", re.IGNORECASE)
-UNNAMED = "model"  # what a checkpoint is called if the last part of its path must not be told
+UNNAMED = "model"  # the name of a checkpoint if the last part of its path is private
 
 
 def without_folders(reference: str) -> str:
-    """A reference without what it tells of the machine and its user.
+    """A reference without the parts that reveal the machine or its user.
 
     Bundled names, names on the Hub and open_clip's tags stay. Snapshots in the Hub's cache become names on the Hub. Of
     other paths and of file URLs the last part stays, unless it is the name of a home folder or of a machine.
@@ -50,13 +50,13 @@ def without_folders(reference: str) -> str:
 
 
 def _hub_name(reference: str) -> str:
-    """The repository that a reference like hf-hub:organization/model@revision names; empty if it is of another kind."""
+    """The repository in a reference like hf-hub:organization/model@revision; empty for other references."""
     name = HUB_REFERENCE.fullmatch(reference)
     return name[1] if name and ".." not in reference else ""
 
 
 def hub_id_of(reference: str) -> str:
-    """The repository that a reference names, or of which a path in the Hub's cache is a snapshot; else empty."""
+    """The repository of a Hub reference, or of a snapshot's path in the Hub's cache; else empty."""
     if name := _hub_name(reference):
         return name
     snapshot = SNAPSHOT.search(reference)
@@ -64,25 +64,25 @@ def hub_id_of(reference: str) -> str:
 
 
 def checkpoint_labels(pretrained: str, experts: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """What the checkpoints of a recipe are called where others read it: the pretrained model, the experts by name.
+    """Names of a recipe's checkpoints for other readers: the pretrained model's, and {expert: name}.
 
-    That is their references without folders; where two different files share a name, under the experts' names.
+    These are the references without folders; if two different files share a name, the expert's name precedes it.
     """
     references = {PRETRAINED: pretrained} | {f"experts/{name}": path for name, path in experts.items()}
     short = {key: without_folders(path) for key, path in references.items()}
-    named = {}
+    labels = {}
     for key, label in short.items():
         others = {references[other] for other in short if short[other] == label}
         owner = quote(key.rpartition("experts/")[2], safe="")
-        named[key] = label if len(others) == 1 else f"{owner}/{label}"
-    return named[PRETRAINED], {name: named[f"experts/{name}"] for name in experts}
+        labels[key] = label if len(others) == 1 else f"{owner}/{label}"
+    return labels[PRETRAINED], {name: labels[f"experts/{name}"] for name in experts}
 
 
 def locate(reference: str, base: Path | None = None) -> Path:
-    """The file that a reference in a recipe means; relative paths count from ``base`` (default: here).
+    """The path that a reference in a recipe means; relative paths start at ``base`` (default: the current folder).
 
     Raises:
-        CheckpointError: a models folder that is not known here, or a path that leads out of it.
+        CheckpointError: an unknown models folder, or a path that leads out of its folder.
     """
     if reference.startswith(MODELS_PREFIX):
         return _in_models_folder(reference.removeprefix(MODELS_PREFIX))
@@ -98,7 +98,7 @@ def locate(reference: str, base: Path | None = None) -> Path:
 
 
 def _in_models_folder(place: str) -> Path:
-    """The path that "folder/rest" means, which must lie in that folder with all links followed; "folder" is itself."""
+    """The path of "folder/rest", which must lie in that models folder with all links followed, or of "folder"."""
     name, within, rest = place.partition("/")
     root = models_folders().get(name)
     if root is None:
@@ -109,7 +109,7 @@ def _in_models_folder(place: str) -> Path:
 
 
 def _inside(root: Path, rest: str, called: str) -> Path:
-    """A path in a folder, in which it must lie with all links followed."""
+    """``root``/``rest``, which must lie in ``root`` with all links followed; messages call the root ``called``."""
     parts = rest.split("/")
     odd = any(part in {"", ".", ".."} for part in parts) or any(sign in rest for sign in "\\\0")
     try:
@@ -122,7 +122,7 @@ def _inside(root: Path, rest: str, called: str) -> Path:
 
 
 def reference_to(path: Path) -> str:
-    """What recipes call a file: by name where it lies in a listed folder or in a benchmark made here, else its path."""
+    """The reference to a file: a name if it lies in a listed folder or a benchmark of the user, else its path."""
     listed = {f"{MODELS_PREFIX}{name}/": root for name, root in models_folders().items()}
     for prefix, root in {OWN_PREFIX: (store_root() / BENCHMARKS).resolve(), **listed}.items():
         if path.is_relative_to(root):

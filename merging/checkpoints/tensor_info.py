@@ -15,7 +15,7 @@ MAX_DIMENSIONS = 16
 
 
 class DtypeNames(NamedTuple):
-    """What files call a dtype: its name in a safetensors header, and torch's class of storages in a pickle."""
+    """A dtype's names in files: in a safetensors header, and of torch's class of storages in a pickle."""
 
     safetensors: str
     storage: str
@@ -73,8 +73,8 @@ def read_span(descriptor: int, offset: int, numel: int, dtype: torch.dtype, labe
     raw = torch.empty(numel * dtype.itemsize, dtype=torch.uint8)
     view, done = raw_bytes(raw), 0
     while done < len(view):
-        got = os.preadv(descriptor, [view[done:]], offset + done)
-        if got == 0:
+        count = os.preadv(descriptor, [view[done:]], offset + done)
+        if count == 0:
             raise CheckpointError(f"{label} became shorter while it was being read; was it replaced?")
-        done += got
+        done += count
     return raw.view(dtype)

@@ -1,7 +1,7 @@
-"""Which tensor is which under the names of open_clip and of Transformers.
+"""The tensors of a visual tower under the names of open_clip and of Transformers.
 
 open_clip keeps q, k and v of an attention layer in one matrix and the output projection as (d_in, d_out); Transformers
-keeps them apart and as (d_out, d_in). The canonical form is open_clip's.
+keeps three matrices and the projection as (d_out, d_in). The canonical form is open_clip's.
 """
 
 from __future__ import annotations
@@ -35,89 +35,89 @@ TO_HUGGING_FACE = {
 }
 
 
-# --- which tensor is which -------------------------------------------------------------------------------------------
+# --- from stored names to open_clip's --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class TowerTensor:
-    """A tensor of the visual tower: open_clip's name without prefix, and which of q, k and v it is, if it is one."""
+    """A tensor of the visual tower: open_clip's name without prefix, and the index among q, k and v if it is one."""
 
     name: str
     third: int | None = None
 
 
 def place(rule: Rule, block: int | None) -> TowerTensor | None:
-    """Where what a rule matches belongs in the tower; None for what is no part of it."""
+    """The tensor of the tower that a rule's match is; None if it is not part of the tower."""
     if rule.role == Role.BUFFER:
         return None
-    at = "" if block is None else f"transformer.resblocks.{block}."
+    prefix = "" if block is None else f"transformer.resblocks.{block}."
     kind = "bias" if rule.role == Role.SHIFT else "weight"
     if rule.part in PACKED:
-        return TowerTensor(f"{at}attn.in_proj_{kind}", QKV.index(rule.part) if rule.part in QKV else None)
+        return TowerTensor(f"{prefix}attn.in_proj_{kind}", QKV.index(rule.part) if rule.part in QKV else None)
     bare = rule.role in {Role.EMBEDDING, Role.PROJECTION}
-    return TowerTensor(rule.part if bare else f"{at}{rule.part}.{kind}")
+    return TowerTensor(rule.part if bare else f"{prefix}{rule.part}.{kind}")
 
 
 def place_of(name: str) -> TowerTensor | None:
-    """Where a single name belongs, whatever stands before it; None if it is no name of a visual tower."""
-    for mark, family in ((VISUAL, BARE), (BODY, HUGGING_FACE)):
-        if mark in name:
-            known = family.classify(name.rpartition(mark)[2])
-            return place(known[1], known[2]) if known else None
-    known = HUGGING_FACE.classify(name) or BARE.classify(name)
-    return place(known[1], known[2]) if known else None
+    """The tensor of the tower that a name with any prefix means; None if it is not in a visual tower."""
+    for prefix, family in ((VISUAL, BARE), (BODY, HUGGING_FACE)):
+        if prefix in name:
+            match = family.classify(name.rpartition(prefix)[2])
+            return place(match[1], match[2]) if match else None
+    match = HUGGING_FACE.classify(name) or BARE.classify(name)
+    return place(match[1], match[2]) if match else None
 
 
 def tower(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """open_clip's names of the visual tower's tensors -> their names here: one, or three for q, k and v apart.
+    """{open_clip's name of a visual tensor: its names among ``names``}; three names if q, k and v are separate.
 
-    Names that the nearest family does not know are left out, and so is a layer of whose q, k and v one is missing.
+    Names that the nearest family does not know are left out, and so is a layer that lacks one of q, k and v.
     """
     listed = list(names)
     family = nearest(listed)
-    found: dict[str, dict[int, str]] = {}
+    stored: dict[str, dict[int, str]] = {}
     for name in listed:
-        known = family.classify(name)
-        where = place(known[1], known[2]) if known else None
-        if where is not None:
-            found.setdefault(where.name, {})[-1 if where.third is None else where.third] = name
-    whole = {name: parts for name, parts in found.items() if -1 in parts or len(parts) == len(QKV)}
+        match = family.classify(name)
+        target = place(match[1], match[2]) if match else None
+        if target is not None:
+            stored.setdefault(target.name, {})[-1 if target.third is None else target.third] = name
+    whole = {name: parts for name, parts in stored.items() if -1 in parts or len(parts) == len(QKV)}
     return {name: (parts[-1],) if -1 in parts else (parts[0], parts[1], parts[2]) for name, parts in whole.items()}
 
 
 def tower_names(checkpoint: Checkpoint) -> dict[str, tuple[str, ...]]:
-    """open_clip's names of the visual tower's tensors -> their names in the checkpoint, in forward order.
+    """{open_clip's name of a tensor of the visual tower: its names in the checkpoint}, in forward order.
 
     Raises:
-        FamilyError: it is of no known family.
+        FamilyError: the checkpoint is of no known family.
     """
     order = [parameter.name for parameter in checkpoint.parameters]
     return tower(order)
 
 
 def transposed(name: str) -> bool:
-    """Whether the output projection of that name is stored (d_in, d_out), as open_clip's bare ``proj`` is."""
+    """Whether an output projection of this name is stored as (d_in, d_out), as open_clip's ``proj`` is."""
     return not name.endswith("weight")
 
 
 def assemble(name: str, stored: Sequence[str], parts: Sequence[Tensor]) -> Tensor:
-    """A tower's tensor as open_clip has it, from what a checkpoint has under the names ``stored``."""
+    """A tensor of the tower in open_clip's form, from a checkpoint's tensors ``parts`` named ``stored``."""
     tensor = torch.cat(list(parts)) if len(parts) > 1 else parts[0]
     return tensor.T if name == PROJ and not transposed(stored[0]) else tensor
 
 
 def hugging_face_names(name: str) -> tuple[str, ...]:
-    """Transformers' names of a tower's tensor, with the prefix that all its versions read."""
+    """Transformers' names of a tensor of the tower, with the prefix that all its versions read."""
     if name == PROJ:
         return ("visual_projection.weight",)
-    at, rest = BODY, name
+    prefix, rest = BODY, name
     if name.startswith("transformer.resblocks."):
         _, _, block, rest = name.split(".", 3)
-        at = f"{BODY}encoder.layers.{block}."
+        prefix = f"{BODY}encoder.layers.{block}."
     if rest.startswith("attn.in_proj_"):
         kind = rest.removeprefix("attn.in_proj_")
-        return tuple(f"{at}self_{part}.{kind}" for part in QKV)
+        return tuple(f"{prefix}self_{part}.{kind}" for part in QKV)
     if rest in TO_HUGGING_FACE:
-        return (at + TO_HUGGING_FACE[rest],)
+        return (prefix + TO_HUGGING_FACE[rest],)
     stem, _, kind = rest.rpartition(".")
-    return (f"{at}{TO_HUGGING_FACE[stem]}.{kind}",)
+    return (f"{prefix}{TO_HUGGING_FACE[stem]}.{kind}",)

@@ -1,6 +1,6 @@
 """One model under the names of open_clip or Transformers: the same numbers, packed, split or transposed.
 
-Nothing is converted ahead of time: a ``View`` reads the tensors of another checkpoint when it is asked for its own.
+Nothing is converted ahead of time: a ``CheckpointView`` reads tensors of another checkpoint when its own are read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from merging.text import first_few
 
 @dataclass(frozen=True, slots=True)
 class TensorSlice:
-    """Rows [start, stop) of a tensor of another checkpoint, or all of it transposed."""
+    """Scalars [start, stop) of a tensor of another checkpoint, or all of it transposed."""
 
     source: Checkpoint
     name: str
@@ -43,11 +43,11 @@ class TensorSlice:
 
     @classmethod
     def whole(cls, source: Checkpoint, name: str, *, transposed: bool = False) -> TensorSlice:
-        """A whole tensor."""
+        """The slice that is a whole tensor."""
         return cls(source, name, 0, source.infos[name].numel, transposed)
 
     def read(self, start: int, stop: int) -> Tensor:
-        """Scalars [start, stop) of the part, flat."""
+        """Scalars [start, stop) of the slice, flat."""
         if self.transposed:
             return self.source.read(self.name).T.reshape(-1)[start:stop]
         return self.source.read_flat(self.name, self.start + start, self.start + stop)
@@ -55,16 +55,16 @@ class TensorSlice:
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A tensor put together from parts, one below the other."""
+    """A tensor made of slices, one below the other."""
 
     info: TensorInfo
     parts: tuple[TensorSlice, ...]
 
 
 class CheckpointView(Checkpoint):
-    """Tensors of another checkpoint under other names, read from it when they are asked for.
+    """Tensors of another checkpoint under other names, read from it on demand.
 
-    ``same`` says that this is the other checkpoint for all purposes, so that its digest is the other's.
+    With ``same`` the view counts as that checkpoint itself, and has its digest.
     """
 
     def __init__(self, inner: Checkpoint, tensors: Mapping[str, Derived], *, same: bool) -> None:
@@ -82,42 +82,42 @@ class CheckpointView(Checkpoint):
             if first < last:
                 pieces.append(part.read(first - at, last - at))
             at += size
-        if not pieces:  # of nothing, too, the type is the tensor's
+        if not pieces:  # an empty result, too, has the tensor's dtype
             pieces.append(self._tensors[name].parts[0].read(0, 0))
         return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
 
     def state(self) -> tuple[int, ...] | None:
         return self.inner.state()
 
-    def content_digest(self, tell: OnBytes = ignore) -> str:
-        return self.inner.content_digest(tell) if self._same else super().content_digest(tell)
+    def content_digest(self, on_bytes: OnBytes = ignore) -> str:
+        return self.inner.content_digest(on_bytes) if self._same else super().content_digest(on_bytes)
 
     def native(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """A state dict under this view's names under those that its file has, in its order."""
-        found: dict[str, Tensor] = {}
+        """A state dict under this view's names, renamed to the names in its file, in the file's order."""
+        tensors: dict[str, Tensor] = {}
         for name, derived in self._tensors.items():
             flat, at = state[name], 0
             for part in derived.parts:
                 shape = part.source.infos[part.name].shape
                 size = part.stop - part.start
                 piece = flat.T if part.transposed else flat.reshape(-1)[at : at + size]
-                found[part.name] = piece.reshape(shape).contiguous()
+                tensors[part.name] = piece.reshape(shape).contiguous()
                 at += size
-        return self.inner.native({name: found[name] for name in self.inner.infos if name in found})
+        return self.inner.native({name: tensors[name] for name in self.inner.infos if name in tensors})
 
 
-def same(checkpoint: Checkpoint) -> CheckpointView:
-    """The same tensors under the same names, to be given other metadata."""
+def identity_view(checkpoint: Checkpoint) -> CheckpointView:
+    """A view of all tensors under their own names, whose metadata can be changed."""
     return CheckpointView(checkpoint, _renamed(checkpoint, {name: name for name in checkpoint.infos}), same=True)
 
 
 def _renamed(inner: Checkpoint, names: Mapping[str, str]) -> dict[str, Derived]:
-    """{new name: that tensor} for {new name: old name}."""
+    """{new name: tensor} from {new name: old name}."""
     return {new: Derived(inner.infos[old], (TensorSlice.whole(inner, old),)) for new, old in names.items()}
 
 
 def _packed(inner: Checkpoint, stored: Sequence[str]) -> Derived:
-    """q, k and v as one tensor."""
+    """q, k and v packed into one tensor."""
     infos = [inner.infos[name] for name in stored]
     if len({(info.shape[1:], info.dtype) for info in infos}) > 1 or not all(info.shape for info in infos):
         raise CheckpointError(f"{inner.name}: {first_few(stored)} differ in width or type and cannot be one tensor.")
@@ -125,7 +125,7 @@ def _packed(inner: Checkpoint, stored: Sequence[str]) -> Derived:
     return Derived(TensorInfo(shape, infos[0].dtype), tuple(TensorSlice.whole(inner, name) for name in stored))
 
 
-def _turned(inner: Checkpoint, stored: str) -> Derived:
+def _transposed(inner: Checkpoint, stored: str) -> Derived:
     info = inner.infos[stored]
     if len(info.shape) != 2:
         raise CheckpointError(f"{inner.name}: {stored!r} of shape {list(info.shape)} is no matrix.")
@@ -133,7 +133,7 @@ def _turned(inner: Checkpoint, stored: str) -> Derived:
 
 
 def _thirds(inner: Checkpoint, stored: str) -> tuple[Derived, ...] | None:
-    """q, k and v out of one tensor; None if it does not fall into three."""
+    """q, k and v as thirds of one tensor; None if its rows cannot be divided by three."""
     info = inner.infos[stored]
     if not info.shape or info.shape[0] % len(QKV):
         return None
@@ -146,12 +146,12 @@ def _thirds(inner: Checkpoint, stored: str) -> tuple[Derived, ...] | None:
 
 
 def canonical(checkpoint: Checkpoint) -> Checkpoint:
-    """A checkpoint under open_clip's names, without what trainers put before them; the same one if it has them.
+    """A checkpoint under open_clip's names, without prefixes of trainers; unchanged if it has these names already.
 
-    Names that belong to no visual tower are left alone where there is none.
+    A checkpoint without a visual tower keeps its names, apart from a prefix of parallel training.
 
     Raises:
-        CheckpointError: there are several visual towers in it.
+        CheckpointError: it holds several visual towers.
     """
     names = list(checkpoint.infos)
     anchors = [name for name in names if name == ANCHOR or name.endswith("." + ANCHOR)]
@@ -171,7 +171,7 @@ def canonical(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _without_module(checkpoint: Checkpoint) -> Checkpoint:
-    """A model that is no visual tower of ours without the prefix of parallel training."""
+    """A model without a visual tower, without the prefix of parallel training."""
     if not all(name.startswith("module.") and len(name) > len("module.") for name in checkpoint.infos):
         return checkpoint
     return _stripped(checkpoint, "module.")
@@ -180,81 +180,81 @@ def _without_module(checkpoint: Checkpoint) -> Checkpoint:
 def _stripped(checkpoint: Checkpoint, prefix: str) -> Checkpoint:
     inside = {name.removeprefix(prefix): name for name in checkpoint.infos if name.startswith(prefix)}
     view = CheckpointView(checkpoint, _renamed(checkpoint, inside), same=False)
-    view.cautions += (f"The names begin with {prefix!r}, which was taken off.",)
+    view.cautions += (f"The names begin with {prefix!r}, which was removed.",)
     outside = [name for name in checkpoint.infos if not name.startswith(prefix)]
     if outside:
-        view.cautions += (f"{len(outside)} tensors lie outside of it and were ignored: {first_few(outside)}.",)
+        view.cautions += (f"{len(outside)} tensors do not begin with it and were ignored: {first_few(outside)}.",)
     return view
 
 
 def _from_hugging_face(checkpoint: Checkpoint, body: str) -> Checkpoint:
-    """Transformers' vision model as open_clip has it. ``body`` stands before the names of the tower's tensors."""
+    """Transformers' vision model under open_clip's names. ``body`` is the prefix of the tower's tensors."""
     top = body.removesuffix(BODY) if body.endswith(BODY) else body
     kept: dict[str, str] = {}
     notes: dict[str, list[str]] = {"text": [], "ids": [], "unknown": []}
     for name in checkpoint.infos:
         short = name.removeprefix(top) if name.startswith(top) else ""
-        known = HUGGING_FACE.classify(short)
-        if known and known[1].role != Role.BUFFER:
+        match = HUGGING_FACE.classify(short)
+        if match and match[1].role != Role.BUFFER:
             kept[short] = name
-        elif known and known[1].section == TEXT and known[1].part == "position_ids":
+        elif match and match[1].section == TEXT and match[1].part == "position_ids":
             notes["ids"].append(name)
         else:
-            text = known is not None or short.startswith(("text_model.", "text_projection."))
-            notes["text" if text else "unknown"].append(name)
+            is_text = match is not None or short.startswith(("text_model.", "text_projection."))
+            notes["text" if is_text else "unknown"].append(name)
     tensors: dict[str, Derived] = {}
     for name, short_names in tower(kept).items():
         stored = [kept[short] for short in short_names]
         if len(stored) > 1:
             tensors[VISUAL + name] = _packed(checkpoint, stored)
         elif name == PROJ:
-            tensors[VISUAL + name] = _turned(checkpoint, stored[0])
+            tensors[VISUAL + name] = _transposed(checkpoint, stored[0])
         else:
             tensors |= _renamed(checkpoint, {VISUAL + name: stored[0]})
     used = {part.name for derived in tensors.values() for part in derived.parts}
     notes["unknown"] += [name for name in kept.values() if name not in used]
     view = CheckpointView(checkpoint, tensors, same=False)
-    view.notes += tuple(_said(top, notes))
+    view.notes += tuple(_naming_notes(top, notes))
     if notes["unknown"]:
         listed = notes["unknown"]
-        view.cautions += (f"{len(listed)} tensors are no part of the visual tower; ignored: {first_few(listed)}.",)
+        view.cautions += (f"{len(listed)} tensors are not part of the visual tower; ignored: {first_few(listed)}.",)
     return view
 
 
-def _said(top: str, notes: Mapping[str, list[str]]) -> Iterable[str]:
-    yield "Transformers' names were brought to open_clip's, with q, k and v packed."
+def _naming_notes(top: str, notes: Mapping[str, list[str]]) -> Iterable[str]:
+    yield "Transformers' names were changed to open_clip's, with q, k and v packed."
     if top:
-        yield f"The names begin with {top!r}, which was taken off."
+        yield f"The names begin with {top!r}, which was removed."
     if notes["text"]:
         yield f"{len(notes['text'])} tensors of the text side were ignored."
     if notes["ids"]:
-        yield f"{first_few(notes['ids'])} was dropped: it counts positions and holds no weights."
+        yield f"{first_few(notes['ids'])} was dropped: it holds the numbers of positions, no weights."
 
 
 # --- experts under the pretrained model's names ----------------------------------------------------------------------
 
 
 def under_names_of(pretrained: Checkpoint, expert: Checkpoint) -> Checkpoint:
-    """The expert with its tensors under the pretrained model's names, whatever its own are; itself if they are those.
+    """The expert with its tensors under the pretrained model's names; unchanged if it has these names already.
 
-    What the pretrained model does not have keeps its name. An output projection that Transformers' model without one
-    leaves out is the pretrained model's.
+    Tensors that the pretrained model does not have keep their names. Transformers' plain vision model has no output
+    projection; such an expert gets the pretrained model's.
     """
     expert = expert.applied_to(pretrained)
-    wanted = tower(pretrained.infos)
-    if all(name in expert.infos for stored in wanted.values() for name in stored):
+    targets = tower(pretrained.infos)
+    if all(name in expert.infos for stored in targets.values() for name in stored):
         return expert
-    here = tower(expert.infos)
-    if not set(wanted) & set(here):
+    own = tower(expert.infos)
+    if not set(targets) & set(own):
         return expert
     tensors: dict[str, Derived] = {}
-    for name, stored in wanted.items():
-        tensors |= _as(name, stored, expert, here.get(name, ()))
+    for name, stored in targets.items():
+        tensors |= _under_names(name, stored, expert, own.get(name, ()))
     used = {part.name for derived in tensors.values() for part in derived.parts}
     tensors |= _renamed(expert, {name: name for name in expert.infos if name not in used and name not in tensors})
     kept: tuple[str, ...] = ()
-    if PROJ in wanted and PROJ not in here and _lacks_projection(expert):
-        tensors |= _renamed(pretrained, {wanted[PROJ][0]: wanted[PROJ][0]})
+    if PROJ in targets and PROJ not in own and _lacks_projection(expert):
+        tensors |= _renamed(pretrained, {targets[PROJ][0]: targets[PROJ][0]})
         kept = ("It has no output projection; the pretrained model's is kept.",)
     view = CheckpointView(expert, tensors, same=True)
     view.notes += kept
@@ -262,23 +262,23 @@ def under_names_of(pretrained: Checkpoint, expert: Checkpoint) -> Checkpoint:
 
 
 def _lacks_projection(expert: Checkpoint) -> bool:
-    """Whether it comes from Transformers, whose plain vision model has no output projection."""
+    """Whether an expert is from Transformers, whose plain vision model has no output projection."""
     names = expert.inner.infos if isinstance(expert, CheckpointView) else expert.infos
     return any(name.endswith(HF_ANCHOR) for name in names)
 
 
-def _as(name: str, wanted: Sequence[str], expert: Checkpoint, here: Sequence[str]) -> dict[str, Derived]:
-    """One of the tower's tensors under the names ``wanted``; empty where the expert does not have it."""
-    if not here:
+def _under_names(name: str, new: Sequence[str], expert: Checkpoint, stored: Sequence[str]) -> dict[str, Derived]:
+    """One tensor of the tower under the names ``new``, from the names ``stored``; empty if the expert lacks it."""
+    if not stored:
         return {}
-    if len(wanted) == len(here):
-        if name == PROJ and transposed(wanted[0]) != transposed(here[0]):
-            return {wanted[0]: _turned(expert, here[0])}
-        return _renamed(expert, dict(zip(wanted, here, strict=True)))
-    if len(wanted) == 1:
-        return {wanted[0]: _packed(expert, here)}
-    thirds = _thirds(expert, here[0])
-    return dict(zip(wanted, thirds, strict=True)) if thirds else {}
+    if len(new) == len(stored):
+        if name == PROJ and transposed(new[0]) != transposed(stored[0]):
+            return {new[0]: _transposed(expert, stored[0])}
+        return _renamed(expert, dict(zip(new, stored, strict=True)))
+    if len(new) == 1:
+        return {new[0]: _packed(expert, stored)}
+    thirds = _thirds(expert, stored[0])
+    return dict(zip(new, thirds, strict=True)) if thirds else {}
 
 
 # --- whole towers ----------------------------------------------------------------------------------------------------
@@ -292,18 +292,18 @@ def in_naming(checkpoint: Checkpoint, naming: str) -> CheckpointView:
     """
     if naming not in {"hf", "open_clip", "open_clip_tower"}:
         raise CheckpointError(f"A naming is 'hf', 'open_clip' or 'open_clip_tower'; got {naming!r}.")
-    here = tower(checkpoint.infos)
-    if ANCHOR not in here:
+    own = tower(checkpoint.infos)
+    if ANCHOR not in own:
         raise CheckpointError(f"{checkpoint.name} holds no visual tower.")
     prefix = VISUAL if naming == "open_clip" else ""
     tensors: dict[str, Derived] = {}
-    for name, stored in here.items():
-        wanted = hugging_face_names(name) if naming == "hf" else (prefix + name,)
-        tensors |= _as(name, wanted, checkpoint, stored)
+    for name, stored in own.items():
+        new = hugging_face_names(name) if naming == "hf" else (prefix + name,)
+        tensors |= _under_names(name, new, checkpoint, stored)
     return CheckpointView(checkpoint, tensors, same=False)
 
 
 def to_naming(state: Mapping[str, Tensor], naming: str) -> dict[str, Tensor]:
-    """The same of a state dict in memory."""
+    """``in_naming`` for a state dict in memory."""
     view = in_naming(MappingCheckpoint(state, "The state dict"), naming)
     return {name: view.read(name).contiguous() for name in view.infos}

@@ -1,18 +1,56 @@
-"""Where every command's function is, as "module:function": only the one that is called is imported."""
+"""The commands by name. Each is imported when it is called, so that one command does not load what another needs."""
 
 from __future__ import annotations
 
-COMMANDS = {
-    "methods": "merging.cli.commands.methods:list_methods",
-    "run": "merging.cli.commands.merge:run",
-    "merge": "merging.cli.commands.merge:merge",
-    "export": "merging.cli.commands.merge:export_run",
-    "convert": "merging.cli.commands.convert:convert",
-    "inspect": "merging.cli.commands.convert:show",
-    "measure": "merging.cli.commands.measure:measure_run",
-    "sweep": "merging.cli.commands.sweep:sweep",
-    "evaluate": "merging.cli.commands.evaluate:evaluate_checkpoint",
-    "fit": "merging.cli.commands.fit:check_fit",
-    "digest": "merging.cli.commands.fit:digest",
-    "benchmark": "merging.cli.commands.benchmark:benchmark_action",
+import importlib
+from collections.abc import Mapping
+
+import click
+
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "methods": ("merging.cli.commands.methods:methods", "List every edit, merge and adapt with its parameters."),
+    "run": ("merging.cli.commands.run:run", "Run a recipe file into the store, such as one from the app."),
+    "merge": ("merging.cli.commands.merge:merge", "Merge checkpoints and export the model."),
+    "export": ("merging.cli.commands.export:export", "Export the model of a stored run as a folder."),
+    "convert": (
+        "merging.cli.commands.convert:convert",
+        "Write a checkpoint of any format for Transformers or open_clip.",
+    ),
+    "inspect": ("merging.cli.commands.inspect:inspect", "Say what a checkpoint is, by what is in it."),
+    "measure": (
+        "merging.cli.commands.measure:measure",
+        "Measure something of a stored run, such as feature drift.",
+    ),
+    "sweep": (
+        "merging.cli.commands.sweep:sweep",
+        "Evaluate recipes at many values; stopped, it goes on where it was.",
+    ),
+    "evaluate": ("merging.cli.commands.evaluate:evaluate", "Accuracy of a checkpoint on the benchmark."),
+    "fit": ("merging.cli.commands.fit:fit", "Check whether checkpoints can be merged."),
+    "digest": ("merging.cli.commands.fit:digest", "SHA-256 of checkpoints' tensors, remembered for the app."),
+    "benchmark": (
+        "merging.cli.commands.benchmark:benchmark",
+        "Make a benchmark folder from your own data, or check one.",
+    ),
 }
+
+
+class CommandTable(click.Group):
+    """A group whose commands are imported when they are called, and listed without being imported."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, or None."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write every name with its sentence."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, sentence) for name, (_, sentence) in COMMANDS.items()])

@@ -1,14 +1,28 @@
-"""How a command ends: its exit code, and the error of wrong use."""
+"""How a command ends: its exit code, and the error of a call that makes no sense."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import click
+
 DONE, FAILED, USAGE, PAUSED, CANCELLED = 0, 1, 2, 75, 130
 
 
-class UsageError(Exception):
-    """The arguments make no sense; one sentence per problem."""
+class UsageError(click.UsageError):
+    """The arguments make no sense: one sentence per problem, after the usage line if one helps."""
 
-    def __init__(self, problems: Sequence[str]) -> None:
+    def __init__(self, problems: Sequence[str], usage: str = "") -> None:
         super().__init__("\n".join(problems))
+        self.usage = usage
+
+
+def joined(errors: Sequence[click.UsageError]) -> UsageError:
+    """One error with the sentences of all; how the command is used is shown if click itself could not read the call."""
+    usage = ""
+    for error in errors:
+        if isinstance(error, UsageError):
+            usage = usage or error.usage
+        elif error.ctx is not None:
+            usage = usage or f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} -h' for help."
+    return UsageError([error.format_message() for error in errors], usage)

@@ -6,83 +6,101 @@ out is JSON on stdout, also of a failure: {"error", "code"}. Progress goes to st
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import importlib
-import io
-import json
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Iterator, Sequence
 from threading import Event
 from types import FrameType
 
-from merging.cli.command_table import COMMANDS
-from merging.cli.exit_codes import CANCELLED, FAILED, USAGE, UsageError
-from merging.cli.options import parser
-from merging.errors import Cancelled, MergingError
+import click
+
+from merging.cli.call import Call
+from merging.cli.command_table import CommandTable
+from merging.cli.exit_codes import CANCELLED, FAILED, USAGE, joined
+from merging.version import __version__
+
+PROGRAM = "python -m merging"
+COMPLETING = "_MERGESCOPE_COMPLETE"  # set by a shell that completes words, see README.md
+CODES_HELP = "Exit codes: 0 done, 1 failed (one sentence on stderr), 2 wrong use, 75 paused, 130 cancelled."
+
+
+@click.group(
+    cls=CommandTable,
+    epilog=CODES_HELP,
+    no_args_is_help=False,
+    subcommand_metavar="COMMAND ...",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
+@click.version_option(__version__, message=f"mergescope {__version__}")
+def program() -> None:
+    """Merge fine-tuned CLIP vision experts."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; gives the exit code."""
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
-            args = parser().parse_args(argv)
-    except SystemExit as stop:  # argparse has said what is wrong, or printed the help
-        sys.stderr.write(said.getvalue())
-        if stop.code and "--json" in (sys.argv if argv is None else argv):
-            _print_failure(said.getvalue().splitlines()[-1].partition("error: ")[2], USAGE)
-        return int(stop.code or 0)
-    if getattr(args, "nice", 0):
-        os.nice(args.nice)
-    code, text = _run(args)
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    if instruction := os.environ.get(COMPLETING):
+        from click.shell_completion import shell_complete
+
+        return shell_complete(program, {"obj": Call()}, "mergescope", COMPLETING, instruction)
+    call = Call(json="--json" in arguments)  # a guess for a call that cannot be read; the option itself says it better
+    code, text, usage = _run(arguments, call)
+    if usage:
+        print(usage, end="\n\n", file=sys.stderr)
     if text:
-        _tell(args, text, code)
+        _report_failure(call, text, code)
     return code
 
 
-def _run(args: argparse.Namespace) -> tuple[int, str]:
-    """Exit code, and what to say if it is not 0."""
+def _run(arguments: list[str], call: Call) -> tuple[int, str, str]:
+    """Exit code, and what to say if it is not 0: the problems and, where it helps, how the command is used."""
     try:
-        with _stop_on_signals() as event:
-            module, _, function = COMMANDS[args.command].partition(":")
-            return getattr(importlib.import_module(module), function)(args, event), ""
-    except (KeyboardInterrupt, Cancelled):
-        code, text = CANCELLED, "Cancelled; nothing was kept."
-    except UsageError as error:
-        code, text = USAGE, str(error)
-    except MergingError as error:
-        code, text = FAILED, str(error)
+        with _stop_on_signals(call.stop), program.make_context(PROGRAM, arguments, obj=call) as context:
+            return program.invoke(context), "", ""
+    except click.exceptions.Exit as end:  # the help or the version has been printed
+        return end.exit_code, "", ""
+    except click.UsageError as error:
+        problems = joined([error])
+        return USAGE, problems.message, problems.usage
     except BrokenPipeError:  # the reader of our output has gone, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code, text = FAILED, ""
-    except Exception as error:
-        traceback.print_exc()
-        code, text = FAILED, f"Unexpected {type(error).__name__}: {str(error)[:200] or 'no reason given'}"
-    return code, text
+        return FAILED, "", ""
+    except (Exception, KeyboardInterrupt) as error:
+        return *_failure(error), ""
 
 
-def _tell(args: argparse.Namespace, text: str, code: int) -> None:
+def _failure(error: BaseException) -> tuple[int, str]:
+    """Exit code and text for an error, with a traceback before it if nothing raises such an error on purpose."""
+    from merging.errors import Cancelled, MergingError  # the help needs none of its imports
+
+    if isinstance(error, Cancelled | KeyboardInterrupt):
+        return CANCELLED, "Cancelled; nothing was kept."
+    if isinstance(error, MergingError):
+        return FAILED, str(error)
+    import traceback
+
+    traceback.print_exception(error)
+    return FAILED, f"Unexpected {type(error).__name__}: {str(error)[:200] or 'no reason given'}"
+
+
+def _report_failure(call: Call, text: str, code: int) -> None:
     """Say what went wrong, to people on stderr and to programs where they look."""
+    import json
+
     print(text, file=sys.stderr)
-    if getattr(args, "json", False):
-        _print_failure(text, code)
-    if (events := getattr(args, "events", None)) is not None:
-        with contextlib.suppress(OSError), events.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"error": text, "code": code}, ensure_ascii=False) + "\n")
-
-
-def _print_failure(text: str, code: int) -> None:
-    print(json.dumps({"error": text, "code": code}, ensure_ascii=False))
+    line = json.dumps({"error": text, "code": code}, ensure_ascii=False)
+    if call.json:
+        print(line)
+    if call.events is not None:
+        with contextlib.suppress(OSError), call.events.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
 
 
 @contextlib.contextmanager
-def _stop_on_signals() -> Iterator[Event]:
-    """An event that the first Ctrl-C or SIGTERM sets; the second one ends the program at once."""
-    stop = Event()
+def _stop_on_signals(stop: Event) -> Iterator[None]:
+    """Let the first Ctrl-C or SIGTERM set ``stop``; the second one ends the program at once."""
 
     def ask(number: int, frame: FrameType | None) -> None:
         stop.set()
@@ -90,7 +108,7 @@ def _stop_on_signals() -> Iterator[Event]:
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield stop
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,163 +1,339 @@
-"""What the command line takes. Importing this loads neither torch nor pandas."""
+"""What the commands take: parameters that report all problems of a call together, their types, and shared options."""
 
 from __future__ import annotations
 
-import argparse
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
 
 from merging.checkpoints.families import ACTIVATIONS
-from merging.cli.commands.benchmark_options import add_benchmark
+from merging.cli.exit_codes import UsageError, joined
 from merging.export.names import TARGETS
-from merging.version import __version__
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from merging.recipes.recipe import Recipe
+
+Function = Callable[..., Any]
+Decorated = TypeVar("Decorated", bound=Function)
 
 SPEC_HELP = "SPEC is a key, or key:parameter=value,parameter=value; `methods` lists them. Example: ties:density=0.1"
-CODES_HELP = "Exit codes: 0 done, 1 failed (one sentence on stderr), 2 wrong use, 75 paused, 130 cancelled."
+PROBLEMS = f"{__name__}.problems"  # where the context of a call keeps them, by parameter
+SINGLE = ".safetensors"  # with this ending --out is a model's file, otherwise a folder for everything
+GB = 1_000_000_000
 
 
-def parser() -> argparse.ArgumentParser:
-    """All commands with their options."""
-    top = argparse.ArgumentParser(
-        prog="python -m merging", description="Merge fine-tuned CLIP vision experts.", epilog=CODES_HELP
+# Parameters whose problems are reported together
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Keep an option in the call. It is read before all others, as the report of a failure depends on it."""
+    setattr(ctx.obj, str(param.name), value)
+
+
+class Gathering(click.Parameter):
+    """A parameter whose problem is reported with those of all others, not before they are read."""
+
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        """The value; a wrong one stays in the context as it was written, for checks that depend on it."""
+        try:
+            return super().handle_parse_result(ctx, opts, args)
+        except click.UsageError as error:
+            ctx.meta.setdefault(PROBLEMS, {})[self.name] = error
+            ctx.params.setdefault(self.name, opts.get(self.name))
+            return None, args
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """Convert a value, or each of several; the problems of all of them are one error."""
+        if value is None or not (self.multiple or self.nargs == -1):
+            return super().type_cast_value(ctx, value)
+        values, errors = [], []
+        for text in value:
+            try:
+                values.append(self.type(text, self, ctx))
+            except click.UsageError as error:
+                errors.append(error)
+        if errors:
+            raise joined(errors)
+        return tuple(values)
+
+
+class Option(Gathering, click.Option):
+    """An option whose problem is reported with those of the others."""
+
+
+class Argument(Gathering, click.Argument):
+    """An argument whose problem is reported with those of the others."""
+
+
+class Command(click.Command):
+    """A command that reports every problem of its call at once. All commands take ``--json``."""
+
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.params.append(
+            click.Option(
+                ["--json"], is_flag=True, is_eager=True, expose_value=False, callback=_remember, help="print JSON"
+            )
+        )
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments.
+
+        Raises:
+            UsageError: some of them make no sense; the problems come in the order of the help.
+        """
+        rest, others = [], []
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.UsageError as error:  # about the call as a whole, such as an option that does not exist
+            error.ctx = error.ctx or ctx
+            others.append(error)
+        problems: Mapping[str, click.UsageError] = ctx.meta.get(PROBLEMS, {})
+        errors = [*(problems[param.name] for param in self.params if param.name in problems), *others]
+        if errors and not ctx.resilient_parsing:
+            raise joined(errors)
+        return rest
+
+
+option = functools.partial(click.option, cls=Option)
+argument = functools.partial(click.argument, cls=Argument)
+
+
+# Types
+
+
+class CheckpointType(click.ParamType[str]):
+    """A reference to a checkpoint; a file must be there. ``role`` says in messages what it is to the command."""
+
+    name = "checkpoint"
+
+    def __init__(self, role: str) -> None:
+        self.role = role
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The reference as it was given."""
+        from merging.recipes.chain_text import check_file
+
+        problems: list[str] = []
+        check_file(value, self.role, problems)
+        if problems:
+            raise UsageError(problems)
+        return value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Let the shell complete paths."""
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(incomplete, type="file")]
+
+
+class StepType(click.ParamType[tuple[str, dict[str, Any]]]):
+    """One step of a chain, an "edit" or a "merge": ties:density=0.1 becomes ("ties", {"density": 0.1})."""
+
+    name = "spec"
+
+    def __init__(self, role: str) -> None:
+        self.role = role
+
+    def convert(
+        self, value: str | tuple[str, dict[str, Any]], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, dict[str, Any]]:
+        """The method's key and the parameters that were given; a default is such a pair already."""
+        from merging.recipes.chain_text import parse_step
+
+        if not isinstance(value, str):
+            return value
+        problems: list[str] = []
+        step = parse_step(self.role, value, problems)
+        if problems:
+            raise UsageError(problems)
+        return step
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Keys of methods."""
+        from click.shell_completion import CompletionItem
+
+        from merging.methods import registry
+
+        methods = [method for method in registry.methods() if method.role == self.role]
+        return [
+            CompletionItem(method.key, help=method.title) for method in methods if method.key.startswith(incomplete)
+        ]
+
+
+class GigabytesType(click.ParamType[int]):
+    """A size in gigabytes above 0, as a number of bytes."""
+
+    name = "gb"
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Bytes."""
+        try:
+            gigabytes = float(value)
+        except ValueError:
+            gigabytes = 0.0
+        if not 0 < gigabytes < float("inf"):
+            self.fail(f"a number of gigabytes above 0 is expected, got {value!r}.", param, ctx)
+        return round(gigabytes * GB)
+
+
+class PathType(click.Path[Path]):
+    """A path that is not looked at yet: whether it can be used, the commands find out and say in their own words."""
+
+    def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The path."""
+        return Path(value)
+
+
+PATH = PathType()
+
+
+# Options that several commands share
+
+
+def _lower_priority(ctx: click.Context, param: click.Parameter, value: int) -> None:
+    if value and not ctx.resilient_parsing:
+        os.nice(value)
+
+
+activation_option = option(
+    "--activation", type=click.Choice(ACTIVATIONS), help="of the models, where nothing beside their weights says so"
+)
+device_option = option("--device", default="auto", show_default=True, help="auto, cpu, cuda, mps")
+no_evaluate_option = option("--no-evaluate", is_flag=True, help="merge only")
+store_option = option("--store", type=PATH, help="folder of the runs (default: $MERGESCOPE_STORE or the cache)")
+events_option = option(
+    "--events",
+    type=PATH,
+    is_eager=True,
+    expose_value=False,
+    callback=_remember,
+    help="append progress to this file, one JSON object a line",
+)
+nice_option = option(
+    "--nice", type=int, default=0, expose_value=False, callback=_lower_priority, help="lower the priority by this much"
+)
+
+
+def job_options(function: Decorated) -> Decorated:
+    """What the runner of jobs sets: ``--events``, ``--nice`` and ``--store``; the command gets ``store``."""
+    return events_option(nice_option(store_option(function)))
+
+
+def _experts(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
+    """{name: checkpoint}."""
+    from merging.recipes.chain_text import parse_experts
+
+    problems: list[str] = []
+    experts = parse_experts(texts, problems)
+    if problems:
+        raise UsageError(problems)
+    return experts
+
+
+def checkpoint_options(function: Decorated) -> Decorated:
+    """The options ``--pretrained`` and ``--expert``; the command gets ``pretrained`` and ``experts``, {name: file}."""
+    pretrained = option(
+        "--pretrained", type=CheckpointType("the pretrained model"), required=True, help="a file, or bundled:pretrained"
     )
-    top.add_argument("--version", action="version", version=f"mergescope {__version__}")
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-
-    commands.add_parser("methods", help="list every edit, merge and adapt with its parameters")
-    run = commands.add_parser("run", help="run a recipe file into the store, such as one from the app")
-    run.add_argument("recipe", type=Path, help="a recipe in YAML")
-    run.add_argument("--base", type=Path, help="folder from which relative paths count (default: the recipe's)")
-    run.add_argument("--need-model", action="store_true", help="compute again if only tables are stored")
-    run.add_argument("--out", type=Path, help="export the model, too: a folder, or a .safetensors file")
-
-    merge = commands.add_parser("merge", help="merge checkpoints and export the model", epilog=SPEC_HELP)
-    _merge(merge)
-    export = commands.add_parser("export", help="export the model of a stored run as a folder")
-    export.add_argument("run", help="the run's id")
-    export.add_argument("--out", type=Path, required=True, help="a folder, or a .safetensors file")
-    convert = commands.add_parser("convert", help="write a checkpoint of any format for Transformers or open_clip")
-    convert.add_argument("checkpoint", help="a file or folder of any known format, or bundled:NAME")
-    convert.add_argument(
-        "--out", type=Path, help="the folder to write (default: the checkpoint's name and the target's)"
+    expert = option(
+        "--expert",
+        "experts",
+        multiple=True,
+        callback=_experts,
+        metavar="NAME=FILE",
+        help="an expert; give one for each",
     )
-    convert.add_argument(
-        "--base", help="the pretrained model: of an adapter, or for the projection and text side that a file lacks"
+    return pretrained(expert(function))
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """How a model is written, as ``merging.export.export`` takes it.
+
+    The target's name, the activation (None: as the files say), repositories of models by name, bytes of one file at
+    most, and whether an earlier export is replaced.
+    """
+
+    to: str
+    activation: str | None
+    hub_ids: Mapping[str, str]
+    shard_bytes: int
+    overwrite: bool
+
+
+def _hub_ids(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
+    """{name: repository}. They are not checked where nothing is exported: `run` without --out, which is read before."""
+    pairs = [text.partition("=") for text in texts]
+    wrong = [text for text, (name, _, value) in zip(texts, pairs, strict=True) if not name or not value]
+    if wrong and ctx.params.get("out", True) is not None:
+        raise UsageError([f"Write a repository as NAME=ID; got {text!r}." for text in wrong])
+    return {name: value for name, _, value in pairs}
+
+
+def export_options(function: Function) -> Function:
+    """The options that say how a model is written; the command gets ``how``, an ``ExportOptions``."""
+
+    @option(
+        "--to",
+        type=click.Choice(TARGETS),
+        default=TARGETS[0],
+        show_default=True,
+        help="for Transformers (hf) or open_clip",
     )
-    inspect = commands.add_parser("inspect", help="say what a checkpoint is, by what is in it")
-    inspect.add_argument("checkpoint", help="a file or folder, or bundled:NAME")
-    inspect.add_argument("--no-digest", action="store_true", help="read no numbers, only what the file says of them")
-
-    measure = commands.add_parser("measure", help="measure something of a stored run, such as feature drift")
-    measure.add_argument(
-        "what",
-        help="drift, ablation, predictions, features or tsne of a run; signs or pairs of its experts; exemplars, "
-        "drm_ablations or task_counts of the benchmark",
-    )
-    measure.add_argument("run", nargs="?", default="", help="the run's id")
-
-    sweep = commands.add_parser("sweep", help="evaluate recipes at many values; stopped, it goes on where it was")
-    _sweep(sweep)
-
-    evaluate = commands.add_parser("evaluate", help="accuracy of a checkpoint on the benchmark")
-    evaluate.add_argument("checkpoint", help="a file, or bundled:NAME")
-    _activation(evaluate)
-    fit = commands.add_parser("fit", help="check whether checkpoints can be merged")
-    _checkpoints(fit)
-    fit.add_argument("--values", action="store_true", help="read every number, too, and look for NaN and infinity")
-    fit.add_argument("--keep", action="store_true", help="keep the report for the app; exit code 0 whatever it says")
-    digest = commands.add_parser("digest", help="sha-256 of checkpoints' tensors, remembered for the app")
-    digest.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT", help="a file or folder, or bundled:NAME")
-
-    for command in (run, merge, export, convert):
-        _target(command)
-    for command in (run, measure, sweep, export, fit, digest):
-        command.add_argument("--events", type=Path, help="append progress to this file, one JSON object a line")
-        command.add_argument("--nice", type=int, default=0, help="lower the priority by this much")
-    for command in (run, merge, export, measure, sweep, fit, digest):
-        command.add_argument("--store", type=Path, help="folder of the runs (default: $MERGESCOPE_STORE or the cache)")
-    for command in (run, merge, export):
-        command.add_argument("--no-evaluate", action="store_true", help="merge only")
-    for command in (run, merge, export, measure, sweep, evaluate):
-        command.add_argument("--device", default="auto", help="auto, cpu, cuda, mps (default: %(default)s)")
-    for command in commands.choices.values():
-        command.add_argument("--json", action="store_true", help="print JSON")
-    add_benchmark(commands)
-    return top
-
-
-def _merge(command: argparse.ArgumentParser) -> None:
-    _checkpoints(command)
-    command.add_argument("--edit", action="append", default=[], metavar="SPEC", help="an edit; may be given repeatedly")
-    command.add_argument("--merge", default="task_arithmetic", metavar="SPEC", help="the merge (default: %(default)s)")
-    command.add_argument(
-        "--count-dead-params",
-        action="store_true",
-        help="count unused text tensors in quantiles, as published code does",
-    )
-    command.add_argument("--title", default="", help="what to call the run")
-    command.add_argument(
-        "--out", type=Path, required=True, help="a folder for everything, or a .safetensors file for the weights alone"
-    )
-
-
-def _target(command: argparse.ArgumentParser) -> None:
-    """How a model is written."""
-    command.add_argument("--to", choices=TARGETS, default=TARGETS[0], help="for Transformers (hf) or open_clip")
-    _activation(command)
-    command.add_argument(
+    @activation_option
+    @option(
         "--hub-id",
-        action="append",
-        default=[],
+        "hub_ids",
+        multiple=True,
+        callback=_hub_ids,
         metavar="NAME=ID",
         help="repository of an expert, or of pretrained, for the model card; may be given repeatedly",
     )
-    command.add_argument(
-        "--shard-size", type=_gigabytes, default=5.0, metavar="GB", help="divide larger weights (default: %(default)s)"
+    @option(
+        "--shard-size", type=GigabytesType(), default=5.0, show_default=True, metavar="GB", help="divide larger weights"
     )
-    command.add_argument(
-        "--overwrite", "--force", action="store_true", help="replace what an earlier export has left at --out"
+    @option(
+        "--overwrite",
+        "--force",
+        is_flag=True,
+        is_eager=True,  # --out depends on it
+        help="replace what an earlier export has left at --out",
     )
+    @functools.wraps(function)
+    def with_options(
+        *args: Any,
+        to: str,
+        activation: str | None,
+        hub_ids: Mapping[str, str],
+        shard_size: int,
+        overwrite: bool,
+        **others: Any,
+    ) -> Any:
+        how = ExportOptions(to, activation, hub_ids, shard_size, overwrite)
+        return function(*args, how=how, **others)
+
+    return with_options
 
 
-def _gigabytes(text: str) -> float:
-    """A size that something can have."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"a number of gigabytes above 0 is expected, got {text!r}")
-    return value
+def out_problems(out: Path, overwrite: bool, recipe: Recipe | None = None) -> list[str]:
+    """Why nothing can be written to ``out``."""
+    from merging.export.destination import refusal
 
-
-def _activation(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--activation", choices=ACTIVATIONS, help="of the models, where nothing beside their weights says so"
-    )
-
-
-def _sweep(command: argparse.ArgumentParser) -> None:
-    command.add_argument("recipes", nargs="*", metavar="RECIPE", help="recipe files or ids of stored runs")
-    command.add_argument(
-        "--vary",
-        action="append",
-        default=[],
-        metavar="WHAT=VALUES",
-        help="such as lwptv.prune_ratio=0:1:0.1 or experts=2,4,8; twice for a plane of two values",
-    )
-    command.add_argument("--line", nargs="?", const="", metavar="VALUES", help="from pretrained (0) to the merge (1)")
-    command.add_argument("--plane", metavar="A,B", help="coefficients of two experts, on the values of --vary A=, B=")
-    command.add_argument("--split", default="choosing", help="choosing or reporting (default: %(default)s)")
-    command.add_argument(
-        "--images", type=int, default=128, help="images of each task, 0 for all (default: %(default)s)"
-    )
-    command.add_argument("--seed", type=int, default=0, help="of the draw of images and the order of experts")
-    command.add_argument("--title", default="", help="what to call the sweep")
-    command.add_argument("--stored", metavar="ID", help="go on with a stored sweep")
-    command.add_argument("--pause-file", type=Path, help="stop between two points as soon as this file is there")
-
-
-def _checkpoints(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--pretrained", required=True, help="a file, or bundled:pretrained")
-    command.add_argument(
-        "--expert", action="append", default=[], metavar="NAME=FILE", help="an expert; give one for each"
-    )
+    if out.suffix != SINGLE:
+        reason = refusal(out, overwrite=overwrite)
+    elif recipe is not None and recipe.per_task:
+        reason = f"{recipe.text()} gives one model per task; name a folder with --out, not a file."
+    else:
+        taken = f"{out} exists already; choose another --out, or replace it with --overwrite."
+        reason = taken if out.is_dir() or (out.exists() and not overwrite) else ""
+    return [reason] if reason else []

@@ -10,34 +10,39 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from merging.cli.exit_codes import UsageError
-from merging.export.export import Exported
 from merging.progress import Progress, ProgressCallback
+from merging.text import percent
 
-GB = 1_000_000_000
+if TYPE_CHECKING:
+    import pandas as pd
 
+    from merging.export.export import Exported
 
 BAR, BAR_INTERVAL, EVENT_INTERVAL = 24, 0.1, 0.2
 
 
 class Bar:
-    """A line that moves on a terminal; elsewhere one line a phase, and one for two that take turns."""
+    """A line that moves on a terminal; elsewhere one line a phase, and one for two that take turns.
+
+    click's bar counts steps of one length and estimates the time left from them. Here the work measures that itself,
+    over phases of different pace, and elsewhere than on a terminal phases that take turns would fill the log.
+    """
 
     def __init__(self, stream: IO[str] | None = None) -> None:
         self._stream = stream or sys.stderr
         self._moving = self._stream.isatty()
         self._phase, self._last = "", 0.0
-        self._said: deque[str] = deque(maxlen=2)
+        self._shown: deque[str] = deque(maxlen=2)
 
     def __call__(self, progress: Progress) -> None:
         """Show progress."""
         now = time.monotonic()
         if not self._moving:
-            if progress.phase not in self._said:
+            if progress.phase not in self._shown:
                 print(progress.phase, file=self._stream, flush=True)
-                self._said.append(progress.phase)
+                self._shown.append(progress.phase)
         elif now - self._last > BAR_INTERVAL or progress.fraction == 1.0:
             full = round(BAR * progress.fraction)
             left = f"  {_duration(progress.seconds_left)} left" if progress.seconds_left is not None else ""
@@ -78,11 +83,11 @@ class Events:
 @contextlib.contextmanager
 def reporting(events: Path | None) -> Iterator[ProgressCallback]:
     """Where progress goes: a file of events, or a bar."""
-    shown = Bar() if events is None else Events(events)
+    display = Bar() if events is None else Events(events)
     try:
-        yield shown
+        yield display
     finally:
-        shown.end()
+        display.end()
 
 
 def _duration(seconds: float) -> str:
@@ -114,14 +119,15 @@ def columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:
     return "\n".join(indent + line.rstrip() for line in lines)
 
 
-def hub_ids(texts: Sequence[str]) -> dict[str, str]:
-    """{name: repository} from 'name=repository'. Raises UsageError."""
-    pairs = [text.partition("=") for text in texts]
-    if wrong := [text for text, (name, _, value) in zip(texts, pairs, strict=True) if not name or not value]:
-        raise UsageError([f"Write a repository as NAME=ID; got {text!r}." for text in wrong])
-    return {name: value for name, _, value in pairs}
+def score_table(scores: pd.DataFrame, in_domain: Sequence[str] = ()) -> str:
+    """Accuracies of the reporting split as a table."""
+    rows = [("task", "", "accuracy [95 %]", "images")]
+    for row in scores[scores["split"] == "reporting"].to_dict("records"):
+        domain = "in domain" if row["task"] in in_domain else "out of domain" if in_domain else ""
+        rows.append((str(row["task"]), domain, percent(row["accuracy"], row["low"], row["high"]), str(row["n"])))
+    return columns(rows)
 
 
-def told(written: Exported) -> dict[str, Any]:
-    """What came out, for programs."""
-    return {"out": written.folder, "to": written.to, "files": written.files, "export_warnings": written.warnings}
+def export_facts(exported: Exported) -> dict[str, Any]:
+    """What an export has written, for programs."""
+    return {"out": exported.folder, "to": exported.to, "files": exported.files, "export_warnings": exported.warnings}

@@ -1,4 +1,4 @@
-"""Zero-shot heads: classifiers from class names and prompts, or released ones, as unit rows and a logit scale."""
+"""Zero-shot heads: classifiers built from class names and prompts, or read from released files."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from merging.formats.opening import open_path
 from merging.progress import Cancel, Meter, ProgressCallback
 from merging.text import printable
 
-PLAIN = ("a photo of a {}.",)  # for class names of a set without prompts of its own
-BATCH = 256  # prompts at a time
-EVEN = 0.01  # by how much the lengths of rows may differ
-UNIT, FOLDED = (0.98, 1.02), 2.0  # lengths of rows that are unit ones, and from which on a scale is folded in
+PLAIN = ("a photo of a {}.",)  # for data sets without prompts of their own
+BATCH = 256  # prompts encoded at a time
+EVEN = 0.01  # largest relative difference between the lengths of rows
+UNIT, FOLDED = (0.98, 1.02), 2.0  # lengths of unit rows; length from which the rows contain the logit scale
 Tokenize = Callable[[list[str], int], Tensor]  # (prompts, context) -> tokens (n, context)
 
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """A frozen classifier: unit rows (classes, embed_dim), float32, and what cosines are multiplied with."""
+    """A frozen classifier: unit rows (classes, embed_dim), float32, and the logit scale, which multiplies cosines."""
 
     rows: Tensor
     scale: float
 
     @property
     def weight(self) -> Tensor:
-        """The matrix (classes, embed_dim) that gives logits of unit features, as released heads have it."""
+        """The matrix (classes, embed_dim) that maps unit features to logits, as in released heads."""
         return self.rows * self.scale
 
 
 def fill(template: str, name: str) -> str:
-    """A prompt: the template with a class name in it. Raises TaskError if there is no place for one."""
+    """A prompt: the template with a class name in it. Raises TaskError if the template has no ``{}``."""
     if "{}" not in template:
         raise TaskError(f"The template {printable(template, 60)!r} has no {{}} for the class name.")
     return template.replace("{}", name)
@@ -53,10 +53,10 @@ def build(
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
 ) -> Head:
-    """The head that a text tower gives: for each class the mean direction of its prompts.
+    """A head from a text tower: for each class the mean direction of its prompts.
 
     Args:
-        tokenize: prompts and the context's length to tokens; default: open_clip's, which must be installed.
+        tokenize: maps prompts and the context's length to tokens; default: open_clip's, which must be installed.
 
     Raises:
         TaskError: no classes or templates, a template without ``{}``, or open_clip is not installed.
@@ -66,18 +66,18 @@ def build(
     tokenize = tokenize or clip_tokens
     prompts = [fill(template, name) for name in class_names for template in templates]
     meter = Meter(len(prompts), progress, cancel)
-    found = []
+    features = []
     with torch.inference_mode():
         for start in range(0, len(prompts), BATCH):
             batch = prompts[start : start + BATCH]
-            found.append(nnf.normalize(tower(tokenize(batch, tower.context)), dim=-1).cpu())
+            features.append(nnf.normalize(tower(tokenize(batch, tower.context)), dim=-1).cpu())
             meter.advance(len(batch), "Building heads", batch[-1][:60])
-    means = torch.cat(found).reshape(len(class_names), len(templates), -1).mean(dim=1)
+    means = torch.cat(features).reshape(len(class_names), len(templates), -1).mean(dim=1)
     return Head(nnf.normalize(means, dim=-1).clone(), tower.logit_scale)
 
 
 def clip_tokens(prompts: list[str], context: int) -> Tensor:
-    """Tokens (n, context) by open_clip's tokenizer, which brings CLIP's vocabulary along.
+    """Tokens (n, context) by open_clip's tokenizer, which contains CLIP's vocabulary.
 
     Raises:
         TaskError: open_clip is not installed.
@@ -90,17 +90,17 @@ def clip_tokens(prompts: list[str], context: int) -> Tensor:
     except ImportError:
         raise TaskError(
             "Building heads from class names needs CLIP's vocabulary, which comes with open_clip: "
-            "`pip install open_clip_torch`. Heads that are ready (head_*.pt) need nothing."
+            "`pip install open_clip_torch`. Ready-made heads (head_*.pt) do not need it."
         ) from None
     tokens: Tensor = SimpleTokenizer(context_length=context)(prompts)
     return tokens
 
 
 def read_head(path: Path, classes: int | None, embed_dim: int, scale: float = 100.0) -> Head:
-    """A released head: a state dict or a whole module with ``weight`` (classes, embed_dim), opened without running it.
+    """A released head: a state dict or a whole module with ``weight`` (classes, embed_dim), read without running code.
 
-    A logit scale that is folded into the weight is found by the length of its rows; unit rows get ``scale``. Without
-    ``classes`` their number is whatever it is.
+    A logit scale contained in the weight is the length of its rows; unit rows get ``scale``. Without ``classes`` any
+    number of classes is accepted.
 
     Raises:
         TaskError: no such matrix, transposed, of other classes, with a bias, or with rows of different lengths.
@@ -109,7 +109,7 @@ def read_head(path: Path, classes: int | None, embed_dim: int, scale: float = 10
     weight = _weight(checkpoint)
     if tuple(weight.shape) == (embed_dim, classes) and classes != embed_dim:
         raise TaskError(
-            f"{checkpoint.name}: its weight is {embed_dim} × {classes}, the transposed of what a head is: one row for "
+            f"{checkpoint.name}: its weight is {embed_dim} × {classes}, the transpose of a head: one row for "
             f"each of the {classes} classes is expected. Save weight.T."
         )
     if weight.shape[1] != embed_dim:
@@ -124,19 +124,21 @@ def _weight(checkpoint: Checkpoint) -> Tensor:
     names = [
         name for name, info in checkpoint.infos.items() if name.split(".")[-1] == "weight" and len(info.shape) == 2
     ]
-    heads = [name for name in names if "head" in name] or names
-    if len(heads) != 1:
-        raise TaskError(f"{checkpoint.name} is no head: it has {len(heads)} matrices called 'weight', one is expected.")
-    bias = heads[0].removesuffix("weight") + "bias"
+    candidates = [name for name in names if "head" in name] or names
+    if len(candidates) != 1:
+        raise TaskError(
+            f"{checkpoint.name} is not a head: it has {len(candidates)} matrices called 'weight', one is expected."
+        )
+    bias = candidates[0].removesuffix("weight") + "bias"
     if bias in checkpoint.infos and checkpoint.read(bias).count_nonzero():
         raise TaskError(
-            f"{checkpoint.name} has a bias that is not zero, so it is no zero-shot head; it cannot be used."
+            f"{checkpoint.name} has a bias that is not zero, so it is not a zero-shot head and cannot be used."
         )
-    return checkpoint.read(heads[0]).to(torch.float32)
+    return checkpoint.read(candidates[0]).to(torch.float32)
 
 
 def _unfolded(weight: Tensor, name: str, scale: float) -> Head:
-    """Unit rows and the scale, from a matrix that may have the scale in it."""
+    """Unit rows and the scale, from a matrix that may contain the scale."""
     if not weight.isfinite().all():
         raise TaskError(f"{name} holds numbers that are not finite.")
     lengths = weight.double().norm(dim=1)

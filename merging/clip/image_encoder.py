@@ -1,7 +1,7 @@
-"""CLIP's visual tower as functions of a state dict: features of images, layer by layer, with nothing hidden.
+"""CLIP's visual tower as functions of a state dict: features of images, layer by layer.
 
 open_clip's own module hides the inputs of the packed attention weights from hooks, and a module per checkpoint would
-cost memory. Here a tower is its tensors; ``record`` sees the rows that enter every weight.
+cost memory. Here a tower is its tensors, and ``record`` receives the rows that enter every weight.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from merging.checkpoints.tower_names import assemble, tower_names
 
 EPS = 1e-5
 Record = Callable[[str, Tensor], None]  # (parameter name, rows entering it (n, d))
-Names = Mapping[str, tuple[str, ...]]  # open_clip's name -> names in the checkpoint; q, k and v may be apart
+Names = Mapping[str, tuple[str, ...]]  # open_clip's name -> names in the checkpoint; q, k and v may be separate
 
 
 class _OnDemand(Mapping[str, Tensor]):
-    """A tower's tensors in float32 as open_clip has them, read from the checkpoint whenever they are asked for."""
+    """A tower's tensors in float32 in open_clip's form, read from the checkpoint at every access."""
 
     def __init__(self, checkpoint: Checkpoint, names: Names, device: torch.device | str) -> None:
         self._checkpoint, self._names, self._device = checkpoint, names, device
@@ -44,8 +44,8 @@ class _OnDemand(Mapping[str, Tensor]):
 class Encoder:
     """A visual tower ready to run: float32 tensors on one device, under open_clip's names without prefix.
 
-    What is recorded goes by the checkpoint's own ``names``; rows that enter q, k and v are recorded under each. With
-    ``causal``, no token sees later ones, as in a text tower.
+    Rows are recorded under the checkpoint's ``names``; rows that enter q, k and v are recorded under each of them. With
+    ``causal``, no token attends to later ones, as in a text tower.
     """
 
     architecture: Architecture
@@ -64,7 +64,7 @@ class Encoder:
     ) -> Self:
         """The tower of a checkpoint: in memory, or reading each tensor when it is used (``on_demand``).
 
-        ``like`` tells the architecture of a checkpoint that has no metadata.
+        ``like`` has the architecture of a checkpoint without metadata.
         """
         names = tower_names(checkpoint)
         tensors = _OnDemand(checkpoint, names, device)
@@ -72,7 +72,7 @@ class Encoder:
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """The device on which it computes."""
         return self.tensors["class_embedding"].device
 
     def __call__(self, images: Tensor, record: Record | None = None) -> Tensor:
@@ -84,21 +84,21 @@ class Encoder:
 
     @property
     def sections(self) -> int:
-        """How many pieces it runs in: the stem, every block, the head."""
+        """The number of sections: the stem, every block, the head."""
         return self.architecture.layers + 2
 
     def run(self, section: int, x: Tensor, record: Record | None = None) -> Tensor:
-        """What leaves a section: tokens, after the last one features."""
+        """The output of a section: tokens (n, 1 + patches, width), of the last one features (n, embed_dim)."""
         if section == 0:
             return self.stem(x, record)
         return self.block(x, section - 1, record) if section <= self.architecture.layers else self.head(x, record)
 
     def holding(self, section: int) -> Self:
-        """The same tower with nothing but the tensors of one section, in memory."""
-        at = f"transformer.resblocks.{section - 1}."
+        """The same tower with the tensors of one section only, in memory."""
+        block = f"transformer.resblocks.{section - 1}."
         stem = ("class_embedding", "positional_embedding", "conv1.", "ln_pre.")
-        wanted = stem if section == 0 else (at,) if section <= self.architecture.layers else ("ln_post.", "proj")
-        return replace(self, tensors={name: self.tensors[name] for name in self.tensors if name.startswith(wanted)})
+        prefixes = stem if section == 0 else (block,) if section <= self.architecture.layers else ("ln_post.", "proj")
+        return replace(self, tensors={name: self.tensors[name] for name in self.tensors if name.startswith(prefixes)})
 
     def stem(self, images: Tensor, record: Record | None = None) -> Tensor:
         """Tokens (n, 1 + patches, width) that enter the first block; the class token comes first."""
@@ -125,33 +125,33 @@ class Encoder:
         n, length, width = x.shape
         packed = self._linear(at + "in_proj_weight", x, t[at + "in_proj_weight"], t[at + "in_proj_bias"], record)
         q, k, v = packed.reshape(n, length, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
-        seen = nnf.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
-        mixed = seen.transpose(1, 2).reshape(n, length, width)
+        attended = nnf.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        mixed = attended.transpose(1, 2).reshape(n, length, width)
         out = at + "out_proj"
         return self._linear(out + ".weight", mixed, t[out + ".weight"], t[out + ".bias"], record)
 
     def head(self, x: Tensor, record: Record | None = None) -> Tensor:
         """Features (n, embed_dim) from the tokens after the last block."""
         x = self._norm("ln_post", x[:, 0], record)
-        if "proj" not in self.tensors:  # some checkpoints leave it out: it was not trained
+        if "proj" not in self.tensors:  # some checkpoints omit it: it was not trained
             return x
-        self._tell("proj", x, record)
+        self._record("proj", x, record)
         return x @ self.tensors["proj"]
 
     def _activate(self, x: Tensor) -> Tensor:
         return x * torch.sigmoid(1.702 * x) if self.architecture.quick_gelu else nnf.gelu(x)
 
     def _linear(self, name: str, x: Tensor, weight: Tensor, bias: Tensor | None, record: Record | None) -> Tensor:
-        self._tell(name, x, record)
+        self._record(name, x, record)
         return nnf.linear(x, weight, bias)
 
     def _norm(self, name: str, x: Tensor, record: Record | None) -> Tensor:
         t = self.tensors
         if record is not None:
-            self._tell(name + ".weight", nnf.layer_norm(x, x.shape[-1:], eps=EPS), record)
+            self._record(name + ".weight", nnf.layer_norm(x, x.shape[-1:], eps=EPS), record)
         return nnf.layer_norm(x, x.shape[-1:], t[name + ".weight"], t[name + ".bias"], EPS)
 
-    def _tell(self, name: str, x: Tensor, record: Record | None) -> None:
+    def _record(self, name: str, x: Tensor, record: Record | None) -> None:
         if record is not None:
             for stored in self.names.get(name, (name,)):
                 record(stored, x.reshape(-1, x.shape[-1]))

@@ -1,7 +1,8 @@
-"""CLIP's preprocessing: from an image file to the square of pixels that a visual tower is shown, as open_clip has it.
+"""CLIP's preprocessing: from an image file to the square of pixels for a visual tower, as in open_clip.
 
-Short side to the tower's size by PIL's bicubic filter (which smooths when it makes smaller), center crop, RGB; rotation
-tags are left alone. Pixels stay bytes here: dividing by 255 and normalizing is exact afterwards, in float32.
+The short side is resized to the tower's size by PIL's bicubic filter (which smooths when it shrinks), then center crop
+and RGB; rotation tags are ignored. Pixels stay bytes here: dividing by 255 and normalizing is exact afterwards, in
+float32.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from merging.text import printable
 MEAN = (0.48145466, 0.4578275, 0.40821073)  # of the images that OpenAI's CLIP was trained on
 STD = (0.26862954, 0.26130258, 0.27577711)
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "GIF", "WEBP")
-MAX_PIXELS = 25_000_000  # of an image as it is stored, and of one that was resized but not yet cropped
+MAX_PIXELS = 25_000_000  # of a stored image, and of one that was resized but not yet cropped
 MAX_BYTES = 1 << 28
 OTHER_FILES = {
     b"\x89PNG": "a damaged PNG",
@@ -36,7 +37,7 @@ OTHER_FILES = {
 
 
 def read_image(data: bytes, label: str) -> Image.Image:
-    """A decoded image from the bytes of a file that ``label`` names.
+    """A decoded image from the bytes of a file; ``label`` is its name in messages.
 
     Raises:
         TaskError: empty, damaged, of no known format, or larger than an image has reason to be.
@@ -70,17 +71,17 @@ def check_size(image: Image.Image, label: str) -> None:
 
 
 def _what_else(data: bytes) -> str:
-    """Which well-known thing a file is that is no image of a known format."""
+    """What a file that is not an image of a known format is instead, in words."""
     start = data[:64].lstrip()
-    known = next((text for magic, text in OTHER_FILES.items() if start.startswith(magic)), None)
-    return known or f"no image of a known format ({', '.join(FORMATS)})"
+    kind = next((text for magic, text in OTHER_FILES.items() if start.startswith(magic)), None)
+    return kind or f"no image of a known format ({', '.join(FORMATS)})"
 
 
 def square(image: Image.Image, size: int, label: str = "the image") -> NDArray[np.uint8]:
-    """The pixels (size, size, 3) that a tower for images of that size is shown.
+    """The pixels (size, size, 3) for a tower whose images have that size.
 
     Raises:
-        TaskError: so long and narrow that resizing it would take too much memory.
+        TaskError: the image is so long and narrow that resizing it would take too much memory.
     """
     width, height = image.size
     long = int(size * max(width, height) / min(width, height))
@@ -97,5 +98,5 @@ def square(image: Image.Image, size: int, label: str = "the image") -> NDArray[n
 
 
 def as_image(pixels: NDArray[Any]) -> Image.Image:
-    """An image from pixels (h, w) or (h, w, 1), which are gray, or (h, w, 3)."""
+    """An image from gray pixels (h, w) or (h, w, 1), or colored ones (h, w, 3)."""
     return Image.fromarray(pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels)

@@ -1,7 +1,7 @@
 """Class names and prompt templates of the papers' 8 + 13 data sets, one file of data for each.
 
-``manifest.json`` has the sha-256 of every file. Class names stand in the order of ``order``, and ``aliases`` are what
-data sets call a class themselves; ``labels_alone`` says whether label numbers without names have one agreed meaning.
+``manifest.json`` has the sha-256 of every file. ``order`` describes the order of the class names, ``aliases`` are other
+names of a class in data sets, and ``labels_alone`` says whether label numbers without names have one agreed meaning.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """How to name the classes of a data set to a text tower; ``{}`` in a template stands for the class name."""
+    """Class names and templates of a data set's prompts; ``{}`` in a template stands for the class name."""
 
     key: str
     title: str
@@ -37,20 +37,20 @@ class Prompts:
     def match(self, names: Sequence[str]) -> list[str]:
         """The class name for each of a data set's own names, in their order.
 
-        Folders that are called by number, from 0 or from 1, count the classes.
+        Names that are numbers, from 0 or from 1, are indices of the classes.
 
         Raises:
-            TaskError: a name that is not among them, or two names of one class.
+            TaskError: a name of no class, or two names of one class.
         """
         if numbers := _numbers(names, len(self.class_names)):
             return [self.class_names[number] for number in numbers]
-        known = self.aliases | {simple(name): name for name in self.class_names}
-        found = [known.get(simple(name)) for name in names]
-        if None in found:
-            strange = names[found.index(None)]
-            near = did_you_mean(strange, self.class_names)
-            raise TaskError(f"{strange[:80]!r} is no class of {self.title}.{near} Give `classes` as a mapping.")
-        classes = [name for name in found if name is not None]
+        by_alias = self.aliases | {simple(name): name for name in self.class_names}
+        matches = [by_alias.get(simple(name)) for name in names]
+        if None in matches:
+            unknown = names[matches.index(None)]
+            hint = did_you_mean(unknown, self.class_names)
+            raise TaskError(f"{unknown[:80]!r} is no class of {self.title}.{hint} Give `classes` as a mapping.")
+        classes = [name for name in matches if name is not None]
         if len(set(classes)) < len(classes) and len(set(self.class_names)) == len(self.class_names):
             twice = next(name for name in classes if classes.count(name) > 1)
             raise TaskError(f"Two classes of the data set mean {twice!r} of {self.title}.")
@@ -63,7 +63,7 @@ def simple(name: str) -> str:
 
 
 def _numbers(names: Sequence[str], count: int) -> list[int]:
-    """Class numbers from 0, if the names are just that: all of 0 … count - 1, or of 1 … count."""
+    """Class numbers from 0 if the names are exactly 0 … count - 1 or 1 … count; else empty."""
     if not all(name.isascii() and name.isdigit() and len(name) < 10 for name in names):
         return []
     numbers = [int(name) for name in names]
@@ -73,15 +73,16 @@ def _numbers(names: Sequence[str], count: int) -> list[int]:
     return []
 
 
-def known() -> tuple[str, ...]:
+def prompt_keys() -> tuple[str, ...]:
     """Keys of all data sets, in alphabetical order."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.json") if path.name != MANIFEST))
 
 
 def prompts(key: str) -> Prompts:
-    """The prompts of a data set; raises TaskError with the nearest key."""
-    if key not in known():
-        raise TaskError(f"There are no prompts called {key[:40]!r}.{did_you_mean(key, known())} {', '.join(known())}.")
+    """The prompts of a data set; raises TaskError, which names the nearest key, if there are none."""
+    keys = prompt_keys()
+    if key not in keys:
+        raise TaskError(f"There are no prompts called {key[:40]!r}.{did_you_mean(key, keys)} {', '.join(keys)}.")
     data = json.loads((FOLDER / f"{key}.json").read_text("utf-8"))
     names, folders = data["class_names"], data.get("folders", [])
     aliases = {simple(alias): name for name, others in data.get("aliases", {}).items() for alias in others}

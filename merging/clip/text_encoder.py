@@ -1,7 +1,7 @@
 """CLIP's text tower as functions of a checkpoint's tensors: features of tokenized prompts.
 
-Its blocks are those of the visual tower with a causal mask, so they are run by the same code. Only the text part of a
-file is read.
+Its blocks are those of the visual tower with a causal mask, so the same code runs them. Only the text part of a file
+is read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
-from merging.checkpoints.architecture import Architecture, stated_by, stating
+from merging.checkpoints.architecture import Architecture, stated_by, with_activation
 from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
 from merging.checkpoints.tower_names import VISUAL, assemble, tower
 from merging.checkpoints.views import canonical
@@ -31,14 +31,14 @@ POSITIONS = {False: "positional_embedding", True: "embeddings.position_embedding
 NORM = {False: "ln_final", True: "final_layer_norm"}
 BLOCKS = {False: "transformer.resblocks.", True: "encoder.layers."}
 HEAD_WIDTH, PUBLISHED = 64, (512, 768, 1024)  # of the text towers of ViT-B, ViT-L and ViT-H
-OTHER_KIND = ("cls_emb", "text_projection.bias", "logit_bias")  # of CoCa, and of SigLIP
-LOGIT_SCALE = 100.0  # OpenAI's, where a file does not say
+OTHER_KIND = ("cls_emb", "text_projection.bias", "logit_bias")  # tensors of CoCa and SigLIP
+LOGIT_SCALE = 100.0  # OpenAI's, for files without one
 Read = Callable[[str], Tensor]
 
 
 @dataclass(frozen=True)
 class TextTower:
-    """A text tower ready to run, float32. ``logit_scale`` is what cosines are multiplied with to give logits."""
+    """A text tower ready to run, float32. Cosines times ``logit_scale`` are logits."""
 
     embedding: Tensor  # (vocabulary, width)
     positions: Tensor  # (context, width)
@@ -53,10 +53,10 @@ class TextTower:
     ) -> Self:
         """The text tower in a whole CLIP model of open_clip or Transformers: a file, a folder or a state dict.
 
-        Relative paths count from ``base``. ``activation`` is that of a file, if it does not say it or says it wrongly.
+        Relative paths start at ``base``. ``activation`` replaces a missing or wrong activation in a file's metadata.
 
         Raises:
-            CheckpointError: there is none in it, or it is of another kind than CLIP's.
+            CheckpointError: the model has no text tower, or one of another kind than CLIP's.
         """
         if isinstance(source, Checkpoint):
             return cls._of(source, {}, device)
@@ -66,14 +66,14 @@ class TextTower:
         path = locate_model(reference, base)
         folder = path if path.is_dir() else path.parent
         config = (read_json(folder / TRANSFORMERS) or {}).get("text_config") or {}
-        found = stating(open_path(path, path.stem, reference), activation)
-        return cls._of(found, config if isinstance(config, dict) else {}, device)
+        checkpoint = with_activation(open_path(path, path.stem, reference), activation)
+        return cls._of(checkpoint, config if isinstance(config, dict) else {}, device)
 
     @classmethod
     def _of(cls, checkpoint: Checkpoint, config: Mapping[str, Any], device: torch.device | str) -> Self:
-        at, hugging_face = find_tower(checkpoint)
-        top = at.removesuffix("text_model." if hugging_face else "text.")
-        if odd := [name for name in OTHER_KIND if at + name in checkpoint.infos or top + name in checkpoint.infos]:
+        prefix, hugging_face = find_tower(checkpoint)
+        top = prefix.removesuffix("text_model." if hugging_face else "text.")
+        if odd := [name for name in OTHER_KIND if prefix + name in checkpoint.infos or top + name in checkpoint.infos]:
             raise CheckpointError(f"{checkpoint.name} has another kind of text tower than CLIP's ({odd[0]}).")
 
         def read(name: str) -> Tensor:
@@ -81,16 +81,16 @@ class TextTower:
                 raise CheckpointError(f"{checkpoint.name}: its text tower lacks {name!r}.")
             return checkpoint.read(name).to(device, torch.float32)
 
-        embedding, norm = read(at + (HF_TOKENS if hugging_face else TOKENS)), at + NORM[hugging_face]
+        embedding, norm = read(prefix + (HF_TOKENS if hugging_face else TOKENS)), prefix + NORM[hugging_face]
         scale = float(read(top + "logit_scale").exp()) if top + "logit_scale" in checkpoint.infos else LOGIT_SCALE
-        projection = _projection(read, checkpoint, at, top)
-        blocks = _blocks(checkpoint, at, hugging_face, read)
+        projection = _projection(read, checkpoint, prefix, top)
+        blocks = _blocks(checkpoint, prefix, hugging_face, read)
         heads = _heads(checkpoint, config, embedding.shape[1])
         layers = len({name.split(".")[2] for name in blocks})
         shape = Architecture(0, 0, embedding.shape[1], layers, heads, projection.shape[1], _quick_gelu(checkpoint))
         return cls(
             embedding=embedding,
-            positions=read(at + POSITIONS[hugging_face]),
+            positions=read(prefix + POSITIONS[hugging_face]),
             norm=(read(f"{norm}.weight"), read(f"{norm}.bias")),
             projection=projection,
             blocks=Encoder(shape, blocks, causal=True),
@@ -99,23 +99,23 @@ class TextTower:
 
     @property
     def context(self) -> int:
-        """The longest prompt that it takes, in tokens."""
+        """The length of the longest prompt, in tokens."""
         return len(self.positions)
 
     @property
     def embed_dim(self) -> int:
-        """Length of its features, which is that of the visual tower's."""
+        """The length of its features, equal to that of the visual tower's."""
         return self.projection.shape[1]
 
     def __call__(self, tokens: Tensor) -> Tensor:
         """Features (n, embed_dim) of tokenized prompts (n, context), not normalized to unit length.
 
-        The end of a prompt is its largest token. What follows cannot change the result, as no token sees later ones,
-        so it is not computed.
+        The end of a prompt is its largest token. Later tokens cannot change the result, as no token attends to them,
+        so they are not computed.
         """
         if int(tokens.max()) >= len(self.embedding):
             raise TaskError(
-                f"The text tower knows {len(self.embedding):,} tokens and is given number {int(tokens.max()):,}: it "
+                f"The text tower knows {len(self.embedding):,} tokens and was given number {int(tokens.max()):,}: it "
                 "was trained with another tokenizer. Give the heads themselves."
             )
         tokens = tokens.to(self.embedding.device)
@@ -129,19 +129,19 @@ class TextTower:
 
 
 def find_tower(checkpoint: Checkpoint) -> tuple[str, bool]:
-    """What stands before the names of the text tower, and whether these are Transformers' names."""
-    found = [name for name in checkpoint.infos if name == TOKENS or name.endswith("." + TOKENS)]
-    if len(found) != 1:
-        what = "several text towers" if found else "no text tower"
-        raise CheckpointError(f"{checkpoint.name} holds {what}. Heads need the text tower of the whole CLIP model.")
-    hugging_face = found[0].endswith(HF_TOKENS)
-    return found[0].removesuffix(HF_TOKENS if hugging_face else TOKENS), hugging_face
+    """The prefix of the text tower's names, and whether these are Transformers' names."""
+    anchors = [name for name in checkpoint.infos if name == TOKENS or name.endswith("." + TOKENS)]
+    if len(anchors) != 1:
+        problem = "several text towers" if anchors else "no text tower"
+        raise CheckpointError(f"{checkpoint.name} holds {problem}. Heads need the text tower of the whole CLIP model.")
+    hugging_face = anchors[0].endswith(HF_TOKENS)
+    return anchors[0].removesuffix(HF_TOKENS if hugging_face else TOKENS), hugging_face
 
 
 def _blocks(checkpoint: Checkpoint, at: str, hugging_face: bool, read: Read) -> dict[str, Tensor]:
     """The tensors of the blocks under open_clip's names."""
-    mark, prefix = BLOCKS[hugging_face], "" if hugging_face else VISUAL  # as which the rules for names know them
-    short = {prefix + name.removeprefix(at): name for name in checkpoint.infos if name.startswith(at + mark)}
+    blocks, prefix = BLOCKS[hugging_face], "" if hugging_face else VISUAL  # the prefix that the families' rules expect
+    short = {prefix + name.removeprefix(at): name for name in checkpoint.infos if name.startswith(at + blocks)}
     if not short:
         raise CheckpointError(
             f"{checkpoint.name} has a text embedding and no text transformer, as published image encoders do. Heads "
@@ -153,7 +153,7 @@ def _blocks(checkpoint: Checkpoint, at: str, hugging_face: bool, read: Read) -> 
 
 
 def _projection(read: Read, checkpoint: Checkpoint, at: str, top: str) -> Tensor:
-    """The matrix (width, embed_dim) that gives features; Transformers stores it the other way round."""
+    """The matrix (width, embed_dim) that gives features; Transformers stores its transpose."""
     for prefix in (at, top):
         if prefix + "text_projection" in checkpoint.infos:
             return read(prefix + "text_projection")
@@ -174,7 +174,7 @@ def _heads(checkpoint: Checkpoint, config: Mapping[str, Any], width: int) -> int
 
 
 def _quick_gelu(checkpoint: Checkpoint) -> bool:
-    """The activation, which is the visual tower's."""
+    """Whether the activation is QuickGELU; it is that of the visual tower."""
     try:
         return Architecture.of(canonical(checkpoint)).quick_gelu
     except CheckpointError:  # a file with the text tower alone

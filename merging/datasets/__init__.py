@@ -1,1 +1,1 @@
-"""Labeled images on disk, whatever stores them."""
+"""Labeled images on disk, in several formats."""

@@ -1,4 +1,4 @@
-"""Data sets on disk, whatever they are stored as: parts with labels, and their images one by one."""
+"""What data sets of every format have in common: parts with labels, and their images one by one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Labels = NDArray[np.int64]
 class DataSet(ABC):
     """Images with labels in parts: "train", "validation" and "test", or one part, "whole".
 
-    ``class_names`` are the data's own; None where labels are numbers and nothing else.
+    ``class_names`` are the data set's own; None where it has only numbers as labels.
     """
 
     kind: str
@@ -32,16 +32,16 @@ class DataSet(ABC):
 
     @abstractmethod
     def pictures(self, part: str, at: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
-        """(index, image) for increasing indices of a part, or in place of an image what is wrong with it."""
+        """(index, image) for increasing indices of a part; in place of a damaged image, the error that says why."""
 
     @property
     def classes(self) -> int:
-        """Number of classes: of names, or of labels where there are none."""
+        """Number of classes: that of the names, or by the largest label where there are none."""
         if self.class_names is not None:
             return len(self.class_names)
         return 1 + max(int(labels.max()) for labels in self.parts.values() if len(labels))
 
 
 def part_of(name: str) -> str | None:
-    """The part that a folder or split of that name is, None if it is none."""
+    """The part that a folder or split of that name holds; None if it is not the name of a part."""
     return PART_NAMES.get(name.casefold())

@@ -1,6 +1,6 @@
 """Hugging Face data sets on disk: arrow files as `save_to_disk` writes them, or the parquet files of a downloaded one.
 
-Read with pyarrow alone; nothing of the data set is imported or run. Features are taken from the files' own metadata, or
+Read with pyarrow alone; no code of the data set is imported or run. Features are taken from the files' own metadata, or
 from ``dataset_info.json``.
 """
 
@@ -25,15 +25,15 @@ from merging.text import first_few, printable
 
 PARQUET = b"PAR1"
 SHARD = re.compile(r"(?P<split>.+?)-\d{5}-of-\d{5}(?:-[0-9a-f]+)?\.parquet")
-ROWS = 256  # of a parquet file that are in memory at a time
+ROWS = 256  # rows of a parquet file that are in memory at a time
 MAX_GROUP = 1 << 32  # bytes of a row group, which is unpacked at once
-IMAGE, LABEL = "Image", "ClassLabel"  # what features call them
-USUAL = {IMAGE: ("image", "images", "img"), LABEL: ("label", "labels", "fine_label")}
+IMAGE, LABEL = "Image", "ClassLabel"  # types of features
+USUAL_NAMES = {IMAGE: ("image", "images", "img"), LABEL: ("label", "labels", "fine_label")}
 Tables = Mapping[str, Sequence[Path]]
 
 
 def tables(path: Path) -> Tables:
-    """Part -> its files, if a path holds such a data set; empty if not.
+    """Part -> its files, if a path holds a Hugging Face data set; empty if not.
 
     Raises:
         TaskError: the description beside the files is damaged, or names files elsewhere.
@@ -44,27 +44,29 @@ def tables(path: Path) -> Tables:
         return {WHOLE: _arrow(path)}
     if (path / "dataset_dict.json").exists():
         splits = _json(path / "dataset_dict.json").get("splits", [])
-        known = [name for name in splits if isinstance(name, str) and re.fullmatch(r"[\w.-]+", name)]
-        return _by_part({name: _arrow(path / name) for name in known}, path.name)
-    found: dict[str, list[Path]] = {}
+        names = [name for name in splits if isinstance(name, str) and re.fullmatch(r"[\w.-]+", name)]
+        return _by_part({name: _arrow(path / name) for name in names}, path.name)
+    by_split: dict[str, list[Path]] = {}
     for folder in (path, path / "data", path / "default"):
         for file in sorted(folder.glob("*.parquet")):
             shard = SHARD.fullmatch(file.name)
-            found.setdefault(shard["split"] if shard else file.stem, []).append(file)
-        if found:
-            return _by_part(found, path.name) if len(found) > 1 else {part_of(s) or WHOLE: f for s, f in found.items()}
+            by_split.setdefault(shard["split"] if shard else file.stem, []).append(file)
+        if len(by_split) == 1:
+            return {part_of(split) or WHOLE: files for split, files in by_split.items()}
+        if by_split:
+            return _by_part(by_split, path.name)
     return {}
 
 
 def _by_part(splits: Mapping[str, list[Path]], name: str) -> Tables:
-    """Splits that are called as parts are; the others are left alone unless there is nothing else."""
+    """The files of the splits that are named like parts; the others are ignored. Raises TaskError if there is none."""
     parts: dict[str, list[Path]] = {}
     for split, files in splits.items():
         if part := part_of(split):
             parts.setdefault(part, []).extend(files)
     if not parts:
         raise TaskError(
-            f"{name} has the splits {first_few(splits)}; at least one called train, validation or test is needed."
+            f"{name} has the splits {first_few(splits)}; at least one named train, validation or test is needed."
         )
     return parts
 
@@ -79,12 +81,12 @@ def _arrow(folder: Path) -> list[Path]:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = read_json(path)
+        content = read_json(path)
     except (CheckpointError, OSError) as error:
         raise TaskError(f"{path.parent.name}/{error}") from None
-    if found is None:
+    if content is None:
         raise TaskError(f"{path.parent.name} has no {path.name}.")
-    return found
+    return content
 
 
 class TableData(DataSet):
@@ -104,46 +106,46 @@ class TableData(DataSet):
         self.parts: Mapping[str, Labels] = {part: self._labels(part) for part in files}
 
     def _features(self, file: Path) -> dict[str, dict[str, Any]]:
-        """Column -> what the data set says that it is."""
+        """Column -> its feature, as the data set describes it."""
         schema = _schema(file)
         raw = (schema.metadata or {}).get(b"huggingface")
         try:
-            said = json.loads(raw)["info"]["features"] if raw else {}
+            features = json.loads(raw)["info"]["features"] if raw else {}
         except (ValueError, KeyError, TypeError, RecursionError):
-            said = {}
-        if not said and (file.parent / "dataset_info.json").exists():
-            said = _json(file.parent / "dataset_info.json").get("features") or {}
-        if not isinstance(said, dict):
-            said = {}
-        known = {name: feature for name, feature in said.items() if isinstance(feature, dict)}
-        return {name: known.get(name, {}) for name in schema.names}
+            features = {}
+        if not features and (file.parent / "dataset_info.json").exists():
+            features = _json(file.parent / "dataset_info.json").get("features") or {}
+        if not isinstance(features, dict):
+            features = {}
+        valid = {name: feature for name, feature in features.items() if isinstance(feature, dict)}
+        return {name: valid.get(name, {}) for name in schema.names}
 
     def _labels(self, part: str) -> Labels:
-        found = [np.empty(0, np.int64)]
+        labels = [np.empty(0, np.int64)]
         for file in self._files[part]:
             for batch in _batches(file, [self._label]):
                 column = batch.column(0)
                 if column.null_count or not _is_whole(column.type):
                     raise TaskError(f"{self._name}: column {self._label!r} must be whole numbers, without gaps.")
-                found.append(column.to_numpy(zero_copy_only=False).astype(np.int64))
-        return np.concatenate(found)
+                labels.append(column.to_numpy(zero_copy_only=False).astype(np.int64))
+        return np.concatenate(labels)
 
     def pictures(self, part: str, at: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
-        wanted = iter(at)
-        index = next(wanted, None)
+        indices = iter(at)
+        index = next(indices, None)
         row = 0
         for file in self._files[part]:
             for batch in _batches(file, [self._image]):
                 column = batch.column(0)
                 while index is not None and index < row + len(column):
                     yield index, self._picture(column[index - row].as_py(), f"{file.name}, row {index}")
-                    index = next(wanted, None)
+                    index = next(indices, None)
                 row += len(column)
                 if index is None:
                     return
 
     def _picture(self, cell: Any, label: str) -> Image.Image | TaskError:
-        """The image in a cell: bytes, or the path of a file inside of the folder."""
+        """The image in a cell: bytes, or the path of a file inside the folder."""
         data = cell.get("bytes") if isinstance(cell, dict) else cell
         try:
             if data is None and isinstance(cell, dict) and cell.get("path"):
@@ -163,20 +165,20 @@ class TableData(DataSet):
         return target.read_bytes()
 
 
-def _column(features: Mapping[str, Mapping[str, Any]], kind: str, given: str | None, name: str) -> str:
-    """The column of a kind: the one that is asked for, the only one, or the one that is called as usual."""
-    if given is not None:
-        if given not in features:
-            raise TaskError(f"{name} has no column {given!r}; it has {first_few(features)}.")
-        return given
-    found = [column for column, said in features.items() if said.get("_type") == kind]
-    found = found or [column for column in USUAL[kind] if column in features][:1]
-    if len(found) == 1:
-        return found[0]
+def _column(features: Mapping[str, Mapping[str, Any]], kind: str, chosen: str | None, name: str) -> str:
+    """The column of a kind: the one that the caller has chosen, the only one, or the one with a usual name."""
+    if chosen is not None:
+        if chosen not in features:
+            raise TaskError(f"{name} has no column {chosen!r}; it has {first_few(features)}.")
+        return chosen
+    columns = [column for column, feature in features.items() if feature.get("_type") == kind]
+    columns = columns or [column for column in USUAL_NAMES[kind] if column in features][:1]
+    if len(columns) == 1:
+        return columns[0]
     what, option = ("images", "image_column") if kind == IMAGE else ("labels", "label_column")
-    if not found:
+    if not columns:
         raise TaskError(f"{name}: none of its columns ({first_few(features)}) is known to hold {what}; give {option}.")
-    raise TaskError(f"{name} has several columns of {what}: {first_few(found)}. Say with {option} which one is meant.")
+    raise TaskError(f"{name} has several columns of {what}: {first_few(columns)}. Choose one with {option}.")
 
 
 def _is_whole(kind: Any) -> bool:
@@ -218,7 +220,7 @@ def _open(file: Path) -> Any:
 
 @contextlib.contextmanager
 def _reading(file: Path) -> Iterator[None]:
-    """Whatever goes wrong with a file, as one sentence."""
+    """Raise whatever goes wrong with a file as a TaskError of one sentence."""
     import pyarrow as pa
 
     try:

@@ -23,55 +23,57 @@ MAX_DEPTH = 8
 
 
 class FolderData(DataSet):
-    """Class folders, sorted by name as their label numbers are; files in them, sorted by path."""
+    """Class folders sorted by name, which is the order of their label numbers; files in them sorted by path."""
 
     kind = "folder of class folders"
 
     def __init__(self, root: Path) -> None:
         self._root = Path(os.path.realpath(root))
         parts = self._parts()
-        names = {part: [folder.name for folder in _folders(place)] for part, place in parts.items()}
+        names = {part: [folder.name for folder in _folders(path)] for part, path in parts.items()}
         first, *others = names
         for other in others:
-            if odd := set(names[first]) ^ set(names[other]):
+            if different := set(names[first]) ^ set(names[other]):
                 raise TaskError(
                     f"{root.name}: {first!r} and {other!r} have different class folders, so their labels would not "
-                    f"agree: {first_few(sorted(odd))}."
+                    f"agree: {first_few(sorted(different))}."
                 )
         self.class_names = tuple(names[first])
         if not self.class_names:
-            raise TaskError(f"{root.name} has no class folders. Expected is a folder of images for every class.")
+            raise TaskError(f"{root.name} has no class folders. A folder of images for every class is needed.")
         self._files: dict[str, list[str]] = {}
         self.parts, self._left_out = {}, 0
-        for part, place in parts.items():
-            self._add(part, place)
+        for part, folder in parts.items():
+            self._add(part, folder)
         if self._left_out:
-            self.notes = (f"{self._left_out} files without the ending of an image were left alone.",)
+            self.notes = (f"{self._left_out} files without the ending of an image were ignored.",)
 
     def _parts(self) -> dict[str, Path]:
-        """The places of the parts; the root itself where there are none."""
+        """Part -> its folder; the root itself where there are no parts."""
         folders = _folders(self._root)
-        known = {folder: part_of(folder.name) for folder in folders}
-        named = [folder for folder, part in known.items() if part]
-        if not named or (len(named) == 1 and len(folders) > 1):  # one class may well be called "train"
+        part_names = {folder: part_of(folder.name) for folder in folders}
+        named = [folder for folder, part in part_names.items() if part]
+        if not named or (len(named) == 1 and len(folders) > 1):  # a single "train" may well be a class
             return {WHOLE: self._root}
         if len(named) < len(folders):
-            odd = first_few(folder.name for folder, part in known.items() if not part)
-            raise TaskError(f"{self._root.name} mixes parts ({first_few(f.name for f in named)}) with others: {odd}.")
-        parts = {str(part): folder for folder, part in known.items()}
+            others = first_few(folder.name for folder, part in part_names.items() if not part)
+            raise TaskError(
+                f"{self._root.name} mixes parts ({first_few(f.name for f in named)}) with others: {others}."
+            )
+        parts = {str(part): folder for folder, part in part_names.items()}
         if len(parts) < len(named):
             raise TaskError(f"{self._root.name} has two folders for the same part: {first_few(f.name for f in named)}.")
         return parts
 
-    def _add(self, part: str, place: Path) -> None:
+    def _add(self, part: str, folder: Path) -> None:
         files: list[str] = []
         labels: list[int] = []
         for number, name in enumerate(self.class_names or ()):
-            found = sorted(self._images(place / name, 0))
-            if not found:
-                raise TaskError(f"{self._root.name}: class {printable(name)!r} has no image in {place.name}/.")
-            files += found
-            labels += [number] * len(found)
+            images = sorted(self._images(folder / name, 0))
+            if not images:
+                raise TaskError(f"{self._root.name}: class {printable(name)!r} has no image in {folder.name}/.")
+            files += images
+            labels += [number] * len(images)
         self._files[part] = files
         self.parts = {**self.parts, part: np.array(labels, dtype=np.int64)}
 
@@ -100,7 +102,7 @@ class FolderData(DataSet):
         """A file's content; raises TaskError for links that lead out of the folder, pipes and the like."""
         target = Path(os.path.realpath(self._root / name))
         if not target.is_relative_to(self._root):
-            raise TaskError(f"{printable(name)} is a link that leads outside of the folder; it is not followed.")
+            raise TaskError(f"{printable(name)} is a link that leads outside the folder; it is not followed.")
         try:
             descriptor = open_regular(target)
             with os.fdopen(descriptor, "rb") as file:
@@ -116,11 +118,11 @@ class FolderData(DataSet):
 
 def _folders(root: Path) -> list[Path]:
     """Visible folders in a folder, sorted by name; raises TaskError for links to folders."""
-    found = []
+    folders = []
     with os.scandir(root) as entries:
         for entry in entries:
             if entry.is_dir() and not entry.name.startswith((".", "__")):
                 if entry.is_symlink():
                     raise TaskError(f"{printable(entry.name)} is a link to a folder; it is not followed.")
-                found.append(Path(entry.path))
-    return sorted(found, key=lambda folder: folder.name)
+                folders.append(Path(entry.path))
+    return sorted(folders, key=lambda folder: folder.name)

@@ -41,7 +41,7 @@ class ArrayData(DataSet):
             if not self._arrays:
                 raise TaskError(f"{path.name} has no arrays 'images' and 'labels'; it has {first_few(archive.infos)}.")
             labels = {part: self._labels(archive, *pair) for part, pair in self._arrays.items()}
-            self._rows = {part: np.arange(len(found)) for part, found in labels.items()}
+            self._rows = {part: np.arange(len(own)) for part, own in labels.items()}
             if SPLIT in names and list(labels) == [WHOLE]:
                 self._rows = _split(archive.read(names[SPLIT]), len(labels[WHOLE]), path.name)
                 self._arrays = dict.fromkeys(self._rows, self._arrays[WHOLE])
@@ -51,17 +51,17 @@ class ArrayData(DataSet):
             self.parts: Mapping[str, Labels] = labels
 
     def _labels(self, archive: Npz, images: str, labels: str) -> Labels:
-        """Labels of one part, and a look at whether the images belong to them."""
-        info, said = archive.infos[images], archive.infos[labels]
+        """Labels of one part; raises TaskError if its images are of no such form, or the labels do not fit them."""
+        info, label_info = archive.infos[images], archive.infos[labels]
         if info.dtype != np.uint8 or _channels(info.shape) is None:
             raise TaskError(
                 f"{archive.name}: {images!r} must be images of bytes (uint8), (n, h, w), (n, h, w, 3) or (n, 3, h, w); "
                 f"got {info.dtype} {info.shape}."
             )
-        if said.dtype.kind not in "iu" or said.shape not in {info.shape[:1], (*info.shape[:1], 1)}:
+        if label_info.dtype.kind not in "iu" or label_info.shape not in {info.shape[:1], (*info.shape[:1], 1)}:
             raise TaskError(
                 f"{archive.name}: {labels!r} must be one whole number for each of the {info.shape[0]} images; got "
-                f"{said.dtype} {said.shape}."
+                f"{label_info.dtype} {label_info.shape}."
             )
         if info.shape[0] > MAX_ROWS or info.nbytes // max(info.shape[0], 1) > 4 * MAX_PIXELS:
             raise TaskError(f"{archive.name}: {images!r} is too large ({info.shape}).")
@@ -76,7 +76,7 @@ class ArrayData(DataSet):
 
 
 def _channels(shape: tuple[int, ...]) -> int | None:
-    """The axis of colors (0: there is none), None if this is no shape of images."""
+    """The axis of colors (0: there is none); None if this is no shape of images."""
     if len(shape) == 3:
         return 0
     if len(shape) != 4:
@@ -86,13 +86,13 @@ def _channels(shape: tuple[int, ...]) -> int | None:
 
 def _pairs(names: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Part -> the names of its images and labels, as they are stored."""
-    found: dict[str, tuple[str, str]] = {}
+    pairs: dict[str, tuple[str, str]] = {}
     for word, part in PART_NAMES.items():
         for form in (f"{word}_{{}}", f"{{}}_{word}"):
             if pair := _pair(names, form):
-                found.setdefault(part, pair)
+                pairs.setdefault(part, pair)
     whole = _pair(names, "{}")
-    return found or ({WHOLE: whole} if whole else {})
+    return pairs or ({WHOLE: whole} if whole else {})
 
 
 def _pair(names: Mapping[str, str], form: str) -> tuple[str, str] | None:
@@ -102,15 +102,15 @@ def _pair(names: Mapping[str, str], form: str) -> tuple[str, str] | None:
     return (images[0], labels[0]) if images and labels else None
 
 
-def _split(said: NDArray[Any], count: int, name: str) -> dict[str, NDArray[np.intp]]:
+def _split(part_names: NDArray[Any], count: int, name: str) -> dict[str, NDArray[np.intp]]:
     """Part -> its rows, from an array with the name of each image's part."""
-    if said.shape != (count,) or said.dtype.kind != "U":
-        got = f"{said.dtype} {said.shape}"
+    if part_names.shape != (count,) or part_names.dtype.kind != "U":
+        got = f"{part_names.dtype} {part_names.shape}"
         raise TaskError(f"{name}: 'split' must name a part for each of the {count} images; got {got}.")
-    words = np.unique(said).tolist()
-    if odd := [word for word in words if part_of(word) is None]:
-        raise TaskError(f"{name}: 'split' has {first_few(odd)}; parts are called train, val and test.")
-    found: dict[str, NDArray[np.intp]] = {}
+    words = np.unique(part_names).tolist()
+    if unknown := [word for word in words if part_of(word) is None]:
+        raise TaskError(f"{name}: 'split' has {first_few(unknown)}; parts are named train, val and test.")
+    rows: dict[str, NDArray[np.intp]] = {}
     for part in dict.fromkeys(str(part_of(word)) for word in words):
-        found[part] = np.flatnonzero(np.isin(said, [word for word in words if part_of(word) == part]))
-    return found
+        rows[part] = np.flatnonzero(np.isin(part_names, [word for word in words if part_of(word) == part]))
+    return rows

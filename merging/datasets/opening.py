@@ -1,4 +1,4 @@
-"""Opens a data set at a path, whatever it is stored as, and checks its labels."""
+"""Opens a data set of any known format, and checks its labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def open_data(path: Path, *, image: str | None = None, label: str | None = None)
         image, label: columns of a Hugging Face data set that has several.
 
     Raises:
-        TaskError: what it is instead, or what is wrong with it.
+        TaskError: the path holds no data set, or a damaged one; says what is wrong with it.
     """
     from merging.datasets.hugging_face import TableData, tables
     from merging.datasets.image_folder import FolderData
@@ -28,12 +28,12 @@ def open_data(path: Path, *, image: str | None = None, label: str | None = None)
         raise TaskError(f"{path.name or path}: there is no such file or folder.")
     if path.is_file() and is_npz(path):
         return checked(ArrayData(path), path.name)
-    if found := tables(path):
-        return checked(TableData(path, found, image, label), path.name)
+    if files := tables(path):
+        return checked(TableData(path, files, image, label), path.name)
     if path.is_dir():
         return checked(FolderData(path), path.name)
     raise TaskError(
-        f"{path.name} is no data set that is known: give a folder of class folders, an npz, or the folder of a Hugging "
+        f"{path.name} is no known data set: give a folder of class folders, an npz, or the folder of a Hugging "
         "Face data set."
     )
 
@@ -51,6 +51,6 @@ def checked(data: DataSet, name: str) -> DataSet:
             )
     counts = np.sum([np.bincount(labels, minlength=data.classes) for labels in data.parts.values()], axis=0)
     if empty := np.flatnonzero(counts == 0).tolist():
-        shown = [data.class_names[number] if data.class_names else str(number) for number in empty]
-        raise TaskError(f"{name}: class {shown[0]!r} has no image{f' ({len(shown)} such classes)' * (len(shown) > 1)}.")
+        names = [data.class_names[number] if data.class_names else str(number) for number in empty]
+        raise TaskError(f"{name}: class {names[0]!r} has no image{f' ({len(names)} such classes)' * (len(names) > 1)}.")
     return data

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from merging.progress import Meter
 
 EXAMPLES = 16  # examples that are differentiated together at most; more gain nothing
-IN_HAND_CPU = 1 << 28  # bytes that their gradients may take, unless those of one example alone take more
-IN_HAND_GPU = 1 << 32
+GRADIENT_BYTES_CPU = 1 << 28  # bytes that their gradients may take, unless those of one example alone take more
+GRADIENT_BYTES_GPU = 1 << 32
 PHASE = "Computing gradients"
 
 
@@ -69,37 +69,37 @@ class GradientFile:
 
 @contextmanager
 def gather(
-    wanted: Collection[Gradients], inputs: Inputs, exemplars: Mapping[str, TaskExemplars], seed: int, meter: Meter
+    kinds: Collection[Gradients], inputs: Inputs, exemplars: Mapping[str, TaskExemplars], seed: int, meter: Meter
 ) -> Iterator[dict[Gradients, GradientFile]]:
-    """The wanted statistics of all experts, for as long as the block runs.
+    """These kinds of statistics of all experts, for as long as the block runs.
 
     ``seed`` decides the labels that are drawn.
 
     Raises:
-        NeedsError: exemplars or a head that do not belong to the towers.
+        NeedsError: exemplars or a head that do not fit the towers.
         CheckpointError: checkpoints that are no towers.
         MergingError: the folder for temporary files has no room, or gradients are not finite.
     """
     scalars = sum(inputs.numels)
     examples = sum(len(exemplars[name].images) for name in inputs.experts)
-    meter.total += len(wanted) * scalars * examples
-    needed = len(wanted) * scalars * len(inputs.experts) * inputs.dtype.itemsize
-    found = {}
+    meter.total += len(kinds) * scalars * examples
+    needed = len(kinds) * scalars * len(inputs.experts) * inputs.dtype.itemsize
+    gathered = {}
     with ExitStack() as files:
         if shutil.disk_usage(tempfile.gettempdir()).free < needed:
             raise _no_room(needed)
-        for kind in sorted(wanted):
+        for kind in sorted(kinds):
             file = files.enter_context(tempfile.TemporaryFile(prefix="mergescope-"))
-            found[kind] = GradientFile(file, inputs)
+            gathered[kind] = GradientFile(file, inputs)
             shared = _Tower(inputs.pretrained, inputs) if kind == Gradients.SENSITIVITY else None
             for name, expert in inputs.experts.items():
                 tower = shared or _Tower(expert, inputs)
                 row = tower.statistic(kind, name, exemplars[name], seed, meter)
                 try:
-                    found[kind].append(row)
+                    gathered[kind].append(row)
                 except OSError:
                     raise _no_room(needed) from None
-        yield found
+        yield gathered
 
 
 def _no_room(needed: int) -> MergingError:
@@ -122,14 +122,14 @@ class _Tower:
     def statistic(self, kind: Gradients, name: str, task: TaskExemplars, seed: int, meter: Meter) -> dict[str, Tensor]:
         """The mean over a task's examples of the squared or absolute gradient, by stored tensor, in float64."""
         self._check(name, task)
-        budget = IN_HAND_CPU if self._inputs.device.type == "cpu" else IN_HAND_GPU
+        budget = GRADIENT_BYTES_CPU if self._inputs.device.type == "cpu" else GRADIENT_BYTES_GPU
         size = max(1, min(EXAMPLES, budget // (self._numel * self._inputs.dtype.itemsize)))
         targets = _targets(kind, name, task, seed)
         sums = {key: torch.zeros_like(double(weight)) for key, weight in self._weights.items()}
         for images, goals in zip(task.images.split(size), targets.split(size), strict=True):
-            found = self._each(kind, task, images, goals)
+            gradients = self._each(kind, task, images, goals)
             for key, total in sums.items():
-                each = found.pop(key).abs_() if kind == Gradients.SENSITIVITY else found.pop(key).square_()
+                each = gradients.pop(key).abs_() if kind == Gradients.SENSITIVITY else gradients.pop(key).square_()
                 total.add_((each[0] if len(each) == 1 else each.sum(dim=0)).to(total.device))
             meter.advance(len(images) * self._numel, PHASE, name)
         for key, total in sums.items():
@@ -140,7 +140,7 @@ class _Tower:
 
     def _each(self, kind: Gradients, task: TaskExemplars, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Every example's gradient, (n, *S) by stored tensor."""
-        assert task.head is not None  # check_needs has seen it
+        assert task.head is not None  # as check_needs made sure
         head, drawn = self._moved(task.head), kind == Gradients.FISHER
 
         def loss(weights: dict[str, Tensor], image: Tensor, target: Tensor) -> Tensor:
@@ -153,11 +153,11 @@ class _Tower:
 
         if drawn:
             targets = targets.to(self._inputs.dtype)
-        with sdpa_kernel(SDPBackend.MATH):  # the fused kernels know nothing of vmap
-            found: dict[str, Tensor] = vmap(grad(loss), in_dims=(None, 0, 0))(
+        with sdpa_kernel(SDPBackend.MATH):  # the fused kernels do not support vmap
+            gradients: dict[str, Tensor] = vmap(grad(loss), in_dims=(None, 0, 0))(
                 self._weights, self._moved(images), targets.to(self._inputs.device)
             )
-        return found
+        return gradients
 
     def _moved(self, tensor: Tensor) -> Tensor:
         return tensor.to(self._inputs.device, self._inputs.dtype)
@@ -166,19 +166,19 @@ class _Tower:
         """Raise NeedsError for images or a head of another shape than the tower's."""
         side, width = self._encoder.architecture.image_size, self._encoder.architecture.embed_dim
         if task.images.shape[1:] != (3, side, side):
-            found = tuple(task.images.shape)
-            raise NeedsError(f"The exemplars of {name!r} must be a tensor (n, 3, {side}, {side}); got {found}.")
+            shape = tuple(task.images.shape)
+            raise NeedsError(f"The exemplars of {name!r} must be a tensor (n, 3, {side}, {side}); got {shape}.")
         if not torch.isfinite(task.images).all():
             raise NeedsError(f"The exemplars of {name!r} hold NaN or infinity.")
         if task.head is not None and task.head.shape[1] != width:
-            found = tuple(task.head.shape)
-            raise NeedsError(f"The head of {name!r} must be a tensor (classes, {width}); got {found}.")
+            shape = tuple(task.head.shape)
+            raise NeedsError(f"The head of {name!r} must be a tensor (classes, {width}); got {shape}.")
 
 
 def _targets(kind: Gradients, name: str, task: TaskExemplars, seed: int) -> Tensor:
     """What decides every example's label (n,): the true label itself, or a number in [0, 1) that draws one."""
     if kind == Gradients.SENSITIVITY:
-        assert task.labels is not None  # check_needs has seen them
+        assert task.labels is not None  # as check_needs made sure
         return task.labels.long()
     address = hashlib.blake2b(json.dumps(["labels", seed, name]).encode(), digest_size=16).digest()
     return torch.from_numpy(np.random.default_rng(int.from_bytes(address, "little")).random(len(task.images)))

@@ -16,7 +16,7 @@ from merging.checkpoints.families import OUTPUT, Parameter, Role
 from merging.engine.layer_inputs import Evidence, OnDetail
 from merging.errors import CheckpointError
 from merging.inspection.fit import fit
-from merging.methods.moments import Moments, silent
+from merging.methods.moments import Moments, ignore_detail
 from merging.methods.slot import Gradients, Slot
 
 BLOCK_CPU = 1 << 18  # scalars per expert that are read at a time
@@ -40,8 +40,8 @@ class Inputs:
     experts: Mapping[str, Checkpoint]
     evidence: Evidence | None
     device: torch.device
-    dead: UnusedText = field(default_factory=UnusedText)  # what global quantiles count besides
-    gradients: Mapping[Gradients, GradientReader] = field(default_factory=dict)  # those that the chain asks for
+    dead: UnusedText = field(default_factory=UnusedText)  # what global quantiles count in addition
+    gradients: Mapping[Gradients, GradientReader] = field(default_factory=dict)  # those that the chain needs
     parameters: tuple[Parameter, ...] = field(init=False)  # what is merged, in forward order
     dtype: torch.dtype = field(init=False)
     _spare: list[list[Tensor]] = field(init=False, default_factory=list, repr=False)  # buffers that no pass uses now
@@ -68,10 +68,10 @@ class Inputs:
         return sum(self.numels) * (len(self.experts) + 1)
 
     def slots(self, in_blocks: bool, dropped: Callable[[Parameter], bool]) -> Iterator[Slot]:
-        """Every slot, whole or in flat blocks; of dropped tensors only the pretrained is read."""
+        """Every slot, whole or in flat blocks; of dropped tensors only the pretrained weights are read."""
         size = BLOCK_CPU if self.device.type == "cpu" else BLOCK_GPU
         # Blocks take turns in three buffers (one in use, one being read, one to spare): fresh memory for every block
-        # would cost more time in page faults than the arithmetic takes. A slot is good until the loop goes on.
+        # would cost more time in page faults than the arithmetic takes. A slot is valid until the loop continues.
         # They are kept for the next pass: once such large blocks are given back, the allocator stops returning memory.
         # open_clip registers the output projection first, but captured inputs come layer by layer.
         ordered = sorted(self.parameters, key=lambda p: p.section == OUTPUT)
@@ -96,16 +96,16 @@ class Inputs:
             slot,
             pretrained=slot.pretrained.reshape(shape),
             task_vectors=slot.task_vectors.reshape(len(self.experts), *shape),
-            look=partial(self.look, parameter),
+            read_inputs=partial(self.input_moments, parameter),
             gradients={kind: rows.reshape(len(self.experts), *shape) for kind, rows in slot.gradients.items()},
         )
 
-    def look(self, parameter: Parameter, tell: OnDetail = silent) -> tuple[Moments, ...] | None:
-        """The moments of what enters a tensor, one per expert; None where there is no evidence of it."""
-        return self.evidence.moments(parameter, tell) if self.evidence is not None else None
+    def input_moments(self, parameter: Parameter, on_detail: OnDetail = ignore_detail) -> tuple[Moments, ...] | None:
+        """The moments of what enters a tensor, one per expert; None where nothing is known of it."""
+        return self.evidence.moments(parameter, on_detail) if self.evidence is not None else None
 
     def pieces(self, block: Slot) -> Iterator[Slot]:
-        """A flat block in pieces that fit the processor's cache: views, nothing is copied."""
+        """A flat block in pieces that fit the processor's cache, as views: nothing is copied."""
         size, numel = block.pretrained.numel(), block.pretrained.numel()
         if self.device.type == "cpu":
             size = PIECE_CPU
@@ -123,12 +123,12 @@ class Inputs:
         base = self._read(self.pretrained, name, start, stop)
         gradients = {kind: file.read(name, start, stop) for kind, file in self.gradients.items()}
         if dropped:
-            nothing = torch.zeros(1, dtype=self.dtype, device=self.device).expand(len(self.experts), stop - start)
-            return Slot(parameter, self.names, base, nothing, start, gradients=gradients)
+            zeros = torch.zeros(1, dtype=self.dtype, device=self.device).expand(len(self.experts), stop - start)
+            return Slot(parameter, self.names, base, zeros, start, gradients=gradients)
         vectors = (self._empty(stop - start) if buffer is None else buffer)[:, : stop - start]
         for row, expert in zip(vectors, self.experts.values(), strict=True):
             torch.sub(self._read(expert, name, start, stop), base, out=row)
-        # One sum is NaN or infinite if any number is; only then is every number looked at.
+        # One sum is NaN or infinite if any number is; only then is every number checked.
         if not torch.isfinite(vectors.sum()) and not torch.isfinite(vectors).all():
             self._explain_not_finite(name)
         return Slot(parameter, self.names, base, vectors, start, gradients=gradients)
@@ -137,7 +137,7 @@ class Inputs:
         return checkpoint.read_flat(name, start, stop).to(self.device, self.dtype)
 
     def _explain_not_finite(self, name: str) -> None:
-        """Name every tensor that is not finite, in all files, not only the first one met."""
+        """Raise an error that names every tensor that is not finite, in all files, not only the first one met."""
         fit(self.pretrained, self.experts, values=True).raise_if_bad()
         raise CheckpointError(
             f"The difference between an expert and the pretrained model overflows in tensor {name!r}, although all its "

@@ -1,4 +1,4 @@
-"""What enters each layer, as moments: from given rows, or captured from exemplars."""
+"""What enters each layer, as moments: from rows that the caller passes, or captured from exemplars."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from merging.checkpoints.families import EMBEDDINGS, Parameter, Role
 from merging.checkpoints.tower_names import transposed
 from merging.clip.image_encoder import Encoder
 from merging.errors import NeedsError
-from merging.methods.moments import Moments, silent
+from merging.methods.moments import Moments, ignore_detail
 from merging.text import first_few
 
 # {expert: {parameter name: rows}}: (n, d_in) entering a linear weight, (n, d) normalized rows before a norm scale.
 LayerInputs = Mapping[str, Mapping[str, Tensor]]
-OnDetail = Callable[[str], None]  # called with what is being looked at, between pieces of work; may raise Cancelled
+OnDetail = Callable[[str], None]  # called with the current expert's name between pieces of work; may raise Cancelled
 TAKES_ROWS = {Role.LINEAR, Role.CONV, Role.PROJECTION, Role.NORM_SCALE}
 BATCH_CPU = 1 << 12  # tokens that run at a time
 BATCH_GPU = 1 << 16
@@ -28,14 +28,14 @@ BATCH_GPU = 1 << 16
 class Evidence(Protocol):
     """Moments of the rows entering a parameter, one per expert; None where no rows enter it."""
 
-    def moments(self, parameter: Parameter, tell: OnDetail = silent) -> tuple[Moments, ...] | None: ...
+    def moments(self, parameter: Parameter, on_detail: OnDetail = ignore_detail) -> tuple[Moments, ...] | None: ...
 
 
 class GivenInputs:
-    """Layer inputs that the caller has already.
+    """Layer inputs that the caller passes.
 
     Raises:
-        NeedsError: they are no such mapping, or hold rows for nothing that is merged, or for what takes no rows.
+        NeedsError: they are no such mapping, hold no rows for any expert, or hold rows for what takes none.
     """
 
     def __init__(
@@ -49,23 +49,25 @@ class GivenInputs:
         if unknown := sorted(named - set(pretrained.infos)):
             raise NeedsError(f"Layer inputs name tensors that the model does not have: {first_few(unknown)}.")
         if not named:
-            given = f"; they are of {first_few(sorted(map(str, layer_inputs)))}" if layer_inputs else ""
-            raise NeedsError(f"The layer inputs hold no rows for any of {', '.join(experts)}{given}.")
+            others = f"; they are of {first_few(sorted(map(str, layer_inputs)))}" if layer_inputs else ""
+            raise NeedsError(f"The layer inputs hold no rows for any of {', '.join(experts)}{others}.")
         takes = {parameter.name for parameter in pretrained.parameters if parameter.role in TAKES_ROWS}
-        if others := sorted(named - takes):
-            raise NeedsError(f"No rows enter {first_few(others)}; layer inputs are of weights and norm scales.")
+        if rowless := sorted(named - takes):
+            raise NeedsError(f"No rows enter {first_few(rowless)}; layer inputs are of weights and norm scales.")
 
-    def moments(self, parameter: Parameter, tell: OnDetail = silent) -> tuple[Moments, ...] | None:
-        """The moments of the given rows.
+    def moments(self, parameter: Parameter, on_detail: OnDetail = ignore_detail) -> tuple[Moments, ...] | None:
+        """The moments of the caller's rows.
 
         Raises:
             NeedsError: some experts have rows for this parameter and others do not, or rows that cannot enter it.
         """
-        have = [e for e in self._experts if parameter.name in self._inputs.get(e, {})]
-        if 0 < len(have) < len(self._experts):
-            missing = next(e for e in self._experts if e not in have)
-            raise NeedsError(f"Layer inputs of {parameter.name!r} are given for {have[0]!r} but not for {missing!r}.")
-        return tuple(Moments.of(self._checked(parameter, e)) for e in self._experts) if have else None
+        covered = [e for e in self._experts if parameter.name in self._inputs.get(e, {})]
+        if 0 < len(covered) < len(self._experts):
+            missing = next(e for e in self._experts if e not in covered)
+            raise NeedsError(
+                f"Layer inputs of {parameter.name!r} are given for {covered[0]!r} but not for {missing!r}."
+            )
+        return tuple(Moments.of(self._checked(parameter, e)) for e in self._experts) if covered else None
 
     def _checked(self, parameter: Parameter, expert: str) -> Tensor:
         rows = self._inputs[expert][parameter.name]
@@ -74,8 +76,8 @@ class GivenInputs:
         width = shape[0] if first else math.prod(shape[1:])
         what = f"Layer inputs of {parameter.name!r} for {expert!r}"
         if not isinstance(rows, Tensor) or rows.ndim != 2 or rows.shape[1] != width:
-            found = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
-            raise NeedsError(f"{what} must be a tensor (n, {width}); got {found}.")
+            shape_or_type = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
+            raise NeedsError(f"{what} must be a tensor (n, {width}); got {shape_or_type}.")
         if not len(rows):
             raise NeedsError(f"{what} hold no rows.")
         if not torch.isfinite(rows).all():
@@ -86,9 +88,9 @@ class GivenInputs:
 class CapturedInputs:
     """Layer inputs captured from exemplars, block by block as the merge goes through the network.
 
-    Every expert sees its own task's exemplars (n, 3, h, w), in batches. Parameters are best asked for in forward order:
-    memory holds the tokens between two blocks and the moments of one block; an earlier block costs a new pass from the
-    start.
+    Every expert sees its own task's exemplars (n, 3, h, w), in batches. Callers should go through parameters in forward
+    order: memory holds the tokens between two blocks and the moments of one block; an earlier block costs a new pass
+    from the start.
 
     Raises:
         NeedsError: an expert has no exemplars, or images that its tower cannot take.
@@ -107,53 +109,52 @@ class CapturedInputs:
         self._images = {n: _checked_images(n, exemplars[n], e).to(device) for n, e in self._encoders.items()}
         self._next = 0  # section to run next
         self._tokens: dict[str, Tensor] = {}
-        self._found: list[dict[str, Moments]] = []
+        self._moments: list[dict[str, Moments]] = []  # of the section run last, per expert
         self._norms = {p.name for p in next(iter(experts.values())).parameters if p.role == Role.NORM_SCALE}
         groups = next(iter(self._encoders.values())).names.values()
         self._first = {name: group[0] for group in groups for name in group}  # q, k and v have the same rows
 
-    def moments(self, parameter: Parameter, tell: OnDetail = silent) -> tuple[Moments, ...] | None:
+    def moments(self, parameter: Parameter, on_detail: OnDetail = ignore_detail) -> tuple[Moments, ...] | None:
         """The moments of what enters this parameter in each expert."""
-        self._go_to(self._section(parameter), tell)
+        self._go_to(self._section(parameter), on_detail)
         name = self._first[parameter.name]
-        found = tuple(moments[name] for moments in self._found if name in moments)
-        return found or None
+        return tuple(moments[name] for moments in self._moments if name in moments) or None
 
     def _section(self, parameter: Parameter) -> int:
         if parameter.block is not None:
             return parameter.block + 1
         return 0 if parameter.section == EMBEDDINGS else next(iter(self._encoders.values())).sections - 1
 
-    def _go_to(self, section: int, tell: OnDetail) -> None:
-        """Run forward (after starting over, if it lies behind) until the moments are those of ``section``."""
+    def _go_to(self, section: int, on_detail: OnDetail) -> None:
+        """Run forward (from the start, if the section lies behind) until the moments are those of ``section``."""
         if section < self._next - 1:
             self._next = 0
         with torch.no_grad():
             while self._next <= section:
-                self._found = []
+                self._moments = []
                 for name in self._encoders:
-                    self._found.append(self._run(name, self._next, tell, record=self._next == section))
+                    self._moments.append(self._run(name, self._next, on_detail, record=self._next == section))
                 self._next += 1
 
-    def _run(self, expert: str, section: int, tell: OnDetail, *, record: bool) -> dict[str, Moments]:
+    def _run(self, expert: str, section: int, on_detail: OnDetail, *, record: bool) -> dict[str, Moments]:
         """Move one expert's tokens on by a section; gives the moments of what entered its parameters."""
         encoder = self._encoders[expert].holding(section)
         x = self._images[expert] if section == 0 else self._tokens[expert]
-        found: dict[str, Moments] = {}
+        moments: dict[str, Moments] = {}
 
-        def see(name: str, rows: Tensor) -> None:
+        def add_rows(name: str, rows: Tensor) -> None:
             if self._first[name] == name:
-                found.setdefault(name, Moments(rows.shape[1], name in self._norms)).add(rows)
+                moments.setdefault(name, Moments(rows.shape[1], name in self._norms)).add(rows)
 
         for start in range(0, len(x), self._batch(encoder)):
-            tell(expert)
+            on_detail(expert)
             part = slice(start, start + self._batch(encoder))
-            after = encoder.run(section, x[part], see if record else None)
+            after = encoder.run(section, x[part], add_rows if record else None)
             if section == 0 and start == 0:
                 self._tokens[expert] = after.new_empty((len(x), *after.shape[1:]))
             if section < encoder.sections - 1:
                 self._tokens[expert][part] = after
-        return found
+        return moments
 
     def _batch(self, encoder: Encoder) -> int:
         """How many images run at a time."""
@@ -165,8 +166,8 @@ class CapturedInputs:
 def _checked_images(expert: str, images: Tensor, encoder: Encoder) -> Tensor:
     side = encoder.architecture.image_size
     if not isinstance(images, Tensor) or images.shape[1:] != (3, side, side):
-        found = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
-        raise NeedsError(f"The exemplars of {expert!r} must be a tensor (n, 3, {side}, {side}); got {found}.")
+        shape_or_type = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
+        raise NeedsError(f"The exemplars of {expert!r} must be a tensor (n, 3, {side}, {side}); got {shape_or_type}.")
     if not torch.isfinite(images).all():
         raise NeedsError(f"The exemplars of {expert!r} hold NaN or infinity.")
     return images.to(torch.float32)

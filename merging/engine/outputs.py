@@ -18,7 +18,7 @@ from merging.methods.slot import Slot
 if TYPE_CHECKING:
     import pandas as pd
 
-WHAT = ("tensor", "order", "section", "role", "part", "numel", "itemsize")  # columns that say what a tensor is
+TENSOR_COLUMNS = ("tensor", "order", "section", "role", "part", "numel", "itemsize")  # what a tensor is
 
 
 class Sink(Protocol):
@@ -41,7 +41,7 @@ class MemorySink:
 
 @dataclass
 class Tally:
-    """What is counted while one tensor goes by, with one entry of the lists for each model that is made."""
+    """Counts of one tensor; the lists have one entry for each model that is made."""
 
     kept: list[int]
     squared: list[float]
@@ -61,7 +61,7 @@ class Tally:
 
 
 class Output:
-    """Adds merged task vectors to the pretrained weights, hands them to sinks, and keeps count per tensor."""
+    """Adds merged task vectors to the pretrained weights, hands them to sinks, and counts per tensor."""
 
     def __init__(self, pretrained: Checkpoint, names: tuple[str, ...], make_sink: Callable[[str], Sink]) -> None:
         self.sinks = {name: make_sink(name) for name in names}
@@ -95,10 +95,11 @@ class Output:
         rows = []
         for p, numel in zip(inputs.parameters, inputs.numels, strict=True):
             tally = self._tallies[p.name]
-            what = (p.name, p.order, p.section, str(p.role), p.part, numel, self._infos[p.name].dtype.itemsize)
+            facts = (p.name, p.order, p.section, str(p.role), p.part, numel, self._infos[p.name].dtype.itemsize)
             norm = (sum(tally.squared) / len(tally.squared)) ** 0.5
-            rows.append((*what, tally.kept_by_any, norm, tally.pretrained_squared**0.5))
-        found = {"tensors": pd.DataFrame(rows, columns=[*WHAT, "kept_numel", "change_norm", "pretrained_norm"])}
+            rows.append((*facts, tally.kept_by_any, norm, tally.pretrained_squared**0.5))
+        columns = [*TENSOR_COLUMNS, "kept_numel", "change_norm", "pretrained_norm"]
+        tables = {"tensors": pd.DataFrame(rows, columns=columns)}
         if per_task:
             tallies = self._tallies.items()
             parts = [
@@ -106,8 +107,8 @@ class Output:
                 for index, expert in enumerate(inputs.names)
                 for name, tally in tallies
             ]
-            found["task_tensors"] = pd.DataFrame(parts, columns=["expert", "tensor", "kept_numel", "change_norm"])
-        return found
+            tables["task_tensors"] = pd.DataFrame(parts, columns=["expert", "tensor", "kept_numel", "change_norm"])
+        return tables
 
 
 def _overflow(name: str, values: Tensor, dtype: torch.dtype) -> MergingError:
@@ -124,20 +125,20 @@ def _squared_norm(values: Tensor) -> float:
 
 
 class Notes:
-    """What methods tell of single tensors while they merge: rows of tables."""
+    """Rows of tables, which methods note for single tensors while they merge."""
 
     def __init__(self) -> None:
         self._rows: dict[str, list[dict[str, Any]]] = {}
 
     def add(self, table: str, slot: Slot, row: Mapping[str, Any]) -> None:
-        """One more row, which begins with what the tensor is."""
+        """Add a row to a table; its first columns say what the tensor is."""
         p = slot.parameter
-        what = {"tensor": p.name, "order": p.order, "section": p.section, "role": str(p.role), "part": p.part}
-        self._rows.setdefault(table, []).append({**what, "numel": slot.pretrained.numel(), **row})
+        facts = {"tensor": p.name, "order": p.order, "section": p.section, "role": str(p.role), "part": p.part}
+        self._rows.setdefault(table, []).append({**facts, "numel": slot.pretrained.numel(), **row})
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """The tables by name, in forward order."""
         import pandas as pd
 
-        found = {name: pd.DataFrame(rows) for name, rows in self._rows.items()}
-        return {name: table.sort_values("order", kind="stable", ignore_index=True) for name, table in found.items()}
+        tables = {name: pd.DataFrame(rows) for name, rows in self._rows.items()}
+        return {name: table.sort_values("order", kind="stable", ignore_index=True) for name, table in tables.items()}

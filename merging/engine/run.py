@@ -20,7 +20,7 @@ from merging.checkpoints.families import Role
 from merging.devices import choose_device, describe_device
 from merging.engine.inputs import Inputs
 from merging.engine.layer_inputs import CapturedInputs, Evidence, GivenInputs, LayerInputs
-from merging.engine.needs import check_needs, take
+from merging.engine.needs import check_needs, checked_exemplars
 from merging.engine.outputs import MemorySink, Notes, Output, Sink
 from merging.engine.stream import Stage, Stream
 from merging.inspection.fit import fit
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
     from merging.recipes.recipe import Recipe
 
-MERGED = "merged"  # what the one output of a merge is called; merges per task name their outputs by expert
+MERGED = "merged"  # the name of a merge's one output; merges per task name their outputs by expert
 
 
 @dataclass(frozen=True)
 class MergeResult:
-    """What came out. Names, shapes, dtypes and order of every state dict are the pretrained model's.
+    """The result of a merge. Names, shapes, dtypes and order of every state dict are the pretrained model's.
 
     ``state_dict`` is empty where sinks took the tensors; ``task_state_dicts`` is {expert: state dict} for merges that
     give one model per task, else None. ``tables`` are tidy, by name (tensors, saliency, masks, thresholds, ...).
@@ -74,19 +74,19 @@ def run(
     started = time.monotonic()
     report = fit(pretrained, experts, values=False)
     report.raise_if_bad()
-    shown = take(exemplars)
-    check_needs(recipe, experts, layer_inputs, shown)
-    where = choose_device(device)
-    evidence = _evidence(recipe, pretrained, experts, layer_inputs, shown, where)
+    task_exemplars = checked_exemplars(exemplars)
+    check_needs(recipe, experts, layer_inputs, task_exemplars)
+    torch_device = choose_device(device)
+    evidence = _evidence(recipe, pretrained, experts, layer_inputs, task_exemplars, torch_device)
     dead = pretrained.dead if recipe.count_dead_params else UnusedText()
-    inputs = Inputs(pretrained, experts, evidence, where, dead)
+    inputs = Inputs(pretrained, experts, evidence, torch_device, dead)
     meter = Meter(inputs.work * _passes(recipe), progress, cancel)
     meter.check()
 
     names = inputs.names if recipe.per_task else (MERGED,)
     output = Output(pretrained, names, make_sink or (lambda _: MemorySink(pretrained)))
     notes = Notes()
-    with _gradients(recipe, inputs, shown, meter) as inputs:
+    with _gradients(recipe, inputs, task_exemplars, meter) as inputs:
         stages, tables, warnings = _survey(recipe, inputs, meter)
         _stream(inputs, stages, meter, output, notes)
     _copy_buffers(pretrained, output)
@@ -111,7 +111,7 @@ def _evidence(
     exemplars: Mapping[str, TaskExemplars] | None,
     device: torch.device,
 ) -> Evidence | None:
-    if all(method.gradients for method, _ in recipe.data_methods):  # nobody looks at layer inputs
+    if all(method.gradients for method, _ in recipe.data_methods):  # no method reads layer inputs
         return None
     if layer_inputs is not None:
         return GivenInputs(layer_inputs, tuple(experts), pretrained, device)
@@ -123,16 +123,16 @@ def _evidence(
 def _gradients(
     recipe: Recipe, inputs: Inputs, exemplars: Mapping[str, TaskExemplars] | None, meter: Meter
 ) -> Iterator[Inputs]:
-    """The inputs with the gradients that the chain asks for, which last as long as the block."""
-    wanted = {method.gradients for method, _ in recipe.data_methods if method.gradients}
-    if not wanted:
+    """The inputs with the gradients that the chain needs, which last as long as the block."""
+    kinds = {method.gradients for method, _ in recipe.data_methods if method.gradients}
+    if not kinds:
         yield inputs
         return
     from merging.engine.gradients import gather  # its imports take a while
 
     seed = recipe.exemplars.seed if recipe.exemplars else 0
-    with gather(wanted, inputs, exemplars or {}, seed, meter) as found:
-        yield replace(inputs, gradients=found)
+    with gather(kinds, inputs, exemplars or {}, seed, meter) as gradients:
+        yield replace(inputs, gradients=gradients)
 
 
 def _passes(recipe: Recipe) -> int:
@@ -144,21 +144,21 @@ def _passes(recipe: Recipe) -> int:
 def _survey(
     recipe: Recipe, inputs: Inputs, meter: Meter
 ) -> tuple[tuple[Stage, ...], dict[str, pd.DataFrame], tuple[str, ...]]:
-    """Every stage with what its survey found, each on the task vectors as the earlier stages leave them."""
+    """Every stage with its survey's statistics, each on the task vectors as the earlier stages leave them."""
     stages: tuple[Stage, ...] = ()
     tables: dict[str, pd.DataFrame] = {}
     warnings: tuple[str, ...] = ()
     for method, step in zip(recipe.methods, recipe.steps, strict=True):
-        found = None
+        statistics = None
         if method.surveys(step.params) and method.survey is not None:
             in_pieces = all(stage.elementwise for stage in stages) and method.elementwise(step.params)
             stream = Stream(inputs, stages, in_pieces, meter, f"Surveying for {method.title}")
             survey = method.survey(stream, step.params)
-            found = survey.found
+            statistics = survey.statistics
             for name, table in survey.tables.items():
                 tables[f"{name}_{len(stages) + 1}" if name in tables else name] = table
             warnings += survey.warnings
-        stages = (*stages, Stage(method, step.params, found))
+        stages = (*stages, Stage(method, step.params, statistics))
     return stages, tables, warnings
 
 
@@ -168,7 +168,7 @@ def _stream(inputs: Inputs, stages: tuple[Stage, ...], meter: Meter, output: Out
     in_pieces = all(stage.elementwise for stage in stages)
     stream = Stream(inputs, tuple(edits), in_pieces, meter, f"Merging with {merge.method.title}", notes)
     for slot, kept in stream.masked():
-        output.add(slot, merge.method.run(slot, merge.params, merge.found), kept)
+        output.add(slot, merge.method.run(slot, merge.params, merge.statistics), kept)
 
 
 def _copy_buffers(pretrained: Checkpoint, output: Output) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,9 +20,6 @@ from merging.methods.params import Params
 from merging.methods.slot import Slot
 from merging.progress import Meter
 
-if TYPE_CHECKING:
-    pass
-
 T = TypeVar("T")
 
 RUNNING = "Running exemplars"
@@ -30,15 +27,15 @@ RUNNING = "Running exemplars"
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of a chain, with what its survey found."""
+    """One step of a chain, with its survey's statistics."""
 
     method: Edit | Merge
     params: Params
-    found: Any = None
+    statistics: Any = None
 
     @property
     def elementwise(self) -> bool:
-        """Whether it may see tensors in pieces."""
+        """Whether the step may see tensors in pieces."""
         return self.method.elementwise(self.params)
 
 
@@ -80,7 +77,7 @@ class Stream:
 
     @property
     def dead_tensors(self) -> int:
-        """Tensors of it."""
+        """Tensors of an unused text tower that count in global quantiles."""
         return self.inputs.dead.tensors
 
     def __iter__(self) -> Iterator[Slot]:
@@ -90,45 +87,45 @@ class Stream:
     def masked(self) -> Iterator[tuple[Slot, Tensor | None]]:
         """Every slot with its hard mask: False where an edit decided that the pretrained value stays."""
         for raw in self._raw():
-            yield self._edited(raw, judged=True)
+            yield self._edited(raw, with_mask=True)
 
     def _raw(self) -> Iterator[Slot]:
-        """The slots before the edits; asking for the next one reports this one as done."""
+        """The slots before the edits; taking the next one reports this one as done."""
         # While one block is worked on, the next one is read: one core each, instead of two that wait at every barrier.
         threads = _threads(1 if self.in_pieces else None)
         with threads, _ahead(self.inputs.slots(self.in_pieces, self._drops)) as blocks:
             for block in blocks:
-                for raw in self.inputs.pieces(block) if self.in_pieces else (self._attended(block),):
+                for raw in self.inputs.pieces(block) if self.in_pieces else (self._connected(block),):
                     yield raw
                     self.meter.advance(_work(raw), self.phase, raw.name)
 
-    def _attended(self, slot: Slot) -> Slot:
-        """A whole tensor to which a method can say how far it is and what it found, and which knows its inputs."""
+    def _connected(self, slot: Slot) -> Slot:
+        """The slot of a whole tensor, with ``tick``, ``note`` and its inputs connected to this stream."""
 
         def tick(share: float) -> None:
             self.meter.within(round(share * _work(slot)), self.phase, slot.name)
 
-        def look() -> tuple[Moments, ...] | None:
-            return self.inputs.look(slot.parameter, lambda detail: self.meter.within(0, RUNNING, detail))
+        def read_inputs() -> tuple[Moments, ...] | None:
+            return self.inputs.input_moments(slot.parameter, lambda detail: self.meter.within(0, RUNNING, detail))
 
         def note(table: str, **row: Any) -> None:
             if self.notes is not None:
                 self.notes.add(table, slot, row)
 
-        return replace(slot, look=look, tick=tick, note=note)
+        return replace(slot, read_inputs=read_inputs, tick=tick, note=note)
 
     def _drops(self, parameter: Parameter) -> bool:
-        edits = [(stage.method, stage.found) for stage in self.stages]
-        return any(isinstance(edit, Edit) and edit.drops(parameter, found) for edit, found in edits)
+        edits = [(stage.method, stage.statistics) for stage in self.stages]
+        return any(isinstance(edit, Edit) and edit.drops(parameter, statistics) for edit, statistics in edits)
 
-    def _edited(self, slot: Slot, judged: bool = False) -> tuple[Slot, Tensor | None]:
-        """A slot after the edits, and (if ``judged``) which of its scalars they keep (None: all)."""
+    def _edited(self, slot: Slot, with_mask: bool = False) -> tuple[Slot, Tensor | None]:
+        """A slot after the edits, and (if ``with_mask``) which of its scalars they keep (None: all)."""
         mask = None
         for stage in self.stages:
-            if judged and isinstance(stage.method, Edit):
-                kept = stage.method.kept(slot, stage.params, stage.found)
+            if with_mask and isinstance(stage.method, Edit):
+                kept = stage.method.kept(slot, stage.params, stage.statistics)
                 mask = kept if mask is None else mask if kept is None else mask & kept
-            slot = slot.with_task_vectors(stage.method.run(slot, stage.params, stage.found))
+            slot = slot.with_task_vectors(stage.method.run(slot, stage.params, stage.statistics))
         return slot, mask
 
 
@@ -152,10 +149,10 @@ def _ahead(items: Iterator[T]) -> Iterator[Iterator[T]]:
     """The same items, each made by another thread while the one before it is in use."""
     with ThreadPoolExecutor(1) as pool:
 
-        def handed_on() -> Iterator[T]:
+        def prefetched() -> Iterator[T]:
             following = pool.submit(next, items, None)
             while (item := following.result()) is not None:
                 following = pool.submit(next, items, None)
                 yield item
 
-        yield handed_on()
+        yield prefetched()

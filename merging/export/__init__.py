@@ -1,11 +1,12 @@
 """A model for others: folders for Transformers and open_clip, with a card that says what the model is.
 
-Importing this package is cheap; torch is loaded by the first name that needs it. The function ``export`` is in the
-module of that name.
+Names are loaded when they are first asked for, since what lists the targets needs no torch. The function ``export`` is
+imported from the module of its name.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,18 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["TARGETS", "Exported", "export_file", "refusal"]
 
+HOMES = {"TARGETS": "targets", "Exported": "export", "export_file": "export", "refusal": "destination"}
+
 
 def __getattr__(name: str) -> Any:
-    if name == "refusal":
-        from merging.export import destination
-
-        return destination.refusal
-    if name in {"Exported", "export_file"}:
-        from merging.export import export
-
-        return getattr(export, name)
-    if name == "TARGETS":
-        from merging.export import targets
-
-        return targets.TARGETS
-    raise AttributeError(f"module 'merging.export' has no attribute {name!r}")
+    if name not in HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{HOMES[name]}"), name)

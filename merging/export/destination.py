@@ -1,4 +1,4 @@
-"""A folder of files for somebody else: there whole or not at all, and replaced only where it is our own."""
+"""The folder of an export: written whole or not at all, and replaced only if this program wrote it."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from merging.errors import StoreError
 from merging.files import atomic, disk
 from merging.files.atomic import temporary_beside
 
-MARK = "export.json"  # says which files are ours
+MARK = "export.json"  # lists the files that this program wrote
 READABLE = 0o755
 
 
 def refusal(folder: Path, *, overwrite: bool = False) -> str:
-    """Why a folder is not written to; empty if it can be."""
+    """Why a folder cannot be written; empty if it can."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return ""
     if not folder.is_dir():
-        return f"{folder} is a file; a folder is written. Choose another one."
+        return f"{folder} is a file; an export needs a folder. Choose another one."
     if not overwrite:
         return f"{folder} exists already; choose another folder, or replace it with --overwrite."
     if foreign := sorted(files_in(folder) - _own(folder)):
         what = f"such as {foreign[0]!r}" if (folder / MARK).is_file() else "and was not exported by this program"
-        return f"{folder} is a folder with other things in it, {what}; it is not replaced. Choose another folder."
+        return f"{folder} is a folder with other files in it, {what}; it is not replaced. Choose another folder."
     return ""
 
 
 def files_in(folder: Path) -> set[str]:
-    """Paths of all files, from the folder on."""
+    """Paths of all files, relative to the folder."""
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()}
 
 
@@ -46,10 +46,10 @@ def _own(folder: Path) -> set[str]:
 
 @contextlib.contextmanager
 def appearing(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """A temporary folder that becomes ``folder`` when the block ends without an error, and vanishes otherwise.
+    """A temporary folder that becomes ``folder`` if the block ends without an error, and is removed otherwise.
 
     Raises:
-        StoreError: it is there already, it cannot be written, or the disk is full; what was there is as it was.
+        StoreError: it exists already, it cannot be written, or the disk is full; an earlier folder has not changed.
     """
     with temporary_beside(folder) as partial:
         if why := refusal(folder, overwrite=overwrite):
@@ -61,7 +61,7 @@ def appearing(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 
 def _swap(new: Path, folder: Path) -> None:
-    """Put the new folder into its place; the old one goes only when that has worked."""
+    """Put the new folder into its place; the old one is removed only after that has worked."""
     if not folder.exists():
         new.rename(folder)
         return

@@ -1,4 +1,4 @@
-"""From a run or a checkpoint to a folder that Transformers or open_clip loads: the one way out."""
+"""Exports a run or a checkpoint to a folder that Transformers or open_clip loads."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from merging.runs.run import RECIPE, Run
 
 FORMAT = 1
 SLACK = 1 << 20  # bytes for everything that is not weights
-MODELS = "tasks.json"  # which model is whose, if there is one for each task
+MODELS = "tasks.json"  # {task: folder of its model}, if there is one for each task
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written: the folder, its files, and what somebody who uses the model should know."""
+    """What was written: the folder, its files, and warnings for users of the model."""
 
     folder: Path
     to: str
@@ -53,33 +53,32 @@ def export(
 ) -> Exported:
     """Write a model as a folder: weights, configurations, recipe, tables, scores and a model card.
 
-    The same run gives the same bytes. The folder appears whole or not at all.
+    The same run gives the same bytes. The folder is written whole or not at all.
 
     Args:
         source: a stored run, or a checkpoint in any format that can be opened.
         to: "hf" for Transformers or "open_clip".
         base: the pretrained model of an adapter, and of a file that lacks the projection or the text side.
-        activation: "quick_gelu" or "gelu", where nothing beside the weights says so.
+        activation: "quick_gelu" or "gelu", if no file beside the weights states it.
         hub_ids: {parent's name: repository on the Hub}, for the card.
         overwrite: replace an earlier export.
         shard_bytes: size above which weights for Transformers are divided.
         progress: called with a Progress after every piece.
-        cancel: an Event or a callable, asked after every piece.
+        cancel: an Event or a callable, checked after every piece.
 
     Raises:
-        StoreError: the run keeps no weights, the folder is there already, or the disk is full.
-        CheckpointError: not a whole visual tower, or something is missing that nothing tells.
-        Cancelled: ``cancel`` said so; nothing is kept.
+        StoreError: the run keeps no weights, the folder exists already, or the disk is full.
+        CheckpointError: not a whole visual tower, or no file states what its shapes do not.
+        Cancelled: ``cancel`` requested it; nothing is kept.
     """
-    chosen, folder = target(to), Path(folder)
-    ids = hub_ids or {}
+    library, folder, ids = target(to), Path(folder), hub_ids or {}
     phases = Phases({READING: 0.0 if isinstance(source, Run) else 1.0, WRITING: 1.0}, progress)
     if isinstance(source, Run):
-        subject = of_run(source, ids)
+        opened = of_run(source, ids)
     else:
-        subject = of_checkpoint(source, base, ids, phases.callback(READING), cancel)
-    towers = {place: ready(model, subject.base, activation) for place, model in subject.models.items()}
-    tensors = {place: chosen.tensors(tower) for place, tower in towers.items()}
+        opened = of_checkpoint(source, base, ids, phases.callback(READING), cancel)
+    towers = {place: ready(model, opened.base, activation) for place, model in opened.models.items()}
+    tensors = {place: library.tensors(tower) for place, tower in towers.items()}
     needed = sum(checkpoint.nbytes for checkpoint in tensors.values())
     meter = Meter(needed, phases.callback(WRITING), cancel)
     meter.within(0, WRITING)
@@ -88,16 +87,13 @@ def export(
         for place, tower in towers.items():
             at = inside / place
             at.mkdir(parents=True, exist_ok=True)
-            write(at, tensors[place], chosen.file, _metadata(subject, tower, place), meter, chosen.limit(shard_bytes))
-            for name, config in chosen.configs(tower).items():
+            write(at, tensors[place], library.file, _metadata(opened, tower, place), meter, library.limit(shard_bytes))
+            for name, config in library.configs(tower).items():
                 write_json(at / name, config)
-            if subject.models[place].state() != subject.states[place]:
-                raise CheckpointError(
-                    f"{subject.models[place].name} was changed while it was being read; export again."
-                )
-        _write_aside(inside, subject)
-        write_card(inside, Card(subject, towers, chosen, needed))
-        _mark(inside, subject, to)
+            _check_unchanged(opened, place)
+        _write_extras(inside, opened)
+        write_card(inside, Card(opened, towers, library, needed))
+        _mark(inside, opened, to)
         files = tuple(sorted(files_in(inside)))
     return Exported(folder, to, files, needed, _warnings(towers))
 
@@ -114,37 +110,44 @@ def export_file(
 
     Raises:
         StoreError: the run has one model per task or keeps no weights, or the file cannot be written.
-        Cancelled: ``cancel`` said so; nothing is kept.
+        Cancelled: ``cancel`` requested it; nothing is kept.
     """
     if run.per_task:
         raise StoreError(f"Run {run.id} has one model per task; they need a folder.")
-    subject = of_run(run, {})
-    (model,) = subject.models.values()
+    source = of_run(run, {})
+    (model,) = source.models.values()
     tower = ready(model, activation=activation)
     meter = Meter(model.nbytes, progress, cancel)
     require_room(path, model.nbytes)
     with appearing_file(path) as inside:
-        write_file(inside, model, _metadata(subject, tower, ""), meter)
+        write_file(inside, model, _metadata(source, tower, ""), meter)
     return Exported(path, "file", (path.name,), model.nbytes, tower.warnings)
 
 
-def _metadata(subject: ExportSource, tower: Tower, place: str) -> dict[str, str]:
-    task = {"task": subject.tasks[place]} if place in subject.tasks else {}
+def _check_unchanged(source: ExportSource, place: str) -> None:
+    """Raise CheckpointError if a model's file was overwritten since it was opened."""
+    model = source.models[place]
+    if model.state() != source.states[place]:
+        raise CheckpointError(f"{model.name} was changed while it was being read; export again.")
+
+
+def _metadata(source: ExportSource, tower: Tower, place: str) -> dict[str, str]:
+    task = {"task": source.tasks[place]} if place in source.tasks else {}
     own = {"format": "pt", "hidden_act": tower.activation, "architecture": tower.stated}
-    return {**subject.metadata, **task, **own}
+    return {**source.metadata, **task, **own}
 
 
 def _warnings(towers: Mapping[str, Tower]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(warning for tower in towers.values() for warning in tower.warnings))
 
 
-def _write_aside(folder: Path, subject: ExportSource) -> None:
-    """The recipe, what the methods found, the scores, and which model is whose."""
-    if subject.recipe is not None:
-        (folder / RECIPE).write_text(subject.recipe.to_yaml(), "utf-8")
-    if subject.tasks:
-        write_json(folder / MODELS, {task: place for place, task in subject.tasks.items()})
-    run = subject.run
+def _write_extras(folder: Path, source: ExportSource) -> None:
+    """Write the recipe, the methods' tables, the scores, and the folder of each task's model."""
+    if source.recipe is not None:
+        (folder / RECIPE).write_text(source.recipe.to_yaml(), "utf-8")
+    if source.tasks:
+        write_json(folder / MODELS, {task: place for place, task in source.tasks.items()})
+    run = source.run
     if run is None:
         return
     for name in (*run.tables, *([SCORES] if run.has_scores else [])):
@@ -153,7 +156,7 @@ def _write_aside(folder: Path, subject: ExportSource) -> None:
         path.write_bytes(csv_bytes(run.table(name)))
 
 
-def _mark(folder: Path, subject: ExportSource, to: str) -> None:
-    """Say which files are ours, so that a later export knows what it may replace."""
-    run = {"run": subject.run.id} if subject.run else {}
+def _mark(folder: Path, source: ExportSource, to: str) -> None:
+    """List the files of this export, so that a later one knows what it may replace."""
+    run = {"run": source.run.id} if source.run else {}
     write_json(folder / MARK, {"format": FORMAT, "to": to, **run, "files": sorted(files_in(folder))})

@@ -1,7 +1,7 @@
 """The model card: README.md with metadata for the Hub, and for people what the model is and how to use it.
 
-Names come from anybody: in the metadata a YAML library writes them, in the text everything that Markdown could read is
-escaped. Nothing in it tells of a machine, its folders or the time.
+Names are untrusted text: a YAML library writes them in the metadata, and the text escapes all Markdown in them. Nothing
+in it names a machine, its folders or the time.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ ACCOUNTS = {
     "dense": "The files as they are",
     "sparse": "What differs from the pretrained model, every tensor in its smallest encoding",
     "paper": "Non-zero numbers of the task vector, four bytes each (LwPTV, Table 15)",
-    "deploy": "Everything that somebody who uses it must have",
+    "deploy": "Everything that a user of the model needs",
 }
 
 
 @dataclass(frozen=True)
 class Card:
-    """What a card tells of."""
+    """What a card describes."""
 
-    subject: ExportSource
+    source: ExportSource
     towers: Mapping[str, Tower]
     target: ExportTarget
     nbytes: int
 
     @property
     def tower(self) -> Tower:
-        """One of the models, which are all alike."""
+        """One of the models, which all have the same architecture."""
         return next(iter(self.towers.values()))
 
     @property
     def scores(self) -> pd.DataFrame | None:
         """Accuracies on the half that is for reporting."""
-        run = self.subject.run
+        run = self.source.run
         if run is None or run.scores is None:
             return None
         rows = run.scores[run.scores["split"] == SPLIT]
@@ -78,23 +78,23 @@ def write_card(folder: Path, card: Card) -> None:
 
 
 def metadata(card: Card) -> dict[str, Any]:
-    """What the Hub reads."""
-    recipe = card.subject.recipe
-    ids = list(dict.fromkeys(parent.model_id for parent in card.subject.parents))
-    found: dict[str, Any] = {
+    """The metadata that the Hub reads."""
+    recipe = card.source.recipe
+    ids = list(dict.fromkeys(parent.model_id for parent in card.source.parents))
+    entries: dict[str, Any] = {
         "library_name": card.target.library,
         "pipeline_tag": card.target.task(card.tower),
         "base_model": ids,
     }
     if recipe is not None:
         keys = dict.fromkeys(step.key for step in recipe.steps)
-        found |= {"base_model_relation": "merge", "tags": ["merge", "model-merging", "clip", *keys]}
+        entries |= {"base_model_relation": "merge", "tags": ["merge", "model-merging", "clip", *keys]}
     else:
-        found["tags"] = ["merge", "model-merging", "clip"] if "merge_recipe" in card.subject.metadata else ["clip"]
+        entries["tags"] = ["merge", "model-merging", "clip"] if "merge_recipe" in card.source.metadata else ["clip"]
     if (rows := card.scores) is not None:
         results = [_result(row) for row in rows.to_dict("records")]
-        found["model-index"] = [{"name": printable(card.subject.title), "results": results}]
-    return found
+        entries["model-index"] = [{"name": printable(card.source.title), "results": results}]
+    return entries
 
 
 def _result(row: Mapping[Any, Any]) -> dict[str, Any]:
@@ -112,40 +112,40 @@ def _result(row: Mapping[Any, Any]) -> dict[str, Any]:
 # --- for people ------------------------------------------------------------------------------------------------------
 
 
-def shown(text: object) -> str:
-    """Text from anybody in a line of Markdown."""
+def safe(text: object) -> str:
+    """Untrusted text in a line of Markdown."""
     return escape(printable(str(text)))
 
 
 def body(card: Card) -> Iterator[str]:
     """The text, part by part."""
-    subject = card.subject
-    yield f"# {shown(subject.title)}"
+    source = card.source
+    yield f"# {safe(source.title)}"
     yield _introduction(card)
     yield "## How to load it"
     yield _loading(card)
-    if subject.recipe is not None:
+    if source.recipe is not None:
         yield "## Method"
-        yield from _method(subject.recipe)
+        yield from _method(source.recipe)
     yield "## Parents"
     yield _parents(card)
-    if subject.recipe is not None:
+    if source.recipe is not None:
         yield "## Recipe"
-        yield _recipe(subject.recipe)
-    elif told := subject.metadata.get("merge_recipe"):
+        yield _recipe(source.recipe)
+    elif stated_recipe := source.metadata.get("merge_recipe"):
         yield "## Recipe"
-        yield _stated_recipe(told)
-    if subject.run is not None:
+        yield _stated_recipe(stated_recipe)
+    if source.run is not None:
         yield "## Results"
-        yield from _results(card, subject.run)
+        yield from _results(card, source.run)
         yield "## Storage"
-        yield _storage(subject.run)
+        yield _storage(source.run)
     yield "## Limits"
     yield "\n".join(f"- {line}" for line in _limits(card))
 
 
 def _introduction(card: Card) -> str:
-    a, recipe = card.tower.architecture, card.subject.recipe
+    a, recipe = card.tower.architecture, card.source.recipe
     tower = (
         f"a CLIP visual tower of {a.layers} layers and width {a.width} ({a.heads} heads, patches of {a.patch_size}, "
         f"images of {a.image_size} × {a.image_size}, activation {card.tower.activation}, {card.tower.dtype})"
@@ -154,18 +154,18 @@ def _introduction(card: Card) -> str:
         return f"This is {tower}, converted by Mergescope {__version__} without changing a number."
     count = len(recipe.experts)
     models = f"{count} models, one per task, each" if recipe.per_task else "It is"
-    return f"Merged from {count} experts by Mergescope: {shown(recipe.text())}. {models} {tower}."
+    return f"Merged from {count} experts by Mergescope: {safe(recipe.text())}. {models} {tower}."
 
 
 def _loading(card: Card) -> str:
     folder = next(iter(card.towers)) or "."
     text = fenced(card.target.code(card.tower, folder), "python")
     where = "`folder` is this folder; `image` is a PIL image."
-    if card.subject.tasks:
+    if card.source.tasks:
         where = "`folder` is one of those that tasks.json names for the tasks; `image` is a PIL image."
     if card.target.library == "open_clip" and not card.tower.text:
         where += (
-            " The text side is not in these files: for zero-shot classification make the model with the pretrained "
+            " The text side is not in these files: for zero-shot classification create the model with the pretrained "
             "one's name and weights in the first step, and load these over them."
         )
     return f"{text}\n\n{where}"
@@ -174,21 +174,20 @@ def _loading(card: Card) -> str:
 def _method(recipe: Recipe) -> Iterator[str]:
     for number, (method, step) in enumerate(zip(recipe.methods, recipe.steps, strict=True), 1):
         values = {name: value for name, value in step.params.values().items() if value is not None}
-        told = f" (`{', '.join(f'{name}={value}' for name, value in values.items())}`)" if values else ""
-        yield f"{number}. **{method.title}**{told}: {_ours(method.summary)}"
+        parameters = f" (`{', '.join(f'{name}={value}' for name, value in values.items())}`)" if values else ""
+        yield f"{number}. **{method.title}**{parameters}: {_ours(method.summary)}"
         yield f"$$\n{method.formula}\n$$"
         yield " ".join(filter(None, (_ours(method.variant), _ours(method.cite.text()))))
 
 
 def _ours(text: str) -> str:
-    """A sentence of this program's, in which nothing is meant to be Markdown."""
+    """A sentence of this program, in which nothing is meant as Markdown."""
     return re.sub(r"([\\`*_<>$\[\]])", r"\\\1", text)
 
 
 def _parents(card: Card) -> str:
     rows = [
-        (shown(parent.name), shown(parent.hub_id or parent.label), f"`{parent.digest}`")
-        for parent in card.subject.parents
+        (safe(parent.name), safe(parent.hub_id or parent.label), f"`{parent.digest}`") for parent in card.source.parents
     ]
     note = "Digests are of the tensors' names, types, shapes and values, as `python -m merging inspect` gives them."
     return f"{table(('Model', 'File or repository', 'SHA-256 of its tensors'), rows)}\n\n{note}"
@@ -202,13 +201,13 @@ def _recipe(recipe: Recipe) -> str:
 
 
 def _stated_recipe(text: str) -> str:
-    """The recipe that a converted file carries along."""
+    """The recipe in the metadata of a converted file."""
     try:
         shown_text = json.dumps(json.loads(text), indent=1, ensure_ascii=False)
     except (ValueError, RecursionError):
         shown_text = text
     lines = [printable(line, 500) for line in shown_text.splitlines()[:LINES]]
-    return "The file says of itself that it was merged by this recipe:\n\n" + fenced("\n".join(lines), "json")
+    return "The file states that it was merged by this recipe:\n\n" + fenced("\n".join(lines), "json")
 
 
 def _results(card: Card, run: Run) -> Iterator[str]:
@@ -218,7 +217,7 @@ def _results(card: Card, run: Run) -> Iterator[str]:
         return
     cells = [
         (
-            shown(row["title"]),
+            safe(row["title"]),
             "in" if row["task"] in run.experts else "out",
             percent(row["accuracy"], row["low"], row["high"]),
             f"{row['n']:,}",
@@ -240,18 +239,18 @@ def _results(card: Card, run: Run) -> Iterator[str]:
 
 
 def _storage(run: Run) -> str:
-    found = storage(run).groupby("account", sort=False)["bytes"].sum(min_count=1)
-    sizes = {account: float(found[account]) for account in ACCOUNTS if account in found}
+    bytes_by_account = storage(run).groupby("account", sort=False)["bytes"].sum(min_count=1)
+    sizes = {account: float(bytes_by_account[account]) for account in ACCOUNTS if account in bytes_by_account}
     rows = [(ACCOUNTS[key], size_text(size)) for key, size in sizes.items() if not math.isnan(size)]
     return table(("Counted", "Size"), rows)
 
 
 def _limits(card: Card) -> Iterator[str]:
-    subject, recipe = card.subject, card.subject.recipe
+    source, recipe = card.source, card.source.recipe
     if not card.tower.text:
         yield "Images only: text features and class names come from the pretrained model's text side."
     if not card.tower.projected:
-        yield "It has no output projection; that of the pretrained model belongs behind it."
+        yield "It has no output projection; use that of the pretrained model after it."
     for tower in card.towers.values():
         yield from (escape(printable(text, LONG)) for text in tower.warnings)
         break
@@ -262,16 +261,16 @@ def _limits(card: Card) -> Iterator[str]:
         yield f"The methods saw {drawn.per_task} training images of each task (seed {drawn.seed})."
     if recipe is not None and Needs.TEST_DATA in recipe.needs:
         yield "It was adapted on test images without labels, so its scores are not those of unseen images."
-    if (run := subject.run) is not None:
+    if (run := source.run) is not None:
         yield from (escape(printable(text, LONG)) for text in run.warnings)
         if run.benchmark and run.benchmark == _bundled():
             yield "Scores are on the bundled benchmark of small images, not on the data sets that papers report."
-        yield f"Computed on {shown(run.device)} with torch {shown(run.versions.get('torch', '?'))}."
+        yield f"Computed on {safe(run.device)} with torch {safe(run.versions.get('torch', '?'))}."
     yield "Its license follows from those of its parents, which were not looked up."
 
 
 def _bundled() -> str:
-    """The digest of the benchmark that comes along; empty if it is not here."""
+    """The digest of the bundled benchmark; empty if it is not installed."""
     from merging.settings import BUNDLED
 
     try:

@@ -1,5 +1,3 @@
-"""The names of the libraries that a model can be exported for."""
+"""What exports are called. Importing this loads no torch."""
 
-from __future__ import annotations
-
-TARGETS = ("hf", "open_clip")
+TARGETS = ("hf", "open_clip")  # the libraries that models are written for

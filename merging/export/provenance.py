@@ -1,4 +1,4 @@
-"""Where a model comes from, told without saying where its files lie: names of files, names on the Hub, digests."""
+"""Where a model comes from, without the folders of its files: names of files, names on the Hub, digests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?")
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A checkpoint that went in. ``label`` is its file's name or its name on the Hub; ``digest`` is of its tensors."""
+    """A checkpoint that the model was made from: its file's name or Hub name as ``label``, its tensors' ``digest``."""
 
     name: str
     label: str
@@ -28,17 +28,17 @@ class Parent:
 
     @property
     def model_id(self) -> str:
-        """What a card's metadata calls it: a name that a repository could have."""
+        """Its name in a card's metadata, in the form of a repository's name."""
         return self.hub_id or re.sub(r"[^\w.-]+", "-", self.label, flags=re.ASCII).strip("-.") or self.name
 
 
-def check_hub_ids(given: Mapping[str, str], known: Sequence[str]) -> None:
+def check_hub_ids(hub_ids: Mapping[str, str], names: Sequence[str]) -> None:
     """Raise MergingError unless every name is one of the parents' and every value could be a repository."""
-    for name, value in given.items():
-        if name not in known:
-            raise MergingError(f"There is no {name!r} among the merged models; there are {', '.join(known)}.")
+    for name, value in hub_ids.items():
+        if name not in names:
+            raise MergingError(f"There is no {name!r} among the merged models; there are {', '.join(names)}.")
         if not HUB_ID.fullmatch(value):
-            raise MergingError(f"{value!r} is no name of a repository; one looks like 'organization/model'.")
+            raise MergingError(f"{value!r} is no name of a repository; write it as 'organization/model'.")
 
 
 def anonymous(recipe: Recipe) -> Recipe:
@@ -51,13 +51,13 @@ def parents(run: Run, recipe: Recipe, hub_ids: Mapping[str, str]) -> tuple[Paren
     """The pretrained model and the experts of a run.
 
     Raises:
-        MergingError: ``hub_ids`` names something else, or gives what is no name of a repository.
+        MergingError: ``hub_ids`` names another model, or gives no valid name of a repository.
     """
     check_hub_ids(hub_ids, [PRETRAINED, *(name for name, _ in recipe.experts)])
-    shown = anonymous(recipe)
+    public = anonymous(recipe)
     paths = [recipe.pretrained, *(path for _, path in recipe.experts)]
-    labels = [(PRETRAINED, shown.pretrained, PRETRAINED)]
-    labels += [(name, label, f"experts/{name}") for name, label in shown.experts]
+    labels = [(PRETRAINED, public.pretrained, PRETRAINED)]
+    labels += [(name, label, f"experts/{name}") for name, label in public.experts]
     return tuple(
         Parent(name, label, run.inputs[key], hub_ids.get(name) or hub_id_of(path))
         for (name, label, key), path in zip(labels, paths, strict=True)
@@ -65,7 +65,7 @@ def parents(run: Run, recipe: Recipe, hub_ids: Mapping[str, str]) -> tuple[Paren
 
 
 def metadata_of_run(run: Run, recipe: Recipe) -> dict[str, str]:
-    """What a model file says of the merge; nothing of the machine, the files' places or the time."""
+    """The metadata of a model file about its merge; nothing about the machine, the files' folders or the time."""
     plain = recipe.plain()
     chain = {
         key: plain[key] for key in ("exemplars", "count_dead_params", "activation", "edits", "merge") if key in plain

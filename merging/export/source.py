@@ -1,4 +1,4 @@
-"""What is to be exported: a run's models, or one checkpoint, with where they come from."""
+"""What an export reads: a run's models, or one checkpoint, with their parents."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
 from merging.version import __version__
 
-TASKS = "tasks"  # where the models lie if there is one for each task
-LONGEST = 100  # characters of a task's name that enter a folder's
-# What an exported file says of the merge behind it, which goes along when it is converted.
+TASKS = "tasks"  # the folder of the models if there is one for each task
+LONGEST = 100  # characters of a task's name that enter a folder's name
+# Metadata of an exported file about its merge, which is kept when the file is converted.
 CARRIED = (
     "merge_method", "merge_recipe", "base_sha256", "source_sha256", "scope", "engine_version", "torch_version",
 )  # fmt: skip
@@ -31,7 +31,7 @@ CARRIED = (
 
 @dataclass(frozen=True)
 class ExportSource:
-    """Models by their place in the folder ("" for a single one), and what is known of them."""
+    """Models by their place in the folder ("" for a single one), and what is known about them."""
 
     title: str
     models: Mapping[str, Checkpoint]
@@ -39,7 +39,7 @@ class ExportSource:
     base: Checkpoint | None
     parents: tuple[Parent, ...]
     metadata: Mapping[str, str]
-    states: Mapping[str, tuple[int, ...] | None]  # place -> the file's state before anything was read of it
+    states: Mapping[str, tuple[int, ...] | None]  # place -> the file's state before it was read
     recipe: Recipe | None = None
     run: Run | None = None
 
@@ -82,7 +82,7 @@ def of_checkpoint(
 
     Raises:
         CheckpointError: it cannot be read, or it is an adapter and there is no base.
-        Cancelled: ``cancel`` said so.
+        Cancelled: ``cancel`` requested it.
     """
     below = None if base is None else open_checkpoint(base, PRETRAINED)
     opened = open_checkpoint(source, like=below)
@@ -93,13 +93,13 @@ def of_checkpoint(
     state = opened.state()
     meter = Meter(sum(checkpoint.nbytes for _, checkpoint in named), progress, cancel)
     meter.within(0, READING)
-    found = [_parent(name, checkpoint, hub_ids, meter) for name, checkpoint in named]
+    origins = [_parent(name, checkpoint, hub_ids, meter) for name, checkpoint in named]
     carried = {key: opened.metadata[key] for key in CARRIED if key in opened.metadata}
     if not {"engine_version", "source_sha256"} <= carried.keys():
-        sources = json.dumps({parent.label: parent.digest for parent in found[:1]})
+        sources = json.dumps({parent.label: parent.digest for parent in origins[:1]})
         carried = {"source_sha256": sources, "engine_version": __version__}
-        carried |= {"base_sha256": found[1].digest} if below is not None else {}
-    return ExportSource(opened.name, {"": opened}, {}, below, tuple(found), carried, {"": state})
+        carried |= {"base_sha256": origins[1].digest} if below is not None else {}
+    return ExportSource(opened.name, {"": opened}, {}, below, tuple(origins), carried, {"": state})
 
 
 def _parent(name: str, checkpoint: Checkpoint, hub_ids: Mapping[str, str], meter: Meter) -> Parent:
@@ -110,19 +110,19 @@ def _parent(name: str, checkpoint: Checkpoint, hub_ids: Mapping[str, str], meter
 
 
 def _place(task: str) -> str:
-    """A folder for a task's model; its name is text of anybody's, so it is quoted and cut."""
+    """A folder for a task's model; the task's name is untrusted text, so it is quoted and cut."""
     name = quote(task, safe=" ")[:LONGEST].strip(" .")
     return f"{TASKS}/{name or '_'}"
 
 
 def _distinct(places: Mapping[str, str]) -> dict[str, str]:
-    """The same with no two alike, not even on a disk that takes upper and lower case as one."""
-    found: dict[str, str] = {}
-    taken: set[str] = set()
+    """Distinct places, even on a disk that does not distinguish upper and lower case."""
+    distinct: dict[str, str] = {}
+    used: set[str] = set()
     for key, place in places.items():
         free = place
-        while free.casefold() in taken:
+        while free.casefold() in used:
             free += "_"
-        taken.add(free.casefold())
-        found[key] = free
-    return found
+        used.add(free.casefold())
+        distinct[key] = free
+    return distinct

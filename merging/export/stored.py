@@ -1,4 +1,4 @@
-"""Exports of runs in the store: one folder for each run and target, with what is in it."""
+"""Exports of runs in the store: one folder for each run and target."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME = re.compile(rf"({SHORT_DIGEST.pattern})-({'|'.join(KINDS)})")
 
 @dataclass(frozen=True)
 class Export:
-    """A folder of files that were written for somebody else; ``run_id`` and ``to`` say of what and for what."""
+    """A folder with an export of the run ``run_id`` for the target ``to``."""
 
     run_id: str
     to: str
@@ -48,14 +48,14 @@ class Export:
 
 
 def words(run_id: str, to: str, folder: Path, device: str = "auto") -> list[str]:
-    """The command of the command line that exports a stored run into a folder, in place of an earlier export."""
+    """The command of the command line that exports a stored run into a folder, and replaces an earlier export."""
     out = folder / MODEL if to == STORED else folder
     target = [] if to == STORED else ["--to", to]
     return ["export", run_id, "--out", str(out), *target, "--overwrite", "--device", device]
 
 
 def place(root: Path, run_id: str, to: str) -> Path:
-    """Where an export lies if nobody asks for another place."""
+    """The default folder of an export."""
     return root.absolute() / FOLDER / f"{run_id}-{to}"
 
 
@@ -67,11 +67,11 @@ def exports(root: Path) -> Iterator[Export]:
     except OSError:
         return
     for path in paths:
-        if path.is_dir() and (found := NAME.fullmatch(path.name)):
-            yield Export(found[1], found[2], path)
+        if path.is_dir() and (match := NAME.fullmatch(path.name)):
+            yield Export(match[1], match[2], path)
 
 
 def delete(root: Path, export: Export) -> None:
-    """Remove an export that lies in the store; others are left alone."""
+    """Remove an export in the store; exports in other folders are left alone."""
     if export.folder.parent == root.absolute() / FOLDER:
         atomic.retire(export.folder)

@@ -1,4 +1,4 @@
-"""What a folder for Transformers and one for open_clip hold: weights under their names, and their configurations."""
+"""The contents of a folder for Transformers and of one for open_clip: weights under their names, configurations."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.clip.image_encoder import EPS
 from merging.errors import CheckpointError, MergingError
+from merging.export import names
 from merging.export.vision_model import Tower, ratio_of
 from merging.formats.configs import OPEN_CLIP, OPEN_CLIP_WEIGHTS, PREPROCESSOR, TRANSFORMERS
 
@@ -38,7 +39,7 @@ class ExportTarget(Protocol):
         """{file name: its contents}."""
 
     def task(self, tower: Tower) -> str:
-        """What the Hub calls what the model can do by itself."""
+        """The Hub's name for what the model can do by itself."""
 
     def code(self, tower: Tower, folder: str) -> str:
         """Lines that load the model and give an image's features."""
@@ -113,7 +114,7 @@ features = model(**processor(images=image, return_tensors="pt")).{features}
 
 @dataclass(frozen=True)
 class ForOpenClip:
-    """A folder for open_clip's ``local-dir:``, with the text side where one is known."""
+    """A folder for open_clip's ``local-dir:``, with the text side if there is one."""
 
     library: str = "open_clip"
     file: str = OPEN_CLIP_WEIGHTS[0]
@@ -177,11 +178,11 @@ features = model.eval().encode_image(preprocess(image)[None])
 """
 
 
-TARGETS: Mapping[str, ExportTarget] = {"hf": ForTransformers(), "open_clip": ForOpenClip()}
+TARGETS: Mapping[str, ExportTarget] = dict(zip(names.TARGETS, (ForTransformers(), ForOpenClip()), strict=True))
 
 
 def target(key: str) -> ExportTarget:
-    """The target of that key; raises MergingError with those that there are."""
+    """The target of that key; raises MergingError with the known ones."""
     if key not in TARGETS:
         raise MergingError(f"A model is exported to {' or '.join(map(repr, TARGETS))}; got {key!r}.")
     return TARGETS[key]

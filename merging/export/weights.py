@@ -11,8 +11,8 @@ from merging.files.records import write_json
 from merging.formats.safetensors import SafetensorsWriter
 from merging.progress import Meter
 
-SHARD = 5_000_000_000  # bytes above which a model is divided
-PIECE = 1 << 18  # scalars copied at a time: larger ones ask the system for new memory again and again
+SHARD = 5_000_000_000  # bytes above which a model is divided into files
+PIECE = 1 << 18  # scalars copied at a time: larger pieces need new memory from the system each time
 WRITING = "Writing the model"
 INDEX = ".index.json"
 
@@ -20,9 +20,9 @@ Files = Mapping[str, Sequence[str]]  # file name -> the tensors in it
 
 
 def divided(infos: Mapping[str, TensorInfo], file: str, limit: int = SHARD) -> dict[str, list[str]]:
-    """Which tensors go into which file: all into ``file``, or into numbered shards of at most ``limit`` bytes.
+    """{file: its tensors}: all in ``file``, or in numbered shards of at most ``limit`` bytes.
 
-    A tensor that is larger than that has a shard of its own.
+    A larger tensor has its own shard.
     """
     groups: list[list[str]] = [[]]
     room = limit
@@ -42,10 +42,10 @@ def divided(infos: Mapping[str, TensorInfo], file: str, limit: int = SHARD) -> d
 def write(
     folder: Path, checkpoint: Checkpoint, file: str, metadata: Mapping[str, str], meter: Meter, limit: int = SHARD
 ) -> None:
-    """Write all tensors of a checkpoint, with an index if there are several files. The same ones give the same bytes.
+    """Write all tensors of a checkpoint, with an index if there are several files. Equal tensors give equal bytes.
 
     Raises:
-        Cancelled: the meter was asked to stop.
+        Cancelled: the caller requested it through the meter.
     """
     files = divided(checkpoint.infos, file, limit)
     for part, names in files.items():

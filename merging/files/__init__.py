@@ -1,1 +1,1 @@
-"""Reading files of unknown origin with care, and writing our own whole or not at all."""
+"""Checked reading of untrusted files, and writing of the program's own files whole or not at all."""

@@ -1,8 +1,8 @@
-"""Folders that exist whole or not at all: written beside their place, sealed by a manifest, renamed into it.
+"""Folders that exist whole or not at all: written as temporary folders, sealed by a manifest, then renamed.
 
-Nothing here depends on a lock. Two writers of one entry both write their own temporary folder, one rename wins, and
-the loser drops its copy. A reader believes an entry only if its manifest and the sizes of all its files agree; a file's
-hash is compared when the file is first used.
+No locks are needed. Two writers of one entry each fill a temporary folder of their own, one rename wins, and the loser
+drops its copy. A reader trusts an entry only if its manifest and the sizes of all its files agree; a file's hash is
+compared when the file is first used.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from merging.files.records import write_json
 MANIFEST = "manifest.json"
 TEMPORARY = re.compile(r"tmp-[0-9a-f]{32}-(\d+)")
 ABANDONED = 3600.0  # seconds without a change after which a dead writer's folder is removed
-SWAPS = 10  # of one entry while it is looked at; more are not waited for
+SWAPS = 10  # how often an entry may be replaced while it is checked
 _PIECE = 1 << 20
 
 Manifest = dict[str, dict[str, Any]]  # file name -> {"sha256", "size"}
 
 
 class DamagedError(Exception):
-    """An entry is not what its manifest says; never leaves the store."""
+    """An entry is not what its manifest says; the store turns this into an error for users."""
 
 
 def make_temporary(root: Path) -> Path:
-    """A new private folder beside the entries, named by its writer."""
+    """A new private folder beside the entries; its name holds the writer's process id."""
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = root / f"tmp-{uuid.uuid4().hex}-{os.getpid()}"
     folder.mkdir(mode=0o700)
@@ -48,7 +48,7 @@ def make_temporary(root: Path) -> Path:
 
 
 def seal(folder: Path) -> None:
-    """Bring every file to the disk, then write the manifest; a folder without one is no entry."""
+    """Sync every file to the disk, then write the manifest; a folder without a manifest is no entry."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     manifest = {}
     for path in files:
@@ -61,7 +61,7 @@ def seal(folder: Path) -> None:
 
 
 def publish(folder: Path, final: Path) -> bool:
-    """Rename a sealed folder into its place; False if another writer was first (ours is then dropped)."""
+    """Rename a sealed folder to its final path; False if another writer was first (ours is then dropped)."""
     try:
         folder.rename(final)
     except OSError as error:
@@ -75,7 +75,7 @@ def publish(folder: Path, final: Path) -> bool:
 
 @contextlib.contextmanager
 def written(root: Path, name: str, whole: Callable[[Path], bool]) -> Iterator[Path]:
-    """A folder to fill, which then becomes ``root``/``name``; an entry that is there stays if it is ``whole``."""
+    """A folder to fill, which then becomes ``root``/``name``; an existing entry stays if it is ``whole``."""
     folder, final = make_temporary(root), root / name
     try:
         yield folder
@@ -88,7 +88,7 @@ def written(root: Path, name: str, whole: Callable[[Path], bool]) -> Iterator[Pa
 
 
 def retire(final: Path) -> None:
-    """Take an entry out of its place at once, then remove it; nothing happens if it is not there."""
+    """Rename an entry away at once, then remove it; does nothing if there is none."""
     away = final.with_name(f"tmp-{uuid.uuid4().hex}-{os.getpid()}")
     with contextlib.suppress(FileNotFoundError):
         final.rename(away)
@@ -96,7 +96,7 @@ def retire(final: Path) -> None:
 
 
 def drop(folder: Path) -> None:
-    """Remove a folder that is nobody's entry."""
+    """Remove a temporary folder; errors are ignored."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -104,7 +104,7 @@ def read_manifest(folder: Path) -> Manifest:
     """The manifest, after comparing the size of every file.
 
     Raises:
-        DamagedError: no manifest, an odd one, or a file that is missing or of another size.
+        DamagedError: the manifest is missing or malformed, or a file is missing or of another size.
     """
     try:
         files = json.loads((folder / MANIFEST).read_bytes())["files"]
@@ -117,11 +117,11 @@ def read_manifest(folder: Path) -> Manifest:
     return dict(files)
 
 
-_verified: set[tuple[str, int, int, int]] = set()  # files whose hash was right, as they were then
+_verified: set[tuple[str, int, int, int]] = set()  # path, inode, size and time of change of files whose hash was right
 
 
 def verified(folder: Path, manifest: Mapping[str, Mapping[str, Any]], name: str) -> Path:
-    """The path of one file, hashed if this process has not done so since the file last changed.
+    """The path of one file, after its hash was checked; once per process unless the file changes.
 
     Raises:
         DamagedError: the file is not in the manifest or does not have its hash.
@@ -153,7 +153,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def is_damaged(folder: Path) -> bool:
-    """Whether the entry that is there is not whole; one that is swapped for another meanwhile is looked at again."""
+    """Whether the existing entry is not whole; one that was replaced during the check is checked again."""
     for _ in range(SWAPS):
         before = _identity(folder)
         if before is None or is_whole(folder):
@@ -172,7 +172,7 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 def sweep(root: Path, writer: int | None = None) -> None:
-    """Remove temporary folders of dead writers: those of ``writer`` at once, others when long untouched."""
+    """Remove temporary folders of dead writers: those of ``writer`` at once, others after an hour without a change."""
     for folder, pid in _temporaries(root):
         if psutil.pid_exists(pid) and pid != writer:
             continue
@@ -183,8 +183,8 @@ def sweep(root: Path, writer: int | None = None) -> None:
 def _temporaries(root: Path) -> Iterator[tuple[Path, int]]:
     if root.is_dir():
         for folder in root.iterdir():
-            if found := TEMPORARY.fullmatch(folder.name):
-                yield folder, int(found[1])
+            if match := TEMPORARY.fullmatch(folder.name):
+                yield folder, int(match[1])
 
 
 def _last_change(folder: Path) -> float:
@@ -196,7 +196,7 @@ def _last_change(folder: Path) -> float:
 
 
 def file_hash(path: Path) -> str:
-    """sha-256 of a file, read piece by piece."""
+    """The sha-256 of a file, read piece by piece."""
     total = hashlib.sha256()
     with path.open("rb") as file:
         while piece := file.read(_PIECE):
@@ -206,7 +206,7 @@ def file_hash(path: Path) -> str:
 
 @contextlib.contextmanager
 def appearing_file(path: Path) -> Iterator[Path]:
-    """A temporary place for one file, which replaces ``path`` when the block ends without an error."""
+    """A temporary path for one file, which replaces ``path`` when the block ends without an error."""
     with temporary_beside(path) as partial:
         yield partial / path.name
         disk.sync_all(partial)
@@ -215,7 +215,7 @@ def appearing_file(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def temporary_beside(place: Path) -> Iterator[Path]:
-    """A temporary folder beside a place; of a failure nothing is left, not even the folders above it."""
+    """A temporary folder beside a path; after a failure nothing remains, not even new folders above it."""
     place = place.absolute()
     missing = [path for path in place.parents if not path.exists()]
     with explained(place.name):
@@ -226,6 +226,6 @@ def temporary_beside(place: Path) -> Iterator[Path]:
             yield partial
         finally:
             drop(partial)
-            for path in missing:  # those of which nothing has come
+            for path in missing:  # new folders that stayed empty are removed again
                 with contextlib.suppress(OSError):
                     path.rmdir()

@@ -1,6 +1,6 @@
-"""NumPy's npz archives from strangers: what they promise is checked before anything is read, rows come one by one.
+"""NumPy's npz archives from untrusted sources: headers are checked before any array is read, rows are read singly.
 
-``np.load`` would unpack whole arrays, however large the header says they are. Nothing here reads pickled objects.
+``np.load`` would unpack whole arrays, however large their headers say they are. Pickled objects are never read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from merging.text import first_few, printable
 
 MAX_MEMBERS = 1000
 MAX_READ = 1 << 32  # bytes of an array that is read whole
-BOMB, BOMB_SIZE = 200, 1 << 28  # no honest array of that many bytes shrinks by that factor
+BOMB, BOMB_SIZE = 200, 1 << 28  # compression factor and size in bytes above which an archive is taken for a zip bomb
 KINDS = "biufU"
 CHUNK = 1 << 22  # bytes that are read at a time
 MAGIC = b"PK\x03\x04"
@@ -40,7 +40,7 @@ class ArrayInfo:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its numbers."""
+        """Bytes of the whole array."""
         count = self.dtype.itemsize
         for size in self.shape:
             count *= size
@@ -48,10 +48,10 @@ class ArrayInfo:
 
 
 class Npz:
-    """An npz archive: ``infos`` says what is in it.
+    """An npz archive: ``infos`` gives shape and dtype of each array.
 
     Raises:
-        TaskError: not an npz, damaged, made to unpack to far more than it is, or holding Python objects.
+        TaskError: not an npz, damaged, a zip bomb, or holding Python objects.
     """
 
     def __init__(self, path: Path) -> None:
@@ -66,7 +66,7 @@ class Npz:
                 self._archive = zipfile.ZipFile(file)
                 members = self._archive.infolist()
                 if len(members) > MAX_MEMBERS or len({member.filename for member in members}) < len(members):
-                    raise TaskError(f"{self.name}: its list of arrays is odd (too long, or a name twice); refused.")
+                    raise TaskError(f"{self.name}: it lists too many arrays, or one name twice; refused.")
                 self.infos = {m.filename.removesuffix(".npy"): self._info(m) for m in members}
         except TaskError:
             file.close()
@@ -75,7 +75,7 @@ class Npz:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
-        """Whatever goes wrong with the archive, as one sentence."""
+        """Turn every error of reading the archive into a TaskError of one sentence."""
         try:
             yield
         except TaskError:
@@ -107,8 +107,8 @@ class Npz:
         return ArrayInfo(tuple(int(size) for size in shape), dtype)
 
     def read(self, name: str) -> NDArray[Any]:
-        """A whole array; raises TaskError if there is none of that name or it is too large for that."""
-        info = self._known(name)
+        """A whole array; raises TaskError if no array has that name or it is too large to be read whole."""
+        info = self._require(name)
         if info.nbytes > MAX_READ:
             raise TaskError(f"{self.name}: array {name!r} takes {info.nbytes:,} bytes; at most {MAX_READ:,} are read.")
         flat = bytearray(info.nbytes)
@@ -124,7 +124,7 @@ class Npz:
 
     def rows(self, name: str, at: Iterable[int]) -> Iterator[tuple[int, NDArray[Any]]]:
         """(index, row) for increasing indices; one row is in memory at a time."""
-        info = self._known(name)
+        info = self._require(name)
         row = ArrayInfo(info.shape[1:], info.dtype)
         with self._reading(), self._stream(name) as stream:
             start = stream.tell()
@@ -137,14 +137,14 @@ class Npz:
                     raise EOFError("it ends too early")
                 yield index, np.frombuffer(data, info.dtype).reshape(row.shape)
 
-    def _known(self, name: str) -> ArrayInfo:
+    def _require(self, name: str) -> ArrayInfo:
         if name not in self.infos:
             raise TaskError(f"{self.name} has no array {name!r}; it has {first_few(self.infos) or 'none'}.")
         return self.infos[name]
 
     @contextlib.contextmanager
     def _stream(self, name: str) -> Iterator[IO[bytes]]:
-        """The bytes of an array, behind its header."""
+        """A stream of an array's bytes, positioned after its header."""
         stored = f"{name}.npy" if f"{name}.npy" in self._archive.NameToInfo else name
         with self._archive.open(stored) as stream:
             self._header(stream, self.name)
@@ -163,7 +163,7 @@ class Npz:
 
 
 def write(path: Path, arrays: Mapping[str, tuple[ArrayInfo, Iterable[bytes]]]) -> None:
-    """Write arrays whose bytes come in pieces; the same arrays give the same file."""
+    """Write arrays whose bytes are given in pieces; the same arrays give the same file."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, (info, pieces) in arrays.items():
             header = {"descr": npy.dtype_to_descr(info.dtype), "fortran_order": False, "shape": info.shape}

@@ -1,4 +1,4 @@
-"""Links: one that leads out of its folder is not followed, so that a listed folder shows nothing but what is in it."""
+"""Opening untrusted paths: links out of their folder are refused, so that a listed folder exposes only its files."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from pathlib import Path
 from merging.errors import CheckpointError
 from merging.text import printable
 
-MOST = 5000  # entries of a model's folder whose state is looked at
+MOST = 5000  # entries of a model's folder whose state is read
 
 
 def inside(path: Path) -> Path:
-    """The file that a path means, links followed.
+    """The file at a path, links followed.
 
-    Only inside of the folder, and from a snapshot of the Hugging Face cache to the blobs beside it.
+    Links may lead inside their folder, and from a snapshot of the Hugging Face cache to the blobs beside it.
 
     Raises:
-        CheckpointError: the path is a link that leads elsewhere; nothing is said of what is there.
+        CheckpointError: the path is a link that leads elsewhere; the message does not say what its target is.
     """
     try:
         if not path.is_symlink():
             return path
         target, folder = Path(os.path.realpath(path)), Path(os.path.realpath(path.parent))
-    except (OSError, ValueError):  # what cannot be looked at cannot be opened, which says why
+    except (OSError, ValueError):  # opening the path fails, too, and says why
         return path
     if not target.is_relative_to(folder) and not _in_hub_cache(target, folder):
         raise CheckpointError(
@@ -36,15 +36,15 @@ def inside(path: Path) -> Path:
 def _in_hub_cache(target: Path, folder: Path) -> bool:
     """Whether a snapshot's file leads to a blob of the same repository."""
     repository = target.parent.parent
-    at_home = folder.is_relative_to(repository / "snapshots") and repository.name.startswith(("models--", "datasets--"))
-    return target.parent.name == "blobs" and at_home
+    in_repo = folder.is_relative_to(repository / "snapshots") and repository.name.startswith(("models--", "datasets--"))
+    return target.parent.name == "blobs" and in_repo
 
 
 def open_regular(path: Path) -> int:
     """A file descriptor of a regular file; pipes, folders and missing files are refused without waiting."""
     label = printable(path.name or str(path), 80)
     try:
-        # Opened first and looked at through the descriptor: what is looked at is what is read. Pipes do not block.
+        # Opened first and checked through the descriptor: what is checked is what is read. Pipes do not block.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError:
         raise CheckpointError(f"{label}: not found.") from None
@@ -60,16 +60,16 @@ def open_regular(path: Path) -> int:
 
 
 def file_state(descriptor: int) -> tuple[int, ...]:
-    """What changes when an open file is written to."""
-    found = os.fstat(descriptor)
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    """Device, inode, size and time of change of an open file: they change when it is written to."""
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def state_of(path: Path) -> tuple[int, ...]:
-    """What changes when a file, or one of those in a model's folder, is written to; empty if it is not there."""
+    """Numbers that change when a file, or one in a model's folder, is written to; empty if there is no such path."""
     try:
-        inside = sorted(path.iterdir())[:MOST] if path.is_dir() else [path]
-        found = [entry.stat() for entry in inside]
+        paths = sorted(path.iterdir())[:MOST] if path.is_dir() else [path]
+        stats = [entry.stat() for entry in paths]
     except OSError:
         return ()
-    return tuple(number for stat in found for number in (stat.st_size, stat.st_mtime_ns, stat.st_ino))
+    return tuple(number for stat in stats for number in (stat.st_size, stat.st_mtime_ns, stat.st_ino))

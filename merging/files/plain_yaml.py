@@ -1,7 +1,7 @@
-"""The plain part of YAML: mappings, lists, text, numbers, true and false. Nothing that is shared, dated or tagged.
+"""The plain part of YAML: mappings, lists, text, numbers, true and false. No aliases, dates or tags.
 
-Recipes come from strangers and are read in the server. Aliases can make a few hundred bytes unfold to gigabytes, tags
-and dates run constructors that fail in ways of their own, and a key that is written twice silently wins.
+Recipes are untrusted and are read in the server. Aliases can make a few hundred bytes unfold to gigabytes, tags and
+dates run constructors that fail in various ways, and of a key that is written twice the last value silently wins.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def plain_yaml(text: str) -> Any:
     """The data in a YAML document.
 
     Raises:
-        RecipeError: not YAML, too large, too deep, or more than plain data; says which, and where.
+        RecipeError: not YAML, too large, too deep, or more than plain data; the message says which, and where.
     """
     if len(text) > MAX_CHARACTERS:
         raise RecipeError(f"The recipe has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read.")
@@ -41,7 +41,7 @@ def plain_yaml(text: str) -> Any:
     except (ValueError, RecursionError) as error:
         if isinstance(error, RecipeError):
             raise
-        raise RecipeError("The recipe is not valid YAML: it cannot be taken apart.") from None
+        raise RecipeError("The recipe is not valid YAML: it cannot be parsed.") from None
 
 
 def write_yaml(data: Any) -> str:
@@ -50,10 +50,10 @@ def write_yaml(data: Any) -> str:
 
 
 def _where(error: yaml.YAMLError) -> str:
-    """The line and what is wrong in it, without the picture that the parser draws."""
+    """The line and the problem, without the excerpt that the parser draws."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     line = f" in line {mark.line + 1}" if mark else ""
-    return f"{line}: {printable(str(problem or 'it cannot be taken apart'), 200)}"
+    return f"{line}: {printable(str(problem or 'it cannot be parsed'), 200)}"
 
 
 def _refused(at: yaml.Event | yaml.Node, why: str) -> RecipeError:
@@ -62,10 +62,10 @@ def _refused(at: yaml.Event | yaml.Node, why: str) -> RecipeError:
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML without dates, tags and doubled keys."""
+    """Safe YAML without dates, tags and duplicate keys."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        if node.tag == "tag:yaml.org,2002:timestamp":  # 2001-02-03 is a title like any other
+        if node.tag == "tag:yaml.org,2002:timestamp":  # so that 2001-02-03 may be a title
             node.tag = "tag:yaml.org,2002:str"
         if node.tag not in PLAIN:
             raise _refused(node, f"tags such as {node.tag[:40]!r} are not used in recipes")

@@ -1,4 +1,4 @@
-"""Small JSON files of our own, written whole or not at all."""
+"""Small JSON files of this program, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from merging.files.disk import sync
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write JSON that every reader takes (no NaN): the file is there whole or as it was."""
+    """Write strict JSON (no NaN); after a failure the file has not changed."""
     partial = path.with_name(f".{path.name}.tmp-{uuid.uuid4().hex}-{os.getpid()}")
     try:
         partial.write_text(json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False) + "\n", "utf-8")

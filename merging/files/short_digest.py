@@ -1,4 +1,4 @@
-"""Names made of content (of runs, sweeps, points, sets, widgets): the first twelve digits of a sha-256."""
+"""Short names derived from content (of runs, sweeps, points, sets, widgets): the first twelve digits of a sha-256."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ SHORT_DIGEST = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
 
 
 def short_digest(text: str) -> str:
-    """The name of a text, as twelve hexadecimal digits; a path that is no UTF-8 has one, too."""
+    """Twelve hexadecimal digits that name a text; the text may be a path that is not UTF-8."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:DIGITS]

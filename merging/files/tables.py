@@ -1,4 +1,4 @@
-"""Tables for other programs: CSV in which no cell is a formula to a spreadsheet."""
+"""Tables as CSV: stored in a run's folder with a schema, or exported with no cell that a spreadsheet runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def csv_bytes(table: pd.DataFrame) -> bytes:
-    """The table as CSV; a text that a spreadsheet would compute begins with an apostrophe."""
+    """The table as CSV; a text that a spreadsheet would run as a formula gets an apostrophe in front."""
     safe = table.copy()
     for name in safe.columns:
         if safe[name].dtype.kind not in "biufc":
@@ -39,14 +39,14 @@ def _inert(value: object) -> str:
 
 
 def table_file(name: str) -> str:
-    """Where a table lies in the run's folder."""
+    """The path of a table in its run's folder."""
     if not TABLE_NAME.fullmatch(name):
         raise StoreError(f"A table cannot be called {name!r}; use lowercase letters, digits and underscores.")
     return "scores.csv" if name == SCORES else f"tables/{name}.csv"
 
 
 def write_table(folder: Path, name: str, table: pd.DataFrame) -> dict[str, str]:
-    """Write a table as CSV; gives its schema, column -> dtype, with which it reads back the same."""
+    """Write a table as CSV; returns the schema {column: dtype} with which ``read_table`` restores it."""
     path = folder / table_file(name)
     path.parent.mkdir(exist_ok=True)
     table.to_csv(path, index=False, quoting=csv.QUOTE_MINIMAL, lineterminator="\n")
@@ -58,7 +58,7 @@ def _kind(code: str) -> str:
 
 
 def read_table(path: Path, schema: Mapping[str, str]) -> pd.DataFrame:
-    """A table from CSV; an expert called "1" or "NA" stays text."""
+    """A table from CSV by its schema; an expert called "1" or "NA" stays text."""
     import pandas as pd
 
     text = pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[])

@@ -1,1 +1,1 @@
-"""From a file, a folder or the Hub to a checkpoint, and from tensors to safetensors."""
+"""File formats: a checkpoint from a file, a folder or the Hub, and safetensors from tensors."""

@@ -12,7 +12,7 @@ CHUNK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """Bytes [start, start + size) of a descriptor. ``name`` is what messages call the file."""
+    """A window on an open file: bytes [start, start + size). ``name`` is the file's name in messages."""
 
     descriptor: int
     start: int
@@ -25,21 +25,21 @@ class ByteRange:
         return cls(descriptor, 0, os.fstat(descriptor).st_size, name)
 
     def part(self, offset: int, size: int) -> ByteRange:
-        """A window in this one; raises CheckpointError if it reaches out of it."""
+        """A window inside this one; raises CheckpointError if it reaches past the end."""
         if offset < 0 or size < 0 or offset + size > self.size:
             raise self.truncated()
         return ByteRange(self.descriptor, self.start + offset, size, self.name)
 
     def read(self, offset: int, size: int) -> bytes:
-        """``size`` bytes; raises CheckpointError where the file ends before."""
+        """``size`` bytes; raises CheckpointError if the file ends before."""
         inside = self.part(offset, size)
-        found = os.pread(self.descriptor, inside.size, inside.start)
-        if len(found) != size:
+        raw = os.pread(self.descriptor, inside.size, inside.start)
+        if len(raw) != size:
             raise self.truncated()
-        return found
+        return raw
 
     def head(self, size: int) -> bytes:
-        """The first bytes, as many of them as there are."""
+        """The first ``size`` bytes, or fewer if there are fewer."""
         return os.pread(self.descriptor, min(size, self.size), self.start)
 
     def truncated(self) -> CheckpointError:
@@ -47,12 +47,12 @@ class ByteRange:
         return CheckpointError(f"{self.name} is damaged or truncated ({self.size} bytes); download or copy it again.")
 
     def cursor(self) -> Cursor:
-        """A reader from the beginning on."""
+        """A reader that starts at the beginning."""
         return Cursor(self)
 
 
 class Cursor:
-    """Reads a window in order, in chunks; skips what is not wanted without reading it."""
+    """Reads a window in order, in chunks; skipped bytes are not read."""
 
     def __init__(self, window: ByteRange, position: int = 0) -> None:
         self.window, self.position = window, position
@@ -64,24 +64,24 @@ class Cursor:
         if begin < 0 or begin + size > len(self._chunk):
             if size > self.window.size - self.position:
                 raise self.window.truncated()
-            wanted = min(max(size, CHUNK), self.window.size - self.position)
-            self._chunk, self._from, begin = self.window.read(self.position, wanted), self.position, 0
+            length = min(max(size, CHUNK), self.window.size - self.position)
+            self._chunk, self._from, begin = self.window.read(self.position, length), self.position, 0
         self.position += size
         return self._chunk[begin : begin + size]
 
     def line(self, longest: int) -> bytes:
-        """What comes before the next newline, which is skipped."""
-        found = bytearray(self.take(1))
-        while not found.endswith(b"\n"):
+        """The bytes before the next newline, which is skipped; raises CheckpointError after ``longest`` bytes."""
+        line = bytearray(self.take(1))
+        while not line.endswith(b"\n"):
             begin = self.position - self._from
             end = self._chunk.find(b"\n", begin) + 1 or len(self._chunk)
-            found += self.take(max(end - begin, 1))
-            if len(found) > longest + 1:
+            line += self.take(max(end - begin, 1))
+            if len(line) > longest + 1:
                 raise self.window.truncated()
-        return bytes(found[:-1])
+        return bytes(line[:-1])
 
     def skip(self, size: int) -> ByteRange:
         """The next ``size`` bytes as a window; nothing is read."""
-        found = self.window.part(self.position, size)
+        skipped = self.window.part(self.position, size)
         self.position += size
-        return found
+        return skipped

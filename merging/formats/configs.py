@@ -1,4 +1,4 @@
-"""What stands beside the weights: the configurations of Transformers and open_clip, as this program's architecture."""
+"""The configurations of Transformers and open_clip beside the weights, as this program's architecture metadata."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pkl")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """A small JSON file's mapping; None where there is no such file.
+    """The mapping in a small JSON file; None if there is no such file.
 
     Raises:
-        CheckpointError: it is there but cannot be read.
+        CheckpointError: the file exists but cannot be read.
     """
     if not path.is_symlink() and not path.exists():
         return None
@@ -41,26 +41,26 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def beside(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The architecture metadata of a weights file by the configuration in its folder, and what is odd about that."""
+    """Architecture metadata of a weights file from the configuration in its folder, and cautions about that."""
     try:
         if path.name in OPEN_CLIP_WEIGHTS:
-            found = _open_clip(read_json(path.with_name(OPEN_CLIP)) or {})
+            architecture = _open_clip(read_json(path.with_name(OPEN_CLIP)) or {})
         elif path.name in TRANSFORMERS_WEIGHTS:
-            found = _transformers(read_json(path.with_name(TRANSFORMERS)) or {})
-            images = read_json(path.with_name(PREPROCESSOR)) or {} if found else {}
-            found |= normalization(images.get("image_mean"), images.get("image_std"))
+            architecture = _transformers(read_json(path.with_name(TRANSFORMERS)) or {})
+            images = read_json(path.with_name(PREPROCESSOR)) or {} if architecture else {}
+            architecture |= normalization(images.get("image_mean"), images.get("image_std"))
         else:
             return {}, ()
     except (OSError, CheckpointError) as error:
-        return {}, (f"The configuration beside it was not used: {error}",)
-    return ({"architecture": json.dumps(found)} if found else {}), ()
+        return {}, (f"The configuration in its folder was not used: {error}",)
+    return ({"architecture": json.dumps(architecture)} if architecture else {}), ()
 
 
 def _transformers(config: dict[str, Any]) -> dict[str, Any]:
     vision = config.get("vision_config", config)
     if not str(config.get("model_type", "")).startswith("clip") or not isinstance(vision, dict):
         return {}
-    # Transformers leaves out what has its default value.
+    # Transformers omits fields that have their default value.
     width, heads = vision.get("hidden_size", 768), vision.get("num_attention_heads", 12)
     fields = {
         "image_size": vision.get("image_size", 224),
@@ -105,7 +105,7 @@ def _open_clip(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def normalization(mean: Any, std: Any) -> dict[str, Any]:
-    """What images are normalized with, where a configuration says so in numbers that can be."""
+    """Mean and standard deviation for normalizing images; empty unless a configuration gives valid numbers."""
     for numbers in (mean, std):
         if not isinstance(numbers, list) or len(numbers) != 3:
             return {}

@@ -1,8 +1,8 @@
-"""Models by their name on huggingface.co: found in the local cache, or downloaded when there is a network.
+"""Models by their name on huggingface.co: read from the local cache, or downloaded if there is a network.
 
-`hf-hub:organization/name`, perhaps with `@revision`, or a pretrained tag of open_clip such as `ViT-B-32/openai`. Only
-weights and configurations are taken, and they are read as every other file is; nothing of a repository is run.
-$MERGESCOPE_HUB=cached forbids to download, and off to look into the cache, too: a server for others should have one.
+`hf-hub:organization/name`, optionally with `@revision`, or a pretrained tag of open_clip such as `ViT-B-32/openai`.
+Only weights and configurations are taken, and they are read like every other file; no code of a repository is run.
+$MERGESCOPE_HUB=cached forbids downloads, and off also forbids the cache: a server for others should set one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAME = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 REVISION = re.compile(r"[\w./-]{1,120}")
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 CONFIGS = (configs.TRANSFORMERS, configs.OPEN_CLIP, configs.ADAPTER, "preprocessor_config.json")
-# open_clip's come first: some repositories call a bare image model of another library model.safetensors
+# open_clip's come first: in some repositories model.safetensors is a bare image model of another library
 WEIGHTS = (
     "open_clip_model.safetensors", "model.safetensors", "model.safetensors.index.json",
     "open_clip_pytorch_model.bin", "pytorch_model.bin",
@@ -40,12 +40,12 @@ def fetch(reference: str, progress: ProgressCallback | None = None, cancel: Canc
     """The file or folder that a reference means, downloaded if it is not in the local cache.
 
     Raises:
-        CheckpointError: it is switched off, a package is missing, there is no network, or no such model.
-        Cancelled: ``cancel`` said so; what was downloaded so far goes on another time.
+        CheckpointError: the Hub is switched off, a package is missing, there is no network, or no such model.
+        Cancelled: ``cancel`` asked to stop; a later download continues from there.
     """
-    allowed = os.environ.get(HUB_SWITCH, "on").casefold()
-    if allowed == OFF:
-        raise _not_asked(reference, allowed)
+    setting = os.environ.get(HUB_SWITCH, "on").casefold()
+    if setting == OFF:
+        raise _not_contacted(reference, setting)
     repository, revision = _repository(reference)
     try:
         import huggingface_hub
@@ -53,31 +53,31 @@ def fetch(reference: str, progress: ProgressCallback | None = None, cancel: Canc
         raise CheckpointError(
             f"{printable(reference)} is on {SITE}: `pip install huggingface_hub`, or download it and give its path."
         ) from None
-    if found := _cached(huggingface_hub, repository, revision):
-        return found
-    if allowed == CACHED:
-        raise _not_asked(reference, allowed)
+    if cached := _cached(huggingface_hub, repository, revision):
+        return cached
+    if setting == CACHED:
+        raise _not_contacted(reference, setting)
     return _download(huggingface_hub, repository, revision, progress, cancel)
 
 
-def _not_asked(reference: str, allowed: str) -> CheckpointError:
-    not_asked = f"{printable(reference)} is on {SITE}, which is not asked here ({HUB_SWITCH}={allowed})"
-    return CheckpointError(f"{not_asked}; download it and give its path.")
+def _not_contacted(reference: str, setting: str) -> CheckpointError:
+    reason = f"{printable(reference)} is on {SITE}, which is not contacted here ({HUB_SWITCH}={setting})"
+    return CheckpointError(f"{reason}; download it and give its path.")
 
 
 def _repository(reference: str) -> tuple[str, str | None]:
-    """Repository and revision that a reference names."""
+    """The repository and revision in a reference."""
     if not reference.startswith(HUB_PREFIX):
-        return _of_tag(reference), None
+        return _repository_of_tag(reference), None
     name, _, revision = reference.removeprefix(HUB_PREFIX).partition("@")
     odd = not NAME.fullmatch(name) or (revision and not REVISION.fullmatch(revision)) or ".." in name + revision
     if odd:
-        raise CheckpointError(f"{printable(reference)}: write {HUB_PREFIX}organization/name, perhaps with @revision.")
+        raise CheckpointError(f"{printable(reference)}: write {HUB_PREFIX}organization/name, or add @revision.")
     return name, revision or None
 
 
-def _of_tag(reference: str) -> str:
-    """The repository of a pretrained tag of open_clip."""
+def _repository_of_tag(reference: str) -> str:
+    """The repository of one of open_clip's pretrained tags."""
     model, _, tag = reference.partition("/")
     from merging.open_clip_import import prepare_torchvision
 
@@ -89,51 +89,52 @@ def _of_tag(reference: str) -> str:
             f"There is no file {reference}, and for open_clip's pretrained models open_clip is needed: "
             "`pip install open_clip_torch`."
         ) from None
-    found = get_pretrained_cfg(model, tag)
-    if not found:
+    config = get_pretrained_cfg(model, tag)
+    if not config:
         tags = list_pretrained_tags_by_model(model)
-        known = f" Its tags: {', '.join(tags)}." if tags else ""
+        listed = f" Its tags: {', '.join(tags)}." if tags else ""
         raise CheckpointError(
-            f"There is no file {reference}, and open_clip has no such pretrained model.{did_you_mean(tag, tags)}{known}"
+            f"There is no file {reference}, and open_clip has no such pretrained model.{did_you_mean(tag, tags)}"
+            f"{listed}"
         )
-    repository = str(found.get("hf_hub", "")).strip("/")
+    repository = str(config.get("hf_hub", "")).strip("/")
     if not NAME.fullmatch(repository):
         raise CheckpointError(f"{reference} is not on {SITE}. Download it with open_clip and give its path.")
     return repository
 
 
-def chosen(names: Iterable[str]) -> list[str]:
-    """The files of a repository that are needed, the weights first; empty if there are none that can be read."""
-    there = set(names)
-    shards = sorted(name for name in there if SHARD.fullmatch(name))
-    if configs.ADAPTER in there:
-        weights = [name for name in ADAPTERS if name in there][:1]
+def needed_files(names: Iterable[str]) -> list[str]:
+    """The files of a repository that are needed, the weights first; empty if no weights can be read."""
+    available = set(names)
+    shards = sorted(name for name in available if SHARD.fullmatch(name))
+    if configs.ADAPTER in available:
+        weights = [name for name in ADAPTERS if name in available][:1]
     else:
-        weights = [name for name in WEIGHTS if name in there][:1]
+        weights = [name for name in WEIGHTS if name in available][:1]
         weights += shards if weights == ["model.safetensors.index.json"] else []
-    return weights + [name for name in CONFIGS if name in there] if weights else []
+    return weights + [name for name in CONFIGS if name in available] if weights else []
 
 
-def _target(folder: Path, names: list[str]) -> Path:
-    """What to open: an adapter's folder, or the weights' file."""
+def _path_to_open(folder: Path, names: list[str]) -> Path:
+    """The path to open: an adapter's folder, or the file of weights."""
     return folder if configs.ADAPTER in names else folder / names[0]
 
 
 def _cached(hub: Any, repository: str, revision: str | None) -> Path | None:
-    """The model in the local cache, if it is there whole."""
+    """The model in the local cache, if it is complete there."""
     for name in (*ADAPTERS, *WEIGHTS):
-        found = hub.try_to_load_from_cache(repository, name, revision=revision)
-        if isinstance(found, str):
-            folder = Path(found).parent
-            names = chosen(path.name for path in folder.iterdir())
+        cached = hub.try_to_load_from_cache(repository, name, revision=revision)
+        if isinstance(cached, str):
+            folder = Path(cached).parent
+            names = needed_files(path.name for path in folder.iterdir())
             index = "model.safetensors.index.json"
-            if names[:1] == [name] and (name != index or _whole(folder / index)):
-                return _target(folder, names)
+            if names[:1] == [name] and (name != index or _complete(folder / index)):
+                return _path_to_open(folder, names)
     return None
 
 
-def _whole(index: Path) -> bool:
-    """Whether all shards that an index names are beside it."""
+def _complete(index: Path) -> bool:
+    """Whether all shards in an index are in its folder."""
     shards = (configs.read_json(index.resolve()) or {}).get("weight_map", {})
     return isinstance(shards, dict) and all((index.parent / Path(str(name)).name).exists() for name in shards.values())
 
@@ -144,29 +145,29 @@ def _download(
     try:
         info = hub.HfApi().model_info(repository, revision=revision, timeout=TIMEOUT, files_metadata=True)
         sizes = {entry.rfilename: int(entry.size or 0) for entry in info.siblings or []}
-        names = chosen(sizes)
+        names = needed_files(sizes)
         if not names:
             raise CheckpointError(f"{repository} on {SITE} has no weights that can be read ({', '.join(WEIGHTS[:2])}).")
         _check_room(sum(sizes[name] for name in names), repository)
         meter = Meter(sum(sizes[name] for name in names), progress, cancel)
-        # without anybody to tell, the library's own bars are left on the terminal
-        told = {"tqdm_class": _bar(meter, repository)} if progress or cancel else {}
+        # without a callback, the library shows its own bars on the terminal
+        options = {"tqdm_class": _bar(meter, repository)} if progress or cancel else {}
         for name in names:
-            path = hub.hf_hub_download(repository, name, revision=info.sha, etag_timeout=TIMEOUT, **told)
-        return _target(Path(path).parent, names)
+            path = hub.hf_hub_download(repository, name, revision=info.sha, etag_timeout=TIMEOUT, **options)
+        return _path_to_open(Path(path).parent, names)
     except MergingError:
         raise
-    except Exception as error:  # of several libraries, which have no class in common
-        raise _said(error, repository) from None
+    except Exception as error:  # several libraries raise errors that have no common class
+        raise _download_error(error, repository) from None
 
 
-def _said(error: Exception, repository: str) -> CheckpointError:
-    """What went wrong, in a sentence."""
+def _download_error(error: Exception, repository: str) -> CheckpointError:
+    """The error of a download as one sentence."""
     kind = type(error).__name__
     if kind in {"RepositoryNotFoundError", "GatedRepoError", "RevisionNotFoundError", "DisabledRepoError"}:
         return CheckpointError(f"There is no public model {repository} on {SITE}, or not in that revision ({kind}).")
     if kind in {"HfHubHTTPError", "BadRequestError"}:
-        return CheckpointError(f"{SITE} did not give {repository}: {printable(str(error), 100)}")
+        return CheckpointError(f"{SITE} did not send {repository}: {printable(str(error), 100)}")
     return CheckpointError(
         f"This machine has no connection to {SITE} ({kind}); download {repository} on another one and give its path."
     )
@@ -179,7 +180,7 @@ def _check_room(needed: int, repository: str) -> None:
 
 
 def _bar(meter: Meter, repository: str) -> type:
-    """A progress bar for huggingface_hub that shows nothing itself and reports to ``meter``."""
+    """A class of progress bars for huggingface_hub that show nothing and report to ``meter``."""
     from tqdm.auto import tqdm
 
     class Silent(tqdm):  # type: ignore[misc]

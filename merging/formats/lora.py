@@ -1,4 +1,4 @@
-"""PEFT's LoRA adapters: low-rank changes of some layers, which need the pretrained model to become an expert."""
+"""PEFT's LoRA adapters: low-rank changes of some layers, which make an expert of the pretrained model."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ WRAPPING = re.compile(r"\.(?:base_layer|modules_to_save(?:\.[^.]+)?)(?=\.)")
 REFUSED = {
     "lora_magnitude_vector": "DoRA, which scales whole columns",
     "lora_embedding_": "LoRA of an embedding",
-    "lora_A.bias": "LoRA with a bias of its own",
-    "lora_B.bias": "LoRA with a bias of its own",
-    # PEFT 0.21 adds this one twice, in training and in merging; others need not, and the file does not say.
-    ".base_layer.out_proj.lora_": "LoRA inside of torch's attention module, which PEFT's versions count differently",
+    "lora_A.bias": "LoRA with a bias",
+    "lora_B.bias": "LoRA with a bias",
+    # PEFT 0.21 adds this change twice, in training and in merging; others may not, and the file does not say.
+    ".base_layer.out_proj.lora_": "LoRA inside torch's attention module, which versions of PEFT count differently",
 }
-# Ways to begin that change the weights beneath, so that the adapter alone is not the change.
+# Initializations that also change the pretrained weights, so that the adapter is not the whole change.
 CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
-# Kinds of LoRA whose change is not scale · B A, or is no change of weights at all.
+# Settings with which the change is not scale · B A, or not a change of weights at all.
 OTHER_KINDS = (
     "layer_replication", "target_parameters", "trainable_token_indices", "use_qalora", "lora_bias", "kasa_config",
     "use_bdlora", "arrow_config", "monteclora_config", "alora_invocation_tokens",
 )  # fmt: skip
-# What a configuration may say besides without changing what the weights mean.
+# Other settings, which do not alter what the weights mean.
 KNOWN = {
     "peft_type", "peft_version", "auto_mapping", "base_model_name_or_path", "revision", "task_type", "inference_mode",
     "r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "fan_in_fan_out", "lora_dropout", "bias",
@@ -52,7 +52,7 @@ MAX_PATTERN, MAX_REPEATS, MAX_GROUPS = 200, 3, 4
 
 @dataclass(slots=True)
 class Change:
-    """What an adapter does to one layer's tensor: adds scale · B A, or replaces it."""
+    """An adapter's change of one layer's tensor: scale · B A is added, or the tensor is replaced."""
 
     down: str = ""  # A (r, d_in)
     up: str = ""  # B (d_out, r)
@@ -62,10 +62,10 @@ class Change:
 
 
 class AdapterCheckpoint(Checkpoint):
-    """An adapter by itself: its factors and its configuration. ``applied_to`` makes an expert of it.
+    """An adapter without its model: its factors and its configuration. ``applied_to`` makes an expert of it.
 
     Raises:
-        CheckpointError: another kind of adapter, or one that does not say what to do.
+        CheckpointError: another kind of adapter, or a configuration that does not fit its factors.
     """
 
     def __init__(self, weights: Checkpoint, config: Mapping[str, Any], label: str) -> None:
@@ -79,14 +79,14 @@ class AdapterCheckpoint(Checkpoint):
         return self.weights.read_flat(name, start, stop)
 
     def state(self) -> tuple[int, ...] | None:
-        found = self.weights.state()
-        return None if found is None else (*found, zlib.crc32(self._stated()))
+        state = self.weights.state()
+        return None if state is None else (*state, zlib.crc32(self._config_bytes()))
 
-    def _stated(self) -> bytes:
+    def _config_bytes(self) -> bytes:
         return json.dumps(self.config, sort_keys=True).encode()
 
-    def content_digest(self, tell: OnBytes = ignore) -> str:
-        return hashlib.sha256(self.weights.content_digest(tell).encode() + self._stated()).hexdigest()
+    def content_digest(self, on_bytes: OnBytes = ignore) -> str:
+        return hashlib.sha256(self.weights.content_digest(on_bytes).encode() + self._config_bytes()).hexdigest()
 
     def applied_to(self, pretrained: Checkpoint) -> Checkpoint:
         """The expert that this adapter makes of the pretrained model.
@@ -106,7 +106,7 @@ def _check_config(config: Mapping[str, Any], label: str) -> None:
     start = str(config.get("init_lora_weights", "")).lower()
     if start.startswith(CHANGES_BASE):
         raise CheckpointError(
-            f"{label}: it began as {start[:20]!r}, which changes the weights beneath; convert it with PEFT first."
+            f"{label}: it began as {start[:20]!r}, which changes the pretrained weights; convert it with PEFT first."
         )
     for key in OTHER_KINDS:
         if config.get(key):
@@ -114,14 +114,14 @@ def _check_config(config: Mapping[str, Any], label: str) -> None:
 
 
 def _unknown(config: Mapping[str, Any]) -> Iterator[str]:
-    """What is to be said of settings that a later version of PEFT may have."""
-    if strange := [key for key, value in config.items() if value and key not in KNOWN]:
-        yield f"Its configuration sets {first_few(strange)}, which is not known here; compare it with what PEFT merges."
+    """A caution about unknown settings, which a later version of PEFT may have."""
+    if unknown := [key for key, value in config.items() if value and key not in KNOWN]:
+        yield f"Its configuration sets {first_few(unknown)}, which is unknown here; compare with PEFT's result."
 
 
 def _changes(weights: Checkpoint, config: Mapping[str, Any]) -> dict[str, Change]:
-    """{the layer's tensor, by its name in the adapter: what is done to it}."""
-    found: dict[str, Change] = {}
+    """{name of a layer's tensor in the adapter: its change}."""
+    changes: dict[str, Change] = {}
     for name in weights.infos:
         for part, what in REFUSED.items():
             if part in name:
@@ -136,19 +136,19 @@ def _changes(weights: Checkpoint, config: Mapping[str, Any]) -> dict[str, Change
                 "first."
             )
         if factor is None:
-            found[short] = Change(replacement=name)
+            changes[short] = Change(replacement=name)
             continue
-        change = found.setdefault(factor["layer"] + ".weight", Change())
+        change = changes.setdefault(factor["layer"] + ".weight", Change())
         if factor["side"] == "A":
             change.down = name
         else:
             change.up = name
-    for target, change in found.items():
+    for target, change in changes.items():
         if not change.replacement:
             _complete(change, target.removesuffix(".weight"), weights, config)
-    if not found:
+    if not changes:
         raise CheckpointError(f"{weights.name} holds no adapter.")
-    return found
+    return changes
 
 
 def _complete(change: Change, layer: str, weights: Checkpoint, config: Mapping[str, Any]) -> None:
@@ -172,12 +172,12 @@ def _complete(change: Change, layer: str, weights: Checkpoint, config: Mapping[s
 
 
 def _pattern(config: Mapping[str, Any], key: str, layer: str, otherwise: Any, label: str) -> Any:
-    """The value of the first pattern that a layer's name ends with, as PEFT has it."""
+    """The value of the first pattern that matches the end of a layer's name, as in PEFT; else ``otherwise``."""
     patterns = config.get(key) or {}
     if not isinstance(patterns, Mapping):
         raise CheckpointError(f"{label}: {key} is a mapping from layers to numbers.")
     for pattern, value in patterns.items():
-        # The pattern comes from a file: only such as are matched in a blink.
+        # The pattern comes from a file: slow ones are refused.
         repeats = len(re.findall(r"[*+?{]", pattern))
         nested = re.search(r"\)[*+?{]", pattern)
         if len(pattern) > MAX_PATTERN or repeats > MAX_REPEATS or pattern.count("(") > MAX_GROUPS or nested:
@@ -192,15 +192,15 @@ def _pattern(config: Mapping[str, Any], key: str, layer: str, otherwise: Any, la
 
 @dataclass(slots=True)
 class _Target:
-    """A tensor of the pretrained model with the changes of its thirds (0: all of it)."""
+    """A tensor of the pretrained model and its changes, by third (q, k, v); 0 if it is changed as a whole."""
 
     change: dict[int, Change] = field(default_factory=dict)
     thirds: int = 1
-    turned: bool = False
+    is_transposed: bool = False
 
 
 class AdaptedCheckpoint(Checkpoint):
-    """The pretrained model with an adapter's changes; computed when asked for, the factors stay small."""
+    """The pretrained model with an adapter's changes, which are computed tensor by tensor on demand."""
 
     def __init__(self, adapter: AdapterCheckpoint, pretrained: Checkpoint) -> None:
         self.name, self.label, self.metadata = adapter.name, adapter.label, pretrained.metadata
@@ -233,13 +233,13 @@ class AdaptedCheckpoint(Checkpoint):
     def state(self) -> tuple[int, ...] | None:
         return self._adapter.state()
 
-    def content_digest(self, tell: OnBytes = ignore) -> str:
-        return self._adapter.content_digest(tell)
+    def content_digest(self, on_bytes: OnBytes = ignore) -> str:
+        return self._adapter.content_digest(on_bytes)
 
     def _adapted(self, name: str) -> Tensor:
         target, info = self._targets[name], self.infos[name]
         tensor = self._pretrained.read(name).to(info.dtype, copy=True)
-        rows = tensor.T if target.turned else tensor
+        rows = tensor.T if target.is_transposed else tensor
         for third, change in target.change.items():
             size = rows.shape[0] // target.thirds
             part = rows[third * size : (third + 1) * size]
@@ -258,47 +258,47 @@ class AdaptedCheckpoint(Checkpoint):
 
     def _check(self, name: str, target: _Target) -> None:
         infos, shape = self._adapter.infos, self.infos[name].shape
-        rows = shape[::-1] if target.turned else shape
-        wanted = (rows[0] // target.thirds, *rows[1:]) if rows else ()
+        rows = shape[::-1] if target.is_transposed else shape
+        expected = (rows[0] // target.thirds, *rows[1:]) if rows else ()
         for change in target.change.values():
             if change.replacement:
-                found = infos[change.replacement].shape
+                actual = infos[change.replacement].shape
             else:
                 matrix = (infos[change.up].shape[0], math.prod(infos[change.down].shape[1:]))
-                found = matrix[::-1] if change.fan_in_fan_out else matrix
-                wanted = (wanted[0], math.prod(wanted[1:])) if wanted else ()
-            if tuple(found) != tuple(wanted):
+                actual = matrix[::-1] if change.fan_in_fan_out else matrix
+                expected = (expected[0], math.prod(expected[1:])) if expected else ()
+            if tuple(actual) != tuple(expected):
                 raise CheckpointError(
-                    f"{self.name}: the adapter changes {name!r} by {list(found)}, the pretrained model has "
-                    f"{list(wanted)} there; it belongs to another model."
+                    f"{self.name}: the adapter changes {name!r} by {list(actual)}, the pretrained model has "
+                    f"{list(expected)} there; it belongs to another model."
                 )
 
 
 def _targets(adapter: AdapterCheckpoint, pretrained: Checkpoint) -> tuple[dict[str, _Target], list[str]]:
-    """{the pretrained model's tensor: its changes}, and what of the adapter is about something else."""
-    here, found, ignored = tower(pretrained.infos), dict[str, _Target](), list[str]()
-    if not here:
+    """{name of a pretrained tensor: its changes}, and the adapter's tensors outside the visual tower."""
+    stored_names, targets, ignored = tower(pretrained.infos), dict[str, _Target](), list[str]()
+    if not stored_names:
         raise CheckpointError(f"{adapter.name} is an adapter, and the pretrained model holds no visual tower.")
     for name, change in adapter.changes.items():
-        where = _place(name)
-        if where is None:
+        place = _place(name)
+        if place is None:
             ignored.append(name)
             continue
-        stored = here.get(where.name)
+        stored = stored_names.get(place.name)
         if stored is None:
             raise CheckpointError(f"{adapter.name} changes {name[:80]!r}, which the pretrained model does not have.")
-        turned = where.name == PROJ and transposed(stored[0]) and not transposed(name)
-        if where.third is None and len(stored) > 1:
-            raise CheckpointError(f"{adapter.name} changes q, k and v as one, the pretrained model has them apart.")
-        whole = where.third is None or len(stored) > 1
-        target = found.setdefault(stored[where.third or 0] if len(stored) > 1 else stored[0], _Target())
-        target.thirds, target.turned = 1 if whole else 3, turned
-        target.change[0 if whole else where.third or 0] = change
-    if not found:
-        raise CheckpointError(f"{adapter.name} changes nothing of the visual tower: {first_few(ignored)}.")
-    return found, ignored
+        is_transposed = place.name == PROJ and transposed(stored[0]) and not transposed(name)
+        if place.third is None and len(stored) > 1:
+            raise CheckpointError(f"{adapter.name} changes q, k and v as one tensor, the pretrained model has three.")
+        whole = place.third is None or len(stored) > 1
+        target = targets.setdefault(stored[place.third or 0] if len(stored) > 1 else stored[0], _Target())
+        target.thirds, target.is_transposed = 1 if whole else 3, is_transposed
+        target.change[0 if whole else place.third or 0] = change
+    if not targets:
+        raise CheckpointError(f"{adapter.name} changes no tensor of the visual tower: {first_few(ignored)}.")
+    return targets, ignored
 
 
 def _place(name: str) -> TowerTensor | None:
-    """Where an adapter's target belongs; PEFT names a packed attention layer as a whole."""
+    """The tensor of the tower that an adapter's target means; PEFT names a packed attention layer as a whole."""
     return place_of(name) or (place_of(name.removesuffix(".weight") + ".in_proj_weight"))

@@ -1,4 +1,4 @@
-"""What a path holds, recognized by its content: the one way in for files and folders."""
+"""Opening a file or folder as a checkpoint; its format is recognized by its content."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
 from merging.checkpoints.references import is_remote, locate
+from merging.checkpoints.views import canonical, under_names_of
 from merging.errors import CheckpointError
 from merging.files.paths import inside, open_regular
 from merging.formats import configs
@@ -35,7 +36,7 @@ def open_path(path: Path, name: str, label: str) -> Checkpoint:
     """The checkpoint at a path: a file of any known format, or a folder with one in it.
 
     Raises:
-        CheckpointError: what it is instead, or which part of it is damaged.
+        CheckpointError: the message says what it is instead, or which part of it is damaged.
     """
     try:
         folder = path.is_dir()
@@ -45,35 +46,35 @@ def open_path(path: Path, name: str, label: str) -> Checkpoint:
 
 
 def _open_folder(path: Path, name: str, label: str) -> Checkpoint:
-    shown, config = printable(path.name, 80), configs.read_json(path / configs.ADAPTER)
+    folder, config = printable(path.name, 80), configs.read_json(path / configs.ADAPTER)
     if config is not None:
         weights = next((path / file for file in ADAPTERS if lexists(path / file)), None)
         if weights is None:
-            raise CheckpointError(f"{shown} is the folder of an adapter without its weights ({ADAPTERS[0]}).")
+            raise CheckpointError(f"{folder} is the folder of an adapter without its weights ({ADAPTERS[0]}).")
         return AdapterCheckpoint(_open_file(weights, name, label), config, label)
-    known = [path / file for file in WEIGHTS if lexists(path / file)]  # what a link leads to is looked at later
-    if not known and lexists(path / PICKLED_INDEX):
+    paths = [path / file for file in WEIGHTS if lexists(path / file)]  # the targets of links are checked later
+    if not paths and lexists(path / PICKLED_INDEX):
         raise CheckpointError(
-            f"{shown} holds pickled weights in several files, which are not read; load them with Transformers and save "
-            "them with save_pretrained, which writes safetensors."
+            f"{folder} holds pickled weights in several files, which are not read; load them with Transformers and "
+            "save them with save_pretrained, which writes safetensors."
         )
-    if not known:
-        known = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)[:2]
-        if len(known) == 2:
-            raise CheckpointError(f"{shown} is a folder with several checkpoints; give the path of one of them.")
-    if not known:
+    if not paths:
+        paths = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)[:2]
+        if len(paths) == 2:
+            raise CheckpointError(f"{folder} is a folder with several checkpoints; give the path of one of them.")
+    if not paths:
         raise CheckpointError(
-            f"{shown} is a folder without a checkpoint; one with {', '.join(WEIGHTS[:3])} is expected, "
+            f"{folder} is a folder without a checkpoint; one with {', '.join(WEIGHTS[:3])} is expected, "
             f"or with {configs.ADAPTER}."
         )
-    return _open_file(known[0], name, label)
+    return _open_file(paths[0], name, label)
 
 
 def _open_file(path: Path, name: str, label: str) -> Checkpoint:
     opened = _recognized(open_regular(inside(path)), path, name, label)
     architecture, cautions = configs.beside(path)
     own = dict(opened.metadata)
-    # What a file says of itself counts, but a configuration says more than the classes in a module do.
+    # A file's own metadata comes first, except for pickles: a configuration says more than the classes in a module.
     opened.metadata = own | architecture if isinstance(opened, PickledCheckpoint) else architecture | own
     opened.cautions = (*opened.cautions, *cautions)
     return opened
@@ -97,7 +98,7 @@ def _recognized(descriptor: int, path: Path, name: str, label: str) -> Checkpoin
         finally:
             os.close(descriptor)
         return ShardedCheckpoint(path, raw, name, label)
-    return SafetensorsCheckpoint(descriptor, file, name, label)  # says what it is if it is none
+    return SafetensorsCheckpoint(descriptor, file, name, label)  # the error says what else it is
 
 
 def _is_safetensors(window: ByteRange) -> bool:
@@ -122,24 +123,19 @@ def _is_pickled(window: ByteRange) -> bool:
 def open_checkpoint(
     source: Source, name: str | None = None, base: Path | None = None, like: Checkpoint | None = None
 ) -> Checkpoint:
-    """A checkpoint from a path, a recipe's reference, a mapping of tensors, or a Checkpoint (returned as it is).
+    """A checkpoint from a path, a recipe's reference, a mapping of tensors, or a Checkpoint (returned unchanged).
 
-    Files and folders of every known format are recognized by what is in them, and their tensors come under open_clip's
-    names. With ``like``, the pretrained model, an expert comes under that model's names, whatever its own are; an
-    adapter becomes a checkpoint only so.
+    Files and folders of every known format are recognized by their content, and their tensors get open_clip's names.
+    With ``like``, the pretrained model, an expert gets that model's names instead; an adapter becomes a checkpoint
+    only with ``like``.
 
     Raises:
-        CheckpointError: says what the file is instead, or which part of it is damaged.
+        CheckpointError: the message says what the file is instead, or which part of it is damaged.
     """
-    from merging.checkpoints.views import (
-        canonical,
-        under_names_of,  # they build on this module
-    )
-
-    found = _open(source, name, base)
+    checkpoint = _open(source, name, base)
     if not isinstance(source, (Checkpoint, Mapping)):
-        found = canonical(found)
-    return found if like is None else under_names_of(like, found)
+        checkpoint = canonical(checkpoint)
+    return checkpoint if like is None else under_names_of(like, checkpoint)
 
 
 def _open(source: Source, name: str | None, base: Path | None) -> Checkpoint:
@@ -156,10 +152,10 @@ def _open(source: Source, name: str | None, base: Path | None) -> Checkpoint:
 
 
 def locate_model(reference: str, base: Path | None = None) -> Path:
-    """The file or folder that a reference means; a model on huggingface.co is downloaded if it is not here yet.
+    """The file or folder that a reference means; a model on huggingface.co is downloaded if it is not cached.
 
     Raises:
-        CheckpointError: it is there, and cannot be had.
+        CheckpointError: the model on huggingface.co cannot be downloaded.
     """
     if not is_remote(reference, base):
         return locate(reference, base)

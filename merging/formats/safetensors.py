@@ -1,7 +1,7 @@
-"""The safetensors format, read by offset and written in place: nothing is mapped, nothing is held in memory.
+"""The safetensors format, read by offset and written in place: no memory mapping, no copies in memory.
 
-Mapped files would kill the whole server if somebody truncated them while they are open; reading by offset turns that
-into an error about one file. The header is checked against the file's size before anything is allocated.
+A mapped file that is truncated while it is open would kill the whole server; reading by offset turns that into an
+error about one file. The header is checked against the file's size before anything is allocated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from merging.files.strict_json import parse
 
 MAX_HEADER = 100_000_000
 AGAIN = "The file is damaged: download it again, or write it with safetensors."
-OTHERS = {  # how well-known files begin that are no safetensors, in small letters
+OTHERS = {  # first bytes of other well-known files, in lower case
     b"version https://git-lfs": "it is a Git LFS pointer, not the file itself: run `git lfs pull`.",
     b"pk\x03\x04": "it is a zip archive (a torch checkpoint?), not safetensors.",
     b"\x89png": "it is a PNG image, not safetensors.",
@@ -56,7 +56,7 @@ OTHERS = {  # how well-known files begin that are no safetensors, in small lette
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a safetensors file promises: tensors, where each begins, string metadata."""
+    """The header of a safetensors file: tensors, the byte at which each begins, string metadata."""
 
     infos: dict[str, TensorInfo]
     offsets: dict[str, int]
@@ -67,7 +67,7 @@ def read_header(descriptor: int, label: str) -> Header:
     """The checked header of an open file.
 
     Raises:
-        CheckpointError: not safetensors, truncated, trailing bytes, a tensor that overlaps, leaves a hole or lies.
+        CheckpointError: not safetensors, truncated, trailing bytes, or tensors with overlaps, gaps or wrong sizes.
     """
     size = os.fstat(descriptor).st_size
     if size == 0:
@@ -83,16 +83,16 @@ def read_header(descriptor: int, label: str) -> Header:
 
 
 def _what_else(descriptor: int, size: int, length: int) -> str:
-    """Which well-known thing a file is that is not safetensors."""
+    """What a file that is not safetensors is instead, in words."""
     start = os.pread(descriptor, 64, 0).lstrip().lower()
     if length > MAX_HEADER and os.pread(descriptor, 1, 8) == b"{":
-        return f"its header is said to take {length:,} bytes, and at most {MAX_HEADER:,} are read; download it again."
+        return f"its header claims to take {length:,} bytes, and at most {MAX_HEADER:,} are read; download it again."
     for magic, text in OTHERS.items():
         if start.startswith(magic):
             return text
     if 8 < length <= MAX_HEADER:
         return f"truncated: the header alone promises {length + 8} bytes, the file has {size}; download it again."
-    return f"neither safetensors nor another checkpoint that is known (file size {size} bytes)."
+    return f"neither safetensors nor another known kind of checkpoint (file size {size} bytes)."
 
 
 def _checked(entries: dict[str, Any], metadata: dict[str, str], *, start: int, size: int, label: str) -> Header:
@@ -126,11 +126,11 @@ def _checked(entries: dict[str, Any], metadata: dict[str, str], *, start: int, s
 def _entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
     try:
         dtype_text, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
-        whole = isinstance(shape, list) and len(shape) <= MAX_DIMENSIONS and isinstance(dtype_text, str)
-        whole = whole and all(type(v) is int and 0 <= v < 2**63 for v in (*shape, begin, end))
+        valid = isinstance(shape, list) and len(shape) <= MAX_DIMENSIONS and isinstance(dtype_text, str)
+        valid = valid and all(type(v) is int and 0 <= v < 2**63 for v in (*shape, begin, end))
     except (TypeError, KeyError, ValueError):
-        whole = False
-    if not whole:
+        valid = False
+    if not valid:
         raise CheckpointError(
             f"{label}: the header's entry of tensor {name[:80]!r} is malformed: a dtype, a shape and two offsets "
             f"of whole numbers are expected, {reprlib.repr(entry)} was found. {AGAIN}"
@@ -149,7 +149,7 @@ def _entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
 
 
 class SafetensorsWriter:
-    """Writes tensors of known shapes in any order, whole or in pieces; the file appears whole or not at all."""
+    """Writes tensors of known shapes in any order, whole or in pieces; the file is created whole or not at all."""
 
     def __init__(self, path: Path, infos: Mapping[str, TensorInfo], metadata: Mapping[str, str] | None = None) -> None:
         self.path = path
@@ -181,13 +181,13 @@ class SafetensorsWriter:
             done += os.pwrite(self._file, view[done:], offset + done)
 
     def commit(self) -> None:
-        """Make the file appear under its name."""
+        """Finish the file and give it its name."""
         os.fsync(self._file)
         os.close(self._file)
         self._partial.replace(self.path)
 
     def abort(self) -> None:
-        """Drop everything written."""
+        """Delete everything written."""
         os.close(self._file)
         self._partial.unlink(missing_ok=True)
 
@@ -207,7 +207,7 @@ def save(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str,
 
 
 class SafetensorsCheckpoint(Checkpoint):
-    """A safetensors file, read by offset from one open descriptor, which it closes in the end."""
+    """A safetensors file, read by offset from an open descriptor, which is closed with the checkpoint."""
 
     def __init__(self, descriptor: int, file: str, name: str, label: str) -> None:
         self.name, self.label = name, label

@@ -1,4 +1,4 @@
-"""Safetensors in several files with an index that says which tensor lies where."""
+"""Safetensors in several files, with an index from tensors to files."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class ShardedCheckpoint(Checkpoint):
 
     def __init__(self, path: Path, raw: bytes, name: str, label: str) -> None:
         self.name, self.label = name, label
-        shown = printable(path.name)
-        index, self._index = parse(raw, shown), zlib.crc32(raw)
-        weights = _weight_map(index, shown)
+        file_name = printable(path.name)
+        index, self._index = parse(raw, file_name), zlib.crc32(raw)
+        weights = _weight_map(index, file_name)
         files = sorted(set(weights.values()))
         if len(files) > MAX_SHARDS:
-            raise CheckpointError(f"{shown} names {len(files):,} shards; refused.")
+            raise CheckpointError(f"{file_name} names {len(files):,} shards; refused.")
         self._shards = {file: self._shard(path, file, name) for file in files}
-        _check(self._shards, weights, shown)
-        self._where = weights
+        _check(self._shards, weights, file_name)
+        self._file_of = weights
         self.infos = {tensor: self._shards[file].infos[tensor] for tensor, file in weights.items()}
         self.metadata = {k: v for file in files for k, v in self._shards[file].metadata.items()}
         self.cautions = tuple(_cautions(self._shards, weights, index, self.nbytes))
@@ -46,34 +46,34 @@ class ShardedCheckpoint(Checkpoint):
 
     @property
     def shards(self) -> int:
-        """How many files there are."""
+        """The number of files."""
         return len(self._shards)
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
-        return self._shards[self._where[name]].read_flat(name, start, stop)
+        return self._shards[self._file_of[name]].read_flat(name, start, stop)
 
     def state(self) -> tuple[int, ...]:
         return (self._index, *(number for shard in self._shards.values() for number in shard.state()))
 
 
 def _weight_map(index: dict[str, Any], label: str) -> dict[str, str]:
-    found = index.get("weight_map")
-    if not isinstance(found, dict) or not found:
+    weights = index.get("weight_map")
+    if not isinstance(weights, dict) or not weights:
         raise CheckpointError(
             f"{label} is JSON, but not an index of shards: it has no 'weight_map' from tensors to files. "
             "Give the weights themselves, or their folder."
         )
-    for tensor, file in found.items():
+    for tensor, file in weights.items():
         if not isinstance(file, str):
-            raise CheckpointError(f"{label}: the file of tensor {tensor[:80]!r} is no text.")
+            raise CheckpointError(f"{label}: the file of tensor {tensor[:80]!r} is not text.")
         odd = not file or len(file) > MAX_NAME or not file.isprintable() or file.startswith(".")
         if odd or any(sign in file for sign in "/\\:"):
             raise CheckpointError(f"{label}: the file of tensor {tensor[:80]!r} lies outside of its folder; refused.")
-    return found
+    return weights
 
 
 def _check(shards: dict[str, SafetensorsCheckpoint], weights: dict[str, str], label: str) -> None:
-    """Every promised tensor is in its shard, and in no other."""
+    """Check that every tensor in the index is in its shard and in no other."""
     for tensor, file in weights.items():
         if tensor not in shards[file].infos:
             raise CheckpointError(f"{label}: tensor {tensor[:80]!r} is not in {file!r}, where the index says it is.")
@@ -84,7 +84,7 @@ def _check(shards: dict[str, SafetensorsCheckpoint], weights: dict[str, str], la
 
 
 def _cautions(
-    shards: dict[str, SafetensorsCheckpoint], weights: dict[str, str], index: dict[str, Any], found: int
+    shards: dict[str, SafetensorsCheckpoint], weights: dict[str, str], index: dict[str, Any], stored: int
 ) -> list[str]:
     cautions = []
     unlisted = [tensor for shard in shards.values() for tensor in shard.infos if tensor not in weights]
@@ -92,6 +92,6 @@ def _cautions(
         cautions.append(f"The shards hold tensors that the index does not list; ignored: {first_few(unlisted)}.")
     about = index.get("metadata")
     promised = about.get("total_size") if isinstance(about, dict) else None
-    if promised is not None and promised != found:
-        cautions.append(f"The index promises {str(promised)[:30]} bytes of tensors, the shards hold {found}.")
+    if promised is not None and promised != stored:
+        cautions.append(f"The index promises {str(promised)[:30]} bytes of tensors, the shards hold {stored}.")
     return cautions

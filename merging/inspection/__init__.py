@@ -1,1 +1,1 @@
-"""Looking at checkpoints before a merge: facts, distances, and whether they fit together."""
+"""Inspection of checkpoints before a merge: facts, distances, and whether they fit together."""

@@ -1,4 +1,4 @@
-"""What a checkpoint is, by what is in it, as plain data: format, names, architecture, tensors by role, digest."""
+"""Facts about a checkpoint as plain data: format, names, architecture, tensors by role, digest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from merging.formats.torch_pickle.checkpoint import PickledCheckpoint
 from merging.progress import Cancel, Meter, ProgressCallback
 from merging.text import printable
 
-LONGEST = 2000  # characters of a metadata value that are given
+LONGEST = 2000  # characters of a metadata value that are reported
 PUBLISHED = {
     (768, 12, 32): "ViT-B/32", (768, 12, 16): "ViT-B/16", (1024, 24, 14): "ViT-L/14", (1280, 32, 14): "ViT-H/14",
 }  # fmt: skip
@@ -32,13 +32,13 @@ PUBLISHED = {
 def inspect(
     path: str | Path, *, digest: bool = True, progress: ProgressCallback | None = None, cancel: Cancel | None = None
 ) -> dict[str, Any]:
-    """Facts about a file or folder; texts from it are cut and have nothing invisible in them.
+    """Facts about a file or folder; texts from it are cut and their invisible characters escaped.
 
     With ``digest`` every number is read, for the SHA-256 of the tensors that recipes and model cards name.
 
     Raises:
-        CheckpointError: what it is instead, or which part of it is damaged.
-        Cancelled: ``cancel`` said so.
+        CheckpointError: the message says what it is instead, or which part of it is damaged.
+        Cancelled: ``cancel`` asked to stop.
     """
     opened = open_checkpoint(path)
     stored = opened
@@ -76,7 +76,7 @@ def _format(checkpoint: Checkpoint) -> str:
 
 
 def _names(stored: Checkpoint) -> str:
-    """Whose names the tensors have in the file, and what stands before them."""
+    """The library whose names the tensors have in the file, and their prefix; empty without a visual tower."""
     anchor = next((name for name in stored.infos if name == ANCHOR or name.endswith("." + ANCHOR)), None)
     if anchor is None:
         return ""
@@ -89,7 +89,7 @@ def _names(stored: Checkpoint) -> str:
 
 
 def _family(opened: Checkpoint) -> dict[str, Any]:
-    """The family, tensors by role and unused text tensors; or why it is of none."""
+    """The family, tensors by role and unused text tensors; or why no family fits."""
     none = {"family": "", "roles": [], "dead_text": {"tensors": 0, "numbers": 0}}
     if isinstance(opened, AdapterCheckpoint):
         return none | {"no_family": ""}
@@ -97,13 +97,13 @@ def _family(opened: Checkpoint) -> dict[str, Any]:
         family = recognize(opened.infos, opened.name)
     except FamilyError as error:
         return none | {"no_family": str(error)}
-    found: dict[str, dict[str, Any]] = {}
+    roles: dict[str, dict[str, Any]] = {}
     for parameter in opened.parameters:
-        row = found.setdefault(str(parameter.role), {"role": str(parameter.role), "tensors": 0, "numbers": 0})
+        row = roles.setdefault(str(parameter.role), {"role": str(parameter.role), "tensors": 0, "numbers": 0})
         row["tensors"] += 1
         row["numbers"] += opened.infos[parameter.name].numel
     dead = {"tensors": opened.dead.tensors, "numbers": opened.dead.numel}
-    return {"family": family.title, "no_family": "", "roles": list(found.values()), "dead_text": dead}
+    return {"family": family.title, "no_family": "", "roles": list(roles.values()), "dead_text": dead}
 
 
 def _architecture(opened: Checkpoint) -> tuple[dict[str, Any] | None, str]:
@@ -117,7 +117,7 @@ def _architecture(opened: Checkpoint) -> tuple[dict[str, Any] | None, str]:
 
 
 def _activation(opened: Checkpoint, architecture: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Its name, and whether anything says so."""
+    """The activation, and whether the metadata states it."""
     if architecture is None:
         return None
     quick = Architecture.of(opened).quick_gelu
@@ -125,9 +125,9 @@ def _activation(opened: Checkpoint, architecture: dict[str, Any] | None) -> dict
 
 
 def _adapter(adapter: AdapterCheckpoint) -> dict[str, Any]:
-    """What an adapter says of itself."""
+    """Ranks, layers and pretrained model of an adapter."""
     ranks = sorted({adapter.infos[c.down].shape[0] for c in adapter.changes.values() if c.down})
     whole = sum(bool(change.replacement) for change in adapter.changes.values())
     base = adapter.config.get("base_model_name_or_path")
-    said = {"rank": ", ".join(map(str, ranks)), "layers": len(adapter.changes) - whole, "replaced": whole}
-    return said | ({"base": printable(without_folders(base))} if isinstance(base, str) and base else {})
+    facts = {"rank": ", ".join(map(str, ranks)), "layers": len(adapter.changes) - whole, "replaced": whole}
+    return facts | ({"base": printable(without_folders(base))} if isinstance(base, str) and base else {})

@@ -1,4 +1,4 @@
-"""How far experts are from the pretrained model, in one pass over the numbers or over a sample of them."""
+"""The distance of experts from the pretrained model, in one pass over all numbers or over a sample."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import Parameter, Role
 from merging.progress import Meter
 
-FAR, ALIKE = 0.5, 0.5  # a change of that share of the weights, or a cosine below that, is no fine-tuning
-LOST = 0.1  # share of changes lost to rounding above which it is said
+FAR, ALIKE = 0.5, 0.5  # a larger relative change, or a smaller cosine, is not from fine-tuning
+LOST = 0.1  # share of changes lost to rounding above which there is a warning
 TYPICAL_SCALING = 0.3
-HUGE = 1e19  # above, squares do not fit into float32
+HUGE = 1e19  # squares of larger numbers overflow float32
 SAMPLE = 4096  # numbers per tensor of a sample
 PIECE = 1 << 20
 
 
 @dataclass
 class Distance:
-    """One expert against the pretrained model: sums over the numbers looked at, and what is odd about single ones."""
+    """The distance of one expert from the pretrained model: sums over the numbers read, and the largest numbers."""
 
     change_squared: float = 0.0
     expert_squared: float = 0.0
@@ -49,26 +49,26 @@ class Distance:
 
     @property
     def unchanged(self) -> bool:
-        """Whether nothing was trained, as far as was looked; not where nothing could be compared."""
+        """Whether no number that was read has changed; False if nothing could be compared."""
         return self.change_squared == 0 and self.compared
 
     @property
-    def mark(self) -> tuple[float, ...]:
-        """What only the same numbers have in common."""
+    def fingerprint(self) -> tuple[float, ...]:
+        """Sums that two experts share only if their numbers are the same."""
         return self.change_squared, self.expert_squared, self.product
 
     @property
     def unrelated(self) -> bool:
-        """Whether the expert looks like no fine-tuned form of the pretrained model."""
+        """Whether the expert does not look fine-tuned from the pretrained model."""
         return self.ratio > FAR or self.cosine < ALIKE
 
     @property
     def lost_share(self) -> float:
-        """Share of the changes that rounding eats."""
+        """The share of changes that are lost to rounding."""
         return self.lost / self.changed if self.changed else 0.0
 
     def text(self) -> str:
-        """The numbers in a few words."""
+        """Change and cosine in a few words."""
         where = " on a sample" if self.sampled else ""
         return f"a change of {self.ratio:.0%} of the weights and a cosine of {self.cosine:.2f}{where}"
 
@@ -80,32 +80,32 @@ def measure(
     sample: int | None,
     meter: Meter | None = None,
 ) -> dict[str, Distance]:
-    """The distance of every expert over those parameters that it shares with the pretrained model.
+    """{expert: distance} over the parameters that the expert shares with the pretrained model.
 
-    ``sample`` limits how many numbers of each tensor are read. Numbers that are not finite are left out.
+    ``sample`` limits how many numbers of each tensor are read. Numbers that are not finite count as 0.
 
     Raises:
-        Cancelled: the meter was asked to stop.
+        Cancelled: the caller asked to stop.
     """
-    found = {name: Distance(sampled=sample is not None) for name in experts}
+    distances = {name: Distance(sampled=sample is not None) for name in experts}
     for parameter in parameters:
         if parameter.role != Role.BUFFER and pretrained.infos[parameter.name].dtype.is_floating_point:
-            _tensor(pretrained, experts, parameter, sample, found)
+            _compare_tensor(pretrained, experts, parameter, sample, distances)
         if meter:
             work = pretrained.infos[parameter.name].numel * (len(experts) + 1)
             meter.advance(work, "Comparing every number", parameter.name)
-    return found
+    return distances
 
 
-def _tensor(
+def _compare_tensor(
     pretrained: Checkpoint,
     experts: Mapping[str, Checkpoint],
     parameter: Parameter,
     sample: int | None,
-    found: Mapping[str, Distance],
+    distances: Mapping[str, Distance],
 ) -> None:
     name, info = parameter.name, pretrained.infos[parameter.name]
-    alike = {
+    matching = {
         key: expert
         for key, expert in experts.items()
         if name in expert.infos
@@ -116,34 +116,34 @@ def _tensor(
     for start in range(0, numel, PIECE):
         stop = min(start + PIECE, numel)
         base = _read(pretrained, name, start, stop)
-        reach = base.abs()
-        for key, expert in alike.items():
+        bound = base.abs()  # of merged numbers, at scaling 1
+        for key, expert in matching.items():
             change = _read(expert, name, start, stop) - base
-            _add(found[key], name, base, change, info.dtype)
-            reach += change.abs()
-            _note(found[key].out_of_range, name, reach, torch.finfo(info.dtype).max)
+            _add(distances[key], name, base, change, info.dtype)
+            bound += change.abs()
+            _record_largest(distances[key].out_of_range, name, bound, torch.finfo(info.dtype).max)
 
 
 def _read(checkpoint: Checkpoint, name: str, start: int, stop: int) -> Tensor:
     return checkpoint.read_flat(name, start, stop).double().nan_to_num(0.0, 0.0, 0.0)
 
 
-def _add(found: Distance, name: str, base: Tensor, change: Tensor, dtype: torch.dtype) -> None:
+def _add(distance: Distance, name: str, base: Tensor, change: Tensor, dtype: torch.dtype) -> None:
     expert = base + change
-    found.compared = True
-    found.pretrained_squared += float(base @ base)
-    found.expert_squared += float(expert @ expert)
-    found.change_squared += float(change @ change)
-    found.product += float(base @ expert)
-    _note(found.huge, name, expert, HUGE)
+    distance.compared = True
+    distance.pretrained_squared += float(base @ base)
+    distance.expert_squared += float(expert @ expert)
+    distance.change_squared += float(change @ change)
+    distance.product += float(base @ expert)
+    _record_largest(distance.huge, name, expert, HUGE)
     if dtype.itemsize < 4:
         moved = change != 0
-        found.changed += int(moved.sum())
-        found.lost += int((moved & ((base + TYPICAL_SCALING * change).to(dtype) == base.to(dtype))).sum())
+        distance.changed += int(moved.sum())
+        distance.lost += int((moved & ((base + TYPICAL_SCALING * change).to(dtype) == base.to(dtype))).sum())
 
 
-def _note(where: dict[str, float], name: str, values: Tensor, limit: float) -> None:
-    """Remember the largest number of a tensor if it is over the limit."""
+def _record_largest(largest_by_tensor: dict[str, float], name: str, values: Tensor, limit: float) -> None:
+    """Record the largest number of a tensor if it is above the limit."""
     largest = float(values.abs().max()) if values.numel() else 0.0
     if largest > limit:
-        where[name] = max(largest, where.get(name, 0.0))
+        largest_by_tensor[name] = max(largest, largest_by_tensor.get(name, 0.0))

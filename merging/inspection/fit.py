@@ -1,10 +1,9 @@
-"""Whether pretrained and experts fit together: every tensor that does not, by name."""
+"""The check whether pretrained and experts fit together: every tensor that does not, by name."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -19,10 +18,7 @@ from merging.inspection.name_mismatch import other_names
 from merging.progress import Cancel, Meter, ProgressCallback
 from merging.text import first_few
 
-if TYPE_CHECKING:
-    pass
-
-PIECE = 1 << 20  # scalars looked at a time when values are checked
+PIECE = 1 << 20  # scalars read at a time when values are checked
 CHECKING = "Checking every number"
 RUNNING = (".running_mean", ".running_var")
 HALVES = (torch.float16, torch.bfloat16)
@@ -37,17 +33,17 @@ def fit(
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
 ) -> FitReport:
-    """The report on pretrained and experts; experts under other names are compared under the pretrained model's.
+    """The report on pretrained and experts; tensors are compared under the pretrained model's names.
 
-    Every number is read: all must be finite, and how far each expert is from the pretrained model is told. With
-    ``sample`` the same is done with some numbers of every tensor, unless ``values`` asks for all; with
-    ``values=False`` and no sample, with none. Only reading every number reports its progress.
+    Every number is read: all must be finite, and each expert's distance from the pretrained model is reported. With
+    ``sample`` only some numbers of every tensor are read, unless ``values`` is true; with ``values=False`` and no
+    sample, none. Progress is reported only if every number is read.
 
     A pretrained model of no known family is compared, too, although nothing can be merged with it.
 
     Raises:
         CheckpointError: a file that is no checkpoint, or an adapter that does not belong to the pretrained model.
-        Cancelled: ``cancel`` said so.
+        Cancelled: ``cancel`` asked to stop.
     """
     values = not sample if values is None else values
     base = open_checkpoint(pretrained, "pretrained")
@@ -72,23 +68,23 @@ def _report(
         for name, checkpoint in (("pretrained", pretrained), *experts.items()):
             problems.extend(_not_finite(name, checkpoint, most, meter))
             if values and checkpoint is not pretrained:
-                problems.extend(_other_text(pretrained, name, checkpoint, parameters))
+                problems.extend(_changed_text(pretrained, name, checkpoint, parameters))
         distances = measure(pretrained, experts, parameters, most, meter)
-        problems.extend(_far(pretrained, distances))
+        problems.extend(_distance_problems(pretrained, distances))
         problems.extend(_repeated(experts, distances, meter))
-    notes = (*_counts(pretrained, parameters), *_said({"pretrained": pretrained, **experts}))
+    notes = (*_counts(pretrained, parameters), *_opening_notes({"pretrained": pretrained, **experts}))
     return FitReport(tuple(problems), len(parameters), notes, distances, no_family)
 
 
 def _work(pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> int:
-    """Scalars that are read when every number is: for finiteness, for distances, and the experts' for their digests."""
+    """Scalars to read if values are checked: all for finiteness and distances, the experts' again for digests."""
     own = sum(info.numel for info in pretrained.infos.values())
     others = sum(info.numel for expert in experts.values() for info in expert.infos.values())
     return own + 2 * others + own * (len(experts) + 1)
 
 
 def _counts(pretrained: Checkpoint, parameters: Iterable[Parameter]) -> Iterator[str]:
-    """What is merged and what is not."""
+    """Sentences on how many tensors are merged and how many are not."""
     merged = [p for p in parameters if p.role != Role.BUFFER]
     kept = [p for p in parameters if p.role == Role.BUFFER]
     numbers = sum(pretrained.infos[p.name].numel for p in merged)
@@ -97,11 +93,11 @@ def _counts(pretrained: Checkpoint, parameters: Iterable[Parameter]) -> Iterator
         parts = first_few(f"{count} {part}" for part, count in Counter(p.part for p in kept).items())
         yield f"{len(kept)} tensors are kept as the pretrained model has them: {parts}."
     if any(parameter.name.endswith(RUNNING) for parameter in merged):
-        yield "Running statistics of batch norms are merged as weights are; a merged model would need them anew."
+        yield "Running statistics of batch norms are merged like weights; compute them anew for the merged model."
 
 
-def _said(checkpoints: Mapping[str, Checkpoint]) -> Iterator[str]:
-    """What was done to open them."""
+def _opening_notes(checkpoints: Mapping[str, Checkpoint]) -> Iterator[str]:
+    """The notes on how the checkpoints were opened."""
     for name, checkpoint in checkpoints.items():
         yield from (f"{name}: {note}" for note in checkpoint.notes)
 
@@ -130,35 +126,37 @@ def _structure(
 def _against(
     pretrained: Checkpoint, name: str, expert: Checkpoint, parameters: Iterable[Parameter]
 ) -> Iterator[Problem]:
-    if others := other_names(list(pretrained.infos), list(expert.infos)):
-        yield _problem("error", name, "every tensor", *others)
+    if mismatch := other_names(list(pretrained.infos), list(expert.infos)):
+        yield _problem("error", name, "every tensor", *mismatch)
         return
     for parameter in parameters:
-        want, have = pretrained.infos[parameter.name], expert.infos.get(parameter.name)
-        if have is None:
+        expected, actual = pretrained.infos[parameter.name], expert.infos.get(parameter.name)
+        if actual is None:
             if parameter.role != Role.BUFFER:  # buffers come from the pretrained model anyway
-                yield _problem("error", name, parameter.name, "missing", str(want.shape), "nothing")
-        elif have.shape != want.shape:
-            yield _shape(parameter, name, want.shape, have.shape)
-        elif have.dtype.is_floating_point != want.dtype.is_floating_point:
+                yield _problem("error", name, parameter.name, "missing", str(expected.shape), "nothing")
+        elif actual.shape != expected.shape:
+            yield _shape(parameter, name, expected.shape, actual.shape)
+        elif actual.dtype.is_floating_point != expected.dtype.is_floating_point:
             trained = parameter.role != Role.BUFFER and (
                 parameter.part != UNKNOWN or parameter.name.endswith((".weight", ".bias"))
             )
             severity = "error" if trained else "warning"
-            yield _problem(severity, name, parameter.name, "type", dtype_name(want.dtype), dtype_name(have.dtype))
-        elif have.dtype != want.dtype:
-            yield _problem("warning", name, parameter.name, "precision", dtype_name(want.dtype), dtype_name(have.dtype))
+            yield _problem(severity, name, parameter.name, "type", dtype_name(expected.dtype), dtype_name(actual.dtype))
+        elif actual.dtype != expected.dtype:
+            yield _problem(
+                "warning", name, parameter.name, "precision", dtype_name(expected.dtype), dtype_name(actual.dtype)
+            )
     for extra in expert.infos:
         if extra not in pretrained.infos:
             yield _problem("warning", name, extra, "extra", "no such tensor", str(expert.infos[extra].shape))
 
 
-def _shape(parameter: Parameter, name: str, want: tuple[int, ...], have: tuple[int, ...]) -> Problem:
-    """What to say of a tensor of another shape; of images of another size in their own words."""
-    if parameter.part == "positional_embedding" and len(want) == len(have) == 2 and want[1] == have[1]:
-        return _problem("error", name, parameter.name, "resolution", _patches(want[0]), _patches(have[0]))
-    severity = "warning" if parameter.part in {UNUSED_TEXT, TEXT_TOWER} else "error"  # kept as it is in pretrained
-    return _problem(severity, name, parameter.name, "shape", str(want), str(have))
+def _shape(parameter: Parameter, name: str, expected: tuple[int, ...], actual: tuple[int, ...]) -> Problem:
+    """The problem of a tensor of another shape; another image size has a kind of its own."""
+    if parameter.part == "positional_embedding" and len(expected) == len(actual) == 2 and expected[1] == actual[1]:
+        return _problem("error", name, parameter.name, "resolution", _patches(expected[0]), _patches(actual[0]))
+    severity = "warning" if parameter.part in {UNUSED_TEXT, TEXT_TOWER} else "error"  # kept from the pretrained model
+    return _problem(severity, name, parameter.name, "shape", str(expected), str(actual))
 
 
 def _patches(tokens: int) -> str:
@@ -169,43 +167,43 @@ def _patches(tokens: int) -> str:
 def _repeated(
     experts: Mapping[str, Checkpoint], distances: Mapping[str, Distance], meter: Meter | None
 ) -> Iterator[Problem]:
-    """Experts whose numbers are another expert's; of a sample, those whose sums are the same to the last bit."""
+    """Experts with the same numbers as another expert; on a sample, with the same sums to the last bit."""
     seen: dict[object, str] = {}
     for name, expert in experts.items():
         if distances[name].unchanged:
             continue
-        mark: object = distances[name].mark if meter is None else expert.digest
-        if mark in seen:
-            yield _problem("warning", name, "every tensor", "same file twice", "another model", seen[mark])
-        seen.setdefault(mark, name)
+        content: object = distances[name].fingerprint if meter is None else expert.digest
+        if content in seen:
+            yield _problem("warning", name, "every tensor", "same file twice", "another model", seen[content])
+        seen.setdefault(content, name)
         if meter:
             meter.advance(sum(info.numel for info in expert.infos.values()), CHECKING, name)
 
 
-def _far(pretrained: Checkpoint, distances: Mapping[str, Distance]) -> Iterator[Problem]:
-    """Experts that are the pretrained model, that come from another one, or whose changes it cannot hold."""
-    for name, found in distances.items():
-        if found.unchanged:
-            same = "the pretrained one" + (", on a sample" if found.sampled else "")
+def _distance_problems(pretrained: Checkpoint, distances: Mapping[str, Distance]) -> Iterator[Problem]:
+    """Experts that equal the pretrained model, come from another one, or have changes that its dtype cannot hold."""
+    for name, distance in distances.items():
+        if distance.unchanged:
+            same = "the pretrained one" + (", on a sample" if distance.sampled else "")
             yield _problem("warning", name, "every tensor", "not changed", "a fine-tuned model", same)
-        if found.unrelated:
+        if distance.unrelated:
             near = f"a change below {FAR:.0%} of the weights and a cosine above {ALIKE}"
-            yield _problem("warning", name, "every tensor", "unrelated", near, found.text())
-        if found.lost_share > LOST:
+            yield _problem("warning", name, "every tensor", "unrelated", near, distance.text())
+        if distance.lost_share > LOST:
             kind = dtype_name(next(i.dtype for i in pretrained.infos.values() if i.dtype in HALVES))
-            much = f"{found.lost_share:.0%} of the changes, scaled by {TYPICAL_SCALING}, vanish in {kind}"
-            yield _problem("warning", name, "every tensor", "rounding", "changes that the type can hold", much)
-        for tensor, largest in found.huge.items():
+            vanishing = f"{distance.lost_share:.0%} of the changes, scaled by {TYPICAL_SCALING}, vanish in {kind}"
+            yield _problem("warning", name, "every tensor", "rounding", "changes that the type can hold", vanishing)
+        for tensor, largest in distance.huge.items():
             yield _problem("warning", name, tensor, "huge numbers", f"below {HUGE:.0e}", f"{largest:.3g}")
-        for tensor, largest in found.out_of_range.items():
+        for tensor, largest in distance.out_of_range.items():
             kind = dtype_name(pretrained.infos[tensor].dtype)
             yield _problem("warning", name, tensor, "range", kind, f"{largest:.6g}")
 
 
-def _other_text(
+def _changed_text(
     pretrained: Checkpoint, name: str, expert: Checkpoint, parameters: Iterable[Parameter]
 ) -> Iterator[Problem]:
-    """Text tensors that were trained, too, although they are not merged."""
+    """Text tensors that differ from the pretrained ones, although they are not merged."""
     for parameter in parameters:
         info = pretrained.infos[parameter.name]
         if parameter.part not in {UNUSED_TEXT, TEXT_TOWER} or expert.infos.get(parameter.name) != info:
@@ -218,7 +216,7 @@ def _other_text(
 
 
 def _not_finite(name: str, checkpoint: Checkpoint, most: int | None, meter: Meter | None) -> Iterator[Problem]:
-    """Tensors with NaN or infinity, among the first ``most`` numbers of each."""
+    """Tensors with NaN or infinity among the first ``most`` numbers of each (None: all)."""
     for tensor, info in checkpoint.infos.items():
         if meter:
             meter.advance(info.numel, CHECKING, name)
@@ -232,5 +230,5 @@ def _not_finite(name: str, checkpoint: Checkpoint, most: int | None, meter: Mete
                 count += int(bad.sum())
         if count:
             among = f" of the first {numel:,}" if numel < info.numel else ""
-            found = f"{count} NaN or infinite{among}, first at {first}"
-            yield _problem("error", name, tensor, "not finite", "finite numbers", found)
+            values = f"{count} NaN or infinite{among}, first at {first}"
+            yield _problem("error", name, tensor, "not finite", "finite numbers", values)

@@ -1,4 +1,4 @@
-"""What a check of the fit reports: problems by checkpoint and kind, with what to do."""
+"""The report of a fit check: problems by checkpoint and kind, with advice."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ FIXES = {
     "not finite": "the file holds NaN or infinity; train or export it again",
     "resolution": "use experts of the pretrained model's image size: position embeddings of another one do not fit",
     "precision": "nothing to do: it is computed in the pretrained model's precision, at least float32",
-    "rounding": "store the pretrained model in float32, then small changes are kept",
+    "rounding": "store the pretrained model in float32, so that small changes are kept",
     "range": "convert the pretrained model to float32, or use a small scaling",
-    "huge numbers": "look at the file: weights are never that large",
+    "huge numbers": "check the file: weights are never that large",
     "not changed": "the expert equals the pretrained model; is it the right file?",
     "unrelated": "it does not look fine-tuned from this pretrained model; is it the right file?",
     "other text": "nothing to do: the text side is the pretrained model's",
-    "opened": "look whether this is what you meant",
+    "opened": "check that this is what you meant",
     "same file twice": "two experts hold the same numbers; is one of them the wrong file?",
     "other names": "rename the tensors: all names differ by this prefix only",
     "letter case": "rename the tensors: the names differ in small and capital letters only",
@@ -38,7 +38,7 @@ FIXES = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that does not fit. ``severity`` is "error" (cannot be merged) or "warning" (merged, but look)."""
+    """One thing that does not fit. ``severity`` is "error" (cannot be merged) or "warning" (merged, but check it)."""
 
     severity: str
     checkpoint: str
@@ -56,14 +56,14 @@ class ProblemGroup:
     severity: str
     checkpoint: str
     problem: str
-    found: tuple[Problem, ...]
+    problems: tuple[Problem, ...]
 
     def text(self) -> str:
-        """What is wrong and what to do, with the first five tensors and a count."""
-        first = self.found[0]
+        """What is wrong and how to fix it, with the first five tensors and a count."""
+        first = self.problems[0]
         if self.problem == "opened":
-            return " ".join(problem.found for problem in self.found)
-        names = first_few(problem.tensor for problem in self.found)
+            return " ".join(problem.found for problem in self.problems)
+        names = first_few(problem.tensor for problem in self.problems)
         detail = f" (expected {first.expected}, found {first.found})" if first.expected else ""
         fix = FIXES[self.problem]
         return f"{self.problem}: {names}{detail}. {fix[0].upper()}{fix[1:]}{'' if fix.endswith('?') else '.'}"
@@ -71,27 +71,27 @@ class ProblemGroup:
 
 @dataclass(frozen=True, slots=True)
 class FitReport:
-    """Everything found; ``ok`` if nothing stands in the way of a merge."""
+    """All problems; ``ok`` if none is an error."""
 
     problems: tuple[Problem, ...]
     tensors: int
-    notes: tuple[str, ...] = ()  # what was done to open the files, and what becomes of their tensors
-    distances: Mapping[str, Distance] = field(default_factory=dict)  # of the experts, where numbers were looked at
-    no_family: str = ""  # why no method can run on the pretrained model, however well the experts fit to it
+    notes: tuple[str, ...] = ()  # how the files were opened, and how many tensors are merged
+    distances: Mapping[str, Distance] = field(default_factory=dict)  # by expert; empty if no numbers were read
+    no_family: str = ""  # why no method can run on the pretrained model; empty if its family is known
 
     @property
     def errors(self) -> tuple[Problem, ...]:
-        """What must be mended first."""
+        """Problems that must be fixed before a merge."""
         return tuple(p for p in self.problems if p.severity == "error")
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
-        """What is merged nevertheless."""
+        """Problems that do not prevent a merge."""
         return tuple(p for p in self.problems if p.severity == "warning")
 
     @property
     def ok(self) -> bool:
-        """Whether the experts fit to the pretrained model."""
+        """Whether the experts fit the pretrained model."""
         return not self.errors
 
     @property
@@ -102,10 +102,10 @@ class FitReport:
     @property
     def groups(self) -> tuple[ProblemGroup, ...]:
         """All problems, by checkpoint and kind; errors come first."""
-        found: dict[tuple[str, str, str], list[Problem]] = {}
+        grouped: dict[tuple[str, str, str], list[Problem]] = {}
         for problem in (*self.errors, *self.warnings):
-            found.setdefault((problem.severity, problem.checkpoint, problem.problem), []).append(problem)
-        return tuple(ProblemGroup(*key, tuple(problems)) for key, problems in found.items())
+            grouped.setdefault((problem.severity, problem.checkpoint, problem.problem), []).append(problem)
+        return tuple(ProblemGroup(*key, tuple(problems)) for key, problems in grouped.items())
 
     def text(self) -> str:
         """The report in a few lines: per checkpoint and kind of problem the first five tensors and a count."""

@@ -1,1 +1,1 @@
-"""The queue of child processes, and what the disk knows of it."""
+"""The queue of child processes, and its files on the disk."""

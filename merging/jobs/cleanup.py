@@ -1,4 +1,4 @@
-"""Removes what a job's process that has ended may have left behind, wherever it was writing."""
+"""Removes the temporary files that a job's process may have left behind when it ended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BUILD = ("benchmark", "make")  # the command whose third word is the folder that
 
 
 def sweep_up(store: Store, record: Record, writer: int) -> None:
-    """Remove temporary folders of ``writer``, which is known to be dead."""
+    """Remove the temporary folders of ``writer``, a process that has ended."""
     from merging.sweeps import points  # loads torch, which listing jobs does not need
 
     store.sweep(writer)
@@ -24,7 +24,7 @@ def sweep_up(store: Store, record: Record, writer: int) -> None:
 
 
 def _outputs(words: tuple[str, ...]) -> list[Path]:
-    """What a command was to write."""
+    """The files and folders that a command writes."""
     if words[:2] == BUILD:
         return [Path(words[2])]
     return [Path(words[words.index("--out") + 1])] if "--out" in words else []

@@ -1,6 +1,6 @@
-"""What is on the disk about a job, and the child process that does it.
+"""The files of a job, and the child process that does its work.
 
-<store>/jobs/<run id>/ holds recipe.yaml, state.json (written by the runner), events.jsonl (written by the child) and
+<store>/jobs/<job id>/ holds recipe.yaml, state.json (written by the runner), events.jsonl (written by the child) and
 log.txt (what the child prints).
 """
 
@@ -25,16 +25,16 @@ import psutil
 from merging import settings
 from merging.files.records import write_json
 
-PATIENCE = 2.5  # seconds that a child has to stop when asked, before it is killed
+PATIENCE = 2.5  # seconds that a child has to stop on request, before it is killed
 NICE = 10
-TAIL = 8192  # bytes from the end of the events in which the last one is looked for
-SWEEP = "sweep"  # stands where a job that measures says what
-PAUSE = "pause"  # the file whose presence asks a sweep to stop after the point in hand
+TAIL = 8192  # bytes at the end of the events that are searched for the last one
+MERGE, SWEEP = "merge", "sweep"  # kinds of jobs beside measurements and commands
+PAUSE = "pause"  # the file whose presence asks a sweep to stop after the current point
 PACKAGE_ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 class State(StrEnum):
-    """What a job is at."""
+    """How far a job is."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -47,14 +47,14 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """A process, told apart from a later one of the same number by its time of birth."""
+    """A process; its time of birth distinguishes it from a later one with the same number."""
 
     pid: int = 0
     born: float = 0.0
 
     @classmethod
     def of(cls, pid: int) -> Self:
-        """The process that has this number now; nobody if it is gone."""
+        """The process that has this number now; number 0 if it is gone."""
         try:
             return cls(pid, psutil.Process(pid).create_time())
         except psutil.Error:
@@ -89,19 +89,22 @@ class Record:
     started: float | None = None
     finished: float | None = None
     error: str = ""
-    measures: str = ""  # what is measured, of a stored run or of the benchmark; SWEEP; empty for a merge
-    words: tuple[str, ...] = ()  # of the command that is run, where it is none of these
-    benchmark: str = ""  # the folder that it works on; empty for the server's
+    kind: str = MERGE  # MERGE, SWEEP, the key of a measurement, or what a command does in one word
+    subject: str = ""  # the id of the run or sweep, or what a command works on; empty for a measured benchmark
+    words: tuple[str, ...] = ()  # of the command; empty for the other kinds
+    benchmark: str = ""  # the folder of the benchmark; empty for the server's
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A merge, a measurement, a sweep or another command that was asked for.
+    """A merge, a measurement, a sweep or another command that a user has requested.
 
-    ``position`` is its place in the queue from 1, 0 if not waiting. ``measures`` is the key of what is measured,
-    "sweep" for a sweep, what a command does in one word, empty for a merge. ``state`` is queued, running, done, failed,
-    cancelled, paused or interrupted (its process is gone without a word, such as after a restart). Times are seconds
-    since the epoch. ``benchmark`` is the folder that it works on, empty for the one that the server was started on.
+    ``kind`` is "merge", "sweep", the key of a measurement, or what a command does in one word. ``subject`` is the id of
+    the run that a job makes or measures, the id of a sweep, or what a command works on; empty for a measurement of the
+    benchmark. ``position`` is its place in the queue from 1, 0 if not waiting. ``state`` is queued, running, done,
+    failed, cancelled, paused or interrupted (its process is gone without a word, such as after a restart). Times are
+    seconds since the epoch. ``benchmark`` is the folder of the benchmark, empty for the one that the server was started
+    on.
     """
 
     id: str
@@ -117,17 +120,10 @@ class Job:
     started: float | None = None
     finished: float | None = None
     recipe_yaml: str = ""
-    measures: str = ""
+    kind: str = MERGE
+    subject: str = ""
     words: tuple[str, ...] = ()
     benchmark: str = ""
-
-    @property
-    def run_id(self) -> str:
-        """The run that it makes, whose id it has too, or measures; empty if it measures the benchmark.
-
-        Of a sweep, the sweep's id; of a command, what it is about.
-        """
-        return run_of(self.id)
 
     @property
     def live(self) -> bool:
@@ -140,12 +136,12 @@ class JobFiles:
     """The folder of one job."""
 
     root: Path
-    run_id: str
+    job_id: str
 
     @property
     def folder(self) -> Path:
-        """Where everything is."""
-        return self.root / self.run_id
+        """Where the job's files are."""
+        return self.root / self.job_id
 
     def create(
         self,
@@ -154,30 +150,31 @@ class JobFiles:
         title: str,
         base: Path,
         need_model: bool = False,
-        measures: str = "",
+        kind: str = MERGE,
+        subject: str,
         words: Sequence[str] = (),
         benchmark: str = "",
     ) -> None:
-        """A new queued job in place of whatever was known under this id."""
+        """Write a new queued job in place of an earlier one with this id."""
         self.remove()
         self.folder.mkdir(mode=0o700, parents=True)
         (self.folder / "recipe.yaml").write_text(recipe_yaml, "utf-8")
         owner = ProcessId.of(os.getpid())
         self._write(
             Record(
-                State.QUEUED, title, str(base), need_model, time.time(), owner, measures=measures, words=tuple(words),
-                benchmark=benchmark,
+                State.QUEUED, title, str(base), need_model, time.time(), owner, kind=kind, subject=subject,
+                words=tuple(words), benchmark=benchmark,
             )
         )  # fmt: skip
 
     def remove(self) -> None:
-        """Forget the job."""
+        """Delete the job's files."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def read(self) -> Record | None:
-        """What state.json says; None if there is none that can be read."""
+        """The contents of state.json; None if it is missing or damaged."""
         try:
-            plain = json.loads((self.folder / "state.json").read_bytes())
+            plain = _with_kind(json.loads((self.folder / "state.json").read_bytes()), self.job_id)
             owner, worker = ProcessId(**plain.pop("owner")), ProcessId(**plain.pop("worker"))
             plain |= {"state": State(plain["state"]), "words": tuple(plain.get("words", ()))}
             return Record(**plain, owner=owner, worker=worker)
@@ -185,7 +182,7 @@ class JobFiles:
             return None
 
     def update(self, **changes: Any) -> None:
-        """Change some of what state.json says; nothing happens if the job is gone."""
+        """Change some fields of state.json; nothing happens if the job is gone."""
         if (record := self.read()) is not None:
             self._write(replace(record, **changes))
 
@@ -210,12 +207,12 @@ class JobFiles:
         return event if isinstance(event, dict) else {}
 
     def ask_to_pause(self) -> None:
-        """Let a sweep stop after the point in hand."""
+        """Let a sweep stop after the current point."""
         with contextlib.suppress(OSError):
             (self.folder / PAUSE).touch()
 
     def start(self, store_root: Path, device: str) -> subprocess.Popen[bytes]:
-        """The child process that does the job, in a process group of its own."""
+        """Start the child process that does the job, in a process group of its own."""
         record = self.read()
         assert record is not None
         command = [sys.executable, "-m", "merging", *self._words(record, device)]
@@ -236,43 +233,43 @@ class JobFiles:
         """The command of the command line that does the job."""
         if record.words:
             return list(record.words)
-        if record.measures == SWEEP:
-            words = ["sweep", "--stored", run_of(self.run_id), "--pause-file", str(self.folder / PAUSE)]
-        elif record.measures:
-            run_id = run_of(self.run_id)
-            words = ["measure", record.measures, *([run_id] if run_id else [])]
-        else:
+        if record.kind == SWEEP:
+            words = ["sweep", "--stored", record.subject, "--pause-file", str(self.folder / PAUSE)]
+        elif record.kind == MERGE:
             words = ["run", str(self.folder / "recipe.yaml"), "--base", record.base]
             words += ["--need-model"] if record.need_model else []
+        else:
+            words = ["measure", record.kind, *([record.subject] if record.subject else [])]
         return [*words, "--device", device]
 
 
-def job_of(measures: str, run_id: str = "") -> str:
-    """The id of the job that measures something of a run or of the benchmark, or computes a sweep."""
-    return f"{measures}-{run_id}"
+def job_of(kind: str, subject: str = "") -> str:
+    """The id of the job of a kind on a subject; a merge has the id of its run."""
+    return subject if kind == MERGE else f"{kind}-{subject}"
 
 
-def run_of(job_id: str) -> str:
-    """The run that a job makes or measures, or the sweep that it computes; empty if it measures the benchmark."""
-    return job_id.rpartition("-")[2]
+def _with_kind(plain: dict[str, Any], job_id: str) -> dict[str, Any]:
+    """The fields of a state.json; earlier versions wrote ``measures``, empty for a merge, and no subject."""
+    measures = plain.pop("measures", "")
+    return {"kind": measures or MERGE, "subject": job_id.rpartition("-")[2], **plain}
 
 
 def _environment(benchmark: str = "") -> dict[str, str]:
-    """The server's environment on a benchmark, with as many threads as this process may use cores, and no spinning."""
+    """The server's environment for a child on a benchmark: one thread for each core of this process, no spinning."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    found = dict(os.environ)
-    found |= {"OMP_NUM_THREADS": str(cores), "MKL_NUM_THREADS": str(cores), "OMP_WAIT_POLICY": "PASSIVE"}
-    if benchmark or "MERGESCOPE_BENCHMARK" in found:  # may be relative, and the child starts elsewhere
-        found["MERGESCOPE_BENCHMARK"] = benchmark or str(settings.benchmark_folder())
-    if "MERGESCOPE_STORE" in found:
-        found["MERGESCOPE_STORE"] = str(settings.store_root().absolute())
-    if "MERGESCOPE_MODELS" in found:
-        found["MERGESCOPE_MODELS"] = os.pathsep.join(map(str, settings.models_folders().values()))
-    return found
+    variables = dict(os.environ)
+    variables |= {"OMP_NUM_THREADS": str(cores), "MKL_NUM_THREADS": str(cores), "OMP_WAIT_POLICY": "PASSIVE"}
+    if benchmark or "MERGESCOPE_BENCHMARK" in variables:  # may be relative, and the child starts elsewhere
+        variables["MERGESCOPE_BENCHMARK"] = benchmark or str(settings.benchmark_folder())
+    if "MERGESCOPE_STORE" in variables:
+        variables["MERGESCOPE_STORE"] = str(settings.store_root().absolute())
+    if "MERGESCOPE_MODELS" in variables:
+        variables["MERGESCOPE_MODELS"] = os.pathsep.join(map(str, settings.models_folders().values()))
+    return variables
 
 
 def stop_process(process: subprocess.Popen[bytes] | psutil.Process) -> None:
-    """Ask a child and everything it started to stop; kill them if they have not after ``PATIENCE`` seconds."""
+    """Ask a child and all that it started to stop; kill them if they have not after ``PATIENCE`` seconds."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)

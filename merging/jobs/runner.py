@@ -1,7 +1,7 @@
 """A queue of merges, measurements, sweeps and other commands, each in a child process: the server stays responsive, and
 lives on if one takes all memory.
 
-What is known about a job lies on the disk (see job_files), so that a second tab or a restarted server sees it.
+What is known about a job lies on the disk (see records), so that a second tab or a restarted server sees it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from merging.analysis.registry import kind
+from merging.analysis import registry
 from merging.errors import MergingError, StoreError
 from merging.jobs.cleanup import sweep_up
-from merging.jobs.records import SWEEP, Job, JobFiles, ProcessId, Record, State, job_of, stop_process
+from merging.jobs.records import MERGE, SWEEP, Job, JobFiles, ProcessId, Record, State, job_of, stop_process
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
 from merging.runs.store import Store
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from merging.benchmarks.benchmark import Benchmark
     from merging.runs.inputs import OpenedRecipe
 
-POLL = 0.1  # seconds between two looks at a running child
-ORPHAN_POLL = 0.5  # seconds between two looks whether another server's child has ended
+POLL = 0.1  # seconds between two checks of a running child
+ORPHAN_POLL = 0.5  # seconds between two checks whether another server's child has ended
 CANCELLED_CODE, PAUSED_CODE = 130, 75
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Runner:
     """Runs one job at a time, in the order of submission. Every method may be called from any thread.
 
     Only ``submit`` may take a moment: it reads the checkpoints that this process has not read yet, to name the run.
-    What works on another ``benchmark`` than the one that the server was started on says so, and its child is told.
+    A job on another ``benchmark`` than the one that the server was started on names it; its child works on that one.
     """
 
     def __init__(self, store: Store, *, device: str = "auto") -> None:
@@ -58,7 +58,7 @@ class Runner:
     ) -> Job:
         """The job of a recipe: the one that is waiting, running or done, or a new one at the end of the queue.
 
-        Large files that this machine does not know are better read by a command first (see known).
+        Large files that were never read on this machine are better read by a command first (see digests).
 
         Raises:
             CheckpointError: a checkpoint is missing or damaged.
@@ -72,15 +72,16 @@ class Runner:
         run_id = opened.run_id()
         folder = str(benchmark.folder) if benchmark else ""
         with self._changed:
-            if (known := self._known(run_id, folder)) is not None and known.live:
-                return known
+            if (earlier := self._earlier(run_id, folder)) is not None and earlier.live:
+                return earlier
             if self._is_stored(opened, run_id, need_model):
-                return known if known is not None and known.state == State.DONE else self._stored_job(run_id)
+                return earlier if earlier is not None and earlier.state == State.DONE else self._stored_job(run_id)
             self._files(run_id).create(
                 recipe.to_yaml(),
                 title=recipe.title or recipe.text(),
                 base=(base or Path.cwd()).absolute(),
                 need_model=need_model,
+                subject=run_id,
                 benchmark=folder,
             )
             self._enqueue(run_id)
@@ -92,7 +93,7 @@ class Runner:
         Raises:
             StoreError: there is no such run or measurement, or it is under way on another benchmark.
         """
-        title = f"{kind(key).title}: {(of or self.store.run(run_id)).title}" if run_id else kind(key).title
+        title = registry.kind(key).title + (f": {(of or self.store.run(run_id)).title}" if run_id else "")
         return self._begin(key, run_id, title, benchmark=benchmark)
 
     def sweep(self, sweep_id: str, title: str, benchmark: str = "") -> Job:
@@ -104,49 +105,49 @@ class Runner:
         return self._begin(SWEEP, sweep_id, f"Sweep: {title}", benchmark=benchmark)
 
     def command(
-        self, key: str, subject: str, title: str, words: Sequence[str], then: Recipe | None = None, benchmark: str = ""
+        self, kind: str, subject: str, title: str, words: Sequence[str], then: Recipe | None = None, benchmark: str = ""
     ) -> Job:
         """The job that runs a command of the command line: the live one, or a new one.
 
-        ``key`` says in a word what it does, ``subject`` to what. A recipe that is to come ``then`` is submitted once
-        the command is done.
+        ``kind`` says in one word what the command does, ``subject`` what it works on. The recipe ``then`` is submitted
+        once the command is done.
         """
-        return self._begin(key, subject, title, words, then, benchmark)
+        return self._begin(kind, subject, title, words, then, benchmark)
 
     def _begin(
-        self, key: str, subject: str, title: str, words: Sequence[str] = (), then: Recipe | None = None,
+        self, kind: str, subject: str, title: str, words: Sequence[str] = (), then: Recipe | None = None,
         benchmark: str = "",
     ) -> Job:  # fmt: skip
-        job_id = job_of(key, subject)
+        job_id = job_of(kind, subject)
         with self._changed:
-            if (known := self._known(job_id, benchmark)) is not None and known.live:
-                return known
+            if (earlier := self._earlier(job_id, benchmark)) is not None and earlier.live:
+                return earlier
             recipe, base = then.to_yaml() if then else "", Path.cwd()
             files = self._files(job_id)
-            files.create(recipe, title=title, base=base, measures=key, words=words, benchmark=benchmark)
+            files.create(recipe, title=title, base=base, kind=kind, subject=subject, words=words, benchmark=benchmark)
             self._enqueue(job_id)
         return self.get(job_id)
 
-    def _known(self, job_id: str, benchmark: str) -> Job | None:
-        """What is known of a job that is asked for; raises StoreError if it is live on another benchmark."""
+    def _earlier(self, job_id: str, benchmark: str) -> Job | None:
+        """The job of that id from before, if there is one; raises StoreError if it is live on another benchmark."""
         if self._closing:
             raise StoreError("The runner is closed; it takes no more jobs.")
-        known = self._job(job_id)
-        if known is not None and known.live and known.benchmark != benchmark:
-            raise StoreError(f"“{known.title}” is being computed on another benchmark; wait until that is done.")
-        return known
+        job = self._job(job_id)
+        if job is not None and job.live and job.benchmark != benchmark:
+            raise StoreError(f"“{job.title}” is being computed on another benchmark; wait until that is done.")
+        return job
 
     def pause(self, job_id: str) -> None:
-        """Ask a sweep to stop after the point in hand; one that waits stops at once. Others stay as they are."""
+        """Ask a sweep to stop after the current point; one that waits stops at once. Other jobs do not change."""
         with self._changed:
             if job_id in self._queue:
                 self._queue.remove(job_id)
                 self._files(job_id).update(state=State.PAUSED, finished=time.time())
-            elif (job := self._job(job_id)) is not None and job.state == State.RUNNING and job.measures == SWEEP:
+            elif (job := self._job(job_id)) is not None and job.state == State.RUNNING and job.kind == SWEEP:
                 self._files(job_id).ask_to_pause()
 
     def _enqueue(self, job_id: str) -> None:
-        """Put a job whose files are written at the end of the queue."""
+        """Append a job to the queue; its files are already written."""
         self._cancelled.discard(job_id)
         self._queue.append(job_id)
         self._start_thread()
@@ -155,34 +156,34 @@ class Runner:
     def jobs(self) -> list[Job]:
         """All jobs, newest first."""
         names = sorted(path.name for path in self._root.iterdir()) if self._root.is_dir() else []
-        found = [job for name in names if (job := self._job(name)) is not None]
-        return sorted(found, key=lambda job: job.submitted, reverse=True)
+        jobs = [job for name in names if (job := self._job(name)) is not None]
+        return sorted(jobs, key=lambda job: job.submitted, reverse=True)
 
-    def get(self, run_id: str) -> Job:
+    def get(self, job_id: str) -> Job:
         """The job of that id (a stored run counts as done); raises StoreError if there is none."""
-        if (job := self._job(run_id)) is not None:
+        if (job := self._job(job_id)) is not None:
             return job
-        if self.store.has(run_id):
-            return self._stored_job(run_id)
-        raise StoreError(f"There is no job {run_id[:40]!r}.")
+        if self.store.has(job_id):
+            return self._stored_job(job_id)
+        raise StoreError(f"There is no job {job_id[:40]!r}.")
 
-    def cancel(self, run_id: str) -> None:
-        """Ask a job to stop; a running one is gone after three seconds at most. Others stay as they are."""
+    def cancel(self, job_id: str) -> None:
+        """Ask a job to stop; a running one is gone after three seconds at most. One that has ended does not change."""
         with self._changed:
-            if run_id in self._queue:
-                self._queue.remove(run_id)
-                self._files(run_id).update(state=State.CANCELLED, finished=time.time())
-            elif run_id == self._running:
-                self._cancelled.add(run_id)
+            if job_id in self._queue:
+                self._queue.remove(job_id)
+                self._files(job_id).update(state=State.CANCELLED, finished=time.time())
+            elif job_id == self._running:
+                self._cancelled.add(job_id)
                 self._changed.notify_all()
-            elif (job := self._job(run_id)) is not None and job.state == State.RUNNING:
-                threading.Thread(target=self._stop_orphan, args=(run_id,), daemon=True).start()
+            elif (job := self._job(job_id)) is not None and job.state == State.RUNNING:
+                threading.Thread(target=self._stop_orphan, args=(job_id,), daemon=True).start()
 
-    def dismiss(self, run_id: str) -> None:
-        """Forget a job that has ended; its run stays."""
+    def dismiss(self, job_id: str) -> None:
+        """Delete the files of a job that has ended; its run stays."""
         with self._changed:
-            if not self.get(run_id).live:
-                self._files(run_id).remove()
+            if not self.get(job_id).live:
+                self._files(job_id).remove()
 
     def close(self) -> None:
         """Stop the running job and the queue; both are "interrupted" afterwards. For tests and for shutting down."""
@@ -194,33 +195,33 @@ class Runner:
 
     # What is known
 
-    def _files(self, run_id: str) -> JobFiles:
-        return JobFiles(self._root, run_id)
+    def _files(self, job_id: str) -> JobFiles:
+        return JobFiles(self._root, job_id)
 
     def _is_stored(self, opened: OpenedRecipe, run_id: str, need_model: bool) -> bool:
-        """Whether a run is there with all that can be had, on the benchmark if one was named."""
+        """Whether a run is stored with all that it can have, on the benchmark if one was named."""
         from merging.runs.inputs import settled
 
         return settled(opened, [run for run in self.store.candidates(run_id) if run.has_model or not need_model])
 
     def _stored_job(self, run_id: str) -> Job:
         run = self.store.run(run_id)
-        return Job(run_id, run.title, State.DONE, fraction=1.0, recipe_yaml=run.recipe_yaml)
+        return Job(run_id, run.title, State.DONE, fraction=1.0, recipe_yaml=run.recipe_yaml, subject=run_id)
 
-    def _job(self, run_id: str) -> Job | None:
-        """What the disk and this process know of a job; None if there is none, or if its run was deleted."""
-        files = self._files(run_id)
+    def _job(self, job_id: str) -> Job | None:
+        """The job as the disk and this process know it; None if there is none, or if its run was deleted."""
+        files = self._files(job_id)
         record = files.read()
         if record is None:
             return None
-        state = self._state(run_id, record)
-        if state == State.DONE and not record.measures and not self.store.has(run_id):
+        state = self._state(job_id, record)
+        if state == State.DONE and record.kind == MERGE and not self.store.has(job_id):
             return None
         event = files.last_event()
         with self._changed:
-            position = self._queue.index(run_id) + 1 if run_id in self._queue else 0
+            position = self._queue.index(job_id) + 1 if job_id in self._queue else 0
         return Job(
-            id=run_id,
+            id=job_id,
             title=record.title,
             state=state,
             phase=str(event.get("phase", "Starting" if state == State.RUNNING else "")),
@@ -233,22 +234,23 @@ class Runner:
             started=record.started,
             finished=record.finished,
             recipe_yaml=files.recipe_yaml(),
-            measures=record.measures,
+            kind=record.kind,
+            subject=record.subject,
             words=record.words,
             benchmark=record.benchmark,
         )
 
-    def _state(self, run_id: str, record: Record) -> State:
+    def _state(self, job_id: str, record: Record) -> State:
         """The state on the disk, unless the process that would change it is gone."""
         if record.state == State.QUEUED:
-            waiting = run_id in self._queue or run_id == self._running or record.owner.elsewhere()
+            waiting = job_id in self._queue or job_id == self._running or record.owner.elsewhere()
             return State.QUEUED if waiting else State.INTERRUPTED
-        if record.state == State.RUNNING and run_id != self._running and not record.worker.alive():
-            made = not record.measures and self.store.has(run_id)
+        if record.state == State.RUNNING and job_id != self._running and not record.worker.alive():
+            made = record.kind == MERGE and self.store.has(job_id)
             return State.DONE if made else State.INTERRUPTED
         return record.state
 
-    # The thread that works the queue off
+    # The thread that works through the queue
 
     def _start_thread(self) -> None:
         if self._thread is None:
@@ -256,12 +258,12 @@ class Runner:
             self._thread.start()
 
     def _work(self) -> None:
-        while (run_id := self._next()) is not None:
+        while (job_id := self._next()) is not None:
             try:
-                self._run(run_id)
+                self._run(job_id)
             except Exception as error:  # the queue must go on
-                log.exception("Job %s could not be run", run_id)
-                self._files(run_id).update(state=State.FAILED, error=f"The job could not be run: {error}")
+                log.exception("Job %s could not be run", job_id)
+                self._files(job_id).update(state=State.FAILED, error=f"The job could not be run: {error}")
             with self._changed:
                 self._running = None
 
@@ -273,8 +275,8 @@ class Runner:
                     self._running = self._queue.popleft()
                     return self._running
                 self._changed.wait(ORPHAN_POLL if self._queue else None)
-            for run_id in self._queue:
-                self._files(run_id).update(state=State.INTERRUPTED)
+            for job_id in self._queue:
+                self._files(job_id).update(state=State.INTERRUPTED)
             self._queue.clear()
             return None
 
@@ -282,35 +284,35 @@ class Runner:
         """Whether a job that another server started is still running."""
         return any(job.state == State.RUNNING for job in self.jobs())
 
-    def _run(self, run_id: str) -> None:
-        files = self._files(run_id)
+    def _run(self, job_id: str) -> None:
+        files = self._files(job_id)
         process = files.start(self.store.root, self.device)
         files.update(state=State.RUNNING, started=time.time(), worker=ProcessId.of(process.pid))
-        stopped = self._wait(process, run_id)
-        self._sweep(process.pid, run_id)
-        state, error = self._outcome(run_id, process.returncode, stopped)
+        stopped = self._wait(process, job_id)
+        self._sweep(process.pid, job_id)
+        state, error = self._outcome(job_id, process.returncode, stopped)
         if state == State.DONE:
             state, error = self._then(files)
         files.update(state=state, error=error, finished=time.time())
 
     def _then(self, files: JobFiles) -> tuple[State, str]:
-        """Submit the recipe that was to come after a command; how the command ended with that."""
+        """Submit the recipe that follows a command; gives the command's outcome and the reason for a failure."""
         record, recipe_yaml = files.read(), files.recipe_yaml()
         if record is not None and record.words and recipe_yaml:
             try:
                 from merging.benchmarks.benchmark import Benchmark
 
-                on = Benchmark.load(Path(record.benchmark)) if record.benchmark else None
-                self.submit(Recipe.from_yaml(recipe_yaml), benchmark=on)
+                benchmark = Benchmark.load(Path(record.benchmark)) if record.benchmark else None
+                self.submit(Recipe.from_yaml(recipe_yaml), benchmark=benchmark)
             except MergingError as problem:
                 return State.FAILED, str(problem)
         return State.DONE, ""
 
-    def _wait(self, process: subprocess.Popen[bytes], run_id: str) -> bool:
+    def _wait(self, process: subprocess.Popen[bytes], job_id: str) -> bool:
         """Wait for a child to end; True if it was stopped."""
         while process.poll() is None:
             with self._changed:
-                stop = self._closing or run_id in self._cancelled
+                stop = self._closing or job_id in self._cancelled
                 if not stop:
                     self._changed.wait(POLL)
             if stop:
@@ -323,26 +325,26 @@ class Runner:
         if (record := self._files(job_id).read()) is not None:
             sweep_up(self.store, record, writer)
 
-    def _outcome(self, run_id: str, code: int, stopped: bool) -> tuple[State, str]:
+    def _outcome(self, job_id: str, code: int, stopped: bool) -> tuple[State, str]:
         """How a job ended, and the sentence for the user if it failed."""
-        record = self._files(run_id).read()
-        if code == 0 and (self.store.has(run_id) or (record is not None and record.measures)):
+        record = self._files(job_id).read()
+        if code == 0 and (self.store.has(job_id) or (record is not None and record.kind != MERGE)):
             return State.DONE, ""
-        if code == PAUSED_CODE and record is not None and record.measures == SWEEP:
+        if code == PAUSED_CODE and record is not None and record.kind == SWEEP:
             return State.PAUSED, ""
         if stopped or code == CANCELLED_CODE:
             return (State.INTERRUPTED if self._closing else State.CANCELLED), ""
         if code == -signal.SIGKILL:
             return State.FAILED, "It was killed, likely because the computer ran out of memory."
         if code < 0:
-            return State.FAILED, f"Its process died of {signal.Signals(-code).name}; see log.txt in its folder."
-        event = self._files(run_id).last_event()
+            return State.FAILED, f"Its process was ended by {signal.Signals(-code).name}; see log.txt in its folder."
+        event = self._files(job_id).last_event()
         return State.FAILED, str(event.get("error") or f"It ended with code {code}; see log.txt in its folder.")
 
-    def _stop_orphan(self, run_id: str) -> None:
+    def _stop_orphan(self, job_id: str) -> None:
         """Stop a job that another, dead server started."""
-        record = self._files(run_id).read()
+        record = self._files(job_id).read()
         if record is not None and record.worker.alive():
             stop_process(psutil.Process(record.worker.pid))
-            self._sweep(record.worker.pid, run_id)
-            self._files(run_id).update(state=State.CANCELLED, finished=time.time())
+            self._sweep(record.worker.pid, job_id)
+            self._files(job_id).update(state=State.CANCELLED, finished=time.time())

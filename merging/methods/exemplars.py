@@ -1,27 +1,24 @@
-"""What a task shows to the methods that look at data, and whether it is all that a chain asks for."""
+"""Exemplars of a task: the training images, labels and head that methods may use."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from merging.errors import NeedsError
 
-if TYPE_CHECKING:
-    pass
-
 
 @dataclass(frozen=True, eq=False)
 class TaskExemplars:
-    """Training images of one task and, for methods that use its loss, what gives that loss.
+    """Training images of one task and, for methods that use its loss, the labels and the head behind that loss.
 
     ``images`` (n, 3, h, w) are preprocessed, ``labels`` (n,) count classes from 0, ``head`` (classes, embed_dim) is the
     task's frozen zero-shot classifier with unit rows, and cosines times ``logit_scale`` are logits.
 
     Raises:
-        NeedsError: one of them is not of that kind, or they do not belong together.
+        NeedsError: a part is of another kind or shape, or the parts do not belong together.
     """
 
     images: Tensor

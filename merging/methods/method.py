@@ -43,7 +43,7 @@ class Citation:
     arxiv: str = ""
 
     def text(self) -> str:
-        """One line for a card."""
+        """The citation in one line, for a card."""
         where = f", arXiv:{self.arxiv}" if self.arxiv else ""
         return f"{self.authors.rstrip('.')}. {self.title}. {self.venue} {self.year}{where}."
 
@@ -55,7 +55,10 @@ Earlier = Sequence[tuple[str, Params]]  # the edits before a step, each with its
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A registered method. ``run(slot, params, found)`` is pure: no I/O, no globals, no change in place."""
+    """A registered method. ``run(slot, params, statistics)`` is pure: no I/O, no globals, no change in place.
+
+    ``statistics`` are those of the method's survey, None if it made none.
+    """
 
     role: ClassVar[str] = "method"
 
@@ -67,15 +70,15 @@ class Method:
     run: EditFunction
     params: type[Params] = NoParams
     needs: Needs = Needs.NOTHING
-    needs_when: Callable[[Any], bool] = lambda _: True  # whether, with these parameters, it needs that
-    gradients: Gradients | None = None  # which of them it needs, beside or instead of layer inputs
-    variant: str = ""  # what ours does where the literature disagrees
+    needs_when: Callable[[Any], bool] = lambda _: True  # whether it needs that with these parameters
+    gradients: Gradients | None = None  # the statistic that it needs, beside or instead of layer inputs
+    variant: str = ""  # what this implementation does where the literature disagrees
     version: int = 1  # raised whenever results change, so that stored runs are not mistaken for new ones
     survey: SurveyFunction | None = None
     survey_when: Callable[[Any], bool] = lambda _: True
     survey_passes: int = 1  # loops over all tensors, for the estimate of time left
     # A sentence that says why this method, with these parameters, makes no sense after the edits before it; empty
-    # where it does.
+    # where it makes sense.
     refuses: Callable[[Any, Earlier], str] = lambda params, before: ""
     # Multiply-adds that it does to one linear map beyond passes over the scalars, for the estimate of time.
     algebra: Callable[[Any, LinearMap], float] = lambda params, matrix: 0.0
@@ -84,7 +87,7 @@ class Method:
     elementwise: Callable[[Any], bool] = lambda _: False
 
     def needed(self, params: Params) -> Needs:
-        """What it must be given with these parameters."""
+        """What the method must be given with these parameters."""
         return self.needs if self.needs_when(params) else Needs.NOTHING
 
     def surveys(self, params: Params) -> bool:
@@ -97,11 +100,11 @@ class Edit(Method):
     """Task vectors in, task vectors out: ``run`` returns (K, *S)."""
 
     role: ClassVar[str] = "edit"
-    # Which scalars any expert keeps, as booleans (*S), None for all: ``kept(slot before the edit, params, found)``. The
-    # others stay pretrained bit for bit, whatever the merge does.
-    kept: Callable[[Slot, Any, Any], Tensor | None] = lambda slot, params, found: None
-    # Whether the survey found that a whole tensor is zeroed for every expert: then the experts' are not even read.
-    drops: Callable[[Parameter, Any], bool] = lambda parameter, found: False
+    # Which scalars any expert keeps, as booleans (*S), None for all; the slot is the one before the edit. The others
+    # stay pretrained bit for bit, whatever the merge does.
+    kept: Callable[[Slot, Any, Any], Tensor | None] = lambda slot, params, statistics: None
+    # Whether, by the survey's statistics, the edit zeroes a tensor for every expert, which are then not even read.
+    drops: Callable[[Parameter, Any], bool] = lambda parameter, statistics: False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,10 +128,10 @@ REGISTERED: dict[tuple[str, str], Method] = {}
 
 
 def register(method: M) -> M:
-    """Enter a method; refuses a key that is taken. Method files end with a call of this."""
-    slot = (method.role, method.key)
-    if slot in REGISTERED:
-        raise ValueError(f"two {method.role}s are called {method.key!r}")
+    """Register a method; raises ValueError if its key is taken. Every method file ends with a call of it."""
+    entry = (method.role, method.key)
+    if entry in REGISTERED:
+        raise ValueError(f"two {method.role}s have the key {method.key!r}")
     method.params.owner = method.key if method.params is not NoParams else ""
-    REGISTERED[slot] = method
+    REGISTERED[entry] = method
     return method

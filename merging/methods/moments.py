@@ -8,8 +8,8 @@ from torch import Tensor
 from merging.numerics.linear_algebra import double, lower_gram
 
 
-def silent(detail: str) -> None:
-    """Tell nobody."""
+def ignore_detail(detail: str) -> None:
+    """Do nothing: for callers that do not follow the details of progress."""
 
 
 class Moments:
@@ -28,10 +28,10 @@ class Moments:
 
     @classmethod
     def of(cls, rows: Tensor) -> Moments:
-        """The moments of rows that somebody holds anyway."""
-        found = cls(rows.shape[1])
-        found.count, found._rows = len(rows), [rows]
-        return found
+        """The moments of rows that are in memory anyway."""
+        moments = cls(rows.shape[1])
+        moments.count, moments._rows = len(rows), [rows]
+        return moments
 
     @property
     def rows(self) -> Tensor | None:
@@ -41,7 +41,7 @@ class Moments:
         return self._rows[0] if self._rows else None
 
     def add(self, rows: Tensor) -> None:
-        """Count these rows in, too."""
+        """Add more rows."""
         self.count += len(rows)
         if self._squares is not None and self._total is not None:
             self._total += double(rows).sum(dim=0)
@@ -50,8 +50,8 @@ class Moments:
         self._rows.append(rows)
         size = self.width if self._diagonal else self.width**2
         if self.count * self.width * rows.element_size() >= size * torch.float64.itemsize:
-            every = torch.cat(self._rows)
-            self._total, self._squares, self._rows = double(every).sum(dim=0), self._products(every), []
+            all_rows = torch.cat(self._rows)
+            self._total, self._squares, self._rows = double(all_rows).sum(dim=0), self._products(all_rows), []
 
     def _products(self, rows: Tensor) -> Tensor:
         return double(rows).square().sum(dim=0) if self._diagonal else lower_gram(rows.mT[None])

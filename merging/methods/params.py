@@ -1,7 +1,7 @@
 """Typed, bounded parameters: one source for validation, error text, slider, card and documentation.
 
 A method declares a frozen dataclass whose fields are made by ``real``, ``integer``, ``choice`` or ``flag``. Everything
-that shows, reads or checks a parameter asks its ``Bound``; nothing else knows a range.
+that shows, reads or checks a parameter uses its ``Bound``; ranges are written nowhere else.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ BOUND = "bound"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """What a parameter may be, and how to talk about it.
+    """The values that a parameter may have, and its texts.
 
-    ``low`` and ``high`` are what is valid (open ends exclude the limit itself); ``slider`` is the sensible range that
-    controls offer. ``optional`` admits None, meaning "unset"; ``unset`` says what that does.
+    Values from ``low`` to ``high`` are valid (an open end excludes the limit itself); ``slider`` is the sensible range
+    that controls offer. ``optional`` admits None, meaning "unset"; ``unset`` says what that does.
     """
 
     kind: str  # real | integer | choice | flag
@@ -74,7 +74,7 @@ class Bound:
         return above and value <= self.high
 
     def parse(self, text: str) -> Any:
-        """The value written as ``text`` on a command line; raises ValueError if it is none."""
+        """The value written as ``text`` on a command line; raises ValueError if the text is no such value."""
         word = text.strip()
         if self.optional and word.lower() in {"", "none", "unset"}:
             return None
@@ -139,7 +139,7 @@ def flag(default: bool, **bound: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Params:
-    """Base of every parameter set: checks itself when made, knows its bounds, never changes."""
+    """Base of every parameter set: checked when made, with bounds, immutable."""
 
     owner: ClassVar[str] = ""  # the method's key, set at registration; only for error texts
 
@@ -167,12 +167,12 @@ class Params:
         Raises:
             ParameterError: an unknown name, with the nearest known one, or a value outside its bounds.
         """
-        known = cls.bounds()
+        bounds = cls.bounds()
         for name in values:
-            if name not in known:
-                takes = ", ".join(known) or "no parameters"
-                hint = did_you_mean(str(name), known)
-                raise ParameterError(f"{owner or cls._title()} has no parameter {name!r}; it takes {takes}.{hint}")
+            if name not in bounds:
+                names = ", ".join(bounds) or "no parameters"
+                hint = did_you_mean(str(name), bounds)
+                raise ParameterError(f"{owner or cls._title()} has no parameter {name!r}; it takes {names}.{hint}")
         return cls(**values)
 
     def values(self) -> dict[str, Any]:
@@ -182,4 +182,4 @@ class Params:
 
 @dataclass(frozen=True, kw_only=True)
 class NoParams(Params):
-    """For methods that have nothing to set."""
+    """The parameters of methods that have none."""

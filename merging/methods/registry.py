@@ -1,4 +1,4 @@
-"""Finds methods by walking edits/, merges/ and adapts/; nobody keeps a list."""
+"""Finds methods by walking edits/, merges/ and adapts/; there is no list to maintain."""
 
 from __future__ import annotations
 
@@ -31,25 +31,24 @@ def methods() -> tuple[Method, ...]:
 
 def _find(role: str, key: str) -> Method:
     _load()
-    if found := REGISTERED.get((role, ALIASES.get(key, key))):
-        return found
-    known = [k for r, k in REGISTERED if r == role]
-    other = next((r for r, k in REGISTERED if k == key), None)
-    hint = f" {key!r} is an {other}." if other == "edit" else f" {key!r} is a {other}." if other else ""
-    raise UnknownMethodError(
-        f"There is no {role} called {key!r}.{hint or did_you_mean(key, known)} Known: {', '.join(sorted(known))}."
-    )
+    if method := REGISTERED.get((role, ALIASES.get(key, key))):
+        return method
+    keys = [k for r, k in REGISTERED if r == role]
+    other_role = next((r for r, k in REGISTERED if k == key), None)
+    article = "an" if other_role == "edit" else "a"
+    hint = f" {key!r} is {article} {other_role}." if other_role else did_you_mean(key, keys)
+    raise UnknownMethodError(f"There is no {role} called {key!r}.{hint} Known: {', '.join(sorted(keys))}.")
 
 
 def edit(key: str) -> Edit:
-    """The edit of that key; raises UnknownMethodError with the nearest one."""
-    found = _find("edit", key)
-    assert isinstance(found, Edit)
-    return found
+    """The edit with that key; raises UnknownMethodError, which names the nearest key."""
+    method = _find("edit", key)
+    assert isinstance(method, Edit)
+    return method
 
 
 def merge(key: str) -> Merge:
-    """The merge of that key; raises UnknownMethodError with the nearest one."""
-    found = _find("merge", key)
-    assert isinstance(found, Merge)
-    return found
+    """The merge with that key; raises UnknownMethodError, which names the nearest key."""
+    method = _find("merge", key)
+    assert isinstance(method, Merge)
+    return method

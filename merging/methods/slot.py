@@ -29,12 +29,12 @@ class Slot:
     """One tensor (or, for elementwise chains, one flat piece of it) as a method sees it.
 
     ``pretrained`` has some shape S; ``task_vectors`` is (K, *S), one row per expert in the order of ``experts``. Both
-    are in the compute dtype, must not be changed in place, and are good until the loop that gave the slot goes on.
+    are in the compute dtype, must not be changed in place, and are valid until the loop that gave the slot continues.
     ``start`` is the flat offset of a piece. A method that takes long over one tensor calls ``tick`` with the share of
-    it that is done, in [0, 1]: that is what progress and cancel live on, and it may raise Cancelled. What a method
-    finds on the way to a merged tensor it tells ``note``: the name of a table and one row of it, as keywords. Only
-    whole tensors have these two, and notes are kept in the pass that merges, not in surveys. ``gradients`` (K, *S) are
-    there for methods that ask for them: row k is of task k's loss.
+    it that is done, in [0, 1]: progress and cancel depend on it, and it may raise Cancelled. A method reports what it
+    finds on the way to a merged tensor with ``note``: the name of a table, and one row of it as keywords. Only whole
+    tensors have these two, and notes are kept in the pass that merges, not in surveys. ``gradients`` (K, *S) are given
+    to methods that declare them: row k is of task k's loss.
     """
 
     parameter: Parameter
@@ -42,7 +42,7 @@ class Slot:
     pretrained: Tensor
     task_vectors: Tensor
     start: int = 0
-    look: Callable[[], tuple[Moments, ...] | None] = lambda: None
+    read_inputs: Callable[[], tuple[Moments, ...] | None] = lambda: None
     tick: Callable[[float], None] = lambda share: None
     note: Callable[..., None] = lambda table, **row: None
     gradients: Mapping[Gradients, Tensor] = field(default_factory=dict)
@@ -51,9 +51,9 @@ class Slot:
     def inputs(self) -> tuple[Moments, ...] | None:
         """Moments of the rows that enter this tensor, one per expert; None where none enter it or none are known.
 
-        For methods that need exemplars. Asking is what costs: the exemplars run through the network.
+        For methods that need exemplars. It is costly: the exemplars run through the network.
         """
-        return self.look()
+        return self.read_inputs()
 
     @property
     def name(self) -> str:
@@ -62,7 +62,7 @@ class Slot:
 
     @property
     def role(self) -> Role:
-        """What the tensor is to the network."""
+        """The tensor's role in the network."""
         return self.parameter.role
 
     @property
@@ -76,7 +76,7 @@ class Slot:
 
 
 class SlotStream(Protocol):
-    """A first look at all tensors, as the earlier stages of the chain leave them; every loop streams them anew."""
+    """All tensors for a survey, as the earlier stages of the chain leave them; every loop streams them anew."""
 
     @property
     def experts(self) -> tuple[str, ...]: ...
@@ -103,8 +103,8 @@ class SlotStream(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a survey found: ``found`` for the method itself, tables and warnings for the reader."""
+    """The result of a survey: ``statistics`` for the method itself, tables and warnings for the reader."""
 
-    found: Any
+    statistics: Any
     tables: dict[str, pd.DataFrame] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()

@@ -1,14 +1,14 @@
-"""Multiply-adds of what methods do to a linear map beyond passes over its scalars: leading terms, for estimates."""
+"""Multiply-adds of the methods' matrix computations on a linear map: leading terms only, for estimates of time."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-EIGEN = 5  # times n³: all eigenvalues and vectors of a symmetric matrix (n, n)
+EIGEN = 5  # times n³: all eigenvalues and eigenvectors of a symmetric matrix (n, n)
 
 
 class LinearMap(NamedTuple):
-    """A linear map as several tasks have it: how many tasks, and what goes in and out."""
+    """A linear map that several tasks have: the number of tasks, of outputs and of inputs."""
 
     tasks: int
     outputs: int
@@ -21,13 +21,13 @@ def eigen(size: int) -> float:
 
 
 def svd(matrix: LinearMap) -> float:
-    """A singular value decomposition of one task's matrix by the Gram matrix of its short side, or its polar factor."""
+    """One task's matrix decomposed by the Gram matrix of its short side: singular values, or the polar factor."""
     short, long = sorted((matrix.outputs, matrix.inputs))
     return 2.0 * short**2 * long + eigen(short)
 
 
 def products(matrix: LinearMap, side: int) -> float:
-    """Every task's matrix times a square one of one of its sides."""
+    """Every task's matrix times a square matrix (side, side)."""
     return float(matrix.tasks) * matrix.outputs * matrix.inputs * side
 
 

@@ -1,8 +1,8 @@
 """Exact factorizations of task vectors, all in float64: bases, truncated decompositions and polar factors.
 
 The Gram matrix of a matrix's short side is several times cheaper to decompose than the matrix, but squares its
-condition number. It is used where that costs no accuracy; everything else takes the decomposition of the matrix itself.
-Directions without a singular value do not exist: nothing here returns the arbitrary vectors that fill a null space.
+condition number. It is used where that costs no accuracy; everything else decomposes the matrix itself. Directions of
+singular value zero are left out: nothing here returns the arbitrary vectors that fill a null space.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from torch import Tensor
 
 from merging.errors import MergingError
 
-EXISTS = 1e-10  # a singular value below this share of the largest is rounding
-SAFE = 1e-5  # eigenvalues of a Gram matrix, relative to the largest, below which it has lost too many digits
-STRIPES = 4  # of the lower triangle of a Gram matrix
+EXISTS = 1e-10  # a singular value below this share of the largest is a rounding error
+SAFE = 1e-5  # below this share of the largest, an eigenvalue of a Gram matrix has lost too many digits
+STRIPES = 4  # in which the lower triangle of a Gram matrix is computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Factors:
 
 
 def double(tensor: Tensor) -> Tensor:
-    """The tensor in float64; on the CPU if its device has no such numbers."""
+    """The tensor in float64; on the CPU if its device has no float64."""
     return tensor.to(_device(tensor), torch.float64)
 
 
@@ -44,7 +44,7 @@ def lower_gram(blocks: Tensor) -> Tensor:
     That triangle is all that ``torch.linalg.eigh`` reads, and computing it in stripes saves most of the other half.
 
     Raises:
-        MergingError: squares of these numbers are beyond float64.
+        MergingError: squares of these numbers overflow float64.
     """
     size = blocks.shape[1]
     total = torch.zeros(size, size, dtype=torch.float64, device=_device(blocks))
@@ -59,15 +59,15 @@ def lower_gram(blocks: Tensor) -> Tensor:
 
 
 def left_basis(blocks: Tensor, rank_tol: float) -> Tensor:
-    """The basis of ``left_factors`` (m, r)."""
+    """The orthonormal basis (m, r) that ``left_factors`` returns."""
     return left_factors(blocks, rank_tol)[0]
 
 
 def left_factors(blocks: Tensor, rank_tol: float) -> tuple[Tensor, Tensor]:
     """Orthonormal left singular vectors (m, r) of blocks (K, m, n) side by side and their values (r,), largest last.
 
-    Directions of at most ``rank_tol`` times the largest singular value are left out, and in any case those that a Gram
-    matrix in float64 cannot tell from nothing.
+    Directions of at most ``rank_tol`` times the largest singular value are left out, and always those that a Gram
+    matrix in float64 cannot distinguish from zero.
     """
     count, height, width = blocks.shape
     outer = None
@@ -90,7 +90,7 @@ def truncated_svd(matrix: Tensor, count: int) -> Factors:
 
 
 def _wide_svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The same for m <= n, from the small Gram matrix if the ``count`` values are not too small for it."""
+    """``truncated_svd`` for m <= n, from the small Gram matrix if the ``count`` values are not too small for it."""
     squares, vectors = torch.linalg.eigh(lower_gram(matrix[None]))
     squares, vectors = squares.flip(0)[:count], vectors.flip(1)[:, :count]
     if _well_conditioned(squares):

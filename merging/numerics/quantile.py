@@ -1,4 +1,4 @@
-"""The exact k-th smallest of numbers that are only ever streamed.
+"""The exact k-th smallest of numbers that are streamed and never held in memory at once.
 
 A strided sample brackets the value, one more pass counts what lies below the bracket and keeps what lies inside (well
 under one percent), and a selection among the kept numbers gives the exact answer. A bracket that misses is widened and
@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-SAMPLE_STRIDE = 61  # prime, so that it does not lock onto the period of a matrix's rows
+SAMPLE_STRIDE = 61  # prime, so that it shares no period with the rows of a matrix
 SIGMAS = 5.0  # half width of a bracket in standard errors of a sample quantile
 
 Rows = Callable[[], Iterable[Tensor]]  # streams (K, n) pieces of K rows, anew at each call
 
 
 class _Pile:
-    """Numbers gathered in one growing block. Thousands of small arrays would outlive the large pieces between which
-    they were allocated, and leave holes that no later piece fits into: gigabytes, in the end."""
+    """Numbers collected in one growing block. Thousands of small arrays would outlive the large pieces between which
+    they were allocated, and leave holes in memory that no later piece fits into: gigabytes, in the end."""
 
     def __init__(self) -> None:
         self._block, self._length = np.empty(0, dtype=np.float64), 0
@@ -47,7 +47,7 @@ class _Pile:
 
 @dataclass(slots=True)
 class _Bracket:
-    """Where one row's answer lies: ``low <= answer <= high``, and what a pass found there."""
+    """Bounds of one row's answer, ``low <= answer <= high``, and the counts of a pass over the row."""
 
     rank: int  # 0-based
     low: float
@@ -57,12 +57,12 @@ class _Bracket:
     at_high: int = 0
     inside: _Pile = field(default_factory=_Pile)
 
-    def look(self, values: NDArray[Any]) -> None:
+    def count(self, values: NDArray[Any]) -> None:
         """Count ``values`` (n,) against the bracket and keep those strictly inside."""
         low, high = values.dtype.type(self.low), values.dtype.type(self.high)
-        enough = values >= low
-        self.below += len(values) - int(np.count_nonzero(enough))
-        candidates = values[enough & (values <= high)]
+        not_below = values >= low
+        self.below += len(values) - int(np.count_nonzero(not_below))
+        candidates = values[not_below & (values <= high)]
         at_low, at_high = candidates == low, candidates == high
         self.at_low += int(np.count_nonzero(at_low))
         if high > low:
@@ -100,8 +100,8 @@ def kth_smallest(rows: Rows, ranks: Sequence[int], zeros: int = 0) -> list[float
     row has ``zeros`` more numbers, all 0, that are not streamed. Ranks beyond the end give the largest value.
     """
     if zeros:
-        found = kth_smallest(rows, [max(rank - zeros, 0) for rank in ranks])
-        return [0.0 if rank < zeros else value for rank, value in zip(ranks, found, strict=True)]
+        values = kth_smallest(rows, [max(rank - zeros, 0) for rank in ranks])
+        return [0.0 if rank < zeros else value for rank, value in zip(ranks, values, strict=True)]
     sample, total = _sample(rows)
     if total == 0:
         return [0.0 for _ in ranks]
@@ -112,13 +112,13 @@ def kth_smallest(rows: Rows, ranks: Sequence[int], zeros: int = 0) -> list[float
             for k, bracket in enumerate(brackets):
                 if answers[k] is None:
                     # numpy compares and selects several times faster than torch on a CPU.
-                    bracket.look(piece[k % len(piece)].reshape(-1).cpu().numpy())
-        answers = [known if known is not None else brackets[k].answer() for k, known in enumerate(answers)]
+                    bracket.count(piece[k % len(piece)].reshape(-1).cpu().numpy())
+        answers = [answer if answer is not None else brackets[k].answer() for k, answer in enumerate(answers)]
     return [value for value in answers if value is not None]
 
 
 def _sample(rows: Rows) -> tuple[list[NDArray[Any]], int]:
-    """Every 61st number of each row, K arrays (m,), and the length of a row."""
+    """Every SAMPLE_STRIDE-th number of each row, K arrays (m,), and the length of a row."""
     piles: list[_Pile] = []
     total = 0
     for piece in rows():

@@ -1,4 +1,4 @@
-"""Who wins the election of signs, as TIES holds it: per layer, the share of each expert's entries that survives."""
+"""The sign election of TIES for one layer: how many of each expert's entries survive the trim and win."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Counts = NDArray[np.int64]
 
 
 class Election(NamedTuple):
-    """Per expert (K,): entries that are left after the trim, and how many of those have the elected sign."""
+    """Per expert (K,): entries kept by the trim, and how many of them have the elected sign."""
 
     kept: Counts
     won: Counts
 
 
 def trimmed(tensors: Tensor, densities: Sequence[float]) -> Iterator[Tensor]:
-    """Tensors (K, *S) with all but each one's largest entries set to zero, one for each density, one after another.
+    """For each density in turn, the tensors (K, *S) with all but the largest entries of each set to zero.
 
     round(ρN) + 1 of N entries and ties survive at density ρ, all at 1; zeros never do.
     """
@@ -31,14 +31,14 @@ def trimmed(tensors: Tensor, densities: Sequence[float]) -> Iterator[Tensor]:
         yield from [tensors] * len(densities)
         return
     ranks = [max(numel - round(density * numel) - 1, 0) for density in densities]
-    found = np.partition(sizes.reshape(count, -1).cpu().numpy(), sorted(set(ranks)), axis=1)[:, ranks].T
-    for density, row in zip(densities, found, strict=True):
+    smallest_kept = np.partition(sizes.reshape(count, -1).cpu().numpy(), sorted(set(ranks)), axis=1)[:, ranks].T
+    for density, row in zip(densities, smallest_kept, strict=True):
         limits = tensors.new_tensor(row if density < 1 else np.zeros(count)).reshape(-1, *[1] * (tensors.ndim - 1))
         yield tensors * (sizes >= limits)
 
 
 def elect(kept: Tensor) -> Election:
-    """The election between trimmed tensors (K, *S): the sign of their sum wins; an exact tie elects nobody."""
+    """The election between trimmed tensors (K, *S): the sign of their sum wins; an exact tie elects no sign."""
     signs = kept.sign()
     elected = kept.sum(dim=0, dtype=torch.float64).sign().to(signs.dtype)
     won = (signs * elected > 0).flatten(1).sum(dim=1)

@@ -10,21 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-PARALLEL = 1e-12  # |cos| this near to 1 pulls at nothing: its gradient is zero, and rounding must not start a descent
+PARALLEL = 1e-12  # |cos| this near to 1 has gradient zero; rounding errors must not start a descent
 
 
 def cosines(gram: Array, coefficients: Array) -> tuple[Array, Array]:
     """Cosines (K, K) of the task vectors less the redundant one, 0 on the diagonal and for zero vectors; 1/norms (K,).
 
-    Experts that equal the pretrained model have no direction and take no part.
+    Experts that equal the pretrained model have no direction; their cosines and inverse norms are 0.
     """
     left = np.eye(len(gram)) - coefficients
     inner = left @ gram @ left.T
     squares = np.where(gram.diagonal() > 0, inner.diagonal(), 0.0)
     inverse = np.sqrt(np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0))
-    found: Array = inner * np.outer(inverse, inverse)
-    np.fill_diagonal(found, 0.0)
-    return found, inverse
+    cos: Array = inner * np.outer(inverse, inverse)
+    np.fill_diagonal(cos, 0.0)
+    return cos, inverse
 
 
 def loss(gram: Array, coefficients: Array, penalty: float) -> float:
@@ -39,9 +39,9 @@ def gradient(gram: Array, coefficients: Array, penalty: float) -> Array:
     cos, inverse = cosines(gram, coefficients)
     pull = np.where(np.abs(cos) < 1 - PARALLEL, np.sign(cos), 0.0)
     weights = (pull * (cos * inverse[:, None] ** 2 - np.outer(inverse, inverse))).sum(axis=1)
-    found: Array = 2 * weights @ (np.eye(len(gram)) - coefficients) / max(_pairs(gram), 1)
+    slope: Array = 2 * weights @ (np.eye(len(gram)) - coefficients) / max(_pairs(gram), 1)
     square = float(coefficients @ gram @ coefficients)
-    return found + penalty * coefficients / square**0.5 if square > 0 else found
+    return slope + penalty * coefficients / square**0.5 if square > 0 else slope
 
 
 def _pairs(gram: Array) -> int:

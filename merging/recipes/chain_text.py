@@ -1,4 +1,4 @@
-"""Chains and experts as they are written on a command line: every problem is found, not only the first."""
+"""Chains and experts as they are written on a command line: every problem is reported, not only the first."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def parse_step(role: str, text: str, problems: list[str]) -> tuple[str, dict[str
 
 
 def _problem(method: Edit | Merge, name: str, equals: str, value: str) -> str:
-    """What is wrong with one 'name=value', or nothing."""
+    """What is wrong with one 'name=value'; empty if nothing is."""
     bounds = method.params.bounds()
     if not equals:
         return f"{method.key}: write parameters as name=value; got {name!r}."
     if name not in bounds:
-        takes = ", ".join(bounds) or "no parameters"
-        return f"{method.key} has no parameter {name!r}; it takes {takes}.{did_you_mean(name, bounds)}"
+        names = ", ".join(bounds) or "no parameters"
+        return f"{method.key} has no parameter {name!r}; it takes {names}.{did_you_mean(name, bounds)}"
     try:
         accepted = bounds[name].accepts(bounds[name].parse(value))
     except ValueError:
@@ -68,6 +68,6 @@ def parse_experts(texts: Sequence[str], problems: list[str]) -> dict[str, str]:
 
 
 def check_file(reference: str, what: str, problems: list[str]) -> None:
-    """Add a problem if there is no such file; what is odd about one that is there, opening it says."""
+    """Add a problem if there is no such file; problems of a file that exists show when it is opened."""
     if not is_remote(reference) and not os.path.lexists(locate(reference)):
         problems.append(f"The file of {what} was not found: {printable(reference, 300)}.")

@@ -31,7 +31,7 @@ class Preset(Combination):
         count_dead_params: bool = True,
         large: bool = False,
     ) -> Recipe:
-        """The preset on these checkpoints, as published: with the unused text tensors that they may carry counted.
+        """The preset on these checkpoints, as published: counting the unused text tensors that they may carry.
 
         ``large`` takes the paper's parameters for ViT-L/14 in place of those for ViT-B/32.
         """
@@ -67,31 +67,31 @@ PRESETS = tuple(Preset(**vars(combination)) for combination in (*COMBINATIONS, *
 
 
 def preset(key: str) -> Preset:
-    """The preset of that key; raises RecipeError with the nearest one."""
-    for found in PRESETS:
-        if found.key == key:
-            return found
-    keys = [found.key for found in PRESETS]
+    """The preset with that key; raises RecipeError, which names the nearest key."""
+    for candidate in PRESETS:
+        if candidate.key == key:
+            return candidate
+    keys = [candidate.key for candidate in PRESETS]
     raise RecipeError(f"There is no preset {key!r}.{did_you_mean(key, keys)} Known: {', '.join(keys)}.")
 
 
 def bases(edit: str) -> list[Preset]:
     """The presets that an edit can be put in front of.
 
-    Not those that hold it already, and not those that are there to be compared with such a combination: presets with
+    Left out are presets that contain it already, and those that such a combination is compared with: presets with
     ``PLUGIN`` in front, and its family's variants.
     """
     return [
-        found
-        for found in PRESETS
-        if edit not in {key for key, _ in found.edits}
-        and not (found.edits and found.key in LWPTV_FAMILY.keys)
-        and found.edits[:1] != (PLUGIN,)
+        base
+        for base in PRESETS
+        if edit not in {key for key, _ in base.edits}
+        and not (base.edits and base.key in LWPTV_FAMILY.keys)
+        and base.edits[:1] != (PLUGIN,)
     ]
 
 
 def refusal(preset: Preset) -> str:
-    """Why a preset's chain makes no sense; empty if it does."""
+    """Why a preset's chain makes no sense; empty if it makes sense."""
     try:
         preset.recipe("", {})
     except RecipeError as error:
@@ -101,13 +101,13 @@ def refusal(preset: Preset) -> str:
 
 def partners() -> list[Preset]:
     """Every base with ``PLUGIN`` in front that makes sense and is no preset already."""
-    known = {found.key for found in PRESETS}
-    made = [base.plugged() for base in bases(PLUGIN[0])]
-    return [found for found in made if found.key not in known and not refusal(found)]
+    keys = {preset.key for preset in PRESETS}
+    plugged = [base.plugged() for base in bases(PLUGIN[0])]
+    return [partner for partner in plugged if partner.key not in keys and not refusal(partner)]
 
 
 class Settings(NamedTuple):
-    """What decides which tensors are kept, apart from their saliency; as in the papers unless told."""
+    """What decides which tensors are kept, apart from their saliency; the defaults are the papers'."""
 
     prune_ratio: float = 0.7
     shared: bool = True

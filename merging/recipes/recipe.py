@@ -31,7 +31,7 @@ class Exemplars(Params):
     """How many training images a chain that needs exemplars may see, and which."""
 
     per_task: int = integer(
-        64, low=1, high=100_000, slider=(1, 64), label="Exemplars per task", help="Training images that are looked at."
+        64, low=1, high=100_000, slider=(1, 64), label="Exemplars per task", help="Training images that methods see."
     )
     seed: int = integer(0, low=0, slider=(0, 100), label="Exemplar seed", help="Which training images are drawn.")
 
@@ -50,12 +50,12 @@ class Step:
     def text(self) -> str:
         """'ties(density=0.2)': the key with the parameters that differ from their defaults."""
         bounds = self.params.bounds()
-        shown = [
+        changed = [
             f"{n}={v:g}" if isinstance(v, float) else f"{n}={v}"
             for n, v in self.params.values().items()
             if v != bounds[n].default
         ]
-        return f"{self.key}({', '.join(shown)})" if shown else self.key
+        return f"{self.key}({', '.join(changed)})" if changed else self.key
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Recipe:
 
     With ``count_dead_params``, global quantiles count the unused text tensors that published image encoders carry, as
     their authors' code does; it changes nothing where a checkpoint carries none. ``activation`` is that of all the
-    models, for files that do not say it or say it wrongly: exemplars go through it, and so do evaluations.
+    models, for files that do not state it or state it wrongly; exemplars and evaluations run with it.
     """
 
     pretrained: str
@@ -74,7 +74,7 @@ class Recipe:
     title: str = ""
     exemplars: Exemplars | None = None  # None for chains that need none
     count_dead_params: bool = False
-    activation: str = ""  # one of ACTIVATIONS; empty: as the files say
+    activation: str = ""  # one of ACTIVATIONS; empty: as the files state
 
     @classmethod
     def build(
@@ -95,17 +95,17 @@ class Recipe:
             UnknownMethodError, ParameterError: with the nearest known name, or the admitted range.
             RecipeError: the chain makes no sense; says why.
         """
-        last = registry.merge(merge)
+        merge_method = registry.merge(merge)
         steps = tuple(_edit_step(spec) for spec in edits)
         pairs = tuple((experts or {}).items())
         if not isinstance(count_dead_params, bool):
             raise RecipeError(f"In a recipe, count_dead_params is true or false; got {_short(count_dead_params)}.")
         if activation not in ("", *ACTIVATIONS):
             raise RecipeError(f"In a recipe, activation is {' or '.join(ACTIVATIONS)}; got {_short(activation)}.")
-        end = Step(last.key, last.params.build(params or {}, last.key))
-        _refuse_meaningless((*steps, end), (*(registry.edit(step.key) for step in steps), last))
-        found = cls(pretrained, pairs, steps, end, title, None, count_dead_params, activation)
-        return replace(found, exemplars=Exemplars.build(exemplars or {})) if found.needs & NEEDS_EXEMPLARS else found
+        merge_step = Step(merge_method.key, merge_method.params.build(params or {}, merge_method.key))
+        _refuse_meaningless((*steps, merge_step), (*(registry.edit(step.key) for step in steps), merge_method))
+        recipe = cls(pretrained, pairs, steps, merge_step, title, None, count_dead_params, activation)
+        return replace(recipe, exemplars=Exemplars.build(exemplars or {})) if recipe.needs & NEEDS_EXEMPLARS else recipe
 
     @property
     def methods(self) -> tuple[Edit | Merge, ...]:
@@ -119,16 +119,16 @@ class Recipe:
 
     @property
     def per_task(self) -> bool:
-        """Whether it gives one model for each expert, instead of one for all."""
+        """Whether the recipe gives one model for each expert, instead of one for all."""
         last = self.methods[-1]
         return isinstance(last, Merge) and last.per_task
 
     @property
     def data_methods(self) -> tuple[tuple[Edit | Merge, Needs], ...]:
-        """The methods that need data, with the parameters that they have, and what they need."""
+        """The methods that need data with their parameters in this chain, and what each needs."""
         pairs = zip(self.methods, self.steps, strict=True)
-        found = [(method, method.needed(step.params)) for method, step in pairs]
-        return tuple((method, need) for method, need in found if need != Needs.NOTHING)
+        needs = [(method, method.needed(step.params)) for method, step in pairs]
+        return tuple((method, need) for method, need in needs if need != Needs.NOTHING)
 
     @property
     def needs(self) -> frozenset[Needs]:
@@ -143,8 +143,8 @@ class Recipe:
     def chain_digest(self) -> str:
         """sha-256 of the chain with every parameter and every method's version; references are left out."""
         versions = [method.version for method in self.methods]
-        drawn = [self.exemplars.values()] if self.exemplars else []
-        content = _canonical([VERSION, [step.plain() for step in self.steps], versions, *drawn])
+        exemplars = [self.exemplars.values()] if self.exemplars else []
+        content = _canonical([VERSION, [step.plain() for step in self.steps], versions, *exemplars])
         return hashlib.sha256(content.encode()).hexdigest()
 
     def run_id(
@@ -154,11 +154,11 @@ class Recipe:
         benchmark_digest: str = "",
         carries_dead: bool = False,
     ) -> str:
-        """The name of the run: the chain and the contents of its inputs, as twelve hexadecimal digits.
+        """The id of the run: a digest of the chain and the contents of its inputs, as twelve hexadecimal digits.
 
-        Where the files are, what the recipe is titled and which device computes do not enter; the benchmark does only
-        where exemplars are drawn from it, counting dead parameters only where the pretrained model carries some, and an
-        activation only where one is named.
+        The paths of the files, the recipe's title and the device do not enter; the benchmark does only where exemplars
+        are drawn from it, counting dead parameters only where the pretrained model carries some, and an activation only
+        where one is named.
         """
         inputs = [pretrained_digest, [[name, expert_digests[name]] for name, _ in self.experts]]
         drawn_from = [benchmark_digest] if self.exemplars else []
@@ -202,8 +202,8 @@ class Recipe:
             if field not in FIELDS:
                 raise RecipeError(f"The recipe has an unknown field {field!r}.{did_you_mean(str(field), FIELDS)}")
         if data.get("version", VERSION) != VERSION:
-            found = _short(data["version"])
-            raise RecipeError(f"The recipe is of version {found}; this program reads version {VERSION}.")
+            version = _short(data["version"])
+            raise RecipeError(f"The recipe is of version {version}; this program reads version {VERSION}.")
         merge, params = _keyed(data.get("merge"), "merge")
         edits = data.get("edits") or []
         experts, exemplars = data.get("experts") or {}, data.get("exemplars") or {}
@@ -254,7 +254,7 @@ def _refuse_meaningless(steps: Sequence[Step], methods: Sequence[Method]) -> Non
 
 
 def _text(value: Any, what: str) -> str:
-    """A piece of text; numbers are taken as they are written, anything else is refused."""
+    """A piece of text; numbers are taken as text, anything else is refused."""
     if isinstance(value, (str, int, float)) and not isinstance(value, bool):
         text = str(value)
         if not any("\ud800" <= c <= "\udfff" for c in text):  # lone surrogates cannot be written to any file

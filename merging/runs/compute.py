@@ -1,4 +1,4 @@
-"""One computation of one run: merge, evaluate, and everything that is written about it."""
+"""One computation of one run: it merges, evaluates and writes the run's folder."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Work:
             write_json(folder / FACTS, self._facts(result.device, self.plan.work))
 
     def add_scores(self, run: Run) -> None:
-        """Evaluate a stored run and write it anew, whole."""
+        """Evaluate a stored run and write all of it again."""
         self.models = {key: path.name for key, path in run.model_paths.items()}
         self.seconds |= {**run.seconds}
         self.warnings.extend(text for text in run.warnings if not text.startswith(NOT_EVALUATED))
@@ -118,59 +118,59 @@ class Work:
             )
 
     def _assumed(self) -> Iterator[str]:
-        """What is to be said where images went through an activation that nothing tells, or that files disagree on."""
+        """Warnings where images went through an activation that no file states, or that files disagree on."""
         pretrained, tower = self.opened.pretrained, self.benchmark.tower if self.benchmark else None
         if self.benchmark is None and self.exemplars is None:
             return
-        said = stated_activation(pretrained)
-        others = [name for name, expert in self.opened.experts.items() if stated_activation(expert) not in ("", said)]
-        if said and others:
+        stated = stated_activation(pretrained)
+        others = [name for name, expert in self.opened.experts.items() if stated_activation(expert) not in ("", stated)]
+        if stated and others:
             yield (
-                f"{first_few(others)} say that they have another activation than the pretrained model's {said}; their "
-                "weights belong to it, and the merged model has the pretrained model's."
+                f"{first_few(others)} state another activation than the pretrained model's {stated}; their weights "
+                "belong to it, but the merged model has the pretrained model's."
             )
-        if not said:
+        if not stated:
             name = "QuickGELU" if Architecture.of(pretrained, tower).quick_gelu else "GELU"
             yield (
-                f"Nothing beside the pretrained model's weights says which activation it has; {name} was taken for "
+                f"Nothing beside the pretrained model's weights says which activation it has; {name} was assumed for "
                 "exemplars and scores. If it has another one, name it in the recipe, or with --activation."
             )
 
     def _metadata(self, name: str) -> dict[str, str]:
-        """What the model file says of itself: nothing of this machine or of the time, so that bytes repeat."""
+        """The metadata of a model file: nothing about this machine or the time, so that bytes repeat."""
         plain = self.recipe.plain()
         experts = {key: self.digests[f"experts/{key}"] for key in self.opened.experts}
         chain = {key: plain[key] for key in ("exemplars", "activation", "edits", "merge") if key in plain}
-        said = {
+        metadata = {
             "format": "pt",
             "role": engine.MERGED,
             "run": self.run_id,
             "recipe": json.dumps({**chain, "pretrained": self.digests["pretrained"], "experts": experts}),
         }
         if self.recipe.per_task:
-            said["task"] = name
+            metadata["task"] = name
         if architecture := self.opened.pretrained.metadata.get("architecture"):
-            said["architecture"] = architecture
-        return said
+            metadata["architecture"] = architecture
+        return metadata
 
     def _score(self, folder: Path) -> None:
-        """Evaluate the models in ``folder``, if there is something to evaluate them on."""
+        """Evaluate the models in ``folder``, if there is a benchmark."""
         if self.benchmark is None:
             return
         started = time.monotonic()
         paths = {key: folder / name for key, name in self.models.items()}
-        tell = self.phases.callback(EVALUATING)
+        progress = self.phases.callback(EVALUATING)
         if self.recipe.per_task:
-            scores = evaluate_per_task(paths, self.benchmark, device=self.device, progress=tell, cancel=self.cancel)
+            scores = evaluate_per_task(paths, self.benchmark, device=self.device, progress=progress, cancel=self.cancel)
         else:
             scores = evaluate(
-                paths[engine.MERGED], self.benchmark, device=self.device, progress=tell, cancel=self.cancel
+                paths[engine.MERGED], self.benchmark, device=self.device, progress=progress, cancel=self.cancel
             )
         self.schemas[SCORES] = write_table(folder, SCORES, scores)
         self.seconds[EVALUATING] = time.monotonic() - started
 
     def _measure(self, folder: Path) -> None:
-        """Note what the model files take, which may not stay."""
+        """Record the sizes of the model files, which may be deleted afterwards."""
         pretrained = self.opened.pretrained
         files = sum((folder / name).stat().st_size for name in self.models.values())
         tensors = len(self.models) * sum(info.nbytes for info in pretrained.infos.values())
@@ -195,8 +195,8 @@ class Work:
 
     def _facts(self, device: str, work: Mapping[str, float]) -> dict[str, Any]:
         steps = self.recipe.steps
-        drawn = [self.recipe.exemplars.seed] if self.recipe.exemplars else []
-        seeds = [step.params.values()["seed"] for step in steps if "seed" in step.params.values()] + drawn
+        exemplar_seeds = [self.recipe.exemplars.seed] if self.recipe.exemplars else []
+        seeds = [step.params.values()["seed"] for step in steps if "seed" in step.params.values()] + exemplar_seeds
         return facts(
             run_id=self.run_id,
             kind="merge",
@@ -219,7 +219,7 @@ class Work:
 
 
 def _model_file(name: str, taken: Iterable[str]) -> str:
-    """A file name for a model; an expert's name is text of anybody's, so it is quoted and cut."""
+    """A file name for a model; an expert's name is untrusted text, so it is quoted and cut."""
     if name == engine.MERGED:
         return "model.safetensors"
     stem = f"model.{quote(name, safe='')[:MODEL_NAME]}"

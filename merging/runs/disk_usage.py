@@ -1,4 +1,4 @@
-"""What the store takes on the disk, by what it is."""
+"""The disk space that the store takes, by kind of content."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from merging.files.disk import files_below
 
 WEIGHTS, TABLES, OTHER = "merged weights", "tables and scores of runs", "everything else"
-KINDS = {  # folder of the store -> what it is
+KINDS = {  # folder of the store -> kind of content
     "runs": TABLES,
     "apart": TABLES,  # scored on other benchmarks
     "measured": "measurements",
@@ -20,9 +20,9 @@ MODEL = ".safetensors"
 
 
 def usage(root: Path) -> dict[str, int]:
-    """{what: bytes}, in a fixed order; merged weights are told apart from the rest of their runs."""
-    found = dict.fromkeys((WEIGHTS, *KINDS.values(), OTHER), 0)
+    """{kind: bytes}, in a fixed order; merged weights are counted apart from the rest of their runs."""
+    sizes = dict.fromkeys((WEIGHTS, *KINDS.values(), OTHER), 0)
     for place, name, size in files_below(root, ()):
-        what = KINDS.get(place[0], OTHER) if place else OTHER
-        found[WEIGHTS if what == TABLES and name.endswith(MODEL) else what] += size
-    return found
+        kind = KINDS.get(place[0], OTHER) if place else OTHER
+        sizes[WEIGHTS if kind == TABLES and name.endswith(MODEL) else kind] += size
+    return sizes

@@ -1,4 +1,4 @@
-"""An edit in front of a merge: which stored runs differ by exactly that, and which are still to be computed."""
+"""An edit in front of a merge: which stored runs differ by exactly this edit, and which are still missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from merging.runs.run import SALIENCY, Run
 
 @dataclass(frozen=True, slots=True)
 class LeadingEdit:
-    """An edit in front of a chain; ``draw`` are its exemplars if the chain behind it sees none."""
+    """An edit in front of a chain; ``draw`` are its exemplars if the chain behind it uses none."""
 
     step: Step
     draw: Exemplars | None = None
@@ -29,15 +29,15 @@ class EditPair:
     front: LeadingEdit
 
     def belongs_to(self, front: LeadingEdit) -> bool:
-        """Whether it is a pair of that edit: where the chain behind it sees exemplars, those are the edit's, too."""
+        """Whether it is a pair of that edit; if the chain behind it uses exemplars, the edit uses the same."""
         return self.front.step == front.step and self.front.draw in (None, front.draw)
 
 
 @dataclass(frozen=True, slots=True)
 class EditPairRow:
-    """A merge without and with an edit in front, as far as there are runs.
+    """A merge without and with an edit in front; None for a run that is not stored.
 
-    ``missing`` are the recipes of those that there are not; ``refused`` says why there cannot be one.
+    ``missing`` are the recipes of those runs; ``refused`` says why the edit cannot stand there.
     """
 
     title: str
@@ -47,87 +47,87 @@ class EditPairRow:
     refused: str = ""
 
 
-Subject = tuple[str | None, frozenset[tuple[str, str]], str]
+RunInputs = tuple[str | None, frozenset[tuple[str, str]], str]
 Chain = tuple[tuple[Step, ...], Exemplars | None, bool]
 
 
-def subject(run: Run) -> Subject:
-    """What a run merged, by content, with which activation, and what it was evaluated on."""
+def subject(run: Run) -> RunInputs:
+    """The benchmark of a run, the digests of what it merged, and the activation."""
     recipe = recipe_of(run)
     return run.benchmark, frozenset(run.inputs.items()), recipe.activation if recipe else ""
 
 
 def by_subject(runs: Iterable[Run]) -> list[list[Run]]:
-    """Runs that can be compared with each other, those of most experts first, then the larger group."""
-    found: dict[Subject, list[Run]] = {}
+    """Groups of runs that can be compared with each other, those with most experts first, then the larger ones."""
+    groups: dict[RunInputs, list[Run]] = {}
     for run in runs:
-        found.setdefault(subject(run), []).append(run)
-    return sorted(found.values(), key=lambda group: (-len(group[0].experts), -len(group)))
+        groups.setdefault(subject(run), []).append(run)
+    return sorted(groups.values(), key=lambda group: (-len(group[0].experts), -len(group)))
 
 
 def pairs(runs: Iterable[Run]) -> list[EditPair]:
-    """Every pair among the runs; of runs with one chain the first counts."""
-    known = {subject(group[0]): by_chain(group) for group in by_subject(runs)}
-    found = []
-    for chains in known.values():
+    """Every pair among the runs; of runs with the same chain the first counts."""
+    groups = {subject(group[0]): by_chain(group) for group in by_subject(runs)}
+    edit_pairs = []
+    for chains in groups.values():
         for (steps, exemplars, dead), run in chains.items():
-            drawn = dict.fromkeys((exemplars, None))  # the chain behind the edit saw the same exemplars, or none
+            drawn = dict.fromkeys((exemplars, None))  # the chain behind the edit used the same exemplars, or none
             plains = [plain for draw in drawn if (plain := chains.get((steps[1:], draw, dead)))]
             if plains:
                 alone = exemplars is not None and _exemplars(plains[0]) is None
-                found.append(EditPair(plains[0], run, LeadingEdit(steps[0], exemplars if alone else None)))
-    return found
+                edit_pairs.append(EditPair(plains[0], run, LeadingEdit(steps[0], exemplars if alone else None)))
+    return edit_pairs
 
 
 def fronts(pairs: Iterable[EditPair]) -> list[LeadingEdit]:
-    """The edits that have pairs, each once; one that draws exemplars of its own once for every draw."""
-    known = list(dict.fromkeys(pair.front for pair in pairs))
-    drawn = {front.step for front in known if front.draw}
-    return [front for front in known if front.draw or front.step not in drawn]
+    """The edits that have pairs, each once; an edit that draws its own exemplars once for every draw."""
+    edits = list(dict.fromkeys(pair.front for pair in pairs))
+    drawn = {front.step for front in edits if front.draw}
+    return [front for front in edits if front.draw or front.step not in drawn]
 
 
 def matrix(runs: Sequence[Run], front: LeadingEdit, name: str, *, large: bool = False) -> list[EditPairRow]:
     """Every preset that the edit can stand in front of, then the other pairs among the runs, all of one subject.
 
     Args:
-        name: what the edit is called in titles.
-        large: whether the presets take what papers set otherwise for ViT-L/14.
+        name: the edit's name in titles.
+        large: whether the presets take the values that papers set for ViT-L/14.
     """
     model = next(recipe for run in runs if (recipe := recipe_of(run)))
     pretrained, experts = model.pretrained, dict(model.experts)
     chains = by_chain(runs)
-    found = []
+    rows = []
     for base in bases(front.step.key):
         plain = replace(base.recipe(pretrained, experts, large=large), activation=model.activation)
         partner = base.plugged((front.step.key, front.step.params.values()), name, front.draw)
         if refused := refusal(partner):
-            found.append(EditPairRow(base.title, chains.get(_chain(plain, runs[0])), None, (), refused))
+            rows.append(EditPairRow(base.title, chains.get(_chain(plain, runs[0])), None, (), refused))
             continue
-        wanted = (plain, replace(partner.recipe(pretrained, experts, large=large), activation=model.activation))
-        alone, plugged = (chains.get(_chain(recipe, runs[0])) for recipe in wanted)
-        missing = tuple(recipe for recipe, run in zip(wanted, (alone, plugged), strict=True) if run is None)
-        found.append(EditPairRow(base.title, alone, plugged, missing))
-    shown = {entry.plain.id for entry in found if entry.plain}
-    others = [pair for pair in pairs(runs) if pair.belongs_to(front) and pair.plain.id not in shown]
-    return found + [EditPairRow(pair.plain.title, pair.plain, pair.plugged) for pair in others]
+        recipes = (plain, replace(partner.recipe(pretrained, experts, large=large), activation=model.activation))
+        alone, plugged = (chains.get(_chain(recipe, runs[0])) for recipe in recipes)
+        missing = tuple(recipe for recipe, run in zip(recipes, (alone, plugged), strict=True) if run is None)
+        rows.append(EditPairRow(base.title, alone, plugged, missing))
+    listed = {row.plain.id for row in rows if row.plain}
+    others = [pair for pair in pairs(runs) if pair.belongs_to(front) and pair.plain.id not in listed]
+    return rows + [EditPairRow(pair.plain.title, pair.plain, pair.plugged) for pair in others]
 
 
 def by_chain(runs: Iterable[Run]) -> Mapping[Chain, Run]:
-    """The first run of every chain; runs with a method that this version does not know are left out."""
-    found: dict[Chain, Run] = {}
+    """The first run of every chain; runs with a method that this version lacks are left out."""
+    chains: dict[Chain, Run] = {}
     for run in runs:
         if recipe := recipe_of(run):
-            found.setdefault(_chain(recipe, run), run)
-    return found
+            chains.setdefault(_chain(recipe, run), run)
+    return chains
 
 
 def find(recipe: Recipe, runs: Sequence[Run]) -> Run | None:
-    """The first run of a recipe's chain, among runs of one subject: where the files are does not matter."""
+    """The first run of a recipe's chain, among runs of one subject, wherever the files are."""
     return by_chain(runs).get(_chain(recipe, runs[0])) if runs else None
 
 
 def same_saliency(run: Run, others: Iterable[Run]) -> Run | None:
-    """Another run that has the saliency of the task vectors as this run's first edit saw them, None if there is none.
+    """Another run that has the saliency of the same task vectors as this run's first edit, None if there is none.
 
     An edit that stands first sees the task vectors themselves, whatever comes after it.
     """
@@ -135,15 +135,15 @@ def same_saliency(run: Run, others: Iterable[Run]) -> Run | None:
     if recipe is None or not recipe.edits:
         return None
     for other in others:
-        theirs = recipe_of(other) if SALIENCY in other.tables and other.id != run.id else None
-        same = theirs is not None and theirs.edits[:1] == recipe.edits[:1] and other.inputs == run.inputs
-        if same and theirs and theirs.count_dead_params == recipe.count_dead_params:
+        other_recipe = recipe_of(other) if SALIENCY in other.tables and other.id != run.id else None
+        same = other_recipe is not None and other_recipe.edits[:1] == recipe.edits[:1] and other.inputs == run.inputs
+        if same and other_recipe and other_recipe.count_dead_params == recipe.count_dead_params:
             return other
     return None
 
 
 def recipe_of(run: Run) -> Recipe | None:
-    """A run's recipe, None if it has none or this version does not know one of its methods."""
+    """A run's recipe, None if it has none or this version lacks one of its methods."""
     return _parsed(run.recipe_yaml) if run.recipe_yaml else None
 
 
@@ -156,7 +156,7 @@ def _parsed(recipe_yaml: str) -> Recipe | None:
 
 
 def _chain(recipe: Recipe, run: Run) -> Chain:
-    """What a recipe does to the inputs of a run: counting unused tensors is something only where there are any."""
+    """What a recipe does to the inputs of a run; counting unused tensors matters only if there are any."""
     return recipe.steps, recipe.exemplars, recipe.count_dead_params and run.sizes.get("dead", 1) > 0
 
 

@@ -25,7 +25,7 @@ PHASES = (READING, MERGING, EVALUATING)
 SPEED = {READING: 5e8, MERGING: 2e10, EVALUATING: 2e10}
 PER_SCALAR = 150  # multiply-adds that take as long as handling one scalar once
 GRADIENT = 4  # forward passes that take as long as one image's own gradient
-COPIES = 4  # stacks of task vectors alive at once: the read one, an edited one, two in the middle of a formula
+COPIES = 4  # stacks of task vectors in memory at once: the one read, an edited one, two inside a formula
 ENOUGH = 5  # runs to learn from
 
 
@@ -43,8 +43,8 @@ class Estimate:
     work: Mapping[str, float]
 
 
-def estimate(opened: OpenedRecipe, benchmark: Benchmark | None = None, known: Sequence[Run] = ()) -> Estimate:
-    """The cost of running a recipe; ``known`` are stored runs, of which this machine's own give its speed."""
+def estimate(opened: OpenedRecipe, benchmark: Benchmark | None = None, runs: Sequence[Run] = ()) -> Estimate:
+    """The cost of running a recipe; the runs of this machine among ``runs`` give its speed."""
     merged = [p for p in opened.pretrained.parameters if p.role != Role.BUFFER]
     numels = [opened.pretrained.infos[p.name].numel for p in merged]
     passes, pieces = _passes(opened), _in_pieces(opened)
@@ -52,15 +52,15 @@ def estimate(opened: OpenedRecipe, benchmark: Benchmark | None = None, known: Se
         READING: float(opened.unread),
         MERGING: PER_SCALAR * float(sum(numels) * ((len(opened.experts) + 1) * passes + _more_models(opened)))
         + _algebra(opened)
-        + _looking(opened),
+        + _exemplar_work(opened),
         EVALUATING: _evaluation_work(opened, benchmark),
     }
     chain = tuple(step.key for step in opened.recipe.steps)
-    phases = {phase: work[phase] / _speed(phase, chain, known) for phase in PHASES}
+    phases = {phase: work[phase] / _speed(phase, chain, runs) for phase in PHASES}
     largest = min(max(numels, default=0), 4 * BLOCK_CPU) if pieces else max(numels, default=0)
     itemsize = 8 if any(i.dtype == torch.float64 for i in opened.pretrained.infos.values()) else 4
     memory = largest * (len(opened.experts) + 1) * itemsize * COPIES
-    memory += _algebra_bytes(opened) + _looking_bytes(opened)
+    memory += _algebra_bytes(opened) + _exemplar_bytes(opened)
     if benchmark is not None:
         memory = max(memory, 2 * sum(numels) * 4)  # the tower in float32, while the stored one is read
     return Estimate(sum(phases.values()), memory, opened.unread + opened.nbytes * passes, phases, work)
@@ -72,7 +72,7 @@ def _passes(opened: OpenedRecipe) -> int:
 
 
 def _more_models(opened: OpenedRecipe) -> int:
-    """Models that are written beyond the one that every merge gives."""
+    """Models that are written in addition to the one that every merge gives."""
     return len(opened.experts) - 1 if opened.recipe.per_task else 0
 
 
@@ -83,14 +83,14 @@ def _in_pieces(opened: OpenedRecipe) -> bool:
 
 def _linear_maps(opened: OpenedRecipe, block: int | None = None) -> list[LinearMap]:
     """The linear maps of the whole model, or of one block."""
-    found = []
+    maps = []
     for parameter in opened.pretrained.parameters:
         if parameter.role in LINEAR_MAPS and block in (None, parameter.block):
             outputs, *rest = opened.pretrained.infos[parameter.name].shape
             sides = outputs, math.prod(rest)
             turned = parameter.role == Role.PROJECTION and transposed(parameter.name)
-            found.append(LinearMap(len(opened.experts), *(sides[::-1] if turned else sides)))
-    return found
+            maps.append(LinearMap(len(opened.experts), *(sides[::-1] if turned else sides)))
+    return maps
 
 
 def _algebra(opened: OpenedRecipe) -> float:
@@ -106,8 +106,8 @@ def _algebra_bytes(opened: OpenedRecipe) -> int:
     return 8 * COPIES * max(max(matrix.outputs, matrix.inputs) ** 2 for matrix in _linear_maps(opened))
 
 
-def _looking(opened: OpenedRecipe) -> float:
-    """Multiply-adds of passing exemplars through every expert, and of what is gathered from them on the way."""
+def _exemplar_work(opened: OpenedRecipe) -> float:
+    """Multiply-adds of passing exemplars through every expert, and of the statistics collected on the way."""
     tower = _tower(opened)
     if opened.recipe.exemplars is None or tower is None:
         return 0.0
@@ -119,7 +119,7 @@ def _looking(opened: OpenedRecipe) -> float:
     return float(work)
 
 
-def _looking_bytes(opened: OpenedRecipe) -> int:
+def _exemplar_bytes(opened: OpenedRecipe) -> int:
     """Memory for the exemplars of all tasks: images, their tokens and what enters a block; or a model's gradients."""
     tower = _tower(opened)
     if opened.recipe.exemplars is None or tower is None:
@@ -137,7 +137,7 @@ def _looking_bytes(opened: OpenedRecipe) -> int:
 
 
 def _tower(opened: OpenedRecipe) -> Architecture | None:
-    """What the pretrained model is, None for a state dict that is no visual tower."""
+    """The architecture of the pretrained model, None for a state dict that is no visual tower."""
     try:
         return Architecture.of(opened.pretrained)
     except CheckpointError:
@@ -156,7 +156,7 @@ def _forward(tower: Architecture) -> float:
 def _evaluation_work(opened: OpenedRecipe, benchmark: Benchmark | None) -> float:
     """Multiply-adds of the tower over all images.
 
-    With one model per task, tasks in domain see their own model, the others see all of them.
+    With one model per task, tasks in domain are evaluated on their own model, the others on all models.
     """
     tower = _tower(opened)
     if benchmark is None or tower is None:
@@ -167,8 +167,8 @@ def _evaluation_work(opened: OpenedRecipe, benchmark: Benchmark | None) -> float
     return _forward(tower) * images
 
 
-def _speed(phase: str, chain: tuple[str, ...], known: Sequence[Run]) -> float:
+def _speed(phase: str, chain: tuple[str, ...], runs: Sequence[Run]) -> float:
     """Work per second: the median of the latest own runs (of the same chain, where the method matters)."""
-    own = [run for run in known if run.provenance == THIS_MACHINE and (phase != MERGING or run.chain == chain)]
+    own = [run for run in runs if run.provenance == THIS_MACHINE and (phase != MERGING or run.chain == chain)]
     rates = [run.work[phase] / run.seconds[phase] for run in own if run.work.get(phase) and run.seconds.get(phase)]
     return statistics.median(rates[:ENOUGH]) if rates else SPEED[phase]

@@ -1,4 +1,4 @@
-"""The one path from a recipe to a stored run; the app, the command line and the library's builder all take it."""
+"""The one path from a recipe to a stored run, for the app, the command line and the library's builder."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ def execute(
     need_model: bool = False,
     base: Path | None = None,
 ) -> Run:
-    """The stored run of a recipe: the one that is there, or a new one.
+    """The stored run of a recipe: an existing one, or a new one.
 
     Args:
         benchmark: what the merged model is evaluated on; default: the bundled one, if it fits the model.
         progress: called with a Progress whose fraction covers reading, merging and evaluating together.
         evaluate: whether the run must have scores; a stored run without them gets them.
         keep_model: whether the weights of a new run stay in the store.
-        need_model: whether a stored run without weights (a precomputed one) does not do.
+        need_model: whether a stored run without weights (a precomputed one) is not enough.
         base: the folder from which relative paths in the recipe count.
 
     Raises:
         CheckpointError, CompatibilityError, NeedsError: the recipe cannot be run as given.
         StoreError: the disk is full or cannot be written to.
-        Cancelled: ``cancel`` said so; nothing is kept.
+        Cancelled: ``cancel`` requested it; nothing is kept.
     """
     opened = open_inputs(recipe, base, benchmark)
     fitting, reason = _choose_benchmark(opened, benchmark) if evaluate or recipe.needs else (None, "")
-    chosen = fitting if evaluate else None
-    plan = estimate(opened, chosen, store.runs())
+    scored_on = fitting if evaluate else None
+    plan = estimate(opened, scored_on, store.runs())
     phases = Phases(plan.phases, progress)
     started = time.monotonic()
     digests = opened.digests(phases.callback(READING), cancel)
@@ -59,18 +59,18 @@ def execute(
     run_id = opened.run_id(digests)
     check = Meter(0, None, cancel).check
 
-    if found := _stored(store, run_id, chosen, need_model):
-        return found
+    if run := _stored(store, run_id, scored_on, need_model):
+        return run
     with store.lock(run_id, check):
-        if found := _stored(store, run_id, chosen, need_model):
-            return found
+        if run := _stored(store, run_id, scored_on, need_model):
+            return run
         exemplars = _exemplars(recipe, fitting, reason)
-        work = Work(run_id, opened, digests, store, chosen, exemplars, device, phases, cancel, plan, keep_model)
+        work = Work(run_id, opened, digests, store, scored_on, exemplars, device, phases, cancel, plan, keep_model)
         if reason and evaluate:
             work.warnings.append(reason)
         work.seconds[READING] = reading
         scoreable = next((run for run in store.candidates(run_id) if run.has_model), None)
-        if scoreable is not None and chosen is not None:
+        if scoreable is not None and scored_on is not None:
             work.add_scores(scoreable)
         else:
             work.merge()
@@ -87,7 +87,7 @@ def _exemplars(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict
 
 
 def _stored(store: Store, run_id: str, benchmark: Benchmark | None, need_model: bool) -> Run | None:
-    """A stored run with all that is wanted."""
+    """A stored run with scores on the benchmark, if there is one, and with weights if they are needed."""
     for run in store.candidates(run_id):
         scored = benchmark is None or (run.has_scores and run.benchmark == benchmark.digest)
         if scored and (run.has_model or not need_model):
@@ -104,8 +104,8 @@ def _own(store: Store, run_id: str) -> Run:
 def _choose_benchmark(opened: OpenedRecipe, benchmark: Benchmark | None) -> tuple[Benchmark | None, str]:
     """The benchmark to evaluate on, or None and the reason."""
     try:
-        found = benchmark or Benchmark.load()
+        chosen = benchmark or Benchmark.load()
     except TaskError as error:
         return None, f"{NOT_EVALUATED}: {error}"
-    reason = found.misfit(opened.pretrained)
-    return (None, f"{NOT_EVALUATED}: {reason}") if reason else (found, "")
+    reason = chosen.misfit(opened.pretrained)
+    return (None, f"{NOT_EVALUATED}: {reason}") if reason else (chosen, "")

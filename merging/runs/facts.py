@@ -1,4 +1,4 @@
-"""The contents of run.json: small facts, no paths and no names of users or machines."""
+"""Facts about a run, as run.json holds them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def facts(*, run_id: str, created: bool, device: str, **rest: Any) -> dict[str, 
 
 
 def versions() -> dict[str, str]:
-    """Of what numbers depend on."""
+    """The versions of programs that numbers depend on."""
     return {
         "mergescope": __version__,
         "python": platform.python_version(),

@@ -1,4 +1,4 @@
-"""Stored evaluations of what merged models are compared with: pretrained, experts, multi-task."""
+"""Stored evaluations of the models that merged ones are compared with: pretrained, experts, multi-task."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def references(
     cancel: Cancel | None = None,
     compute: bool = True,
 ) -> dict[str, Run]:
-    """What merged models are compared with: {"pretrained", each expert's task, "multitask": its stored evaluation}.
+    """Stored evaluations of the reference models: {"pretrained", each expert's task, "multitask": run}.
 
-    With ``compute=False`` only those that are stored already.
+    With ``compute=False`` only those that are already stored.
     """
-    found = {}
-    wanted = _reference_models(benchmark)
-    phases = Phases(dict.fromkeys(wanted, 1.0), progress)
-    for name, reference in wanted.items():
+    runs = {}
+    models = _reference_models(benchmark)
+    phases = Phases(dict.fromkeys(models, 1.0), progress)
+    for name, reference in models.items():
         checkpoint = open_checkpoint(reference, name)
         content = DIGESTS.digest(checkpoint)
         run_id = short_digest(f"{content} on {benchmark.digest}")
@@ -50,13 +50,13 @@ def references(
             seconds = {EVALUATING: time.monotonic() - started}
             _write_reference(store, benchmark, run_id, name, content, scores, seconds, device)
         if run := store.find(run_id):
-            found[name] = run
-    return found
+            runs[name] = run
+    return runs
 
 
 def _reference_models(benchmark: Benchmark) -> dict[str, str]:
-    wanted = {PRETRAINED: benchmark.pretrained, **benchmark.experts}
-    return wanted | ({MULTITASK: benchmark.multitask} if benchmark.multitask else {})
+    models = {PRETRAINED: benchmark.pretrained, **benchmark.experts}
+    return models | ({MULTITASK: benchmark.multitask} if benchmark.multitask else {})
 
 
 def _write_reference(
@@ -74,7 +74,7 @@ def _write_reference(
     inside = {PRETRAINED: [], MULTITASK: list(benchmark.experts)}
     with store.writing(run_id) as folder:
         schema = write_table(folder, SCORES, scores)
-        said = facts(
+        contents = facts(
             run_id=run_id,
             kind=kind,
             title=titles.get(name) or f"Expert for {benchmark.task(name).title}",
@@ -91,15 +91,15 @@ def _write_reference(
             models={},
             tables={SCORES: schema},
         )
-        write_json(folder / FACTS, said)
+        write_json(folder / FACTS, contents)
 
 
 def accuracy_of_experts(runs: Mapping[str, Run], split: str = "reporting") -> dict[str, float]:
-    """{task: accuracy of its own expert}, from what ``references`` gives; for normalized accuracy."""
-    found = {}
+    """{task: accuracy of its own expert}, from the runs of ``references``; for normalized accuracy."""
+    accuracies = {}
     for name, run in runs.items():
         if run.kind == "expert" and run.scores is not None:
             rows = run.scores[(run.scores["task"] == name) & (run.scores["split"] == split)]
             if len(rows):
-                found[name] = float(rows["accuracy"].iloc[0])
-    return found
+                accuracies[name] = float(rows["accuracy"].iloc[0])
+    return accuracies

@@ -1,4 +1,4 @@
-"""A stored run: small facts at once, tables and models when they are asked for."""
+"""A stored run: small facts are read at once, tables and models on request."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SALIENCY = "saliency"  # the table of edits that prune tensors by it
 FORMAT = 1
 THIS_MACHINE, PRECOMPUTED = "this machine", "precomputed"
 KINDS = ("merge", "pretrained", "expert", "multitask")
-NOT_EVALUATED = "Not evaluated"  # how the warning begins that gives the reason
-ATTEMPTS, PAUSE = 10, 0.01  # looks at a file that is not as it should be, and seconds between them
+NOT_EVALUATED = "Not evaluated"  # the start of the warning that gives the reason
+ATTEMPTS, PAUSE = 10, 0.01  # attempts to read a damaged file, and seconds between them
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ class Run:
     models: Mapping[str, str] = field(repr=False)  # "merged" or expert name -> file name
     _schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
     _manifest: Manifest = field(repr=False)
-    _damaged: Callable[[DamagedError], None] = field(repr=False, compare=False)  # told of damage found later
+    _damaged: Callable[[DamagedError], None] = field(repr=False, compare=False)  # called for damage found later
 
     @classmethod
     def read(cls, path: Path, provenance: str, damaged: Callable[[DamagedError], None]) -> Self:
@@ -118,7 +118,7 @@ class Run:
         return tuple(name for name in self._schemas if name != SCORES)
 
     def table(self, name: str) -> pd.DataFrame:
-        """A table as it was written.
+        """One of the tables.
 
         Raises:
             StoreError: there is none of that name, or the file is damaged.
@@ -136,7 +136,7 @@ class Run:
 
     @property
     def evaluation_settled(self) -> bool:
-        """Whether it has scores, or says why it cannot have any."""
+        """Whether it has scores, or a warning that says why it has none."""
         return self.has_scores or any(warning.startswith(NOT_EVALUATED) for warning in self.warnings)
 
     @cached_property
@@ -153,7 +153,7 @@ class Run:
 
     @cached_property
     def recipe(self) -> Recipe | None:
-        """The recipe of a merge; raises RecipeError if this version no longer knows one of its methods."""
+        """The recipe of a merge; raises RecipeError if this version no longer has one of its methods."""
         return Recipe.from_yaml(self.recipe_yaml) if self.recipe_yaml else None
 
     @property
@@ -175,9 +175,9 @@ class Run:
         return self._reading(name, lambda path: path)
 
     def _reading(self, name: str, read: Callable[[Path], T]) -> T:
-        """What ``read`` makes of a file that has its hash.
+        """The result of ``read`` on a file whose hash was checked.
 
-        The folder may be swapped for a newer copy of the run while we look, so a miss is looked at again.
+        The folder may be replaced by a newer copy of the run at this moment, so a failed read is repeated.
         """
         manifest, damage = self._manifest, DamagedError("it cannot be read")
         for attempt in range(ATTEMPTS):

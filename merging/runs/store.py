@@ -1,4 +1,4 @@
-"""Stored runs: this user's own, and read-only libraries of precomputed ones beside them."""
+"""Stored runs: those of this user, and read-only libraries of precomputed ones."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from merging.files.disk import FULL
 from merging.files.short_digest import SHORT_DIGEST
 from merging.runs.run import FACTS, PRECOMPUTED, THIS_MACHINE, OtherFormatError, Run
 
-APART, DIGITS = "apart", 12  # of a benchmark's digest, by which runs are kept apart
-LOCK_PATIENCE = 0.5  # seconds between two looks whether the caller wants to stop
+APART, DIGITS = "apart", 12  # the folder of runs by benchmark, and the digits of its digest that name each part
+LOCK_PATIENCE = 0.5  # seconds between two checks whether the caller wants to stop
 log = logging.getLogger(__name__)
 
 
 class Store:
     """Runs under ``root`` (made when first written to), and in ``libraries``, which are never written to.
 
-    A run is a folder named by its id. What is damaged counts as absent: an own entry is moved to ``root``/corrupt, a
-    library's is left where it is, and one warning is logged. ``dated=False`` leaves times of creation out, for
-    libraries under version control. Of the copies of a run, one with scores on ``benchmark``, a digest, goes first. An
-    own copy that another takes the place of, scored on another benchmark, is kept in ``root``/apart without weights.
+    A run is a folder named by its id. A damaged run counts as absent: an own one is moved to ``root``/corrupt, one in a
+    library stays, and one warning is logged. ``dated=False`` leaves times of creation out, for libraries under version
+    control. Of the copies of a run, one with scores on ``benchmark``, a digest, goes first. When an own copy that was
+    scored on another benchmark is replaced, it is kept in ``root``/apart without weights.
     """
 
     def __init__(
@@ -51,25 +51,25 @@ class Store:
         atomic.sweep(self._own)
 
     def runs(self) -> list[Run]:
-        """Every whole run: own ones, newest first, then the precomputed ones that are not among them."""
+        """Every run that is not damaged: own ones, newest first, then the precomputed ones that are not among them."""
         own = [run for path in _ids(self._own) if (run := self._read(path))]
         own.sort(key=lambda run: run.created or "", reverse=True)
-        found = {run.id: run for run in own}
+        runs = {run.id: run for run in own}
         apart = [self._apart / self.benchmark[:DIGITS]] if self.benchmark else []
         for library in (*apart, *self.libraries):
             for path in _ids(library):
-                known = found.get(path.name)
-                if known is not None and (not self.benchmark or self._on_benchmark(known)):
+                present = runs.get(path.name)
+                if present is not None and (not self.benchmark or self._on_benchmark(present)):
                     continue
-                if (run := self._read(path)) and (known is None or self._on_benchmark(run)):
-                    found[run.id] = run
-        return list(found.values())
+                if (run := self._read(path)) and (present is None or self._on_benchmark(run)):
+                    runs[run.id] = run
+        return list(runs.values())
 
     def _on_benchmark(self, run: Run) -> bool:
         return run.has_scores and run.benchmark == self.benchmark
 
     def candidates(self, run_id: str) -> list[Run]:
-        """All whole copies of a run: the own one first."""
+        """All copies of a run that are not damaged, the own one first."""
         if not SHORT_DIGEST.fullmatch(run_id):
             return []
         paths = [folder / run_id for folder in (self._own, *_folders(self._apart), *self.libraries)]
@@ -80,49 +80,49 @@ class Store:
         return max(self.candidates(run_id), key=lambda run: (self._on_benchmark(run), run.has_scores), default=None)
 
     def run(self, run_id: str) -> Run:
-        """The run of that id; raises StoreError if it is not here."""
-        if found := self.find(run_id):
-            return found
+        """The run of that id; raises StoreError if there is none."""
+        if run := self.find(run_id):
+            return run
         raise StoreError(
             f"There is no run {run_id[:40]!r} on this machine. A link that carries the recipe can compute it again."
         )
 
     def has(self, run_id: str) -> bool:
-        """Whether the run is here and whole."""
+        """Whether the run is stored and not damaged."""
         return self.find(run_id) is not None
 
     @contextlib.contextmanager
     def writing(self, run_id: str, *, replace: bool = False) -> Iterator[Path]:
-        """A temporary folder that becomes the run when the block ends without an error, and vanishes otherwise.
+        """A temporary folder that becomes the run if the block ends without an error, and is removed otherwise.
 
-        If another writer was first, its copy stays and ours is dropped; with ``replace`` ours takes its place.
+        If another writer was first, its copy stays and ours is dropped; with ``replace`` ours replaces it.
 
         Raises:
             StoreError: the store cannot be written to, or the disk is full.
         """
         if not SHORT_DIGEST.fullmatch(run_id):
-            raise StoreError(f"A run cannot be called {run_id[:40]!r}; its id is twelve hexadecimal digits.")
+            raise StoreError(f"{run_id[:40]!r} is no id of a run; an id is twelve hexadecimal digits.")
 
-        def stays(there: Path) -> bool:
+        def stays(old: Path) -> bool:
             if replace:
-                self._keep_apart(there, folder)
-            return not replace and self._read(there) is not None
+                self._keep_apart(old, folder)
+            return not replace and self._read(old) is not None
 
         with self._explained(), atomic.written(self._own, run_id, stays) as folder:
             yield folder
 
     def _keep_apart(self, old: Path, new: Path) -> None:
-        """Keep an own run that the new copy would replace, if its scores are on another benchmark than the new ones."""
+        """Keep an own run that the new copy replaces, if its scores are on another benchmark."""
         run = self._read(old)
         if run is None or not run.benchmark or not (new / FACTS).is_file():
             return
         if json.loads((new / FACTS).read_bytes()).get("benchmark") not in {None, run.benchmark}:
-            with atomic.written(self._apart / run.benchmark[:DIGITS], run.id, lambda there: False) as folder:
+            with atomic.written(self._apart / run.benchmark[:DIGITS], run.id, lambda target: False) as folder:
                 _copy_without_models(run, folder)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn what the disk says into a sentence."""
+        """Turn errors of the disk into messages for the user."""
         try:
             yield
         except OSError as error:
@@ -133,15 +133,15 @@ class Store:
                 ) from None
             if error.errno in {errno.EACCES, errno.EROFS, errno.EPERM}:
                 raise StoreError(
-                    f"Runs cannot be written ({error.strerror}); set MERGESCOPE_STORE to a folder of yours."
+                    f"Runs cannot be written ({error.strerror}); set MERGESCOPE_STORE to a writable folder."
                 ) from None
             raise
 
     def delete(self, run_id: str) -> None:
-        """Remove an own run, as scored on this benchmark if one was named; raises StoreError if it is not one."""
-        known = self.candidates(run_id) if self.benchmark else []
-        here = [run.path for run in known if self._on_benchmark(run) and run.provenance == THIS_MACHINE]
-        paths = here or [self._own / run_id]
+        """Remove an own run, or only its copy scored on this store's benchmark; raises StoreError if it is not own."""
+        copies = self.candidates(run_id) if self.benchmark else []
+        scored = [run.path for run in copies if self._on_benchmark(run) and run.provenance == THIS_MACHINE]
+        paths = scored or [self._own / run_id]
         if not SHORT_DIGEST.fullmatch(run_id) or not paths[0].is_dir():
             raise StoreError(f"Run {run_id[:40]!r} is not one of this machine's own, so it cannot be deleted.")
         with self._explained():
@@ -149,10 +149,10 @@ class Store:
                 atomic.retire(path)
 
     def drop_models(self, run_id: str) -> None:
-        """Remove the weights of an own run; its recipe, tables and scores stay, and the recipe gives them again.
+        """Remove the weights of an own run; its recipe, tables and scores stay, and the recipe can compute them again.
 
         Raises:
-            StoreError: it is not one of this machine's own, or the store cannot be written to.
+            StoreError: the run is not one of this machine's own, or the store cannot be written to.
         """
         run = next((run for run in self.candidates(run_id) if run.path == self._own / run_id), None)
         if run is None:
@@ -167,15 +167,15 @@ class Store:
         return sum(path.stat().st_size for path in self._own.rglob("*") if path.is_file())
 
     def sweep(self, writer: int) -> None:
-        """Remove what a writer that is known to be dead has left behind."""
+        """Remove the temporary folders that a writer left behind; its process has ended."""
         for folder in (self._own, *_folders(self._apart)):
             atomic.sweep(folder, writer)
 
     @contextlib.contextmanager
     def lock(self, run_id: str, check: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Wait until nobody else computes this run; ``check`` is called while waiting and may raise.
+        """Wait until no other process computes this run; ``check`` is called while waiting and may raise.
 
-        It only saves double work: nothing depends on it being exclusive.
+        It only avoids computing a run twice; correctness does not depend on it.
         """
         held = _acquire(self.root / "locks" / f"{run_id}.lock", check)
         try:
@@ -185,13 +185,13 @@ class Store:
                 held.release()
 
     def _read(self, path: Path) -> Run | None:
-        """The run in a folder, or None after setting a damaged one aside."""
+        """The run in a folder; a damaged one is set aside and gives None."""
         provenance = THIS_MACHINE if path.is_relative_to(self.root) else PRECOMPUTED
 
         def later(damage: DamagedError) -> None:
             self._set_aside(path, damage)
 
-        # Another process may be swapping the folder at this moment: only what is damaged twice is damaged.
+        # Another process may be replacing the folder at this moment, so only two failed reads count as damage.
         for last in (False, True):
             try:
                 return Run.read(path, provenance, later)
@@ -203,8 +203,8 @@ class Store:
         return None
 
     def _set_aside(self, path: Path, damage: DamagedError) -> None:
-        """Move an own entry out of the way; a library is never touched. Warns once per entry."""
-        if not atomic.is_damaged(path):  # it was swapped for a good copy since
+        """Move an own run to ``root``/corrupt; a library is never changed. Warns once per folder."""
+        if not atomic.is_damaged(path):  # a good copy has replaced it since
             return
         if path not in self._complained:
             log.warning("Run %s counts as absent: %s.", path.name, damage)
@@ -218,7 +218,7 @@ class Store:
 
 
 def _copy_without_models(run: Run, folder: Path) -> None:
-    """Copy everything of a run but the weights, and the manifest, which is made anew."""
+    """Copy everything of a run but the weights, and the manifest, which is written again."""
     left_out = {*run.models.values(), atomic.MANIFEST}
     for path in sorted(run.path.rglob("*")):
         name = path.relative_to(run.path).as_posix()
@@ -236,7 +236,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _ids(folder: Path) -> list[Path]:
-    """The folders that are called like runs."""
+    """The folders whose names are ids of runs."""
     try:
         return sorted(path for path in folder.iterdir() if SHORT_DIGEST.fullmatch(path.name))
     except OSError:
@@ -244,7 +244,7 @@ def _ids(folder: Path) -> list[Path]:
 
 
 def _acquire(path: Path, check: Callable[[], None]) -> FileLock | None:
-    """The lock, waited for; None where the file system has no locks or cannot be written to."""
+    """The lock, once it is free; None where the file system has no locks or cannot be written to."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = FileLock(path)

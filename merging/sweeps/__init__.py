@@ -1,1 +1,1 @@
-"""Many runs along one or two axes."""
+"""Sweeps: many runs along one or two axes."""

@@ -17,22 +17,22 @@ from merging.text import did_you_mean, first_few
 
 EXPERTS, EXEMPLARS = "experts", "exemplars"
 NUMBERS = ("real", "integer")
-MOST_OFFERED = 16  # steps between the values that are offered
+MOST_OFFERED = 16  # steps between the proposed values
 MOST_VALUES = 201  # along one axis
-# What a sweep of weights, not of a recipe, varies.
+# What sweeps of weights vary, as opposed to sweeps of recipes.
 ALPHA = Bound(
     kind="real", default=1.0, label="Interpolation", symbol=r"\alpha", low=-2.0, high=4.0, slider=(0.0, 1.5),
     help="0 is the pretrained model, 1 the merged one; beyond 1 goes farther in the same direction.",
 )  # fmt: skip
 LAMBDA = Bound(
     kind="real", default=1.0, label="Coefficient", symbol=r"\lambda", low=-4.0, high=4.0, slider=(-0.5, 1.25),
-    help="How much of this expert's task vector is added.",
+    help="The share of this expert's task vector that is added.",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class SweepTarget:
-    """Something to vary: ``name`` as sweeps write it, whose it is, and what it may be.
+    """Something to vary: its ``name`` in sweeps, its owner, and its bound.
 
     ``name`` is "<key>.<parameter>" ("<key>#2.<parameter>" for the second step of that key), "<parameter>" alone for a
     parameter of several recipes that share no step, "exemplars.<setting>", or "experts".
@@ -49,16 +49,16 @@ class SweepTarget:
 
 
 def targets(recipes: Sequence[Recipe]) -> list[SweepTarget]:
-    """What can be varied in every one of these recipes, those that belong to a step first."""
+    """What can be varied in every one of these recipes, parameters of single steps first."""
     own = [{target.name: target for target in _own(recipe)} for recipe in recipes]
-    shared = [name for name in own[0] if all(name in found for found in own)] if own else []
-    found = [_narrowed([each[name] for each in own]) for name in shared]
+    shared = [name for name in own[0] if all(name in shared_targets for shared_targets in own)] if own else []
+    shared_targets = [_narrowed([each[name] for each in own]) for name in shared]
     if len(recipes) > 1:  # such as the scaling of different merges
         taken = {name.rpartition(".")[2] for name in shared}
         bare = [_bare(each) for each in own]
         common = [name for name in bare[0] if name not in taken and all(name in other for other in bare)]
-        found += [_narrowed([replace(each[name], name=name, owner="") for each in bare]) for name in common]
-    return found
+        shared_targets += [_narrowed([replace(each[name], name=name, owner="") for each in bare]) for name in common]
+    return shared_targets
 
 
 def _own(recipe: Recipe) -> Iterator[SweepTarget]:
@@ -84,12 +84,12 @@ def _experts(count: int) -> Bound:
 
 
 def _bare(own: dict[str, SweepTarget]) -> dict[str, SweepTarget]:
-    """The parameters of steps by their own name; of two steps that have one, the later."""
+    """The parameters of steps by their own names; if two steps share a name, the later one."""
     return {name.partition(".")[2]: target for name, target in own.items() if "." in name and EXEMPLARS not in name}
 
 
 def _narrowed(alike: Sequence[SweepTarget]) -> SweepTarget:
-    """One target whose bound admits what all of them admit."""
+    """One target whose bound allows what all of theirs allow."""
     bounds = [target.bound for target in alike]
     low, high = max(b.low for b in bounds), min(b.high for b in bounds)
     kind = "integer" if any(b.kind == "integer" for b in bounds) else "real"
@@ -98,22 +98,22 @@ def _narrowed(alike: Sequence[SweepTarget]) -> SweepTarget:
 
 
 def find(recipes: Sequence[Recipe], name: str) -> SweepTarget:
-    """The target of that name. Raises RecipeError with the nearest one."""
-    known = {target.name: target for target in targets(recipes)}
-    if name in known:
-        return known[name]
-    for target in known.values():  # "ties.scaling" of one recipe is "scaling" beside another
+    """The target of that name. Raises RecipeError with the nearest name."""
+    by_name = {target.name: target for target in targets(recipes)}
+    if name in by_name:
+        return by_name[name]
+    for target in by_name.values():  # "ties.scaling" of one recipe is "scaling" beside another
         if target.name.rpartition(".")[2] == name:
             return target
     every = " every one of" if len(recipes) > 1 else ""
     raise RecipeError(
-        f"{name!r} is nothing that{every} the recipe{'s' * (len(recipes) > 1)} can vary."
-        f"{did_you_mean(name, known)} Known: {first_few(known, 12) or 'nothing'}."
+        f"{name!r} cannot be varied in{every} the recipe{'s' * (len(recipes) > 1)}."
+        f"{did_you_mean(name, by_name)} Known: {first_few(by_name, 12) or 'nothing'}."
     )
 
 
 def varied(recipe: Recipe, target: str, value: float, seed: int = 0) -> Recipe:
-    """The recipe with another value there, without its title. ``seed`` orders the experts.
+    """The recipe with another value of the target, without its title. ``seed`` orders the experts.
 
     Raises:
         ParameterError, RecipeError: the value is outside its bounds, or the chain makes no sense with it.
@@ -135,16 +135,16 @@ def varied(recipe: Recipe, target: str, value: float, seed: int = 0) -> Recipe:
 
 
 def _place(recipe: Recipe, owner: str, name: str) -> int:
-    """The index of the step that a target means; the last one that has the parameter if no step is named."""
+    """The index of a target's step; if no step is named, the last one with the parameter."""
     key, _, number = owner.partition("#")
-    having = [i for i, step in enumerate(recipe.steps) if name in step.params.bounds() and key in ("", step.key)]
-    if not having:
+    places = [i for i, step in enumerate(recipe.steps) if name in step.params.bounds() and key in ("", step.key)]
+    if not places:
         raise RecipeError(f"{recipe.text()} has no step with {name!r}.")
-    return having[-1] if not owner else having[int(number or 1) - 1]
+    return places[-1] if not owner else places[int(number or 1) - 1]
 
 
 def current(recipe: Recipe, target: str) -> float | None:
-    """The value that the recipe itself has there, None if it is unset."""
+    """The recipe's own value of the target, None if it is unset."""
     if target == EXPERTS:
         return float(len(recipe.experts))
     owner, _, name = target.rpartition(".")
@@ -155,7 +155,7 @@ def current(recipe: Recipe, target: str) -> float | None:
 
 
 def offered(bound: Bound) -> tuple[float, ...]:
-    """Values to begin with: eleven or some more, evenly over the sensible range, at round numbers."""
+    """Proposed values: eleven or some more round numbers, evenly over the sensible range."""
     low, high = bound.slider or (bound.low, bound.high)
     default = float(bound.default or 1)
     low = low if math.isfinite(low) else default / 2
@@ -171,7 +171,7 @@ def offered(bound: Bound) -> tuple[float, ...]:
 
 
 def written(values: Sequence[float]) -> str:
-    """Values as ``parse_values`` reads them: '0:1:0.1' if they are evenly spaced."""
+    """Values in the text form of ``parse_values``: '0:1:0.1' if they are evenly spaced."""
     if len(values) > 3:
         step = round(values[1] - values[0], 10)
         if all(abs(b - a - step) < 1e-9 for a, b in pairwise(values)):
@@ -180,7 +180,7 @@ def written(values: Sequence[float]) -> str:
 
 
 def parse_values(text: str, what: str) -> tuple[float, ...]:
-    """Numbers from '0:1:0.1' (first, last, step) or '0, 0.2, 0.5'. Raises ParameterError saying what is wrong."""
+    """Numbers from '0:1:0.1' (first, last, step) or '0, 0.2, 0.5'. Raises ParameterError for other text."""
     try:
         if ":" in text:
             low, high, step = (float(part) for part in text.split(":"))
@@ -200,12 +200,12 @@ def check_values(values: Sequence[float], bound: Bound, what: str) -> tuple[floa
     for value in values:
         if not bound.accepts(_typed(bound, value)):
             raise ParameterError(f"{what} must be {bound.describe()}. Got {value:g} instead.")
-    found = tuple(sorted({float(value) for value in values}))
-    if not 2 <= len(found) <= MOST_VALUES:
-        raise ParameterError(f"{what} takes 2 to {MOST_VALUES} different values; got {len(found)}.")
-    return found
+    distinct = tuple(sorted({float(value) for value in values}))
+    if not 2 <= len(distinct) <= MOST_VALUES:
+        raise ParameterError(f"{what} takes 2 to {MOST_VALUES} different values; got {len(distinct)}.")
+    return distinct
 
 
 def _typed(bound: Bound, value: float) -> float:
-    """The value as a whole number where one is asked for and it is one."""
+    """The value as an int if the bound needs one and the value is whole."""
     return int(value) if bound.kind == "integer" and float(value).is_integer() else value

@@ -1,4 +1,4 @@
-"""Computing sweeps: point by point, with everything that points share kept in memory, and nothing done twice."""
+"""Computes sweeps point by point; what points share stays in memory and is computed once."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ STAGES = (MERGING, EVALUATING)
 
 @dataclass(frozen=True, slots=True)
 class NamedPoint:
-    """A place with the name of its point, which depends on the contents of the files and on the images."""
+    """A point with its name, which depends on the contents of the files and on the images."""
 
     place: SweepPoint
     name: str
-    run_id: str  # of the run that holds the same model; empty for weights that no recipe makes
+    run_id: str  # of the run with the same model; empty for weights that no recipe gives
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a sweep ended: points that are there now, points in all, and whether it was paused."""
+    """How a sweep ended: stored points, points in all, and whether it was paused."""
 
     stored: int
     points: int
@@ -56,7 +56,7 @@ class Outcome:
 
 @dataclass
 class Session:
-    """What the points of one sweep share: open checkpoints, exemplars, images, heads, the merge that a line goes to."""
+    """What the points of one sweep share: open checkpoints, exemplars, images, heads, the merged end of a line."""
 
     benchmark: Benchmark
     sample: Sample
@@ -77,13 +77,13 @@ class Session:
         return inputs.opened(recipe, pretrained, experts, self.benchmark)
 
     def _checkpoint(self, reference: str, name: str, like: Checkpoint | None = None) -> Checkpoint:
-        asked = reference, name, "" if like is None else like.label
-        if asked not in self._opened:
-            self._opened[asked] = open_checkpoint(reference, name, like=like)
-        return self._opened[asked]
+        key = reference, name, "" if like is None else like.label
+        if key not in self._opened:
+            self._opened[key] = open_checkpoint(reference, name, like=like)
+        return self._opened[key]
 
     def plan(self, place: SweepPoint) -> NamedPoint:
-        """The names of a place's point and run. Reads each checkpoint that this process has not read yet."""
+        """The point with its name and its run's id. Reads each checkpoint that this process has not read yet."""
         opened = self.opened(place.recipe)
         run_id = opened.run_id()
         identity = self._identity(place, opened, run_id)
@@ -102,70 +102,70 @@ class Session:
         return ("weights", DIGESTS.digest(opened.pretrained), parts, *named)
 
     def compute(
-        self, planned: NamedPoint, tell: Callable[[str], ProgressCallback | None]
+        self, planned: NamedPoint, progress: Callable[[str], ProgressCallback | None]
     ) -> tuple[Point, dict[str, Any]]:
-        """The point, and what is to be said of it. ``tell`` gives what the merge and the evaluation report to."""
+        """The point, and facts about it. ``progress`` gives the callbacks of the merge and of the evaluation."""
         place, started = planned.place, time.monotonic()
         about: dict[str, Any] = {
             "chain": [step.key for step in place.recipe.steps],
             "experts": len(place.recipe.experts),
         }
-        models = self._models(place, tell(MERGING), about)
+        models = self._models(place, progress(MERGING), about)
         merged = time.monotonic()
-        told: dict[str, Any] = {"device": self.device, "progress": tell(EVALUATING), "cancel": self.cancel}
+        options: dict[str, Any] = {"device": self.device, "progress": progress(EVALUATING), "cancel": self.cancel}
         splits, tasks = (self.sample.split,), self.sample.tasks or None
         if list(models) == [MERGED]:
-            scores = evaluate(models[MERGED], self.drawn, splits=splits, tasks=tasks, **told)
+            scores = evaluate(models[MERGED], self.drawn, splits=splits, tasks=tasks, **options)
         else:
-            scores = evaluate_per_task(models, self.drawn, splits=splits, **told)
+            scores = evaluate_per_task(models, self.drawn, splits=splits, **options)
         seconds = {MERGING: merged - started, EVALUATING: time.monotonic() - merged}
         device = devices.describe_device(devices.choose_device(self.device))
         about |= {"images": int(scores["n"].sum()), "weights": place.terms is not None, "sample": self.sample.split}
         return Point(planned.name, scores, device, seconds, THIS_MACHINE, versions=versions()), about
 
     def _models(
-        self, place: SweepPoint, tell: ProgressCallback | None, about: dict[str, Any]
+        self, place: SweepPoint, progress: ProgressCallback | None, about: dict[str, Any]
     ) -> Mapping[str, Checkpoint]:
         opened = self.opened(place.recipe)
         if place.terms is None:
-            models = self._merge(opened, tell)
+            models = self._merge(opened, progress)
             if not place.values:
                 about["notes"] = coefficients(opened, models[MERGED])
             return models
         parts: dict[str, Checkpoint] = dict(opened.experts)
         if any(what == MERGED for _, what in place.terms):
             if self._line is None or self._line[0] != place.recipe:
-                self._line = place.recipe, self._merge(opened, tell)[MERGED]
+                self._line = place.recipe, self._merge(opened, progress)[MERGED]
             parts = {MERGED: self._line[1]}
         terms = [(coefficient, parts[what]) for coefficient, what in place.terms]
         return {MERGED: CombinedCheckpoint(opened.pretrained, terms)}
 
-    def _merge(self, opened: OpenedRecipe, tell: ProgressCallback | None) -> dict[str, Checkpoint]:
+    def _merge(self, opened: OpenedRecipe, progress: ProgressCallback | None) -> dict[str, Checkpoint]:
         """The merged models by task, or the one as "merged", in memory and in the pretrained model's dtype."""
         self._check_memory(opened)
         result = engine.run(
             opened.recipe,
             opened.pretrained,
             opened.experts,
-            exemplars=self._shown(opened.recipe),
+            exemplars=self._labeled_exemplars(opened.recipe),
             device=self.device,
-            progress=tell,
+            progress=progress,
             cancel=self.cancel,
         )
         opened.raise_if_changed()
-        found = {}
+        models = {}
         for name, tensors in (result.task_state_dicts or {MERGED: result.state_dict}).items():
-            found[name] = MappingCheckpoint(tensors, name)
-            found[name].metadata = opened.pretrained.metadata
-        return dict(found)
+            models[name] = MappingCheckpoint(tensors, name)
+            models[name].metadata = opened.pretrained.metadata
+        return dict(models)
 
-    def _shown(self, recipe: Recipe) -> Any:
+    def _labeled_exemplars(self, recipe: Recipe) -> Any:
         if recipe.exemplars is None:
             return None
-        asked = recipe.exemplars.per_task, recipe.exemplars.seed
-        if asked not in self._exemplars:
-            self._exemplars = {asked: self.benchmark.labeled_exemplars(*asked)}
-        return self._exemplars[asked]
+        key = recipe.exemplars.per_task, recipe.exemplars.seed
+        if key not in self._exemplars:
+            self._exemplars = {key: self.benchmark.labeled_exemplars(*key)}
+        return self._exemplars[key]
 
     def _check_memory(self, opened: OpenedRecipe) -> None:
         models = len(opened.experts) if opened.recipe.per_task else 1
@@ -175,7 +175,7 @@ class Session:
 
 
 def coefficients(opened: OpenedRecipe, merged: Checkpoint) -> dict[str, Any]:
-    """Where the plane of the experts comes nearest to a merged model, and the share of its change that lies off it.
+    """The point of the experts' plane nearest to a merged model, and the share of its change that lies off the plane.
 
     Least squares over all scalars: one coefficient for each expert, sums in float64.
     """
@@ -192,9 +192,9 @@ def coefficients(opened: OpenedRecipe, merged: Checkpoint) -> dict[str, Any]:
         gram += vectors @ vectors.T
         toward += vectors @ change
         squared += float(change @ change)
-    found = torch.linalg.lstsq(gram, toward, driver="gelsd").solution
-    off = max(0.0, squared - float(found @ toward)) / squared if squared else 0.0
-    return {"at": dict(zip(names, found.tolist(), strict=True)), "off_plane": off**0.5}
+    solution = torch.linalg.lstsq(gram, toward, driver="gelsd").solution
+    off = max(0.0, squared - float(solution @ toward)) / squared if squared else 0.0
+    return {"at": dict(zip(names, solution.tolist(), strict=True)), "off_plane": off**0.5}
 
 
 def plan(sweep: Sweep, benchmark: Benchmark) -> list[NamedPoint]:
@@ -212,18 +212,18 @@ def plan(sweep: Sweep, benchmark: Benchmark) -> list[NamedPoint]:
     return [session.plan(place) for place in sweep.places]
 
 
-def distinct(every: Sequence[NamedPoint]) -> list[NamedPoint]:
-    """A plan in which every point comes once: places may share one, as all lines do that begin at one model."""
-    found: dict[str, NamedPoint] = {}
-    for one in every:
-        found.setdefault(one.name, one)
-    return list(found.values())
+def distinct(planned: Sequence[NamedPoint]) -> list[NamedPoint]:
+    """A plan with every point once: lines that begin at the same model share a point."""
+    by_name: dict[str, NamedPoint] = {}
+    for point in planned:
+        by_name.setdefault(point.name, point)
+    return list(by_name.values())
 
 
 def stored(planned: NamedPoint, store: Store, benchmark: Benchmark, sample: Sample) -> Point | None:
-    """The point if it is there: as such, or as the scores of the same run on the same images."""
-    found = points.find(store, planned.name)
-    return found or points.of_run(store, planned.run_id, planned.name, benchmark, sample.on(benchmark))
+    """The stored point, or the scores of the same run on the same images; None if there is neither."""
+    point = points.find(store, planned.name)
+    return point or points.of_run(store, planned.run_id, planned.name, benchmark, sample.on(benchmark))
 
 
 def run(
@@ -236,46 +236,46 @@ def run(
     cancel: Cancel | None = None,
     paused: Callable[[], bool] = lambda: False,
 ) -> Outcome:
-    """Compute the points that are not there yet, each kept as soon as it is done.
+    """Compute the missing points and store each as soon as it is done.
 
-    ``paused`` is asked between two points. A point that fails does not stop the others.
+    ``paused`` is called between two points. A point that fails does not stop the others.
 
     Raises:
-        MergingError: points failed; the sentence counts them and gives the first reason.
-        StoreError: the disk cannot be written to. Cancelled: ``cancel`` said so; the points so far are kept.
+        MergingError: points failed; the message counts them and gives the first reason.
+        StoreError: the disk cannot be written to. Cancelled: ``cancel`` requested it; the points so far are kept.
     """
     points.sweep_up(store)
-    every = distinct(plan(sweep, benchmark))
-    missing = [one for one in every if stored(one, store, benchmark, sweep.sample) is None]
+    all_points = distinct(plan(sweep, benchmark))
+    missing = [planned for planned in all_points if stored(planned, store, benchmark, sweep.sample) is None]
     session = Session(benchmark, sweep.sample, device, cancel)
-    phases = Phases({f"{one.name} {stage}": 1.0 for one in missing for stage in STAGES}, progress)
+    phases = Phases({f"{planned.name} {stage}": 1.0 for planned in missing for stage in STAGES}, progress)
     failures: list[str] = []
-    for number, one in enumerate(missing):
+    for number, planned in enumerate(missing):
         Meter(0, None, cancel).check()
         if paused():
-            return Outcome(len(every) - len(missing) + number - len(failures), len(every), True)
-        if points.find(store, one.name):  # another sweep has made it meanwhile
+            return Outcome(len(all_points) - len(missing) + number - len(failures), len(all_points), True)
+        if points.find(store, planned.name):  # another sweep has computed it meanwhile
             continue
-        words = f"Point {len(every) - len(missing) + number + 1} of {len(every)}"
+        words = f"Point {len(all_points) - len(missing) + number + 1} of {len(all_points)}"
         try:
-            point, about = session.compute(one, partial(_stage, phases, one, words))
+            point, about = session.compute(planned, partial(_stage, phases, planned, words))
         except (Cancelled, StoreError):
             raise
         except MergingError as error:
-            failures.append(f"{_where(sweep, one.place)}: {error}")
+            failures.append(f"{_where(sweep, planned.place)}: {error}")
         else:
             points.write(store, point, about)
     if failures:
         raise MergingError(
-            f"{len(failures)} of {len(every)} points could not be computed; the others are kept. {failures[0]}"
+            f"{len(failures)} of {len(all_points)} points could not be computed; the others are kept. {failures[0]}"
         )
-    return Outcome(len(every), len(every), False)
+    return Outcome(len(all_points), len(all_points), False)
 
 
-def _stage(phases: Phases, one: NamedPoint, words: str, stage: str) -> ProgressCallback | None:
-    """What a stage of one point reports to: its progress, under the words that say which point it is."""
-    told = phases.callback(f"{one.name} {stage}")
-    return None if told is None else lambda inner: told(replace(inner, phase=words, detail=inner.phase))
+def _stage(phases: Phases, point: NamedPoint, words: str, stage: str) -> ProgressCallback | None:
+    """The callback of one stage of a point; its phase is ``words``, which say which point it is."""
+    callback = phases.callback(f"{point.name} {stage}")
+    return None if callback is None else lambda inner: callback(replace(inner, phase=words, detail=inner.phase))
 
 
 def _where(sweep: Sweep, place: SweepPoint) -> str:

@@ -1,7 +1,7 @@
-"""Points of sweeps: the scores of one model on one sample of the benchmark, each a small sealed entry of its own.
+"""Points of sweeps: the scores of one model on one sample of the benchmark, each a small sealed entry.
 
-A point is named by all that its numbers depend on, so a stale one is never found, the points of two sweeps that cross
-are computed once, and whatever stops a sweep leaves whole points behind. What is damaged counts as absent.
+The name of a point depends on all that its numbers depend on, so a stale one is never used, and a point that two sweeps
+share is computed once. A sweep that stops leaves only whole points. A damaged point counts as absent.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FACTS, FOLDER, VERSION = "point.json", "points", 1
-Identity = Sequence[Any]  # plain data that says which model it is
+Identity = Sequence[Any]  # plain data that identifies a model
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Which images a point is measured on: at most ``images`` of every task (0: all), drawn with ``seed``.
+    """The images of a point's scores: at most ``images`` of every task (0: all), drawn with ``seed``.
 
     ``tasks`` are keys; none means every task.
     """
@@ -53,7 +53,7 @@ class Sample:
             raise ParameterError("A sweep's images and seed are whole numbers of at least 0 (0 images: all of them).")
 
     def on(self, benchmark: Benchmark) -> Sample:
-        """The same sample written in one way: where it takes every image, nothing is drawn."""
+        """The same sample in normal form: if it takes every image, nothing is drawn."""
         keys = self.tasks or tuple(task.key for task in benchmark.tasks)
         largest = max((benchmark.count(key, self.split) for key in keys), default=0)
         return self if 0 < self.images < largest else Sample(self.split, 0, 0, self.tasks)
@@ -61,7 +61,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class DrawnImages(Benchmark):
-    """A benchmark of which a seeded draw of each task's images is shown; they stay in memory."""
+    """A benchmark with a seeded draw of each task's images, which stay in memory."""
 
     sample: Sample = field(kw_only=True)
     _kept: dict[tuple[str, str], tuple[NDArray[np.uint8], NDArray[np.int64]]] = field(
@@ -70,11 +70,11 @@ class DrawnImages(Benchmark):
 
     @classmethod
     def of(cls, benchmark: Benchmark, sample: Sample) -> Self:
-        """The part of ``benchmark`` that a sample takes."""
+        """``benchmark`` with the images of a sample."""
         return cls(**{f.name: getattr(benchmark, f.name) for f in fields(Benchmark)}, sample=sample)
 
     def images(self, key: str, split: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """Images and labels of the draw; exemplars are not drawn from again."""
+        """Images and labels of the draw; exemplars are all kept."""
         if split == EXEMPLARS:
             return super().images(key, split)
         if (key, split) not in self._kept:
@@ -88,16 +88,16 @@ class DrawnImages(Benchmark):
 
     def count(self, key: str, split: str) -> int:
         """Number of images in the draw."""
-        found = super().count(key, split)
-        return min(found, self.sample.images) if self.sample.images and split != EXEMPLARS else found
+        images = super().count(key, split)
+        return min(images, self.sample.images) if self.sample.images and split != EXEMPLARS else images
 
 
 @dataclass(frozen=True)
 class Point:
     """Scores of one model on one sample. ``seconds`` is time by phase on ``device``; empty if a run had the scores.
 
-    ``notes`` is plain data that was found on the way, such as where a merge lies in a plane; ``versions`` are those of
-    programs that the numbers depend on.
+    ``notes`` is further plain data, such as the position of a merge in a plane; ``versions`` are those of programs that
+    the numbers depend on.
     """
 
     name: str
@@ -110,7 +110,7 @@ class Point:
 
     @property
     def images(self) -> int:
-        """Images that were looked at."""
+        """Number of evaluated images."""
         return int(self.scores["n"].sum())
 
 
@@ -124,13 +124,13 @@ def name_of(identity: Identity, benchmark: Benchmark, sample: Sample) -> str:
 def find(store: Store, name: str) -> Point | None:
     """The stored point, the own one first, or None."""
     for place, provenance in folders(store).items():
-        if found := _read(place / name, provenance):
-            return found
+        if point := _read(place / name, provenance):
+            return point
     return None
 
 
 def of_run(store: Store, run_id: str, name: str, benchmark: Benchmark, sample: Sample) -> Point | None:
-    """The point that a stored run's own scores are, if the sample is all images of a split."""
+    """A point from the scores of a stored run, if the sample is all images of a split; None otherwise."""
     if sample.images or not run_id:
         return None
     for run in store.candidates(run_id):
@@ -143,57 +143,57 @@ def of_run(store: Store, run_id: str, name: str, benchmark: Benchmark, sample: S
 
 
 def write(store: Store, point: Point, about: Mapping[str, Any]) -> None:
-    """Keep a point; ``about`` is plain data that says what it is. Raises StoreError if the disk does not take it."""
+    """Store a point with the plain data ``about`` it. Raises StoreError if the disk cannot be written to."""
     try:
         with atomic.written(folder(store), point.name, lambda there: _read(there, THIS_MACHINE) is not None) as place:
             schema = write_table(place, SCORES, point.scores)
-            said = {"name": point.name, "device": point.device, "seconds": dict(point.seconds), "scores": schema}
-            records.write_json(place / FACTS, {**about, **said, "versions": dict(point.versions)})
+            facts = {"name": point.name, "device": point.device, "seconds": dict(point.seconds), "scores": schema}
+            records.write_json(place / FACTS, {**about, **facts, "versions": dict(point.versions)})
     except OSError as error:
         raise StoreError(f"The sweep's points cannot be kept: {error.strerror}.") from None
 
 
 def folders(store: Store) -> dict[Path, str]:
-    """Where points are, own ones first, with where they come from."""
+    """{folder of points: provenance}, the own one first."""
     return {folder(store): THIS_MACHINE} | {library.parent / FOLDER: PRECOMPUTED for library in store.libraries}
 
 
 def folder(store: Store) -> Path:
-    """Where own points are."""
+    """The folder of own points."""
     return store.root / FOLDER
 
 
 def sweep_up(store: Store, writer: int | None = None) -> None:
-    """Remove what dead writers have left behind."""
+    """Remove the temporary folders that writers left behind; their processes have ended."""
     atomic.sweep(folder(store), writer)
 
 
-def known(store: Store, most: int = 60) -> list[dict[str, Any]]:
-    """What the latest own points say of themselves, for estimates."""
+def latest_facts(store: Store, most: int = 60) -> list[dict[str, Any]]:
+    """The facts of the latest own points, for estimates."""
     try:
         paths = sorted(folder(store).glob(f"[0-9a-f]*/{FACTS}"), key=lambda path: path.stat().st_mtime, reverse=True)
     except OSError:
         return []
-    found = []
+    entries = []
     for path in paths[:most]:
         try:
-            said = json.loads(path.read_bytes())
+            facts = json.loads(path.read_bytes())
         except (OSError, ValueError):
             continue
-        if isinstance(said, dict):
-            found.append(said)
-    return found
+        if isinstance(facts, dict):
+            entries.append(facts)
+    return entries
 
 
 def _read(path: Path, provenance: str) -> Point | None:
     if not path.is_dir() or not atomic.is_whole(path):
         return None
     try:
-        said = json.loads(atomic.verified(path, atomic.read_manifest(path), FACTS).read_bytes())
-        if said["name"] != path.name:
+        facts = json.loads(atomic.verified(path, atomic.read_manifest(path), FACTS).read_bytes())
+        if facts["name"] != path.name:
             return None
-        scores = read_table(path / table_file(SCORES), said["scores"])
-        more = {name: said.get(name, {}) for name in ("notes", "versions")}
-        return Point(path.name, scores, said["device"], said["seconds"], provenance, **more)
+        scores = read_table(path / table_file(SCORES), facts["scores"])
+        more = {name: facts.get(name, {}) for name in ("notes", "versions")}
+        return Point(path.name, scores, facts["device"], facts["seconds"], provenance, **more)
     except (DamagedError, OSError, ValueError, KeyError, TypeError):
         return None

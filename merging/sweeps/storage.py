@@ -1,4 +1,4 @@
-"""Where sweeps are kept: one YAML file a sweep, beside the runs."""
+"""Stored sweeps: one YAML file for each, beside the runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLDER = "sweeps"
 
 
 def keep(sweep: Sweep, store: Store) -> None:
-    """Put a sweep into the store, or give the one that is there this title. Raises StoreError."""
+    """Store a sweep, or change the title of the stored one. Raises StoreError if the disk cannot be written to."""
     path = _path(store, sweep.id)
     partial = path.with_suffix(".tmp")
     try:
@@ -27,26 +27,26 @@ def keep(sweep: Sweep, store: Store) -> None:
 
 
 def find(store: Store, sweep_id: str) -> Sweep:
-    """The sweep of that id. Raises StoreError if it is not here or cannot be read."""
+    """The sweep of that id. Raises StoreError if it is missing or cannot be read."""
     if not SHORT_DIGEST.fullmatch(sweep_id):
-        raise StoreError(f"A sweep cannot be called {sweep_id[:40]!r}; its id is twelve hexadecimal digits.")
+        raise StoreError(f"{sweep_id[:40]!r} is no id of a sweep; an id is twelve hexadecimal digits.")
     for folder in _folders(store):
         with contextlib.suppress(OSError, UnicodeDecodeError, MergingError):
-            found = Sweep.from_yaml((folder / f"{sweep_id}.yaml").read_text("utf-8"))
-            if found.id == sweep_id:
-                return found
+            sweep = Sweep.from_yaml((folder / f"{sweep_id}.yaml").read_text("utf-8"))
+            if sweep.id == sweep_id:
+                return sweep
     raise StoreError(f"There is no sweep {sweep_id} on this machine.")
 
 
 def listed(store: Store) -> Mapping[str, Sweep]:
     """Every sweep that can be read, by id: own ones, newest first, then precomputed ones."""
-    found: dict[str, Sweep] = {}
+    sweeps: dict[str, Sweep] = {}
     for folder in _folders(store):
         with contextlib.suppress(OSError):
             for path in sorted(folder.glob("*.yaml"), key=lambda path: path.stat().st_mtime, reverse=True):
                 with contextlib.suppress(StoreError):
-                    found.setdefault(path.stem, find(store, path.stem))
-    return found
+                    sweeps.setdefault(path.stem, find(store, path.stem))
+    return sweeps
 
 
 def is_own(store: Store, sweep_id: str) -> bool:
@@ -55,7 +55,7 @@ def is_own(store: Store, sweep_id: str) -> bool:
 
 
 def delete(store: Store, sweep_id: str) -> None:
-    """Forget an own sweep; its points stay, because other sweeps may share them. Raises StoreError."""
+    """Delete an own sweep; its points stay, because other sweeps may share them. Raises StoreError for others."""
     try:
         _path(store, sweep_id).unlink()
     except OSError:
@@ -70,5 +70,5 @@ def _folders(store: Store) -> list[Path]:
 
 def _path(store: Store, sweep_id: str) -> Path:
     if not SHORT_DIGEST.fullmatch(sweep_id):
-        raise StoreError(f"A sweep cannot be called {sweep_id[:40]!r}; its id is twelve hexadecimal digits.")
+        raise StoreError(f"{sweep_id[:40]!r} is no id of a sweep; an id is twelve hexadecimal digits.")
     return store.root / FOLDER / f"{sweep_id}.yaml"

@@ -1,4 +1,4 @@
-"""Sweeps: what is varied in which recipes, and on which images it is judged. A file a sweep, beside the runs.
+"""Sweeps: what is varied in which recipes, and the images of the evaluation.
 
 Three kinds. "values" varies one or two numbers of one or more recipes. "line" goes from the pretrained model through
 what each recipe merges: θ₀ + α(θ − θ₀). "plane" spans two experts: θ₀ + λ₁τ₁ + λ₂τ₂.
@@ -44,8 +44,8 @@ class Axis:
 class SweepPoint:
     """One point of a sweep, before anything is computed. ``line`` is the number of its recipe.
 
-    ``recipe`` is what is merged: on a line that of the whole merge. ``terms`` are coefficients by what they are of: an
-    expert's name, or "merged"; None where the merged model itself is measured.
+    ``recipe`` is what is merged: on a line that of the whole merge. ``terms`` are pairs of a coefficient and what it
+    scales, an expert's name or "merged"; None if the merged model itself is evaluated.
     """
 
     line: int
@@ -56,10 +56,10 @@ class SweepPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """A sweep that makes sense: it is checked, value by value, when it is made. ``title`` is not in its id.
+    """A valid sweep: every value is checked when it is made. ``title`` does not enter its id.
 
     Raises:
-        RecipeError: nothing of that name can be varied, or a chain makes no sense with a value.
+        RecipeError: nothing of that name can be varied, or a chain is invalid with a value.
         ParameterError: a value outside its bounds, too few or too many of them.
     """
 
@@ -86,13 +86,13 @@ class Sweep:
             raise RecipeError(f"A sweep has at most {MOST_POINTS} points; this one has {count:,}. Take fewer values.")
         if len(set(self.recipes)) < len(self.recipes):
             raise RecipeError("Two recipes of the sweep are the same.")
-        _ = (self.sample, self.places)  # making them checks them
+        _ = (self.sample, self.places)  # computing them checks them
 
     def _check_shape(self) -> None:
-        wanted = {VALUES: (1, 2), LINE: (1,), PLANE: (2,)}[self.kind]
-        if len(self.axes) not in wanted:
+        counts = {VALUES: (1, 2), LINE: (1,), PLANE: (2,)}[self.kind]
+        if len(self.axes) not in counts:
             raise RecipeError(
-                f"A sweep of kind {self.kind} varies {' or '.join(map(str, wanted))}; got {len(self.axes)}."
+                f"A sweep of kind {self.kind} varies {' or '.join(map(str, counts))}; got {len(self.axes)}."
             )
         if len({axis.target for axis in self.axes}) < len(self.axes):
             raise RecipeError("A sweep cannot vary the same thing twice.")
@@ -108,7 +108,7 @@ class Sweep:
 
     @cached_property
     def bounds(self) -> tuple[Bound, ...]:
-        """What the values of each axis may be."""
+        """The bound of each axis's values."""
         if self.kind == LINE:
             return (ALPHA,)
         if self.kind == VALUES:
@@ -124,7 +124,7 @@ class Sweep:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What to write at each axis."""
+        """The label of each axis."""
         if self.kind == LINE:
             return ("Interpolation α (0 pretrained, 1 merged)",)
         if self.kind == PLANE:
@@ -133,7 +133,7 @@ class Sweep:
 
     @property
     def sample(self) -> Sample:
-        """The images that every point is judged on. A plane looks at the tasks of its two experts only."""
+        """The images that every point is evaluated on; in a plane only those of its two experts' tasks."""
         tasks = tuple(sorted(axis.target for axis in self.axes)) if self.kind == PLANE else ()
         return Sample(self.split, self.images, self.seed, tasks)
 
@@ -143,12 +143,12 @@ class Sweep:
     @cached_property
     def places(self) -> tuple[SweepPoint, ...]:
         """Every point, in the order in which they are computed: coarse first, so that a curve shows early."""
-        found = [
+        points = [
             self._place(line, recipe, values)
             for values in _coarse_first(list(self._combinations()))
             for line, recipe in enumerate(self.recipes)
         ]
-        return (*found, *self._merged_in_plane())
+        return (*points, *self._merged_in_plane())
 
     def _place(self, line: int, recipe: Recipe, values: tuple[float, ...]) -> SweepPoint:
         if self.kind == LINE:
@@ -161,16 +161,16 @@ class Sweep:
         return SweepPoint(line, values, recipe)
 
     def _merged_in_plane(self) -> tuple[SweepPoint, ...]:
-        """In a plane, what the chain makes of its two experts; its coefficients are found when it is merged."""
+        """In a plane, the merge of its two experts; its coefficients are computed after it is merged."""
         if self.kind != PLANE or self.recipes[0].per_task:
             return ()
-        recipe, wanted = self.recipes[0], {axis.target for axis in self.axes}
-        pair = tuple((name, reference) for name, reference in recipe.experts if name in wanted)
+        recipe, names = self.recipes[0], {axis.target for axis in self.axes}
+        pair = tuple((name, reference) for name, reference in recipe.experts if name in names)
         return (SweepPoint(0, (), replace(recipe, experts=pair, title="")),)
 
     @cached_property
     def id(self) -> str:
-        """The name of the sweep: all that it computes, as twelve hexadecimal digits."""
+        """The id of the sweep, twelve hexadecimal digits: it depends on all that the sweep computes."""
         plain = {key: value for key, value in self.plain().items() if key != "title"}
         plain["recipes"] = [{k: v for k, v in recipe.items() if k != "title"} for recipe in plain["recipes"]]
         return short_digest(json.dumps(plain, sort_keys=True))
@@ -194,7 +194,7 @@ class Sweep:
 
     @classmethod
     def from_yaml(cls, text: str) -> Self:
-        """A sweep from YAML. Raises RecipeError or ParameterError saying what is wrong."""
+        """A sweep from YAML. Raises RecipeError or ParameterError if it is invalid."""
         data = plain_yaml(text)
         if not isinstance(data, dict):
             raise RecipeError(f"A sweep is a mapping with the fields {', '.join(FIELDS)}; got {type(data).__name__}.")
@@ -208,12 +208,12 @@ class Sweep:
             raise RecipeError(
                 "In a sweep, recipes is a list of recipes, axes a mapping of what is varied to its values."
             )
-        said = {name: data[name] for name in ("kind", "split", "title") if isinstance(data.get(name), str)}
+        texts = {name: data[name] for name in ("kind", "split", "title") if isinstance(data.get(name), str)}
         counts = {name: data[name] for name in ("images", "seed") if type(data.get(name)) is int}
         return cls(
             recipes=tuple(Recipe.from_plain(recipe) for recipe in recipes),
             axes=tuple(Axis(str(target), _numbers(str(target), values)) for target, values in varied.items()),
-            **said,
+            **texts,
             **counts,
         )
 
@@ -228,7 +228,7 @@ def _numbers(target: str, values: Any) -> tuple[float, ...]:
 
 
 def _coarse_first(combinations: Sequence[tuple[float, ...]]) -> list[tuple[float, ...]]:
-    """Both ends, the middle, then ever finer: what is there when a sweep is stopped spans the whole axis."""
+    """Both ends, the middle, then ever finer, so that a stopped sweep still spans the whole axis."""
     count = len(combinations)
     order = [0, count - 1]
     step = count - 1
@@ -247,6 +247,3 @@ def resolved(recipe: Recipe, base: Path) -> Recipe:
 
     experts = tuple((name, absolute(reference)) for name, reference in recipe.experts)
     return replace(recipe, pretrained=absolute(recipe.pretrained), experts=experts)
-
-
-# Where sweeps are kept

@@ -1,4 +1,4 @@
-"""What a sweep costs before it starts, and the tables of what it has found so far."""
+"""The cost of a sweep before it starts, and the tables of its points so far."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STARTING = 4.0  # seconds until the first point begins: loading, reading digests
-COMBINING = 0.1  # seconds for a weighted sum, until a point has told better
+COMBINING = 0.1  # seconds for a weighted sum, until a point gives a better number
 KEPT = ["task", "title", "split", "classes", "correct", "n", "accuracy", "low", "high"]
 AVERAGES = ["in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high", "h_score"]
 COUNTS = ["tasks_in", "tasks_out", "n_in", "n_out"]
@@ -30,7 +30,7 @@ COUNTS = ["tasks_in", "tasks_out", "n_in", "n_out"]
 
 @dataclass(frozen=True, slots=True)
 class SweepCost:
-    """What a sweep takes: points in all, those that are there, and seconds for the rest.
+    """The cost of a sweep: points in all, stored points, and seconds for the rest.
 
     ``known`` says that the seconds come from earlier points on this machine.
     """
@@ -42,22 +42,22 @@ class SweepCost:
     known: bool
 
 
-def budget(sweep: Sweep, store: Store, benchmark: Benchmark, every: Sequence[NamedPoint] | None = None) -> SweepCost:
-    """What the sweep will take on this machine; ``every`` is its plan, if it is known."""
-    every = distinct(plan(sweep, benchmark) if every is None else every)
-    missing = [one for one in every if stored(one, store, benchmark, sweep.sample) is None]
+def budget(sweep: Sweep, store: Store, benchmark: Benchmark, planned: Sequence[NamedPoint] | None = None) -> SweepCost:
+    """The cost of the sweep on this machine; ``planned`` is its plan, if it is known."""
+    planned = distinct(plan(sweep, benchmark) if planned is None else planned)
+    missing = [point for point in planned if stored(point, store, benchmark, sweep.sample) is None]
     if not missing:
-        return SweepCost(len(every), len(every), 0.0, 0.0, True)
+        return SweepCost(len(planned), len(planned), 0.0, 0.0, True)
     session = Session(benchmark, sweep.sample)
     split, keys = session.sample.split, session.sample.tasks or tuple(task.key for task in benchmark.tasks)
     images = sum(session.drawn.count(key, split) for key in keys)
-    earlier, runs = points.known(store), store.runs()
+    earlier, runs = points.latest_facts(store), store.runs()
     seconds, certain = 0.0, True
     for line, recipe in enumerate(sweep.recipes):
         each, learned = _each(session.opened(recipe), session.drawn, sweep.kind != VALUES, images, earlier, runs)
         certain &= learned
-        seconds += each * sum(one.place.line == line for one in missing)
-    return SweepCost(len(every), len(every) - len(missing), STARTING + seconds, seconds / len(missing), certain)
+        seconds += each * sum(point.place.line == line for point in missing)
+    return SweepCost(len(planned), len(planned) - len(missing), STARTING + seconds, seconds / len(missing), certain)
 
 
 def _each(
@@ -68,25 +68,25 @@ def _each(
     earlier: Sequence[Mapping[str, Any]],
     runs: Sequence[Run],
 ) -> tuple[float, bool]:
-    """Seconds for one point, and whether earlier points told them."""
+    """Seconds for one point, and whether they come from earlier points."""
     chain = [step.key for step in opened.recipe.steps]
     rates, merges = [], []
-    for said in earlier:
+    for facts in earlier:
         try:
-            rates.append(float(said["seconds"][EVALUATING]) / int(said["images"]))
-            if bool(said["weights"]) == weights and (weights or said["chain"] == chain):
-                merges.append(float(said["seconds"][MERGING]))
+            rates.append(float(facts["seconds"][EVALUATING]) / int(facts["images"]))
+            if bool(facts["weights"]) == weights and (weights or facts["chain"] == chain):
+                merges.append(float(facts["seconds"][MERGING]))
         except (KeyError, TypeError, ValueError, ZeroDivisionError):
             continue
-    guessed = estimate(opened, drawn, runs).phases
+    estimated = estimate(opened, drawn, runs).phases
     count = sum(drawn.count(task.key, split) for task in drawn.tasks for split in SPLITS)
-    evaluating = statistics.median(rates) * images if rates else guessed[EVALUATING] * images / max(count, 1)
-    merging = statistics.median(merges) if merges else COMBINING if weights else guessed[MERGING]
+    evaluating = statistics.median(rates) * images if rates else estimated[EVALUATING] * images / max(count, 1)
+    merging = statistics.median(merges) if merges else COMBINING if weights else estimated[MERGING]
     return merging + evaluating, bool(rates and merges)
 
 
-def table(sweep: Sweep, every: Sequence[NamedPoint], found: Mapping[str, Point]) -> pd.DataFrame:
-    """A row for each point that is there and each task, in the order of the axes; values as columns x and y.
+def table(sweep: Sweep, planned: Sequence[NamedPoint], stored_points: Mapping[str, Point]) -> pd.DataFrame:
+    """A row for each stored point and each task, in the order of the axes; values as columns x and y.
 
     ``line`` counts recipes, ``in_domain`` says whether the task's expert was merged. Where the number of experts is
     what varies, tasks of experts that are left out are in neither group, and are left out of the table.
@@ -94,27 +94,29 @@ def table(sweep: Sweep, every: Sequence[NamedPoint], found: Mapping[str, Point])
     import pandas as pd
 
     frames = []
-    for one in sorted(every, key=lambda one: (one.place.line, one.place.values)):
-        if (point := found.get(one.name)) is None or not one.place.values:
+    for one in sorted(planned, key=lambda one: (one.place.line, one.place.values)):
+        if (point := stored_points.get(one.name)) is None or not one.place.values:
             continue
         inside = {name for name, _ in one.place.recipe.experts}
         everyone = {name for name, _ in sweep.recipes[one.place.line].experts}
         rows = point.scores[~point.scores["task"].isin(list(everyone - inside))]
         values = dict(zip("xy", one.place.values, strict=False))
-        named: dict[str, Any] = {"line": one.place.line, "point": one.name, "run": one.run_id, "device": point.device}
-        frames.append(rows[KEPT].assign(**named, **values, in_domain=rows["task"].isin(list(inside))))
+        identity: dict[str, Any] = {"line": one.place.line, "point": one.name, "run": one.run_id}
+        frames.append(
+            rows[KEPT].assign(**identity, device=point.device, **values, in_domain=rows["task"].isin(list(inside)))
+        )
     empty = pd.DataFrame(columns=[*KEPT, "line", "point", "run", "device", "x", "in_domain"])
     return pd.concat(frames, ignore_index=True) if frames else empty
 
 
 def averages(rows: pd.DataFrame) -> pd.DataFrame:
-    """A row for each point of what ``table`` gives: means in and out of domain with intervals, H-score, counts."""
+    """A row for each point of ``table``: means in and out of domain with intervals, H-score, counts."""
     import pandas as pd
 
-    found = []
-    told = ["line", *(name for name in "xy" if name in rows), "point", "run", "split", "device"]
-    for keys, group in rows.groupby(told, sort=False):
-        said = dict(zip(told, keys, strict=True))
-        summary = summarize(group, group[group["in_domain"]]["task"].tolist(), split=str(said["split"]))
-        found.append(said | {name: getattr(summary, name) for name in (*AVERAGES, *COUNTS)})
-    return pd.DataFrame(found, columns=[*told, *AVERAGES, *COUNTS])
+    rows_of_points = []
+    columns = ["line", *(name for name in "xy" if name in rows), "point", "run", "split", "device"]
+    for keys, group in rows.groupby(columns, sort=False):
+        identity = dict(zip(columns, keys, strict=True))
+        summary = summarize(group, group[group["in_domain"]]["task"].tolist(), split=str(identity["split"]))
+        rows_of_points.append(identity | {name: getattr(summary, name) for name in (*AVERAGES, *COUNTS)})
+    return pd.DataFrame(rows_of_points, columns=[*columns, *AVERAGES, *COUNTS])

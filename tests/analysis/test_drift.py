@@ -20,7 +20,7 @@ from merging.analysis.measurements import drift, exemplar_sensitivity, parameter
 from merging.analysis.measurements.drift import MergeModels, cumulative_drift, isolated_drift
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import evaluate
-from merging.cli import main
+from merging.cli.main import main
 from merging.errors import Cancelled, CheckpointError, StoreError, TaskError
 from merging.jobs.records import State
 from merging.jobs.runner import Runner
@@ -411,7 +411,7 @@ def test_what_cannot_be_measured_is_explained(store, tiny_benchmark, tmp_path):
     with pytest.raises(TaskError, match="no exemplars for mine"):
         measure.measure("drift", store, tiny_benchmark, run.id)
     shutil.copy(folder / "flags.safetensors", folder / "circles.safetensors")
-    with pytest.raises(CheckpointError, match="not the ones of this run any more"):
+    with pytest.raises(CheckpointError, match="no longer the ones of this run"):
         measure.measure("ablation", store, tiny_benchmark, run.id)
 
 
@@ -456,7 +456,7 @@ def test_a_library_brings_its_measurements(library, tmp_path, tiny_benchmark):
 
 def test_exemplar_sensitivity_merges_with_so_many_exemplars(store, tiny_benchmark, monkeypatch):
     lot = exemplar_sensitivity.CANDIDATES[:1]
-    unknown = exemplar_sensitivity.Candidate("Nothing", "no_such_method", {})
+    unknown = exemplar_sensitivity.MethodCandidate("Nothing", "no_such_method", {})
     monkeypatch.setattr(exemplar_sensitivity, "CANDIDATES", (*lot, unknown))
     monkeypatch.setattr(exemplar_sensitivity, "COUNTS", (1, 6))
     monkeypatch.setattr(exemplar_sensitivity, "SEEDS", (3,))
@@ -509,7 +509,7 @@ def test_a_measurement_is_a_job_like_a_merge(library, tmp_path, tiny_benchmark, 
     try:
         job = runner.measure("drift", run_id)
         assert runner.measure("drift", run_id).id == job.id
-        assert (job.measures, job.run_id, job.live) == ("drift", run_id, True)
+        assert (job.kind, job.subject, job.live) == ("drift", run_id, True)
         assert job.title == f"Feature drift: {store.run(run_id).title}"
         done = _ended(runner, job.id)
         assert (done.state, done.error, done.fraction) == (State.DONE, "", 1.0)
@@ -517,10 +517,10 @@ def test_a_measurement_is_a_job_like_a_merge(library, tmp_path, tiny_benchmark, 
         assert [found.id for found in runner.jobs()] == [job.id]
         with pytest.raises(StoreError, match="There is no run"):
             runner.measure("drift", "0" * 12)
-        with pytest.raises(StoreError, match="Nothing is measured as"):
+        with pytest.raises(StoreError, match="There is no measurement"):
             runner.measure("drfit", run_id)
         whole = runner.measure("exemplars")
-        assert (whole.run_id, whole.title) == ("", "Exemplar sensitivity")
+        assert (whole.subject, whole.title) == ("", "Exemplar sensitivity")
         runner.cancel(whole.id)
         assert _ended(runner, whole.id).state == State.CANCELLED
         assert stored.find("exemplars", store, Benchmark.load()) is None
@@ -540,11 +540,11 @@ def test_the_command_line_measures(library, tmp_path, tiny_benchmark, monkeypatc
     folder, (run_id, _) = library
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(_with_library(tmp_path, tiny_benchmark, folder)))
     store = str(tmp_path / "store")
-    assert main.main(["measure", "ablation", run_id, "--store", store, "--device", "cpu", "--json"]) == 0
+    assert main(["measure", "ablation", run_id, "--store", store, "--device", "cpu", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["run_id"], said["device"]) == (run_id, "CPU")
     assert {row["kind"] for row in said["tables"]["ablation"]} == {"nothing", *parameter_kinds.KINDS}
-    assert main.main(["measure", "ablation", run_id, "--store", store]) == 0
+    assert main(["measure", "ablation", run_id, "--store", store]) == 0
     assert "Ablation by kind of parameter on CPU" in capsys.readouterr().out
-    assert main.main(["measure", "drift", "--store", store]) == 1
-    assert "is measured of a run" in capsys.readouterr().err
+    assert main(["measure", "drift", "--store", store]) == 1
+    assert "is a measurement of a run" in capsys.readouterr().err

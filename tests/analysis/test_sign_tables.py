@@ -13,7 +13,7 @@ import torch
 import viz
 from app.views.conflicts import signs as conflict_signs
 from merging.analysis import context, measure, stored
-from merging.analysis.measurements.signs import SPACES, agreement, look_at_layer
+from merging.analysis.measurements.signs import SPACES, agreement, inspect_layer
 from merging.analysis.stored import Measured, same_experts
 from merging.benchmarks.benchmark import Benchmark
 from merging.errors import Cancelled, CheckpointError, StoreError
@@ -62,7 +62,7 @@ def test_the_tables_are_those_of_every_layer(
     name = "visual.transformer.resblocks.1.mlp.c_fc.weight"
     half = {key: value.half().float() for key, value in base.items()}
     vectors = torch.stack([expert[name].half().float() - half[name] for expert in tuned.values()])
-    live = look_at_layer(vectors)
+    live = inspect_layer(vectors)
     order = int(layers.set_index("tensor").loc[name, "order"])
     agreed = found.table("agreement").set_index(["order", "space", "density"]).loc[order]
     for key, counts in live.votes.items():
@@ -100,7 +100,7 @@ def test_what_cannot_be_measured_is_explained(tmp_path: Path, tiny_benchmark: Be
     store = Store(tmp_path / "store", libraries=())
     with pytest.raises(StoreError, match="There is no run"):
         measure.measure("signs", store, tiny_benchmark, "0" * 12)
-    with pytest.raises(StoreError, match="is measured of the experts of a run"):
+    with pytest.raises(StoreError, match="is a measurement of the experts of a run"):
         measure.measure("signs", store, tiny_benchmark)
     folder = shutil.copytree(tiny_benchmark.folder / "models", tmp_path / "models")
     mine = {"mine": str(folder / "circles.safetensors"), "yours": str(folder / "digits.safetensors")}

@@ -16,7 +16,7 @@ from merging.analysis.measurements.signs import (
     count_votes,
     estimated_seconds,
     histogram,
-    look_at_layer,
+    inspect_layer,
     random_agreement,
 )
 from merging.checkpoints.families import Parameter, Role
@@ -100,7 +100,7 @@ def test_the_histogram_puts_edges_where_they_belong() -> None:
 @pytest.mark.parametrize("shape", [(12, 7), (7, 12), (40, 5)])
 def test_every_space_is_what_its_definition_says(shape: tuple[int, int]) -> None:
     vectors, density = drawn(3, *shape), 0.3
-    found = look_at_layer(vectors, (density,), rank_tol=0.0)
+    found = inspect_layer(vectors, (density,), rank_tol=0.0)
     for way, matrices in (("h", vectors.numpy()), ("v", vectors.mT.numpy())):
         left, _, right = np.linalg.svd(np.concatenate(matrices, axis=1), full_matrices=False)
         kept, back = [], []
@@ -126,7 +126,7 @@ def test_without_pruning_the_way_back_gives_the_task_vectors() -> None:
     for blocks in (vectors, vectors.mT):
         basis = left_basis(blocks, 0.0)
         torch.testing.assert_close(basis @ (basis.T @ blocks), blocks, rtol=0, atol=1e-12)
-    found = look_at_layer(vectors, (1.0,), rank_tol=0.0).votes
+    found = inspect_layer(vectors, (1.0,), rank_tol=0.0).votes
     for space in ("back_h", "back_v"):
         np.testing.assert_array_equal(found[space, 1.0], found["weights", 1.0])
     assert found["weights", 1.0][0, 0] == vectors.shape[2]
@@ -137,7 +137,7 @@ def test_in_single_precision_rounding_is_no_vote() -> None:
     vectors[1, :, ::2] = 0  # as half-precision checkpoints have them: an expert's own zeros, where others have none
     vectors[2, 5:30] = 0
     vectors[3].mul_(vectors[3].abs() > 1)
-    found, exact = (look_at_layer(some, (1.0, 0.3), rank_tol=0.0).votes for some in (vectors, vectors.double()))
+    found, exact = (inspect_layer(some, (1.0, 0.3), rank_tol=0.0).votes for some in (vectors, vectors.double()))
     for space in ("back_h", "back_v"):
         np.testing.assert_array_equal(found[space, 1.0], found["weights", 1.0])
     for key, counts in found.items():
@@ -147,9 +147,9 @@ def test_in_single_precision_rounding_is_no_vote() -> None:
 def test_spaces_that_are_there_are_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = drawn()
     spaces = [joint_space("abcd", vectors, vertical) for vertical in (False, True)]
-    expected = look_at_layer(vectors, (0.3,), 0.05)
+    expected = inspect_layer(vectors, (0.3,), 0.05)
     monkeypatch.delattr(signs, "joint_space")
-    found = look_at_layer(vectors, (0.3,), 0.05, spaces=spaces)
+    found = inspect_layer(vectors, (0.3,), 0.05, spaces=spaces)
     assert found.ranks == expected.ranks
     for key, counts in found.votes.items():
         np.testing.assert_array_equal(counts, expected.votes[key])
@@ -162,9 +162,9 @@ def test_the_estimated_time_grows_with_the_layer() -> None:
 
 def test_a_rank_cut_takes_directions_away() -> None:
     vectors = drawn()
-    assert look_at_layer(vectors, (1.0,), 0.0).ranks == (12, 7)
+    assert inspect_layer(vectors, (1.0,), 0.0).ranks == (12, 7)
     sizes = torch.linalg.svdvals(torch.cat(list(vectors), dim=1))
-    assert look_at_layer(vectors, (1.0,), 0.5).ranks[0] == int((sizes > 0.5 * sizes[0]).sum()) < 12
+    assert inspect_layer(vectors, (1.0,), 0.5).ranks[0] == int((sizes > 0.5 * sizes[0]).sum()) < 12
 
 
 @pytest.mark.parametrize("change", ["experts in another order", "all scaled", "all signs"])
@@ -173,7 +173,7 @@ def test_agreement_does_not_depend_on(change: str) -> None:
     changed = {
         "experts in another order": vectors[[3, 0, 4, 2, 1]], "all scaled": 1e-3 * vectors, "all signs": -vectors,
     }[change]  # fmt: skip
-    one, other = (look_at_layer(some, (1.0, 0.2)) for some in (vectors, changed))
+    one, other = (inspect_layer(some, (1.0, 0.2)) for some in (vectors, changed))
     for key, counts in one.votes.items():
         np.testing.assert_array_equal(counts, other.votes[key])
 
@@ -186,14 +186,14 @@ def test_the_sign_of_a_singular_vector_changes_nothing() -> None:
 
 def test_equal_experts_agree_and_nobody_loses() -> None:
     same = drawn(1).expand(3, -1, -1)
-    found = look_at_layer(same, (0.2,))
+    found = inspect_layer(same, (0.2,))
     for counts in found.votes.values():
         assert agreement(counts).mean == 1
     np.testing.assert_array_equal(found.elections[0.2].won, found.elections[0.2].kept)
 
 
 def test_experts_that_changed_nothing_have_no_votes() -> None:
-    found = look_at_layer(torch.zeros(3, 4, 5), (1.0, 0.2))
+    found = inspect_layer(torch.zeros(3, 4, 5), (1.0, 0.2))
     for counts in found.votes.values():
         said = agreement(counts)
         assert math.isnan(said.mean) and (said.positions, said.density) == (0, 0)

@@ -315,7 +315,7 @@ def test_unknown_sizes_are_left_out_and_said():
     fig = viz.draw("storage", table)
     (files,) = (trace for trace in fig.data if trace.name == DRAWN["dense"])
     assert len(files.x) == 2
-    assert any("Not all is known of 1 run" in note.text for note in fig.layout.annotations)
+    assert any("Incomplete for 1 run" in note.text for note in fig.layout.annotations)
     nothing = viz.draw("storage", table.assign(bytes=np.nan))
     assert len(nothing.data) == 0
     with pytest.raises(ChartError, match="does not know the account 'other'"):

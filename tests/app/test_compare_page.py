@@ -76,7 +76,7 @@ def test_bad_links_show_something_sensible(open_app: Any, compared: Path, query:
 def test_a_missing_b_can_be_left_behind_without_a(open_app: Any, compared: Path) -> None:
     a = runs(compared)[EMR].id
     at = open_app("compare", compared, run=a, b="000000000000")
-    next(button for button in at.button if button.label == "Show a run that is here").click().run()
+    next(button for button in at.button if button.label == "Show an available run").click().run()
     assert not at.exception
     assert at.selectbox(key="picker").value == a
     assert "one of the runs on the same experts" in words(at)

@@ -218,7 +218,7 @@ def test_a_link_says_which_benchmark_it_is_on(open_app: Any, library: Path, two:
         at = open_app("scores", library, on=gone)
         assert not at.exception
         assert "does not have" in at.warning[0].value and HOSTILE not in at.warning[0].value
-        press(at, f"Work on {library.name}")
+        press(at, f"Switch to {library.name}")
         assert not at.exception and not at.warning and "on" not in at.query_params
 
 

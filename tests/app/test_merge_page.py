@@ -28,9 +28,9 @@ def test_merging_shows_accuracy_and_links(open_app: Any, library: Path) -> None:
     assert all(metric.value.endswith("%") for metric in at.metric)
     (job,) = data.runner().jobs()
     assert job.title == "LwPTV (prune ratio 0.4) → Task arithmetic"
-    assert data.store().run(job.run_id).has_scores
+    assert data.store().run(job.subject).has_scores
     at.switch_page("screens/scores.py").run()
-    assert job.run_id in at.multiselect(key="compare").options or job.run_id in at.multiselect(key="compare").value
+    assert job.subject in at.multiselect(key="compare").options or job.subject in at.multiselect(key="compare").value
 
 
 @pytest.mark.slow
@@ -41,7 +41,7 @@ def test_a_job_can_be_cancelled_and_dismissed(open_app: Any, library: Path) -> N
     at = finish(at)
     (job,) = data.runner().jobs()
     assert job.state == "cancelled"
-    assert not data.store().has(job.run_id)
+    assert not data.store().has(job.subject)
     press(at, "Dismiss")
     assert not at.exception
     assert not data.runner().jobs()
@@ -68,7 +68,7 @@ def test_a_chain_that_needs_exemplars_can_be_run(open_app: Any, library: Path) -
     assert not at.error
     (job,) = data.runner().jobs()
     assert job.state == "done"
-    recipe = data.store().run(job.run_id).recipe
+    recipe = data.store().run(job.subject).recipe
     assert recipe is not None
     assert recipe.exemplars == Exemplars(per_task=8, seed=3)
 

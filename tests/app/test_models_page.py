@@ -97,8 +97,8 @@ def test_warnings_are_in_words(open_app: Any, library: Path, own_models: Path) -
     at.run()
     at.multiselect[0].set_value([f"models:clip/{stranger.name}"]).run()
     assert "unrelated" in at.warning[0].value
-    distances = next(frame.value for frame in at.dataframe if "It looks" in frame.value)
-    assert list(distances["It looks"]) == ["unrelated"]
+    distances = next(frame.value for frame in at.dataframe if "Verdict" in frame.value)
+    assert list(distances["Verdict"]) == ["unrelated"]
 
 
 @pytest.mark.slow

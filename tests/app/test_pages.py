@@ -75,7 +75,7 @@ def test_page_with_a_bad_link(open_app: Any, library: Path, page: str, query: di
 def test_a_run_that_is_not_here_can_be_left_behind(open_app: Any, library: Path) -> None:
     at = open_app("masks", library, run="000000000000")
     assert charts(at) == 0
-    next(button for button in at.button if button.label == "Show a run that is here").click().run()
+    next(button for button in at.button if button.label == "Show an available run").click().run()
     assert not at.exception
     assert charts(at) == 2
 

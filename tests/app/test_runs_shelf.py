@@ -48,7 +48,7 @@ def test_a_bad_link(open_app: Any, library: Path, query: dict[str, str]) -> None
     assert not at.exception
     if query["chosen"].strip(","):
         assert "does not have" in at.warning[0].value
-        press(at, "Show a run that is here")
+        press(at, "Show an available run")
         assert not at.exception and len(table(at)) == 4
 
 
@@ -126,7 +126,7 @@ def test_a_run_that_a_job_works_on_is_not_deleted(
     ] or ("0 runs" in words(at))
     shutil.copytree(library / "runs" / precomputed, data.store().root / "runs" / precomputed)
     tick(at, []), tick(at, [precomputed])
-    job = Job(precomputed, "A job that began after the page was drawn", State.RUNNING)
+    job = Job(precomputed, "A job that began after the page was drawn", State.RUNNING, subject=precomputed)
     monkeypatch.setattr(Runner, "jobs", lambda self: [job])
     press(at, "Delete 1 run")
     assert data.store().has(precomputed) and (data.store().root / "runs" / precomputed).is_dir()

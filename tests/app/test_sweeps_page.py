@@ -172,7 +172,7 @@ def test_the_tray_shows_another_sweep_on_the_page_itself(
         for values in ((0.1, 0.2), (0.2, 0.3))
     )
     at = open_app("sweeps", library, sweep=one.id)
-    job = Job(job_of(SWEEP, other.id), "Sweep: other", State.PAUSED, measures=SWEEP)
+    job = Job(job_of(SWEEP, other.id), "Sweep: other", State.PAUSED, kind=SWEEP, subject=other.id)
     monkeypatch.setattr(type(data.runner()), "jobs", lambda self: [job])
     at.run()
     at.button(key=f"show_{job.id}").click().run()

@@ -172,7 +172,7 @@ def test_images_are_prepared_batch_by_batch(base, tmp_path, monkeypatch):
     whole = features(encoder, found.preprocess(images))
     monkeypatch.setattr("merging.benchmarks.evaluate.BATCH", 4)
     assert torch.allclose(features(encoder, images, prepare=found.preprocess), whole, atol=1e-6)
-    monkeypatch.setattr("merging.benchmarks.evaluate.KEPT", 0)
+    monkeypatch.setattr("merging.benchmarks.evaluate.KEPT_BYTES", 0)
     assert evaluate(found.pretrained, found)["n"].tolist() == [9, 9]
 
 

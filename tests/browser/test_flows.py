@@ -127,7 +127,7 @@ def test_the_first_text_is_there_soon(app: App) -> None:
 def test_a_missing_run_is_explained(app: App) -> None:
     app.open("/masks?run=0123456789ab")
     expect(app.text("which this machine does not have")).to_be_visible()
-    app.page.get_by_role("button", name="Show a run that is here").click()
+    app.page.get_by_role("button", name="Show an available run").click()
     app.settled().charted()
 
 

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from shelf_folders import listed, names, one, seen, transformers
 
 from merging.catalog.groups import groups
-from merging.catalog.recognize import look
+from merging.catalog.recognize import recognize
 
 
 def test_published_task_vectors(root: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_benchmark_folder(root: Path) -> None:
     tiny.write_benchmark(root / "bench")
     found = listed(root)
     assert [item.place for item in found.benchmarks] == ["clip/bench"]
-    group = one(groups([(item, look(item)) for item in found.items], found.benchmarks))
+    group = one(groups([(item, recognize(item)) for item in found.items], found.benchmarks))
     assert group.title == "clip/bench" and set(group.experts) == set(tiny.EXPERTS)  # the multi-task model is no expert
     assert not any("data" in item.place for item in found.items)
 

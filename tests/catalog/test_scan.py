@@ -12,7 +12,7 @@ from shelf_folders import listed
 
 from merging import settings
 from merging.catalog import scan
-from merging.catalog.recognize import look
+from merging.catalog.recognize import recognize
 from merging.checkpoints import references
 from merging.errors import CheckpointError
 from merging.formats.opening import open_checkpoint
@@ -51,7 +51,7 @@ def test_links_to_folders_are_named_and_not_followed(root: Path, tmp_path: Path)
     (root / "out").symlink_to(tmp_path / "elsewhere")
     (root / "loop").symlink_to(root)
     (root / "file.safetensors").symlink_to(tmp_path / "elsewhere" / "secret.safetensors")
-    found = {item.place: look(item) for item in listed(root).items}
+    found = {item.place: recognize(item) for item in listed(root).items}
     assert set(found) == {"clip/out", "clip/loop", "clip/file.safetensors"}
     assert all(what.kind == "unreadable" for what in found.values())
     assert "not followed" in found["clip/out"].problem
@@ -82,4 +82,4 @@ def test_a_folder_that_is_gone_is_a_note(root: Path) -> None:
     root.rmdir()
     found = listed(root)
     assert not found.items and "cannot be read" in found.notes[0]
-    assert look(scan.typed(str(root)).items[0]).kind == "unreadable"
+    assert recognize(scan.typed(str(root)).items[0]).kind == "unreadable"

@@ -8,7 +8,7 @@ import pytest
 import tiny
 
 from merging.catalog import uploads
-from merging.catalog.recognize import look
+from merging.catalog.recognize import recognize
 from merging.catalog.scan import CatalogEntry
 from merging.errors import CheckpointError, StoreError
 
@@ -17,7 +17,7 @@ def test_an_upload_is_kept_under_its_hash(tmp_path: Path) -> None:
     content = tiny.write(tmp_path / "x.safetensors", tiny.pretrained()).read_bytes()
     item = uploads.keep(tmp_path, "../../My model?.SAFETENSORS", content)
     assert item.path.name == "My_model.safetensors" and item.path.parent.parent == tmp_path / "uploads"
-    assert look(item).kind == "model"
+    assert recognize(item).kind == "model"
     assert uploads.keep(tmp_path, "again.pt", content) == item == uploads.items(tmp_path)[0]
     uploads.delete(tmp_path, item)
     assert uploads.items(tmp_path) == []

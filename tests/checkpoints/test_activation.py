@@ -13,10 +13,9 @@ from safetensors.torch import save_file
 
 import merging
 from merging.benchmarks.evaluate import evaluate
-from merging.checkpoints.architecture import Architecture, stated_activation, stated_by, stating
+from merging.checkpoints.architecture import Architecture, stated_activation, stated_by, with_activation
 from merging.checkpoints.checkpoint import MappingCheckpoint
 from merging.checkpoints.views import to_naming
-from merging.cli.commands import methods
 from merging.cli.main import main
 from merging.clip.image_encoder import Encoder
 from merging.errors import RecipeError
@@ -55,11 +54,11 @@ def recipe(files, activation, merge="lot"):
 
 def test_an_activation_is_stated_beside_what_is_known():
     known = tiny.checkpoint(tiny.pretrained())
-    gelu = stating(known, "gelu")
+    gelu = with_activation(known, "gelu")
     assert not Architecture.of(gelu).quick_gelu and Architecture.of(gelu).heads == Architecture.of(known).heads
-    assert Architecture.of(known).quick_gelu and stating(known, "") is known
+    assert Architecture.of(known).quick_gelu and with_activation(known, "") is known
     assert gelu.digest == known.digest and stated_by(gelu)["vision_cfg"] == tiny.ARCHITECTURE["vision_cfg"]
-    bare = stating(MappingCheckpoint(tiny.pretrained(), "bare"), "gelu")
+    bare = with_activation(MappingCheckpoint(tiny.pretrained(), "bare"), "gelu")
     assert Architecture.of(bare, like=known) == Architecture.of(gelu)
 
 
@@ -67,7 +66,7 @@ def test_it_does_not_hide_the_heads_of_published_towers():
     """ViT-H/14 has heads of 80, which nothing but its width says."""
     shapes = {"class_embedding": (1280,), "positional_embedding": (5, 1280), "conv1.weight": (1280, 3, 2, 2)}
     bare = MappingCheckpoint({f"visual.{name}": torch.zeros(shape) for name, shape in shapes.items()}, "h14")
-    assert Architecture.of(stating(bare, "gelu")).heads == Architecture.of(bare).heads == 16
+    assert Architecture.of(with_activation(bare, "gelu")).heads == Architecture.of(bare).heads == 16
 
 
 @pytest.mark.parametrize("naming", ["open_clip", "hf"])
@@ -106,27 +105,29 @@ def test_runs_are_made_and_scored_with_it(silent, store, tiny_benchmark):
         for named in ("", "quick_gelu", "gelu")
     ]
     assert len({run.id for run in runs}) == 3
-    assumed = ["which activation it has; QuickGELU was taken" in " ".join(run.warnings) for run in runs]
+    assumed = ["which activation it has; QuickGELU was assumed" in " ".join(run.warnings) for run in runs]
     assert assumed == [True, False, False]
     first, quick, gelu = (open_checkpoint(run.model_path) for run in runs)
     assert first.digest == quick.digest != gelu.digest  # nothing says it: QuickGELU is assumed
     assert not Architecture.of(gelu, like=tiny_benchmark.tower).quick_gelu
     with safe_open(runs[2].model_path, "pt") as file:
         assert json.loads(file.metadata()["recipe"])["activation"] == "gelu"
-    expected = evaluate(stating(MappingCheckpoint(gelu.state_dict(), "m"), "gelu"), tiny_benchmark, device="cpu")
+    expected = evaluate(
+        with_activation(MappingCheckpoint(gelu.state_dict(), "m"), "gelu"), tiny_benchmark, device="cpu"
+    )
     assert runs[2].scores.equals(expected)
     images = torch.randn(3, 3, tiny.SIZE, tiny.SIZE)
-    assert not torch.allclose(Encoder.of(gelu)(images), Encoder.of(stating(gelu, "quick_gelu"))(images))
+    assert not torch.allclose(Encoder.of(gelu)(images), Encoder.of(with_activation(gelu, "quick_gelu"))(images))
 
 
 def test_experts_tell_it_where_the_pretrained_model_does_not(silent, store, tiny_benchmark, tmp_path):
     about = {"architecture": json.dumps(tiny.ARCHITECTURE | {"quick_gelu": False})}
     save_file(tiny.expert(tiny.pretrained(), 0), tmp_path / "circles.safetensors", about)
     run = execute(recipe(silent, "", "ties"), store, benchmark=tiny_benchmark, device="cpu")
-    assert stated_activation(open_checkpoint(run.model_path)) == "gelu" and "was taken" not in " ".join(run.warnings)
+    assert stated_activation(open_checkpoint(run.model_path)) == "gelu" and "was assumed" not in " ".join(run.warnings)
     save_file(tiny.pretrained(), tmp_path / "pretrained.safetensors", {"architecture": json.dumps(tiny.ARCHITECTURE)})
     run = execute(recipe(silent, "", "emr"), store, benchmark=tiny_benchmark, device="cpu")
-    assert [text for text in run.warnings if text.startswith("circles say that they have another activation")]
+    assert [text for text in run.warnings if text.startswith("circles state another activation")]
     run = execute(recipe(silent, "gelu", "emr"), store, benchmark=tiny_benchmark, device="cpu")
     assert not [text for text in run.warnings if "activation" in text]
 
@@ -165,7 +166,7 @@ def test_evaluate_asks_the_model_with_it(silent, store, monkeypatch, capsys):
         seen.append(Architecture.of(checkpoint).quick_gelu)
         return pd.DataFrame({"task": []})
 
-    monkeypatch.setattr(methods, "evaluate", evaluated)
+    monkeypatch.setattr("merging.benchmarks.evaluate.evaluate", evaluated)
     for named in ([], ["--activation", "gelu"], ["--activation", "quick_gelu"]):
         assert main(["evaluate", silent["circles"], "--json", *named]) == 0
     assert seen == [True, False, True]

@@ -15,7 +15,7 @@ from torch import nn
 
 from merging.checkpoints.checkpoint import MappingCheckpoint
 from merging.clip.heads import Head, build, clip_tokens, fill, read_head
-from merging.clip.prompt_sets import FOLDER, MANIFEST, known, prompts, simple
+from merging.clip.prompt_sets import FOLDER, MANIFEST, prompt_keys, prompts, simple
 from merging.clip.text_encoder import TextTower
 from merging.errors import CheckpointError, MergingError, TaskError
 from merging.formats.safetensors import save
@@ -187,15 +187,15 @@ def test_heads_that_cannot_be_used_are_refused_in_words(tmp_path):
     square = rows(EMBED)
     square[0] = 0
     for thing, problem in (
-        ({"weight": (100 * rows()).T}, "the transposed of what a head is"),
+        ({"weight": (100 * rows()).T}, "the transpose of a head"),
         ({"weight": rows(4)}, "has 4 classes; the data set has 5"),
         ({"weight": rows(5, 7)}, "rows have 7 numbers"),
         ({"weight": uneven}, "lengths from 100 to 150"),
         ({"weight": rows() * 1.3}, "neither 1 nor a logit scale"),
         ({"weight": rows() * float("nan")}, "not finite"),
         ({"weight": rows(), "bias": torch.ones(5)}, "a bias that is not zero"),
-        ({"weight": rows(), "other.weight": rows()}, "no head: it has 2 matrices"),
-        ({"table": rows()}, "no head: it has 0 matrices"),
+        ({"weight": rows(), "other.weight": rows()}, "not a head: it has 2 matrices"),
+        ({"table": rows()}, "not a head: it has 0 matrices"),
     ):
         written(path, thing)
         with pytest.raises(MergingError, match=problem):
@@ -238,7 +238,7 @@ def test_the_prompts_are_what_their_hashes_say():
     said = json.loads((FOLDER / MANIFEST).read_text("utf-8"))
     found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in FOLDER.glob("*.json")}
     found.pop(MANIFEST)
-    assert found == said and set(known()) == set(SETS)
+    assert found == said and set(prompt_keys()) == set(SETS)
 
 
 @pytest.mark.parametrize("key", SETS)

@@ -166,7 +166,9 @@ def test_hugging_face_columns_are_found_or_asked_for(tmp_path):
     schema = {"huggingface": json.dumps({"info": {"features": features | {"img": {"_type": "Image"}}}})}
     table = pa.table({"img": cells, "fine_label": labels, "coarse_label": labels}).replace_schema_metadata(schema)
     pq.write_table(table, path)
-    with pytest.raises(TaskError, match=r"several columns of labels: fine_label, coarse_label. Say with label_column"):
+    with pytest.raises(
+        TaskError, match=r"several columns of labels: fine_label, coarse_label. Choose one with label_column"
+    ):
         open_data(path)
     assert open_data(path, label="fine_label").class_names == ("a", "b", "c")
     with pytest.raises(TaskError, match="no column 'fine'"):
@@ -202,7 +204,7 @@ def test_what_is_no_data_set_is_said(tmp_path):
     with pytest.raises(TaskError, match="no such file"):
         open_data(tmp_path / "nothing")
     (tmp_path / "x.csv").write_text("a,b")
-    with pytest.raises(TaskError, match="no data set that is known"):
+    with pytest.raises(TaskError, match="is no known data set"):
         open_data(tmp_path / "x.csv")
 
 

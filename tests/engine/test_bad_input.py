@@ -24,7 +24,7 @@ BAD_RECIPES = {
     "aliases": (MERGE + BOMB, "anchors and aliases"),
     "depth": ("[" * 3000, "nested more than 20 deep"),
     "tag": (MERGE + "title: !!python/name:os.system x", "tags such as"),
-    "bad int": (MERGE + "title: !!int abc", "cannot be taken apart"),
+    "bad int": (MERGE + "title: !!int abc", "cannot be parsed"),
     "digits": (MERGE + "title: " + "9" * 5000, "too many digits"),
     "twice": (MERGE + "experts: {a: x, a: y}", "'a' is written twice"),
     "surrogate": (MERGE + r'title: "\uD800x"', "title is a piece of text|not valid YAML"),

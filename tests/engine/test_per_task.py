@@ -329,7 +329,7 @@ def test_masks_of_it_count_all_models(page):
 def test_the_result_of_merging_says_so(page):
     opened, ids = page
     at = opened("merge")
-    at.session_state["_watched"] = data.runner().submit(data.store().run(ids[0]).recipe).run_id
+    at.session_state["_watched"] = data.runner().submit(data.store().run(ids[0]).recipe).subject
     limit = time.monotonic() + 60
     while any(job.live for job in data.runner().jobs()) and time.monotonic() < limit:
         time.sleep(0.2)

@@ -57,7 +57,7 @@ def test_the_activation_matters(small, tmp_path):
     """The test above would not see a wrong activation if features hardly depended on it."""
     images = random_images(32)
     done = export(small, tmp_path / "hf", activation="gelu")
-    assert "says of itself that its activation is quick_gelu" in done.warnings[0]
+    assert "states the activation quick_gelu" in done.warnings[0]
     assert not alike(by_transformers(tmp_path / "hf", images), ours(small, images))
 
 

@@ -187,14 +187,14 @@ def test_only_an_own_export_is_replaced(small, run, tmp_path):
         export(small, out)
     (out / "thesis.tex").write_text("x")
     before = contents(out)
-    with pytest.raises(StoreError, match=r"other things in it, such as 'thesis.tex'; it is not replaced"):
+    with pytest.raises(StoreError, match=r"other files in it, such as 'thesis.tex'; it is not replaced"):
         export(small, out, overwrite=True)
     assert contents(out) == before
     (out / "thesis.tex").unlink()
     export(small, out, overwrite=True)
     assert not (out / "recipe.yaml").exists() and (out / "README.md").read_text().count("converted by")
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StoreError, match="is a file; a folder is written"):
+    with pytest.raises(StoreError, match="is a file; an export needs a folder"):
         export(small, tmp_path / "file", overwrite=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "out"]
 

@@ -69,7 +69,7 @@ def test_what_was_odd_about_a_file_is_in_the_report(clip, tmp_path):
     save(prefixed(shifted(visual(clip), 1e-3), "module."), tmp_path / "a.pt")
     report = fit(opened(visual(clip)), {"a": open_checkpoint(tmp_path / "a.pt")})
     assert problems(report) == {("warning", "opened")} and report.ok
-    assert report.text() == "a: The names begin with 'module.', which was taken off."
+    assert report.text() == "a: The names begin with 'module.', which was removed."
 
 
 def test_models_of_no_family_are_compared_but_not_merged():

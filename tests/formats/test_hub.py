@@ -136,11 +136,11 @@ def test_shards_and_adapters_are_taken_whole():
         "model.safetensors.index.json",
         ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"],
     )
-    assert hub.chosen([*shards, index, "config.json", "evil.py"]) == [index, *shards, "config.json"]
+    assert hub.needed_files([*shards, index, "config.json", "evil.py"]) == [index, *shards, "config.json"]
     adapter = ["adapter_config.json", "adapter_model.bin", "adapter_model.safetensors", "model.safetensors"]
-    assert hub.chosen(adapter) == ["adapter_model.safetensors", "adapter_config.json"]
-    assert hub.chosen(["pytorch_model.bin", "model.safetensors"]) == ["model.safetensors"]
-    assert hub.chosen(["flax_model.msgpack", "config.json"]) == []
+    assert hub.needed_files(adapter) == ["adapter_model.safetensors", "adapter_config.json"]
+    assert hub.needed_files(["pytorch_model.bin", "model.safetensors"]) == ["model.safetensors"]
+    assert hub.needed_files(["flax_model.msgpack", "config.json"]) == []
 
 
 def test_without_a_network_there_is_a_plain_sentence(fake):

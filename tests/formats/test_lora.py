@@ -74,8 +74,8 @@ def test_lora_adapters_give_what_peft_merges(kind, peft, projecting, tmp_path):
 REFUSED = {
     "dora": ({"use_dora": True}, {}, "DoRA"),
     "other kind": ({}, {"peft_type": "IA3"}, "'IA3' is not supported"),
-    "pissa": ({}, {"init_lora_weights": "pissa"}, "changes the weights beneath"),
-    "gradients first": ({}, {"init_lora_weights": "lora_ga"}, "changes the weights beneath"),
+    "pissa": ({}, {"init_lora_weights": "pissa"}, "changes the pretrained weights"),
+    "gradients first": ({}, {"init_lora_weights": "lora_ga"}, "changes the pretrained weights"),
     "third factor": ("kasa", {}, "kasa_config are not supported"),
     "third factor, not said": ("kasa", {"kasa_config": None}, "more than two factors"),
     "blocks": ({}, {"use_bdlora": {"nblocks": 2}}, "use_bdlora are not supported"),

@@ -38,7 +38,7 @@ def test_a_job_works_on_its_benchmark(store, monkeypatch, other_benchmark) -> No
     def told(benchmark: str) -> str | None:
         """What the child of a job on that benchmark is told to work on."""
         files = records.JobFiles(store.root / "jobs", "a" * 12)
-        files.create("merge: ties\n", title="A job", base=Path("/"), benchmark=benchmark)
+        files.create("merge: ties\n", title="A job", base=Path("/"), subject="a" * 12, benchmark=benchmark)
         return child_of(files, store, monkeypatch)[1].get("MERGESCOPE_BENCHMARK")
 
     monkeypatch.delenv("MERGESCOPE_BENCHMARK", raising=False)
@@ -53,5 +53,5 @@ def test_what_a_killed_build_leaves_is_removed(tmp_path: Path) -> None:
     left.mkdir(parents=True)
     words = ("benchmark", "make", str(out), "--from", "x.yaml")
     owner = records.ProcessId()
-    sweep_up(store, records.Record(State.RUNNING, "", "", False, 0.0, owner, measures="data", words=words), 4194000)
+    sweep_up(store, records.Record(State.RUNNING, "", "", False, 0.0, owner, kind="data", words=words), 4194000)
     assert not left.exists()

@@ -25,7 +25,7 @@ def test_a_real_merge_ends_up_in_the_store(runner, store, tiny_benchmark):
     assert runner.submit(plain_recipe(tiny_benchmark)).id == job.id
     done = ended(runner, job.id)
     assert (done.state, done.error, done.fraction, done.position) == (State.DONE, "", 1.0, 0)
-    assert store.run(done.run_id).scores is not None
+    assert store.run(done.subject).scores is not None
     assert runner.submit(plain_recipe(tiny_benchmark)).submitted == job.submitted
     events = [json.loads(line) for line in (store.root / "jobs" / job.id / "events.jsonl").read_text().splitlines()]
     assert all(0 <= event["fraction"] <= 1 for event in events)
@@ -94,7 +94,7 @@ def test_a_deaf_child_is_killed_in_three_seconds(runner, child, store, tiny_benc
     "code,error",
     [
         ("import os; os.kill(os.getpid(), 9)", "killed, likely because the computer ran out of memory"),
-        ("import os; os.abort()", "died of SIGABRT; see log.txt"),
+        ("import os; os.abort()", "ended by SIGABRT; see log.txt"),
         ("raise SystemExit(3)", "ended with code 3; see log.txt"),
         ("", "ended with code 0; see log.txt"),  # a child that says it is done, but there is no run
     ],
@@ -140,7 +140,7 @@ def test_bad_input_is_refused_at_once(runner, tiny_benchmark):
 def test_the_child_gets_all_cores_once_and_starts_elsewhere(store, monkeypatch):
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", "relative")
     files = JobFiles(store.root / "jobs", "a" * 12)
-    files.create("merge: ties\n", title="A job", base=Path("/"))
+    files.create("merge: ties\n", title="A job", base=Path("/"), subject="a" * 12)
     _, found = child_of(files, store, monkeypatch)
     assert int(found["OMP_NUM_THREADS"]) == len(os.sched_getaffinity(0))
     assert found["OMP_WAIT_POLICY"] == "PASSIVE"
@@ -151,7 +151,7 @@ def test_a_command_is_a_job_with_its_own_words(runner, store, child, monkeypatch
     child("pass")
     words = ("export", "0" * 12, "--out", "/x")
     job = runner.command("export-hf", "0" * 12, "An export", words)
-    assert (job.run_id, job.measures, job.words) == ("0" * 12, "export-hf", words)
+    assert (job.subject, job.kind, job.words) == ("0" * 12, "export-hf", words)
     command, _ = child_of(JobFiles(store.root / "jobs", job.id), store, monkeypatch)
     assert command[1 : 3 + len(words)] == ["-m", "merging", *words] and "--device" not in command
     assert ended(runner, job.id).state == State.DONE
@@ -162,7 +162,7 @@ def test_a_recipe_follows_its_command_only_if_that_is_done(runner, child, tiny_b
     child("raise SystemExit(1)" if fails else "pass")
     job = runner.command("read", "a" * 12, "Reading", ["digest"], then=plain_recipe(tiny_benchmark))
     assert ended(runner, job.id).state == (State.FAILED if fails else State.DONE)
-    assert [job.title for job in runner.jobs() if not job.measures] == ([] if fails else ["task_arithmetic"])
+    assert [job.title for job in runner.jobs() if job.kind == "merge"] == ([] if fails else ["task_arithmetic"])
 
 
 def test_a_recipe_that_cannot_follow_says_why(runner, child, tmp_path):

@@ -44,7 +44,7 @@ def _cat(slot, **params):
             return iter((slot,))
 
     chosen = method.params.build(params)
-    found = method.survey(Stream(), chosen).found
+    found = method.survey(Stream(), chosen).statistics
     return method.run(slot, chosen, found), found.get(slot.name)
 
 

@@ -109,7 +109,7 @@ def test_a_method_that_is_wrong_on_purpose_is_caught(name, monkeypatch):
 
 
 def test_a_key_cannot_be_taken_twice():
-    with pytest.raises(ValueError, match="two merges are called 'ties'"):
+    with pytest.raises(ValueError, match="two merges have the key 'ties'"):
         register(registry.merge("ties"))
 
 

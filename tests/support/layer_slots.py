@@ -27,7 +27,7 @@ def slot_of(rows, seed=0, d_out=D_OUT, role=Role.LINEAR, **more):
     parameter = Parameter(NAME, role, "mlp.c_fc", "block 0", 0, 0)
     vectors = draw(seed + 1, len(rows), *shape)
     names = tuple(f"expert {k}" for k in range(len(rows)))
-    return Slot(parameter, names, draw(seed, *shape), vectors, look=lambda: inputs, **more)
+    return Slot(parameter, names, draw(seed, *shape), vectors, read_inputs=lambda: inputs, **more)
 
 
 def rows_of(count, seed=10, width=D_IN, experts=EXPERTS):

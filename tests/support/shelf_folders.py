@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from merging.catalog import scan
 from merging.catalog.groups import ModelGroup
-from merging.catalog.recognize import ModelFacts, look
+from merging.catalog.recognize import ModelFacts, recognize
 from merging.catalog.scan import CatalogEntry, Listing
 from merging.checkpoints.views import to_naming
 
@@ -25,7 +25,7 @@ def listed(folder: Path) -> Listing:
 
 
 def seen(folder: Path) -> list[tuple[CatalogEntry, ModelFacts]]:
-    return [(item, look(item)) for item in listed(folder).items]
+    return [(item, recognize(item)) for item in listed(folder).items]
 
 
 def one(found: list[ModelGroup]) -> ModelGroup:

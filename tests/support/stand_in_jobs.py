@@ -31,9 +31,9 @@ def ended(runner, run_id):
 def on_disk(store, state, owner, worker=None):
     """A job as a server that is gone has left it."""
     files = JobFiles(store.root / "jobs", "a" * 12)
-    files.create("merge: ties\n", title="A job", base=Path("/"))
+    files.create("merge: ties\n", title="A job", base=Path("/"), subject="a" * 12)
     files.update(state=state, owner=owner, worker=worker or ProcessId())
-    return files.run_id
+    return files.job_id
 
 
 def child_of(files, store, monkeypatch):

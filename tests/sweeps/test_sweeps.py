@@ -22,7 +22,8 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import evaluate
 from merging.benchmarks.metrics import summarize
 from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.cli import exit_codes, main
+from merging.cli import exit_codes
+from merging.cli.main import main
 from merging.errors import CompatibilityError, MergingError, ParameterError, RecipeError, StoreError
 from merging.jobs import records
 from merging.jobs.records import JobFiles, State
@@ -131,7 +132,7 @@ def test_values_that_cannot_be_read(text: str) -> None:
         ({"axes": (Axis("lwptv.prune_ratio", (float("nan"), 0.5)),)}, "Got nan instead"),
         ({"axes": (Axis("lwptv.prune_ratio", (0.5, 0.5)),)}, "takes 2 to 201 different values; got 1"),
         ({"axes": (Axis("lwptv.prune_rato", (0.0, 1.0)),)}, "Did you mean 'lwptv.prune_ratio'"),
-        ({"axes": (Axis("lwptv.shared", (0.0, 1.0)),)}, "nothing that the recipe can vary"),
+        ({"axes": (Axis("lwptv.shared", (0.0, 1.0)),)}, "cannot be varied in the recipe"),
         ({"axes": (Axis(EXPERTS, (1.0, 9.0)),)}, r"whole number in \[1, 4\]. Got 9"),
         ({"axes": (Axis(EXPERTS, (1.0, 1.5)),)}, "Got 1.5 instead"),
         ({"axes": (RATIO, RATIO)}, "same thing twice"),
@@ -503,19 +504,19 @@ def test_the_command_describes_pauses_and_goes_on(
     file.write_text(recipe(tiny_benchmark).to_yaml())
     flag.touch()
     common = ["sweep", str(file), "--vary", "lwptv.prune_ratio=0,0.5", "--store", str(store.root), "--device", "cpu"]
-    assert main.main([*common, "--pause-file", str(flag)]) == main.PAUSED
+    assert main([*common, "--pause-file", str(flag)]) == exit_codes.PAUSED
     said = capsys.readouterr().out
     assert "2 points, 0 of them stored" in said and "Paused at 0 of 2 points" in said
-    assert main.main([*common, "--json"]) == main.DONE
+    assert main([*common, "--json"]) == exit_codes.DONE
     told = json.loads(capsys.readouterr().out)
     assert [point["x"] for point in told["points"]] == [0.0, 0.5] and len(told["tasks"]) == 12
-    assert main.main(["sweep", "--stored", told["id"], "--store", str(store.root)]) == main.DONE
+    assert main(["sweep", "--stored", told["id"], "--store", str(store.root)]) == exit_codes.DONE
     assert "LwPTV: prune ratio" in capsys.readouterr().out
-    assert main.main([*common[:2], "--line", "0,1", "--images", "4", *common[4:]]) == main.DONE
-    assert main.main([*common[:2], "--plane", "circles,digits", "--vary", "circles=0,1", *common[4:]]) == main.DONE
+    assert main([*common[:2], "--line", "0,1", "--images", "4", *common[4:]]) == exit_codes.DONE
+    assert main([*common[:2], "--plane", "circles,digits", "--vary", "circles=0,1", *common[4:]]) == exit_codes.DONE
     capsys.readouterr()
-    assert main.main(["sweep"]) == exit_codes.USAGE
-    assert main.main([*common[:2], "--vary", "lwptv.prune_ratio=0,2", *common[4:]]) == exit_codes.FAILED
+    assert main(["sweep"]) == exit_codes.USAGE
+    assert main([*common[:2], "--vary", "lwptv.prune_ratio=0,2", *common[4:]]) == exit_codes.FAILED
     assert capsys.readouterr().err.endswith("lwptv.prune_ratio must be a number in [0, 1]. Got 2 instead.\n")
 
 
@@ -541,7 +542,7 @@ def test_a_job_computes_a_sweep_and_pauses(
     made = sweep(tiny_benchmark, axes=(Axis(RATIO.target, tuple(round(i / 90, 4) for i in range(90))),))
     storage.keep(made, store)
     job = runner.sweep(made.id, "mine")
-    assert (job.title, job.measures, job.run_id) == ("Sweep: mine", records.SWEEP, made.id)
+    assert (job.title, job.kind, job.subject) == ("Sweep: mine", records.SWEEP, made.id)
     assert runner.sweep(made.id, "mine").submitted == job.submitted
     _until(lambda: points.folder(store).is_dir() and len(names(store)) >= 2)
     runner.pause(job.id)

@@ -117,7 +117,7 @@ def test_inputs_that_runs_share_are_listed_once() -> None:
 def test_a_long_table_is_cut_and_says_so() -> None:
     long = ReportView("saliency_matrix", viz_tables.saliency_matrix(20))
     words = Reader(render(report(long), NOBODY)).words
-    assert f"{len(long.table):,} rows" in words and "of which the first 1,000 are here" in words
+    assert f"{len(long.table):,} rows" in words and "of which the first 1,000 are shown" in words
 
 
 def test_numbers_that_are_none_are_empty_cells() -> None:

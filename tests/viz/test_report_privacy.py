@@ -85,7 +85,7 @@ def test_this_machine_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -
 
 def test_the_finished_document_is_read_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "check", lambda *_: None)
-    with pytest.raises(ReportError, match="The finished document holds the path of a folder"):
+    with pytest.raises(ReportError, match="The finished document contains the path of a folder"):
         render(report(view(note="/home/ann/x")), ANN)
     with pytest.raises(ReportError, match="The finished document"):
         render(report(view(note="made by <ann>")), ANN)

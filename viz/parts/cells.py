@@ -1,4 +1,4 @@
-"""Invisible marks over the cells of a heat map, which by itself gives the app no clicks."""
+"""Invisible marks over the cells of a heat map, which gives the app no clicks without them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def click_targets(
 ) -> go.Bar:
     """A transparent bar over every cell, row by row: hover ``texts``, and the names (row, column) as customdata.
 
-    ``cells`` are those (row, column) that take clicks, if not all do.
+    ``cells`` are the (row, column) pairs that take clicks, if not all do.
 
-    Bars, because a bar is hit exactly where it lies. Point markers are hit within a radius of at least 3 px, so that
-    cells narrower than that would hand back a neighbor. The figure needs ``barmode="overlay"``.
+    A bar takes clicks exactly where it is drawn. Point markers take them within a radius of at least 3 px, so that a
+    click on a narrower cell would return a neighbor. The figure needs ``barmode="overlay"``.
     """
-    every = [(row, column) for row in range(len(rows)) for column in range(len(columns))] if cells is None else cells
-    row, column = np.array(every, int).reshape(-1, 2).T
+    pairs = [(row, column) for row in range(len(rows)) for column in range(len(columns))] if cells is None else cells
+    row, column = np.array(pairs, int).reshape(-1, 2).T
     return go.Bar(
         x=column.astype(np.float32), y=np.ones(len(row), np.float32), base=(row - 0.5).astype(np.float32), width=1,
-        customdata=[[identifier(rows[i]), identifier(columns[j])] for i, j in every],
+        customdata=[[identifier(rows[i]), identifier(columns[j])] for i, j in pairs],
         text=texts, textposition="none", hovertemplate="%{text}<extra></extra>", name=name, xaxis="x", yaxis=axis,
         marker={"opacity": 0, "line": {"width": 0}},
     )  # fmt: skip

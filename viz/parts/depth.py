@@ -1,4 +1,4 @@
-"""An axis that runs through the network: tensors in forward order, blocks as ticks; heat maps over it."""
+"""An axis through the network, with tensors in forward order and blocks as ticks, and heat maps over it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FACTS = ["tensor", "section", "role", "part"]
 
 @dataclass(frozen=True)
 class Columns:
-    """The tensors of a table, one row each, in the order in which data meets them."""
+    """The tensors of a table, one row each, in the order in which data passes them."""
 
     tensors: pd.DataFrame
 
@@ -47,7 +47,7 @@ class Columns:
         }  # fmt: skip
 
     def end_labels(self) -> list[dict[str, Any]]:
-        """What stands before and after the blocks, a few columns wide: its label grows away from the numbers."""
+        """Labels of the sections before and after the blocks; being narrow, they grow away from the block numbers."""
         labels = []
         for label, first, last in self._spans():
             if label.startswith("block"):
@@ -71,7 +71,7 @@ class Columns:
         ]  # fmt: skip
 
     def place(self, tensor: str | None) -> int | None:
-        """The column of a tensor."""
+        """The column of a tensor, None if it has none."""
         return self.names.index(tensor) if tensor in self.names else None
 
     def _spans(self) -> list[tuple[str, int, int]]:
@@ -83,7 +83,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Scale:
-    """How numbers become colors. A ``diverging`` scale is linear, with zero in its middle."""
+    """How a heat map colors numbers. A ``diverging`` scale is linear, with zero in its middle."""
 
     title: str
     log: bool = True
@@ -139,23 +139,23 @@ def heat_map(
 
 
 def height(rows: int) -> float:
-    """Height in px of a heat map of so many rows; a few leave room for the color bar."""
+    """Height in px of a heat map of this many rows; few rows still leave room for the color bar."""
     return TOP + BOTTOM + max(rows * ROW, 110)
 
 
 def _cells(table: pd.DataFrame, rows: str, names: list[str], tensors: list[str]) -> pd.DataFrame:
-    """The table as a row for each cell, row by row. Raises ChartError for a missing pair."""
+    """The table with one row for each cell, row by row. Raises ChartError for a missing pair."""
     filled = table.assign(**{rows: table[rows].astype(str), "tensor": table["tensor"].astype(str)})
-    wanted = pd.MultiIndex.from_product([names, tensors], names=[rows, "tensor"])
-    found = filled.set_index([rows, "tensor"])
-    if absent := set(wanted) - set(found.index):
+    pairs = pd.MultiIndex.from_product([names, tensors], names=[rows, "tensor"])
+    indexed = filled.set_index([rows, "tensor"])
+    if absent := set(pairs) - set(indexed.index):
         name, tensor = min(absent)
         raise ChartError(f"there is no row of {rows} {name!r}, tensor {tensor!r}; every pair needs one")
-    return found.reindex(wanted)
+    return indexed.reindex(pairs)
 
 
 def colored(values: npt.NDArray[np.float64], scale: Scale) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
-    """Values as they are colored, with the range and the color bar of the map."""
+    """The values that the map colors (their logarithms on a log scale), and its range and color bar."""
     low, high = scale.limits or _range(values, scale)
     low = max(low, high * 1e-6) if scale.log else low
     bar: dict[str, Any] = {"title": {"text": scale.title, "side": "top"}, "thickness": 12, "outlinewidth": 0}
@@ -174,12 +174,12 @@ def colored(values: npt.NDArray[np.float64], scale: Scale) -> tuple[npt.NDArray[
 
 
 def _range(values: npt.NDArray[np.float64], scale: Scale) -> tuple[float, float]:
-    """From the smallest to the largest number if that is a matter of factors, else from zero, or around it."""
-    known = values[np.isfinite(values)]
+    """From the smallest positive to the largest number on a log scale, else from zero, or around zero."""
+    finite = values[np.isfinite(values)]
     if scale.diverging:
-        far = float(np.abs(known).max(initial=0)) or 1.0
-        return -far, far
-    positive = known[known > 0]
+        largest = float(np.abs(finite).max(initial=0)) or 1.0
+        return -largest, largest
+    positive = finite[finite > 0]
     return (float(positive.min(initial=np.inf)) if scale.log else 0.0), float(positive.max(initial=0))
 
 

@@ -1,4 +1,4 @@
-"""Direct labels that keep off each other and off the marks."""
+"""Direct labels that overlap neither each other nor the marks."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 from viz import theme
 
-# Where a label may stand, nearest first: (horizontal side, vertical side, distance in px); far places get a thin line.
-# A corner comes first, because the mark's own intervals leave it free.
+# Possible places of a label, nearest first: (horizontal side, vertical side, distance in px); far ones get a thin line.
+# Corners come first, because a mark's own intervals leave them free.
 CORNERS, SIDES = ((1, 1), (1, -1), (-1, 1), (-1, -1)), ((1, 0), (-1, 0), (0, 1), (0, -1))
 PLACES = (
     *((h, v, 6) for h, v in CORNERS),
     *((h, v, gap) for gap in (18, 26, 40, 58) for h, v in (*SIDES, *CORNERS)),
 )
-LINED = 15  # px: a label farther from its mark than this is tied to it
+LINED = 15  # px: a label farther from its mark than this gets a line to it
 
 
 class Box(NamedTuple):
@@ -33,14 +33,14 @@ class Box(NamedTuple):
         return w * h if w > 0 and h > 0 else 0.0
 
     def outside(self, size: tuple[float, float]) -> bool:
-        """Whether any of it lies outside (0, 0, *size)."""
+        """Whether any part of the box lies outside (0, 0, *size)."""
         half_w, half_h = self.width / 2, self.height / 2
         return not (half_w <= self.x <= size[0] - half_w and half_h <= self.y <= size[1] - half_h)
 
 
 @dataclass(frozen=True)
 class PlotArea:
-    """Where the marks fall, in px from the lower left corner of a plot of that size, and what else is in the way."""
+    """A plot's size and its marks, in px from its lower left corner, and the boxes that labels must leave free."""
 
     marks: Sequence[tuple[float, float]]
     size: tuple[float, float]
@@ -50,9 +50,10 @@ class PlotArea:
 def place_labels(
     texts: Sequence[str], data: Sequence[tuple[float, float]], views: Sequence[PlotArea]
 ) -> list[dict[str, Any]]:
-    """Annotations that label the marks at ``data`` (axis units) and stay clear in every view, narrow page or wide.
+    """Annotations that label the marks at ``data`` (axis units) without overlap in every view, narrow page or wide.
 
-    Crowded marks choose first. A label with no free place is left out: an unreadable pile tells less than the hover.
+    Crowded marks choose first. A label with no free place is left out: overlapping labels cannot be read, and the hover
+    has the text.
     """
     obstacles = [[*view.taken, *(Box(x, y, 12, 12) for x, y in view.marks)] for view in views]
     crowd = [sum(abs(x - a) < 90 and abs(y - b) < 30 for a, b in views[0].marks) for x, y in views[0].marks]

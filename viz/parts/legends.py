@@ -1,4 +1,4 @@
-"""Legends above a plot, in as many rows as they take on the narrowest page."""
+"""Legends above a plot, with as many rows as they need on the narrowest page."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from viz import theme
 from viz.text import safe_text
 
-NARROW = 440  # px that a legend has there
-ROW, SWATCH = 20, 50  # px: height of a row, and what an entry takes beside its text
+NARROW = 440  # px: width of a legend on that page
+ROW, SWATCH = 20, 50  # px: height of a row, and width of an entry beside its text
 LONGEST = 40
 
 
@@ -19,17 +19,17 @@ def entry(name: object) -> str:
 
 
 def rows(names: Sequence[str]) -> int:
-    """Rows that entries of these names take; one that does not fit begins another row."""
-    found, used = 1, 0.0
+    """Number of rows that these names take; an entry that does not fit begins another row."""
+    number, used = 1, 0.0
     for width in (theme.text_width(entry(name)) + SWATCH for name in names):
-        found, used = (found, used + width) if used + width <= NARROW else (found + 1, width)
-    return found
+        number, used = (number, used + width) if used + width <= NARROW else (number + 1, width)
+    return number
 
 
 def above(names: Sequence[str], title: str = "", start: float = 0) -> tuple[dict[str, Any], float]:
-    """Settings of a legend at the top of the figure, ``start`` px below its upper edge, and the px down to its end.
+    """Settings of a legend ``start`` px below the upper edge of the figure, and the px from that edge to its end.
 
-    Traces need a legend group each: without, plotly puts entries into columns as wide as the widest.
+    Each trace needs a legend group; without one plotly puts entries into columns as wide as the widest.
     """
     small = {"font": {"size": theme.SMALL}}
     settings = small | {

@@ -1,4 +1,4 @@
-"""The plane of in-domain and out-of-domain accuracy, for every chart that draws in it."""
+"""The plane of in-domain and out-of-domain accuracy: axes, curves of equal H-score, intervals and arrows."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from viz.parts.labels import Box
 from viz.text import clean_text, count, first_few, percent, plural
 
 LEFT, RIGHT = 62, 30  # px: margins
-WIDTHS = (700, 1300)  # px: labels keep apart on a page of either width
+WIDTHS = (700, 1300)  # px: labels do not overlap on a page of either width
 
 
 class Pixels:
-    """Data coordinates to pixels from the lower left corner of a plot of that size."""
+    """Converts data coordinates to pixels from the lower left corner of a plot of that size."""
 
     def __init__(self, x_range: list[float], y_range: list[float], width: float, height: float) -> None:
         self.x_range, self.y_range, self.width, self.height = x_range, y_range, width, height
@@ -29,16 +29,16 @@ class Pixels:
 
 
 def label_box(corner: tuple[float, float]) -> Box:
-    """What a curve's label covers, given its lower right corner."""
+    """The box of a curve's label, given its lower right corner."""
     return Box(corner[0] - 23, corner[1] + 8, 46, 16)
 
 
-def bar_boxes(shown: pd.DataFrame, to_pixel: Pixels) -> list[Box]:
-    """What the intervals cover."""
-    if not {"in_low", "in_high", "out_low", "out_high"} <= set(shown):
+def bar_boxes(rows: pd.DataFrame, to_pixel: Pixels) -> list[Box]:
+    """The boxes of the intervals."""
+    if not {"in_low", "in_high", "out_low", "out_high"} <= set(rows):
         return []
     boxes = []
-    for row in shown.to_dict("records"):
+    for row in rows.to_dict("records"):
         left, low = to_pixel(row["in_low"], row["out_low"])
         right, high = to_pixel(row["in_high"], row["out_high"])
         x, y = to_pixel(row["in_domain"], row["out_of_domain"])
@@ -48,7 +48,7 @@ def bar_boxes(shown: pd.DataFrame, to_pixel: Pixels) -> list[Box]:
 
 
 def mark_box(row: Mapping[Any, Any], to_pixel: Pixels) -> Box:
-    """What a run's mark covers."""
+    """The box of a run's mark."""
     return Box(*to_pixel(row["in_domain"], row["out_of_domain"]), 12, 12)
 
 
@@ -59,17 +59,15 @@ def split(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def left_out_note(left_out: pd.DataFrame) -> str:
-    """Which rows are not drawn."""
+    """A note that names the rows that are not drawn."""
     short = [clean_text(label, 28) for label in left_out["label"]]
     return f"Left out, no accuracy or H-score ({len(left_out)}): {first_few(short, 2)}"
 
 
-def window(shown: pd.DataFrame, side: str) -> list[float]:
-    """Range that holds every mark and interval, inside 0 to 1 and never so tight that noise looks large."""
-    middle = shown[{"in": "in_domain", "out": "out_of_domain"}[side]].to_numpy(np.float64)
-    ends = [middle] + [
-        shown[f"{side}_{end}"].to_numpy(np.float64) for end in ("low", "high") if f"{side}_{end}" in shown
-    ]
+def window(rows: pd.DataFrame, side: str) -> list[float]:
+    """The range of every mark and interval, inside 0 to 1 and never so narrow that noise looks large."""
+    middle = rows[{"in": "in_domain", "out": "out_of_domain"}[side]].to_numpy(np.float64)
+    ends = [middle] + [rows[f"{side}_{end}"].to_numpy(np.float64) for end in ("low", "high") if f"{side}_{end}" in rows]
     low, high = float(np.nanmin(ends)), float(np.nanmax(ends))
     pad = max(0.1 * (high - low), (0.1 - (high - low)) / 2, 0.01)
     return [max(0.0, low - pad), min(1.0 + 0.2 * pad, high + pad)]
@@ -114,7 +112,7 @@ def bars(rows: pd.DataFrame, side: str, color: str) -> dict[str, Any] | None:
 
 
 def arrow(start: Mapping[Any, Any], end: Mapping[Any, Any], color: str = theme.INK) -> dict[str, Any]:
-    """Annotation that points from one run to another."""
+    """Annotation that draws an arrow from one run to another."""
     return {
         "x": end["in_domain"], "y": end["out_of_domain"], "ax": start["in_domain"], "ay": start["out_of_domain"],
         "xref": "x", "yref": "y", "axref": "x", "ayref": "y", "text": "", "showarrow": True, "arrowhead": 2,
@@ -124,13 +122,13 @@ def arrow(start: Mapping[Any, Any], end: Mapping[Any, Any], color: str = theme.I
 
 
 def arrow_boxes(start: tuple[float, float], end: tuple[float, float]) -> list[Box]:
-    """What an arrow covers, its ends in px."""
+    """The boxes of an arrow, given its ends in px."""
     (x0, y0), (x1, y1) = start, end
     return [Box(x0 + t * (x1 - x0), y0 + t * (y1 - y0), 6, 6) for t in np.linspace(0.1, 0.9, 12)]
 
 
 def scores_in_words(row: Mapping[Any, Any]) -> list[str]:
-    """A run's accuracies with their intervals and numbers of images, and its H-score: lines for the pointer."""
+    """Lines of a hover text: a run's accuracies with their intervals and numbers of images, and its H-score."""
     lines = []
     for name, value, side in (("in-domain", "in_domain", "in"), ("out-of-domain", "out_of_domain", "out")):
         line = f"{name} {percent(row[value])}"
@@ -144,13 +142,13 @@ def scores_in_words(row: Mapping[Any, Any]) -> list[str]:
 
 
 def footnote(left_out: pd.DataFrame, unlabeled: int, lines: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Annotation with what the reader would otherwise miss: rows without scores, marks without room for a label.
+    """Annotation that counts the rows without scores and the marks without room for a label.
 
-    ``lines`` of the figure's own follow, each on a line.
+    Further ``lines`` follow, each on its own line.
     """
     notes = [left_out_note(left_out)] if len(left_out) else []
     if unlabeled:
-        notes.append(f"{plural(unlabeled, 'mark')} unlabeled for want of room")
+        notes.append(f"{plural(unlabeled, 'mark')} unlabeled for lack of room")
     text = "<br>".join(filter(None, (". ".join(notes), *lines)))
     if not text:
         return []
@@ -161,7 +159,7 @@ def footnote(left_out: pd.DataFrame, unlabeled: int, lines: Sequence[str] = ()) 
 
 
 def axes(fig: go.Figure, x_range: list[float], y_range: list[float]) -> None:
-    """Titles, ranges and ticks of both accuracies."""
+    """Set titles, ranges and ticks of both axes."""
     ticks = {"tickformat": ".0%"}
     fig.update_xaxes(title={"text": "In-domain accuracy, mean over tasks (%)"}, range=x_range, **ticks)
     fig.update_yaxes(title={"text": "Out-of-domain accuracy, mean over tasks (%)"}, range=y_range, **ticks)

@@ -1,4 +1,4 @@
-"""What the pictures of sweeps share: the words under them, the marks of the chosen point."""
+"""Parts of the charts of sweeps: the note under them, the marks of the chosen point."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ import plotly.graph_objects as go
 from viz import theme
 from viz.text import safe_text
 
-CHARACTERS = 78  # of a line under a picture on a narrow page
+CHARACTERS = 78  # in a line under a chart on a narrow page
 SCORES = {"in_domain": "In-domain", "out_of_domain": "Out-of-domain", "h_score": "H-score"}
 
 
 def note(words: str, below: float) -> tuple[list[dict[str, Any]], float]:
-    """An annotation ``below`` px under the plot, in as many lines as it takes, and the px that it takes."""
+    """An annotation ``below`` px under the plot, in as many lines as it needs, and its height in px."""
     if not words:
         return [], 0
     lines = textwrap.wrap(words, CHARACTERS)
-    said = {
+    annotation = {
         "text": "<br>".join(safe_text(line, CHARACTERS + 1) for line in lines), "x": 0, "xref": "paper",
         "xanchor": "left", "y": 0, "yref": "paper", "yanchor": "top", "yshift": -below, "showarrow": False,
         "align": "left", "font": {"size": theme.SMALL, "color": theme.FADED},
     }  # fmt: skip
-    return [said], theme.LINE_HEIGHT * len(lines) + 6
+    return [annotation], theme.LINE_HEIGHT * len(lines) + 6
 
 
 def ring(x: Sequence[float], y: Sequence[float], **where: Any) -> go.Scatter:
-    """The mark round the chosen point."""
+    """The mark around the chosen point."""
     return go.Scatter(
         x=np.asarray(x, np.float32), y=np.asarray(y, np.float32), mode="markers", name="Chosen point", hoverinfo="skip",
         showlegend=False, marker={"symbol": "circle-open", "size": 17, "color": theme.ACCENT, "line": {"width": 3}},
@@ -46,16 +46,16 @@ def upright(x: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def stretch(values: Sequence[float] | None, found: Sequence[float]) -> list[float]:
-    """The range of an axis: over all values that will be there, else over those that are."""
-    ends = [float(value) for value in (values if values else found)]
+def stretch(values: Sequence[float] | None, computed: Sequence[float]) -> list[float]:
+    """The range of an axis: over all planned ``values`` if they are given, else over the ``computed`` ones."""
+    ends = [float(value) for value in (values if values else computed)]
     low, high = min(ends), max(ends)
     pad = 0.03 * (high - low) or 0.5
     return [low - pad, high + pad]
 
 
 def one_entry_each(fig: go.Figure) -> None:
-    """A line that is drawn in several panels has one entry in the legend."""
+    """Give a line that is drawn in several panels one entry in the legend."""
     seen: set[str] = set()
     for trace in fig.data:
         if trace.hoverinfo != "skip":

@@ -1,7 +1,7 @@
-"""A report: chosen views as one HTML document that asks nothing of any network and names nobody.
+"""A report: chosen views as one HTML document that makes no network request and contains nothing private.
 
-What it holds is plain data, made here; ``document.py`` writes it, ``guard.py`` reads what was written before it goes
-out. Importing this package is cheap.
+``contents.py`` has its plain data, ``document.py`` writes it, and ``guard.py`` checks it for private text. Importing
+this package is cheap.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def render(report: Report, private: Private | None = None) -> str:
     ``private`` is what must not be in it, by default the folders and names of this machine and its user.
 
     Raises:
-        ReportError: something private is in it, or there is nothing to report. ChartError: a view cannot be drawn.
+        ReportError: something private is in it, or it has no view. ChartError: a view cannot be drawn.
     """
     from viz.report import document, guard
 

@@ -1,4 +1,4 @@
-"""What a report holds, as plain data."""
+"""What a report contains, as plain data."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 class ReportError(ValueError):
-    """A report cannot be handed out; the text says which view is at fault and what to change.
+    """A report cannot be written; the text says which view is at fault and what to change.
 
-    ``word`` is the name that was found, where it may as well be a word like any other; else it is empty.
+    ``word`` is the private name in it, which may also be an ordinary word; it is empty for any other problem.
     """
 
     def __init__(self, message: str, word: str = "") -> None:
@@ -23,7 +23,7 @@ class ReportError(ValueError):
 
 @dataclass(frozen=True)
 class Source:
-    """A run, or whatever else figures are of: facts and digests of its inputs by name, and its recipe as YAML."""
+    """A run or a sweep that figures show: facts and digests of its inputs by name, and its recipe as YAML."""
 
     id: str
     kind: str  # "Run", "Sweep"
@@ -35,9 +35,9 @@ class Source:
 
 @dataclass(frozen=True)
 class ReportView:
-    """One figure with what is said about it; all texts are plain and may be anybody's.
+    """One figure with its texts, which are plain and untrusted.
 
-    ``key``, ``table`` and ``options`` are as ``viz.draw`` takes them. ``title`` is its heading, if it is not the
+    ``key``, ``table`` and ``options`` are arguments of ``viz.draw``. ``title`` is its heading, if it is not the
     question of the chart; ``place`` is the page and the query that show it in the app; ``sources`` are ids.
     """
 
@@ -53,7 +53,7 @@ class ReportView:
 
 @dataclass(frozen=True)
 class Report:
-    """What a document holds. ``made_with`` are names and versions of programs; there is no date and no author in it."""
+    """What a report contains. ``made_with`` are names and versions of programs; it has no date and no author."""
 
     title: str
     introduction: str

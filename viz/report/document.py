@@ -1,7 +1,7 @@
-"""Writes a report as one HTML document: text first, pictures drawn in it by plotly.js, which it carries along.
+"""Writes a report as one HTML document, which contains plotly.js to draw its figures.
 
-The templates beside this file write it and escape all text. Figures lie in the document as JSON, which no browser runs;
-what it may run is named by its hash in the document's security policy, and that policy allows no request of any kind.
+The templates beside this file write it and escape all text. Figures are in the document as JSON, which no browser runs.
+The document's security policy names the scripts that may run by their hashes, and allows no request of any kind.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 HERE = Path(__file__).parent
-MOST_NAMED = 8  # runs that a figure names, and whose recipes lie open
+MOST_NAMED = 8  # runs that a figure names, and that show their recipes unfolded
 UNTITLED = "A report of merged models"
 
 
 @dataclass(frozen=True)
 class Section:
-    """One view with what its part of the document tells: ``words`` are its picture's, ``figure`` is JSON."""
+    """One view with the contents of its section: ``words`` describe the figure, ``figure`` is JSON."""
 
     number: int
     view: ReportView
@@ -39,13 +39,13 @@ class Section:
     caption: str
     words: str
     figure: str
-    sources: list[Source]  # as many as are named
+    sources: list[Source]  # those that are named
     more_sources: int
     table: TableText | None
 
 
 def write(report: Report, private: guard.Private) -> str:
-    """The document; raises ReportError if it would tell of this machine, or if there is nothing in it."""
+    """The document; raises ReportError if something private is in it, or if it has no view."""
     if not report.views:
         raise ReportError("There is nothing in the report yet. Add views to it first.")
     guard.check(report, private)
@@ -57,17 +57,19 @@ def write(report: Report, private: guard.Private) -> str:
         counts=_counts(report),
         sections=[_section(report, number, view) for number, view in enumerate(report.views, 1)],
         first_of={source.digests: source for source in reversed(report.sources)},  # the first of the same inputs
-        fold_recipes=len(report.sources) > MOST_NAMED,  # where many would hide what tells the runs apart
+        fold_recipes=len(report.sources) > MOST_NAMED,  # many recipes would hide how the runs differ
     )
     style, draw = (_file(name) for name in ("style.css", "draw.js"))
-    guard.check_document(body + style + draw, private)  # plotly.js is the same for everybody, and megabytes long
+    guard.check_document(
+        body + style + draw, private
+    )  # without plotly.js, which has nothing private and is megabytes long
     scripts = (plotly_js(), draw)
     hashes = [_hash(script) for script in scripts]
     return templates.write("page.html.j2", title=title, style=style, body=body, scripts=scripts, hashes=hashes)
 
 
 def plotly_js() -> str:
-    """The program that draws the pictures, about five megabytes."""
+    """The program that draws the figures, about five megabytes."""
     from plotly.offline import get_plotlyjs
 
     program: str = get_plotlyjs()
@@ -77,24 +79,24 @@ def plotly_js() -> str:
 def figure_json(figure: go.Figure) -> str:
     """A figure as JSON that may stand inside a script element: no tag and no comment can begin in it."""
     plain = json.loads(figure.to_json(validate=False))
-    plain["layout"].pop("dragmode", None)  # nothing here reads what a lasso circles
+    plain["layout"].pop("dragmode", None)  # a report does not read a lasso's selection
     for trace in plain["data"]:
-        trace.pop("customdata", None)  # what a click hands back to the app
-        if trace["type"] == "scattergl":  # which compiles code while it draws, and that is not allowed here
+        trace.pop("customdata", None)  # what a click returns to the app
+        if trace["type"] == "scattergl":  # WebGL compiles code while it draws, which the policy forbids
             trace["type"] = "scatter"
     text = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return re.sub(r"[<>&\u2028\u2029]", lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 
 def _counts(report: Report) -> str:
-    """How many figures it has, of how many runs and sweeps."""
+    """The numbers of figures, runs and sweeps, in words."""
     kinds = Counter(source.kind.lower() for source in report.sources)
     of = " and ".join(plural(number, kind) for kind, number in kinds.items())
     return f"{plural(len(report.views), 'figure')}{f' of {of}' if of else ''}"
 
 
 def _section(report: Report, number: int, view: ReportView) -> Section:
-    """Draws a view and puts together what is told of it."""
+    """Draw a view, and put its section together."""
     from viz.registry import find
 
     chart, figure = find(view.key), _draw(view)

@@ -1,4 +1,4 @@
-"""What must not leave this machine: folders of it, the names of its user and itself, addresses on it."""
+"""Finds private text in a report: folders of this machine, names of the machine and its user, addresses on it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import pandas as pd
 
 from viz.report.contents import Report, ReportError, ReportView, Source
 
-# Accounts and machines that many computers have: the words tell nothing of anybody, and some are words like others.
+# Names of accounts and machines that many computers have: they identify no person, and some are ordinary words.
 COMMON = {
     "admin", "administrator", "app", "appuser", "container", "debian", "docker", "ec2-user", "guest", "home", "jovyan",
     "laptop", "localhost", "nobody", "root", "runner", "server", "streamlit", "ubuntu", "user", "vscode",
 }  # fmt: skip
-SHORTEST = 3  # letters of a name that is looked for: shorter ones are in too many words
+SHORTEST = 3  # letters of the shortest name that is searched: shorter ones are in too many words
 PATHS = (
     re.compile(r"(?<![\w.~\-/<:%}])/(?:[\w.+@-]+/)+[\w.+@-]*"),  # /home/ann/x
     re.compile(r"(?<!\w)~/\w"),
@@ -30,47 +30,47 @@ PATHS = (
     re.compile(r"\bfile:/", re.IGNORECASE),
 )
 ADDRESSES = re.compile(r"\blocalhost\b|\b127(?:\.\d{1,3}){3}\b|\b0\.0\.0\.0\b|\[::1\]", re.IGNORECASE)
-NUMBERS = re.compile(r'"bdata":"[A-Za-z0-9+/=]*"')  # arrays in a figure; by chance they could spell any name
-MEND = "Change that text, or take the view out of the report."
+NUMBERS = re.compile(r'"bdata":"[A-Za-z0-9+/=]*"')  # arrays in a figure, which could spell a name by chance
+FIX = "Change that text, or remove the view from the report."
 
 
 @dataclass(frozen=True)
 class Private:
-    """Folders, wherever they appear, and names, where they stand as words of their own."""
+    """Private folders, which may not appear anywhere, and private names, which may not appear as whole words."""
 
     folders: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
 
     def but(self, words: Iterable[str]) -> Private:
-        """The same without the names that were found to be words like others."""
+        """The same without the names that the user allowed as ordinary words."""
         allowed = {word.casefold() for word in words}
         return Private(self.folders, tuple(name for name in self.names if name.casefold() not in allowed))
 
 
 def this_machine(folders: Iterable[str] = ()) -> Private:
-    """What tells this user and this machine; ``folders`` are more of them."""
+    """What identifies this user and this machine; ``folders`` are further private folders."""
     home, here = Path.home(), Path.cwd()
     names = [home.name, socket.gethostname(), socket.gethostname().partition(".")[0]]
-    with contextlib.suppress(OSError, KeyError, ImportError):  # an account without a name
+    with contextlib.suppress(OSError, KeyError, ImportError):  # the account has no name
         names.append(getpass.getuser())
-    known = [str(home), str(here), *folders]
+    own_folders = [str(home), str(here), *folders]
     return Private(
-        tuple(dict.fromkeys(folder for folder in known if len(folder) > 1)),
+        tuple(dict.fromkeys(folder for folder in own_folders if len(folder) > 1)),
         tuple(dict.fromkeys(name for name in names if len(name) >= SHORTEST and name.casefold() not in COMMON)),
     )
 
 
 def leak(text: str, private: Private) -> tuple[str, str]:
-    """What a text gives away, as a sentence's object, and the name in it if it is one; both empty if nothing."""
+    """The private part of a text, as words for a sentence, and the name if it is one; both empty if there is none."""
     plain = text.casefold()
     for folder in private.folders:
         if folder.casefold() in plain:
             return "the path of a folder on this machine", ""
     for pattern in PATHS:
-        if found := pattern.search(text):
-            return f"the path “{found[0][:60]}”", ""
-    if found := ADDRESSES.search(text):
-        return f"“{found[0]}”, an address on this machine", ""
+        if match := pattern.search(text):
+            return f"the path “{match[0][:60]}”", ""
+    if match := ADDRESSES.search(text):
+        return f"“{match[0]}”, an address on this machine", ""
     for name in private.names:
         if re.search(rf"(?<!\w){re.escape(name.casefold())}(?!\w)", plain):
             return f"“{name}”, the name of this machine or of its user", name
@@ -78,7 +78,7 @@ def leak(text: str, private: Private) -> tuple[str, str]:
 
 
 def check(report: Report, private: Private) -> None:
-    """Look at every text that a report is made of, before anything is drawn. Raises ReportError naming the view."""
+    """Check every text of a report before anything is drawn. Raises ReportError naming the view."""
     _refuse(report.title, "The report's title", private)
     _refuse(report.introduction, "The introduction", private)
     for number, view in enumerate(report.views, 1):
@@ -90,15 +90,15 @@ def check(report: Report, private: Private) -> None:
 
 
 def check_document(document: str, private: Private) -> None:
-    """Look at a finished document once more, as text of any kind. Raises ReportError."""
+    """Check the finished document once more, as plain text. Raises ReportError."""
     bare = html.unescape(NUMBERS.sub("", document))
     _refuse(bare.replace("\\\\", "\\"), "The finished document", private)  # JSON writes every backslash twice
 
 
 def _refuse(text: str, where: str, private: Private) -> None:
-    found, word = leak(text, private)
-    if found:
-        raise ReportError(f"{where} holds {found}, which a report must not tell. {MEND}", word)
+    private_part, word = leak(text, private)
+    if private_part:
+        raise ReportError(f"{where} contains {private_part}, which a report must not contain. {FIX}", word)
 
 
 def _texts(view: ReportView) -> Iterator[tuple[str, str]]:
@@ -124,8 +124,8 @@ def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        yield from (text for pair in value.items() for one in pair for text in _strings(one))
+        yield from (text for pair in value.items() for item in pair for text in _strings(item))
     elif isinstance(value, pd.DataFrame):
         yield from (_joined(value[name]) for name in value.columns)
     elif isinstance(value, list | tuple | set):
-        yield from (text for one in value for text in _strings(one))
+        yield from (text for item in value for text in _strings(item))

@@ -1,4 +1,4 @@
-"""A chart's table as text in cells, and as HTML: numbers in columns, not longer than anybody would read."""
+"""A chart's table as text in cells, and as HTML, cut to a readable number of rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUMERIC = "biuf"
 
 @dataclass(frozen=True)
 class TableText:
-    """A table in words: its size, its columns and its rows; every cell is a plain text and its class, or no class."""
+    """A table as text: its size, columns and rows. A cell is a pair of plain text and CSS class, which may be empty."""
 
     size: str
     columns: list[tuple[str, str]]
@@ -26,31 +26,31 @@ class TableText:
 
 
 def table_text(table: pd.DataFrame) -> TableText | None:
-    """The texts of a table, of its first 1,000 rows; None if it has no rows."""
+    """The text of a table's first 1,000 rows; None if it has no rows."""
     if table.empty:
         return None
     rows, columns = plural(len(table), "row"), plural(len(table.columns), "column")
-    cut = f", of which the first {MOST:,} are here" if len(table) > MOST else ""
-    shown = table.head(MOST)
-    kinds = ["number" if shown[name].dtype.kind in NUMERIC else "" for name in shown.columns]
+    cut = f", of which the first {MOST:,} are shown" if len(table) > MOST else ""
+    first_rows = table.head(MOST)
+    kinds = ["number" if first_rows[name].dtype.kind in NUMERIC else "" for name in first_rows.columns]
     return TableText(
         f"{rows}, {columns}{cut}",
-        [(clean_text(name), kind) for name, kind in zip(shown.columns, kinds, strict=True)],
+        [(clean_text(name), kind) for name, kind in zip(first_rows.columns, kinds, strict=True)],
         [
-            [(_shown(value), kind) for value, kind in zip(row, kinds, strict=True)]
-            for row in shown.itertuples(index=False, name=None)
+            [(_cell(value), kind) for value, kind in zip(row, kinds, strict=True)]
+            for row in first_rows.itertuples(index=False, name=None)
         ],
     )
 
 
 def table_html(table: pd.DataFrame) -> str:
-    """The table under a line that unfolds it; empty if it has no rows."""
+    """The HTML of a table, folded under a line that opens it; empty if it has no rows."""
     text = table_text(table)
     return templates.write("table.html.j2", table=text) if text else ""
 
 
-def _shown(value: Any) -> str:
-    """A cell as text: six digits of a number, nothing where there is none."""
+def _cell(value: Any) -> str:
+    """A cell as text: six digits of a number; empty if it has no value."""
     if isinstance(value, float | np.floating):
         return f"{value:.6g}" if math.isfinite(value) else ""
     if value is None or value is pd.NA:

@@ -1,7 +1,7 @@
 """The templates of a report: the files *.html.j2 beside this one, which write every text escaped.
 
-Autoescape is on in all of them, whatever they are called; what a template writes as it is, it marks safe itself and
-says why. Texts reach a template as values only, so that a text like ``{{ 7 * 7 }}`` is never computed.
+Autoescape is on in all of them. A template marks safe what it writes unescaped, and says why. Texts reach a template as
+values only, so that a text like ``{{ 7 * 7 }}`` is never computed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def environment() -> jinja2.Environment:
 
 
 def write(template: str, **values: Any) -> str:
-    """The text that a template of this folder writes of these values."""
+    """The text of a template of this folder, filled with these values."""
     return environment().get_template(template).render(**values)
 
 
@@ -46,11 +46,11 @@ def anchor(identity: str) -> str:
 
 
 def lines(text: str) -> str:
-    """Text of which every line is cut to a line's length and shows what is invisible in it."""
+    """Text with every line cut to ``LINE`` characters, and with invisible characters written as their codes."""
     return "\n".join(clean_text(line, LINE) for line in text.splitlines())
 
 
 def paragraphs(text: str) -> list[list[str]]:
-    """Free text as the lines of its paragraphs: an empty line begins a new one, a line's end stays one."""
+    """Free text as paragraphs of lines: an empty line begins a new paragraph, and line ends are kept."""
     blocks = re.split(r"\n[ \t]*\n", text.replace("\r\n", "\n").replace("\r", "\n").strip())
     return [block.strip("\n").replace("\t", " ").split("\n") for block in blocks if block.strip()]

@@ -58,9 +58,9 @@ NUMBERS = {
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
 def at_density(run_id: str, name: str, density: float, cut: float, _spaces: Sequence[JointSpace]) -> Layer:
     """One linear layer, pruned to one density."""
-    from merging.analysis.measurements.signs import look_at_layer
+    from merging.analysis.measurements.signs import inspect_layer
 
-    return look_at_layer(layers.matrices(run_id, name), (density,), cut, spaces=_spaces)
+    return inspect_layer(layers.matrices(run_id, name), (density,), cut, spaces=_spaces)
 
 
 def one_layer(run: Run, name: str, density: float, cut: float) -> list[Layer]:

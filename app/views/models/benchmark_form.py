@@ -153,10 +153,11 @@ def _names(key: str, name: str, looked: Looked, listed: Sequence[CatalogEntry]) 
     """Where the head of a task comes from: the data's class names, published or typed ones, or a released head."""
     from merging.catalog.data_sets import alike
     from merging.catalog.groups import HEAD_NAME
-    from merging.clip.prompt_sets import known, prompts
+    from merging.clip.prompt_sets import prompt_keys, prompts
 
     heads = {f"{HEAD}{item.reference}": item for item in listed if HEAD_NAME.fullmatch(item.name)}
-    options = [*([OWN_NAMES] if looked.class_names else []), BY_HAND, *heads, *(f"{PUBLISHED}{one}" for one in known())]
+    named = [f"{PUBLISHED}{key}" for key in prompt_keys()]
+    options = [*([OWN_NAMES] if looked.class_names else []), BY_HAND, *heads, *named]
     of_name = {item.name[5:]: one for one, item in heads.items()}  # behind "head_"
     released, of_papers = alike(name, of_name), benchmark_plan.fitting(name, looked.class_names)
     first = of_name[released] if released else f"{PUBLISHED}{of_papers}" if of_papers else options[0]
@@ -254,13 +255,13 @@ def _jobs() -> None:
 
 
 def _known() -> list[Job]:
-    return [job for job in data.runner().jobs() if job.measures == BUILD]
+    return [job for job in data.runner().jobs() if job.kind == BUILD]
 
 
 def _shown() -> None:
     built = {subject(path.name): (key, path) for key, path in folders.built(data.store().root).items()}
     for job in _known():
-        key, path = built.get(job.run_id, ("", None))
+        key, path = built.get(job.subject, ("", None))
         if job.live or job.error:
             tray.show(job, "build")
         elif path is not None and key != benchmark.key():

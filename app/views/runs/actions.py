@@ -48,7 +48,7 @@ def show(runs: Sequence[Run]) -> None:
 
 def _busy(runs: Sequence[Run]) -> list[Run]:
     """Those that a job is working on."""
-    live = {job.run_id for job in data.runner().jobs() if job.live}
+    live = {job.subject for job in data.runner().jobs() if job.live}
     return [run for run in runs if run.id in live]
 
 
@@ -123,7 +123,7 @@ def _delete_now(run_ids: list[str]) -> None:
 def _each(run_ids: list[str], act: Callable[[str], None], said: str) -> None:
     if not models.local():
         return
-    live = {job.run_id for job in data.runner().jobs() if job.live}
+    live = {job.subject for job in data.runner().jobs() if job.live}
     try:
         for run_id in run_ids:
             if run_id in live:

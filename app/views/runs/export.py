@@ -96,9 +96,9 @@ def _known(runs: Sequence[Run]) -> list[tuple[Export, Job | None]]:
     """Exports of these runs that there are or that are under way, each with its job."""
     ids = {run.id for run in runs}
     jobs = {
-        (job.run_id, job.measures.removeprefix(PREFIX)): job
+        (job.subject, job.kind.removeprefix(PREFIX)): job
         for job in reversed(data.runner().jobs())
-        if job.measures.startswith(PREFIX) and job.run_id in ids
+        if job.kind.startswith(PREFIX) and job.subject in ids
     }
     found = {(export.run_id, export.to): export for export in stored.exports(data.store().root)}
     elsewhere = {key: Export(*key, _out(job)) for key, job in jobs.items()}
@@ -164,5 +164,5 @@ def _delete(export: Export) -> None:
     root = data.store().root
     stored.delete(root, export)
     for job in data.runner().jobs():
-        if job.run_id == export.run_id and job.measures == f"{PREFIX}{export.to}" and not job.live:
+        if job.subject == export.run_id and job.kind == f"{PREFIX}{export.to}" and not job.live:
             data.runner().dismiss(job.id)

@@ -40,7 +40,7 @@ def view(sweep: Sweep, stored: Sequence[Run]) -> None:
 
 
 def _view(sweep: Sweep, stored: Sequence[Run]) -> None:
-    job, found = sweeps.job(sweep), sweeps.found(sweep)
+    job, found = sweeps.job(sweep), sweeps.results(sweep)
     _status(found, job)
     if sweep.split != SPLITS[0]:
         st.warning(ON_REPORTING, icon=":material/warning:")

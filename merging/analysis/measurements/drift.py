@@ -1,7 +1,7 @@
 """Feature drift: how far a merged model's features are from each expert's on that expert's own images (LOT, Eq. 4).
 
 Cumulative drift runs both models end to end. Layer-isolated drift replaces one tensor of the expert by the merged one,
-with the inputs that the expert gives it: for a weight that is X_k (T - τ_k)ᵀ, whose squared norm LOT minimizes summed
+with the expert's own inputs: for a weight that is X_k (T - τ_k)ᵀ, whose squared norm LOT minimizes summed
 over the tasks. Its squares come from the Gram matrices of the inputs in float64.
 """
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 SPLIT, LIMIT, SEED = "choosing", 256, 0  # the images of cumulative drift: at most so many a task, a seeded draw
 MERGED, PRETRAINED = "merged", "pretrained"
-TOKENS = ("class", "mean")  # which features of a place: the class token, or the mean over all tokens
+TOKENS = ("class", "mean")  # the features at a place: the class token, or the mean over all tokens
 STEM, OUTPUT = "stem", "embedding"
 FEATURES, LAYERS = "features", "layers"  # phases of the work
 Floats = NDArray[np.float64]
@@ -49,30 +49,30 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class MergeModels:
-    """The models of one merge; ``merged`` maps each task to the model that answers it, most often the same one."""
+    """The models of one merge; ``merged`` maps each task to its model, most often the same one."""
 
     pretrained: Checkpoint
     experts: Mapping[str, Checkpoint]
     merged: Mapping[str, Checkpoint]
 
 
-def measure_drift(subject: MeasurementContext) -> MeasurementResult:
+def measure_drift(context: MeasurementContext) -> MeasurementResult:
     """The tables "cumulative", "isolated" and "objective" of a run.
 
     Raises:
         CheckpointError, TaskError: what the run merged cannot be read, or the benchmark lacks images for it.
     """
-    opened, benchmark = subject.opened, subject.benchmark
-    drawn = subject.recipe.exemplars or Exemplars()
+    opened, benchmark = context.opened, context.benchmark
+    drawn = context.recipe.exemplars or Exemplars()
     images = {task: choosing_images(benchmark, task) for task in opened.experts}
     exemplars = benchmark.exemplars(drawn.per_task, drawn.seed)
-    device, phases = choose_device(subject.device), subject.phases({FEATURES: 2.0, LAYERS: 3.0})
-    with subject.merged(phases) as merged:
+    device, phases = choose_device(context.device), context.phases({FEATURES: 2.0, LAYERS: 3.0})
+    with context.merged(phases) as merged:
         models = MergeModels(opened.pretrained, opened.experts, merged)
-        meter = Meter(sum(map(len, images.values())), phases.callback(FEATURES), subject.cancel)
+        meter = Meter(sum(map(len, images.values())), phases.callback(FEATURES), context.cancel)
         cumulative = cumulative_drift(models, images, device, meter)
         own = {task: exemplars[task] for task in images}
-        isolated, objective = isolated_drift(models, own, device, phases.callback(LAYERS), subject.cancel)
+        isolated, objective = isolated_drift(models, own, device, phases.callback(LAYERS), context.cancel)
     n = {"images": max(map(len, images.values())), "exemplars": max(len(exemplars[task]) for task in images)}
     notes = {**n, "split": SPLIT, "exemplar_seed": drawn.seed}
     return MeasurementResult({"cumulative": cumulative, "isolated": isolated, "objective": objective}, notes)
@@ -95,15 +95,15 @@ def cumulative_drift(
 
     One row per task, model (the merged one, and the pretrained one as a scale), place (stem, every block, the final
     embedding) and token: cosine, the mean of 1 - cos over the n images, and l1, the mean absolute difference per
-    dimension (at the embedding that is the representation bias of Surgery). The embedding has one vector, which stands
-    under both tokens.
+    dimension (at the embedding that is the representation bias of Surgery). The embedding has one vector, which
+    counts as both tokens.
     """
     pretrained = Encoder.of(models.pretrained, device)
     last, merged = models.pretrained, pretrained
     frames = []
     for task, expert in models.experts.items():
         own = Encoder.of(expert, device, like=models.pretrained)
-        if models.merged[task] is not last:  # most often one model answers all tasks
+        if models.merged[task] is not last:  # most often one model serves all tasks
             last = models.merged[task]
             merged = Encoder.of(last, device, like=models.pretrained)
         frames.append(_one_task(task, own, {MERGED: merged, PRETRAINED: pretrained}, images[task], meter))
@@ -117,8 +117,8 @@ def _one_task(
     sums = np.zeros((len(others), len(places), len(TOKENS), 2))
     with torch.inference_mode():
         for batch in images.split(BATCH):
-            here = batch.to(own.device)
-            together = zip(_places(own, here), *(_places(other, here) for other in others.values()), strict=True)
+            inputs = batch.to(own.device)
+            together = zip(_places(own, inputs), *(_places(other, inputs) for other in others.values()), strict=True)
             for place, (reference, *drifted) in enumerate(together):
                 for model, tokens in enumerate(drifted):
                     sums[model, place] += _distances(tokens, reference)
@@ -143,13 +143,13 @@ def _places(encoder: Encoder, images: Tensor) -> Iterator[Tensor]:
 
 
 def _distances(tokens: Tensor, reference: Tensor) -> Floats:
-    """Sums over images (len(TOKENS), 2) of 1 - cos and of the mean absolute difference, for each way to take tokens."""
-    found = []
+    """Sums over images (len(TOKENS), 2) of 1 - cos and of the mean absolute difference, for each of ``TOKENS``."""
+    sums = []
     for a, b in ((tokens[:, 0], reference[:, 0]), (tokens.mean(dim=1), reference.mean(dim=1))):
         one, other = a.cpu().double(), b.cpu().double()
         cosine = 1 - cosine_similarity(one, other, dim=-1)
-        found.append([float(cosine.clamp(min=0).sum()), float((one - other).abs().mean(dim=-1).sum())])
-    return np.array(found)
+        sums.append([float(cosine.clamp(min=0).sum()), float((one - other).abs().mean(dim=-1).sum())])
+    return np.array(sums)
 
 
 # Layer-isolated drift
@@ -162,27 +162,29 @@ def isolated_drift(
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Drift of every layer by itself, and the objective of LOT for every tensor.
+    """Drift of every single layer, and the objective of LOT for every tensor.
 
     The first table has a row per tensor and task: mean_square, ‖Δ‖² / (n · outputs), and relative, ‖Δ‖ / ‖output of the
     expert's layer‖. The second has a row per tensor with Σ_k ‖Δ_k‖² for the merged weights, the pretrained ones, the
-    mean of the experts, and LOT's own solution (the least on the input directions above its cut-off; a merge that moves
-    in the others, too, can go lower).
+    mean of the experts, and LOT's own solution (the least on the input directions above its cut-off; a merge that also
+    moves in the others can go lower).
     """
-    where = torch.device(device)
-    captured = CapturedInputs(models.experts, exemplars, where, like=models.pretrained)
-    inputs = Inputs(models.pretrained, models.experts, captured, where)
+    device = torch.device(device)
+    captured = CapturedInputs(models.experts, exemplars, device, like=models.pretrained)
+    inputs = Inputs(models.pretrained, models.experts, captured, device)
     layers = [
-        layer_outputs(expert, exemplars[task], where, models.pretrained) for task, expert in models.experts.items()
+        layer_outputs(expert, exemplars[task], device, models.pretrained) for task, expert in models.experts.items()
     ]
     isolated, objective = [], []
     meter = Meter(inputs.work, progress, cancel)
     for slot in Stream(inputs, (), False, meter, "Measuring every layer"):
-        found = _energies(slot, _changes(slot, models) - slot.task_vectors, layers)
+        squares = _energies(slot, _changes(slot, models) - slot.task_vectors, layers)
         outputs = np.array([layer[slot.name] for layer in layers], np.float64)
-        relative = np.sqrt(np.divide(found, outputs[:, 0], out=np.full(len(found), np.nan), where=outputs[:, 0] > 0))
-        isolated += [(slot.name, *row) for row in zip(slot.experts, found / outputs[:, 1], relative, strict=True)]
-        objective.append((slot.name, float(found.sum()), *_yardsticks(slot, layers)))
+        relative = np.sqrt(
+            np.divide(squares, outputs[:, 0], out=np.full(len(squares), np.nan), where=outputs[:, 0] > 0)
+        )
+        isolated += [(slot.name, *row) for row in zip(slot.experts, squares / outputs[:, 1], relative, strict=True)]
+        objective.append((slot.name, float(squares.sum()), *_yardsticks(slot, layers)))
     return (
         pd.DataFrame(isolated, columns=["tensor", "task", "mean_square", "relative"]),
         pd.DataFrame(objective, columns=["tensor", MERGED, PRETRAINED, "mean", "least"]),
@@ -199,10 +201,10 @@ def _changes(slot: Slot, models: MergeModels) -> Tensor:
 def _yardsticks(slot: Slot, layers: Sequence[LayerOutputs]) -> tuple[float, float, float]:
     """LOT's objective Σ_k ‖Δ_k‖² for the pretrained tensor, for the mean of the experts, and for LOT's solution."""
     if slot.inputs is not None:
-        told: dict[str, float] = {}
+        notes: dict[str, float] = {}
         lot = registry.merge("lot")
-        lot.run(replace(slot, note=lambda table, **row: told.update(row)), lot.params.build({"scaling": 1.0}), None)
-        return told["drift_zero"], told["drift_mean"], told["drift"]
+        lot.run(replace(slot, note=lambda table, **row: notes.update(row)), lot.params.build({"scaling": 1.0}), None)
+        return notes["drift_zero"], notes["drift_mean"], notes["drift"]
     vectors = double(slot.task_vectors)
     counts = torch.tensor([layer[slot.name].rows for layer in layers], dtype=vectors.dtype, device=vectors.device)
     weighted = torch.tensordot(counts / counts.sum(), vectors, 1)
@@ -234,7 +236,7 @@ def _through(moments: Moments, matrix: Tensor) -> float:
 
 
 class LayerOutput(NamedTuple):
-    """What a layer of an expert gives for all exemplars: ‖Y‖², how many numbers, and in how many rows."""
+    """The output of a layer of an expert for all exemplars: ‖Y‖², how many numbers, and in how many rows."""
 
     energy: float
     size: int
@@ -250,35 +252,35 @@ def layer_outputs(
     """The outputs of every layer of an expert on images (n, 3, h, w), under the name of each of the layer's tensors."""
     named = {parameter.name: parameter for parameter in expert.parameters}
     encoder = Encoder.of(expert, device, like=like)
-    found: dict[str, LayerOutput] = {}
+    outputs: dict[str, LayerOutput] = {}
 
-    def see(name: str, rows: Tensor) -> None:
+    def collect(name: str, rows: Tensor) -> None:
         weight = double(expert.read(name).to(device))
         bias = name.removesuffix("weight") + "bias"
         columns = _columns(weight, named[name])
-        given = double(rows)
-        y = given * columns if named[name].role == Role.NORM_SCALE else given @ columns
+        inputs = double(rows)
+        y = inputs * columns if named[name].role == Role.NORM_SCALE else inputs @ columns
         if bias in named:
             y = y + double(expert.read(bias).to(device))
-        _add(found, (name, bias), y, len(rows))
+        _add(outputs, (name, bias), y, len(rows))
         if named[name].role == Role.CONV:
-            _add_embedded(found, expert, y, device)
+            _add_embedded(outputs, expert, y, device)
 
     with torch.inference_mode():
         for batch in images.split(BATCH):
-            encoder(batch.to(encoder.device), see)
-    return found
+            encoder(batch.to(encoder.device), collect)
+    return outputs
 
 
-def _add(found: dict[str, LayerOutput], names: Sequence[str], y: Tensor, rows: int) -> None:
+def _add(outputs: dict[str, LayerOutput], names: Sequence[str], y: Tensor, rows: int) -> None:
     for name in names:
-        before = found.get(name, LayerOutput(0.0, 0, 0))
-        energy = before.energy + float(y.square().sum())
-        found[name] = LayerOutput(energy, before.size + y.numel(), before.rows + rows)
+        earlier = outputs.get(name, LayerOutput(0.0, 0, 0))
+        energy = earlier.energy + float(y.square().sum())
+        outputs[name] = LayerOutput(energy, earlier.size + y.numel(), earlier.rows + rows)
 
 
 def _add_embedded(
-    found: dict[str, LayerOutput], expert: Checkpoint, patches: Tensor, device: torch.device | str
+    outputs: dict[str, LayerOutput], expert: Checkpoint, patches: Tensor, device: torch.device | str
 ) -> None:
     """The tokens that class and positional embedding are added to, from the patches' own rows."""
     names = {p.part: p.name for p in expert.parameters if p.role == Role.EMBEDDING}
@@ -288,11 +290,11 @@ def _add_embedded(
     tokens = patches.reshape(-1, len(places) - 1, patches.shape[-1])
     images = len(tokens)
     tokens = torch.cat([first.expand(images, 1, -1), tokens], dim=1) + places
-    _add(found, tuple(names.values()), tokens, images)
+    _add(outputs, tuple(names.values()), tokens, images)
 
 
 def _columns(weight: Tensor, parameter: Parameter) -> Tensor:
-    """A weight so that rows are multiplied from the left: (d, out), or (d,) for a scale."""
+    """A weight in the shape for rows @ weight: (d, out), or (d,) for a scale."""
     if parameter.role == Role.NORM_SCALE or (parameter.role == Role.PROJECTION and transposed(parameter.name)):
         return weight
     return weight.flatten(1).T

@@ -1,4 +1,4 @@
-"""What each part of DRM does for accuracy (DRM, Tables 3, 7 and 8), and how many ranks it needs (Fig. 6)."""
+"""The effect of each part of DRM on accuracy (DRM, Tables 3, 7 and 8), and how many ranks it needs (Fig. 6)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WHOLE = "whole method"
 
 
 class Variant(NamedTuple):
-    """One row of the table: what is looked at, what is done to it, and the parameters that say so."""
+    """One row of the table: the part of DRM, the change, and its parameters."""
 
     part: str
     label: str
@@ -49,7 +49,7 @@ VARIANTS = (
     Variant("interference", "without disjoint mean", {"disjoint": False}),
     Variant("way of pruning", "each task by itself", {"pruning": "individual"}),
 )
-# Singular values below these shares of the largest are cut. The paper cuts shares of the ranks; ours are told beside.
+# Singular values below these shares of the largest are cut. The paper cuts shares of the ranks, which are shown too.
 CUT = "rank_tol"
 CUTS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7)
 SCORES = (
@@ -69,9 +69,9 @@ class Trial:
 
     @property
     def row(self) -> dict[str, Any]:
-        """What its row says before any score."""
-        said = {"method": self.base.title, "part": self.variant.part, "variant": self.variant.label}
-        return {**said, "chain": self.recipe.text()}
+        """The cells of its row without the scores."""
+        cells = {"method": self.base.title, "part": self.variant.part, "variant": self.variant.label}
+        return {**cells, "chain": self.recipe.text()}
 
 
 def trials(benchmark: Benchmark) -> tuple[list[Trial], list[tuple[float, Trial]]]:
@@ -87,23 +87,23 @@ def _trial(base: Preset, variant: Variant, benchmark: Benchmark) -> Trial:
     return Trial(base, variant, changed.recipe(benchmark.pretrained, benchmark.experts))
 
 
-def measure_ablations(subject: MeasurementContext) -> MeasurementResult:
+def measure_ablations(context: MeasurementContext) -> MeasurementResult:
     """The tables "ablations" and "ranks": a row per variant of each direction, with its averages in and out of domain.
 
-    Every chain is merged and evaluated once, however many rows show it. In "ranks", kept is the mean over matrices of
+    Every chain is merged and evaluated once, even for several rows. In "ranks", kept is the mean over matrices of
     the share of ranks above the cut, kept_low and kept_high the least and the most of any matrix.
 
     Raises:
-        TaskError: fewer than two experts. CheckpointError: a checkpoint cannot be read. Cancelled: asked to stop.
+        TaskError: fewer than two experts. CheckpointError: a checkpoint cannot be read. Cancelled: on request.
     """
-    benchmark = subject.benchmark
+    benchmark = context.benchmark
     if len(benchmark.experts) < 2:
         raise TaskError("DRM's parts can only be compared where the benchmark has two experts or more.")
     ablated, truncated = trials(benchmark)
     chains = {trial.recipe.text(): trial for trial in (*ablated, *(trial for _, trial in truncated))}
-    phases = subject.phases({RANKS: 1.0, **dict.fromkeys(chains, 1.0)})
-    shares = kept_shares(subject, phases.callback(RANKS))
-    scores = {chain: _score(subject, trial.recipe, phases.callback(chain)) for chain, trial in chains.items()}
+    phases = context.phases({RANKS: 1.0, **dict.fromkeys(chains, 1.0)})
+    shares = kept_shares(context, phases.callback(RANKS))
+    scores = {chain: _score(context, trial.recipe, phases.callback(chain)) for chain, trial in chains.items()}
     rows = [{**trial.row, **_averages(scores[trial.recipe.text()])} for trial in ablated]
     ranks = [
         {**trial.row, "cut": cut, **shares[trial.base.key, cut], **_averages(scores[trial.recipe.text()])}
@@ -113,42 +113,42 @@ def measure_ablations(subject: MeasurementContext) -> MeasurementResult:
     return MeasurementResult({"ablations": pd.DataFrame(rows), "ranks": pd.DataFrame(ranks)}, notes)
 
 
-def _score(subject: MeasurementContext, recipe: Recipe, progress: ProgressCallback | None) -> Summary:
+def _score(context: MeasurementContext, recipe: Recipe, progress: ProgressCallback | None) -> Summary:
     inner = Phases({"merge": 1.0, "evaluate": 2.0}, progress)
     scores = evaluate(
-        merge(subject, recipe, inner.callback("merge")), subject.benchmark, splits=(SPLIT,), device=subject.device,
-        progress=inner.callback("evaluate"), cancel=subject.cancel,
+        merge(context, recipe, inner.callback("merge")), context.benchmark, splits=(SPLIT,), device=context.device,
+        progress=inner.callback("evaluate"), cancel=context.cancel,
     )  # fmt: skip
-    return summarize(scores, list(subject.benchmark.experts), split=SPLIT)
+    return summarize(scores, list(context.benchmark.experts), split=SPLIT)
 
 
-def _averages(found: Summary) -> dict[str, float]:
-    return {name: getattr(found, name) for name in SCORES}
+def _averages(summary: Summary) -> dict[str, float]:
+    return {name: getattr(summary, name) for name in SCORES}
 
 
 def kept_shares(
-    subject: MeasurementContext, progress: ProgressCallback | None = None
+    context: MeasurementContext, progress: ProgressCallback | None = None
 ) -> dict[tuple[str, float], dict[str, float]]:
-    """{(preset, cut): the share of ranks above the cut: its mean over the matrices, the least and the most}."""
-    benchmark = subject.benchmark
+    """{(preset, cut): the share of ranks above the cut: mean over the matrices, least and most}."""
+    benchmark = context.benchmark
     experts = {name: open_checkpoint(reference, name) for name, reference in benchmark.experts.items()}
-    inputs = Inputs(open_checkpoint(benchmark.pretrained), experts, None, choose_device(subject.device))
+    inputs = Inputs(open_checkpoint(benchmark.pretrained), experts, None, choose_device(context.device))
     chosen = [parameter for parameter in inputs.parameters if parameter.role in LINEAR_MAPS]
-    meter = Meter(len(chosen), progress, subject.cancel)
-    found: dict[tuple[str, float], list[float]] = {(key, cut): [] for key in BASES for cut in CUTS}
+    meter = Meter(len(chosen), progress, context.cancel)
+    shares_by_cut: dict[tuple[str, float], list[float]] = {(key, cut): [] for key in BASES for cut in CUTS}
     for parameter in chosen:
         vectors = matrices(inputs.whole(parameter))
         for key, blocks in zip(BASES, (vectors, vectors.mT), strict=True):
             for cut, share in zip(CUTS, _shares(blocks), strict=True):
-                found[key, cut].append(share)
+                shares_by_cut[key, cut].append(share)
         meter.advance(1, "Counting ranks", parameter.name)
     return {
         place: {"kept": sum(shares) / len(shares), "kept_low": min(shares), "kept_high": max(shares)}
-        for place, shares in found.items()
+        for place, shares in shares_by_cut.items()
     }
 
 
 def _shares(blocks: Tensor) -> list[float]:
-    """The share of the ranks of blocks (K, m, n) side by side that each cut leaves."""
+    """The share of the ranks of blocks (K, m, n) side by side that each cut keeps."""
     values = left_factors(blocks, 0.0)[1]
     return [float((values > cut * values.max()).to(torch.float64).mean()) if len(values) else 0.0 for cut in CUTS]

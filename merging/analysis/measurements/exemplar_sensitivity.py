@@ -1,5 +1,5 @@
-"""What the number of exemplars does to methods that need some (LOT, Fig. 3a and Table 6), and why RegMean needs more of
-them than LOT (LOT, Fig. 2): with few exemplars the Gram matrices do not have full rank."""
+"""Accuracy by the number of exemplars for methods that need them (LOT, Fig. 3a and Table 6), and why RegMean needs more
+of them than LOT (LOT, Fig. 2): with few exemplars the Gram matrices do not have full rank."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ACCURACY = ("method", "exemplars", "seed", "task", "title", "correct", "n", "acc
 
 
 class MethodCandidate(NamedTuple):
-    """A chain whose need for exemplars is looked at."""
+    """A chain whose need for exemplars is measured."""
 
     label: str
     merge: str
@@ -41,7 +41,7 @@ class MethodCandidate(NamedTuple):
         )
 
 
-# RegMean twice: shrinking what lies off the diagonals, its default, also gives a deficient Gram matrix its full rank.
+# RegMean twice: its default shrinks the entries off the diagonals, which gives a deficient Gram matrix full rank, too.
 CANDIDATES = (
     MethodCandidate("LOT", "lot", {}),
     MethodCandidate("RegMean", "regmean", {}),
@@ -51,34 +51,34 @@ CANDIDATES = (
 )
 
 
-def measure_sensitivity(subject: MeasurementContext) -> MeasurementResult:
+def measure_sensitivity(context: MeasurementContext) -> MeasurementResult:
     """The tables "accuracy" and "rank" of ``sensitivity`` over all counts and seeds."""
-    accuracy, rank = sensitivity(subject, COUNTS, SEEDS)
+    accuracy, rank = sensitivity(context, COUNTS, SEEDS)
     notes = {"split": SPLIT, "images": int(accuracy["n"].max()), "seeds": len(SEEDS)}
     return MeasurementResult({"accuracy": accuracy, "rank": rank}, notes)
 
 
 def sensitivity(
-    subject: MeasurementContext, counts: Sequence[int], seeds: Sequence[int]
+    context: MeasurementContext, counts: Sequence[int], seeds: Sequence[int]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """In-domain accuracy of every registered candidate for every number of exemplars and every draw of them.
 
     The first table has a row per method, exemplars, seed and task. The second has a row per exemplars and seed: full,
-    the mean over layers of the share of input directions that LOT's Gram matrix Σ_k X_kᵀX_k really has.
+    the mean over layers of the share of input directions that LOT's Gram matrix Σ_k X_kᵀX_k has.
 
     Raises:
         TaskError: the benchmark has no expert.
     """
-    benchmark = subject.benchmark
+    benchmark = context.benchmark
     if not benchmark.experts:
         raise TaskError("The benchmark has no experts, so there is nothing to merge.")
     # Many exemplars take longest, but the evaluation, which is the same for all, takes longer still.
     work = [(c, n, seed) for c in _registered(benchmark) for n in counts for seed in seeds]
     names = [f"{c.label}, {n} per task, seed {seed}" for c, n, seed in work]
-    phases = subject.phases(dict.fromkeys(names, 1.0))
+    phases = context.phases(dict.fromkeys(names, 1.0))
     frames, ranks = [], []
     for name, (candidate, n, seed) in zip(names, work, strict=True):
-        scores, lot = _one(subject, candidate.recipe(benchmark, n, seed), phases.callback(name))
+        scores, lot = _one(context, candidate.recipe(benchmark, n, seed), phases.callback(name))
         frames.append(scores.assign(method=candidate.label, exemplars=n, seed=seed)[list(ACCURACY)])
         if lot is not None:
             ranks.append((n, seed, float(np.mean(lot["directions"] / lot["width"]))))
@@ -86,42 +86,42 @@ def sensitivity(
 
 
 def _registered(benchmark: Benchmark) -> list[MethodCandidate]:
-    """The candidates whose methods there are."""
-    found = []
+    """The candidates whose methods are registered."""
+    registered = []
     for candidate in CANDIDATES:
         try:
             candidate.recipe(benchmark, 1, 0)
         except UnknownMethodError:
             continue
-        found.append(candidate)
-    return found
+        registered.append(candidate)
+    return registered
 
 
 def _one(
-    subject: MeasurementContext, recipe: Recipe, progress: ProgressCallback | None
+    context: MeasurementContext, recipe: Recipe, progress: ProgressCallback | None
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
-    """Merge, evaluate in domain, forget the model: the scores, and what LOT notes about its layers."""
+    """Merge, evaluate in domain, drop the model: the scores, and LOT's table about its layers."""
     inner = Phases({"merge": 1.0, "evaluate": 1.0}, progress)
-    folder = atomic.make_temporary(subject.store.root / FOLDER)
+    folder = atomic.make_temporary(context.store.root / FOLDER)
     try:
         run = execute(
             recipe,
             Store(folder, libraries=()),
-            benchmark=subject.benchmark,
-            device=subject.device,
+            benchmark=context.benchmark,
+            device=context.device,
             progress=inner.callback("merge"),
-            cancel=subject.cancel,
+            cancel=context.cancel,
             evaluate=False,
         )
         assert run.model_path is not None  # it was merged just now, and none of the candidates gives several models
         scores = evaluate(
             run.model_path,
-            subject.benchmark,
+            context.benchmark,
             splits=(SPLIT,),
-            tasks=list(subject.benchmark.experts),
-            device=subject.device,
+            tasks=list(context.benchmark.experts),
+            device=context.device,
             progress=inner.callback("evaluate"),
-            cancel=subject.cancel,
+            cancel=context.cancel,
         )
         lot = run.table("lot") if "lot" in run.tables else None
     finally:

@@ -1,7 +1,7 @@
-"""Features of images out of domain: what a model makes of them, how its classes stand apart, and maps of them.
+"""Features of images out of domain, how well a model separates their classes, and maps of them.
 
-Every model is shown the same images: those of the data sets that no expert was trained on, a seeded draw balanced by
-class. Features are computed once per model and lie beside its run; everything else is computed from them.
+Every model gets the same images: those of the data sets that no expert was trained on, a seeded draw balanced by class.
+Features are computed once per model and stored beside its run; everything else is computed from them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from merging.checkpoints.checkpoint import Checkpoint
 
 SPLIT, TOTAL, SEED = "choosing", 1500, 0  # the images: at most so many in all, a seeded draw
-TOGETHER = "all"  # the map of all data sets; the others are called like their data set
+TOGETHER = "all"  # the name of the map of all data sets; the others are named after their data set
 EXTRACTING = "features"  # phases
 
 
@@ -35,14 +35,14 @@ def outside(benchmark: Benchmark) -> list[str]:
     Raises:
         TaskError: there is none.
     """
-    found = [task.key for task in benchmark.tasks if not task.has_expert]
-    if not found:
+    keys = [task.key for task in benchmark.tasks if not task.has_expert]
+    if not keys:
         raise TaskError("Every data set of this benchmark has an expert, so none is out of domain for all runs.")
-    return found
+    return keys
 
 
 def draw(benchmark: Benchmark) -> dict[str, NDArray[np.intp]]:
-    """{data set: places of its images in the split}, as many of each class as far as there are enough."""
+    """{data set: places of its images in the split}, equally many of each class if there are enough."""
     keys = outside(benchmark)
     chosen = {}
     for key in keys:
@@ -55,27 +55,27 @@ def draw(benchmark: Benchmark) -> dict[str, NDArray[np.intp]]:
 
 
 def name_of(task: str, place: int) -> str:
-    """What an image is called in all tables."""
+    """The name of an image in all tables."""
     return f"{task}:{place}"
 
 
 # Features
 
 
-def measure_features(subject: MeasurementContext) -> MeasurementResult:
+def measure_features(context: MeasurementContext) -> MeasurementResult:
     """The array "features" (n, d), in half precision, with the tables "images" and "separability" of one model.
 
-    All is computed from the features as they are kept. A row of "images" has image, task, truth and predicted (class
+    All is computed from the stored features. A row of "images" has image, task, truth and predicted (class
     names), correct and length (of the raw features), in the order of the array. "separability" has a row per data set,
     and one for all together, where a class is a class of a data set.
 
     Raises:
-        CheckpointError, TaskError: the model cannot be read, or cannot be shown these images.
+        CheckpointError, TaskError: the model cannot be read, or does not fit these images.
     """
-    benchmark, phases = subject.benchmark, subject.phases({EXTRACTING: 1.0})
+    benchmark, phases = context.benchmark, context.phases({EXTRACTING: 1.0})
     chosen = draw(benchmark)
-    with _model(subject, phases) as model:
-        rows, tables = _extract(model, subject, chosen, phases)
+    with _model(context, phases) as model:
+        rows, tables = _extract(model, context, chosen, phases)
     rows, kept = rows.astype(np.float32), rows
     images = pd.concat(tables, ignore_index=True)
     labels = images["task"] + ":" + images["truth"]
@@ -88,35 +88,35 @@ def measure_features(subject: MeasurementContext) -> MeasurementResult:
 
 
 @contextmanager
-def _model(subject: MeasurementContext, phases: Phases) -> Iterator[Checkpoint]:
-    """The one model of a run, or of a reference."""
-    run = subject.store.run(subject.run_id)
+def _model(context: MeasurementContext, phases: Phases) -> Iterator[Checkpoint]:
+    """The single model of a run, or a reference model."""
+    run = context.store.run(context.run_id)
     if run.per_task:
-        raise TaskError("This run has one model per task, and none of them is the one to ask out of domain.")
-    with subject.models(phases) as models:
-        if reason := subject.benchmark.misfit(models["merged"]):
+        raise TaskError("This run has one model per task, so none of them is its model out of domain.")
+    with context.models(phases) as models:
+        if reason := context.benchmark.misfit(models["merged"]):
             raise TaskError(f"It cannot be measured on this benchmark: {reason}")
         yield models["merged"]
 
 
 def _extract(
-    model: Checkpoint, subject: MeasurementContext, chosen: Mapping[str, NDArray[np.intp]], phases: Phases
+    model: Checkpoint, context: MeasurementContext, chosen: Mapping[str, NDArray[np.intp]], phases: Phases
 ) -> tuple[NDArray[np.floating[Any]], list[pd.DataFrame]]:
     """Features (n, d) of all images, and the rows about them of each data set."""
     from merging.clip.image_encoder import Encoder
     from merging.devices import choose_device
 
-    benchmark = subject.benchmark
-    encoder = Encoder.of(model, choose_device(subject.device), like=benchmark.tower)
-    meter = Meter(sum(map(len, chosen.values())), phases.callback(EXTRACTING), subject.cancel)
-    found, tables = [], []
+    benchmark = context.benchmark
+    encoder = Encoder.of(model, choose_device(context.device), like=benchmark.tower)
+    meter = Meter(sum(map(len, chosen.values())), phases.callback(EXTRACTING), context.cancel)
+    feature_rows, tables = [], []
     for key, places in chosen.items():
         images, labels = benchmark.images(key, SPLIT)
         task = benchmark.task(key)
         rows = features(encoder, benchmark.preprocess(images[places]), meter, "Extracting features", task.title)
         names = np.array(task.class_names, dtype=object)
         predicted = predict(rows, benchmark.head(key))
-        found.append(rows.numpy())
+        feature_rows.append(rows.numpy())
         tables.append(
             pd.DataFrame(
                 {
@@ -125,16 +125,13 @@ def _extract(
                     "truth": names[labels[places]],
                     "predicted": names[predicted],
                     "correct": predicted == labels[places],
-                    "length": np.linalg.norm(found[-1].astype(np.float64), axis=1),
+                    "length": np.linalg.norm(feature_rows[-1].astype(np.float64), axis=1),
                 }
             )
         )
-    return halved(np.concatenate(found)), tables
+    return halved(np.concatenate(feature_rows)), tables
 
 
 def halved(rows: NDArray[np.float32]) -> NDArray[np.floating[Any]]:
-    """Features as they are kept: with the 11 bits of half precision, unless one is too large for that."""
+    """Features for storing: with the 11 bits of half precision, unless one is too large for that."""
     return rows if np.abs(rows).max(initial=0) > np.finfo(np.float16).max else rows.astype(np.float16)
-
-
-# Maps

@@ -1,7 +1,7 @@
 """Experts against experts: cosines of task vectors, signs that differ, and how far the largest entries coincide.
 
-Everything is kept as sums per tensor and pair (inner products in float64, counts of entries), so that any part of the
-network, and the whole of it, follows by adding.
+The tables hold sums per tensor and pair (inner products in float64, counts of entries), so that the values of any part
+of the network, and of the whole, follow by adding.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Counts = NDArray[np.int64]
 @dataclass(frozen=True)
 class Pairs:
     """Sums for L tensors: ``dot`` (L, K, K), and by density ``both`` and ``opposed`` (D, L, K, K), the entries that two
-    experts keep and those of them with different signs. On the diagonals: squared norms, and what one expert keeps."""
+    experts keep and those of them with different signs. On the diagonals: squared norms and counts of one expert."""
 
     experts: tuple[str, ...]
     tensors: pd.DataFrame  # FACTS; L rows
@@ -62,7 +62,7 @@ class Pairs:
         return _ratio(self.both[at], _outer(self.both[at], np.add) - self.both[at])
 
     def chance(self, value: str, density: float = 1.0) -> Floats:
-        """What independent experts would have, (L, K, K): with as many entries kept as they keep, but anywhere."""
+        """The value for independent experts (L, K, K), which keep as many entries, but at random positions."""
         if value != OVERLAP:
             return np.full(self.dot.shape, 0.0 if value == COSINE else 0.5)
         kept = self.both[DENSITIES.index(density)]
@@ -74,25 +74,25 @@ class Pairs:
 def _outer(matrices: NDArray[Any], operation: np.ufunc) -> Floats:
     """The operation on the two diagonal entries of every pair: (L, K, K) -> (L, K, K)."""
     diagonal = np.diagonal(matrices, axis1=-2, axis2=-1).astype(np.float64)
-    found: Floats = operation(diagonal[..., :, None], diagonal[..., None, :])
-    return found
+    values: Floats = operation(diagonal[..., :, None], diagonal[..., None, :])
+    return values
 
 
 def _ratio(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
     full = whole.astype(np.float64)
-    found: Floats = np.divide(part.astype(np.float64), full, out=np.full(full.shape, np.nan), where=full > 0)
-    return found
+    ratio: Floats = np.divide(part.astype(np.float64), full, out=np.full(full.shape, np.nan), where=full > 0)
+    return ratio
 
 
 # Measuring
 
 
-def measure_pairs(subject: MeasurementContext) -> MeasurementResult:
-    """The tables of ``as_tables`` for the experts of a run; raises CheckpointError if they cannot be read any more."""
-    opened = subject.checkpoints
-    inputs = Inputs(opened.pretrained, opened.experts, None, choose_device(subject.device))
+def measure_pairs(context: MeasurementContext) -> MeasurementResult:
+    """The tables of ``as_tables`` for the experts of a run; raises CheckpointError if they can no longer be read."""
+    opened = context.checkpoints
+    inputs = Inputs(opened.pretrained, opened.experts, None, choose_device(context.device))
     notes = {"experts": len(inputs.names), "tensors": len(inputs.parameters), "numel": sum(inputs.numels)}
-    return MeasurementResult(as_tables(compare(inputs, subject.progress, subject.cancel)), notes)
+    return MeasurementResult(as_tables(compare(inputs, context.progress, context.cancel)), notes)
 
 
 def compare(inputs: Inputs, progress: ProgressCallback | None = None, cancel: Cancel | None = None) -> Pairs:
@@ -115,8 +115,8 @@ def compare(inputs: Inputs, progress: ProgressCallback | None = None, cancel: Ca
 
 def _product(signs: Tensor) -> Counts:
     """Products (K, K) of rows (K, n) of 0 and ±1, which are whole numbers."""
-    found: Counts = (signs @ signs.T).round().long().cpu().numpy()
-    return found
+    products: Counts = (signs @ signs.T).round().long().cpu().numpy()
+    return products
 
 
 # What is stored
@@ -157,11 +157,11 @@ def from_tables(tables: Mapping[str, pd.DataFrame]) -> Pairs:
     first, second = np.triu_indices(count, 1)
 
     def square(own: str, shared: str) -> Floats:
-        found = np.zeros((length, count, count))
+        matrices = np.zeros((length, count, count))
         if own:
-            found[:, range(count), range(count)] = alone[own].to_numpy().reshape(length, count)
-        found[:, first, second] = found[:, second, first] = across[shared].to_numpy().reshape(length, len(first))
-        return found
+            matrices[:, range(count), range(count)] = alone[own].to_numpy().reshape(length, count)
+        matrices[:, first, second] = matrices[:, second, first] = across[shared].to_numpy().reshape(length, len(first))
+        return matrices
 
     both = np.stack([square(f"kept_{density:g}", f"both_{density:g}") for density in DENSITIES])
     opposed = np.stack([square("", f"opposed_{density:g}") for density in DENSITIES])
@@ -189,23 +189,23 @@ def by_depth(pairs: Pairs, pair: tuple[str, str], value: str, density: float = 1
     """One pair by tensor: FACTS, value, chance, whole (that of all the section's tensors as one), and low and high, the
     range over all pairs; NaN where it is undefined."""
     a, b = (pairs.experts.index(name) for name in pair)
-    found, chance = pairs.values(value, density), pairs.chance(value, density)
-    others = found[:, *np.triu_indices(len(pairs.experts), 1)]
-    known = np.isfinite(others).any(axis=1)
-    low, high = np.full((2, len(found)), np.nan)
-    low[known], high[known] = np.nanmin(others[known], axis=1), np.nanmax(others[known], axis=1)
+    values, chance = pairs.values(value, density), pairs.chance(value, density)
+    others = values[:, *np.triu_indices(len(pairs.experts), 1)]
+    finite = np.isfinite(others).any(axis=1)
+    low, high = np.full((2, len(values)), np.nan)
+    low[finite], high[finite] = np.nanmin(others[finite], axis=1), np.nanmax(others[finite], axis=1)
     sections = pairs.tensors["section"].to_numpy()
     whole = {s: pairs.summed(sections == s).values(value, density)[0, a, b] for s in dict.fromkeys(sections)}
     return pairs.tensors.assign(
-        value=found[:, a, b], chance=chance[:, a, b], whole=[whole[s] for s in sections], low=low, high=high
+        value=values[:, a, b], chance=chance[:, a, b], whole=[whole[s] for s in sections], low=low, high=high
     )
 
 
 def by_tensor(pairs: Pairs, value: str, density: float = 1.0) -> pd.DataFrame:
     """Every pair by tensor: FACTS, first, second, value; NaN where it is undefined."""
-    found = pairs.values(value, density)
+    values = pairs.values(value, density)
     frames = [
-        pairs.tensors.assign(first=pairs.experts[a], second=pairs.experts[b], value=found[:, a, b])
+        pairs.tensors.assign(first=pairs.experts[a], second=pairs.experts[b], value=values[:, a, b])
         for a, b in combinations(range(len(pairs.experts)), 2)
     ]
     return pd.concat(frames, ignore_index=True)
@@ -213,8 +213,8 @@ def by_tensor(pairs: Pairs, value: str, density: float = 1.0) -> pd.DataFrame:
 
 def distances(one: Pairs, value: str, density: float = 1.0) -> Floats:
     """How far apart experts are (K, K): 1 - cosine, the share in conflict, or 1 - overlap."""
-    found: Floats = one.values(value, density)[0]
-    return found if value == CONFLICT else 1.0 - found
+    values: Floats = one.values(value, density)[0]
+    return values if value == CONFLICT else 1.0 - values
 
 
 def cluster_order(distance: Floats) -> list[int]:
@@ -228,8 +228,8 @@ def cluster_order(distance: Floats) -> list[int]:
     from scipy.cluster.hierarchy import leaves_list, linkage
     from scipy.spatial.distance import squareform
 
-    known = np.isfinite(distance)
-    filled = np.where(known, distance, distance[known].max(initial=1.0))
+    finite = np.isfinite(distance)
+    filled = np.where(finite, distance, distance[finite].max(initial=1.0))
     even = np.maximum((filled + filled.T) / 2, 0.0)
     np.fill_diagonal(even, 0.0)
     tree = linkage(squareform(even, checks=False), "average", optimal_ordering=True)

@@ -1,4 +1,4 @@
-"""Accuracy with each kind of parameter put back to the pretrained one (LOT, Table 7)."""
+"""Accuracy with each kind of parameter reset to the pretrained one (LOT, Table 7)."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ NOTHING = "nothing"
 ABLATION = ("kind", "task", "title", "correct", "n", "accuracy", "low", "high")
 
 
-def measure_ablation(subject: MeasurementContext) -> MeasurementResult:
-    """The table "ablation": in-domain accuracy with each kind of parameter left as pretrained, and with nothing left.
+def measure_ablation(context: MeasurementContext) -> MeasurementResult:
+    """The table "ablation": in-domain accuracy with each kind of parameter reset to pretrained, and with none reset.
 
     Raises:
         CheckpointError, TaskError: what the run merged cannot be read, or the benchmark lacks images for it.
@@ -37,12 +37,12 @@ def measure_ablation(subject: MeasurementContext) -> MeasurementResult:
     from merging.benchmarks.evaluate import evaluate
     from merging.progress import Phases
 
-    pretrained, tasks = subject.opened.pretrained, list(subject.opened.experts)
+    pretrained, tasks = context.opened.pretrained, list(context.opened.experts)
     present = {parameter.role for parameter in pretrained.parameters}
     kinds = {NOTHING: frozenset[Role](), **{kind: roles for kind, roles in KINDS.items() if roles & present}}
-    phases = subject.phases(dict.fromkeys(kinds, 1.0))
+    phases = context.phases(dict.fromkeys(kinds, 1.0))
     frames = []
-    with subject.merged(phases) as merged:
+    with context.merged(phases) as merged:
         groups: dict[int, list[str]] = {}
         for task in tasks:
             groups.setdefault(id(merged[task]), []).append(task)
@@ -51,8 +51,8 @@ def measure_ablation(subject: MeasurementContext) -> MeasurementResult:
             for group in groups.values():
                 model = without(merged[group[0]], pretrained, roles)
                 rows = evaluate(
-                    model, subject.benchmark, splits=(SPLIT,), tasks=group, device=subject.device,
-                    progress=inner.callback(group[0]), cancel=subject.cancel,
+                    model, context.benchmark, splits=(SPLIT,), tasks=group, device=context.device,
+                    progress=inner.callback(group[0]), cancel=context.cancel,
                 )  # fmt: skip
                 frames.append(rows.assign(kind=kind)[list(ABLATION)])
     table = pd.concat(frames, ignore_index=True)

@@ -1,7 +1,7 @@
-"""What a run takes every image of the reporting half for, in a form small enough to keep: a few bytes an image.
+"""The predictions of a run for every image of the reporting half, in a few bytes an image.
 
-They come out of the same code as the run's scores, so their accuracies are the scores. A merge that gives one model per
-task is asked as it was scored: on its own tasks each model answers for itself, on the others all of them do.
+The same code gives the run's scores, so their accuracies are the scores. A merge with one model per task predicts as it
+was scored: each model alone on its own task, all of them on the other tasks.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ if TYPE_CHECKING:
 
 SPLIT = "reporting"
 PREDICTING = "predictions"  # a phase
-MERGED = "merged"  # what a run with a single model calls it
-FARTHEST = 2.0  # two cosines differ by no more
+MERGED = "merged"  # the name of a run's single model
+FARTHEST = 2.0  # the largest difference of two cosines
 
 
-def measure_predictions(subject: MeasurementContext) -> MeasurementResult:
-    """The arrays "predicted" (class, uint16) and "margin" (float16) over all images, and what of them is whose.
+def measure_predictions(context: MeasurementContext) -> MeasurementResult:
+    """The arrays "predicted" (class, uint16) and "margin" (float16) over all images, and the table "answers".
 
-    The table "answers" has a row for each model and data set, with the place of its first image in the arrays, n and
+    "answers" has a row for each model and data set, with the index of its first image in the arrays, n and
     correct. A margin is the cosine of the right class minus the largest other one. The note "differing" counts the
-    images by which correct is off the stored scores, which only another processor's rounding explains.
+    images by which correct differs from the stored scores, which only another processor's rounding explains.
 
     Raises:
-        CheckpointError, TaskError: the model cannot be read, or cannot be shown these images.
+        CheckpointError, TaskError: the model cannot be read, or does not fit these images.
     """
     from merging.benchmarks.evaluate import answers
 
-    benchmark, phases = subject.benchmark, subject.phases({PREDICTING: 1.0})
+    benchmark, phases = context.benchmark, context.phases({PREDICTING: 1.0})
     rows: list[tuple[str, str, int, int, int]] = []
     predicted: list[NDArray[np.uint16]] = []
     margins: list[NDArray[np.float16]] = []
     first = 0
-    with subject.models(phases) as models:
-        work, tell = _parts(models, subject), phases.callback(PREDICTING)
-        for answer in answers(work, benchmark, (SPLIT,), subject.device, tell, subject.cancel):
+    with context.models(phases) as models:
+        work, progress = _parts(models, context), phases.callback(PREDICTING)
+        for answer in answers(work, benchmark, (SPLIT,), context.device, progress, context.cancel):
             rows.append((answer.model or MERGED, answer.task.key, first, answer.n, answer.correct))
             predicted.append(answer.predicted.astype(np.uint16))
             margins.append(margin(answer.features, benchmark.head(answer.task.key), answer.labels))
@@ -59,37 +59,37 @@ def measure_predictions(subject: MeasurementContext) -> MeasurementResult:
     table = pd.DataFrame(rows, columns=["model", "task", "first", "n", "correct"])
     arrays = {"predicted": np.concatenate(predicted), "margin": np.concatenate(margins)}
     notes = {"split": SPLIT, "images": sum(benchmark.count(task.key, SPLIT) for task in benchmark.tasks)}
-    return MeasurementResult({"answers": table}, {**notes, "differing": _differing(table, subject)}, arrays)
+    return MeasurementResult({"answers": table}, {**notes, "differing": _differing(table, context)}, arrays)
 
 
-def _parts(models: Mapping[str, Checkpoint], subject: MeasurementContext) -> list[EvaluatedModel]:
-    """The models, each with the data sets that it answers."""
+def _parts(models: Mapping[str, Checkpoint], context: MeasurementContext) -> list[EvaluatedModel]:
+    """The models, each with its data sets."""
     from merging.benchmarks.evaluate import EvaluatedModel, per_task_parts
 
-    benchmark = subject.benchmark
+    benchmark = context.benchmark
     if reason := benchmark.misfit(next(iter(models.values()))):
         raise TaskError(f"It cannot be measured on this benchmark: {reason}")
-    if subject.store.run(subject.run_id).per_task:
+    if context.store.run(context.run_id).per_task:
         return per_task_parts(models, benchmark)
     return [EvaluatedModel("", models[MERGED], [task.key for task in benchmark.tasks])]
 
 
 def margin(features: Tensor, head: Tensor, labels: NDArray[np.int64]) -> NDArray[np.float16]:
-    """By how much the cosine of the right class exceeds the largest other one (n,); above zero where it is found."""
+    """By how much the cosine of the right class exceeds the largest other one (n,); positive if the model is right."""
     import torch
 
     from merging.benchmarks.evaluate import cosines
 
-    found, right = cosines(features, head), torch.from_numpy(labels)[:, None]
-    own = found.gather(1, right)[:, 0]
-    other = found.scatter(1, right, -torch.inf).amax(dim=1)
+    similarities, right = cosines(features, head), torch.from_numpy(labels)[:, None]
+    own = similarities.gather(1, right)[:, 0]
+    other = similarities.scatter(1, right, -torch.inf).amax(dim=1)
     return (own - other).clamp(-FARTHEST, FARTHEST).numpy().astype(np.float16)
 
 
-def _differing(table: pd.DataFrame, subject: MeasurementContext) -> int:
-    """Images by which the answers are off the scores of the run, 0 if it has none on this benchmark."""
-    run = subject.store.run(subject.run_id)
-    if run.scores is None or run.benchmark != subject.benchmark.digest:
+def _differing(table: pd.DataFrame, context: MeasurementContext) -> int:
+    """Images by which the answers differ from the run's scores, 0 if it has none on this benchmark."""
+    run = context.store.run(context.run_id)
+    if run.scores is None or run.benchmark != context.benchmark.digest:
         return 0
     stored = run.scores[run.scores["split"] == SPLIT].set_index("task")["accuracy"]
     own = table.assign(right=table["correct"] / table["n"]).groupby("task", sort=False)[["right", "n"]].mean()
@@ -101,7 +101,7 @@ def _differing(table: pd.DataFrame, subject: MeasurementContext) -> int:
 
 @dataclass(frozen=True)
 class Answers:
-    """What each of m models takes the n images of one data set for; most often there is one model."""
+    """The classes that each of m models predicts for the n images of one data set; most often m is 1."""
 
     models: tuple[str, ...]
     predicted: NDArray[np.int64]  # (m, n)
@@ -110,14 +110,14 @@ class Answers:
 
     @property
     def right(self) -> NDArray[np.bool_]:
-        """Whether a model finds an image's class (m, n)."""
-        found: NDArray[np.bool_] = self.predicted == self.labels
-        return found
+        """Whether a model predicts an image's class (m, n)."""
+        correct: NDArray[np.bool_] = self.predicted == self.labels
+        return correct
 
 
-def of_data_sets(found: Measured, benchmark: Benchmark) -> dict[str, Answers]:
-    """{data set: the answers}, in the order of the benchmark. Raises StoreError if the measurement is gone."""
-    table, predicted, margins = found.table("answers"), found.array("predicted"), found.array("margin")
+def of_data_sets(measured: Measured, benchmark: Benchmark) -> dict[str, Answers]:
+    """{data set: the answers}, in the order of the benchmark. Raises StoreError if the measurement is missing."""
+    table, predicted, margins = measured.table("answers"), measured.array("predicted"), measured.array("margin")
     answered = {}
     for task in benchmark.tasks:
         rows = table[table["task"] == task.key]
@@ -133,11 +133,11 @@ def of_data_sets(found: Measured, benchmark: Benchmark) -> dict[str, Answers]:
     return answered
 
 
-def scores(found: Measured, benchmark: Benchmark) -> pd.DataFrame:
-    """Scores of the reporting half, row by row as the evaluation gives them."""
+def scores(measured: Measured, benchmark: Benchmark) -> pd.DataFrame:
+    """Scores of the reporting half, in the rows of the evaluation."""
     from merging.benchmarks.evaluate import score_table
 
-    rows: list[dict[str, Any]] = found.table("answers").to_dict("records")  # type: ignore[assignment]
+    rows: list[dict[str, Any]] = measured.table("answers").to_dict("records")  # type: ignore[assignment]
     several = any(row["model"] != MERGED for row in rows)
     return score_table(
         (str(row["model"]) if several else "", benchmark.task(str(row["task"])), SPLIT, row["correct"], row["n"])

@@ -1,9 +1,9 @@
-"""How far the signs of experts agree, in the space of weights and in the joint spaces of DRM (Fig. 5, Table 4).
+"""How far the signs of experts agree in the space of weights and in the joint spaces of DRM (Fig. 5, Table 4).
 
 At a position with p positive and q negative entries the agreement is max(p, q) / (p + q). Zeros are no votes, positions
-without a vote do not count, and a single vote agrees with itself: so agreement rises with sparsity by itself, and every
-number stands beside what random signs would give with the same numbers of votes. All of it follows from the counts
-``(K + 1, K + 1)`` of positions by how many vote and how many of those are in the majority.
+without a vote do not count, and a single vote agrees with itself. So agreement rises with sparsity, and every number is
+shown beside that of random signs with the same numbers of votes. All of it follows from the counts ``(K + 1, K + 1)``
+of positions by number of votes and size of the majority.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from merging.numerics.sign_election import Election, elect, trimmed
 from merging.progress import Meter
 
 WEIGHTS = "weights"
-SPACES = {  # key -> as the paper calls it: original weights, the decomposed space, back in the original space
+SPACES = {  # key -> the paper's name: original weights, the decomposed space, back in the original space
     WEIGHTS: "Original weights",
     "joint_h": "Joint space H",
     "back_h": "H, projected back",
@@ -39,7 +39,7 @@ SPACES = {  # key -> as the paper calls it: original weights, the decomposed spa
 }
 DENSITIES = (1.0, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05)
 RANK_TOL = 0.01  # DRM's own default
-# Of an expert's largest entry: what is below, after projecting back, is a zero.
+# Shares of an expert's largest entry: smaller entries count as zero after projecting back.
 NOTHING = {torch.float64: 1e-12, torch.float32: 1e-6}
 ENTRY = 3000  # multiply-adds that take as long as pruning an entry and counting its votes, in and out of a space
 PIECE = 1 << 14  # positions that are counted at a time, so that they stay in the processor's cache
@@ -49,7 +49,7 @@ Counts = NDArray[np.int64]
 
 
 class Agreement(NamedTuple):
-    """Of the positions with a vote: mean agreement, that of random signs, and what share of all entries votes."""
+    """Mean agreement of the positions with a vote, that of random signs, and the share of all entries that vote."""
 
     mean: float
     null: float
@@ -58,25 +58,25 @@ class Agreement(NamedTuple):
 
     @property
     def excess(self) -> float:
-        """What density does not explain."""
+        """The agreement beyond that of random signs."""
         return self.mean - self.null
 
 
 def count_votes(values: Tensor) -> Counts:
     """Positions of tensors (K, *S) by number of votes and size of the majority, (K + 1, K + 1)."""
     size = len(values) + 1
-    found = torch.zeros(size * size, dtype=torch.int64, device=values.device)
+    counts = torch.zeros(size * size, dtype=torch.int64, device=values.device)
     for part in values.flatten(1).split(PIECE, dim=1):
         signs = part.sign()
         balance = signs.sum(dim=0).abs_()
         votes = signs.abs_().sum(dim=0)
         cells = votes * size + (votes + balance) / 2
-        found += torch.bincount(cells.long(), minlength=size * size)
-    return found.reshape(size, size).cpu().numpy()
+        counts += torch.bincount(cells.long(), minlength=size * size)
+    return counts.reshape(size, size).cpu().numpy()
 
 
 def majorities(votes: int) -> Floats:
-    """How likely each size of the majority (votes + 1,) is if every vote's sign is a fair coin."""
+    """The probability of each size of the majority (votes + 1,) if every vote's sign is a fair coin."""
     sizes = np.zeros(votes + 1)
     for positive in range(votes + 1):
         sizes[max(positive, votes - positive)] += math.comb(votes, positive) / 2**votes
@@ -89,30 +89,30 @@ def random_agreement(votes: int) -> float:
 
 
 def agreement(counts: Counts) -> Agreement:
-    """Agreement over all positions that were counted; NaN where nobody voted."""
+    """Agreement over all positions that were counted; NaN if there are no votes."""
     size = len(counts)
     voters = counts.sum(axis=1)
     positions, tasks = int(voters[1:].sum()), size - 1
     density = float(voters @ np.arange(size)) / max(int(voters.sum()) * tasks, 1)
     if not positions:
         return Agreement(math.nan, math.nan, density, 0)
-    found = sum(float(counts[votes] @ np.arange(size)) / votes for votes in range(1, size))
+    total = sum(float(counts[votes] @ np.arange(size)) / votes for votes in range(1, size))
     null = sum(int(voters[votes]) * random_agreement(votes) for votes in range(1, size))
-    return Agreement(found / positions, null / positions, density, positions)
+    return Agreement(total / positions, null / positions, density, positions)
 
 
 def histogram(counts: Counts) -> tuple[Floats, Floats]:
     """Shares of positions (5,) in the bins between ``EDGES``, the last with its end, and those of random signs."""
     bins = len(EDGES) - 1
-    found, null = np.zeros(bins), np.zeros(bins)
+    observed, null = np.zeros(bins), np.zeros(bins)
     for votes in range(1, len(counts)):
         chances = majorities(votes) * counts[votes].sum()
         for majority in range(-(-votes // 2), votes + 1):
             place = min(10 * majority // votes - 5, bins - 1)  # in whole numbers: 0.6 is on an edge
-            found[place] += counts[votes, majority]
+            observed[place] += counts[votes, majority]
             null[place] += chances[majority]
     total = max(int(counts[1:].sum()), 1)
-    return found / total, null / total
+    return observed / total, null / total
 
 
 class Layer(NamedTuple):
@@ -123,18 +123,18 @@ class Layer(NamedTuple):
     ranks: tuple[int, int]
 
 
-def look_at_layer(
+def inspect_layer(
     vectors: Tensor,
     densities: Sequence[float] = DENSITIES,
     rank_tol: float = RANK_TOL,
     tick: Callable[[float], None] = lambda share: None,
     spaces: Iterable[JointSpace] | None = None,
 ) -> Layer:
-    """Everything about the task vectors (K, d_out, d_in) of one linear map, pruned to each of the densities.
+    """Votes and elections of the task vectors (K, d_out, d_in) of one linear map, pruned to each of the densities.
 
     Every expert's matrix is pruned by itself: in the weights by magnitude, in the joint spaces by the entries of its
-    renormalized rows. Whoever has the joint ``spaces`` H and V already passes them; else they are made one after the
-    other. ``tick`` is told the share of the work that is done.
+    renormalized rows. The joint ``spaces`` H and V are computed one after the other unless they are passed. ``tick``
+    is called with the share of the work that is done.
     """
     votes: dict[tuple[str, float], Counts] = {}
     elections: dict[float, Election] = {}
@@ -157,7 +157,7 @@ def look_at_layer(
 
 
 def estimated_seconds(shape: Sequence[int]) -> float:
-    """About how long ``look_at_layer`` takes for one density of task vectors (K, d_out, d_in) with known spaces."""
+    """About how long ``inspect_layer`` takes for one density of task vectors (K, d_out, d_in) with known spaces."""
     tasks, out, into = shape
     entries = tasks * out * into
     return entries * (min(out, tasks * into) + min(into, tasks * out) + 2 * ENTRY) / speed()
@@ -168,21 +168,21 @@ def _without_rounding(values: Tensor) -> Tensor:
     return values * (sizes >= NOTHING[values.dtype] * sizes.amax(dim=(1, 2), keepdim=True))
 
 
-def measure_signs(subject: MeasurementContext) -> MeasurementResult:
+def measure_signs(context: MeasurementContext) -> MeasurementResult:
     """Sign agreement and elections of a run's experts, for every linear layer, space and density, layer by layer.
 
-    The tables: "layers", what each is, by ``order``; "agreement", by order, space and density; "votes", positions of
+    The tables: "layers", facts by ``order``; "agreement", by order, space and density; "votes", positions of
     all layers together by space, density, number of votes and size of the majority; "elections", by order, density
     and expert.
 
     Raises:
-        CheckpointError: what the run merged cannot be read any more.
+        CheckpointError: the checkpoints that the run merged can no longer be read.
     """
-    opened = subject.checkpoints
-    inputs = Inputs(opened.pretrained, opened.experts, None, choose_device(subject.device))
+    opened = context.checkpoints
+    inputs = Inputs(opened.pretrained, opened.experts, None, choose_device(context.device))
     chosen = [p for p in inputs.parameters if p.role in LINEAR_MAPS]
     sizes = {p.name: opened.pretrained.infos[p.name].numel for p in chosen}
-    meter = Meter(sum(sizes.values()), subject.progress, subject.cancel)
+    meter = Meter(sum(sizes.values()), context.progress, context.cancel)
     rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in COLUMNS}
     total: dict[tuple[str, float], Counts] = {}
     for p in chosen:
@@ -190,13 +190,13 @@ def measure_signs(subject: MeasurementContext) -> MeasurementResult:
         def tick(share: float, name: str = p.name) -> None:
             meter.within(round(share * sizes[name]), "Counting signs", name)
 
-        found = look_at_layer(double(matrices(inputs.whole(p))), tick=tick)
-        rows["layers"].append((p.name, p.order, p.section, str(p.role), p.part, sizes[p.name], *found.ranks))
-        for (space, density), counts in found.votes.items():
-            said = agreement(counts)
-            rows["agreement"].append((p.order, space, density, said.mean, said.null, said.density, said.positions))
+        layer = inspect_layer(double(matrices(inputs.whole(p))), tick=tick)
+        rows["layers"].append((p.name, p.order, p.section, str(p.role), p.part, sizes[p.name], *layer.ranks))
+        for (space, density), counts in layer.votes.items():
+            stats = agreement(counts)
+            rows["agreement"].append((p.order, space, density, stats.mean, stats.null, stats.density, stats.positions))
             total[space, density] = total.get((space, density), 0) + counts
-        for density, (kept, won) in found.elections.items():
+        for density, (kept, won) in layer.elections.items():
             rows["elections"] += [(p.order, density, *row) for row in zip(inputs.names, kept, won, strict=True)]
         meter.advance(sizes[p.name], "Counting signs", p.name)
     rows["votes"] = [
@@ -210,12 +210,12 @@ def measure_signs(subject: MeasurementContext) -> MeasurementResult:
 
 def counts_of(votes: pd.DataFrame, tasks: int) -> dict[tuple[str, float], Counts]:
     """The table "votes" as counts by space and density."""
-    found: dict[tuple[str, float], Counts] = {}
+    counts_by_space: dict[tuple[str, float], Counts] = {}
     for space, density in votes[["space", "density"]].drop_duplicates().to_numpy():
         rows = votes[(votes["space"] == space) & (votes["density"] == density)]
-        counts = found[str(space), float(density)] = np.zeros((tasks + 1, tasks + 1), np.int64)
+        counts = counts_by_space[str(space), float(density)] = np.zeros((tasks + 1, tasks + 1), np.int64)
         counts[rows["votes"], rows["majority"]] = rows["count"]
-    return found
+    return counts_by_space
 
 
 COLUMNS = {

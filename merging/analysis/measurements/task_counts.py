@@ -1,4 +1,4 @@
-"""Accuracy against how many experts are merged (DRM, Fig. 2), and paired t-tests between methods (DRM, Table 5)."""
+"""Accuracy by the number of merged experts (DRM, Fig. 2), and paired t-tests between methods (DRM, Table 5)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SUBSETS = 10  # per size at most
 SEED = 0
 # Presets, with the same parameters at every size. TIES is the one with the disjoint mean, as in the paper's figure.
 METHODS = ("weight_averaging", "task_arithmetic", "ties_mean", "drm_h", "drm_v", "task_arithmetic_lwptv", "tsv_m")
-REFERENCE = preset("drm_h").title  # what the paper tests the others against
+REFERENCE = preset("drm_h").title  # the method that the paper tests the others against
 COUNTS = ("method", "size", "subset", "task", "correct", "n")
 OWN = ("task", "title", "correct", "n")
 TESTS = ("method", "size", "pairs", "difference", "t", "p")
@@ -34,7 +34,7 @@ EXPERTS = "experts"  # the phase before the merges
 Subset = tuple[str, ...]
 
 
-class Shown(NamedTuple):
+class TaskImages(NamedTuple):
     """Preprocessed images (n, 3, h, w) of a task, their labels (n,), and its head."""
 
     images: Tensor
@@ -46,34 +46,34 @@ def subsets(names: Sequence[str], size: int, most: int = SUBSETS, seed: int = SE
     """Distinct subsets of that size in the order of the names: all of them, or a seeded draw of ``most``."""
     count = math.comb(len(names), size)
     draw = np.random.default_rng([seed, size])
-    found: set[tuple[int, ...]] = set()
-    while len(found) < min(most, count):
-        found.add(tuple(sorted(draw.choice(len(names), size, replace=False).tolist())))
-    return [tuple(names[place] for place in places) for places in sorted(found)]
+    drawn: set[tuple[int, ...]] = set()
+    while len(drawn) < min(most, count):
+        drawn.add(tuple(sorted(draw.choice(len(names), size, replace=False).tolist())))
+    return [tuple(names[place] for place in places) for places in sorted(drawn)]
 
 
-def measure_counts(subject: MeasurementContext) -> MeasurementResult:
+def measure_counts(context: MeasurementContext) -> MeasurementResult:
     """The tables "counts", correct answers by method, size, subset and merged task, and "experts", those of experts.
 
-    A method merges each subset once and answers images of the merged tasks alone; all methods see the same subsets and
-    the same images.
+    A method merges each subset once and is evaluated on the merged tasks only; all methods get the same subsets and the
+    same images.
 
     Raises:
-        TaskError: fewer than two experts. CheckpointError: a checkpoint cannot be read. Cancelled: asked to stop.
+        TaskError: fewer than two experts. CheckpointError: a checkpoint cannot be read. Cancelled: on request.
     """
-    benchmark = subject.benchmark
+    benchmark = context.benchmark
     names = list(benchmark.experts)
     if len(names) < 2:
         raise TaskError("The number of tasks can only be varied where the benchmark has two experts or more.")
     work = [chosen for size in range(2, len(names) + 1) for chosen in subsets(names, size)]
-    phases = subject.phases(
+    phases = context.phases(
         {EXPERTS: float(len(names))} | {_named(chosen): float(len(METHODS) * len(chosen)) for chosen in work}
     )
-    shown = {task: _show(subject, task) for task in names}
-    own = _experts(subject, shown, phases.callback(EXPERTS))
-    frames = [_one(subject, number, chosen, shown, phases) for number, chosen in enumerate(work)]
+    images = {task: _show(context, task) for task in names}
+    own = _experts(context, images, phases.callback(EXPERTS))
+    frames = [_one(context, number, chosen, images, phases) for number, chosen in enumerate(work)]
     notes = {
-        "split": SPLIT, "images": max(len(task.labels) for task in shown.values()), "seed": SEED,
+        "split": SPLIT, "images": max(len(task.labels) for task in images.values()), "seed": SEED,
         "subsets": len(work), "most": SUBSETS,
     }  # fmt: skip
     return MeasurementResult({"counts": pd.concat(frames, ignore_index=True), "experts": own}, notes)
@@ -83,52 +83,54 @@ def _named(chosen: Subset) -> str:
     return " + ".join(chosen)
 
 
-def _show(subject: MeasurementContext, task: str) -> Shown:
-    benchmark = subject.benchmark
+def _show(context: MeasurementContext, task: str) -> TaskImages:
+    benchmark = context.benchmark
     images, labels = benchmark.images(task, SPLIT)
     drawn = np.sort(np.random.default_rng(SEED).permutation(len(images))[:IMAGES])
-    return Shown(benchmark.preprocess(images[drawn]), labels[drawn], benchmark.head(task))
+    return TaskImages(benchmark.preprocess(images[drawn]), labels[drawn], benchmark.head(task))
 
 
 def _experts(
-    subject: MeasurementContext, shown: Mapping[str, Shown], progress: ProgressCallback | None
+    context: MeasurementContext, images: Mapping[str, TaskImages], progress: ProgressCallback | None
 ) -> pd.DataFrame:
-    """How each expert answers the same images of its own task."""
-    phases, rows = Phases(dict.fromkeys(shown, 1.0), progress), []
-    for task, reference in subject.benchmark.experts.items():
-        correct = _correct(subject, reference, {task: shown[task]}, phases.callback(task))[task]
-        rows.append((task, subject.benchmark.task(task).title, correct, len(shown[task].labels)))
+    """Correct answers of each expert on the same images of its own task."""
+    phases, rows = Phases(dict.fromkeys(images, 1.0), progress), []
+    for task, reference in context.benchmark.experts.items():
+        correct = _correct(context, reference, {task: images[task]}, phases.callback(task))[task]
+        rows.append((task, context.benchmark.task(task).title, correct, len(images[task].labels)))
     return pd.DataFrame(rows, columns=list(OWN))
 
 
 def _one(
-    subject: MeasurementContext, number: int, chosen: Subset, shown: Mapping[str, Shown], phases: Phases
+    context: MeasurementContext, number: int, chosen: Subset, images: Mapping[str, TaskImages], phases: Phases
 ) -> pd.DataFrame:
-    """Every method on one subset, whose experts go by their place in the table."""
-    benchmark, rows = subject.benchmark, []
+    """Every method on one subset; ``number`` is the subset's index in the table."""
+    benchmark, rows = context.benchmark, []
     inner = Phases(dict.fromkeys(METHODS, 1.0), phases.callback(_named(chosen)))
     experts = {name: benchmark.experts[name] for name in chosen}
-    seen = {task: shown[task] for task in chosen}
+    merged_tasks = {task: images[task] for task in chosen}
     for key in METHODS:
         recipe = preset(key).recipe(benchmark.pretrained, experts)
         steps = Phases({"merge": 1.0, "evaluate": 1.0}, inner.callback(key))
-        merged = merge(subject, recipe, steps.callback("merge"))
-        correct = _correct(subject, merged, seen, steps.callback("evaluate"))
-        rows += [(recipe.title, len(chosen), number, task, correct[task], len(seen[task].labels)) for task in chosen]
+        merged = merge(context, recipe, steps.callback("merge"))
+        correct = _correct(context, merged, merged_tasks, steps.callback("evaluate"))
+        rows += [
+            (recipe.title, len(chosen), number, task, correct[task], len(merged_tasks[task].labels)) for task in chosen
+        ]
     return pd.DataFrame(rows, columns=list(COUNTS))
 
 
 def _correct(
-    subject: MeasurementContext, model: Source, shown: Mapping[str, Shown], progress: ProgressCallback | None
+    context: MeasurementContext, model: Source, images: Mapping[str, TaskImages], progress: ProgressCallback | None
 ) -> dict[str, int]:
     """Correct answers of a model by task."""
-    encoder = Encoder.of(open_checkpoint(model), choose_device(subject.device), like=subject.benchmark.tower)
-    meter = Meter(sum(len(task.labels) for task in shown.values()), progress, subject.cancel)
-    found = {}
-    for name, task in shown.items():
-        seen = features(encoder, task.images, meter, "Evaluating", subject.benchmark.task(name).title)
-        found[name] = int((predict(seen, task.head) == task.labels).sum())
-    return found
+    encoder = Encoder.of(open_checkpoint(model), choose_device(context.device), like=context.benchmark.tower)
+    meter = Meter(sum(len(task.labels) for task in images.values()), progress, context.cancel)
+    correct = {}
+    for name, task in images.items():
+        feature_rows = features(encoder, task.images, meter, "Evaluating", context.benchmark.task(name).title)
+        correct[name] = int((predict(feature_rows, task.head) == task.labels).sum())
+    return correct
 
 
 def averages(counts: pd.DataFrame, experts: pd.DataFrame) -> pd.DataFrame:
@@ -141,10 +143,10 @@ def averages(counts: pd.DataFrame, experts: pd.DataFrame) -> pd.DataFrame:
     expert = rows["task"].map(own["correct"] / own["n"])
     rows["normalized"] = rows["accuracy"] / expert.where(expert > 0)
     groups = rows.groupby(["method", "size", "subset"], sort=False)
-    found = groups.agg(
+    means = groups.agg(
         accuracy=("accuracy", "mean"), normalized=("normalized", "mean"), tasks=("title", " + ".join), n=("n", "sum")
     )
-    return pd.DataFrame(found).reset_index()
+    return pd.DataFrame(means).reset_index()
 
 
 def paired_tests(table: pd.DataFrame, reference: str = REFERENCE, value: str = "accuracy") -> pd.DataFrame:

@@ -15,26 +15,26 @@ from merging.progress import Meter, Phases
 
 PERPLEXITIES = (5, 30, 50)
 READING, MAPPING = "reading features", "maps"  # phases
-WAIT = {READING: 1.0, MAPPING: 5.0}
+WEIGHTS = {READING: 1.0, MAPPING: 5.0}  # of the phases
 
 
-def measure_tsne(subject: MeasurementContext) -> MeasurementResult:
+def measure_tsne(context: MeasurementContext) -> MeasurementResult:
     """Maps by t-SNE of one model's unit features: an array (n, 2) for each, and the table "quality".
 
-    There is one of all data sets together and of each by itself, at every perplexity below its n; ``map_name`` says
-    what its array is called. Rows are in the order of the images of "features". "quality" has its trustworthiness.
+    There is one of all data sets together and one of each, at every perplexity below its n; ``map_name`` gives the name
+    of its array. Rows are in the order of the images of "features". "quality" has its trustworthiness.
 
     Raises:
         CheckpointError, TaskError: the model's features cannot be computed.
     """
-    phases = Phases(WAIT, subject.progress)
-    assert subject.measurement is not None  # `measure` hands it in
-    known = subject.measurement("features", phases.callback(READING))
-    images, rows = known.table("images"), unit(known.array("features").astype(np.float32))
+    phases = Phases(WEIGHTS, context.progress)
+    assert context.measurement is not None  # `measure` passes it
+    features = context.measurement("features", phases.callback(READING))
+    images, rows = features.table("images"), unit(features.array("features").astype(np.float32))
     parts = {TOGETHER: np.ones(len(images), bool)}
     parts |= {key: (images["task"] == key).to_numpy() for key in dict.fromkeys(images["task"])}
     work = [(name, at, p) for name, at in parts.items() for p in PERPLEXITIES if p < at.sum()]
-    meter = Meter(sum(int(at.sum()) for _, at, _ in work), phases.callback(MAPPING), subject.cancel)
+    meter = Meter(sum(int(at.sum()) for _, at, _ in work), phases.callback(MAPPING), context.cancel)
     maps, quality = {}, []
     for name, at, perplexity in work:
         meter.within(0, "Drawing maps", f"{name}, perplexity {perplexity}")
@@ -42,21 +42,21 @@ def measure_tsne(subject: MeasurementContext) -> MeasurementResult:
         maps[map_name(name, perplexity)] = coordinates.astype(np.float32)
         quality.append((name, perplexity, trustworthiness(rows[at], coordinates), int(at.sum())))
         meter.advance(int(at.sum()), "Drawing maps", name)
-    notes = {**known.notes, "neighbors": NEAR}
+    notes = {**features.notes, "neighbors": NEAR}
     columns = ["map", "perplexity", "trustworthiness", "n"]
     return MeasurementResult({"quality": pd.DataFrame(quality, columns=columns)}, notes, maps)
 
 
 def map_name(name: str, perplexity: int) -> str:
-    """What the array of a map is called; ``name`` is a data set's key, or that of all together."""
+    """The name of a map's array; ``name`` is a data set's key, or that of all together."""
     return f"{name}_perplexity_{perplexity}"
 
 
 def tsne(rows: NDArray[Any], perplexity: float, seed: int = SEED) -> NDArray[np.float64]:
-    """A map (n, 2) of rows (n, d); the same on every call, whatever else the machine does."""
+    """A map (n, 2) of rows (n, d); the same on every call, under any load of the machine."""
     from sklearn.manifold import TSNE
 
-    # one thread: with more, sums are taken in another order, and the map is another one
+    # one thread: more threads change the order of sums, and with it the map
     fit = TSNE(perplexity=perplexity, init="pca", random_state=seed, n_jobs=1)
-    found: NDArray[np.float64] = fit.fit_transform(rows.astype(np.float32)).astype(np.float64)
-    return found
+    coordinates: NDArray[np.float64] = fit.fit_transform(rows.astype(np.float32)).astype(np.float64)
+    return coordinates

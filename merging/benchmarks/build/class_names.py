@@ -1,4 +1,4 @@
-"""What the classes of a data set are called to a text tower: its own names, given ones, or those of the papers."""
+"""The class names that a text tower reads: the data set's own, the user's, or those of the papers."""
 
 from __future__ import annotations
 
@@ -12,56 +12,57 @@ from merging.errors import TaskError
 from merging.text import did_you_mean, first_few, printable
 
 MAX_NAME = 300
-Given = Sequence[str] | Mapping[str, str] | None  # names in the order of labels, or {the data set's own name: name}
+ClassNames = Sequence[str] | Mapping[str, str] | None  # in the order of labels, or {the data set's own name: name}
 
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """Class names in the order of labels, and in words where they come from."""
+    """Class names in the order of labels, and ``how``: in words, where they come from."""
 
     names: tuple[str, ...]
     how: str
 
 
-def name_classes(data: DataSet, given: Given = None, prompts: Prompts | None = None) -> Classes:
+def name_classes(data: DataSet, chosen: ClassNames = None, prompts: Prompts | None = None) -> Classes:
     """The class names of a data set, in the order of its labels.
 
     Raises:
-        TaskError: too few or too many, a name twice, or nothing says which label means what.
+        TaskError: there are too few or too many names, a name twice, or nothing says what labels mean.
     """
     own = data.class_names
-    if isinstance(given, Mapping):
-        found = Classes(_mapped(own, given), "as given, by the data set's own names")
-    elif given is not None:
-        found = _listed(own, tuple(given), data.classes)
+    if isinstance(chosen, Mapping):
+        classes = Classes(_mapped(own, chosen), "as given, by the data set's own names")
+    elif chosen is not None:
+        classes = _listed(own, tuple(chosen), data.classes)
     elif prompts is not None:
-        found = _published(own, prompts, data.classes)
+        classes = _published(own, prompts, data.classes)
     elif own is not None:
-        found = Classes(tuple(name.replace("_", " ") for name in own), "the data set's own, with underscores as spaces")
+        spaced = tuple(name.replace("_", " ") for name in own)
+        classes = Classes(spaced, "the data set's own, with underscores as spaces")
     else:
         raise TaskError("Labels are numbers and nothing says what they mean; give the class names in their order.")
-    names = tuple(unicodedata.normalize("NFC", name).strip() for name in found.names)
-    _check(names, None if given is not None else prompts)
-    return Classes(names, found.how)
+    names = tuple(unicodedata.normalize("NFC", name).strip() for name in classes.names)
+    _check(names, None if chosen is not None else prompts)
+    return Classes(names, classes.how)
 
 
-def _mapped(own: Sequence[str] | None, given: Mapping[str, str]) -> tuple[str, ...]:
+def _mapped(own: Sequence[str] | None, chosen: Mapping[str, str]) -> tuple[str, ...]:
     if own is None:
         raise TaskError("The data set's classes have numbers and no names; give class names as a list in their order.")
-    known = {simple(key): name for key, name in given.items()}
-    if missing := [name for name in own if simple(name) not in known]:
-        near = did_you_mean(missing[0], given)
+    by_name = {simple(key): name for key, name in chosen.items()}
+    if missing := [name for name in own if simple(name) not in by_name]:
+        near = did_you_mean(missing[0], chosen)
         raise TaskError(f"No class name is given for {first_few(map(repr, missing))}.{near}")
-    return tuple(known[simple(name)] for name in own)
+    return tuple(by_name[simple(name)] for name in own)
 
 
-def _listed(own: Sequence[str] | None, given: tuple[str, ...], classes: int) -> Classes:
-    if len(given) != classes:
-        raise TaskError(f"{len(given)} class names are given; the data set has {classes} classes.")
-    by_name = {simple(name): name for name in given}
+def _listed(own: Sequence[str] | None, chosen: tuple[str, ...], classes: int) -> Classes:
+    if len(chosen) != classes:
+        raise TaskError(f"{len(chosen)} class names are given; the data set has {classes} classes.")
+    by_name = {simple(name): name for name in chosen}
     if own is not None and len(by_name) == classes and set(by_name) == {simple(name) for name in own}:
         return Classes(tuple(by_name[simple(name)] for name in own), "as given, matched by name")
-    return Classes(given, "as given, in the order of labels")
+    return Classes(chosen, "as given, in the order of labels")
 
 
 def _published(own: Sequence[str] | None, prompts: Prompts, classes: int) -> Classes:
@@ -77,11 +78,11 @@ def _published(own: Sequence[str] | None, prompts: Prompts, classes: int) -> Cla
 
 
 def _check(names: Sequence[str], prompts: Prompts | None) -> None:
-    if odd := [name for name in names if not name or len(name) > MAX_NAME or not name.isprintable()]:
-        raise TaskError(f"{printable(odd[0], 40)!r} is no class name: text in one line is expected.")
+    if unusable := [name for name in names if not name or len(name) > MAX_NAME or not name.isprintable()]:
+        raise TaskError(f"{printable(unusable[0], 40)!r} is no class name: text in one line is expected.")
     first: dict[str, int] = {}
     for number, name in enumerate(names):
-        at = first.setdefault(name.casefold(), number)
+        same = first.setdefault(name.casefold(), number)
         published = prompts is not None and prompts.class_names.count(name) > 1
-        if at != number and not published:
-            raise TaskError(f"Classes {at} and {number} are both called {name!r}; their heads would be the same.")
+        if same != number and not published:
+            raise TaskError(f"Classes {same} and {number} are both called {name!r}; their heads would be the same.")

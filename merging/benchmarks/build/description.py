@@ -1,4 +1,4 @@
-"""What a benchmark is to be made of: a YAML file, or the same as data, every key checked."""
+"""The description of a benchmark to be made: a YAML file or plain data, every key checked."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
-from merging.benchmarks.build.class_names import Given
+from merging.benchmarks.build.class_names import ClassNames
 from merging.checkpoints.families import ACTIVATIONS
-from merging.clip.prompt_sets import known
+from merging.clip.prompt_sets import prompt_keys
 from merging.errors import RecipeError, TaskError
 from merging.files.plain_yaml import plain_yaml
 from merging.text import did_you_mean, first_few, printable
@@ -23,9 +23,9 @@ MAX_IMAGES = 1_000_000
 
 @dataclass(frozen=True)
 class TaskSource:
-    """A data set: where its images are, how its classes are called, whose head and expert go with it.
+    """A data set: where its images are, the names of its classes, its head and its expert.
 
-    Paths count from the description's folder. Without ``expert`` it is out of domain for every merge.
+    Paths are relative to the description's folder. Without ``expert`` it is out of domain for every merge.
     """
 
     key: str
@@ -34,7 +34,7 @@ class TaskSource:
     head: str | None = None  # a released head; otherwise one is built
     prompts: str | None = None  # key of the papers' prompts
     templates: tuple[str, ...] = ()
-    classes: Given | str = None  # names, a mapping, or a file with either
+    classes: ClassNames | str = None  # names, a mapping, or a file with either
     image_column: str | None = None
     label_column: str | None = None
     title: str = ""
@@ -44,13 +44,13 @@ class TaskSource:
 
 @dataclass(frozen=True)
 class Description:
-    """A benchmark to be made. ``images`` is the most in each half of a test set, 0 for all; ``exemplars`` likewise."""
+    """A benchmark to be made. ``images`` limits each half of a test set, 0 takes all; ``exemplars`` likewise."""
 
     pretrained: str
     tasks: tuple[TaskSource, ...]
     text: str | None = None  # where the text tower is; default: the pretrained model
     multitask: str | None = None
-    activation: str = ""  # of all the models and the text tower; empty: as their files say
+    activation: str = ""  # of all the models and the text tower; empty: as their files state
     images: int = 250
     exemplars: int = 96
     seed: int = 0
@@ -60,7 +60,7 @@ class Description:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """The description in a YAML file; raises TaskError if it is none."""
+        """The description in a YAML file; raises TaskError if the file is none."""
         try:
             return cls.of(plain_yaml(path.read_text("utf-8")), path.absolute().parent)
         except (OSError, UnicodeDecodeError) as error:
@@ -113,9 +113,9 @@ def _task(key: str, entry: Any) -> TaskSource:
         options["classes"] = {str(own): str(name) for own, name in classes.items()}
     elif classes is not None and not isinstance(classes, str):
         options["classes"] = _texts(classes, f"classes of {where}")
-    if (wanted := options.get("prompts")) is not None and wanted not in known():
-        near = did_you_mean(wanted, known())
-        raise TaskError(f"There are no prompts called {wanted!r}.{near} There are: {', '.join(known())}.")
+    if (prompts_key := options.get("prompts")) is not None and prompts_key not in prompt_keys():
+        near = did_you_mean(prompts_key, prompt_keys())
+        raise TaskError(f"There are no prompts called {prompts_key!r}.{near} There are: {', '.join(prompt_keys())}.")
     return TaskSource(key, **options)
 
 
@@ -139,7 +139,7 @@ def _text(value: Any, name: str) -> None:
 
 
 def _texts(value: Any, name: str) -> tuple[str, ...]:
-    """A list of texts; numbers, which YAML makes of unquoted digits, are taken as they are written."""
+    """A list of texts; whole numbers, which YAML makes of unquoted digits, are taken as text."""
     if not isinstance(value, list | tuple) or not all(isinstance(v, str) or type(v) is int for v in value) or not value:
         raise TaskError(f"{name} is a list of texts; got {printable(repr(value), 60)}.")
     return tuple(map(str, value))
@@ -153,7 +153,7 @@ def _three(value: Any, name: str) -> tuple[float, ...]:
     return tuple(map(float, numbers))
 
 
-def read_classes(path: Path) -> Given:
+def read_classes(path: Path) -> ClassNames:
     """Class names from a file: one a line in the order of labels, or YAML or JSON with a list or a mapping.
 
     Raises:
@@ -161,7 +161,7 @@ def read_classes(path: Path) -> Given:
     """
     try:
         if path.stat().st_size > MAX_CLASSES_FILE:
-            raise TaskError(f"{path.name} is larger than a list of class names has reason to be.")
+            raise TaskError(f"{path.name} is too large for a list of class names.")
         text = path.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
         line = path.read_bytes()[: error.start].count(b"\n") + 1
@@ -171,9 +171,9 @@ def read_classes(path: Path) -> Given:
     if path.suffix.casefold() not in {".yaml", ".yml", ".json"}:
         return tuple(line.strip() for line in text.splitlines() if line.strip())
     try:
-        found = plain_yaml(text)
+        content = plain_yaml(text)
     except RecipeError as error:
         raise TaskError(f"{path.name}: {str(error).replace('The recipe', 'The file')}") from None
-    if isinstance(found, Mapping):
-        return {str(own): str(name) for own, name in found.items()}
-    return _texts(found, path.name)
+    if isinstance(content, Mapping):
+        return {str(own): str(name) for own, name in content.items()}
+    return _texts(content, path.name)

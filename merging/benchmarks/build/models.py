@@ -1,4 +1,4 @@
-"""The models of a benchmark: opened together, compared, and written as files that say their architecture."""
+"""The models of a benchmark: opened together, compared, and written as files that state their architecture."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from merging.benchmarks.benchmark import MULTITASK, PRETRAINED
-from merging.checkpoints.architecture import Architecture, stated_activation, stated_by, stating
+from merging.checkpoints.architecture import Architecture, stated_activation, stated_by, with_activation
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import TEXT_TOWER
 from merging.clip.preprocess import MEAN, STD
@@ -27,7 +27,7 @@ ASSUMED = (
 
 @dataclass(frozen=True)
 class BenchmarkModels:
-    """A pretrained model with those that were trained from it, by name, under its names."""
+    """A pretrained model with the models trained from it, by name; their tensors are named as in the pretrained one."""
 
     pretrained: Checkpoint
     trained: Mapping[str, Checkpoint]
@@ -41,36 +41,36 @@ class BenchmarkModels:
 
 
 def open_models(pretrained: str, trained: Mapping[str, str], base: Path, activation: str = "") -> BenchmarkModels:
-    """The models of a benchmark; ``activation`` is theirs where their files do not say it or say it wrongly.
+    """The models of a benchmark; ``activation`` is theirs where their files do not state it or state it wrongly.
 
     Raises:
         CheckpointError: a file that is no checkpoint.
         TaskError: models that do not fit together; names every tensor.
     """
-    first = stating(open_checkpoint(pretrained, PRETRAINED, base), activation)
+    first = with_activation(open_checkpoint(pretrained, PRETRAINED, base), activation)
     opened = {
-        name: stating(open_checkpoint(reference, name, base, like=first), activation)
+        name: with_activation(open_checkpoint(reference, name, base, like=first), activation)
         for name, reference in trained.items()
     }
     architecture = Architecture.of(first)
     for name, model in opened.items():
         if stated_by(model) and Architecture.of(model, like=first) != architecture:
-            raise TaskError(f"{name} says that it is of another architecture than the pretrained model.")
+            raise TaskError(f"{name} states another architecture than the pretrained model.")
     assumed = () if stated_activation(first) else (ASSUMED.format("QuickGELU" if architecture.quick_gelu else "GELU"),)
     if not opened:
         return BenchmarkModels(first, opened, architecture, assumed)
     report = fit(first, opened, sample=True)
     if not report.mergeable:
         raise CompatibilityError(report.text(), report) if not report.ok else TaskError(report.text())
-    said = tuple(report.text().split("\n")) if report.warnings else ()
-    return BenchmarkModels(first, opened, architecture, (*assumed, *said))
+    warnings = tuple(report.text().split("\n")) if report.warnings else ()
+    return BenchmarkModels(first, opened, architecture, (*assumed, *warnings))
 
 
 def normalization(pretrained: Checkpoint) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of colors: what stands beside the pretrained model, or CLIP's."""
-    said = stated_by(pretrained).get("preprocess")
-    if isinstance(said, dict) and "mean" in said and "std" in said:
-        return tuple(said["mean"]), tuple(said["std"])
+    """Mean and standard deviation of colors: those stated beside the pretrained model's weights, or CLIP's."""
+    preprocess = stated_by(pretrained).get("preprocess")
+    if isinstance(preprocess, dict) and "mean" in preprocess and "std" in preprocess:
+        return tuple(preprocess["mean"]), tuple(preprocess["std"])
     return MEAN, STD
 
 

@@ -1,4 +1,4 @@
-"""Everything about a benchmark that can be decided, and refused, before the long work begins."""
+"""The plan of a benchmark: everything that can be decided, and refused, before the long work begins."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PlannedTask:
 
 @dataclass(frozen=True)
 class Plan:
-    """A benchmark to be written. ``tower`` is there if a head is to be built."""
+    """A benchmark to be written. ``tower`` is None if no head is to be built, or if the plan was made without it."""
 
     description: Description
     models: BenchmarkModels
@@ -52,25 +52,25 @@ class Plan:
 
     @property
     def prompts(self) -> int:
-        """How many prompts the heads are built from that are not there yet."""
+        """Number of prompts that are encoded for the heads that must be built."""
         return sum(len(task.classes.names) * len(task.templates) for task in self.tasks if task.head is None)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it will take, at most, but for what the heads take."""
+        """Bytes that the benchmark will take at most, without the heads."""
         return self.images * 3 * self.models.architecture.image_size**2 + self.models.nbytes
 
     @property
     def images(self) -> int:
-        """How many images it will hold, at most."""
-        wanted = self.description
-        return sum(budget(task.data, task.split, wanted.images, wanted.exemplars) for task in self.tasks)
+        """Number of images that the benchmark will hold at most."""
+        description = self.description
+        return sum(budget(task.data, task.split, description.images, description.exemplars) for task in self.tasks)
 
 
 def plan(description: Description, device: torch.device | str = "cpu", *, tower: bool = True) -> Plan:
-    """What is going to be written, with every file opened once.
+    """The plan of a description's benchmark, with every file opened once.
 
-    Without ``tower`` the text tower is only looked for and not read, which is enough to tell what is going to be done.
+    Without ``tower`` the text tower is only located and not read, which is enough to show the plan.
 
     Raises:
         TaskError, CheckpointError: what cannot be used, and why.
@@ -85,24 +85,26 @@ def plan(description: Description, device: torch.device | str = "cpu", *, tower:
     if not tower:
         find_tower(open_checkpoint(source, "the text tower", description.base))
         return Plan(description, models, tasks, None)
-    read = TextTower.open(source, device, description.base, description.activation)
-    wide, own = read.embed_dim, models.architecture.embed_dim
-    if wide != own:
-        raise TaskError(f"The text tower gives {wide} features and the pretrained model {own}: not of one model.")
-    return Plan(description, models, tasks, read)
+    text_tower = TextTower.open(source, device, description.base, description.activation)
+    tower_width, width = text_tower.embed_dim, models.architecture.embed_dim
+    if tower_width != width:
+        raise TaskError(
+            f"The text tower gives {tower_width} features and the pretrained model {width}: they are not of one model."
+        )
+    return Plan(description, models, tasks, text_tower)
 
 
 def _task(source: TaskSource, description: Description, models: BenchmarkModels) -> PlannedTask:
-    """One task; what is wrong with it is said with its name."""
+    """One task; errors name it."""
     base = description.base
     try:
         data = open_data(locate(source.images, base), image=source.image_column, label=source.label_column)
         published = prompts(source.prompts) if source.prompts else None
-        given = read_classes(locate(source.classes, base)) if isinstance(source.classes, str) else source.classes
-        classes = name_classes(data, given, published)
+        chosen = read_classes(locate(source.classes, base)) if isinstance(source.classes, str) else source.classes
+        classes = name_classes(data, chosen, published)
         head = None
         if source.head:
-            order = published.class_names if published and given is None else classes.names
+            order = published.class_names if published and chosen is None else classes.names
             head = _head(locate(source.head, base), classes.names, order, models)
         return PlannedTask(
             source=source,
@@ -119,27 +121,27 @@ def _task(source: TaskSource, description: Description, models: BenchmarkModels)
 
 def _head(path: Path, names: Sequence[str], order: Sequence[str], models: BenchmarkModels) -> Head:
     """A released head with its rows in the order of the data set's labels; ``order`` is that of the file."""
-    found = read_head(path, len(order), models.architecture.embed_dim, logit_scale(models.pretrained))
+    head = read_head(path, len(order), models.architecture.embed_dim, logit_scale(models.pretrained))
     if tuple(names) == tuple(order):
-        return found
+        return head
     if len(set(order)) < len(order):
-        raise TaskError(f"{path.name}: two of its classes have one name, so its rows cannot be told apart.")
-    at = {name: number for number, name in enumerate(order)}
-    return Head(found.rows[[at[name] for name in names]], found.scale)
+        raise TaskError(f"{path.name}: two of its classes have one name, so its rows cannot be distinguished.")
+    position = {name: number for number, name in enumerate(order)}
+    return Head(head.rows[[position[name] for name in names]], head.scale)
 
 
 def logit_scale(pretrained: Checkpoint) -> float:
-    """What a pretrained model multiplies cosines with, if its file says so; OpenAI's otherwise."""
+    """The factor of a pretrained model that turns cosines into logits, if its file has it; OpenAI's otherwise."""
     if LOGIT not in pretrained.infos or pretrained.infos[LOGIT].numel != 1:
         return LOGIT_SCALE
     return float(pretrained.read(LOGIT).float().exp())
 
 
 def check_room(plan: Plan, folder: Path) -> None:
-    """Raise TaskError if the disk has not room enough; temporary pixels count once more."""
-    place = next(parent for parent in folder.absolute().parents if parent.exists())
+    """Raise TaskError if the disk has too little room; temporary pixels count a second time."""
+    existing = next(parent for parent in folder.absolute().parents if parent.exists())
     square = 3 * plan.models.architecture.image_size**2
-    needed, free = 2 * plan.images * square + plan.models.nbytes, shutil.disk_usage(place).free
+    needed, free = 2 * plan.images * square + plan.models.nbytes, shutil.disk_usage(existing).free
     if needed > free:
         raise TaskError(
             f"The benchmark needs up to {needed / 1e9:.1f} GB for {plan.images:,} images and the models; "

@@ -1,4 +1,4 @@
-"""Drawing images of a data set, as a tower sees them, into the arrays of a benchmark; memory holds one at a time."""
+"""Draws images of a data set, as a tower sees them, into the arrays of a benchmark; memory holds one at a time."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from merging.progress import Meter
 from merging.text import first_few
 
 TOLERATED = 0.1  # share of images that may be damaged before a data set is refused
-EARLY = 100  # damaged images after which that share is looked at before a draw is through
+EARLY = 100  # damaged images after which that share is checked before the draw is complete
 
 
 class Pixels:
-    """Squares of pixels on disk, in the order in which they were added; the file goes when it is closed."""
+    """Squares of pixels on disk, in the order in which they were added; the file is deleted when it is closed."""
 
     def __init__(self, path: Path, size: int) -> None:
         self.size, self.nbytes, self.count = size, size * size * 3, 0
@@ -34,7 +34,7 @@ class Pixels:
         self._file = path.open("w+b")
 
     def add(self, pixels: NDArray[np.uint8]) -> int:
-        """Keep an image; gives its number."""
+        """Store an image; gives its number."""
         self._file.seek(self.count * self.nbytes)
         self._file.write(pixels.tobytes())
         self.count += 1
@@ -55,7 +55,7 @@ class Pixels:
 
 @dataclass
 class SampledBenchmark:
-    """Images that were kept, as (number, label) in the order of the draw, and what was wrong with others."""
+    """The images kept by a draw, as (number, label) in its order, and the problems of the damaged ones."""
 
     taken: list[tuple[int, int]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -63,31 +63,31 @@ class SampledBenchmark:
 
 
 def draw(
-    data: DataSet, part: str, order: Order, wanted: int, pixels: Pixels, meter: Meter, title: str
+    data: DataSet, part: str, order: Order, count: int, pixels: Pixels, meter: Meter, title: str
 ) -> SampledBenchmark:
-    """The first ``wanted`` images of an order that can be read (0: all); for a damaged one the next is taken.
+    """The first ``count`` images of an order that can be read (0: all); a damaged one is replaced by the next.
 
     Raises:
-        TaskError: more than a tenth of those that were tried are damaged; names the first of them.
+        TaskError: more than a tenth of the images that were tried are damaged; names the first of them.
     """
-    found, kept = SampledBenchmark(), dict[int, int]()
-    wanted = min(wanted, len(order)) if wanted else len(order)
-    while len(kept) < wanted and found.tried < len(order):
-        batch = order[found.tried : found.tried + wanted - len(kept)].tolist()
-        found.tried += len(batch)
+    sample, kept = SampledBenchmark(), dict[int, int]()
+    count = min(count, len(order)) if count else len(order)
+    while len(kept) < count and sample.tried < len(order):
+        batch = order[sample.tried : sample.tried + count - len(kept)].tolist()
+        sample.tried += len(batch)
         for seen, (index, picture) in enumerate(data.pictures(part, sorted(batch)), start=1):
             try:
                 if isinstance(picture, TaskError):
                     raise picture
                 kept[index] = pixels.add(square(picture, pixels.size, f"image {index}"))
             except TaskError as error:
-                found.problems.append(str(error))
-                _refuse_if_many(found.problems, seen if len(found.problems) > EARLY else len(order), title)
+                sample.problems.append(str(error))
+                _refuse_if_many(sample.problems, seen if len(sample.problems) > EARLY else len(order), title)
             meter.advance(1, "Reading images", title)
-        _refuse_if_many(found.problems, found.tried, title)
+        _refuse_if_many(sample.problems, sample.tried, title)
     labels = data.parts[part]
-    found.taken = [(kept[index], int(labels[index])) for index in order[: found.tried].tolist() if index in kept]
-    return found
+    sample.taken = [(kept[index], int(labels[index])) for index in order[: sample.tried].tolist() if index in kept]
+    return sample
 
 
 def _refuse_if_many(problems: Sequence[str], tried: int, title: str) -> None:
@@ -97,7 +97,7 @@ def _refuse_if_many(problems: Sequence[str], tried: int, title: str) -> None:
 
 @dataclass(frozen=True)
 class Written:
-    """What came of a data set: images per split, damaged ones, and exemplars that are test images as well."""
+    """The result for a data set: images per split, problems of damaged ones, and test images that are exemplars too."""
 
     counts: dict[str, int]
     problems: tuple[str, ...]
@@ -110,25 +110,25 @@ def write_task(
     """Write a task's npz as ``Benchmark`` reads it; at most ``images`` in each half and ``exemplars`` (0: all).
 
     Raises:
-        TaskError: too many damaged images, or fewer than two that can be tested on.
+        TaskError: too many damaged images, or fewer than two to test on.
     """
     with Pixels(path.with_suffix(".pixels"), size) as pixels:
-        shown = (
+        exemplar_sample = (
             SampledBenchmark()
             if split.exemplars is None
             else draw(data, *split.exemplars, exemplars, pixels, meter, title)
         )
-        tested = draw(data, *split.test, 2 * images, pixels, meter, title)
-        middle = len(tested.taken) // 2
+        test_sample = draw(data, *split.test, 2 * images, pixels, meter, title)
+        middle = len(test_sample.taken) // 2
         if not middle:
-            raise TaskError(f"{title} has {len(tested.taken)} images to test on; at least two are needed.")
-        parts = {"exemplar": shown.taken} if shown.taken else {}
-        parts |= {"choosing": tested.taken[:middle], "reporting": tested.taken[middle:]}
+            raise TaskError(f"{title} has {len(test_sample.taken)} images to test on; at least two are needed.")
+        parts = {"exemplar": exemplar_sample.taken} if exemplar_sample.taken else {}
+        parts |= {"choosing": test_sample.taken[:middle], "reporting": test_sample.taken[middle:]}
         npz.write(path, dict(_arrays(parts, pixels)))
-        seen = {_mark(pixels, number) for number, _ in shown.taken}
-        overlap = sum(_mark(pixels, number) in seen for number, _ in tested.taken)
+        seen = {_mark(pixels, number) for number, _ in exemplar_sample.taken}
+        overlap = sum(_mark(pixels, number) in seen for number, _ in test_sample.taken)
     counts = {name: len(taken) for name, taken in parts.items()}
-    return Written(counts, (*shown.problems, *tested.problems), overlap)
+    return Written(counts, (*exemplar_sample.problems, *test_sample.problems), overlap)
 
 
 def _mark(pixels: Pixels, number: int) -> bytes:
@@ -147,7 +147,7 @@ def _arrays(
 
 
 def budget(data: DataSet, split: Split, images: int, exemplars: int) -> int:
-    """How many images ``write_task`` will keep, at most."""
-    shown = 0 if split.exemplars is None else len(split.exemplars[1])
-    tested = len(split.test[1])
-    return (min(shown, exemplars) if exemplars else shown) + (min(tested, 2 * images) if images else tested)
+    """Number of images that ``write_task`` will keep at most."""
+    training = 0 if split.exemplars is None else len(split.exemplars[1])
+    test = len(split.test[1])
+    return (min(training, exemplars) if exemplars else training) + (min(test, 2 * images) if images else test)

@@ -1,4 +1,4 @@
-"""Which images of a data set are for what: exemplars from the training part, two halves of the test part."""
+"""How the images of a data set are used: exemplars from the training part, two halves of the test part."""
 
 from __future__ import annotations
 
@@ -25,26 +25,25 @@ class Split:
 def split(data: DataSet, key: str, seed: int) -> Split:
     """The split of a data set, the same for the same key and seed whatever else is in the benchmark.
 
-    A part "test" is for testing, or "validation" where there is none; exemplars are from "train". A data set in one
-    piece is cut: half to draw exemplars from, half to test on.
+    Test images come from the part "test", or from "validation" where there is none; exemplars from "train". A data set
+    in one piece is cut: half to draw exemplars from, half to test on.
     """
     shuffled = {part: _shuffled(len(labels), key, part, seed) for part, labels in data.parts.items() if len(labels)}
     test = next((part for part in (TEST, VALIDATION) if part in shuffled), None)
     if test is None:
         (part, order), *_ = shuffled.items()
         middle = len(order) // 2
-        trained = "these images may be among those that an expert was trained on, so that it looks better than it is"
         return Split(
             (part, order[:middle]),
             (part, order[middle:]),
             f"one part, cut by seed {seed}: 50 % to draw exemplars from, 25 % to choose and 25 % to report on",
-            (f"There is no test part; {trained}.",),
+            ("There is no test part; an expert that was trained on these images looks better than it is.",),
         )
     unused = [part for part in (VALIDATION,) if part in shuffled and part != test]
     rule = f"test images from part {test!r}" + (f"; part {unused[0]!r} is not used" if unused else "")
     if TRAIN not in shuffled:
         lacking = (
-            "There is no training part, so there are no exemplars: methods that need some cannot run with this task."
+            "There is no training part, so there are no exemplars: methods that need them cannot run with this task."
         )
         return Split(None, (test, shuffled[test]), f"{rule}; no exemplars", (lacking,))
     return Split((TRAIN, shuffled[TRAIN]), (test, shuffled[test]), f"exemplars from part 'train', {rule}")

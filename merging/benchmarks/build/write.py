@@ -1,4 +1,4 @@
-"""Makes a benchmark folder from data sets, experts and heads of one's own, in the format that ``Benchmark`` reads."""
+"""Makes a benchmark folder from the user's data sets, experts and heads, in the format that ``Benchmark`` reads."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ MANIFEST, TASKS, HEADS_FILE = "manifest.json", "tasks.json", "heads.safetensors"
 MADE_BY = "python -m merging benchmark make"
 IMAGES, HEADS, MODELS = "Reading images", "Building heads", "Writing models"
 SHARES = {IMAGES: 0.6, HEADS: 0.3, MODELS: 0.1}  # of the time, about
-NAMED = 20  # damaged images that are listed
-SAME = 0.01  # by how much the logit scales of heads may differ
+LISTED = 20  # damaged images that are listed
+SAME_SCALE = 0.01  # relative difference that the logit scales of heads may have
 
 
 def make(
@@ -43,25 +43,25 @@ def make(
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
 ) -> Benchmark:
-    """The benchmark that a description asks for, written to ``folder``, which appears whole or not at all.
+    """The benchmark of a description, written to ``folder``, which appears whole or not at all.
 
     Args:
-        force: replace a folder that was made so before.
+        force: replace a folder that this function made before.
         tokenize: see ``heads.build``.
 
     Raises:
         TaskError: a data set, class names or a head that cannot be used; says which and why.
-        CheckpointError: a model that cannot be opened, or that does not fit to the pretrained one.
-        Cancelled: ``cancel`` said so; nothing is kept.
+        CheckpointError: a model that cannot be opened, or that does not fit the pretrained one.
+        Cancelled: ``cancel`` asked for it; nothing is kept.
     """
     _check_target(folder, force)
-    wanted = plan(description, choose_device(device))
-    check_room(wanted, folder)
+    planned = plan(description, choose_device(device))
+    check_room(planned, folder)
     sweep(folder.absolute().parent)
     partial = None
     try:
         partial = make_temporary(folder.absolute().parent)
-        _Build(wanted, partial, Phases(SHARES, progress), cancel).run(tokenize)
+        _Build(planned, partial, Phases(SHARES, progress), cancel).run(tokenize)
         if folder.exists():
             shutil.rmtree(folder)
         partial.chmod(0o755)  # it was private while it was incomplete
@@ -78,25 +78,25 @@ def _check_target(folder: Path, force: bool) -> None:
     """Raise TaskError unless the folder is free, or was made here and may be replaced."""
     made = made_here(folder)
     if folder.exists() and not made and (not folder.is_dir() or any(folder.iterdir())):
-        raise TaskError(f"{folder.name} is there and was not made by this command; choose another folder.")
+        raise TaskError(f"{folder.name} exists and was not made by this command; choose another folder.")
     if made and not force:
-        raise TaskError(f"{folder.name}/ is there already; replace it with --overwrite, or choose another folder.")
+        raise TaskError(f"{folder.name}/ exists already; replace it with --overwrite, or choose another folder.")
 
 
 def made_here(folder: Path) -> bool:
     """Whether a folder is a benchmark that ``make`` has written."""
     try:
-        said = json.loads((folder / MANIFEST).read_bytes())
+        manifest = json.loads((folder / MANIFEST).read_bytes())
     except (OSError, ValueError):
         return False
-    return isinstance(said, dict) and said.get("made_by") == MADE_BY
+    return isinstance(manifest, dict) and manifest.get("made_by") == MADE_BY
 
 
 def altered(folder: Path) -> list[str]:
-    """Files of a benchmark's manifest that are missing or not what it says. Raises TaskError if it has none."""
+    """Files of a benchmark's manifest that are missing or changed. Raises TaskError if it has no manifest."""
     try:
         files = json.loads((folder / MANIFEST).read_bytes())["files"]
-        return [name for name, said in files.items() if not _unchanged(folder / name, str(said["sha256"]))]
+        return [name for name, entry in files.items() if not _unchanged(folder / name, str(entry["sha256"]))]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise TaskError(f"{folder.name}/ has no {MANIFEST} that can be read.") from None
 
@@ -126,12 +126,12 @@ class _Build:
 
     def _images(self) -> None:
         (self.folder / "data").mkdir()
-        wanted, size = self.plan.description, self.plan.models.architecture.image_size
+        description, size = self.plan.description, self.plan.models.architecture.image_size
         meter = Meter(self.plan.images, self.phases.callback(IMAGES), self.cancel)
         for task in self.plan.tasks:
             path = self.folder / "data" / f"{task.source.key}.npz"
             self.written[task.source.key] = write_task(
-                path, task.data, task.split, size, wanted.images, wanted.exemplars, meter, task.title
+                path, task.data, task.split, size, description.images, description.exemplars, meter, task.title
             )
 
     def _heads(self, tokenize: Tokenize | None) -> None:
@@ -143,7 +143,7 @@ class _Build:
         for task in self.plan.tasks:
             key, tower = task.source.key, self.plan.tower
             if task.head is not None or tower is None:
-                assert task.head is not None  # the plan has a tower as soon as one head is to be built
+                assert task.head is not None  # the plan has a tower if any head is to be built
                 heads[key] = task.head
                 continue
             heads[key] = build(
@@ -152,7 +152,7 @@ class _Build:
             )  # fmt: skip
         scales = {key: head.scale for key, head in heads.items()}
         low, high = min(scales, key=lambda key: scales[key]), max(scales, key=lambda key: scales[key])
-        if scales[high] - scales[low] > SAME * scales[high]:
+        if scales[high] - scales[low] > SAME_SCALE * scales[high]:
             raise TaskError(
                 f"The heads have different logit scales ({low} {scales[low]:.4g}, {high} {scales[high]:.4g}), so they "
                 "are not of one pretrained model."
@@ -161,10 +161,10 @@ class _Build:
         save(self.folder / HEADS_FILE, rows | {LOGIT: torch.tensor(scales[high])})
 
     def _tasks(self) -> None:
-        wanted = self.plan.description
+        description = self.plan.description
         mean, std = normalization(self.plan.models.pretrained)
         size = self.plan.models.architecture.image_size
-        preprocess = {"image_size": size, "mean": list(wanted.mean or mean), "std": list(wanted.std or std)}
+        preprocess = {"image_size": size, "mean": list(description.mean or mean), "std": list(description.std or std)}
         tasks = [self._entry(task) for task in self.plan.tasks]
         write_json(self.folder / TASKS, {"preprocess": preprocess, "tasks": tasks})
 
@@ -182,7 +182,7 @@ class _Build:
         }
 
     def _manifest(self) -> None:
-        wanted, models = self.plan.description, self.plan.models
+        description, models = self.plan.description, self.plan.models
         files = sorted(path for path in self.folder.rglob("*") if path.is_file())
         content = {
             "version": 1,
@@ -192,20 +192,20 @@ class _Build:
                 path.relative_to(self.folder).as_posix(): {"sha256": file_hash(path), "bytes": path.stat().st_size}
                 for path in files
             },
-            "seed": wanted.seed,
-            "images": wanted.images,
-            "exemplars": wanted.exemplars,
+            "seed": description.seed,
+            "images": description.images,
+            "exemplars": description.exemplars,
             "models": {name: Path(model.label).name for name, model in self._models().items()},
             "cautions": list(models.cautions),
-            "tasks": {task.source.key: self._said(task) for task in self.plan.tasks},
+            "tasks": {task.source.key: self._task_facts(task) for task in self.plan.tasks},
         }
         write_json(self.folder / MANIFEST, content)
 
     def _models(self) -> dict[str, Any]:
         return {"pretrained": self.plan.models.pretrained, **self.plan.models.trained}
 
-    def _said(self, task: PlannedTask) -> dict[str, Any]:
-        """How one task came to be."""
+    def _task_facts(self, task: PlannedTask) -> dict[str, Any]:
+        """How one task was made, for the manifest."""
         written, source = self.written[task.source.key], task.source
         cautions = [*task.split.cautions, *task.data.notes] if source.expert else [*task.data.notes]
         if written.overlap:
@@ -219,6 +219,6 @@ class _Build:
             "class_names": task.classes.how,
             "head": Path(source.head).name if source.head else {"templates": list(task.templates)},
             "damaged": len(written.problems),
-            "damaged_images": [printable(problem) for problem in written.problems[:NAMED]],
+            "damaged_images": [printable(problem) for problem in written.problems[:LISTED]],
             "cautions": cautions,
         }

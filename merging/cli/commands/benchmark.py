@@ -2,148 +2,145 @@
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Mapping
 from pathlib import Path
-from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from merging.cli.exit_codes import DONE, FAILED, UsageError
+import click
+
+from merging.cli.call import Call
+from merging.cli.commands.benchmark_options import description, description_options
+from merging.cli.exit_codes import DONE, FAILED
+from merging.cli.options import PATH, Command, argument, device_option, events_option, nice_option, option
 from merging.cli.output import columns, dumps, reporting
 from merging.text import percent
 
 if TYPE_CHECKING:
     from merging.benchmarks.benchmark import Benchmark
-    from merging.benchmarks.build.description import Description
-
 
 MAKING, EVALUATING = "Making", "Evaluating"
 
 
-def benchmark_action(args: argparse.Namespace, stop: Event) -> int:
-    """Run one of the actions."""
-    return {"make": _make, "check": _check, "look": _look, "score": _score}[args.action](args, stop)
+@click.group(no_args_is_help=False, subcommand_metavar="ACTION ...")
+def benchmark() -> None:
+    """Make a benchmark folder from your own data, or check one."""
 
 
-def _make(args: argparse.Namespace, stop: Event) -> int:
-    from merging.benchmarks.build.write import make
+@benchmark.command(cls=Command)
+@argument("folder", type=PATH, help="the folder to write")
+@description_options
+@option("--overwrite", "--force", is_flag=True, help="replace a folder that was made so")
+@option("--evaluate", is_flag=True, help="also evaluate the pretrained model and every expert, to compare with")
+@option("--store", type=PATH, expose_value=False, help="taken for the app's sake; nothing is written there")
+@device_option
+@nice_option
+@events_option
+@click.pass_obj
+def make(call: Call, folder: Path, described: Mapping[str, Any], overwrite: bool, evaluate: bool, device: str) -> int:
+    """Write a benchmark folder from data sets, experts and heads."""
+    from merging.benchmarks.build import write
     from merging.progress import Phases
     from merging.runs.reference_models import references
     from merging.runs.store import Store
 
-    described, shares = _described(args), {MAKING: 1.0, EVALUATING: float(args.evaluate)}
-    with reporting(args.events) as progress:
+    plan, shares = description(described), {MAKING: 1.0, EVALUATING: float(evaluate)}
+    with reporting(call.events) as progress:
         phases = Phases(shares, progress)
-        told = {"device": args.device, "cancel": stop}
-        made = make(described, args.folder, force=args.overwrite, progress=phases.callback(MAKING), **told)
-        if args.evaluate:
+        how: dict[str, Any] = {"device": device, "cancel": call.stop}
+        made = write.make(plan, folder, force=overwrite, progress=phases.callback(MAKING), **how)
+        if evaluate:
             library = Store(made.folder, libraries=(), dated=False)  # where the app looks for precomputed runs
-            references(library, made, progress=phases.callback(EVALUATING), **told)
-    _show(made, args)
+            references(library, made, progress=phases.callback(EVALUATING), **how)
+    _show(call, made, folder)
     return DONE
 
 
-def _described(args: argparse.Namespace) -> Description:
-    """The description in a file, or in the arguments; options win over the file."""
-    from dataclasses import replace
-
-    from merging.benchmarks.build.description import Description
-
-    models = ("pretrained", "text", "multitask")
-    given = {name: getattr(args, name) for name in (*models, "activation", "images", "exemplars", "seed")}
-    given = {name: value for name, value in given.items() if value is not None}
-    if args.description is not None:
-        if args.task:
-            raise UsageError(["Tasks are described in the file of --from, or by --task, not both."])
-        if mixed := [name for name in models if name in given]:
-            raise UsageError([f"--{mixed[0]} belongs into the file of --from."])
-        return replace(Description.load(args.description), **given)
-    if "pretrained" not in given or not args.task:
-        raise UsageError(["Give --pretrained and at least one --task NAME=PATH, or a description with --from FILE."])
-    return Description.of({**given, "tasks": dict(map(_task, args.task))}, Path.cwd())
-
-
-def _task(text: str) -> tuple[str, dict[str, str]]:
-    """('cars', {'images': 'data/cars', 'prompts': 'cars'}) from 'cars=data/cars,prompts=cars'."""
-    first, *others = text.split(",")
-    pairs = [part.partition("=") for part in (first, *others)]
-    if not all(equals and name.strip() and value.strip() for name, equals, value in pairs):
-        raise UsageError([f"Write a task as NAME=PATH,option=value; got {text!r}. Paths with commas go into a file."])
-    (name, _, path), *rest = pairs
-    return name.strip(), {"images": path.strip(), **{option.strip(): value.strip() for option, _, value in rest}}
-
-
-def _check(args: argparse.Namespace, stop: Event) -> int:
+@benchmark.command(cls=Command)
+@argument("folder", type=PATH)
+@click.pass_obj
+def check(call: Call, folder: Path) -> int:
+    """Whether a benchmark folder is whole."""
     from merging.benchmarks.benchmark import Benchmark
     from merging.benchmarks.build.write import altered
     from merging.errors import TaskError
     from merging.text import first_few
 
-    found = Benchmark.load(args.folder.resolve())
-    problems = [f"{name} is not what the manifest says." for name in altered(args.folder)]
-    for task in found.tasks:
-        for split in ("choosing", "reporting", *(["exemplars"] if found.count(task.key, "exemplars") else [])):
+    opened = Benchmark.load(folder.resolve())
+    problems = [f"{name} is not what the manifest says." for name in altered(folder)]
+    for task in opened.tasks:
+        for split in ("choosing", "reporting", *(["exemplars"] if opened.count(task.key, "exemplars") else [])):
             try:
-                found.images(task.key, split)
-                found.head(task.key)
+                opened.images(task.key, split)
+                opened.head(task.key)
             except TaskError as error:
                 problems.append(str(error))
     if problems:
-        print(dumps({"problems": problems}) if args.json else first_few(problems, 20))
+        print(dumps({"problems": problems}) if call.json else first_few(problems, 20))
         return FAILED
-    _show(found, args)
+    _show(call, opened, folder)
     return DONE
 
 
-def _show(found: Benchmark, args: argparse.Namespace) -> None:
+def _show(call: Call, benchmark: Benchmark, folder: Path) -> None:
     """Say what a benchmark holds, and what is to be known of how it was made."""
     import json
 
     from merging.benchmarks.build.write import MANIFEST
 
-    said = json.loads((args.folder / MANIFEST).read_bytes())
-    if args.json:
-        print(dumps({"folder": found.folder, "digest": found.digest, "manifest": said}))
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    if call.json:
+        print(dumps({"folder": benchmark.folder, "digest": benchmark.digest, "manifest": manifest}))
         return
     rows: list[tuple[str, ...]] = [("task", "classes", "exemplars", "choosing", "reporting", "expert")]
-    for task in found.tasks:
-        counts = (str(found.count(task.key, split)) for split in ("exemplars", "choosing", "reporting"))
+    for task in benchmark.tasks:
+        counts = (str(benchmark.count(task.key, split)) for split in ("exemplars", "choosing", "reporting"))
         rows.append((task.key, str(len(task.class_names)), *counts, "yes" if task.has_expert else ""))
     print(columns(rows))
-    for key, about in said.get("tasks", {}).items():
+    for key, about in manifest.get("tasks", {}).items():
         damaged = [f"{about['damaged']} damaged images were left out: {'; '.join(about['damaged_images'])}"]
         for line in (*about.get("cautions", ()), *(damaged if about.get("damaged") else ())):
             print(f"{key}: {line}")
-    for line in said.get("cautions", ()):
+    for line in manifest.get("cautions", ()):
         print(line)
-    print(f"Use it: MERGESCOPE_BENCHMARK={found.folder}")
+    print(f"Use it: MERGESCOPE_BENCHMARK={benchmark.folder}")
 
 
-def _look(args: argparse.Namespace, stop: Event) -> int:
+@benchmark.command(cls=Command)
+@argument("path", type=PATH)
+@option("--image-column", metavar="NAME", help="of a Hugging Face data set")
+@option("--label-column", metavar="NAME", help="of a Hugging Face data set")
+@click.pass_obj
+def look(call: Call, path: Path, image_column: str | None, label_column: str | None) -> int:
+    """What a data set holds, without writing anything."""
     from merging.datasets.opening import open_data
     from merging.text import first_few
 
-    data = open_data(args.path, image=args.image_column, label=args.label_column)
+    data = open_data(path, image=image_column, label=label_column)
     parts = {part: len(labels) for part, labels in data.parts.items()}
-    if args.json:
+    if call.json:
         print(dumps({"kind": data.kind, "parts": parts, "classes": data.classes, "class_names": data.class_names}))
         return DONE
-    print(
-        f"{data.kind}: {', '.join(f'{part} {count:,}' for part, count in parts.items())} images, {data.classes} classes"
-    )
+    counts = ", ".join(f"{part} {count:,}" for part, count in parts.items())
+    print(f"{data.kind}: {counts} images, {data.classes} classes")
     classes = first_few(data.class_names, 10) if data.class_names else "Classes are numbers; give their names."
     print("\n".join((classes, *data.notes)))
     return DONE
 
 
-def _score(args: argparse.Namespace, stop: Event) -> int:
+@benchmark.command(cls=Command)
+@argument("features", type=PATH, help="an npz with features, labels and model")
+@option("--model", required=True, help="the checkpoint that they are of")
+@option("--head", type=PATH, required=True, help="a head: head_*.pt or a file like it")
+@click.pass_obj
+def score(call: Call, features: Path, model: str, head: Path) -> int:
+    """Accuracy of a model from features that were computed before."""
     from merging.benchmarks.cached_features import CachedFeatures
     from merging.clip.heads import read_head
     from merging.formats.opening import open_checkpoint
 
-    cached = CachedFeatures.load(args.features)
-    head = read_head(args.head, None, cached.features.shape[1])
-    found = cached.score(open_checkpoint(args.model), head.rows)
-    print(
-        dumps(found) if args.json else f"{percent(found['accuracy'], found['low'], found['high'])}, {found['n']} images"
-    )
+    cached = CachedFeatures.load(features)
+    rows = read_head(head, None, cached.features.shape[1]).rows
+    scores = cached.score(open_checkpoint(model), rows)
+    share = percent(scores["accuracy"], scores["low"], scores["high"])
+    print(dumps(scores) if call.json else f"{share}, {scores['n']} images")
     return DONE

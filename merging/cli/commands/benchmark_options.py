@@ -1,50 +1,86 @@
-"""What the command ``benchmark`` takes. Importing this loads nothing heavy."""
+"""How tasks and models of a new benchmark are described by options, for the command ``benchmark make``."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from merging.checkpoints.families import ACTIVATIONS
+from merging.cli.exit_codes import UsageError
+from merging.cli.options import PATH, option
 
+if TYPE_CHECKING:
+    from merging.benchmarks.build.description import Description
+
+MODELS = ("pretrained", "text", "multitask")
+OTHERS = ("activation", "images", "exemplars", "seed")
 TASK_HELP = (
     "a data set: NAME=PATH, then perhaps ,prompts=KEY ,classes=FILE ,head=FILE ,expert=FILE ,title=TEXT; give one for "
     "each, or describe them in a file with --from"
 )
 
 
-def add_benchmark(commands: Any) -> None:
-    """Add the command to the parser's."""
-    benchmark = commands.add_parser("benchmark", help="make a benchmark folder from your own data, or check one")
-    actions = benchmark.add_subparsers(dest="action", required=True, metavar="ACTION")
-    make = actions.add_parser("make", help="write a benchmark folder from data sets, experts and heads")
-    make.add_argument("folder", type=Path, help="the folder to write")
-    make.add_argument("--from", dest="description", type=Path, metavar="FILE", help="a description in YAML")
-    make.add_argument("--pretrained", metavar="MODEL", help="a file, a folder, hf-hub:ORGANIZATION/NAME or MODEL/TAG")
-    make.add_argument("--text", metavar="MODEL", help="where the text tower is (default: the pretrained model)")
-    make.add_argument("--multitask", metavar="MODEL", help="a model trained on all tasks")
-    make.add_argument("--activation", choices=ACTIVATIONS, help="of the models, where nothing beside them says so")
-    make.add_argument("--task", action="append", default=[], metavar="NAME=PATH[,...]", help=TASK_HELP)
-    make.add_argument("--images", type=int, metavar="N", help="most images in each half, 0 for all (default: 250)")
-    make.add_argument("--exemplars", type=int, metavar="N", help="most training images, 0 for all (default: 96)")
-    make.add_argument("--seed", type=int, metavar="N", help="of the draw (default: 0)")
-    make.add_argument("--overwrite", "--force", action="store_true", help="replace a folder that was made so")
-    make.add_argument("--device", default="auto", help="auto, cpu, cuda, mps (default: %(default)s)")
-    make.add_argument(
-        "--evaluate", action="store_true", help="also evaluate the pretrained model and every expert, to compare with"
-    )
-    make.add_argument("--store", type=Path, help="taken for the app's sake; nothing is written there")
-    make.add_argument("--nice", type=int, default=0, help="lower the priority by this much")
-    make.add_argument("--events", type=Path, help="append progress to this file, one JSON object a line")
-    check = actions.add_parser("check", help="whether a benchmark folder is whole")
-    check.add_argument("folder", type=Path)
-    look = actions.add_parser("look", help="what a data set holds, without writing anything")
-    look.add_argument("path", type=Path)
-    look.add_argument("--image-column", metavar="NAME", help="of a Hugging Face data set")
-    look.add_argument("--label-column", metavar="NAME", help="of a Hugging Face data set")
-    score = actions.add_parser("score", help="accuracy of a model from features that were computed before")
-    score.add_argument("features", type=Path, help="an npz with features, labels and model")
-    score.add_argument("--model", required=True, help="the checkpoint that they are of")
-    score.add_argument("--head", type=Path, required=True, help="a head: head_*.pt or a file like it")
-    for action in (make, check, look, score):
-        action.add_argument("--json", action="store_true", help="print JSON")
+class Task(click.ParamType[tuple[str, dict[str, str]]]):
+    """A task of the benchmark: cars=data/cars,prompts=cars is ("cars", {"images": "data/cars", "prompts": "cars"})."""
+
+    name = "task"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, dict[str, str]]:
+        """The task's name and its options."""
+        pairs = [part.partition("=") for part in value.split(",")]
+        if not all(equals and name.strip() and text.strip() for name, equals, text in pairs):
+            raise UsageError(
+                [f"Write a task as NAME=PATH,option=value; got {value!r}. Paths with commas go into a file."]
+            )
+        (task, _, path), *rest = pairs
+        return task.strip(), {"images": path.strip(), **{name.strip(): text.strip() for name, _, text in rest}}
+
+
+def description_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that describe a benchmark; the command gets ``described``, {option: value}, where given."""
+
+    @option("--from", "source", type=PATH, metavar="FILE", help="a description in YAML")
+    @option("--pretrained", metavar="MODEL", help="a file, a folder, hf-hub:ORGANIZATION/NAME or MODEL/TAG")
+    @option("--text", metavar="MODEL", help="where the text tower is (default: the pretrained model)")
+    @option("--multitask", metavar="MODEL", help="a model trained on all tasks")
+    @option("--activation", type=click.Choice(ACTIVATIONS), help="of the models, where nothing beside them says so")
+    @option("--task", "tasks", type=Task(), multiple=True, metavar="NAME=PATH[,...]", help=TASK_HELP)
+    @option("--images", type=int, metavar="N", help="most images in each half, 0 for all (default: 250)")
+    @option("--exemplars", type=int, metavar="N", help="most training images, 0 for all (default: 96)")
+    @option("--seed", type=int, metavar="N", help="of the draw (default: 0)")
+    @functools.wraps(function)
+    def with_options(*args: Any, **values: Any) -> Any:
+        described = {name: values.pop(name) for name in ("source", "tasks", *MODELS, *OTHERS)}
+        return function(*args, described={n: value for n, value in described.items() if value is not None}, **values)
+
+    return with_options
+
+
+def description(described: Mapping[str, Any]) -> Description:
+    """The description in a file, or in the options; options win over the file.
+
+    Raises:
+        UsageError: the options contradict each other, or something is missing.
+        TaskError: the description cannot be used.
+    """
+    from dataclasses import replace
+
+    from merging.benchmarks.build.description import Description
+
+    given = dict(described)
+    source, tasks = given.pop("source", None), dict(given.pop("tasks"))
+    if source is not None:
+        problems = ["Tasks are described in the file of --from, or by --task, not both."] if tasks else []
+        problems += [f"--{name} belongs into the file of --from." for name in MODELS if name in given]
+        if problems:
+            raise UsageError(problems)
+        return replace(Description.load(source), **given)
+    if "pretrained" not in given or not tasks:
+        raise UsageError(["Give --pretrained and at least one --task NAME=PATH, or a description with --from FILE."])
+    return Description.of({**given, "tasks": tasks}, Path.cwd())

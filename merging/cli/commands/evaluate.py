@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-import argparse
-from threading import Event
+import click
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.evaluate import evaluate
-from merging.checkpoints.architecture import stating
-from merging.cli.commands.merge import score_table
-from merging.cli.exit_codes import DONE, UsageError
-from merging.cli.output import dumps, reporting
+from merging.cli.call import Call
+from merging.cli.exit_codes import DONE
+from merging.cli.options import CheckpointType, Command, activation_option, argument, device_option
+from merging.cli.output import dumps, reporting, score_table
 from merging.errors import MergingError
-from merging.formats.opening import open_checkpoint
-from merging.recipes.chain_text import check_file
 
 
-def evaluate_checkpoint(args: argparse.Namespace, stop: Event) -> int:
-    """Accuracy of one checkpoint on every task."""
-    problems: list[str] = []
-    check_file(args.checkpoint, "the checkpoint", problems)
-    if problems:
-        raise UsageError(problems)
-    checkpoint, benchmark = stating(open_checkpoint(args.checkpoint), args.activation or ""), Benchmark.load()
-    if reason := benchmark.misfit(checkpoint):
-        raise MergingError(f"{checkpoint.name} cannot be evaluated: {reason}")
-    with reporting(getattr(args, "events", None)) as progress:
-        scores = evaluate(checkpoint, benchmark, device=args.device, progress=progress, cancel=stop)
-    print(dumps(scores.to_dict("records")) if args.json else score_table(scores, ()))
+@click.command(cls=Command)
+@argument("checkpoint", type=CheckpointType("the checkpoint"), help="a file, or bundled:NAME")
+@activation_option
+@device_option
+@click.pass_obj
+def evaluate(call: Call, checkpoint: str, activation: str | None, device: str) -> int:
+    """Accuracy of a checkpoint on the benchmark."""
+    from merging.benchmarks.benchmark import Benchmark
+    from merging.benchmarks.evaluate import evaluate as score
+    from merging.checkpoints.architecture import with_activation
+    from merging.formats.opening import open_checkpoint
+
+    opened, benchmark = with_activation(open_checkpoint(checkpoint), activation or ""), Benchmark.load()
+    if reason := benchmark.misfit(opened):
+        raise MergingError(f"{opened.name} cannot be evaluated: {reason}")
+    with reporting(None) as progress:
+        scores = score(opened, benchmark, device=device, progress=progress, cancel=call.stop)
+    print(dumps(scores.to_dict("records")) if call.json else score_table(scores))
     return DONE

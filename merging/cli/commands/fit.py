@@ -1,54 +1,69 @@
-"""What the commands ``fit`` and ``digest`` do: look at models before anything is computed with them."""
+"""The commands ``fit`` and ``digest``: look at models before anything is computed with them."""
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from threading import Event
+from pathlib import Path
 
-from merging.catalog import fit_reports
-from merging.checkpoints.digests import DIGESTS
-from merging.cli.exit_codes import DONE, FAILED, UsageError
+import click
+
+from merging.cli.call import Call
+from merging.cli.exit_codes import DONE, FAILED
+from merging.cli.options import CheckpointType, Command, argument, checkpoint_options, job_options, option
 from merging.cli.output import columns, dumps, reporting
-from merging.formats.opening import open_checkpoint
-from merging.inspection.fit import fit
-from merging.recipes.chain_text import check_file, parse_experts
-from merging.settings import store_root
 
 
-def check_fit(args: argparse.Namespace, stop: Event) -> int:
-    """Whether checkpoints fit together; exit code 1 if not, unless the report is only to be kept."""
-    problems: list[str] = []
-    check_file(args.pretrained, "the pretrained model", problems)
-    experts = parse_experts(args.expert, problems)
-    if problems:
-        raise UsageError(problems)
-    pretrained = open_checkpoint(args.pretrained, "pretrained")
-    opened = {name: open_checkpoint(reference, name, like=pretrained) for name, reference in experts.items()}
-    with reporting(args.events) as progress:
-        report = fit(pretrained, opened, values=args.values, sample=True, progress=progress, cancel=stop)
-    if args.keep:
-        root = args.store or store_root()
-        fit_reports.keep(root, pretrained, opened, report)
-        for checkpoint in (pretrained, *opened.values()):
+@click.command(cls=Command)
+@checkpoint_options
+@option("--values", is_flag=True, help="read every number, too, and look for NaN and infinity")
+@option("--keep", is_flag=True, help="keep the report for the app; exit code 0 whatever it says")
+@job_options
+@click.pass_obj
+def fit(call: Call, pretrained: str, experts: Mapping[str, str], values: bool, keep: bool, store: Path | None) -> int:
+    """Check whether checkpoints can be merged."""
+    from merging.catalog import fit_reports
+    from merging.checkpoints.digests import DIGESTS
+    from merging.formats.opening import open_checkpoint
+    from merging.inspection.fit import fit as compare
+    from merging.settings import store_root
+
+    base = open_checkpoint(pretrained, "pretrained")
+    opened = {name: open_checkpoint(reference, name, like=base) for name, reference in experts.items()}
+    with reporting(call.events) as progress:
+        report = compare(base, opened, values=values, sample=True, progress=progress, cancel=call.stop)
+    if keep:
+        root = store or store_root()
+        fit_reports.keep(root, base, opened, report)
+        for checkpoint in (base, *opened.values()):
             DIGESTS.keep(root, checkpoint)
-    if args.json:
+    if call.json:
         rows = [asdict(problem) for problem in report.problems]
         print(dumps({"ok": report.mergeable, "tensors": report.tensors, "problems": rows, "notes": report.notes}))
     else:
         print("\n".join((report.text(), *report.notes)))
-    return DONE if report.mergeable or args.keep else FAILED
+    return DONE if report.mergeable or keep else FAILED
 
 
-def digest(args: argparse.Namespace, stop: Event) -> int:
-    """The digests of checkpoints, which the app then knows, too."""
-    problems: list[str] = []
-    for reference in args.checkpoints:
-        check_file(reference, "the checkpoint", problems)
-    if problems:
-        raise UsageError(problems)
-    opened = [open_checkpoint(reference, reference) for reference in args.checkpoints]
-    with reporting(args.events) as progress:
-        found = DIGESTS.read(args.store or store_root(), opened, progress, stop)
-    print(dumps(found) if args.json else columns([(value, name) for name, value in found.items()]))
+@click.command(cls=Command)
+@argument(
+    "checkpoints",
+    type=CheckpointType("the checkpoint"),
+    nargs=-1,
+    required=True,
+    metavar="CHECKPOINT...",
+    help="a file or folder, or bundled:NAME",
+)
+@job_options
+@click.pass_obj
+def digest(call: Call, checkpoints: Sequence[str], store: Path | None) -> int:
+    """SHA-256 of checkpoints' tensors, remembered for the app."""
+    from merging.checkpoints.digests import DIGESTS
+    from merging.formats.opening import open_checkpoint
+    from merging.settings import store_root
+
+    opened = [open_checkpoint(reference, reference) for reference in checkpoints]
+    with reporting(call.events) as progress:
+        digests = DIGESTS.read(store or store_root(), opened, progress, call.stop)
+    print(dumps(digests) if call.json else columns([(value, name) for name, value in digests.items()]))
     return DONE

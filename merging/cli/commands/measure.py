@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
-import argparse
-from threading import Event
+from pathlib import Path
 
-from merging import settings
-from merging.analysis.measure import measure
-from merging.analysis.registry import kind
-from merging.benchmarks.benchmark import Benchmark
+import click
+
+from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
+from merging.cli.options import Command, argument, device_option, job_options
 from merging.cli.output import dumps, reporting
-from merging.runs.store import Store
 
 
-def measure_run(args: argparse.Namespace, stop: Event) -> int:
-    """Measure something of a stored run, or of the benchmark; its tables stay in the store."""
-    store = Store(args.store, libraries=(settings.benchmark_folder() / "runs",))
-    with reporting(getattr(args, "events", None)) as progress:
-        found = measure(
-            args.what, store, Benchmark.load(), args.run, device=args.device, progress=progress, cancel=stop
+@click.command(cls=Command)
+@argument(
+    "what",
+    help="drift, ablation, predictions, features or tsne of a run; signs or pairs of its experts; exemplars, "
+    "drm_ablations or task_counts of the benchmark",
+)
+@argument("run", default="", help="the run's id")
+@job_options
+@device_option
+@click.pass_obj
+def measure(call: Call, what: str, run: str, store: Path | None, device: str) -> int:
+    """Measure something of a stored run, such as feature drift."""
+    from merging import settings
+    from merging.analysis import measure as measuring
+    from merging.analysis import registry
+    from merging.benchmarks.benchmark import Benchmark
+    from merging.runs.store import Store
+
+    runs = Store(store, libraries=(settings.benchmark_folder() / "runs",))
+    with reporting(call.events) as progress:
+        result = measuring.measure(
+            what, runs, Benchmark.load(), run, device=device, progress=progress, cancel=call.stop
         )
-    if args.json:
-        facts = ("key", "run_id", "device", "seconds", "provenance", "notes", "path")
-        tables = {name: found.table(name).to_dict("records") for name in found.tables}
-        print(dumps({name: getattr(found, name) for name in facts} | {"tables": tables}))
+    if call.json:
+        names = ("key", "run_id", "device", "seconds", "provenance", "notes", "path")
+        tables = {name: result.table(name).to_dict("records") for name in result.tables}
+        print(dumps({name: getattr(result, name) for name in names} | {"tables": tables}))
     else:
-        print(f"{kind(found.key).title} on {found.device}, {found.seconds:.1f} s: {', '.join(found.tables)}")
-        print(f"Written to {found.path}")
+        title = registry.kind(result.key).title
+        print(f"{title} on {result.device}, {result.seconds:.1f} s: {', '.join(result.tables)}")
+        print(f"Written to {result.path}")
     return DONE

@@ -1,26 +1,34 @@
-"""What each command of the command line does."""
+"""The command ``methods``."""
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import asdict
-from threading import Event
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import click
+
+from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
+from merging.cli.options import Command
 from merging.cli.output import columns, dumps
-from merging.methods import registry
-from merging.methods.method import Method
+
+if TYPE_CHECKING:
+    from merging.methods.method import Method
 
 
-def list_methods(args: argparse.Namespace, stop: Event) -> int:
-    """Every method with what it needs and takes."""
-    if args.json:
-        print(dumps([_method(method) for method in registry.methods()]))
+@click.command(cls=Command)
+@click.pass_obj
+def methods(call: Call) -> int:
+    """List every edit, merge and adapt with its parameters."""
+    from merging.methods import registry
+
+    if call.json:
+        print(dumps([_facts(method) for method in registry.methods()]))
         return DONE
     for method in registry.methods():
         print(f"{method.role}  {method.key}  {method.title}  (needs: {method.needs})")
-        rows = [(n, b.describe(), f"default {_default(b.default)}", b.help) for n, b in method.params.bounds().items()]
+        bounds = method.params.bounds().items()
+        rows = [(name, bound.describe(), f"default {_default(bound.default)}", bound.help) for name, bound in bounds]
         if rows:
             print(columns(rows, indent="    "))
     return DONE
@@ -30,9 +38,10 @@ def _default(value: Any) -> str:
     return "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _method(method: Method) -> dict[str, Any]:
+def _facts(method: Method) -> dict[str, Any]:
+    """What is known of a method, for programs."""
     bounds = method.params.bounds()
-    params = {n: {**asdict(b), "describe": b.describe()} for n, b in bounds.items()}
-    facts = ("role", "key", "title", "summary", "formula", "variant", "version")
-    said = {name: getattr(method, name) for name in facts}
-    return {**said, "needs": str(method.needs), "params": params, "citation": method.cite.text()}
+    params = {name: {**asdict(bound), "describe": bound.describe()} for name, bound in bounds.items()}
+    names = ("role", "key", "title", "summary", "formula", "variant", "version")
+    facts = {name: getattr(method, name) for name in names}
+    return {**facts, "needs": str(method.needs), "params": params, "citation": method.cite.text()}

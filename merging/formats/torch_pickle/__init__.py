@@ -1,1 +1,1 @@
-"""PyTorch's pickled files, read without calling anything that is named in them."""
+"""PyTorch's pickled files, read without calling anything that they name."""

@@ -1,4 +1,4 @@
-"""Checkpoints from pickles: state dicts and whole modules, opened inertly, tensors read by offset when asked for."""
+"""Checkpoints from pickles: state dicts and whole modules, opened without running code, tensors read by offset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from merging.formats.torch_pickle.state_dict import pick
 
 
 class PickledCheckpoint(Checkpoint):
-    """What a torch file or a pickle holds; no code in it is run, and its numbers stay in the file until asked for."""
+    """The model in a torch file or a pickle; no code in it is run, and its numbers are read on demand."""
 
     def __init__(self, descriptor: int, file: str, name: str, label: str) -> None:
         self.name, self.label = name, label
@@ -25,12 +25,12 @@ class PickledCheckpoint(Checkpoint):
         weakref.finalize(self, os.close, descriptor)
         window = ByteRange.whole(descriptor, file)
         self.container = containers.container(window)
-        state = pick(containers.read(window), window)
-        self._tensors = state.tensors
-        quick = {"quick_gelu": state.activation == ACTIVATIONS[0]} if state.activation else {}
-        self.metadata = {"architecture": json.dumps(quick)} if quick else {}
-        self.infos = {key: tensor.info for key, tensor in state.tensors.items()}
-        self.notes, self.cautions = state.notes, state.cautions
+        model = pick(containers.read(window), window)
+        self._tensors = model.tensors
+        architecture = {"quick_gelu": model.activation == ACTIVATIONS[0]} if model.activation else {}
+        self.metadata = {"architecture": json.dumps(architecture)} if architecture else {}
+        self.infos = {key: tensor.info for key, tensor in model.tensors.items()}
+        self.notes, self.cautions = model.notes, model.cautions
         self._last: tuple[str, Tensor] | None = None
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:

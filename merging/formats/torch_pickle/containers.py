@@ -1,4 +1,4 @@
-"""torch's three pickled containers: zip archives, the files of before torch 1.6, and plain pickles of tensors."""
+"""torch's three pickled containers: zip archives, files from before torch 1.6, and plain pickles of tensors."""
 
 from __future__ import annotations
 
@@ -18,117 +18,117 @@ NESTED = "torch.storage._load_from_bytes"
 
 @dataclass(frozen=True)
 class PickleContents:
-    """What a pickled file holds: the inert object, and how to find the storages that it refers to."""
+    """The content of a pickled file: the inert object, and a function that finds the storages it refers to."""
 
     content: Any
     resolve: Resolve
 
 
-def read(window: ByteRange, budget: ReadLimits | None = None) -> PickleContents:
-    """What a pickled file holds, whichever of the three containers it is.
+def read(window: ByteRange, limits: ReadLimits | None = None) -> PickleContents:
+    """The content of a pickled file in any of the three containers.
 
     Raises:
-        CheckpointError: damaged, or not one of them, or made to run code.
+        CheckpointError: damaged, another kind of file, or made to run code.
     """
-    budget = budget or ReadLimits()
+    limits = limits or ReadLimits()
     start = window.head(len(MAGIC))
     if start.startswith(zip_archive.MAGIC):
-        return _zip(window, budget)
+        return _zip(window, limits)
     if start == MAGIC:
-        return _legacy(window, budget)
-    return _plain(window, budget)
+        return _legacy(window, limits)
+    return _plain(window, limits)
 
 
 def container(window: ByteRange) -> str:
-    """Which of the three a file is, in words."""
+    """The name of the file's container."""
     start = window.head(len(MAGIC))
     if start.startswith(zip_archive.MAGIC):
         return "torch file (zip archive)"
-    return "torch file of the kind before 1.6" if start == MAGIC else "Python pickle"
+    return "torch file from before 1.6" if start == MAGIC else "Python pickle"
 
 
-def _zip(window: ByteRange, budget: ReadLimits) -> PickleContents:
+def _zip(window: ByteRange, limits: ReadLimits) -> PickleContents:
     archive = zip_archive.open_archive(window)
-    content = Machine(archive.pickle.cursor(), budget).run()
+    content = Machine(archive.pickle.cursor(), limits).run()
 
     def resolve(thing: Any) -> Storage:
         kind, key, numel, _ = reference(thing, window.name)
-        dtype, found = storage_type(kind, f"{window.name}: a tensor"), archive.storages.get(key)
-        if found is None or found.size != numel * dtype.itemsize:
-            has = "nothing" if found is None else f"{found.size:,} bytes"
+        dtype, stored = storage_type(kind, f"{window.name}: a tensor"), archive.storages.get(key)
+        if stored is None or stored.size != numel * dtype.itemsize:
+            has = "nothing" if stored is None else f"{stored.size:,} bytes"
             raise CheckpointError(
-                f"{window.name}: a storage promises {numel * dtype.itemsize:,} bytes, the archive has {has} of it; "
+                f"{window.name}: a storage promises {numel * dtype.itemsize:,} bytes, the archive has {has}; "
                 "the file is damaged."
             )
-        return Storage(found, dtype)
+        return Storage(stored, dtype)
 
     return PickleContents(content, resolve)
 
 
-def _legacy(window: ByteRange, budget: ReadLimits) -> PickleContents:
+def _legacy(window: ByteRange, limits: ReadLimits) -> PickleContents:
     cursor = window.cursor()
-    _, _, system = (Machine(cursor, budget).run() for _ in range(3))
+    _, _, system = (Machine(cursor, limits).run() for _ in range(3))
     if isinstance(system, PickledDict) and ("little_endian", False) in system.pairs:
         raise CheckpointError(f"{window.name} was written on a big-endian machine; save it again as safetensors.")
-    machine = Machine(cursor, budget)
+    machine = Machine(cursor, limits)
     content = machine.run()
-    keys = Machine(cursor, budget).run()
+    keys = Machine(cursor, limits).run()
     kinds: dict[str, tuple[Any, int]] = {}
     for thing in machine.persistent:
         if isinstance(thing.id, tuple) and thing.id[:1] == ("storage",):
             kind, key, numel, _ = reference(thing, window.name)
             kinds.setdefault(key, (kind, numel))
-    storages = _after(window, cursor, keys, kinds)
+    storages = _storages(window, cursor, keys, kinds)
 
     def resolve(thing: Any) -> Storage:
         _, key, _, view = reference(thing, window.name)
         if key not in storages:
             raise window.truncated()
         if view is not None:
-            raise CheckpointError(f"{window.name} shares storages in the way of torch 0.3; save it again.")
+            raise CheckpointError(f"{window.name} shares storages as torch 0.3 did; save it again.")
         return storages[key]
 
     return PickleContents(content, resolve)
 
 
-def _after(window: ByteRange, cursor: Cursor, keys: Any, kinds: dict[str, tuple[Any, int]]) -> dict[str, Storage]:
-    """The storages that follow the pickles: each a count and that many numbers."""
-    found: dict[str, Storage] = {}
+def _storages(window: ByteRange, cursor: Cursor, keys: Any, kinds: dict[str, tuple[Any, int]]) -> dict[str, Storage]:
+    """{key: storage} of the storages that follow the pickles: each a count and that many numbers."""
+    storages: dict[str, Storage] = {}
     if not isinstance(keys, list):
         raise window.truncated()
     for key in keys:
-        if not isinstance(key, str) or key not in kinds or key in found:
+        if not isinstance(key, str) or key not in kinds or key in storages:
             raise window.truncated()
         kind, promised = kinds[key]
         dtype = storage_type(kind, f"{window.name}: a tensor")
         numel = int.from_bytes(cursor.take(8), "little", signed=True)
         if numel != promised:
             raise window.truncated()
-        found[key] = Storage(cursor.skip(numel * dtype.itemsize), dtype)
-    return found
+        storages[key] = Storage(cursor.skip(numel * dtype.itemsize), dtype)
+    return storages
 
 
-def _plain(window: ByteRange, budget: ReadLimits) -> PickleContents:
-    """A pickle that holds each storage as the bytes of a file of its own."""
-    content = Machine(window.cursor(), budget).run()
-    known: dict[int, Storage] = {}
+def _plain(window: ByteRange, limits: ReadLimits) -> PickleContents:
+    """The content of a pickle in which each storage is the bytes of another torch file."""
+    content = Machine(window.cursor(), limits).run()
+    storages: dict[int, Storage] = {}
 
     def resolve(thing: Any) -> Storage:
-        if id(thing) not in known:
-            known[id(thing)] = _nested(window, thing, budget)
-        return known[id(thing)]
+        if id(thing) not in storages:
+            storages[id(thing)] = _nested(window, thing, limits)
+        return storages[id(thing)]
 
     return PickleContents(content, resolve)
 
 
-def _nested(window: ByteRange, thing: Any, budget: ReadLimits) -> Storage:
-    called = isinstance(thing, Call) and str(thing.name) == NESTED and isinstance(thing.args, tuple) and thing.args
-    inside = thing.args[0] if called else None
+def _nested(window: ByteRange, thing: Any, limits: ReadLimits) -> Storage:
+    is_storage = isinstance(thing, Call) and str(thing.name) == NESTED and isinstance(thing.args, tuple) and thing.args
+    inside = thing.args[0] if is_storage else None
     if isinstance(inside, Call):
         raise CheckpointError(f"{window.name} was pickled with protocol 2 or older; save it again with torch.save.")
     if not isinstance(inside, ByteRange):
         raise CheckpointError(f"{window.name}: a tensor has no storage; the file is damaged.")
     if not inside.head(len(MAGIC)).startswith((MAGIC, zip_archive.MAGIC)):
         raise window.truncated()
-    opened = read(inside, budget)
+    opened = read(inside, limits)
     return opened.resolve(opened.content)

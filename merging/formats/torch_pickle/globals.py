@@ -1,7 +1,7 @@
-"""Which names in a pickle a reader may leave as they are, and which say that a file was made to run code.
+"""Names in a pickle that are harmless, and names that only a file made to run code would contain.
 
-Nothing that a file names is ever imported or called, so this list protects nobody: it tells an honest checkpoint with
-odd classes in it from one that was made to do harm, which is refused as a whole.
+Nothing that a file names is ever imported or called, so this list is not needed for safety: it distinguishes honest
+checkpoints with unusual classes from malicious files, which are refused as a whole.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ CODE_MODULES = """
     requests builtins __builtin__ __builtins__ io _io pickle _pickle cPickle dill cloudpickle joblib marshal timeit
     pdb bdb cProfile profile trace venv ensurepip doctest unittest distutils setuptools numpy.f2py
     types tempfile fileinput zipimport site sched operator functools gc atexit mmap
-""".split()  # noqa: SIM905 - a list of a hundred words reads better so
+""".split()  # noqa: SIM905 - a list of a hundred words is easier to read this way
 CODE_PACKAGES = {"os", "importlib", "ctypes", "multiprocessing", "asyncio", "concurrent", "http", "urllib", "pip"}
 # Functions and classes of the modules above, and functions of any module, that honest checkpoints call.
 DATA = """
@@ -38,10 +38,10 @@ DATA = """
 BUILTINS = ("builtins", "__builtin__")
 
 
-def judge(module: str, name: str, *, called: bool) -> bool:
-    """Whether a name may be left uncalled in peace; False if only a file that wants to run code would name it.
+def is_harmless(module: str, name: str, *, called: bool) -> bool:
+    """Whether a name is harmless; False if only a file made to run code would contain it.
 
-    ``called`` says that it is called like a function; otherwise it is a class of which an object is made.
+    With ``called`` the pickle calls the name as a function; otherwise it makes an object of a class of that name.
     """
     if (name if module in BUILTINS else f"{module}.{name}") in DATA:
         return True

@@ -1,9 +1,9 @@
 """Pickles read as data: no name that a pickle holds is imported, looked up or called.
 
 A pickle is a program for a small stack machine, whose dangerous instructions fetch a name and call it. This machine
-has no such power: a fetched name is a ``Name``, a call of it is a ``Call`` that remembers its arguments, and what is
-done to the result afterwards is remembered as well. Whoever reads the outcome decides what a call means; nothing here
-builds an object of a class that a file asks for. Long byte strings stay in the file as windows.
+cannot: a fetched name becomes a ``Name``, a call becomes a ``Call`` that records its arguments and the later changes of
+its result. The caller decides what a call means; nothing here builds an object of a class that a file names. Long byte
+strings stay in the file as windows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from merging.errors import CheckpointError
 from merging.formats.byte_range import Cursor
-from merging.formats.torch_pickle.globals import judge
+from merging.formats.torch_pickle.globals import is_harmless
 
 MAX_OPCODES = 400_000  # a whole ViT-H/14 module takes a quarter of that
 MAX_TEXT = 1 << 20  # bytes of one text; longer ones stay in the file
@@ -27,7 +27,7 @@ STOP = ord(".")
 
 @dataclass(eq=False, slots=True)
 class Name:
-    """A class or function that a pickle names; it was not looked up."""
+    """A class or function that a pickle names; it is never looked up."""
 
     module: str
     name: str
@@ -38,7 +38,7 @@ class Name:
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """What a call of a name would have made, and what was done to it: its state, its items, what it was extended by."""
+    """A call that was not made: its name and arguments, and the state, pairs and items set on its result."""
 
     name: Name
     args: Any
@@ -49,31 +49,31 @@ class Call:
 
 @dataclass(eq=False, slots=True)
 class PickledDict:
-    """A dictionary as it was written: nothing is hashed, and a key that comes twice is there twice."""
+    """A dictionary as it was written: keys are not hashed, and a duplicate key occurs twice."""
 
     pairs: list[tuple[Any, Any]] = field(default_factory=list)
 
 
 @dataclass(eq=False, slots=True)
 class Persistent:
-    """A reference to something outside of the pickle: torch's storages."""
+    """A reference to something outside the pickle: one of torch's storages."""
 
     id: Any
 
 
 @dataclass(slots=True)
 class ReadLimits:
-    """What all pickles of one file may take together."""
+    """Instructions and bytes of text that all pickles of one file may still use together."""
 
     opcodes: int = MAX_OPCODES
     texts: int = MAX_TEXTS
 
 
 class Machine:
-    """Runs one pickle and gives the inert object that it describes; afterwards ``cursor`` stands behind it."""
+    """Reads one pickle and returns the inert object that it describes; ``cursor`` then points after it."""
 
-    def __init__(self, cursor: Cursor, budget: ReadLimits) -> None:
-        self.cursor, self._window, self._budget = cursor, cursor.window, budget
+    def __init__(self, cursor: Cursor, limits: ReadLimits) -> None:
+        self.cursor, self._window, self._limits = cursor, cursor.window, limits
         self.persistent: list[Persistent] = []
         self._stack: list[Any] = []
         self._marks: list[list[Any]] = []
@@ -86,8 +86,8 @@ class Machine:
             CheckpointError: it is damaged, asks to run code, or is larger than a checkpoint has reason to be.
         """
         try:
-            while self._budget.opcodes:
-                self._budget.opcodes -= 1
+            while self._limits.opcodes:
+                self._limits.opcodes -= 1
                 opcode = self.cursor.take(1)[0]
                 if opcode == STOP:
                     return self._stack.pop()
@@ -101,7 +101,7 @@ class Machine:
         raise CheckpointError(f"{self._window.name}: its pickle has more than {MAX_OPCODES:,} instructions; refused.")
 
     def _damaged(self) -> CheckpointError:
-        return CheckpointError(f"{self._window.name} is damaged or no checkpoint: its pickle cannot be read.")
+        return CheckpointError(f"{self._window.name} is damaged or not a checkpoint: its pickle cannot be read.")
 
     # --- numbers, texts, bytes ---------------------------------------------------------------------------------------
 
@@ -138,8 +138,8 @@ class Machine:
         if size > MAX_TEXT:
             self._stack.append(self.cursor.skip(size))
             return
-        self._budget.texts -= size
-        if self._budget.texts < 0:
+        self._limits.texts -= size
+        if self._limits.texts < 0:
             raise CheckpointError(f"{self._window.name}: its pickle holds more text than a checkpoint has; refused.")
         self._stack.append(self.cursor.take(size).decode(encoding))
 
@@ -205,7 +205,7 @@ class Machine:
         value, key = self._stack.pop(), self._stack.pop()
         return [key, value]
 
-    # --- names and calls, none of which happens ----------------------------------------------------------------------
+    # --- names and calls, which are only recorded --------------------------------------------------------------------
 
     def _global(self) -> None:
         module, name = self.cursor.line(MAX_LINE).decode(), self.cursor.line(MAX_LINE).decode()
@@ -220,14 +220,14 @@ class Machine:
     def _make(self, what: Any, args: Any, *, called: bool) -> None:
         if not isinstance(what, Name):
             raise CheckpointError(f"{self._window.name}: refused: the file calls something that is not a plain name.")
-        self._judge(what, called=called)
+        self._refuse_code(what, called=called)
         if str(what) in RECONSTRUCTORS and isinstance(args, tuple) and args and isinstance(args[0], Name):
-            self._judge(args[0], called=False)
+            self._refuse_code(args[0], called=False)
             what = args[0]
         self._stack.append(Call(what, args))
 
-    def _judge(self, what: Name, *, called: bool) -> None:
-        if not judge(what.module, what.name, called=called):
+    def _refuse_code(self, what: Name, *, called: bool) -> None:
+        if not is_harmless(what.module, what.name, called=called):
             raise CheckpointError(
                 f"{self._window.name}: refused: the file asks to run code ({str(what)[:80]!r}). Nothing was run."
             )
@@ -258,15 +258,15 @@ class Machine:
         target = self._stack[-1]
         if isinstance(target, Call):
             target.state = state
-        elif not isinstance(target, PickledDict):  # an OrderedDict's attributes: nothing that we need
+        elif not isinstance(target, PickledDict):  # an OrderedDict's attributes are not needed
             raise TypeError
 
     def _persistent(self) -> None:
-        found = Persistent(self._stack.pop())
-        self.persistent.append(found)
-        # Before torch 1.6, classes came with their source text, to compare it.
-        is_class = isinstance(found.id, tuple) and len(found.id) > 1 and found.id[0] == "module"
-        self._stack.append(found.id[1] if is_class else found)
+        reference = Persistent(self._stack.pop())
+        self.persistent.append(reference)
+        # Before torch 1.6, a class was stored with its source text.
+        is_class = isinstance(reference.id, tuple) and len(reference.id) > 1 and reference.id[0] == "module"
+        self._stack.append(reference.id[1] if is_class else reference)
 
 
 RECONSTRUCTORS = {
@@ -280,7 +280,7 @@ def _paired(items: list[Any]) -> list[tuple[Any, Any]]:
     return list(zip(items[::2], items[1::2], strict=True))
 
 
-# Opcodes of protocols 0 to 5. Not there, and so refused: extension registry, byte arrays, out-of-band buffers, and the
+# Opcodes of protocols 0 to 5. Left out, and so refused: extension registry, byte arrays, out-of-band buffers, and the
 # textual persistent id.
 OPCODES: dict[int, Callable[[Machine], Any]] = {
     ord(code): run

@@ -1,4 +1,4 @@
-"""Which of the things in a pickled file is the model: a state dict, a trainer's wrapper around one, a whole module."""
+"""The model among the objects in a pickled file: a state dict, one inside a trainer's wrapper, or a whole module."""
 
 from __future__ import annotations
 
@@ -15,41 +15,42 @@ from merging.formats.torch_pickle.interpreter import MAX_OPCODES, Call, Name, Pe
 from merging.formats.torch_pickle.tensors import Resolve, StoredTensor, is_tensor, locate
 from merging.text import first_few
 
-MAX_DEPTH = 32  # of modules in modules
+MAX_DEPTH = 32  # of nested modules
 MAX_NAME = 1000  # letters of a tensor's name
-NEAR = 4  # how deep in wrappers a model is looked for
-SHARING = 8  # how often the numbers of a file may count in its tensors
+NEAR = 4  # depth of wrappers to which a model is searched for
+SHARING = 8  # how many times larger the tensors may be than the numbers in the file
 DICTIONARIES = {"collections.OrderedDict", "collections.defaultdict", "builtins.dict", "__builtin__.dict"}
-# Where trainers keep the model, best first, and where they keep what is none.
+# Keys under which trainers keep the model, best first.
 KEPT = (
     "state_dict", "model_state_dict", "model", "module", "image_encoder", "net", "network", "encoder", "student",
     "weights", "params",
 )  # fmt: skip
-# Classes of activations, by the last part of their names, and what we call them.
+# Classes of activations, by the last part of their names: this program's names.
 ACTIVATIONS = {
     "QuickGELU": "quick_gelu", "QuickGELUActivation": "quick_gelu", "GELU": "gelu", "GELUActivation": "gelu",
 }  # fmt: skip
+# Beginnings of keys under which they keep other things.
 SKIPPED = ("optim", "sched", "scaler", "loss", "rng", "callbacks", "hyper_parameters", "args", "config")
 
 
 @dataclass
 class Candidate:
-    """A candidate for the model: its tensors by name, what else lay beside them, and where it was."""
+    """A candidate for the model: its path in the file, its tensors by name, and the entries beside them."""
 
     path: str
     tensors: dict[str, Call] = field(default_factory=dict)
     ignored: list[str] = field(default_factory=list)
-    module: str = ""  # class, if it is a whole module
+    module: str = ""  # the class, if it is a whole module
     activations: set[str] = field(default_factory=set)  # of a whole module
     key_errors: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class ModelTensors:
-    """The model of a file: where its tensors lie, and what is to be said about how it was found."""
+    """The model of a file: its stored tensors, and notes and cautions about how it was found."""
 
     tensors: dict[str, StoredTensor]
-    activation: str  # empty if nothing says it
+    activation: str  # empty if unknown
     notes: tuple[str, ...]
     cautions: tuple[str, ...]
 
@@ -58,26 +59,26 @@ def pick(opened: PickleContents, window: ByteRange) -> ModelTensors:
     """The model that a pickled file holds.
 
     Raises:
-        CheckpointError: there is none, there are several and nothing says which, or one of its tensors is odd.
+        CheckpointError: no model, several models of equal rank, or a tensor that cannot be merged.
     """
     label, content = window.name, opened.content
     if is_tensor(content):
         raise CheckpointError(f"{label} holds a single tensor, not a state dict or a module.")
-    found = list(_candidates(content, Looks(label)))
-    if not found:
+    candidates = list(_candidates(content, SearchBudget(label)))
+    if not candidates:
         raise CheckpointError(f"{label} holds no state dict and no module: it is {_described(content)}.")
-    best = _best(found, label)
+    best = _best(candidates, label)
     if best.key_errors:
         raise CheckpointError(f"{label} has keys that are not names: {first_few(best.key_errors)}.")
     notes, cautions = [], []
     if best.module:
         notes.append(f"It is a whole module of class {best.module[:80]}, opened without running its code.")
     if best.path:
-        others = [f"'{c.path}'" for c in found if c is not best and c.path]
-        beside = f" ({first_few(others)} beside it was not taken)" if others else ""
+        others = [f"'{c.path}'" for c in candidates if c is not best and c.path]
+        beside = f" (not used: {first_few(others)})" if others else ""
         notes.append(f"The model is what the file keeps under '{best.path}'{beside}.")
     if best.ignored:
-        cautions.append(f"What is no tensor was ignored: {first_few(best.ignored)}.")
+        cautions.append(f"Entries that are not tensors were ignored: {first_few(best.ignored)}.")
     tensors = _located(best, label, opened.resolve)
     _check_sharing(tensors, label)
     shared = _shared(tensors)
@@ -106,9 +107,9 @@ def _shared(tensors: dict[str, StoredTensor]) -> list[str]:
     pairs = []
     for name, tensor in tensors.items():
         if tensor.info.numel:
-            at = (tensor.storage.window.start, tensor.offset)
-            if first.setdefault(at, name) != name:
-                pairs.append(f"{first[at][:60]} = {name[:60]}")
+            position = (tensor.storage.window.start, tensor.offset)
+            if first.setdefault(position, name) != name:
+                pairs.append(f"{first[position][:60]} = {name[:60]}")
     return pairs
 
 
@@ -116,30 +117,30 @@ def _shared(tensors: dict[str, StoredTensor]) -> list[str]:
 
 
 @dataclass
-class Looks:
-    """How much may be looked at in search of the model: one dictionary that is in many places counts every time.
+class SearchBudget:
+    """A limit on the objects read in search of the model: a dictionary that occurs in many places counts every time.
 
-    Where nothing is, an honest file has less than its pickle has instructions.
+    An honest file has fewer objects than its pickle may have instructions.
     """
 
     label: str
     left: int = MAX_OPCODES
 
     def pairs(self, thing: Any) -> list[tuple[Any, Any]] | None:
-        """``_pairs``, counted; raises CheckpointError if that was one too many."""
-        found = _pairs(thing)
-        self.take(1 + len(found or ()))
-        return found
+        """``_pairs``, counted; raises CheckpointError if the limit is passed."""
+        pairs = _pairs(thing)
+        self.take(1 + len(pairs or ()))
+        return pairs
 
     def take(self, count: int) -> None:
-        """Count things that are looked at."""
+        """Count objects that are read."""
         self.left -= count
         if self.left < 0:
-            raise CheckpointError(f"{self.label}: the same parts are in it many times over; refused.")
+            raise CheckpointError(f"{self.label}: the same parts occur in it too many times; refused.")
 
 
-def _candidates(content: Any, looks: Looks) -> Iterator[Candidate]:
-    """Everything in the file that could be the model, from the outside in."""
+def _candidates(content: Any, budget: SearchBudget) -> Iterator[Candidate]:
+    """Every object in the file that could be the model, outermost first."""
     waiting = deque([("", content, 0)])
     seen: set[int] = set()
     while waiting:
@@ -147,34 +148,34 @@ def _candidates(content: Any, looks: Looks) -> Iterator[Candidate]:
         if id(thing) in seen:
             continue
         seen.add(id(thing))
-        pairs = looks.pairs(thing)
+        pairs = budget.pairs(thing)
         if pairs is None:
             continue
         if isinstance(thing, Call) and _parts(pairs) is not None:
-            module = _module(thing, path, looks)
+            module = _module(thing, path, budget)
             if module.tensors:
                 yield module
             continue
-        found = _flat(pairs, path)
-        if found.tensors:
-            yield found
+        candidate = _flat(pairs, path)
+        if candidate.tensors:
+            yield candidate
         if depth < NEAR:
             inner = ((k, v) for k, v in pairs if isinstance(k, str) and not k.lower().startswith(SKIPPED))
             waiting.extend((f"{path}.{k[:40]}" if path else k[:40], v, depth + 1) for k, v in inner)
 
 
-def _best(found: list[Candidate], label: str) -> Candidate:
-    """The one candidate that is the model."""
-    vision = [one for one in found if any(name.endswith("class_embedding") for name in one.tensors)]
-    left = vision or found
-    if left[0].path == "":  # names at the top are the model, whatever else lies beside them
+def _best(candidates: list[Candidate], label: str) -> Candidate:
+    """The candidate that is the model."""
+    vision = [one for one in candidates if any(name.endswith("class_embedding") for name in one.tensors)]
+    left = vision or candidates
+    if left[0].path == "":  # tensors at the top level are the model
         return left[0]
     averaged = [one for one in left if "ema" not in one.path.lower()]
     left = averaged or left
     ranked = sorted(left, key=_rank)
     if len(ranked) > 1 and _rank(ranked[0]) == _rank(ranked[1]):
         listed = first_few(f"{one.path!r} ({len(one.tensors)} tensors)" for one in ranked)
-        raise CheckpointError(f"{label} holds several models: {listed}. Save the one that is meant by itself.")
+        raise CheckpointError(f"{label} holds several models: {listed}. Save the intended one alone.")
     return ranked[0]
 
 
@@ -184,75 +185,75 @@ def _rank(one: Candidate) -> int:
 
 
 def _pairs(thing: Any) -> list[tuple[Any, Any]] | None:
-    """Keys and values of what is like a dictionary, or the attributes of an object."""
+    """Keys and values of a dictionary, or the attributes of an object; None for anything else."""
     if isinstance(thing, PickledDict):
         return thing.pairs
     if not isinstance(thing, Call) or is_tensor(thing):
         return None
     if str(thing.name) in DICTIONARIES or thing.pairs:
-        given = thing.args[0] if isinstance(thing.args, tuple) and thing.args else []
-        listed = given if isinstance(given, list) else []
-        first = [tuple(pair) for pair in listed if isinstance(pair, (list, tuple)) and len(pair) == 2]
-        return [*first, *thing.pairs]
+        argument = thing.args[0] if isinstance(thing.args, tuple) and thing.args else []
+        listed = argument if isinstance(argument, list) else []
+        initial = [tuple(pair) for pair in listed if isinstance(pair, (list, tuple)) and len(pair) == 2]
+        return [*initial, *thing.pairs]
     state = thing.state[0] if isinstance(thing.state, tuple) and thing.state else thing.state
     return state.pairs if isinstance(state, PickledDict) else None
 
 
 def _flat(pairs: list[tuple[Any, Any]], path: str) -> Candidate:
-    found = Candidate(path)
+    candidate = Candidate(path)
     for key, value in pairs:
         if not is_tensor(value):
-            found.ignored.append(f"{str(key)[:40] if isinstance(key, str) else '?'} ({_kind(value)})")
+            candidate.ignored.append(f"{str(key)[:40] if isinstance(key, str) else '?'} ({_kind(value)})")
         elif isinstance(key, str):
-            found.tensors[key] = value
+            candidate.tensors[key] = value
         else:
-            found.tensors["?"] = value
-            found.key_errors.append(str(key)[:40] if isinstance(key, (int, float)) else _kind(key))
-    return found
+            candidate.tensors["?"] = value
+            candidate.key_errors.append(str(key)[:40] if isinstance(key, (int, float)) else _kind(key))
+    return candidate
 
 
 # --- modules ---------------------------------------------------------------------------------------------------------
 
 
-def _module(thing: Call, path: str, looks: Looks) -> Candidate:
+def _module(thing: Call, path: str, budget: SearchBudget) -> Candidate:
     """The state dict of a whole module."""
-    found = Candidate(path, module=str(thing.name))
+    candidate = Candidate(path, module=str(thing.name))
     waiting: list[tuple[str, Any, int]] = [("", thing, 0)]
-    while waiting:  # modules that hold one another many times over would never end, but for ``looks``
+    while waiting:  # modules may contain one another: ``budget`` ends the search
         at, module, depth = waiting.pop()
-        parts = _parts(looks.pairs(module) if isinstance(module, Call) else None)
+        parts = _parts(budget.pairs(module) if isinstance(module, Call) else None)
         if parts is None or depth > MAX_DEPTH or len(at) > MAX_NAME:
             continue
-        found.activations |= _activation(module, parts)
-        left_out = _texts(parts.get("_non_persistent_buffers_set"), looks)
+        candidate.activations |= _activation(module, parts)
+        left_out = _texts(parts.get("_non_persistent_buffers_set"), budget)
         for group in ("_parameters", "_buffers"):
-            for key, value in looks.pairs(parts.get(group)) or ():
+            for key, value in budget.pairs(parts.get(group)) or ():
                 if isinstance(key, str) and is_tensor(value) and not (group == "_buffers" and key in left_out):
-                    found.tensors[at + key] = value
-        inner = [(k, v) for k, v in looks.pairs(parts["_modules"]) or () if isinstance(k, str) and len(k) < 200]
+                    candidate.tensors[at + key] = value
+        inner = [(k, v) for k, v in budget.pairs(parts["_modules"]) or () if isinstance(k, str) and len(k) < 200]
         waiting.extend((f"{at}{key}.", value, depth + 1) for key, value in reversed(inner))
-    return found
+    return candidate
 
 
 def _activation(module: Any, parts: dict[str, Any]) -> set[str]:
-    """The activation that a module is, if it is one that we know."""
+    """{the activation} if a module is a known one, else empty."""
     last = module.name.name.rpartition(".")[2] if isinstance(module, Call) else ""
     return {ACTIVATIONS[last]} if last in ACTIVATIONS and parts.get("approximate", "none") == "none" else set()
 
 
 def _parts(pairs: list[tuple[Any, Any]] | None) -> dict[str, Any] | None:
-    """A module's own attributes; None of what is none."""
+    """A module's own attributes; None if the object is not a module."""
     named = {key: value for key, value in pairs or () if isinstance(key, str)}
     return named if "_parameters" in named and "_modules" in named else None
 
 
-def _texts(thing: Any, looks: Looks) -> set[str]:
+def _texts(thing: Any, budget: SearchBudget) -> set[str]:
     """The texts in a set, however it was written."""
     items = thing if isinstance(thing, list) else []
     if isinstance(thing, Call):
-        given = thing.args[0] if isinstance(thing.args, tuple) and thing.args else []
-        items = [*(given if isinstance(given, list) else []), *thing.items]
-    looks.take(len(items))
+        argument = thing.args[0] if isinstance(thing.args, tuple) and thing.args else []
+        items = [*(argument if isinstance(argument, list) else []), *thing.items]
+    budget.take(len(items))
     return {item for item in items if isinstance(item, str)}
 
 
@@ -260,7 +261,7 @@ KINDS = {str: "text", int: "a number", float: "a number", bool: "a truth value",
 
 
 def _kind(thing: Any) -> str:
-    """What a thing is, in a word or two."""
+    """The kind of an object, in a word or two."""
     if isinstance(thing, Call):
         name = str(thing.name)
         return "a NumPy array" if name.startswith("numpy") else f"an object of {name[:60]}"
@@ -270,6 +271,6 @@ def _kind(thing: Any) -> str:
 
 
 def _described(thing: Any) -> str:
-    """What a thing is, and what is in it if it is a dictionary."""
+    """The kind of an object, and of its values if it is a dictionary."""
     inside = dict.fromkeys(_kind(value) for _, value in (_pairs(thing) or ())[:100])
     return _kind(thing) + (f" with {first_few(inside, 3)}" if inside else "")

@@ -1,4 +1,4 @@
-"""torch's tensors as pickles describe them, found in the file: where the numbers lie, in which shape and strides."""
+"""torch's tensors as pickles describe them: where their numbers lie in the file, shapes and strides."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ MAX_WRAPPERS = 8
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A flat run of numbers in the file."""
+    """A flat sequence of numbers in the file."""
 
     window: ByteRange
     dtype: torch.dtype
 
     @property
     def numel(self) -> int:
-        """Numbers in it."""
+        """How many numbers it holds."""
         return self.window.size // self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor in the file: a view of a storage, offset and strides in numbers."""
+    """A tensor in the file: a view of a storage. ``offset`` and ``stride`` count numbers, not bytes."""
 
     storage: Storage
     offset: int
@@ -54,7 +54,7 @@ class StoredTensor:
 
     @property
     def extent(self) -> int:
-        """Numbers from its first to its last."""
+        """How many stored numbers lie from its first to its last, both included."""
         if not self.info.numel:
             return 0
         return 1 + sum((size - 1) * step for size, step in zip(self.info.shape, self.stride, strict=True))
@@ -81,7 +81,7 @@ class StoredTensor:
         return read_span(window.descriptor, window.start + first * dtype.itemsize, numel, dtype, window.name)
 
 
-Resolve = Callable[[Any], Storage]  # what a pickle has where a storage belongs -> the storage
+Resolve = Callable[[Any], Storage]  # a pickle's object in the place of a storage -> the storage
 
 
 def is_tensor(thing: Any) -> bool:
@@ -104,10 +104,10 @@ def storage_type(name: Any, where: str) -> torch.dtype:
 
 
 def locate(thing: Call, where: str, resolve: Resolve) -> StoredTensor:
-    """Where a tensor lies.
+    """The tensor that a call describes, as stored in the file.
 
     Raises:
-        CheckpointError: sparse, quantized or of another kind that cannot be merged; reaching out of its storage;
+        CheckpointError: sparse, quantized or of another kind that cannot be merged; reaching past its storage;
             repeating numbers by its strides.
     """
     call = _unwrapped(thing, where)
@@ -120,12 +120,12 @@ def locate(thing: Call, where: str, resolve: Resolve) -> StoredTensor:
     storage, offset = resolve(args[0]), args[1]
     shape, stride = _sizes(args[2]), _sizes(args[3])
     dtype = _dtype(args[6], where) if name == TYPED else storage.dtype
-    fine = shape is not None and stride is not None and len(shape) == len(stride) <= MAX_DIMENSIONS
-    if shape is None or stride is None or not fine or type(offset) is not int or not 0 <= offset < 2**63:
+    valid = shape is not None and stride is not None and len(shape) == len(stride) <= MAX_DIMENSIONS
+    if shape is None or stride is None or not valid or type(offset) is not int or not 0 <= offset < 2**63:
         raise CheckpointError(f"{where} has an odd shape or strides; the file is damaged.")
-    found = StoredTensor(storage, offset, TensorInfo(shape, dtype), stride)
-    _check(found, where)
-    return found
+    tensor = StoredTensor(storage, offset, TensorInfo(shape, dtype), stride)
+    _check(tensor, where)
+    return tensor
 
 
 def _unwrapped(thing: Any, where: str) -> Call:
@@ -168,18 +168,18 @@ def _sizes(thing: Any) -> tuple[int, ...] | None:
 
 
 def _dtype(name: Any, where: str) -> torch.dtype:
-    found = DTYPES.get(str(name)) if isinstance(name, Name) else None
-    if found is None:
+    dtype = DTYPES.get(str(name)) if isinstance(name, Name) else None
+    if dtype is None:
         raise CheckpointError(f"{where} is of type {str(name)[:40]!r}, which cannot be merged; convert it.")
-    return found
+    return dtype
 
 
 def reference(thing: Any, where: str) -> tuple[Any, str, int, Any]:
-    """Storage class, key, numel and view of torch's reference to a storage."""
-    found = thing.id if isinstance(thing, Persistent) else None
-    if not isinstance(found, tuple) or len(found) < 5 or found[0] != "storage":
+    """(storage class, key, numel, view) in torch's reference to a storage."""
+    fields = thing.id if isinstance(thing, Persistent) else None
+    if not isinstance(fields, tuple) or len(fields) < 5 or fields[0] != "storage":
         raise CheckpointError(f"{where} has no storage; the file is damaged.")
-    _, kind, key, _, numel, *rest = found
+    _, kind, key, _, numel, *rest = fields
     if not isinstance(key, str) or type(numel) is not int or not 0 <= numel < 2**48:
         raise CheckpointError(f"{where} has an odd storage; the file is damaged.")
     return kind, key, numel, rest[0] if rest else None

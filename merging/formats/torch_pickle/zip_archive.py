@@ -1,10 +1,10 @@
 """torch's zip archives: the directory is read here, members stay in the file and are read by offset.
 
-torch stores members uncompressed, so a tensor is a span of the file. Whatever departs from that (compressed or
-encrypted members, two of one name, sizes that do not agree) is refused: a zip bomb needs it, a checkpoint does not.
+torch stores members uncompressed, so a tensor is a span of the file. Everything else (compressed or encrypted members,
+two of one name, sizes that do not agree) is refused: a zip bomb needs it, a checkpoint does not.
 
-The standard library's reader is lenient where this one is strict, and what it was lenient about it does not tell:
-DECISIONS.md lists the archives that would get through.
+The standard library's reader is lenient where this one is strict, and does not report it: DECISIONS.md lists the
+archives that it would accept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ALL_ONES = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One file in the archive, as the directory tells it."""
+    """The directory's entry of one file in the archive."""
 
     name: str
     flags: int
@@ -47,7 +47,7 @@ class Archive:
 
 
 def open_archive(window: ByteRange) -> Archive:
-    """A torch zip archive, checked.
+    """The checked contents of a torch zip archive.
 
     Raises:
         CheckpointError: damaged, compressed, encrypted, ambiguous, TorchScript, or another kind of zip archive.
@@ -62,7 +62,7 @@ def open_archive(window: ByteRange) -> Archive:
         )
     data = {name: _data(window, member) for name, member in members.items()}
     if sum(part.size for part in data.values()) > window.size:
-        raise CheckpointError(f"{window.name}: its members overlap; the file is damaged or made to do harm.")
+        raise CheckpointError(f"{window.name}: its members overlap; the file is damaged or malicious.")
     order = data.get(f"{root}/byteorder")
     if order is not None and order.read(0, min(order.size, 16)) != b"little":
         raise CheckpointError(f"{window.name} was written on a big-endian machine; save it again as safetensors.")
@@ -78,7 +78,7 @@ def open_archive(window: ByteRange) -> Archive:
 def _root(window: ByteRange, members: dict[str, Member]) -> str:
     roots = [name.removesuffix("/data.pkl") for name in members if name.endswith("/data.pkl")]
     if not roots:
-        raise CheckpointError(f"{window.name} is a zip archive, but not of torch: there is no data.pkl in it.")
+        raise CheckpointError(f"{window.name} is a zip archive, but not of torch: it has no data.pkl.")
     if len(roots) > 1:
         raise CheckpointError(f"{window.name} holds {len(roots)} members called data.pkl; which one counts? Refused.")
     return roots[0]
@@ -89,16 +89,16 @@ def _directory(window: ByteRange) -> dict[str, Member]:
     if size > MAX_DIRECTORY:
         raise CheckpointError(f"{window.name}: its zip directory takes {size:,} bytes; refused.")
     raw = window.read(offset, size)
-    found: dict[str, Member] = {}
+    members: dict[str, Member] = {}
     at = 0
     while at < size:
-        if len(found) >= MAX_MEMBERS:
+        if len(members) >= MAX_MEMBERS:
             raise CheckpointError(f"{window.name} has more than {MAX_MEMBERS:,} members; refused.")
         member, at = _entry(window, raw, at)
-        if member.name in found:
+        if member.name in members:
             raise CheckpointError(f"{window.name} holds two members called {member.name[:80]!r}; refused.")
-        found[member.name] = member
-    return found
+        members[member.name] = member
+    return members
 
 
 def _directory_span(window: ByteRange) -> tuple[int, int]:
@@ -133,7 +133,7 @@ def _entry(window: ByteRange, raw: bytes, at: int) -> tuple[Member, int]:
 
 
 def _long(window: ByteRange, extra: bytes, *short: int) -> list[int]:
-    """The 64-bit forms of those numbers that did not fit."""
+    """The numbers ``short``, each from the 64-bit field of ``extra`` if it does not fit into 32 bits."""
     at = 0
     while at + 4 <= len(extra):
         kind, length = struct.unpack_from("<HH", extra, at)
@@ -145,7 +145,7 @@ def _long(window: ByteRange, extra: bytes, *short: int) -> list[int]:
 
 
 def _data(window: ByteRange, member: Member) -> ByteRange:
-    """Where a member's bytes lie."""
+    """A member's bytes as a window."""
     header = LOCAL.unpack(window.read(member.offset, LOCAL.size))
     if header[0] != MAGIC:
         raise window.truncated()

@@ -1,7 +1,7 @@
 """AWD: subtract from every task vector the one vector that makes them most nearly orthogonal.
 
 The redundant vector stays a combination of the task vectors in every step of the descent, so K coefficients and the
-K × K matrix of inner products say everything about it: one pass over the checkpoints, then steps that cost nothing.
+K × K matrix of inner products describe it fully: one pass over the checkpoints, then steps that cost almost nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from merging.numerics.task_vector_overlap import Array, cosines, gradient, loss
 
 @dataclass(frozen=True, kw_only=True)
 class AwdParams(Params):
-    """What can be set."""
+    """The parameters of AWD."""
 
     penalty: float = real(
         0.1,
@@ -50,7 +50,7 @@ class AwdParams(Params):
 
 @dataclass(frozen=True)
 class Redundant:
-    """The redundant vector as combination of task vectors (K,), and from which it is subtracted (K,): 1 or 0."""
+    """The redundant vector as a combination of task vectors (K,), and from which ones it is subtracted (K,): 1 or 0."""
 
     coefficients: tuple[float, ...]
     taking_part: tuple[float, ...]
@@ -92,11 +92,13 @@ def _table(experts: tuple[str, ...], gram: Array, coefficients: Array, moved: Ar
     )
 
 
-def awd(slot: Slot, params: AwdParams, found: Redundant) -> Tensor:
+def awd(slot: Slot, params: AwdParams, statistics: Redundant) -> Tensor:
     """Task vectors less the redundant vector, (K, *S) -> (K, *S)."""
-    if not any(found.coefficients):
+    if not any(statistics.coefficients):
         return slot.task_vectors
-    coefficients, taking_part = (slot.task_vectors.new_tensor(row) for row in (found.coefficients, found.taking_part))
+    coefficients, taking_part = (
+        slot.task_vectors.new_tensor(row) for row in (statistics.coefficients, statistics.taking_part)
+    )
     redundant = torch.tensordot(coefficients, slot.task_vectors, dims=1)
     edited: Tensor = slot.task_vectors - taking_part.reshape(-1, *[1] * redundant.dim()) * redundant
     return edited

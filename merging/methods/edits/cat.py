@@ -11,21 +11,21 @@ from torch import Tensor
 from merging.checkpoints.families import Role
 from merging.methods.method import Citation, Edit, Needs, register
 from merging.methods.params import Params, choice, integer, real
-from merging.methods.shared.cat_conflicts import Conflict, LinearConflicts, ScalarConflicts, mean_squares, together
+from merging.methods.shared.cat_conflicts import Conflict, LinearConflicts, ScalarConflicts, joined, mean_squares
 from merging.methods.shared.least_squares import as_stored, matrices
 from merging.methods.slot import Slot, SlotStream, Survey
 from merging.numerics.flops import LinearMap, eigen, products
 from merging.numerics.linear_algebra import double
 
 SEQUENTIAL = "sequential"
-SCALARS = {Role.SHIFT, Role.EMBEDDING, Role.NORM_SCALE}  # what acts scalar by scalar
+SCALARS = {Role.SHIFT, Role.EMBEDDING, Role.NORM_SCALE}  # roles of tensors that act scalar by scalar
 COUNT = {"low": 0, "high": 100_000, "slider": (0, 64)}
 WEIGHT = {"low": 0.0, "high": 1e12, "slider": (0.0, 20.0), "step": 0.5}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CatParams(Params):
-    """What can be set."""
+    """The parameters of CAT."""
 
     components: int = integer(
         4, **COUNT, symbol="c", label="Components", help="Output directions of a matrix dropped per other task."
@@ -47,7 +47,7 @@ class CatParams(Params):
     )
 
 
-Found = dict[str, tuple[Conflict, ...]]  # tensor -> what each task wants removed from the others' vectors
+Conflicts = dict[str, tuple[Conflict, ...]]  # tensor -> what each task wants removed from the others' vectors
 Objective = LinearConflicts | ScalarConflicts
 
 
@@ -55,15 +55,15 @@ def survey(slots: SlotStream, params: CatParams) -> Survey:
     """What every task wants removed, per tensor."""
     if len(slots.experts) == 1:
         return Survey({}, warnings=("cat with one expert changes nothing: there is no other task to disturb.",))
-    found: Found = {}
+    conflicts: Conflicts = {}
     for slot in slots:
         if (rule := _rule(slot, params)) is not None:
-            found[slot.name] = tuple(_conflicts(slot, params.mode, *rule))
-    return Survey(found)
+            conflicts[slot.name] = tuple(_conflicts(slot, params.mode, *rule))
+    return Survey(conflicts)
 
 
 def _rule(slot: Slot, params: CatParams) -> tuple[Callable[[Tensor], Objective], int] | None:
-    """The objective as a function of the task vectors, and how much to remove; None leaves a tensor as it is."""
+    """The objective as a function of the task vectors, and how much to remove; None leaves a tensor unchanged."""
     if slot.role in {Role.SHIFT, Role.EMBEDDING}:
         return (lambda vectors: ScalarConflicts(vectors, None)), params.shift_components
     count = params.norm_components if slot.role == Role.NORM_SCALE else params.components
@@ -88,14 +88,14 @@ def _conflicts(slot: Slot, mode: str, objective: Callable[[Tensor], Objective], 
             current = objective(vectors)
 
 
-def cat(slot: Slot, params: CatParams, found: Found) -> Tensor:
+def cat(slot: Slot, params: CatParams, statistics: Conflicts) -> Tensor:
     """Task vectors without what the other tasks want removed, (K, *S) -> (K, *S)."""
-    if (conflicts := found.get(slot.name)) is None:
+    if (conflicts := statistics.get(slot.name)) is None:
         return slot.task_vectors
     trimmed = []
     for i, vector in enumerate(_flat(slot, slot.task_vectors)):
         others, rest = [conflict for k, conflict in enumerate(conflicts) if k != i], vector
-        for conflict in others if params.mode == SEQUENTIAL else [together(others)]:
+        for conflict in others if params.mode == SEQUENTIAL else [joined(others)]:
             rest = conflict.removed_from(rest)
         trimmed.append(rest)
         _note(slot, slot.experts[i], conflicts[i], vector, rest)
@@ -109,18 +109,18 @@ def _flat(slot: Slot, vectors: Tensor) -> Tensor:
 
 
 def _note(slot: Slot, expert: str, conflict: Conflict, before: Tensor, after: Tensor) -> None:
-    """A row of the table "cat": the share of its squared norm that an expert gives up, and what it wants others to.
+    """A row of the table "cat": the share of its squared norm that an expert loses, and what its task wants removed.
 
     ``conflicts`` counts those directions or scalars; how much they disturb its task is given as sum and for the worst.
     """
     size, left = (float(torch.linalg.vector_norm(v, dtype=torch.float64)) for v in (before, after))
     removed, scores = 1 - (left / size) ** 2 if size else 0.0, conflict.scores
-    found = {
+    columns = {
         "conflicts": len(scores),
         "conflict_sum": float(scores.sum()),
         "conflict_top": max(scores.tolist(), default=0.0),
     }
-    slot.note("cat", expert=expert, removed=removed, **found)
+    slot.note("cat", expert=expert, removed=removed, **columns)
 
 
 def _algebra(params: CatParams, matrix: LinearMap) -> float:

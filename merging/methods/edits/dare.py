@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from merging.methods.method import Citation, Earlier, Edit, register
-from merging.methods.params import Params, flag, fraction, integer
-from merging.methods.shared.fields import SEED_HELP
+from merging.methods.params import Params, flag, fraction
+from merging.methods.shared import fields
 from merging.methods.shared.random_masks import survivors
 from merging.methods.slot import Slot
 
 
 @dataclass(frozen=True, kw_only=True)
 class DareParams(Params):
-    """What can be set."""
+    """The parameters of DARE."""
 
     drop_rate: float = fraction(
         0.5,
@@ -25,10 +25,10 @@ class DareParams(Params):
         help="Chance of each scalar of a task vector to be dropped.",
     )
     rescale: bool = flag(True, label="Rescale", help="Divide what stays by 1 − drop rate, which keeps the expectation.")
-    seed: int = integer(0, low=0, high=2**31 - 1, slider=(0, 20), label="Seed", help=SEED_HELP)
+    seed: int = fields.seed()
 
 
-def dare(slot: Slot, params: DareParams, found: None) -> Tensor:
+def dare(slot: Slot, params: DareParams, statistics: None) -> Tensor:
     """Task vectors with scalars dropped at random and the rest rescaled, (K, *S) -> (K, *S)."""
     if params.drop_rate == 0.0:
         return slot.task_vectors
@@ -39,7 +39,7 @@ def dare(slot: Slot, params: DareParams, found: None) -> Tensor:
 
 
 def refuses(params: DareParams, before: Earlier) -> str:
-    """Why two steps may not draw the same numbers."""
+    """Why this step must not follow another one with the same seed; empty if none did."""
     if any(isinstance(earlier, DareParams) and earlier.seed == params.seed for _, earlier in before):
         return "Two dare steps with one seed drop the same scalars and rescale twice; give the second another seed."
     return ""

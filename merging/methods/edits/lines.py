@@ -14,7 +14,7 @@ from merging.methods.slot import Slot, SlotStream, Survey
 
 @dataclass(frozen=True, kw_only=True)
 class LinesParams(Params):
-    """What can be set."""
+    """The parameters of LiNeS."""
 
     base: float | None = real(
         None,
@@ -44,18 +44,18 @@ Factors = dict[int | None, float]  # block -> factor; None: outside the blocks
 
 
 def survey(slots: SlotStream, params: LinesParams) -> Survey:
-    """The factor of every block that there is."""
+    """The factor of every block."""
     base = 1 / len(slots.experts) if params.base is None else params.base
     blocks = sorted({p.block for p in slots.parameters if p.block is not None})
     last = max(len(blocks) - 1, 1)
-    found: Factors = {None: base} | {block: base + params.slope * i / last for i, block in enumerate(blocks)}
-    rows = {"block": blocks, "factor": [found[block] for block in blocks]}
-    return Survey(found, {"block_factors": pd.DataFrame(rows)})
+    factors: Factors = {None: base} | {block: base + params.slope * i / last for i, block in enumerate(blocks)}
+    rows = {"block": blocks, "factor": [factors[block] for block in blocks]}
+    return Survey(factors, {"block_factors": pd.DataFrame(rows)})
 
 
-def lines(slot: Slot, params: LinesParams, found: Factors) -> Tensor:
+def lines(slot: Slot, params: LinesParams, factors: Factors) -> Tensor:
     """Task vectors times the factor of their block, (K, *S) -> (K, *S)."""
-    return found[slot.block] * slot.task_vectors
+    return factors[slot.block] * slot.task_vectors
 
 
 register(

@@ -11,19 +11,17 @@ from torch import Tensor
 
 from merging.checkpoints.families import Parameter
 from merging.methods.method import Edit, register
-from merging.methods.params import Params, choice, flag, fraction
-from merging.methods.shared import citations, saliency
+from merging.methods.params import Params, choice, flag
+from merging.methods.shared import citations, fields, saliency
 from merging.methods.slot import Slot, SlotStream, Survey
 from merging.numerics.quantile import kth_smallest
 
 
 @dataclass(frozen=True, kw_only=True)
 class LwptvParams(Params):
-    """What can be set."""
+    """The parameters of LwPTV."""
 
-    prune_ratio: float = fraction(
-        0.7, symbol=r"\eta", label="Prune ratio", help="Share of layers (or parameters) that each expert gives up."
-    )
+    prune_ratio: float = fields.prune_ratio("Share of layers (or parameters) that each expert gives up.")
     shared: bool = flag(True, label="Shared mask", help="Keep for all experts what any of them keeps.")
     score: str = choice(
         saliency.DEVIATION,
@@ -79,26 +77,26 @@ def _limits(slots: SlotStream, params: LwptvParams) -> Limits:
     return tuple(kth_smallest(rows, [index] * experts, zeros=slots.dead_numel))
 
 
-def drops(parameter: Parameter, found: Masks | Limits) -> bool:
+def drops(parameter: Parameter, statistics: Masks | Limits) -> bool:
     """Whether no expert keeps this tensor."""
-    return isinstance(found, dict) and not any(found[parameter.name])
+    return isinstance(statistics, dict) and not any(statistics[parameter.name])
 
 
-def lwptv(slot: Slot, params: LwptvParams, found: Masks | Limits) -> Tensor:
+def lwptv(slot: Slot, params: LwptvParams, statistics: Masks | Limits) -> Tensor:
     """Task vectors with the pruned part set to zero, (K, *S) -> (K, *S)."""
     vectors = slot.task_vectors
-    if not isinstance(found, dict):
-        own = _own(slot, params, found)
+    if not isinstance(statistics, dict):
+        own = _own(slot, params, statistics)
         return vectors * (own.any(dim=0) if params.shared else own)
-    masks = found[slot.name]
+    masks = statistics[slot.name]
     return vectors if all(masks) else vectors * vectors.new_tensor(masks).reshape(-1, *[1] * (vectors.dim() - 1))
 
 
-def kept(slot: Slot, params: LwptvParams, found: Masks | Limits) -> Tensor | None:
+def kept(slot: Slot, params: LwptvParams, statistics: Masks | Limits) -> Tensor | None:
     """Which scalars any expert keeps, (*S); None for all."""
-    if isinstance(found, dict):
-        return None if any(found[slot.name]) else torch.zeros_like(slot.pretrained, dtype=torch.bool)
-    return _own(slot, params, found).any(dim=0)
+    if isinstance(statistics, dict):
+        return None if any(statistics[slot.name]) else torch.zeros_like(slot.pretrained, dtype=torch.bool)
+    return _own(slot, params, statistics).any(dim=0)
 
 
 def _own(slot: Slot, params: LwptvParams, limits: Limits) -> Tensor:

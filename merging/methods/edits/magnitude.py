@@ -9,7 +9,8 @@ import pandas as pd
 from torch import Tensor
 
 from merging.methods.method import Citation, Edit, register
-from merging.methods.params import Params, fraction
+from merging.methods.params import Params
+from merging.methods.shared import fields
 from merging.methods.shared.saliency import threshold_index
 from merging.methods.slot import Slot, SlotStream, Survey
 from merging.numerics.quantile import kth_smallest
@@ -17,42 +18,40 @@ from merging.numerics.quantile import kth_smallest
 
 @dataclass(frozen=True, kw_only=True)
 class MagnitudeParams(Params):
-    """What can be set."""
+    """The parameters of magnitude pruning."""
 
-    prune_ratio: float = fraction(
-        0.7, symbol=r"\eta", label="Prune ratio", help="Share of each task vector's smallest scalars that is dropped."
-    )
+    prune_ratio: float = fields.prune_ratio("Share of each task vector's smallest scalars that is dropped.")
 
 
 def survey(slots: SlotStream, params: MagnitudeParams) -> Survey:
-    """Per expert, the size of the smallest scalar that stays."""
+    """Per expert, the size of the smallest scalar that is kept."""
 
     def sizes() -> Iterator[Tensor]:
         return (slot.task_vectors.abs().flatten(1) for slot in slots)
 
     counted = slots.numel + slots.dead_numel
     index = threshold_index(counted, params.prune_ratio)
-    limits = [float("inf")] * len(slots.experts)
+    thresholds = [float("inf")] * len(slots.experts)
     if index < counted:
-        limits = kth_smallest(sizes, [index] * len(slots.experts), zeros=slots.dead_numel)
-    rows = {"expert": slots.experts, "threshold": limits, "numel": counted, "prune_ratio": params.prune_ratio}
-    return Survey(tuple(limits), {"prune_thresholds": pd.DataFrame(rows)})
+        thresholds = kth_smallest(sizes, [index] * len(slots.experts), zeros=slots.dead_numel)
+    rows = {"expert": slots.experts, "threshold": thresholds, "numel": counted, "prune_ratio": params.prune_ratio}
+    return Survey(tuple(thresholds), {"prune_thresholds": pd.DataFrame(rows)})
 
 
-def _own(slot: Slot, limits: tuple[float, ...]) -> Tensor:
+def _own(slot: Slot, thresholds: tuple[float, ...]) -> Tensor:
     """Which scalars each expert keeps, (K, *S)."""
     shape = (-1, *[1] * slot.pretrained.dim())
-    return slot.task_vectors.abs() >= slot.task_vectors.new_tensor(limits).reshape(shape)
+    return slot.task_vectors.abs() >= slot.task_vectors.new_tensor(thresholds).reshape(shape)
 
 
-def magnitude(slot: Slot, params: MagnitudeParams, found: tuple[float, ...] | None) -> Tensor:
+def magnitude(slot: Slot, params: MagnitudeParams, thresholds: tuple[float, ...] | None) -> Tensor:
     """Task vectors with their smallest scalars set to zero, (K, *S) -> (K, *S)."""
-    return slot.task_vectors if found is None else slot.task_vectors * _own(slot, found)
+    return slot.task_vectors if thresholds is None else slot.task_vectors * _own(slot, thresholds)
 
 
-def kept(slot: Slot, params: MagnitudeParams, found: tuple[float, ...] | None) -> Tensor | None:
+def kept(slot: Slot, params: MagnitudeParams, thresholds: tuple[float, ...] | None) -> Tensor | None:
     """Which scalars any expert keeps, (*S); None for all."""
-    return None if found is None else _own(slot, found).any(dim=0)
+    return None if thresholds is None else _own(slot, thresholds).any(dim=0)
 
 
 register(

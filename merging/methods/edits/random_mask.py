@@ -7,21 +7,18 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from merging.methods.method import Earlier, Edit, register
-from merging.methods.params import Params, fraction, integer
-from merging.methods.shared import citations
-from merging.methods.shared.fields import SEED_HELP
+from merging.methods.params import Params
+from merging.methods.shared import citations, fields
 from merging.methods.shared.random_masks import survivors
 from merging.methods.slot import Slot
 
 
 @dataclass(frozen=True, kw_only=True)
 class RandomMaskParams(Params):
-    """What can be set."""
+    """The parameters of the random mask."""
 
-    prune_ratio: float = fraction(
-        0.7, symbol=r"\eta", label="Prune ratio", help="Chance of each scalar of a task vector to be dropped."
-    )
-    seed: int = integer(0, low=0, high=2**31 - 1, slider=(0, 20), label="Seed", help=SEED_HELP)
+    prune_ratio: float = fields.prune_ratio("Chance of each scalar of a task vector to be dropped.")
+    seed: int = fields.seed()
 
 
 def _own(slot: Slot, params: RandomMaskParams) -> Tensor:
@@ -29,20 +26,20 @@ def _own(slot: Slot, params: RandomMaskParams) -> Tensor:
     return survivors("random_mask", params.seed, params.prune_ratio, slot)
 
 
-def random_mask(slot: Slot, params: RandomMaskParams, found: None) -> Tensor:
+def random_mask(slot: Slot, params: RandomMaskParams, statistics: None) -> Tensor:
     """Task vectors with scalars dropped at random, (K, *S) -> (K, *S)."""
     if params.prune_ratio == 0.0:
         return slot.task_vectors
     return _own(slot, params).to(slot.task_vectors.dtype).mul_(slot.task_vectors)
 
 
-def kept(slot: Slot, params: RandomMaskParams, found: None) -> Tensor | None:
+def kept(slot: Slot, params: RandomMaskParams, statistics: None) -> Tensor | None:
     """Which scalars any expert keeps, (*S); None for all."""
     return None if params.prune_ratio == 0.0 else _own(slot, params).any(dim=0).bool()
 
 
 def refuses(params: RandomMaskParams, before: Earlier) -> str:
-    """Why two steps may not draw the same numbers."""
+    """Why this step must not follow another one with the same seed; empty if none did."""
     if any(isinstance(earlier, RandomMaskParams) and earlier.seed == params.seed for _, earlier in before):
         return "Two random_mask steps with one seed would drop the same scalars; give the second another seed."
     return ""

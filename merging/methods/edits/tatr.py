@@ -1,4 +1,4 @@
-"""TATR: leave alone the scalars at which one task's movement would hurt the others most."""
+"""TATR: leave pretrained the scalars at which one task's change would hurt the others most."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from merging.numerics.quantile import kth_smallest
 
 @dataclass(frozen=True, kw_only=True)
 class TatrParams(Params):
-    """What can be set."""
+    """The parameters of TATR."""
 
     keep: float = fraction(
         0.99,
@@ -43,23 +43,23 @@ def _on_gradients(params: TatrParams) -> bool:
 
 
 def conflict(slot: Slot, params: TatrParams) -> Tensor:
-    """How much tasks feel that other tasks move a scalar, (*S) in float64.
+    """The conflict of every scalar, (*S) in float64: how sensitive each task is to what the other tasks change.
 
-    Expert by expert, so that a piece gives bit for bit what the whole tensor gives.
+    Summed expert by expert, so that a piece gives bit for bit what the whole tensor gives.
     """
-    felt = slot.gradients[Gradients.SENSITIVITY] if _on_gradients(params) else slot.task_vectors
-    all_felt = torch.zeros_like(double(slot.pretrained))
-    all_moved, own = torch.zeros_like(all_felt), torch.zeros_like(all_felt)
-    for feels, vector in zip(felt, slot.task_vectors, strict=True):
-        sensitivity, moved = double(feels).abs(), double(vector).abs()
-        all_felt += sensitivity
+    sensitivities = slot.gradients[Gradients.SENSITIVITY] if _on_gradients(params) else slot.task_vectors
+    all_sensitivity = torch.zeros_like(double(slot.pretrained))
+    all_moved, own = torch.zeros_like(all_sensitivity), torch.zeros_like(all_sensitivity)
+    for row, vector in zip(sensitivities, slot.task_vectors, strict=True):
+        sensitivity, moved = double(row).abs(), double(vector).abs()
+        all_sensitivity += sensitivity
         all_moved += moved
         own += sensitivity * moved
-    return (all_felt * all_moved - own).clamp(min=0.0)
+    return (all_sensitivity * all_moved - own).clamp(min=0.0)
 
 
 def survey(slots: SlotStream, params: TatrParams) -> Survey:
-    """The conflict that scalars of the trust region stay below; None where there is nothing to mask."""
+    """The threshold of conflict below which scalars are in the trust region; None where there is nothing to mask."""
     if len(slots.experts) == 1:
         return Survey(None)
 
@@ -68,22 +68,22 @@ def survey(slots: SlotStream, params: TatrParams) -> Survey:
 
     counted = slots.numel + slots.dead_numel
     rank = int(counted * params.keep) - 1
-    limit = -1.0
+    threshold = -1.0
     if rank >= 0:
-        (limit,) = kth_smallest(rows, [rank], zeros=slots.dead_numel)
-    table = pd.DataFrame({"threshold": [limit], "numel": [counted], "keep": [params.keep]})
-    # Where so much is free of conflict that the threshold is zero, all of it is kept, not nothing.
-    return Survey(limit or sys.float_info.min, {"trust_region": table})
+        (threshold,) = kth_smallest(rows, [rank], zeros=slots.dead_numel)
+    table = pd.DataFrame({"threshold": [threshold], "numel": [counted], "keep": [params.keep]})
+    # Where so many scalars are free of conflict that the threshold is zero, all of these are kept, not none.
+    return Survey(threshold or sys.float_info.min, {"trust_region": table})
 
 
-def kept(slot: Slot, params: TatrParams, found: float | None) -> Tensor | None:
+def kept(slot: Slot, params: TatrParams, threshold: float | None) -> Tensor | None:
     """The trust region, (*S); None for everything."""
-    return None if found is None else (conflict(slot, params) < found).to(slot.pretrained.device)
+    return None if threshold is None else (conflict(slot, params) < threshold).to(slot.pretrained.device)
 
 
-def tatr(slot: Slot, params: TatrParams, found: float | None) -> Tensor:
+def tatr(slot: Slot, params: TatrParams, threshold: float | None) -> Tensor:
     """Task vectors with everything outside the trust region set to zero, (K, *S) -> (K, *S)."""
-    mask = kept(slot, params, found)
+    mask = kept(slot, params, threshold)
     return slot.task_vectors if mask is None else slot.task_vectors * mask
 
 

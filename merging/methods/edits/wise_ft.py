@@ -13,7 +13,7 @@ from merging.methods.slot import Slot
 
 @dataclass(frozen=True, kw_only=True)
 class WiseFtParams(Params):
-    """What can be set."""
+    """The parameters of WiSE-FT."""
 
     alpha: float = fraction(
         0.5,
@@ -23,7 +23,7 @@ class WiseFtParams(Params):
     )
 
 
-def wise_ft(slot: Slot, params: WiseFtParams, found: None) -> Tensor:
+def wise_ft(slot: Slot, params: WiseFtParams, statistics: None) -> Tensor:
     """Task vectors shortened by one factor, (K, *S) -> (K, *S)."""
     return params.alpha * slot.task_vectors
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from merging.methods.merges import ties
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, choice, integer, real
-from merging.methods.shared.fields import SCALING_HELP
+from merging.methods.shared import fields
 from merging.methods.slot import Slot, SlotStream, Survey
 
 TASK_ARITHMETIC, TIES = "task_arithmetic", "ties"
@@ -18,7 +18,7 @@ TIES_SUM = ties.TiesParams(density=0.2, aggregation="sum", scaling=1.0)
 
 @dataclass(frozen=True, kw_only=True)
 class ConsensusParams(Params):
-    """What can be set."""
+    """The parameters of Consensus."""
 
     mask_scale: float = real(
         0.4,
@@ -39,30 +39,21 @@ class ConsensusParams(Params):
         label="Tasks needed",
         help="Scalars that fewer tasks need stay pretrained: 0 keeps all, and at most all experts are asked for.",
     )
-    scaling: float = real(
-        0.3,
-        low=0.0,
-        high=1000.0,
-        slider=(0.0, 1.0),
-        step=0.05,
-        symbol=r"\alpha",
-        label="Scaling coefficient",
-        help=SCALING_HELP,
-    )
+    scaling: float = fields.scaling(0.3, (0.0, 1.0), symbol=r"\alpha")
     base: str = choice(
         TASK_ARITHMETIC, TIES, label="Base", help="What is masked: the sum of the task vectors, or their TIES sum."
     )
 
 
 def survey(slots: SlotStream, params: ConsensusParams) -> Survey:
-    """What TIES needs to know."""
+    """The survey of TIES, for the base ``ties``."""
     return ties.survey(slots, TIES_SUM)
 
 
-def consensus(slot: Slot, params: ConsensusParams, found: ties.TrimThresholds | None) -> Tensor:
+def consensus(slot: Slot, params: ConsensusParams, statistics: ties.TrimThresholds | None) -> Tensor:
     """The multi-task vector where enough tasks need it, zero elsewhere: (K, *S) -> (*S)."""
     vectors = slot.task_vectors
-    merged = vectors.sum(dim=0) if found is None else ties.ties(slot, TIES_SUM, found)
+    merged = vectors.sum(dim=0) if statistics is None else ties.ties(slot, TIES_SUM, statistics)
     needed = vectors.abs() > params.mask_scale * (merged - vectors).abs()
     enough = needed.sum(dim=0) >= min(params.min_tasks, len(vectors))
     return params.scaling * merged * enough

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from merging.checkpoints.families import LINEAR_MAPS
 from merging.methods.method import Citation, Merge, register
-from merging.methods.params import Params, choice, flag, fraction, real
-from merging.methods.shared.fields import SCALING_HELP
+from merging.methods.params import Params, choice, flag, fraction
+from merging.methods.shared import fields
 from merging.methods.shared.least_squares import as_stored, matrices
 from merging.methods.slot import Slot
 from merging.numerics.drm_space import averaged, pruned
@@ -20,7 +20,7 @@ from merging.numerics.linear_algebra import left_basis
 
 @dataclass(frozen=True, kw_only=True)
 class DrmParams(Params):
-    """What can be set."""
+    """The parameters of DRM."""
 
     direction: str = choice(
         "horizontal",
@@ -31,16 +31,7 @@ class DrmParams(Params):
     density: float = fraction(
         0.2, open_low=True, slider=(0.05, 1), symbol=r"\rho", label="Density", help="Share of the largest entries kept."
     )
-    scaling: float = real(
-        1.0,
-        low=0.0,
-        high=1000.0,
-        slider=(0.5, 2.0),
-        step=0.05,
-        symbol=r"\lambda",
-        label="Scaling coefficient",
-        help=SCALING_HELP,
-    )
+    scaling: float = fields.scaling(1.0, (0.5, 2.0))
     rank_tol: float = fraction(
         0.01,
         slider=(0.0, 0.1),
@@ -59,7 +50,7 @@ class DrmParams(Params):
     )
 
 
-def drm(slot: Slot, params: DrmParams, found: None) -> Tensor:
+def drm(slot: Slot, params: DrmParams, statistics: None) -> Tensor:
     """The task vector merged in the joint space, (K, *S) -> (*S); the mean for what is no linear map."""
     if slot.role not in LINEAR_MAPS:
         return params.scaling * slot.task_vectors.mean(dim=0)

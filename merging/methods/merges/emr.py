@@ -28,16 +28,21 @@ def survey(slots: SlotStream, params: NoParams) -> Survey:
         vectors = slot.task_vectors.reshape(len(own), -1)
         own += vectors.abs().sum(dim=1, dtype=torch.float64).cpu()
         unified += _masked(vectors)[0].sum(dim=1, dtype=torch.float64).cpu()
-    rescalers = torch.where(unified > 0, own / unified, 0.0)  # an empty mask has nothing to rescale
-    found: Rescalers = tuple(rescalers.tolist())
-    rows = {"expert": slots.experts, "rescaler": found, "task_vector_l1": own.tolist(), "masked_l1": unified.tolist()}
-    return Survey(found, {"rescalers": pd.DataFrame(rows)})
+    ratios = torch.where(unified > 0, own / unified, 0.0)  # an empty mask has nothing to rescale
+    rescalers: Rescalers = tuple(ratios.tolist())
+    rows = {
+        "expert": slots.experts,
+        "rescaler": rescalers,
+        "task_vector_l1": own.tolist(),
+        "masked_l1": unified.tolist(),
+    }
+    return Survey(rescalers, {"rescalers": pd.DataFrame(rows)})
 
 
-def emr(slot: Slot, params: NoParams, found: Rescalers) -> Tensor:
+def emr(slot: Slot, params: NoParams, rescalers: Rescalers) -> Tensor:
     """Each task's rescaled, masked unified vector, (K, *S) -> (K, *S)."""
     sizes, sign = _masked(slot.task_vectors)
-    return sizes * sign * sizes.new_tensor(found).reshape(-1, *[1] * sign.dim())
+    return sizes * sign * sizes.new_tensor(rescalers).reshape(-1, *[1] * sign.dim())
 
 
 register(

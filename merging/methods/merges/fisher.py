@@ -17,7 +17,7 @@ from merging.numerics.linear_algebra import double
 
 @dataclass(frozen=True, kw_only=True)
 class FisherParams(Params):
-    """What can be set."""
+    """The parameters of Fisher merging."""
 
     floor: float = real(
         1e-6,
@@ -36,7 +36,7 @@ class FisherParams(Params):
 
 @dataclass(frozen=True)
 class Weighing:
-    """How the experts' Fisher information becomes weights: times each one's ``scale``, plus ``floor``."""
+    """How the experts' Fisher information becomes weights: multiplied by each one's ``scale``, plus ``floor``."""
 
     scale: tuple[float, ...]
     floor: float
@@ -58,12 +58,12 @@ def survey(slots: SlotStream, params: FisherParams) -> Survey:
     return Survey(Weighing(scale, floor), {"fisher": table}, warnings)
 
 
-def fisher(slot: Slot, params: FisherParams, found: Weighing) -> Tensor:
+def fisher(slot: Slot, params: FisherParams, weighing: Weighing) -> Tensor:
     """The weighted mean of the task vectors, (K, *S) -> (*S); the plain mean where no expert has any weight."""
     total = torch.zeros_like(double(slot.pretrained))
     merged = torch.zeros_like(total)
-    for row, vector, scale in zip(slot.gradients[Gradients.FISHER], slot.task_vectors, found.scale, strict=True):
-        weight = double(row) * scale + found.floor
+    for row, vector, scale in zip(slot.gradients[Gradients.FISHER], slot.task_vectors, weighing.scale, strict=True):
+        weight = double(row) * scale + weighing.floor
         total += weight
         merged += weight * double(vector)
     mean = slot.task_vectors.mean(dim=0)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from merging.methods.method import Merge, register
-from merging.methods.params import Params, real
-from merging.methods.shared import citations
-from merging.methods.shared.fields import SCALING_HELP
+from merging.methods.params import Params
+from merging.methods.shared import citations, fields
 from merging.methods.slot import Slot
 from merging.numerics.flops import svd
 from merging.numerics.linear_algebra import double, polar
@@ -17,21 +16,14 @@ from merging.numerics.linear_algebra import double, polar
 
 @dataclass(frozen=True, kw_only=True)
 class IsoCParams(Params):
-    """What can be set."""
+    """The parameters of Iso-C."""
 
-    scaling: float = real(
-        1.5,
-        low=0.0,
-        high=1000.0,
-        slider=(0.0, 3.0),
-        step=0.1,
-        symbol=r"\lambda",
-        label="Scaling coefficient",
-        help=SCALING_HELP + " The best value falls as the number of experts grows.",
+    scaling: float = fields.scaling(
+        1.5, (0.0, 3.0), step=0.1, advice="The best value falls as the number of experts grows."
     )
 
 
-def iso_c(slot: Slot, params: IsoCParams, found: None) -> Tensor:
+def iso_c(slot: Slot, params: IsoCParams, statistics: None) -> Tensor:
     """The sum with a flat spectrum, (K, m, n) -> (m, n); the mean for tensors that are no matrices."""
     vectors = slot.task_vectors
     if slot.pretrained.dim() != 2:

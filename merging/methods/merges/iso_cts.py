@@ -20,7 +20,7 @@ NOTHING = 1e-10  # a residual below this share of its task vector is rounding
 
 @dataclass(frozen=True, kw_only=True)
 class IsoCtsParams(IsoCParams):
-    """What can be set."""
+    """The parameters of Iso-CTS."""
 
     common_fraction: float = fraction(
         0.8,
@@ -30,7 +30,7 @@ class IsoCtsParams(IsoCParams):
     )
 
 
-def iso_cts(slot: Slot, params: IsoCtsParams, found: None) -> Tensor:
+def iso_cts(slot: Slot, params: IsoCtsParams, statistics: None) -> Tensor:
     """Common and task-specific directions at one level, (K, m, n) -> (m, n); the mean for what is no matrix."""
     vectors = slot.task_vectors
     if slot.pretrained.dim() != 2:
@@ -42,7 +42,7 @@ def iso_cts(slot: Slot, params: IsoCtsParams, found: None) -> Tensor:
     for index, vector in enumerate(vectors):
         own.append(_residual_svd(double(vector), common.left, own_count))
         slot.tick((index + 1) / (len(vectors) + 2))
-    # The tasks' left vectors are orthogonal to the common ones already, so that only they need a polar factor.
+    # The tasks' left vectors are orthogonal to the common ones already, so only they need a polar factor.
     left = torch.cat([polar(torch.cat([part.left for part in own], dim=1)), common.left], dim=1)
     right = polar(torch.cat([*(part.right for part in own), common.right]))
     level = torch.cat([*(part.values for part in own), common.values]).sum() / max(full, 1)
@@ -50,7 +50,7 @@ def iso_cts(slot: Slot, params: IsoCtsParams, found: None) -> Tensor:
 
 
 def direction_counts(full: int, experts: int, common_fraction: float) -> tuple[int, int]:
-    """How many common directions, and how many for each task; together all of ``full``."""
+    """How many common directions, and how many for each task; they add up to ``full``."""
     common = int(full * common_fraction)
     own = round((full - common) / experts)
     if own * experts > full:
@@ -61,7 +61,7 @@ def direction_counts(full: int, experts: int, common_fraction: float) -> tuple[i
 def _residual_svd(vector: Tensor, common: Tensor, count: int) -> Factors:
     """The largest singular values of a task vector (m, n) outside the span of the common columns (m, r)."""
     height, width = vector.shape
-    if height <= width:  # what is left has few rows in a basis of the complement
+    if height <= width:  # in a basis of the complement, the residual has few rows
         rest = torch.linalg.qr(common, mode="complete").Q[:, common.shape[1] :]
         residual = rest.T @ vector
     else:
@@ -69,8 +69,8 @@ def _residual_svd(vector: Tensor, common: Tensor, count: int) -> Factors:
         residual = vector - common @ (common.T @ vector)
     if residual.norm() <= NOTHING * vector.norm():
         residual = torch.zeros_like(residual)
-    found = truncated_svd(residual, count)
-    return found if rest is None else Factors(rest @ found.left, found.values, found.right)
+    factors = truncated_svd(residual, count)
+    return factors if rest is None else Factors(rest @ factors.left, factors.values, factors.right)
 
 
 register(

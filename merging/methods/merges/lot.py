@@ -12,7 +12,7 @@ from merging.checkpoints.families import Role
 from merging.methods.method import Citation, Merge, Needs, register
 from merging.methods.moments import Moments
 from merging.methods.params import Params, real
-from merging.methods.shared.fields import SCALING_HELP
+from merging.methods.shared import fields
 from merging.methods.shared.least_squares import as_stored, matrices, normal_equations, spectrum
 from merging.methods.slot import Slot
 from merging.numerics.flops import regression
@@ -24,18 +24,9 @@ SILENT = 1e-10  # energy of a channel below which it counts as unused
 
 @dataclass(frozen=True, kw_only=True)
 class LotParams(Params):
-    """What can be set."""
+    """The parameters of LOT."""
 
-    scaling: float = real(
-        1.2,
-        low=0.0,
-        high=1000.0,
-        slider=(0.5, 2.0),
-        step=0.05,
-        symbol=r"\lambda",
-        label="Scaling coefficient",
-        help=SCALING_HELP,
-    )
+    scaling: float = fields.scaling(1.2, (0.5, 2.0))
     rtol: float | None = real(
         None,
         low=0.0,
@@ -50,8 +41,8 @@ class LotParams(Params):
     )
 
 
-def lot(slot: Slot, params: LotParams, found: None) -> Tensor:
-    """The drift-minimizing task vector, (K, *S) -> (*S); the mean where no rows enter the tensor."""
+def lot(slot: Slot, params: LotParams, statistics: None) -> Tensor:
+    """The task vector of least drift, (K, *S) -> (*S); the mean where no rows enter the tensor."""
     inputs = slot.inputs
     if inputs is None:
         merged = slot.task_vectors.mean(dim=0)

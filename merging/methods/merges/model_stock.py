@@ -21,18 +21,18 @@ def survey(slots: SlotStream, params: NoParams) -> Survey:
         flat = slot.task_vectors.reshape(experts, -1).double()
         grams[slot.name] += (flat @ flat.T).cpu()
     cosines = [mean_cosine(grams[p.name]) for p in slots.parameters]
-    found = {p.name: coefficient(c, experts) for p, c in zip(slots.parameters, cosines, strict=True)}
+    coefficients = {p.name: coefficient(c, experts) for p, c in zip(slots.parameters, cosines, strict=True)}
     columns = {
-        "tensor": list(found),
+        "tensor": list(coefficients),
         "order": [p.order for p in slots.parameters],
         "section": [p.section for p in slots.parameters],
         "role": [str(p.role) for p in slots.parameters],
         "part": [p.part for p in slots.parameters],
         "numel": slots.numels,
         "cosine": cosines,
-        "coefficient": list(found.values()),
+        "coefficient": list(coefficients.values()),
     }
-    return Survey(found, {"coefficients": pd.DataFrame(columns)})
+    return Survey(coefficients, {"coefficients": pd.DataFrame(columns)})
 
 
 def mean_cosine(gram: Tensor) -> float:
@@ -55,13 +55,13 @@ def coefficient(cosine: float, experts: int) -> float:
     return experts * agreeing / (1 + (experts - 1) * agreeing)
 
 
-def model_stock(slot: Slot, params: NoParams, found: Coefficients) -> Tensor:
+def model_stock(slot: Slot, params: NoParams, coefficients: Coefficients) -> Tensor:
     """The mean task vector times the tensor's coefficient, (K, *S) -> (*S)."""
-    return found[slot.name] * slot.task_vectors.mean(dim=0)
+    return coefficients[slot.name] * slot.task_vectors.mean(dim=0)
 
 
 def refuses(params: NoParams, before: Earlier) -> str:
-    """Why it makes no sense after random edits."""
+    """Why it makes no sense after a random edit; empty if there is none before it."""
     if random := sorted({"dare", "random_mask"} & {key for key, _ in before}):
         return f"model_stock reads the angles between task vectors, and after {random[0]} those are a matter of chance."
     return ""

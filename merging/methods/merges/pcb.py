@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from merging.methods.method import Citation, Merge, register
-from merging.methods.params import Params, fraction, real
-from merging.methods.shared.fields import SCALING_HELP
+from merging.methods.params import Params, fraction
+from merging.methods.shared import fields
 from merging.methods.slot import Slot, SlotStream, Survey
 from merging.numerics.quantile import kth_smallest
 
 
 @dataclass(frozen=True, kw_only=True)
 class PcbParams(Params):
-    """What can be set."""
+    """The parameters of PCB-Merging."""
 
     density: float = fraction(
         0.05,
@@ -28,16 +28,7 @@ class PcbParams(Params):
         label="Density",
         help="Share of each task vector's scalars that win and take part.",
     )
-    scaling: float = real(
-        1.2,
-        low=0.0,
-        high=1000.0,
-        slider=(0.5, 2.0),
-        step=0.05,
-        symbol=r"\lambda",
-        label="Scaling coefficient",
-        help=SCALING_HELP,
-    )
+    scaling: float = fields.scaling(1.2, (0.5, 2.0))
     clip: float = fraction(
         0.01,
         high=0.49,
@@ -60,7 +51,7 @@ class Limits:
 
 
 def _compete(vectors: Tensor, limits: Limits) -> tuple[Tensor, Tensor]:
-    """Clipped task vectors and their scores, both (K, *S); no score where an expert's sizes are all one."""
+    """Clipped task vectors and their scores, both (K, *S); scores are 0 where an expert's sizes are all equal."""
     low, high = _column(limits.low, vectors), _column(limits.high, vectors)
     sizes, sign, spread = vectors.abs().clamp(low, high), vectors.sign(), high - low
     level = (sizes - low) / torch.where(spread > 0, spread, 1.0)
@@ -78,33 +69,33 @@ def survey(slots: SlotStream, params: PcbParams) -> Survey:
     """The global limits of every expert, by exact quantiles."""
     counted, experts = slots.numel + slots.dead_numel, len(slots.experts)
 
-    def ranks(*wanted: float) -> list[int]:  # 0-based, as the published code counts
-        return [min(max(int(rank), 0), counted - 1) for rank in wanted for _ in range(experts)]
+    def ranks(*positions: float) -> list[int]:  # 0-based, as the published code counts
+        return [min(max(int(rank), 0), counted - 1) for rank in positions for _ in range(experts)]
 
     def sizes() -> Iterator[Tensor]:
         return (slot.task_vectors.abs().flatten(1) for slot in slots)
 
     ends = ranks(counted * params.clip, counted * (1 - params.clip) - 1)
-    found = kth_smallest(sizes, ends, zeros=slots.dead_numel)
-    range_ = Limits(found[:experts], found[experts:])
+    bounds = kth_smallest(sizes, ends, zeros=slots.dead_numel)
+    size_range = Limits(bounds[:experts], bounds[experts:])
 
     def scores(sign: int) -> Iterator[Tensor]:
-        return ((sign * _compete(slot.task_vectors, range_)[1]).clamp(min=0).flatten(1) for slot in slots)
+        return ((sign * _compete(slot.task_vectors, size_range)[1]).clamp(min=0).flatten(1) for slot in slots)
 
     bar = ranks(counted * (1 - params.density), counted - 1)
     best = kth_smallest(lambda: scores(1), bar, zeros=slots.dead_numel)
-    if not all(best):  # where not even that score is positive, it is found among the negative ones
+    if not all(best):  # where not even that score is positive, it is among the negative ones
         mirrored = [counted - 1 - rank for rank in bar]
         worst = kth_smallest(lambda: scores(-1), mirrored, zeros=slots.dead_numel)
         best = [above - below for above, below in zip(best, worst, strict=True)]
-    limits = Limits(range_.low, range_.high, best[:experts], best[experts:])
+    limits = Limits(size_range.low, size_range.high, best[:experts], best[experts:])
     return Survey(limits, {"pcb_limits": pd.DataFrame({"expert": slots.experts, **vars(limits), "numel": counted})})
 
 
-def pcb(slot: Slot, params: PcbParams, found: Limits) -> Tensor:
+def pcb(slot: Slot, params: PcbParams, limits: Limits) -> Tensor:
     """The mean of the clipped task vectors, weighted by how clearly each won: (K, *S) -> (*S)."""
-    clipped, scores = _compete(slot.task_vectors, found)
-    cut, top = _column(found.cut, scores), _column(found.top, scores)
+    clipped, scores = _compete(slot.task_vectors, limits)
+    cut, top = _column(limits.cut, scores), _column(limits.top, scores)
     room = top - cut
     weights = ((scores - cut) / torch.where(room > 0, room, 1.0)).clamp(0, 1)  # no room: no score above the cut
     return params.scaling * (weights * clipped).sum(dim=0) / weights.sum(dim=0).clamp(min=1e-12)

@@ -21,7 +21,7 @@ ROUNDS = 6  # of power iteration, for an estimate of the condition number
 
 @dataclass(frozen=True, kw_only=True)
 class RegmeanParams(Params):
-    """What can be set."""
+    """The parameters of RegMean."""
 
     alpha: float = fraction(
         0.95,
@@ -31,7 +31,7 @@ class RegmeanParams(Params):
     )
 
 
-def regmean(slot: Slot, params: RegmeanParams, found: None) -> Tensor:
+def regmean(slot: Slot, params: RegmeanParams, statistics: None) -> Tensor:
     """The task vector of the regression's weights, (K, *S) -> (*S); the mean for what is no linear weight with rows."""
     inputs = slot.inputs if slot.role in {Role.LINEAR, Role.PROJECTION} else None
     if inputs is None:
@@ -50,7 +50,7 @@ def regmean(slot: Slot, params: RegmeanParams, found: None) -> Tensor:
 
 
 def _shrunk(slot: Slot, sums: NormalEquations) -> Tensor | None:
-    """The solution (d_in, d_out) for a positive definite matrix; None if rounding has made it another one."""
+    """The solution (d_in, d_out) for a positive definite matrix; None if rounding has made the matrix indefinite."""
     gram, unused = sums.gram, sums.gram.diagonal() == 0
     if unused.any():  # such a row is all zeros, on the right-hand side too, so the solution there is 0
         gram = gram + torch.diag(unused * gram.diagonal().mean().clamp(min=TINY))
@@ -62,7 +62,7 @@ def _shrunk(slot: Slot, sums: NormalEquations) -> Tensor | None:
 
 
 def _least_norm(slot: Slot, sums: NormalEquations) -> Tensor:
-    """What the pseudo-inverse gives for whole weights, minus the pretrained ones (d_in, d_out).
+    """The pseudo-inverse solution for whole weights, minus the pretrained ones (d_in, d_out).
 
     Directions that no exemplar excites get weight 0: there the pretrained weights are lost.
     """
@@ -77,7 +77,7 @@ def _least_norm(slot: Slot, sums: NormalEquations) -> Tensor:
 
 
 def _condition(gram: Tensor, factor: Tensor) -> float:
-    """About the largest eigenvalue over the smallest, from below, by power iteration from a fixed start."""
+    """The largest eigenvalue over the smallest, estimated from below by power iteration from a fixed start."""
     top = bottom = torch.linspace(1, 2, len(gram), dtype=gram.dtype, device=gram.device)[:, None]
     for _ in range(ROUNDS):
         top, bottom = gram @ (top / top.norm()), torch.cholesky_solve(bottom / bottom.norm(), factor)

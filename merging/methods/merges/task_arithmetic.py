@@ -7,29 +7,19 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from merging.methods.method import Merge, register
-from merging.methods.params import Params, real
-from merging.methods.shared import citations
-from merging.methods.shared.fields import SCALING_HELP
+from merging.methods.params import Params
+from merging.methods.shared import citations, fields
 from merging.methods.slot import Slot
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskArithmeticParams(Params):
-    """What can be set."""
+    """The parameters of task arithmetic."""
 
-    scaling: float = real(
-        0.3,
-        low=0.0,
-        high=1000.0,
-        slider=(0.0, 1.0),
-        step=0.05,
-        symbol=r"\lambda",
-        label="Scaling coefficient",
-        help=SCALING_HELP,
-    )
+    scaling: float = fields.scaling(0.3, (0.0, 1.0))
 
 
-def task_arithmetic(slot: Slot, params: TaskArithmeticParams, found: None) -> Tensor:
+def task_arithmetic(slot: Slot, params: TaskArithmeticParams, statistics: None) -> Tensor:
     """The scaled sum of the task vectors, (K, *S) -> (*S)."""
     return params.scaling * slot.task_vectors.sum(dim=0)
 

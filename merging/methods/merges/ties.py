@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from merging.methods.method import Citation, Merge, register
-from merging.methods.params import Params, choice, fraction, real
-from merging.methods.shared.fields import SCALING_HELP
+from merging.methods.params import Params, choice, fraction
+from merging.methods.shared import fields
 from merging.methods.slot import Slot, SlotStream, Survey
 from merging.numerics.quantile import kth_smallest
 
 
 @dataclass(frozen=True, kw_only=True)
 class TiesParams(Params):
-    """What can be set."""
+    """The parameters of TIES."""
 
     density: float = fraction(
         0.2, open_low=True, symbol=r"\rho", label="Density", help="Share of each task vector's largest scalars kept."
@@ -27,16 +27,7 @@ class TiesParams(Params):
     aggregation: str = choice(
         "sum", "mean", label="Aggregation", help="Sum the agreeing scalars, or take their mean (disjoint mean)."
     )
-    scaling: float = real(
-        0.3,
-        low=0.0,
-        high=1000.0,
-        slider=(0.0, 2.0),
-        step=0.05,
-        symbol=r"\lambda",
-        label="Scaling coefficient",
-        help=SCALING_HELP,
-    )
+    scaling: float = fields.scaling(0.3, (0.0, 2.0))
     scope: str = choice(
         "global", "tensor", label="Trim scope", help="One threshold per expert over all tensors, or one per tensor."
     )
@@ -44,7 +35,7 @@ class TiesParams(Params):
 
 @dataclass(frozen=True)
 class TrimThresholds:
-    """What one tensor cannot know: each expert's threshold and the sign that exact ties take."""
+    """Statistics over all tensors: each expert's threshold, and the sign that exact ties take."""
 
     thresholds: tuple[float, ...] | None  # None: nothing is trimmed, or the scope is one tensor
     tie_sign: float
@@ -97,11 +88,11 @@ def _global_thresholds(slots: SlotStream, params: TiesParams) -> tuple[tuple[flo
     return thresholds, {"trim_thresholds": pd.DataFrame(rows)}
 
 
-def ties(slot: Slot, params: TiesParams, found: TrimThresholds) -> Tensor:
+def ties(slot: Slot, params: TiesParams, statistics: TrimThresholds) -> Tensor:
     """Trim, elect, merge: (K, *S) -> (*S)."""
-    trimmed = _trim(slot, params, found.thresholds)
+    trimmed = _trim(slot, params, statistics.thresholds)
     sign = trimmed.sum(dim=0).sign()
-    sign = sign + found.tie_sign * (1 - sign.abs())
+    sign = sign + statistics.tie_sign * (1 - sign.abs())
     agreeing = (trimmed * sign).relu()  # sizes of the scalars that have the elected sign, zero elsewhere
     merged = agreeing.sum(dim=0) * sign
     if params.aggregation == "mean":

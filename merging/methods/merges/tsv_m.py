@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from merging.methods.method import Citation, Merge, register
-from merging.methods.params import Params, fraction, real
-from merging.methods.shared.fields import SCALING_HELP
+from merging.methods.params import Params, fraction
+from merging.methods.shared import fields
 from merging.methods.slot import Slot
 from merging.numerics.flops import svd
 from merging.numerics.linear_algebra import polar, truncated_svd
@@ -17,7 +17,7 @@ from merging.numerics.linear_algebra import polar, truncated_svd
 
 @dataclass(frozen=True, kw_only=True)
 class TsvMParams(Params):
-    """What can be set."""
+    """The parameters of TSV-M."""
 
     rank_fraction: float | None = fraction(
         None,
@@ -28,19 +28,10 @@ class TsvMParams(Params):
         label="Rank fraction",
         help="Share of each task's singular vectors that is kept; 1/K lets all tasks share the full rank.",
     )
-    scaling: float = real(
-        1.0,
-        low=0.0,
-        high=1000.0,
-        slider=(0.0, 3.0),
-        step=0.1,
-        symbol=r"\lambda",
-        label="Scaling coefficient",
-        help=SCALING_HELP,
-    )
+    scaling: float = fields.scaling(1.0, (0.0, 3.0), step=0.1)
 
 
-def tsv_m(slot: Slot, params: TsvMParams, found: None) -> Tensor:
+def tsv_m(slot: Slot, params: TsvMParams, statistics: None) -> Tensor:
     """The sum of whitened, truncated task vectors, (K, m, n) -> (m, n); the mean for tensors that are no matrices."""
     vectors = slot.task_vectors
     if slot.pretrained.dim() != 2:

@@ -9,7 +9,7 @@ from merging.methods.params import NoParams
 from merging.methods.slot import Slot
 
 
-def weight_averaging(slot: Slot, params: NoParams, found: None) -> Tensor:
+def weight_averaging(slot: Slot, params: NoParams, statistics: None) -> Tensor:
     """The mean task vector, (K, *S) -> (*S)."""
     return slot.task_vectors.mean(dim=0)
 

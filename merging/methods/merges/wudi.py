@@ -10,7 +10,7 @@ from torch import Tensor
 from merging.checkpoints.families import Role
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, choice, integer, real
-from merging.methods.shared.fields import SCALING_HELP
+from merging.methods.shared import fields
 from merging.methods.slot import Slot
 from merging.numerics.flops import products
 from merging.numerics.linear_algebra import double
@@ -21,7 +21,7 @@ TICK = 5  # steps between reports
 
 @dataclass(frozen=True, kw_only=True)
 class WudiParams(Params):
-    """What can be set."""
+    """The parameters of WUDI."""
 
     steps: int = integer(
         300, low=0, high=100_000, slider=(100, 1000), step=50, label="Steps", help="Adam steps per layer; 0 is the sum."
@@ -37,22 +37,13 @@ class WudiParams(Params):
         label="Learning rate",
         help="About how far one step moves each weight, whatever its scale.",
     )
-    scaling: float = real(
-        1.0,
-        low=0.0,
-        high=1000.0,
-        slider=(0.0, 2.0),
-        step=0.05,
-        symbol=r"\lambda",
-        label="Scaling coefficient",
-        help=SCALING_HELP,
-    )
+    scaling: float = fields.scaling(1.0, (0.0, 2.0))
     others: str = choice(
         "pretrained", "mean", label="Other tensors", help="What is no linear weight stays pretrained, or is averaged."
     )
 
 
-def wudi(slot: Slot, params: WudiParams, found: None) -> Tensor:
+def wudi(slot: Slot, params: WudiParams, statistics: None) -> Tensor:
     """The optimized task vector of a linear weight, (K, m, n) -> (m, n)."""
     vectors = slot.task_vectors
     if slot.role != Role.LINEAR:
@@ -81,7 +72,10 @@ def _optimize(slot: Slot, params: WudiParams) -> Tensor:
 
 
 def normal_equations(vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """A = Σ G_k (n, n) and B = Σ τ_k G_k (m, n) with G_k = τ_kᵀ τ_k / ‖τ_k‖²: computed in float64, then as given."""
+    """A = Σ G_k (n, n) and B = Σ τ_k G_k (m, n) with G_k = τ_kᵀ τ_k / ‖τ_k‖².
+
+    Both are computed in float64, then rounded to the dtype of ``vectors``.
+    """
     width = vectors.shape[2]
     total, target = double(vectors.new_zeros(width, width)), double(torch.zeros_like(vectors[0]))
     for vector in vectors:

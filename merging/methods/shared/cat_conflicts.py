@@ -18,7 +18,7 @@ from merging.methods.shared.least_squares import spectrum
 from merging.numerics.linear_algebra import STRIPES, double
 
 EPS = torch.finfo(torch.float64).eps
-DEPENDENT = 1e-6  # a singular value of several bases side by side below this adds no direction
+DEPENDENT = 1e-6  # with several bases side by side, a singular value below this adds no direction
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Conflict:
     scores: Tensor
 
     def removed_from(self, vector: Tensor) -> Tensor:
-        """A task vector, as matrix (d_out, d_in) or flat, without it."""
+        """A task vector, as matrix (d_out, d_in) or flat, without the conflict."""
         if self.where.ndim == 1:
             return vector.index_fill(0, self.where.to(vector.device), 0.0)
         basis = self.where.to(vector)
@@ -40,9 +40,9 @@ class Conflict:
         return rest
 
 
-def together(conflicts: Sequence[Conflict]) -> Conflict:
-    """All of them as one: every position, or one orthonormal basis of every direction."""
-    where, scores = [one.where for one in conflicts], torch.cat([one.scores for one in conflicts])
+def joined(conflicts: Sequence[Conflict]) -> Conflict:
+    """Several conflicts as one: all their positions, or one orthonormal basis of all their directions."""
+    where, scores = [conflict.where for conflict in conflicts], torch.cat([conflict.scores for conflict in conflicts])
     if where[0].ndim == 1:
         return Conflict(torch.cat(where), scores)
     left, sizes, _ = torch.linalg.svd(torch.cat(where, dim=1), full_matrices=False)
@@ -58,11 +58,11 @@ class LinearConflicts:
     tradeoff: float
 
     def top(self, task: int, count: int) -> Conflict:
-        """The eigenvectors of M_k with the ``count`` largest eigenvalues, as far as those are positive."""
+        """The eigenvectors of M_k with the ``count`` largest eigenvalues, only those that are positive."""
         others = [i for i in range(len(self.inputs)) if i != task]
         rows = len(others) * self.inputs[task].count + sum(self.inputs[i].count for i in others)
-        known = all(moments.rows is not None for moments in self.inputs)
-        if known and rows < self.vectors.shape[1]:
+        have_rows = all(moments.rows is not None for moments in self.inputs)
+        if have_rows and rows < self.vectors.shape[1]:
             return self._from_rows(task, others, count)
         return self._from_grams(task, count)
 
@@ -75,18 +75,18 @@ class LinearConflicts:
         signs[sum(map(len, disturbing)) :] = -1
         outer, inner = torch.linalg.qr(outputs.T)
         values, vectors = spectrum((inner * signs) @ inner.T)
-        found = _positive(values, vectors, count, float(outputs.square().sum()))
-        return Conflict(outer @ found.where, found.scores)
+        conflict = _positive(values, vectors, count, float(outputs.square().sum()))
+        return Conflict(outer @ conflict.where, conflict.scores)
 
-    def _outputs(self, task: int, of: int) -> Tensor:
-        """What the task vector of one expert does to the rows of a task, (n, d_out) over √n."""
+    def _outputs(self, task: int, expert: int) -> Tensor:
+        """The outputs of one expert's task vector for the rows of a task, (n, d_out) over √n."""
         rows = self.inputs[task].rows
         assert rows is not None
-        outputs: Tensor = double(rows) @ self.vectors[of].T / max(len(rows), 1) ** 0.5
+        outputs: Tensor = double(rows) @ self.vectors[expert].T / max(len(rows), 1) ** 0.5
         return outputs
 
     def _from_grams(self, task: int, count: int) -> Conflict:
-        # Σ_{i≠k} of the serving terms is their sum over all i, without the own one: that is added back with weight α.
+        # Σ_{i≠k} of the serving terms is their sum over all i without the task's own: that is added back with weight α.
         weights = self.vectors.new_ones(len(self.vectors))
         weights[task] = self.tradeoff
         moved = (self.vectors * weights[:, None, None]) @ _mean_gram(self.inputs[task])
@@ -114,7 +114,7 @@ class ScalarConflicts:
     tradeoff: float = 0.0
 
     def top(self, task: int, count: int) -> Conflict:
-        """The positions of the ``count`` largest g_k, as far as those are positive."""
+        """The positions of the ``count`` largest g_k, only those that are positive."""
         squares = self.vectors.square()
         squares[task] = 0
         weights = 1.0 if self.energies is None else self.energies[task] - self.tradeoff * self.energies
@@ -132,7 +132,7 @@ def _mean_gram(moments: Moments) -> Tensor:
 
 
 def _positive(values: Tensor, vectors: Tensor, count: int, scale: float) -> Conflict:
-    """The last ``count`` eigenpairs if positive: more so than rounding in terms of that size makes them."""
+    """The last ``count`` eigenpairs, only those whose value exceeds the rounding of terms of size ``scale``."""
     values, vectors = values[-count:].flip(0), vectors[:, -count:].flip(1)
     chosen = values > len(vectors) * EPS * scale
     return Conflict(vectors[:, chosen], values[chosen])

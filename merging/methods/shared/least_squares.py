@@ -1,7 +1,7 @@
 """The regression behind LOT, RegMean and CAT: linear maps that must fit every expert's outputs on its own inputs.
 
 An expert's part is G = XᵀX of the rows X that enter the layer and its task vector T, written (d_in, d_out) here. One G
-is in memory at a time; what is kept are sums.
+is in memory at a time; only sums are kept.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from merging.methods.moments import Moments
     from merging.methods.slot import Slot
 
-RETRY = 1e-12  # of the mean eigenvalue is added where an eigen-decomposition does not converge
+RETRY = 1e-12  # share of the mean eigenvalue that is added where an eigen-decomposition does not converge
 
 
 def matrices(slot: Slot, tensors: Tensor | None = None) -> Tensor:
     """Task vectors of a linear map as (K, d_out, d_in), however they are stored; or other tensors (K, *S) like them."""
-    found = slot.task_vectors if tensors is None else tensors
-    return found.mT if _is_transposed(slot) else found.flatten(2)
+    stored = slot.task_vectors if tensors is None else tensors
+    return stored.mT if _is_transposed(slot) else stored.flatten(2)
 
 
 def as_stored(matrix: Tensor, slot: Slot) -> Tensor:
-    """The opposite: (..., d_out, d_in) in the slot's own shape (..., *S)."""
+    """The inverse of ``matrices``: (..., d_out, d_in) in the slot's own shape (..., *S)."""
     return matrix.mT if _is_transposed(slot) else matrix.reshape(*matrix.shape[:-2], *slot.pretrained.shape)
 
 
@@ -60,27 +60,27 @@ class NormalEquations:
 def normal_equations(
     slot: Slot, inputs: tuple[Moments, ...], weigh: Callable[[Tensor], Tensor] = lambda gram: gram
 ) -> NormalEquations:
-    """The normal equations of a slot; ``weigh`` may change every G before it counts."""
-    found: NormalEquations | None = None
+    """The normal equations of a slot; ``weigh`` may change every G before it is added."""
+    equations: NormalEquations | None = None
     for k, (moments, vector) in enumerate(zip(inputs, matrices(slot), strict=True)):
         gram, columns = weigh(moments.gram()), double(vector).T
         target = gram @ columns
         energy = float((columns * target).sum())
-        if found is None:
-            found = NormalEquations(gram, target, energy, moments.count)
+        if equations is None:
+            equations = NormalEquations(gram, target, energy, moments.count)
         else:
-            total, rows = found.energy + energy, found.rows + moments.count
-            found = NormalEquations(found.gram.add_(gram), found.target.add_(target), total, rows)
+            total, rows = equations.energy + energy, equations.rows + moments.count
+            equations = NormalEquations(equations.gram.add_(gram), equations.target.add_(target), total, rows)
         slot.tick((k + 1) / (len(inputs) + 2))
-    assert found is not None
-    return found
+    assert equations is not None
+    return equations
 
 
 def spectrum(gram: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues (d,), ascending, and eigenvectors (d, d) of a symmetric matrix."""
     try:
-        found = torch.linalg.eigh(gram)
-    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # accelerators do this at times
+        eigen = torch.linalg.eigh(gram)
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # happens at times on accelerators
         ridge = RETRY * gram.diagonal().mean()
-        found = torch.linalg.eigh(gram + ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device))
-    return found.eigenvalues, found.eigenvectors
+        eigen = torch.linalg.eigh(gram + ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device))
+    return eigen.eigenvalues, eigen.eigenvectors

@@ -1,8 +1,8 @@
-"""Random masks whose every entry has an address instead of a turn.
+"""Random masks in which the draw of every scalar follows from its address, not from the draws before it.
 
-Whether a scalar stays depends on what draws, the seed, the expert's name, the tensor's name and the scalar's flat
-position, and on nothing else: not on the order of tensors or experts, not on the pieces in which a tensor streams, not
-on the device. A hash of the names picks a stream of PCG64-DXSM, in which any position is found in no time.
+Whether a scalar is kept depends on the method that draws, the seed, the expert's name, the tensor's name and the
+scalar's flat position, and on nothing else: not on the order of tensors or experts, not on the pieces in which a tensor
+streams, not on the device. A hash of the names picks a stream of PCG64-DXSM, which jumps to any position at once.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from torch import Tensor
 from merging.methods.slot import Slot
 
 PER_WORD = 8  # a word of the generator holds a byte for each of eight scalars
-SECOND_BYTES = 1 << 64  # the word from which on they have another
+SECOND_BYTES = 1 << 64  # the word from which the scalars' second bytes are read
 
 
-def survivors(drawer: str, seed: int, drop_rate: float, slot: Slot) -> Tensor:
-    """1 for the scalars that stay and 0 for those that go, (K, *S) bytes on the slot's device.
+def survivors(method: str, seed: int, drop_rate: float, slot: Slot) -> Tensor:
+    """1 for the scalars that are kept and 0 for those that are dropped, (K, *S) bytes on the slot's device.
 
-    Each goes with probability ``drop_rate``, independently of the others. At one seed, a higher rate drops what a lower
-    one drops and more; different ``drawer`` words draw different numbers.
+    Each is dropped with probability ``drop_rate``, independently of the others. At one seed, a higher rate drops what a
+    lower one drops and more; different ``method`` words draw different numbers.
     """
     numel = slot.pretrained.numel()
     generator = PCG64DXSM(0)
-    stays = np.empty((len(slot.experts), numel), dtype=bool)
-    for row, expert in zip(stays, slot.experts, strict=True):
-        stream = RandomBytes.of(json.dumps([drawer, seed, expert, slot.name]))
+    kept = np.empty((len(slot.experts), numel), dtype=bool)
+    for row, expert in zip(kept, slot.experts, strict=True):
+        stream = RandomBytes.of(json.dumps([method, seed, expert, slot.name]))
         first, second = divmod(stream.limit(drop_rate), 256)
         numbers = stream.read(generator, slot.start, numel)
         np.greater_equal(numbers, first, out=row)
-        if second:  # decides where the first byte does not; 0.5, 0.25 and their like do without
+        if second:  # decides where the first byte does not; rates such as 0.5 and 0.25 do not need it
             more = stream.read(generator, slot.start, numel, SECOND_BYTES)
             np.logical_and(row, (numbers != first) | (more >= second), out=row)
     # Bytes, because torch turns booleans into numbers ten times more slowly.
-    return torch.from_numpy(stays.view(np.uint8)).to(slot.pretrained.device).reshape(slot.task_vectors.shape)
+    return torch.from_numpy(kept.view(np.uint8)).to(slot.pretrained.device).reshape(slot.task_vectors.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class RandomBytes:
         return cls(number[0], number[1] | 1, number[2] / 2**48)
 
     def limit(self, drop_rate: float) -> int:
-        """The number in [0, 2¹⁶] that the two bytes of a scalar must reach for it to stay.
+        """The number in [0, 2¹⁶] that the two bytes of a scalar must reach for it to be kept.
 
         Rounded up or down at random, once per stream, so that on average not even 16 bits round the rate.
         """

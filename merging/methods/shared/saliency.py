@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -18,9 +17,6 @@ from torch import Tensor
 from merging.checkpoints.families import Parameter
 from merging.methods.slot import SlotStream
 
-if TYPE_CHECKING:
-    pass
-
 DEVIATION, MEAN_ABS = "deviation", "mean_abs"
 RUN = 512  # scalars summed in one go
 
@@ -28,8 +24,8 @@ RUN = 512  # scalars summed in one go
 def deviations(task_vectors: Tensor, score: str) -> Tensor:
     """Per scalar, how far each task vector is from their mean (or from zero): (K, *S) -> (K, *S)."""
     if score == DEVIATION:
-        apart = task_vectors - task_vectors[0]  # so that equal task vectors deviate by nothing, not by rounding
-        return apart.sub_(apart.mean(dim=0)).abs_()
+        differences = task_vectors - task_vectors[0]  # so that equal task vectors deviate by nothing, not by rounding
+        return differences.sub_(differences.mean(dim=0)).abs_()
     return task_vectors.abs()
 
 
@@ -38,8 +34,8 @@ def scores(slots: SlotStream, score: str = DEVIATION) -> NDArray[np.float64]:
     sums = {p.name: np.zeros(len(slots.experts)) for p in slots.parameters}
     counts = dict.fromkeys(sums, 0)
     for slot in slots:
-        found = deviations(slot.task_vectors, score)
-        sums[slot.name] += _row_sums(found.reshape(len(slots.experts), -1)).cpu().numpy()
+        per_scalar = deviations(slot.task_vectors, score)
+        sums[slot.name] += _row_sums(per_scalar.reshape(len(slots.experts), -1)).cpu().numpy()
         counts[slot.name] += slot.pretrained.numel()
     return np.stack([sums[name] / max(counts[name], 1) for name in sums], axis=1)
 
@@ -79,7 +75,7 @@ def own_masks(saliency: NDArray[np.float64], prune_ratio: float, dead_tensors: i
 
 
 def final_masks(own: NDArray[np.bool_], shared: bool) -> NDArray[np.bool_]:
-    """Which tensors are merged per expert (K, L): all that anybody keeps if shared (LwPTV Eq. 7), else its own."""
+    """Which tensors are merged per expert (K, L): all that any expert keeps if shared (LwPTV Eq. 7), else its own."""
     return np.broadcast_to(own.any(axis=0), own.shape) if shared else own
 
 
@@ -92,7 +88,7 @@ def saliency_table(
     shared: bool = True,
     dead_tensors: int = 0,
 ) -> pd.DataFrame:
-    """Tidy: one row per (expert, tensor) with its score, threshold, own mask (kept) and final mask (final)."""
+    """A tidy table: one row per (expert, tensor) with its score, threshold, own mask (kept) and final mask (final)."""
     own = own_masks(saliency, prune_ratio, dead_tensors)
     final = final_masks(own, shared)
     limits = thresholds(saliency, prune_ratio, dead_tensors)
@@ -119,7 +115,7 @@ def saliency_table(
 
 
 def with_ratio(table: pd.DataFrame, prune_ratio: float, shared: bool = True) -> pd.DataFrame:
-    """A saliency table with the masks of another prune ratio; the scores stay, so nothing is read again."""
+    """A saliency table with the masks of another prune ratio; the scores are the same, so nothing is read again."""
     experts = list(dict.fromkeys(table["expert"]))
     saliency = table["saliency"].to_numpy(np.float64).reshape(len(experts), -1)
     dead_tensors = int(table["dead_tensors"].iloc[0]) if "dead_tensors" in table else 0

@@ -1,4 +1,4 @@
-"""What LwPTV's paper takes apart and compares: variants and families of combinations in ``presets.yaml``."""
+"""Ablations and comparisons of LwPTV's paper: variants and families of combinations in ``presets.yaml``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VARIANTS = read_combinations("variants")
 class AblationFamily:
     """A method, what it is put in front of, and what it is compared with: keys of combinations.
 
-    ``base`` is the merge alone, ``whole`` the merge with the method, ``groups`` the others by what they are.
+    ``base`` is the merge alone, ``whole`` the merge with the method, ``groups`` the others by the title of their group.
     """
 
     title: str
@@ -39,17 +39,17 @@ class AblationFamily:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """All of them, the base first."""
+        """All keys of the family, the base first."""
         return (self.base, self.whole, *(key for keys in self.groups.values() for key in keys))
 
     def group(self, key: str) -> str:
-        """What one of them is."""
-        named = {self.base: "Without it", self.whole: "The whole method"}
-        return named.get(key) or next(name for name, keys in self.groups.items() if key in keys)
+        """The title of the group that a key is in."""
+        titles = {self.base: "Without it", self.whole: "The whole method"}
+        return titles.get(key) or next(title for title, keys in self.groups.items() if key in keys)
 
 
-def read_families(known: Collection[str], path: Path = PRESETS_FILE) -> dict[str, AblationFamily]:
-    """The families of a file of presets, by name; their members are among the ``known`` keys of combinations.
+def read_families(combinations: Collection[str], path: Path = PRESETS_FILE) -> dict[str, AblationFamily]:
+    """The families of a file of presets, by name; their members are among ``combinations``, the keys of those.
 
     Raises:
         RecipeError: a field is missing, unknown or of the wrong shape; names the file, the family and the field.
@@ -57,13 +57,13 @@ def read_families(known: Collection[str], path: Path = PRESETS_FILE) -> dict[str
     families = {}
     for name, row in read_sections(path)["families"].items():
         try:
-            families[name] = _family(row, known)
+            families[name] = _family(row, combinations)
         except RecipeError as error:
             raise RecipeError(f"{path.name}, families, row {name}: {error}") from None
     return families
 
 
-def _family(row: Any, known: Collection[str]) -> AblationFamily:
+def _family(row: Any, combinations: Collection[str]) -> AblationFamily:
     check_fields(row, FIELDS)
     groups = row.get("groups")
     if not isinstance(groups, dict) or not all(isinstance(keys, list) for keys in groups.values()):
@@ -71,8 +71,8 @@ def _family(row: Any, known: Collection[str]) -> AblationFamily:
     base, whole = text_field(row, "base"), text_field(row, "whole")
     members = [("base", base), ("whole", whole), *(("groups", key) for keys in groups.values() for key in keys)]
     for name, key in members:
-        if key not in known:
-            raise RecipeError(f"field {name}: there is no combination {key!r}.{did_you_mean(str(key), known)}")
+        if key not in combinations:
+            raise RecipeError(f"field {name}: there is no combination {key!r}.{did_you_mean(str(key), combinations)}")
     return AblationFamily(
         title=text_field(row, "title"),
         base=base,

@@ -1,10 +1,10 @@
 """Accuracies that papers print, in percent and as they print them: the rows of ``published.csv``.
 
-They are of other models on other images than the bundled benchmark's, so they are never shown as if they were ours.
+They are of other models and other images than the bundled benchmark's, so they are never shown as if they were ours.
 A chain here states what its paper states; what the paper leaves open is left out.
 
 A row of the file is one line of a paper's table for one model. An empty cell is a value that is not printed.
-``kind`` says of which models: those of ``KINDS``. ``paper`` is one of ``SOURCES``, ``tables`` where in it. ``chain`` is
+``kind`` is one of ``KINDS``. ``paper`` is one of ``SOURCES``, ``tables`` says where in it. ``chain`` is
 written as on the command line, 'lwptv:prune_ratio=0.7;ties:density=0.2', with numbers that have a point if they are no
 integers. ``unstated`` is "yes" or empty. The other fields are those of ``Figure`` and ``Printed``.
 """
@@ -29,7 +29,7 @@ OUTSIDE = (
     "CIFAR10", "CIFAR100", "EMNIST", "FashionMNIST", "FER2013", "Flowers102", "Food101", "KMNIST", "OxfordIIITPet",
     "PCAM", "RenderedSST2", "STL10", "ImageNet",
 )  # fmt: skip
-ODD = "the printed average is not that of the printed accuracies"
+AVERAGE_DIFFERS = "the printed average is not that of the printed accuracies"
 SOURCES = {
     "LwPTV": "Zhang et al. Merging smarter, generalizing better. NeurIPS 2025",
     "LOT": "Sun et al. Towards minimizing feature drift in model merging. NeurIPS 2025",
@@ -40,7 +40,7 @@ SOURCES = {
     "FusionBench": "Results in the documentation of FusionBench, on checkpoints of its own",
 }
 ILHARCO = "Ilharco et al."  # whose experts most papers merge
-# Merged models, the three reference models as ``merging.runs`` calls their kinds, and experts that other papers merge.
+# Merged models, the kinds of reference models as ``merging.runs`` names them, and experts that other papers merge.
 MERGE, INDIVIDUAL, OTHER_EXPERTS = "merge", "individual", "experts"
 REFERENCE_KINDS = ("pretrained", INDIVIDUAL, "multitask")
 KINDS = (MERGE, *REFERENCE_KINDS, OTHER_EXPERTS)
@@ -69,7 +69,7 @@ class Figure:
     """One row of a paper's table for one model.
 
     ``name`` is what the paper calls it, ``chain`` its steps with the parameters that the paper states, ``experts``
-    whose checkpoints were merged. ``exemplars`` is how many per task it saw, None where that is not said or not needed.
+    whose checkpoints were merged. ``exemplars`` is their number per task, None where it is not stated or none are used.
     ``note`` says what the chain cannot; an ``unstated`` figure used values that the paper does not print.
     """
 
@@ -94,7 +94,7 @@ class Figure:
         return 100 * sum(ratios) / len(ratios)
 
     def is_of(self, steps: Iterable[tuple[str, Mapping[str, Any]]]) -> bool:
-        """Whether it is of a chain with these steps and values; values that its paper leaves open may be any."""
+        """Whether the figure is of a chain with these steps and values; what its paper leaves open may be any value."""
         run_steps = tuple(steps)
         return [key for key, _ in self.chain] == [key for key, _ in run_steps] and all(
             values.get(name) == value
@@ -165,10 +165,10 @@ def _accuracies(row: Row, data_sets: tuple[str, ...]) -> tuple[float, ...]:
     return tuple(accuracies.values())
 
 
-def _one_of(row: Row, field: str, known: Collection[str]) -> str:
-    if (text := row[field]) not in known:
-        names = ", ".join(map(repr, known))
-        raise RecipeError(f"field {field}: {text!r} is not one of {names}.{did_you_mean(text, known)}")
+def _one_of(row: Row, field: str, allowed: Collection[str]) -> str:
+    if (text := row[field]) not in allowed:
+        names = ", ".join(map(repr, allowed))
+        raise RecipeError(f"field {field}: {text!r} is not one of {names}.{did_you_mean(text, allowed)}")
     return text
 
 
@@ -219,16 +219,16 @@ def from_paper(paper: str) -> tuple[Figure, ...]:
 
 def with_method(role: str, key: str) -> tuple[Figure, ...]:
     """The figures in whose chain a method has that role."""
-    places = slice(None, -1) if role == "edit" else slice(-1, None)
-    return tuple(figure for figure in FIGURES if key in (step for step, _ in figure.chain[places]))
+    steps = slice(None, -1) if role == "edit" else slice(-1, None)
+    return tuple(figure for figure in FIGURES if key in (step for step, _ in figure.chain[steps]))
 
 
 _BY_KIND = read_figures()
 FIGURES = _BY_KIND[MERGE]
-# Models that are no merge, under the names by which ``merging.runs`` calls their kinds.
+# Models that are no merge, by their kinds as ``merging.runs`` names them.
 REFERENCES: Mapping[str, tuple[Figure, ...]] = {kind: _BY_KIND[kind] for kind in REFERENCE_KINDS}
-# Accuracy of each task's own expert, by whose experts and model. Papers do not share checkpoints; where only the
-# average is known, tasks are empty.
+# Accuracy of each task's own expert, by the experts' authors and by model. Papers do not share checkpoints; where only
+# the average is known, tasks are empty.
 EXPERTS: Mapping[tuple[str, str], Printed] = {
     (figure.experts, figure.model): figure.printed for figure in (*_BY_KIND[INDIVIDUAL], *_BY_KIND[OTHER_EXPERTS])
 }

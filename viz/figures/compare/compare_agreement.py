@@ -15,7 +15,7 @@ from viz.text import clean_text, percent, safe_text
 
 RIGHT, WRONG = "right", "wrong"
 ORDER = (RIGHT, WRONG)
-# Both wrong, both right, and the sides of the diverging scale, which stand for A and for B everywhere.
+# Where only one run is right, the side of the diverging scale that stands for that run in all charts.
 COLORS = {(RIGHT, RIGHT): "#DCE6EF", (RIGHT, WRONG): "#FDD9A8", (WRONG, RIGHT): "#D5CFE6", (WRONG, WRONG): "#E3E5E8"}
 NAMES = {
     (RIGHT, RIGHT): "both right", (RIGHT, WRONG): "only A right", (WRONG, RIGHT): "only B right",
@@ -26,7 +26,7 @@ CELL, TOP, BOTTOM, SIDE = 96, 44, 16, 150  # px
 
 @chart(
     title="Agreement",
-    question="On which images does only one of the two find the class?",
+    question="On which images does only one of the two runs find the class?",
     columns=("a", "b", "count", "share"),
     rows=("a", "b"),
     picks=("a", "b"),
@@ -44,11 +44,13 @@ def compare_agreement(
     a and b ("right" or "wrong"), count (images, fractions where a run has several models), share (of all images).
     ``labels`` are the names of the runs; ``selected`` outlines a cell (a, b).
     """
-    found = {(str(row["a"]), str(row["b"])): row for row in table.to_dict("records")}
-    cells = [(a, b) for a in ORDER for b in ORDER if (a, b) in found]
-    at = {pair: (ORDER.index(pair[0]), ORDER.index(pair[1])) for pair in cells}
+    cell_rows = {(str(row["a"]), str(row["b"])): row for row in table.to_dict("records")}
+    cells = [(a, b) for a in ORDER for b in ORDER if (a, b) in cell_rows]
+    places = {pair: (ORDER.index(pair[0]), ORDER.index(pair[1])) for pair in cells}
     fig = go.Figure(
-        click_targets(ORDER, ORDER, [_hover(pair, found[pair]) for pair in cells], "Cells", cells=list(at.values()))
+        click_targets(
+            ORDER, ORDER, [_hover(pair, cell_rows[pair]) for pair in cells], "Cells", cells=list(places.values())
+        )
     )
     for axis, label, name in (("xaxis", labels[1], "B"), ("yaxis", labels[0], "A")):
         fig.update_layout({
@@ -58,17 +60,17 @@ def compare_agreement(
                 "range": [-0.5, 1.5] if name == "B" else [1.5, -0.5],
             }
         })  # fmt: skip
-    shapes = [_fill(at[pair], COLORS[pair]) for pair in cells]
-    shapes += [_ring(at[selected])] if selected in at else []
+    shapes = [_fill(places[pair], COLORS[pair]) for pair in cells]
+    shapes += [_ring(places[selected])] if selected in places else []
     fig.update_layout(
-        annotations=[_words(at[pair], pair, found[pair]) for pair in cells], shapes=shapes, barmode="overlay",
+        annotations=[_words(places[pair], pair, cell_rows[pair]) for pair in cells], shapes=shapes, barmode="overlay",
         showlegend=False, margin={"l": SIDE - 40, "r": 10, "t": TOP + 10, "b": BOTTOM}, xaxis_side="top",
     )  # fmt: skip
-    return theme.finish(fig, "compare_agreement", _alt(found), 2 * CELL + TOP + 10 + BOTTOM, present)
+    return theme.finish(fig, "compare_agreement", _alt(cell_rows), 2 * CELL + TOP + 10 + BOTTOM, present)
 
 
 def images(number: float) -> str:
-    """A count of images, which is none of whole ones where a run has several models."""
+    """A count of images, which has a fraction if a run has several models."""
     return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}"
 
 
@@ -96,6 +98,6 @@ def _hover(pair: tuple[str, str], row: Mapping[Any, Any]) -> str:
     return f"<b>{NAMES[pair].capitalize()}</b><br>{images(row['count'])} images, {percent(row['share'])} of all"
 
 
-def _alt(found: Mapping[tuple[str, str], Mapping[Any, Any]]) -> str:
-    said = [f"{NAMES[pair]} {images(row['count'])} ({percent(row['share'])})" for pair, row in found.items()]
-    return clean_text(f"Images by which run finds their class: {', '.join(said)}.", 300)
+def _alt(cell_rows: Mapping[tuple[str, str], Mapping[Any, Any]]) -> str:
+    counts = [f"{NAMES[pair]} {images(row['count'])} ({percent(row['share'])})" for pair, row in cell_rows.items()]
+    return clean_text(f"Images by which run finds their class: {', '.join(counts)}.", 300)

@@ -1,4 +1,4 @@
-"""Two runs and their difference, cell by cell: three heat maps over the network, the first two in the same colors."""
+"""Two runs and their difference, cell by cell: three heat maps over the network, the first two on one color scale."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from viz.parts import depth
 from viz.parts.cells import click_targets
 from viz.text import clean_text, percent, plural, real, safe_text, short_name
 
-ROW, LOW, GAP, TOP, BOTTOM, RIGHT = 21, 88, 34, 42, 62, 104  # px; no panel is lower than a color bar needs
-TICK, TITLE, SHORT = 15, 18, 11  # px: a tick of a color bar, a line of its title; letters that fit over it
+ROW, LOW, GAP, TOP, BOTTOM, RIGHT = 21, 88, 34, 42, 62, 104  # px; LOW is the least height that a color bar needs
+TICK, TITLE, SHORT = 15, 18, 11  # px: a tick of a color bar, a line of its title; letters that fit above it
 AXES = ("y", "y2", "y3")
 Floats = npt.NDArray[np.float64]
 
@@ -34,7 +34,7 @@ class Grid:
 
     @property
     def places(self) -> bool:
-        """Whether every column is a section of its own, which can be named."""
+        """Whether every column is a section of its own, so that the axis can name it."""
         sections = self.columns.tensors["section"]
         return bool(sections.is_unique)
 
@@ -67,10 +67,10 @@ def compare_cells(
     """Heat maps of A, of B and of B − A, over tensors in forward order.
 
     row (an expert, a task ...) with its title, tensor (or place), order (model order), section ("embeddings", "block 0"
-    ..., "output"), role, part (kind of layer), a and b (numbers). ``labels`` are the names of the runs, ``what`` the
-    number's, ``unit`` says what a row is and ``over`` what a column is. A and B share one range of colors: ``limits``,
-    or else what both span; with ``log`` it is logarithmic. The difference is linear, with zero in the middle, and of
-    ``percents`` in percentage points.
+    ..., "output"), role, part (kind of layer), a and b (numbers). ``labels`` are the names of the runs, ``what`` is the
+    number's name, ``unit`` says what a row is and ``over`` what a column is. A and B share one range of colors:
+    ``limits``, or else what both span; with ``log`` it is logarithmic. The difference is linear, with zero in the
+    middle; with ``percents`` it is in percentage points.
     """
     grid = _grid(table)
     scale = depth.Scale(what, log, limits or _limits(grid, log), percents)
@@ -87,10 +87,10 @@ def compare_cells(
     for axis, name in zip(AXES, ("Cells of A", "Cells of B", "Cells of the difference"), strict=True):
         fig.add_trace(click_targets(grid.rows, grid.columns.names, texts, name, axis))
     _lay_out(fig, grid, domains, unit, over)
-    unlike = "B − A, in percentage points" if percents else "B − A"
-    captions = (f"A: {safe_text(labels[0], 60)}", f"B: {safe_text(labels[1], 60)}", unlike)
-    said = [theme.caption(text, domain[1]) for text, domain in zip(captions, domains, strict=True)]
-    fig.update_layout(annotations=[*([] if grid.places else grid.columns.end_labels()), *said])
+    difference_caption = "B − A, in percentage points" if percents else "B − A"
+    captions = (f"A: {safe_text(labels[0], 60)}", f"B: {safe_text(labels[1], 60)}", difference_caption)
+    headings = [theme.caption(text, domain[1]) for text, domain in zip(captions, domains, strict=True)]
+    fig.update_layout(annotations=[*([] if grid.places else grid.columns.end_labels()), *headings])
     height = inner + TOP + BOTTOM
     return theme.finish(fig, "compare_cells", _alt(grid, labels, what, percents), height, present, what)
 
@@ -111,12 +111,12 @@ def _finite(values: Floats) -> Floats:
 
 
 def _limits(grid: Grid, log: bool) -> tuple[float, float]:
-    """What both runs span, from zero where that is no matter of factors."""
+    """The range of both runs' numbers; on a linear scale it includes zero."""
     values = np.concatenate([grid.a.ravel(), grid.b.ravel()])
-    known = values[np.isfinite(values)]
-    positive = known[known > 0]
-    low = float(positive.min(initial=np.inf)) if log and positive.size else min(0.0, float(known.min(initial=0)))
-    return low, float(known.max(initial=0))
+    finite = values[np.isfinite(values)]
+    positive = finite[finite > 0]
+    low = float(positive.min(initial=np.inf)) if log and positive.size else min(0.0, float(finite.min(initial=0)))
+    return low, float(finite.max(initial=0))
 
 
 def _map(values: Floats, scale: depth.Scale, place: int, domain: tuple[float, float], inner: float) -> go.Heatmap:
@@ -133,7 +133,7 @@ def _map(values: Floats, scale: depth.Scale, place: int, domain: tuple[float, fl
 
 
 def _roomy(bar: dict[str, Any], length: float) -> dict[str, Any]:
-    """The color bar with no more ticks than its length has room for, both ends and the middle among them."""
+    """The color bar with all ticks, or only both ends and the middle if its length has no room for more."""
     places, texts = list(bar["tickvals"]), list(bar["ticktext"])
     if len(places) * TICK <= length - TITLE:
         return bar
@@ -142,7 +142,7 @@ def _roomy(bar: dict[str, Any], length: float) -> dict[str, Any]:
 
 
 def _in_two_lines(title: str) -> str:
-    """A title broken near its middle if it is too long to stand over a color bar."""
+    """A title broken near its middle if it is too long for the width of a color bar."""
     words = title.split()
     at = min(range(1, len(words)), key=lambda k: abs(len(" ".join(words[:k])) - len(title) / 2), default=0)
     lines = [" ".join(words[:at]), " ".join(words[at:])] if at and len(title) > SHORT else [title]
@@ -169,7 +169,7 @@ def _lay_out(fig: go.Figure, grid: Grid, domains: list[tuple[float, float]], uni
 
 
 def _each(grid: Grid) -> dict[str, Any]:
-    """A tick for every column; what is no number stands on a line of its own, clear of its neighbors."""
+    """A tick for every column; names other than numbers go one line lower, clear of their neighbors."""
     names = [str(name).removeprefix("block ") for name in grid.columns.tensors["section"]]
     names = [safe_text(name, 16) if name.isdigit() else f"<br>{safe_text(name, 16)}" for name in names]
     return {"tickvals": list(range(len(names))), "ticktext": names}
@@ -182,14 +182,15 @@ def _hover(grid: Grid, labels: tuple[str, str], percents: bool) -> list[str]:
         for row in grid.columns.tensors.to_dict("records")
     ]
     return [
-        f"<b>{short_name(tensor)}</b><br>{safe_text(title)}<br>A, {names[0]}: {_said(grid.a[i, j], percents)}<br>"
-        f"B, {names[1]}: {_said(grid.b[i, j], percents)}<br>B − A: {signed(grid.difference[i, j], percents)}{facts[j]}"
+        f"<b>{short_name(tensor)}</b><br>{safe_text(title)}<br>A, {names[0]}: {_number(grid.a[i, j], percents)}<br>"
+        f"B, {names[1]}: {_number(grid.b[i, j], percents)}<br>"
+        f"B − A: {signed(grid.difference[i, j], percents)}{facts[j]}"
         for i, title in enumerate(grid.titles)
         for j, tensor in enumerate(grid.columns.names)
     ]
 
 
-def _said(value: float, percents: bool) -> str:
+def _number(value: float, percents: bool) -> str:
     return percent(value, 2) if percents else real(value)
 
 
@@ -207,7 +208,7 @@ def _alt(grid: Grid, labels: tuple[str, str], what: str, percents: bool) -> str:
     )
     far = np.abs(np.nan_to_num(grid.difference))
     if not far.any():
-        return f"{words} There is none."
+        return f"{words} The runs do not differ."
     i, j = np.unravel_index(int(far.argmax()), far.shape)
-    found = signed(float(grid.difference[i, j]), percents)
-    return f"{words} It is largest in {clean_text(grid.columns.names[j])}, {clean_text(grid.titles[i], 40)}: {found}."
+    largest = signed(float(grid.difference[i, j]), percents)
+    return f"{words} It is largest in {clean_text(grid.columns.names[j])}, {clean_text(grid.titles[i], 40)}: {largest}."

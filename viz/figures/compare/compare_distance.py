@@ -1,4 +1,4 @@
-"""How far two runs moved the features of the same images, as histograms over the same bins, and image by image."""
+"""How far two runs moved the features of the same images: histograms over the same bins, and of the difference."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def compare_distance(
     """Histograms one below the other: of A, of B, and of the difference for the same image.
 
     panel ("a", "b" or "difference"), low and high (ends of the bin), count and share (of images), mean (of the panel),
-    n (images). A and B have the same bins, range and height. ``labels`` are the names of the runs, ``what`` is
-    measured.
+    n (images). A and B have the same bins, range and height. ``labels`` are the names of the runs, ``what`` is the name
+    of the distance.
     """
     table = table[np.isfinite(table[["low", "high", "share"]].to_numpy(np.float64)).all(axis=1)]
     panels = [panel for panel in PANELS if (table["panel"].astype(str) == panel).any()]
@@ -43,12 +43,12 @@ def compare_distance(
     fig, captions = go.Figure(), []
     for place, panel in enumerate(panels):
         rows = table[table["panel"].astype(str) == panel]
-        top = (inner - place * (PANEL + GAP)) / inner
-        bottom = max(0.0, top - PANEL / inner)
+        upper = (inner - place * (PANEL + GAP)) / inner
+        bottom = max(0.0, upper - PANEL / inner)
         name = {"a": labels[0], "b": labels[1]}.get(panel, "")
         fig.add_trace(_bars(rows, panel))
         fig.add_trace(_mean(rows, panel, tallest if panel != "difference" else 1.15 * float(rows["share"].max())))
-        captions.append(_caption(rows, panel, name, top))
+        captions.append(_caption(rows, panel, name, upper))
         x, y = (axis.replace(axis[0], f"{axis[0]}axis", 1) for axis in AXES[panel])
         far = max(abs(float(rows["low"].min())), abs(float(rows["high"].max())))
         span = [-far, far] if panel == "difference" else [0, float(both["high"].max())]
@@ -56,7 +56,7 @@ def compare_distance(
         fig.update_layout({
             x: {"anchor": AXES[panel][1], "range": span, "showgrid": False, "title": {
                 "text": safe_text(f"{what}, {TITLES[panel]}", 90), "standoff": 4}},
-            y: {"anchor": AXES[panel][0], "domain": [bottom, top], "range": [0, height], "tickformat": ".0%",
+            y: {"anchor": AXES[panel][0], "domain": [bottom, upper], "range": [0, height], "tickformat": ".0%",
                 "nticks": 4, "fixedrange": True, "title": {"text": "Images"}},
         })  # fmt: skip
     if "difference" in panels:
@@ -92,12 +92,12 @@ def _mean(rows: pd.DataFrame, panel: str, height: float) -> go.Scatter:
 
 def _caption(rows: pd.DataFrame, panel: str, name: str, top: float) -> dict[str, Any]:
     first = rows.iloc[0]
-    said = f"<b>{TITLES[panel]}{f': {safe_text(name, 50)}' if name else ''}</b>"
-    return theme.caption(f"{said}, mean {real(first['mean'])}, n = {count(first['n'])} images", top)
+    title = f"<b>{TITLES[panel]}{f': {safe_text(name, 50)}' if name else ''}</b>"
+    return theme.caption(f"{title}, mean {real(first['mean'])}, n = {count(first['n'])} images", top)
 
 
 def _alt(table: pd.DataFrame, labels: tuple[str, str]) -> str:
     means = table.drop_duplicates("panel").set_index("panel")["mean"]
     names = {"a": f"A, {clean_text(labels[0], 40)}", "b": f"B, {clean_text(labels[1], 40)}", "difference": "B − A"}
-    said = [f"{names[str(panel)]} {real(float(mean))}" for panel, mean in means.items() if str(panel) in names]
-    return f"Histograms of the distance to the pretrained features. Means: {'; '.join(said)}."
+    mean_texts = [f"{names[str(panel)]} {real(float(mean))}" for panel, mean in means.items() if str(panel) in names]
+    return f"Histograms of the distance to the pretrained features. Means: {'; '.join(mean_texts)}."

@@ -23,12 +23,12 @@ FOR_A, FOR_B, TIE = "#E08214", "#8073AC", "#F7F7F7"  # the sides of the divergin
     columns=("scope", "title", "group", "a", "b", "difference", "low", "high", "n"),
     rows=("scope",),
     picks=("scope",),
-    empty="These runs were not evaluated on a data set in common.",
+    empty="These runs were not evaluated on any common data set.",
 )
 def compare_scores(table: pd.DataFrame, *, labels: tuple[str, str] = ("A", "B"), present: bool = False) -> go.Figure:
     """A dot for each average and each data set, B − A in percentage points, with its 95 % interval, largest on top.
 
-    scope (key), title, group (heading that it stands under), a and b (accuracies or H-scores, fractions), difference,
+    scope (key), title, group (its heading), a and b (accuracies or H-scores, fractions), difference,
     low and high (its interval, NaN where there is none), n (images). ``labels`` are the names of the runs. A filled
     dot has an interval without zero.
     """
@@ -37,11 +37,11 @@ def compare_scores(table: pd.DataFrame, *, labels: tuple[str, str] = ("A", "B"),
     at = 0.0
     for group in groups:
         headings.append((at, group))
-        found = table[table["group"].astype(str) == group]
-        found = found if group == groups[0] else found.sort_values("difference", ascending=False, kind="stable")
-        rows.append(found)
-        places += [at + 1 + k for k in range(len(found))]
-        at += 1 + len(found)
+        members = table[table["group"].astype(str) == group]
+        members = members if group == groups[0] else members.sort_values("difference", ascending=False, kind="stable")
+        rows.append(members)
+        places += [at + 1 + k for k in range(len(members))]
+        at += 1 + len(members)
     table = pd.concat(rows)
     fig = go.Figure(_dots(table, np.array(places, np.float32), labels))
     far = max(0.01, 1.06 * float(np.nanmax(np.abs(table[["difference", "low", "high"]].to_numpy(np.float64)))))
@@ -63,13 +63,13 @@ def compare_scores(table: pd.DataFrame, *, labels: tuple[str, str] = ("A", "B"),
 
 
 def _dots(table: pd.DataFrame, places: np.ndarray, labels: tuple[str, str]) -> go.Scatter:
-    found = 100 * table["difference"].to_numpy(np.float64)
+    differences = 100 * table["difference"].to_numpy(np.float64)
     low, high = (100 * table[end].to_numpy(np.float64) for end in ("low", "high"))
     sure = (low > 0) | (high < 0)
-    colors = [TIE if not it else FOR_B if value > 0 else FOR_A for it, value in zip(sure, found, strict=True)]
-    ends = np.nan_to_num(np.stack([high - found, found - low])).clip(0).astype(np.float32)
+    colors = [TIE if not it else FOR_B if value > 0 else FOR_A for it, value in zip(sure, differences, strict=True)]
+    ends = np.nan_to_num(np.stack([high - differences, differences - low])).clip(0).astype(np.float32)
     return go.Scatter(
-        x=found.astype(np.float32), y=places, mode="markers", name="Difference",
+        x=differences.astype(np.float32), y=places, mode="markers", name="Difference",
         marker={"color": colors, "size": 11, "symbol": "circle", "line": theme.edge(1.2)},
         error_x={
             "type": "data", "symmetric": False, "array": ends[0], "arrayminus": ends[1], "color": theme.FADED,
@@ -89,7 +89,7 @@ def _hover(row: Mapping[Any, Any], labels: tuple[str, str]) -> str:
 
 
 def points(difference: float) -> str:
-    """A difference of shares in percentage points, with its sign."""
+    """A difference of shares in percentage points, with its sign; "—" where there is none."""
     return f"{100 * difference:+.1f}" if np.isfinite(difference) else "—"
 
 
@@ -101,7 +101,7 @@ def _heading(at: float, group: str) -> dict[str, Any]:
 
 
 def _sides(labels: tuple[str, str]) -> list[dict[str, Any]]:
-    """Which way is good for whom."""
+    """Labels that say which side is better for which run."""
     common = {"y": 1, "yref": "y domain", "yanchor": "bottom", "showarrow": False, "yshift": 2}
     font = {"size": theme.SMALL, "color": theme.INK}
     return [

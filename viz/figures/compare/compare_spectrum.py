@@ -1,4 +1,4 @@
-"""Singular values of a layer's joint space for the experts of two runs, and the difference."""
+"""Singular values of a layer's joint space for the experts of each of two runs, and the difference."""
 
 from __future__ import annotations
 

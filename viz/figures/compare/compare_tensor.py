@@ -23,12 +23,12 @@ COLORS = {"a": "#E08214", "b": "#8073AC", "difference": "#8A94A3"}
     question="How salient is this tensor in either run?",
     columns=("expert", "a", "b", "difference", "threshold_a", "threshold_b", "merged_a", "merged_b"),
     rows=("expert",),
-    empty="The two runs have no expert in common whose saliency of this tensor is known.",
+    empty="The two runs have no common expert whose saliency of this tensor is known.",
 )
 def compare_tensor(
     table: pd.DataFrame, *, tensor: str = "", labels: tuple[str, str] = ("A", "B"), present: bool = False
 ) -> go.Figure:
-    """Dots of A, of B and of the difference beside each other, A and B on the same axis with a tick at the threshold.
+    """Dots of A, of B and of the difference in three panels; A and B have the same range and a tick at the threshold.
 
     expert, a and b (saliency, units of the weights), difference, threshold_a and threshold_b, merged_a and merged_b
     (whether the run merges the expert's tensor; filled dots). ``tensor`` and ``labels`` are names.
@@ -62,15 +62,15 @@ def compare_tensor(
 
 
 def _traces(table: pd.DataFrame, panel: str) -> list[go.Scatter]:
-    """The dots of a panel, after the thresholds that they had to pass."""
-    rows, found = np.arange(len(table), dtype=np.float32), []
+    """The thresholds of a panel, if it has any, and its dots."""
+    rows, traces = np.arange(len(table), dtype=np.float32), []
     filled = np.full(len(table), True)
     if panel != "difference":
         filled, ticks = table[f"merged_{panel}"].to_numpy(bool), table[f"threshold_{panel}"].to_numpy(np.float64)
-        known, mark = np.isfinite(ticks), {"symbol": "line-ns", "size": 16, "line": {"color": theme.INK, "width": 2.5}}
-        found.append(
+        finite, mark = np.isfinite(ticks), {"symbol": "line-ns", "size": 16, "line": {"color": theme.INK, "width": 2.5}}
+        traces.append(
             go.Scatter(
-                x=ticks[known].astype(np.float32), y=rows[known], mode="markers", marker=mark, hoverinfo="skip",
+                x=ticks[finite].astype(np.float32), y=rows[finite], mode="markers", marker=mark, hoverinfo="skip",
                 name=f"Threshold of {PANELS[panel]}",
             )
         )  # fmt: skip
@@ -84,18 +84,18 @@ def _traces(table: pd.DataFrame, panel: str) -> list[go.Scatter]:
         x=table[panel].to_numpy(np.float32), y=rows, mode="markers", name=PANELS[panel], marker=dots, text=hover,
         hovertemplate="%{text}<extra></extra>",
     )  # fmt: skip
-    return [*found, dot]
+    return [*traces, dot]
 
 
 def _hover(row: Mapping[Any, Any]) -> str:
-    said = [
+    lines = [
         f"{side.upper()}: {real(row[side])}, {'merged' if row[f'merged_{side}'] else 'dropped'}" for side in ("a", "b")
     ]
-    return f"<b>{safe_text(row['expert'])}</b><br>{'<br>'.join(said)}<br>B − A: {real(row['difference'])}"
+    return f"<b>{safe_text(row['expert'])}</b><br>{'<br>'.join(lines)}<br>B − A: {real(row['difference'])}"
 
 
 def _names(labels: tuple[str, str]) -> list[dict[str, Any]]:
-    """Which runs they are, a line each above the panels: beside each other they do not fit on narrow pages."""
+    """The names of the runs, a line each above the panels: side by side they do not fit on narrow pages."""
     lines = [f"<b>{side}</b>: {safe_text(name, 60)}" for side, name in zip("AB", labels, strict=True)]
     return [theme.caption(line, 1.0) | {"yshift": 38 - 16 * place} for place, line in enumerate(lines)]
 

@@ -23,7 +23,7 @@ HEIGHT, BOTTOM = 300, 56  # px: of the plot, and under it
     columns=("tensor", "order", "section", "role", "part", "expert", "kept", "won", "survived", "taken"),
     rows=("tensor", "expert"),
     picks=("tensor", "expert"),
-    empty="No election was held: nothing was measured for these experts.",
+    empty="No election was measured for these experts.",
 )
 def election_layers(
     table: pd.DataFrame,
@@ -38,7 +38,7 @@ def election_layers(
     tensor, order (model order), section, role, part (kind of layer), expert, kept (entries after the trim), won (of
     those, with the elected sign), survived (won / kept), taken (won over that of all experts in the layer). ``value``
     says which of the last two is drawn; ``selected`` outlines a tensor; ``experts`` is the full ordered list that
-    colors go by.
+    fixes the colors.
     """
     title = VALUES[one_of("value", value, tuple(VALUES))]
     columns = depth.Columns.of(table)

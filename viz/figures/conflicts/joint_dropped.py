@@ -14,14 +14,14 @@ from viz.parts import legends
 from viz.text import clean_text, count, percent, safe_text
 
 WITH, WITHOUT = "renormalized", "without renormalization"
-LOOKS = {WITHOUT: theme.PALETTE[1], WITH: theme.PALETTE[0]}  # the smooth one is drawn over the other
+LOOKS = {WITHOUT: theme.PALETTE[1], WITH: theme.PALETTE[0]}  # the smoother line is drawn over the other
 HEIGHT, BOTTOM, LEFT = 320, 56, 76
 MARKED = 200  # points up to which each has a mark
 
 
 @chart(
     title="Entries dropped per basis vector",
-    question="Does pruning take something from every basis vector, or all of some?",
+    question="Does pruning drop some entries of every basis vector, or all entries of some vectors?",
     columns=("direction", "expert", "renorm", "dropped"),
     rows=("direction", "expert", "renorm"),
     empty="No expert changed this layer.",
@@ -29,7 +29,7 @@ MARKED = 200  # points up to which each has a mark
 def joint_dropped(
     table: pd.DataFrame, *, expert: str | None = None, ratio: float = 0.5, present: bool = False
 ) -> go.Figure:
-    """A line with and one without renormalization, over the directions of one expert.
+    """A line with renormalization and one without, over the directions of one expert.
 
     direction (from 1, largest singular value first), expert, renorm (bool), dropped (share of the vector's entries).
     ``expert`` is the one drawn, the first if None; ``ratio`` is the share pruned from the whole matrix.
@@ -40,10 +40,10 @@ def joint_dropped(
     fig = go.Figure()
     means = {}
     for name, color in LOOKS.items():
-        some = rows[rows["renorm"].astype(bool) == (name == WITH)].sort_values("direction")
-        if len(some):
-            means[name] = float(some["dropped"].mean())
-            fig.add_trace(_line(some, f"{name}, mean {percent(means[name])}", color, name == WITH))
+        line_rows = rows[rows["renorm"].astype(bool) == (name == WITH)].sort_values("direction")
+        if len(line_rows):
+            means[name] = float(line_rows["dropped"].mean())
+            fig.add_trace(_line(line_rows, f"{name}, mean {percent(means[name])}", color, name == WITH))
     last = float(rows["direction"].max())
     fig.add_hline(y=ratio, line={"color": theme.INK, "width": 1.2, "dash": "dash"}, layer="below")
     fig.update_xaxes(
@@ -73,8 +73,8 @@ def _hover(row: dict[Any, Any]) -> str:
 
 def _alt(rows: pd.DataFrame, expert: str, ratio: float) -> str:
     words = f"Entries dropped per basis vector of {clean_text(expert, 40)} when {percent(ratio, 0)} of all are pruned:"
-    said = []
-    for name, some in rows.groupby(rows["renorm"].astype(bool)):
-        low, high = (percent(float(some["dropped"].agg(end))) for end in ("min", "max"))
-        said.append(f"{low} to {high} {WITH if name else WITHOUT}")
-    return f"{words} {'; '.join(said)}."
+    ranges = []
+    for name, group in rows.groupby(rows["renorm"].astype(bool)):
+        low, high = (percent(float(group["dropped"].agg(end))) for end in ("min", "max"))
+        ranges.append(f"{low} to {high} {WITH if name else WITHOUT}")
+    return f"{words} {'; '.join(ranges)}."

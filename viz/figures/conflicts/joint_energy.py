@@ -1,4 +1,4 @@
-"""Whose matrices lie where in the joint space, expert by expert."""
+"""How the energy of each expert's matrix is spread over the directions of the joint space."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCALES = {
 
 @chart(
     title="Energy in the joint space",
-    question="Whose changes lie in which shared directions?",
+    question="Which experts' changes lie in which shared directions?",
     columns=("expert", "first", "last", "norm", "energy", "cumulative"),
     rows=("expert", "first"),
     picks=("expert",),

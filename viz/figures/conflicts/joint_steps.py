@@ -15,14 +15,14 @@ from viz.chart import chart, in_order
 from viz.parts import depth
 from viz.text import clean_text, percent, plural, safe_text
 
-STACKED = {  # steps with a matrix for each expert, side by side -> what stands over them
+STACKED = {  # step with a matrix for each expert, side by side -> title over its panel
     "decomposed": "1  Decompose: each expert's part of the shared, orthonormal rows",
     "renormalized": "2  Renormalize: every row of every expert has length 1",
     "pruned": "3  Prune: only the largest entries stay",
 }
-MERGED = {  # one matrix -> what stands over it, and where it lies
+MERGED = {  # step with one matrix -> title over its panel, and the panel's left and right end
     "merged": ("4  Merge: elect, average", (0.0, 0.36)),
-    "delta": ("and back: the task vector", (0.64, 1.0)),
+    "delta": ("and transform back: the task vector", (0.64, 1.0)),
 }
 PANEL, GAP, TOP, BOTTOM, LEFT, RIGHT = 128, 64, 48, 58, 66, 90  # px
 HEIGHT = (len(STACKED) + 1) * PANEL + len(STACKED) * GAP
@@ -38,11 +38,11 @@ Floats = npt.NDArray[np.float64]
     empty="No expert changed this layer.",
 )
 def joint_steps(table: pd.DataFrame, *, vertical: bool = False, present: bool = False) -> go.Figure:
-    """Heat maps of matrices that were reduced to block means of absolute entries.
+    """Heat maps of matrices that are reduced to block means of absolute entries.
 
-    step (decomposed, renormalized and pruned for each expert, then merged and delta), expert, row and column (where a
-    block begins in its matrix), value (mean of absolute entries; of the first three in units of a row's root mean
-    square). ``vertical`` says that directions are of the input space, as in DRM-V.
+    step (decomposed, renormalized and pruned for each expert, then merged and delta), expert, row and column (of a
+    block's first entry in its matrix), value (mean of absolute entries; for the first three in units of a row's root
+    mean square). ``vertical`` says that directions are of the input space, as in DRM-V.
     """
     by_step = {str(step): rows for step, rows in table.groupby("step", sort=False)}
     experts = in_order(by_step["decomposed"]["expert"])
@@ -61,7 +61,7 @@ def joint_steps(table: pd.DataFrame, *, vertical: bool = False, present: bool = 
     for number, (step, (title, ends)) in enumerate(MERGED.items(), len(STACKED) + 1):
         values, top = _matrix(by_step[step]), PANEL / HEIGHT
         high = float(values.max(initial=0.0)) or 1.0
-        log = step == "merged"  # rows have their singular values again, from large to small
+        log = step == "merged"  # rows are scaled by their singular values again, from large to small
         scale = depth.Scale("", log=log, limits=(LOWEST * high if log else 0.0, high))
         _panel(fig, number, step, values, scale, ends, top)
         inside = number > len(STACKED) + 1 or not vertical
@@ -80,14 +80,14 @@ def _most(tables: Any) -> float:
 
 def _matrix(rows: pd.DataFrame) -> Floats:
     ordered = rows.sort_values(["row", "column"])
-    found: Floats = ordered["value"].to_numpy(np.float64).reshape(ordered["row"].nunique(), -1)
-    return found
+    matrix: Floats = ordered["value"].to_numpy(np.float64).reshape(ordered["row"].nunique(), -1)
+    return matrix
 
 
 def _panel(
     fig: go.Figure, number: int, step: str, values: Floats, scale: depth.Scale, across: Sequence[float], top: float
 ) -> None:
-    """One heat map with axes of its own, its upper edge at ``top`` (paper), its color bar at its right."""
+    """Add a heat map with its own axes, its upper edge at ``top`` (paper) and its color bar on its right."""
     z, colors = depth.colored(values, scale)
     tall = PANEL / HEIGHT * 0.98
     colors["colorbar"] |= {"x": across[1] + 0.004, "xanchor": "left", "y": top, "yanchor": "top", "len": tall}
@@ -110,7 +110,7 @@ def _panel(
 
 
 def _name_experts(fig: go.Figure, number: int, experts: list[str], width: int, last: bool) -> list[dict[str, Any]]:
-    """Name the experts' blocks under a panel; gives the lines between them."""
+    """Name the experts' blocks under a panel, and return the lines between them."""
     suffix, block = str(number) if number > 1 else "", width / len(experts)
     named = [safe_text(expert, max(3, 64 // len(experts))) for expert in experts]
     fig.layout[f"xaxis{suffix}"].update(
@@ -136,7 +136,7 @@ def _columns(rows: pd.DataFrame, title: str) -> dict[str, Any]:
 
 
 def _ticks(starts: pd.Series[int], most: int) -> dict[str, Any]:
-    """A few cells named by where their block begins, counted from 1."""
+    """Ticks at a few cells, named by the first entry of their block, counted from 1."""
     places = np.sort(starts.unique())
     at = sorted(set(np.linspace(0, len(places) - 1, most).round().astype(int).tolist()))
     return {"tickmode": "array", "tickvals": at, "ticktext": [str(int(places[i]) + 1) for i in at]}

@@ -41,21 +41,21 @@ def pair_depth(
 ) -> go.Figure:
     """A point for each tensor, colored by role, a line for whole blocks, and the range over all pairs behind them.
 
-    tensor, order (model order), section, role, part, value (of this pair), chance (of independent experts), whole (that
-    of all the section's tensors as one), low and high (over all pairs), numel (scalars). ``value`` names the number,
-    ``pair`` the experts; ``selected`` is the tensor that is marked.
+    tensor, order (model order), section, role, part, value (of this pair), chance (of independent experts), whole
+    (value of all the section's tensors as one), low and high (over all pairs), numel (scalars). ``value`` names the
+    number, ``pair`` the experts; ``selected`` is the marked tensor.
     """
     one_of("value", value, tuple(VALUES))
     columns = depth.Columns.of(table)
     rows = columns.tensors
-    known = np.isfinite(rows["value"].to_numpy(np.float64))
-    if not known.any():
+    finite = np.isfinite(rows["value"].to_numpy(np.float64))
+    if not finite.any():
         return theme.notice("pair_depth", "Nothing to draw: no tensor of these two can be compared.", present)
     fig = go.Figure(_band(rows))
     fig.add_trace(_line(rows, "chance", CHANCE, {"color": theme.INK, "width": 1.4, "dash": "dash"}))
     whole = _line(rows, "whole", "Whole block", {"color": theme.INK, "width": 2})
     fig.add_trace(whole)
-    drawn = rows[known]
+    drawn = rows[finite]
     roles = in_order(drawn["role"])
     for role in roles:
         fig.add_trace(_points(drawn[drawn["role"] == role], role, value))
@@ -68,10 +68,10 @@ def pair_depth(
 
 
 def _band(rows: pd.DataFrame) -> go.Scatter:
-    """From the least to the most of all pairs, as one closed outline of steps."""
-    some = rows[np.isfinite(rows["low"].to_numpy(np.float64))]
-    edges = np.stack([some.index - 0.5, some.index + 0.5], axis=1).ravel()
-    low, high = (np.repeat(some[end].to_numpy(np.float64), 2) for end in ("low", "high"))
+    """The band from the lowest to the highest pair, as one closed outline of steps."""
+    finite = rows[np.isfinite(rows["low"].to_numpy(np.float64))]
+    edges = np.stack([finite.index - 0.5, finite.index + 0.5], axis=1).ravel()
+    low, high = (np.repeat(finite[end].to_numpy(np.float64), 2) for end in ("low", "high"))
     x, y = (np.concatenate([there, back[::-1]]).astype(np.float32) for there, back in ((edges, edges), (low, high)))
     return go.Scatter(
         x=x, y=y, mode="lines", line={"width": 0}, fill="toself", fillcolor=theme.GRID, hoverinfo="skip",
@@ -80,11 +80,11 @@ def _band(rows: pd.DataFrame) -> go.Scatter:
 
 
 def _line(rows: pd.DataFrame, column: str, name: str, line: dict[str, Any]) -> go.Scatter:
-    """A step for every tensor."""
-    some = rows[np.isfinite(rows[column].to_numpy(np.float64))]
-    x = np.stack([some.index - 0.5, some.index + 0.5], axis=1).ravel()
+    """A line with a step for every tensor."""
+    finite = rows[np.isfinite(rows[column].to_numpy(np.float64))]
+    x = np.stack([finite.index - 0.5, finite.index + 0.5], axis=1).ravel()
     return go.Scatter(
-        x=x.astype(np.float32), y=np.repeat(some[column].to_numpy(np.float64), 2).astype(np.float32), mode="lines",
+        x=x.astype(np.float32), y=np.repeat(finite[column].to_numpy(np.float64), 2).astype(np.float32), mode="lines",
         line=line, hoverinfo="skip", name=name, legendgroup=name,
     )  # fmt: skip
 
@@ -101,7 +101,7 @@ def _points(rows: pd.DataFrame, role: str, value: str) -> go.Scatter:
     )  # fmt: skip
 
 
-def _shown(number: float, value: str) -> str:
+def _number(number: float, value: str) -> str:
     if not np.isfinite(number):
         return "—"
     return f"{number:.3f}".replace("-", "−") if value == "cosine" else percent(number)
@@ -112,8 +112,9 @@ def _hover(row: dict[Any, Any], value: str) -> str:
     lines = [
         f"<b>{short_name(row['tensor'])}</b>",
         f"{safe_text(row['section'])}, {safe_text(row['part'])} ({safe_text(row['role'].replace('_', ' '))}){numel}",
-        f"{value} {_shown(row['value'], value)}; all pairs {_shown(row['low'], value)} to {_shown(row['high'], value)}",
-        f"the whole section {_shown(row['whole'], value)}; by chance {_shown(row['chance'], value)}",
+        f"{value} {_number(row['value'], value)}; "
+        f"all pairs {_number(row['low'], value)} to {_number(row['high'], value)}",
+        f"the whole section {_number(row['whole'], value)}; by chance {_number(row['chance'], value)}",
     ]
     return "<br>".join(lines)
 
@@ -134,6 +135,6 @@ def _lay_out(fig: go.Figure, columns: depth.Columns, selected: str | None, value
 def _alt(rows: pd.DataFrame, pair: tuple[str, str], value: str) -> str:
     values = rows["value"].to_numpy(np.float64)
     ends = [(word, int(at)) for word, at in (("most", values.argmax()), ("least", values.argmin()))]
-    said = [f"{word} in {clean_text(rows['tensor'].iloc[at])}, {_shown(values[at], value)}" for word, at in ends]
+    extremes = [f"{word} in {clean_text(rows['tensor'].iloc[at])}, {_number(values[at], value)}" for word, at in ends]
     first, second = (clean_text(name, 40) for name in pair)
-    return f"{value.capitalize()} of {first} and {second} in {plural(len(rows), 'tensor')}: {'; '.join(said)}."
+    return f"{value.capitalize()} of {first} and {second} in {plural(len(rows), 'tensor')}: {'; '.join(extremes)}."

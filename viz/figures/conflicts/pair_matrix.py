@@ -1,4 +1,4 @@
-"""Experts against experts: how alike their task vectors are, pair by pair."""
+"""Experts against experts: how similar their task vectors are, pair by pair."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def pair_matrix(
     place = {name: at for at, name in enumerate(names)}
     at = {side: table[side].astype(str).map(place).to_numpy(int) for side in ("first", "second")}
     rows, columns, values = at["first"], at["second"], table[value].to_numpy(np.float64)
-    known = np.isfinite(values)
-    heat = _cells(columns[known], rows[known], values[known], _scale(values[known], value))
+    finite = np.isfinite(values)
+    heat = _cells(columns[finite], rows[finite], values[finite], _scale(values[finite], value))
     fig = go.Figure(heat)
     if len(names) <= NUMBERED:
         fig.add_trace(_numbers(columns, rows, values, heat, value))
@@ -71,8 +71,11 @@ def pair_matrix(
 
 
 def _scale(values: Floats, value: str) -> depth.Scale:
-    """Even around zero for cosines; from none to the half that chance gives for conflicts; for overlaps, which often
-    differ little, no wider than they are."""
+    """The color scale of a value.
+
+    For cosines it is even around zero; for conflicts it is from zero to at least one half, which chance gives; for
+    overlaps, which often differ little, it is their own range.
+    """
     low, high = float(values.min(initial=1.0)), float(values.max(initial=0.0))
     limits = {"conflict": (0.0, max(0.5, high)), "overlap": (low, high)}.get(value)
     return depth.Scale(VALUES[value], log=False, limits=limits, percent=value != "cosine", diverging=value == "cosine")
@@ -88,18 +91,18 @@ def _cells(x: Places, y: Places, values: Floats, scale: depth.Scale) -> go.Heatm
 
 
 def _numbers(x: Places, y: Places, values: Floats, heat: go.Heatmap, value: str) -> go.Scatter:
-    """The values as text, as the color bar counts, white or dark, whichever is read more easily on the cell's color."""
+    """The values as text in the color bar's units, white or dark, whichever is easier to read on the cell's color."""
     with np.errstate(invalid="ignore"):
         share = (values - heat.zmin) / (heat.zmax - heat.zmin)
         white = np.abs(share - 0.5) > 0.3 if value == "cosine" else share < 0.5
     return go.Scatter(
         x=x.astype(np.float32), y=y.astype(np.float32), mode="text", name="Values", hoverinfo="skip",
-        text=[_shown(number, value).removesuffix("%") for number in values], showlegend=False,
+        text=[_number(number, value).removesuffix("%") for number in values], showlegend=False,
         textfont={"size": theme.SMALL, "color": ["white" if it else theme.INK for it in white]},
     )  # fmt: skip
 
 
-def _shown(number: float, value: str) -> str:
+def _number(number: float, value: str) -> str:
     if not np.isfinite(number):
         return "—"
     return f"{number:.2f}".replace("-", "−") if value == "cosine" else percent(number)
@@ -122,7 +125,7 @@ def _lay_out(fig: go.Figure, names: list[str], place: dict[str, int], selected: 
 
 
 def _diagonal(count: int) -> list[dict[str, Any]]:
-    """An expert against itself says nothing: gray."""
+    """Gray cells: comparing an expert with itself says nothing."""
     return [
         {
             "type": "rect", "x0": at - 0.48, "x1": at + 0.48, "y0": at - 0.48, "y1": at + 0.48, "line": {"width": 0},
@@ -167,5 +170,5 @@ def _alt(table: pd.DataFrame, values: Floats, names: list[str], value: str) -> s
     for word, at in (("most", int(np.nanargmax(values))), ("least", int(np.nanargmin(values)))):
         row = table.iloc[at]
         pair = f"{clean_text(row['first'], 40)} and {clean_text(row['second'], 40)}"
-        ends.append(f"{word} for {pair}, {_shown(values[at], value)}")
+        ends.append(f"{word} for {pair}, {_number(values[at], value)}")
     return f"{words} It is {', '.join(ends)}."

@@ -1,4 +1,4 @@
-"""Accuracy against the share of ranks that a cut of the small singular values leaves (DRM, Fig. 6)."""
+"""Accuracy against the share of ranks that remain when small singular values are cut (DRM, Fig. 6)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ DASHES = ("solid", "dot", "dash", "longdash")
     columns=("method", "group", "cut", "kept", "accuracy"),
     optional=("kept_low", "kept_high", "low", "high", "n"),
     rows=("method", "group", "cut"),
-    empty="What rank truncation does has not been measured on this benchmark.",
+    empty="The effect of rank truncation has not been measured on this benchmark.",
 )
 def rank_truncation(table: pd.DataFrame, *, present: bool = False) -> go.Figure:
-    """A line for each method and group of tasks; the first group is drawn through, the next are dashed.
+    """A line for each method and group of tasks; it is solid for the first group and dashed for the others.
 
     method, group (of tasks), cut (singular values up to this share of the largest are dropped), kept (mean share of
-    ranks that are left; kept_low and kept_high are the least and the most of any matrix), accuracy with its interval
+    ranks that remain; kept_low and kept_high are the least and the most of any matrix), accuracy with its interval
     low to high, n (images).
     """
     methods, groups = in_order(table["method"]), in_order(table["group"])
@@ -88,7 +88,7 @@ def _alt(table: pd.DataFrame, methods: list[str], groups: list[str]) -> str:
         rows = rows[np.isfinite(rows["accuracy"])].sort_values("kept")
         if len(rows):
             few, most = rows.iloc[0], rows.iloc[-1]
-            said = f"{percent(most['accuracy'])} with {percent(most['kept'], 0)} of the ranks"
-            said += f", {percent(few['accuracy'])} with {percent(few['kept'], 0)}"
-            parts.append(f"{clean_text(method, 24)} {said}")
+            accuracies = f"{percent(most['accuracy'])} with {percent(most['kept'], 0)} of the ranks"
+            accuracies += f", {percent(few['accuracy'])} with {percent(few['kept'], 0)}"
+            parts.append(f"{clean_text(method, 24)} {accuracies}")
     return f"Accuracy {clean_text(groups[0], 24)} by share of ranks kept: {'; '.join(parts)}."

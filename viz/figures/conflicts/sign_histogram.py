@@ -1,4 +1,4 @@
-"""How far experts agree in sign, space by space, before and after pruning, beside random signs (DRM, Fig. 5)."""
+"""Sign agreement of experts in each space, before and after pruning, beside random signs (DRM, Fig. 5)."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from viz.figures.conflicts.sign_layers import points
 from viz.parts import legends
 from viz.text import clean_text, count, percent, plural, safe_text
 
-LANE, CAPTION, BOTTOM = 132, 46, 52  # px: height of a space, of the lines of numbers in it, and under the plot
+LANE, CAPTION, BOTTOM = 132, 46, 52  # px: height of a space's lane, of the numbers in it, and of the margin below
 STATES = {"before": "#C9CFD6", "after": "#0072B2"}
 WIDTH = 0.4  # of a bar, in bins
 
 
 class Lanes(NamedTuple):
-    """Spaces stacked over one axis: how far apart they are, in the units of the shares."""
+    """Spaces stacked over one axis; ``step`` is their distance, in the units of the shares."""
 
     spaces: list[str]
     step: float
 
     def base(self, space: str) -> float:
-        """Where a space's bars stand; the first is on top."""
+        """The base of a space's bars; the first space is on top."""
         return (len(self.spaces) - 1 - self.spaces.index(space)) * self.step
 
 
 @chart(
     title="Sign agreement",
-    question="Do experts agree in sign, and does another space bring them together?",
+    question="Do experts agree in sign, and do they agree more in another space?",
     columns=(
         "space", "title", "state", "density", "low", "high", "share", "random", "mean", "null", "kept", "positions",
     ),
@@ -40,12 +40,12 @@ class Lanes(NamedTuple):
     empty="No position holds a vote.",
 )  # fmt: skip
 def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False) -> go.Figure:
-    """Bars of shares of positions over bins of agreement, a lane for each space, with ticks where random signs are.
+    """Bars of shares of positions over bins of agreement, a lane for each space, with ticks for random signs.
 
-    space, title (of the space), state ("before" or "after" pruning), density (that was pruned to), low and high (edges
-    of the bin), share (of the positions with a vote), random (the same for random signs with these numbers of votes),
-    mean (agreement), null (of random signs), kept (share of all entries that vote), positions. ``what`` names what was
-    counted.
+    space, title (of the space), state ("before" or "after" pruning), density (after pruning), low and high (edges of
+    the bin), share (of the positions with a vote), random (the same for random signs with these numbers of votes),
+    mean (agreement), null (of random signs), kept (share of all entries that vote), positions. ``what`` is the name of
+    the counted tensors.
     """
     table = table[np.isfinite(table[["low", "high", "share", "random"]].to_numpy(np.float64)).all(axis=1)]
     if table.empty:
@@ -81,7 +81,7 @@ def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False
 
 
 def _places(rows: pd.DataFrame, states: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Middles of the bars: side by side in their bin if there are two states."""
+    """Centers of the bars, which are side by side in their bin if there are two states."""
     width = rows["high"] - rows["low"]
     side = np.where(rows["state"] == "before", -0.5, 0.5) * WIDTH * (states - 1)
     return (rows["low"] + width * (0.5 + side)).to_numpy(np.float32)
@@ -118,7 +118,7 @@ def _hover(row: dict[Any, Any]) -> str:
 
 
 def _caption(rows: pd.DataFrame, lanes: Lanes) -> dict[str, Any]:
-    """The lines of numbers over a space's bars, one for each state."""
+    """The numbers over a space's bars, a line for each state."""
     words: list[str] = []
     for row in rows.drop_duplicates("state").sort_values("state").to_dict("records"):  # "after" comes first
         excess = points(row["mean"] - row["null"]).removesuffix(" points")
@@ -135,9 +135,9 @@ def _caption(rows: pd.DataFrame, lanes: Lanes) -> dict[str, Any]:
 
 def _alt(table: pd.DataFrame, spaces: list[str], what: str) -> str:
     last = table.sort_values("state", kind="stable").drop_duplicates("space").set_index("space").loc[spaces[:5]]
-    said = [
+    means = [
         f"{clean_text(row['title'], 40)} {percent(row['mean'])}, random signs {percent(row['null'])}"
         for row in last.to_dict("records")
     ]
     of = f" of {clean_text(what, 60)}" if what else ""
-    return f"Histograms of sign agreement{of} in {plural(len(spaces), 'space')}. Mean: {'; '.join(said)}."
+    return f"Histograms of sign agreement{of} in {plural(len(spaces), 'space')}. Mean: {'; '.join(means)}."

@@ -48,9 +48,9 @@ def sign_layers(
     scale = SCALES[one_of("value", value, tuple(SCALES))]
     titles = dict(zip(table["space"].astype(str), table["title"], strict=True))
     spaces = in_order(table["space"])
-    shown = depth.Scale(scale.title, scale.log, limits or scale.limits, scale.percent, scale.diverging)
+    colors = depth.Scale(scale.title, scale.log, limits or scale.limits, scale.percent, scale.diverging)
     names = [str(titles[space]) for space in spaces]
-    fig, columns = depth.heat_map(table, "space", value, shown, _hover, selected, names)
+    fig, columns = depth.heat_map(table, "space", value, colors, _hover, selected, names)
     alt = _alt(table, names, columns)
     return theme.finish(fig, "sign_layers", alt, depth.height(len(spaces)), present, f"{value}:{len(columns.names)}")
 
@@ -64,7 +64,7 @@ def _hover(row: dict[Any, Any]) -> str:
 
 
 def points(difference: float) -> str:
-    """A difference of shares: 0.0123 as "+1.2 points"; "—" where there is none."""
+    """A difference of shares in percentage points: 0.0123 as "+1.2 points"; "—" where there is none."""
     return f"{100 * difference:+.1f} points" if np.isfinite(difference) else "—"
 
 

@@ -20,7 +20,7 @@ VALUES = {
     "accuracy": "Accuracy, mean over merged tasks (%)",
     "normalized": "Accuracy relative to the experts',<br>mean over merged tasks (%)",
 }
-SPREAD = 0.56  # of the distance between two sizes that the methods take up side by side
+SPREAD = 0.56  # share of the distance between two sizes that the methods take side by side
 Floats = NDArray[np.float32]
 
 
@@ -30,7 +30,7 @@ Floats = NDArray[np.float32]
     columns=("method", "size", "subset", "accuracy", "normalized"),
     optional=("tasks", "n"),
     rows=("method", "size", "subset"),
-    empty="How accuracy depends on the number of tasks has not been measured on this benchmark.",
+    empty="Accuracy by number of tasks has not been measured on this benchmark.",
 )
 def task_counts(table: pd.DataFrame, *, value: str = "accuracy", present: bool = False) -> go.Figure:
     """Dots are subsets, lines go through their means; methods stand side by side at each size.

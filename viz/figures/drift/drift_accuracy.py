@@ -28,7 +28,7 @@ Line = tuple[float, float, float, float, int]  # slope, intercept, Pearson's r, 
     optional=("n", "accuracy", "expert", "n_scored"),
     rows=("run", "task"),
     picks=("run", "task"),
-    empty="No run has both: measured drift, and accuracy of its own and of its experts.",
+    empty="No run has all three: measured drift, its own accuracy, and its experts' accuracy.",
 )
 def drift_accuracy(
     table: pd.DataFrame,
@@ -40,22 +40,22 @@ def drift_accuracy(
     arrows: bool = False,
     present: bool = False,
 ) -> go.Figure:
-    """Color says the task, symbol the run; a dashed line and its coefficients if ``fit`` has them.
+    """A point for each task (color) and run (symbol), and a dashed line with its coefficients if ``fit`` has them.
 
     run (id), label, task, title, cosine and l1 (drift at the embedding), lost (the expert's accuracy minus the run's, a
     fraction), n (images of the drift), accuracy and expert (fractions), n_scored (images of the accuracies). ``value``
-    says which drift is drawn; ``runs`` and ``tasks`` are the full ordered lists that symbols and colors go by;
+    says which drift is drawn; ``runs`` and ``tasks`` are the full ordered lists that fixes symbols and colors;
     ``arrows`` lead from the first of the runs to the last, task by task.
     """
     one_of("value", value, tuple(VALUES))
-    known = np.isfinite(table[[value, "lost"]].to_numpy(np.float64)).all(axis=1)
-    left_out, table = int((~known).sum()), table[known]
+    finite = np.isfinite(table[[value, "lost"]].to_numpy(np.float64)).all(axis=1)
+    left_out, table = int((~finite).sum()), table[finite]
     if table.empty:
         return theme.notice("drift_accuracy", "Nothing to draw: no point has both numbers.", present)
     table = table.assign(run=table["run"].astype(str), task=table["task"].astype(str))
     names, titles = in_order(table["run"]), dict(zip(table["task"], table["title"], strict=True))
-    everyone = runs or names
-    symbols = {run: theme.SYMBOLS[everyone.index(run) % len(theme.SYMBOLS)] for run in names if run in everyone}
+    all_runs = runs or names
+    symbols = {run: theme.SYMBOLS[all_runs.index(run) % len(theme.SYMBOLS)] for run in names if run in all_runs}
     colors = theme.looks(tasks or list(titles))
     labels = dict(zip(table["run"], table["label"], strict=True))
     fig = go.Figure()
@@ -63,11 +63,13 @@ def drift_accuracy(
         fig.add_trace(_outlines(table[table["run"] == run], value, labels[run], symbols.get(run, "circle")))
     for task in titles:
         fig.add_trace(_points(table[table["task"] == task], value, colors.get(task, theme.KINDS["merge"]), symbols))
-    methods, used = legends.above([labels[run] for run in names], "Run ")
-    subjects, top = legends.above(list(titles.values()), "Task ", used)
-    subjects |= {"y": 1 - used / (HEIGHT + top)}
+    runs_legend, used = legends.above([labels[run] for run in names], "Run ")
+    tasks_legend, top = legends.above(list(titles.values()), "Task ", used)
+    tasks_legend |= {"y": 1 - used / (HEIGHT + top)}
     fig.update_layout(
-        legend=methods, legend2=subjects, margin={"l": LEFT, "r": 26, "t": top + 34, "b": BOTTOM + 20 * bool(left_out)}
+        legend=runs_legend,
+        legend2=tasks_legend,
+        margin={"l": LEFT, "r": 26, "t": top + 34, "b": BOTTOM + 20 * bool(left_out)},
     )
     _lay_out(fig, table, value, fit)
     if arrows and len(names) > 1:
@@ -78,7 +80,7 @@ def drift_accuracy(
 
 
 def _outlines(rows: pd.DataFrame, value: str, label: str, symbol: str) -> go.Scatter:
-    """A dark edge round a run's points, which also stands for the run in the legend."""
+    """A dark edge around a run's points, which is also the run's entry in the legend."""
     return go.Scatter(
         x=rows[value].to_numpy(np.float32), y=100 * rows["lost"].to_numpy(np.float32), mode="markers",
         name=legends.entry(label), legend="legend", legendgroup=f"run {legends.entry(label)}", hoverinfo="skip",
@@ -123,7 +125,7 @@ def _lay_out(fig: go.Figure, table: pd.DataFrame, value: str, fit: Line | None) 
 
 
 def _arrows(table: pd.DataFrame, value: str) -> list[go.layout.Annotation]:
-    """From one run's point to the other's, for every task that has both."""
+    """Arrows from one run's point to the other's, for every task that has both."""
     pairs = [rows for _, rows in table.groupby("task", sort=False) if len(rows) == 2]
     ends = [(rows[value].to_numpy(float), 100 * rows["lost"].to_numpy(float)) for rows in pairs]
     return [
@@ -149,7 +151,7 @@ def _hover(row: dict[object, float], value: str) -> str:
 
 def _note(left_out: int) -> dict[str, object]:
     return {
-        "text": f"Left out for want of one of the numbers: {plural(left_out, 'point')}", "x": 0, "xref": "paper",
+        "text": f"Left out for lack of one of the numbers: {plural(left_out, 'point')}", "x": 0, "xref": "paper",
         "xanchor": "left", "y": 0, "yref": "paper", "yanchor": "top", "yshift": -50, "showarrow": False,
         "font": {"size": theme.SMALL, "color": theme.FADED},
     }  # fmt: skip

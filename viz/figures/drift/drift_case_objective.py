@@ -1,4 +1,4 @@
-"""Two tasks on one layer: what drift each way to merge them leaves (LOT, Eq. 17)."""
+"""Two tasks on one layer: the drift that each way to merge them leaves (LOT, Eq. 17)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ LANE, BOTTOM = 40, 56
 
 
 @chart(
-    title="Drift that is left",
+    title="Remaining drift",
     question="How much drift does each way to merge leave?",
     columns=("merge", "task", "drift"),
     rows=("merge", "task"),
     empty="There is no merge to show.",
 )
 def drift_case_objective(table: pd.DataFrame, *, present: bool = False) -> go.Figure:
-    """A stacked bar for each merge, as long as the squared drift that it leaves on the tasks.
+    """A stacked bar for each merge; its length is the squared drift that remains on the tasks.
 
     merge, task, drift (‖X_k (T - T_k)‖² over its sum for the pretrained layer, a fraction).
     """

@@ -1,4 +1,4 @@
-"""Two tasks on one layer: how much of each task vector LOT takes along each direction of the inputs (LOT, Eq. 16)."""
+"""Two tasks on one layer: the weight of each task vector in LOT's solution, by input direction (LOT, Eq. 16)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from viz.parts import legends
 from viz.text import percent, plural, real, safe_text
 
 HEIGHT, BOTTOM, LEFT = 250, 56, 62
-SHAPES = ("", "/")  # beside color, so that a gray print can be read
+SHAPES = ("", "/")  # in addition to color, so that a gray print can be read
 COLORS = (theme.PALETTE[0], theme.PALETTE[1])
 
 
@@ -26,7 +26,7 @@ COLORS = (theme.PALETTE[0], theme.PALETTE[1])
     empty="There is no direction to show.",
 )
 def drift_case_weights(table: pd.DataFrame, *, present: bool = False) -> go.Figure:
-    """A stacked bar for each direction, as long as the weights of the tasks' vectors there.
+    """A stacked bar for each direction; its parts are the weights of the tasks' vectors.
 
     direction (number from 1), task, weight (in [0, 1]), energy (of the task's inputs along the direction).
     """

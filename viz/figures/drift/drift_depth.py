@@ -1,4 +1,4 @@
-"""How far features drift from each task's expert on the way through the network (LOT, Fig. 1b)."""
+"""How far features drift from those of each task's expert, by depth in the network (LOT, Fig. 1b)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from viz.parts import legends
 from viz.text import clean_text, count, plural, real, safe_text
 
 VALUES = {"cosine": "1 − cosine to the expert", "l1": "mean |difference| from the expert, per dimension"}
-EVERY = "every"  # as a band: all of them, which is readable for two or three runs
-SCALE = "pretrained"  # the kind of run that is drawn as a yardstick, without a band
+EVERY = "every"  # value of ``band``: a band for every run, which is readable for two or three
+SCALE = "pretrained"  # the kind of run that is drawn for comparison, without a band
 HEIGHT, BOTTOM, LEFT = 430, 56, 66
 
 
@@ -33,12 +33,12 @@ def drift_depth(
     runs: list[str] | None = None,
     present: bool = False,
 ) -> go.Figure:
-    """A line for each run, the mean over tasks; one of them in a band from the least to the most drifted task.
+    """A line for each run, the mean over tasks; one run has a band from the least to the most drifted task.
 
-    run (id), label, kind (merge, or pretrained for the dashed yardstick), task, title, place (stem, "block 0" …,
+    run (id), label, kind (merge, or pretrained for the dashed line), task, title, place (stem, "block 0" …,
     embedding), position (of the place, from 0), cosine and l1 (drift, means over images), n (images). ``value`` says
-    which of the two is drawn; ``band`` is the run with the band, or EVERY; ``runs`` the full ordered list that colors
-    go by.
+    which of the two is drawn; ``band`` is the run with the band, or EVERY; ``runs`` the full ordered list that fixes
+    the colors.
     """
     one_of("value", value, tuple(VALUES))
     table = table.assign(run=table["run"].astype(str))
@@ -82,7 +82,7 @@ def _line(rows: pd.DataFrame, value: str, look: theme.Look, dash: str) -> go.Sca
 
 
 def _band(rows: pd.DataFrame, value: str, color: str) -> go.Scatter:
-    """From the task that drifts least to the one that drifts most, as one closed outline."""
+    """The band from the task that drifts least to the one that drifts most, as one closed outline."""
     places = rows.groupby("position", sort=True)[value]
     low, high = places.min(), places.max()
     x = np.concatenate([low.index, high.index[::-1]]).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Accuracy against the number of exemplars (LOT, Fig. 3a), and how much of their rank the Gram matrices have."""
+"""Accuracy against the number of exemplars (LOT, Fig. 3a), and the rank of the Gram matrices."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def drift_exemplars(
     references: Mapping[str, float] | None = None,
     present: bool = False,
 ) -> go.Figure:
-    """A line for each method, the mean over draws of the exemplars, in a band from the worst draw to the best.
+    """A line for each method, the mean over draws of the exemplars, with a band from the worst draw to the best.
 
     method, exemplars (per task), seed (of the draw), accuracy (mean over in-domain tasks, a fraction), tasks, n
-    (images). ``rank`` has exemplars, seed and full: the share of the input directions that LOT's Gram matrices have,
+    (images). ``rank`` has exemplars, seed and full: the share of the input directions that LOT's Gram matrices span,
     drawn below. ``references`` are accuracies that need no exemplars, by name, as dotted lines.
     """
     methods = in_order(table["method"])
@@ -59,7 +59,7 @@ def drift_exemplars(
 
 
 def _refer(fig: go.Figure, references: Mapping[str, float]) -> None:
-    """A dotted line for each reference; those that lie close to each other share a label."""
+    """Add a dotted line for each reference; references close to each other share a label."""
     at: float = np.inf
     words: list[str] = []
     for name, value in sorted(references.items(), key=lambda item: -item[1]):
@@ -92,7 +92,7 @@ def _lay_out(fig: go.Figure, table: pd.DataFrame, inner: float, ranked: bool) ->
                 "domain": [0, LOWER / inner],
             }
         )  # fmt: skip
-        fig.add_annotation(theme.caption("<b>Input directions that the Gram matrices have, mean over layers</b>",
+        fig.add_annotation(theme.caption("<b>Input directions that the Gram matrices span, mean over layers</b>",
                                          LOWER / inner))  # fmt: skip
 
 
@@ -109,7 +109,7 @@ def _line(rows: pd.DataFrame, value: str, name: str, look: theme.Look, axis: str
 
 
 def _band(rows: pd.DataFrame, value: str, name: str, color: str, axis: str = "y") -> go.Scatter:
-    """From the draw that did worst to the one that did best, as one closed outline."""
+    """The band from the worst draw to the best, as one closed outline."""
     counts = rows.groupby("exemplars", sort=True)[value]
     low, high = counts.min(), counts.max()
     x = np.log2(np.concatenate([low.index, high.index[::-1]]).astype(np.float64)).astype(np.float32)

@@ -21,7 +21,7 @@ SCALES = {
 
 @chart(
     title="Layer-isolated drift",
-    question="Which layers drift by themselves, and on which task?",
+    question="Which layers drift by themselves, and on which tasks?",
     columns=("tensor", "order", "section", "role", "part", "task", "title", "relative", "mean_square"),
     rows=("task", "tensor"),
     picks=("task", "tensor"),
@@ -45,8 +45,8 @@ def drift_layers(
     scale = SCALES[one_of("value", value, tuple(SCALES))]
     titles = dict(zip(table["task"].astype(str), table["title"], strict=True))
     tasks = in_order(table["task"])
-    shown = depth.Scale(scale.title, scale.log, limits, scale.percent)
-    fig, columns = depth.heat_map(table, "task", value, shown, _hover, selected, [titles[task] for task in tasks])
+    colors = depth.Scale(scale.title, scale.log, limits, scale.percent)
+    fig, columns = depth.heat_map(table, "task", value, colors, _hover, selected, [titles[task] for task in tasks])
     alt = _alt(table, tasks, columns)
     return theme.finish(fig, "drift_layers", alt, depth.height(len(tasks)), present, f"{value}:{len(columns.names)}")
 

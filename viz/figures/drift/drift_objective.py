@@ -1,4 +1,4 @@
-"""What LOT minimizes, layer by layer, before the merge, after it, and for LOT's own solution (LOT, Eq. 6)."""
+"""The drift that LOT minimizes, layer by layer: before the merge, after it, and for LOT's solution (LOT, Eq. 6)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 
 @chart(
     title="LOT's objective",
-    question="How much of the drift between pretrained and experts does the merge take away, layer by layer?",
+    question="How much of the drift between pretrained and experts does the merge remove, layer by layer?",
     columns=("tensor", "order", "section", "role", "part", "merged", "pretrained", "mean", "least"),
     rows=("tensor",),
     picks=("tensor",),
@@ -36,21 +36,21 @@ def drift_objective(
     runs: list[str] | None = None,
     present: bool = False,
 ) -> go.Figure:
-    """For every tensor the sum of squared drifts over all tasks, as a multiple of what the pretrained layer gives.
+    """For every tensor the sum of squared drifts over all tasks, as a multiple of the pretrained layer's sum.
 
     tensor, order (model order), section, role, part, merged, pretrained, mean and least: Σ_k ‖X_k (T - T_k)‖² for the
-    merged tensor, the pretrained one, the mean of the experts and LOT's own solution. ``label`` is what the run is
-    called; ``selected`` is the tensor that is marked; ``run`` is the run's id and ``runs`` the full ordered list that
-    colors go by.
+    merged tensor, the pretrained one, the mean of the experts and LOT's own solution. ``label`` is the run's name;
+    ``selected`` is the marked tensor; ``run`` is the run's id and ``runs`` the full ordered list that
+    fixes the colors.
     """
     columns = depth.Columns.of(table)
     rows = columns.tensors
     before = rows["pretrained"].to_numpy(np.float64)
-    known = before > 0
-    if not known.any():
+    moved = before > 0
+    if not moved.any():
         return theme.notice("drift_objective", "Nothing to draw: no expert moved any of these tensors.", present)
-    x = np.flatnonzero(known).astype(np.float32)
-    rows, scale = rows[known], before[known]
+    x = np.flatnonzero(moved).astype(np.float32)
+    rows, scale = rows[moved], before[moved]
     ratio = {name: rows[name].to_numpy(np.float64) / scale for name in ("merged", "mean", "least")}
     hover = [_hover(row) for row in rows.to_dict("records")]
     fig = go.Figure()
@@ -78,7 +78,7 @@ def _marks(x: npt.NDArray[np.float32], y: Floats, name: str, marker: dict[str, A
 
 
 def _stems(x: npt.NDArray[np.float32], least: Floats, merged: Floats) -> go.Scatter:
-    """Thin lines from LOT's solution to the merge: what a better merge of this layer could still take away."""
+    """Thin lines from LOT's solution to the merge: the drift that a better merge of the layer could still remove."""
     gap = np.full(len(x), np.nan)
     return go.Scatter(
         x=np.repeat(x, 3), y=np.stack([least, merged, gap], 1).ravel().astype(np.float32), mode="lines",

@@ -1,4 +1,4 @@
-"""What CAT takes out of every task vector, tensor by tensor, and how much conflict it found."""
+"""What CAT removes from every task vector, tensor by tensor, and how much conflict it finds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCALES = {
 
 @chart(
     title="What CAT removes",
-    question="How much of each task vector does CAT take out, and where is the conflict?",
+    question="How much of each task vector does CAT remove, and where is the conflict?",
     columns=(
         "tensor", "order", "section", "role", "part", "expert", "removed", "conflicts", "conflict_sum", "conflict_top",
     ),
@@ -42,27 +42,27 @@ def drift_removed(
     """A heat map, experts by tensors in forward order.
 
     tensor, order (model order), section, role, part, expert, removed (share of the squared norm of the expert's task
-    vector that is projected out), conflicts (directions or scalars that the expert's task wants out of the others'
-    vectors), conflict_sum and conflict_top (their eigenvalues: how much they disturb that task beyond what they serve
-    their own, in squared output units), title (of the expert's task). ``value`` says which is drawn; conflicts are on a
+    vector that is projected out), conflicts (directions or scalars of the others' vectors that disturb the expert's
+    task), conflict_sum and conflict_top (their eigenvalues: how much they disturb that task more than they help their
+    own, in squared output units), title (of the expert's task). ``value`` says which is drawn; conflicts are on a
     logarithmic scale.
     """
     scale = SCALES[one_of("value", value, tuple(SCALES))]
-    shown = depth.Scale(scale.title, scale.log, limits, scale.percent)
+    colors = depth.Scale(scale.title, scale.log, limits, scale.percent)
     experts = in_order(table["expert"])
     table = table if "title" in table else table.assign(title=table["expert"])
     titles = dict(zip(table["expert"].astype(str), table["title"], strict=True))
     labels = [titles[expert] for expert in experts]
-    fig, columns = depth.heat_map(table, "expert", value, shown, _hover, selected, labels)
+    fig, columns = depth.heat_map(table, "expert", value, colors, _hover, selected, labels)
     alt = _alt(table, experts, columns)
     return theme.finish(fig, "drift_removed", alt, depth.height(len(experts)), present, f"{value}:{len(columns.names)}")
 
 
 def _hover(row: dict[Any, Any]) -> str:
     return (
-        f"<b>{short_name(row['tensor'])}</b><br>{safe_text(row['title'])} gives up {percent(row['removed'], 2)} of "
-        f"its squared norm<br>and wants {count(row['conflicts'])} out of the others': worst conflict "
-        f"{real(row['conflict_top'])}, in all {real(row['conflict_sum'])}<br>{safe_text(row['section'])}, "
+        f"<b>{short_name(row['tensor'])}</b><br>{safe_text(row['title'])} drops {percent(row['removed'], 2)} of "
+        f"its squared norm<br>conflicts in the others' vectors: {count(row['conflicts'])}, worst "
+        f"{real(row['conflict_top'])}, sum {real(row['conflict_sum'])}<br>{safe_text(row['section'])}, "
         f"{safe_text(row['part'])} ({safe_text(str(row['role']).replace('_', ' '))})"
     )
 
@@ -74,6 +74,6 @@ def _alt(table: pd.DataFrame, experts: list[str], columns: depth.Columns) -> str
         return words
     most = finite.loc[finite["removed"].idxmax()]
     return (
-        f"{words} Most in {clean_text(most['tensor'])}: {clean_text(most['title'])} gives up "
+        f"{words} Most in {clean_text(most['tensor'])}: {clean_text(most['title'])} drops "
         f"{percent(most['removed'])} of its squared norm there."
     )

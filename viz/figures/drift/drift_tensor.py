@@ -1,4 +1,4 @@
-"""One layer's drift on every task, run beside run."""
+"""One layer's drift on every task, for several runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LANE, GAP, BOTTOM = 13, 16, 62  # px: between the runs of a task, between tasks,
 
 @chart(
     title="Drift of one layer",
-    question="How far does this layer drift on each task, run beside run?",
+    question="How far does this layer drift on each task in each run?",
     columns=("run", "label", "task", "title", "relative", "mean_square"),
     rows=("run", "task"),
     picks=("task",),
@@ -36,11 +36,11 @@ def drift_tensor(
 
     run (id), label, task, title, relative (change of the layer's output over the output, a fraction), mean_square
     (squared change per output). ``tensor`` is named on the axis; ``selected`` is the task whose row is outlined;
-    ``runs`` is the full ordered list that colors go by.
+    ``runs`` is the full ordered list that fixes the colors.
     """
     table = table[np.isfinite(table["relative"].to_numpy(np.float64))]
     if table.empty:
-        return theme.notice("drift_tensor", "Nothing to draw: this layer puts out nothing but zeros.", present)
+        return theme.notice("drift_tensor", "Nothing to draw: this layer outputs only zeros.", present)
     table = table.assign(run=table["run"].astype(str), task=table["task"].astype(str))
     names, tasks = in_order(table["run"]), in_order(table["task"])
     look, row_height = theme.looks(runs or names), LANE * len(names) + GAP
@@ -84,7 +84,7 @@ def _hover(row: dict[Any, Any]) -> str:
 
 
 def _bands(tasks: list[str]) -> list[dict[str, Any]]:
-    """A tint behind every other task, so that the eye stays in the row."""
+    """A tint behind every other task, which guides the eye along the row."""
     return [
         {
             "type": "rect", "xref": "x domain", "yref": "y", "x0": 0, "x1": 1, "y0": row - 0.5, "y1": row + 0.5,

@@ -16,7 +16,7 @@ from viz.text import clean_text, percent, plural, real, safe_text, short_name
 
 INNER, BOTTOM, LEFT = 340, 76, 74
 STATES = (("Kept", True, "circle"), ("Pruned", False, "circle-open"))  # filled or open, in the component's color
-WIDTH = 0.7  # of a component's column, in units of the distance between two
+WIDTH = 0.7  # width of a component's column, in units of the distance between two columns
 
 
 @chart(
@@ -30,28 +30,26 @@ WIDTH = 0.7  # of a component's column, in units of the distance between two
 def feature_components(
     table: pd.DataFrame, *, expert: str = "", what: str = "kept", present: bool = False
 ) -> go.Figure:
-    """A mark for each tensor over its component and in its color, from the input (left) to the output (right).
+    """A mark for each tensor above its component, from the input (left) to the output (right); kept ones are filled.
 
-    Boxes stand behind them; what is kept is filled.
+    Box plots are behind the marks. Colors are those of components.
 
     tensor, section, role, part, component (Attention, MLP or Other), saliency (units of the weights, drawn on a log
-    scale), kept, order (model order), numel. Under each component stands how many tensors are ``what``. Tensors whose
-    saliency is zero are counted and not drawn. ``expert`` names whose saliency it is.
+    scale), kept, order (model order), numel. A label under each component counts the tensors that are ``what``.
+    Tensors whose saliency is zero are counted and not drawn. ``expert`` is the name of the saliency's expert.
     """
     table = in_forward_order(table)
     components = sorted(in_order(table["component"]), key=lambda name: (name == "Other", name))
     drawn = table[table["saliency"].to_numpy(np.float64) > 0]
     if drawn.empty:
-        return theme.notice(
-            "feature_components", "Every tensor's saliency is zero: the experts are all alike.", present
-        )
+        return theme.notice("feature_components", "Every tensor's saliency is zero: all experts are equal.", present)
     drawn = drawn.assign(_x=_columns(drawn, components))
     fig = go.Figure()
     looks = theme.looks(components)
     for place, name in enumerate(components):
         fig.add_trace(_box(drawn[drawn["component"].astype(str) == name], place, name))
-    for word, wanted, symbol in STATES:
-        rows = drawn[drawn["kept"].to_numpy(bool) == wanted]
+    for word, is_kept, symbol in STATES:
+        rows = drawn[drawn["kept"].to_numpy(bool) == is_kept]
         for name in in_order(rows["component"]):
             fig.add_trace(_marks(rows[rows["component"].astype(str) == name], name, word, symbol, looks[name].color))
         if not rows.empty:
@@ -76,7 +74,7 @@ def feature_components(
 
 
 def _columns(rows: pd.DataFrame, components: list[str]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Places within a component's column, in the order of the rows."""
+    """Positions within a component's column, in the order of the rows."""
     names = rows["component"].astype(str)
     rank = rows.groupby(names).cumcount().to_numpy(np.float64)
     size = names.map(names.value_counts()).to_numpy(np.float64)
@@ -102,7 +100,7 @@ def _marks(rows: pd.DataFrame, name: str, word: str, symbol: str, color: str) ->
 
 
 def _entry(word: str, symbol: str) -> go.Scatter:
-    """The legend's entry, of no component's color."""
+    """A legend entry, whose color is that of no component."""
     nowhere = np.array([np.nan], np.float32)
     line = theme.edge(0.8) if symbol == "circle" else {"color": theme.FADED, "width": 1.8}
     return go.Scatter(
@@ -125,5 +123,5 @@ def _counted(table: pd.DataFrame, name: str, what: str) -> str:
 
 def _alt(table: pd.DataFrame, components: list[str]) -> str:
     names, kept = table["component"].astype(str), table["kept"].astype(bool)
-    said = [f"{clean_text(name)} {percent(float(kept[names == name].mean()))}" for name in components[:6]]
-    return f"Saliency of {plural(len(table), 'tensor')} by component. Share kept: {', '.join(said)}."
+    shares = [f"{clean_text(name)} {percent(float(kept[names == name].mean()))}" for name in components[:6]]
+    return f"Saliency of {plural(len(table), 'tensor')} by component. Share kept: {', '.join(shares)}."

@@ -1,4 +1,4 @@
-"""How far every image's features moved from the pretrained model's: histograms one over the other (LwPTV, Fig. 10)."""
+"""How far every image's features moved from the pretrained model's: a histogram for each run (LwPTV, Fig. 10)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from viz import theme
 from viz.chart import chart, in_order
 from viz.text import clean_text, count, percent, plural, real, safe_text
 
-# px: height of a lane, of the words in it with the gap over them, of that gap, under and over the plot
+# px: height of a lane, of its caption with the gap above, of that gap; margins below and above the plot
 LANE, CAPTION, GAP, BOTTOM, TOP = 130, 38, 14, 54, 0
 
 
 @chart(
     title="Distance to the pretrained features",
-    question="How far does each merge carry images out of domain from where the pretrained model had them?",
+    question="How far does each merge move the features of out-of-domain images from the pretrained ones?",
     columns=("run", "label", "low", "high", "count", "share", "mean", "n"),
     rows=("run", "low"),
     empty="Nothing to compare: choose a run beside the pretrained model.",
@@ -30,7 +30,7 @@ def feature_distance(
     """A histogram for each run over one axis, with a line at its mean.
 
     run (id), label, low and high (edges of a bin), count and share (of the images), mean (distance), n (images). Bins
-    are the same for all runs. ``runs`` is the full ordered list that colors go by.
+    are the same for all runs. ``runs`` is the full ordered list that fixes the colors.
     """
     table = table[np.isfinite(table[["low", "high", "share"]].to_numpy(np.float64)).all(axis=1)]
     names = in_order(table["run"])
@@ -97,6 +97,6 @@ def _caption(rows: pd.DataFrame, top: float) -> dict[str, Any]:
 def _alt(table: pd.DataFrame, names: list[str]) -> str:
     first = table.assign(run=table["run"].astype(str)).drop_duplicates("run")
     means = list(zip(first["label"], first["mean"].to_numpy(np.float64), strict=True))
-    said = [f"{clean_text(label, 40)} {real(float(mean))}" for label, mean in means[:5]]
+    means_text = [f"{clean_text(label, 40)} {real(float(mean))}" for label, mean in means[:5]]
     what = f"Histograms of the distance to the pretrained features for {plural(len(names), 'run')}."
-    return f"{what} Means: {'; '.join(said)}."
+    return f"{what} Means: {'; '.join(means_text)}."

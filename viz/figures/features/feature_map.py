@@ -1,4 +1,4 @@
-"""Maps of features, model beside model: the same images with the same marks in every panel (LwPTV, Figs. 7 and 11)."""
+"""Maps of features, a panel for each model, with the same marks for the same images (LwPTV, Figs. 7 and 11)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from viz.text import clean_text, first_few, identifier, plural, safe_text
 
 CAPTION, BELOW, ROOM, LEFT = 40, 42, 44, 34  # px: over a panel, under it, between columns, and left of the first
 INNER = {1: 460, 2: 380, 3: 290}  # px: height of a panel by panels in a row
-WEBGL = 9000  # points from which on browsers are quicker with WebGL than with SVG
+WEBGL = 9000  # points above which browsers draw faster with WebGL than with SVG
 SMALLEST = 1e-6
 
 
 class Panel(NamedTuple):
-    """One model's place in the figure: the number of its axes, and how far they reach."""
+    """One model's panel in the figure: the number of its axes, and their ranges."""
 
     run: str
     label: str
@@ -32,7 +32,7 @@ class Panel(NamedTuple):
 
 @chart(
     title="Map of features",
-    question="Do classes out of domain stay apart?",
+    question="Do out-of-domain classes stay separate?",
     columns=("run", "label", "image", "x", "y", "title", "truth", "predicted", "before", "group"),
     optional=("distance",),
     rows=("run", "image"),
@@ -52,11 +52,11 @@ def feature_map(
 ) -> go.Figure:
     """A panel for each run, a mark for each image, colored by group.
 
-    run (id of what a panel shows), label, image (id), x, y, title (of the data set), truth, predicted and before (class
+    run (id of a panel's model), label, image (id), x, y, title (of the data set), truth, predicted and before (class
     names: the right one, the panel's model's, the pretrained model's), group (what colors stand for), distance (to the
-    pretrained features). ``kind`` names the axes; ``groups`` is the full ordered list that colors go by; ``notes`` says
-    something under a panel's name; ``selected`` images get a ring in every panel; ``shared`` gives all panels one
-    scale, for maps that were fit together.
+    pretrained features). ``kind`` names the axes; ``groups`` is the full ordered list that fixes the colors; ``notes``
+    are texts under panels' names, by run; ``selected`` images get a ring in every panel; ``shared`` gives all panels
+    one scale, for maps that were fit together.
     """
     table = table.assign(run=table["run"].astype(str), group=table["group"].astype(str))
     names, columns = in_order(table["run"]), max(1, min(per_row, table["run"].nunique()))
@@ -123,7 +123,7 @@ def _rings(rows: pd.DataFrame, panel: Panel) -> dict[str, Any]:
 def _axes(
     panel: Panel, place: int, columns: int, sizes: tuple[float, float, float], kind: str
 ) -> dict[str, dict[str, Any]]:
-    """The two axes of a panel, without numbers where they would mean nothing."""
+    """The two axes of a panel, without numbers, which would mean nothing."""
     height, top, inner = sizes
     row, column = divmod(place, columns)
     upper = 1 - (top + row * (CAPTION + inner + BELOW) + CAPTION) / height

@@ -1,4 +1,4 @@
-"""How well classes stand apart in the features themselves, data set by data set, model beside model."""
+"""How well classes are separated in the features themselves, for each data set and model."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ VALUES = {
     "silhouette": "Silhouette, cosine distance (−1 to 1)",
     "scatter": "Scatter between classes over scatter within them",
 }
-ROW, BOTTOM, SPREAD = 40, 54, 0.5  # px, px, and the share of a row that models take up one under the other
+ROW, BOTTOM, SPREAD = 40, 54, 0.5  # px, px, and the share of a row that the models' marks take
 
 
 @chart(
     title="Separability",
-    question="On which data sets do classes stand apart, whatever a map shows?",
+    question="On which data sets are classes separated, whatever a map shows?",
     columns=("run", "label", "task", "title", "silhouette", "knn", "scatter"),
     optional=("low", "high", "n", "classes"),
     rows=("run", "task"),
@@ -36,12 +36,14 @@ def feature_separability(
     """A dot for each model and data set; k-nearest-neighbor accuracy has its interval.
 
     run (id), label, task, title, silhouette, knn (a fraction), scatter, low and high (of knn), n (images), classes.
-    ``value`` says what is drawn; ``runs`` is the full ordered list that colors go by.
+    ``value`` says what is drawn; ``runs`` is the full ordered list that fixes the colors.
     """
     one_of("value", value, tuple(VALUES))
     table = table[np.isfinite(table[value].to_numpy(np.float64))]
     if table.empty:
-        return theme.notice("feature_separability", "Nothing to draw: it is undefined for these images.", present)
+        return theme.notice(
+            "feature_separability", "Nothing to draw: this value is undefined for these images.", present
+        )
     names = in_order(table["run"])
     looks, tasks = theme.looks(runs or names), in_order(table["task"])
     titles = dict(zip(table["task"].astype(str), table["title"], strict=True))
@@ -66,14 +68,14 @@ def feature_separability(
 
 
 def _dots(rows: pd.DataFrame, value: str, look: theme.Look, tasks: list[str], shift: float) -> go.Scatter:
-    label, found = rows["label"].iloc[0], rows[value].to_numpy(np.float64)
+    label, values = rows["label"].iloc[0], rows[value].to_numpy(np.float64)
     bars: dict[str, Any] = {}
     if value == "knn" and {"low", "high"} <= set(rows):
-        ends = np.nan_to_num(np.stack([rows["high"] - found, found - rows["low"]]).astype(np.float64))
+        ends = np.nan_to_num(np.stack([rows["high"] - values, values - rows["low"]]).astype(np.float64))
         bars["error_x"] = {"type": "data", "array": ends[0], "arrayminus": ends[1], "color": look.color, "width": 3}
         bars["error_x"]["thickness"] = 1.4
     return go.Scatter(
-        x=found.astype(np.float32), y=np.array([tasks.index(str(task)) + shift for task in rows["task"]], np.float32),
+        x=values.astype(np.float32), y=np.array([tasks.index(str(task)) + shift for task in rows["task"]], np.float32),
         mode="markers", name=legends.entry(label), legendgroup=legends.entry(label),
         marker={"color": look.color, "symbol": look.symbol, "size": 9, "line": theme.edge(0.8)},
         text=[_hover(row) for row in rows.to_dict("records")], hovertemplate="%{text}<extra></extra>", **bars,
@@ -91,5 +93,7 @@ def _hover(row: Mapping[Any, Any]) -> str:
 def _alt(table: pd.DataFrame, names: list[str], value: str) -> str:
     means = table.groupby(table["run"].astype(str), sort=False)[value].mean()
     labels = dict(zip(table["run"].astype(str), table["label"], strict=True))
-    said = [f"{clean_text(labels[n], 40)} {percent(means[n]) if value == 'knn' else real(means[n])}" for n in names[:5]]
-    return f"{VALUES[value]} on {plural(table['task'].nunique(), 'data set')}. Mean: {'; '.join(said)}."
+    mean_texts = [
+        f"{clean_text(labels[n], 40)} {percent(means[n]) if value == 'knn' else real(means[n])}" for n in names[:5]
+    ]
+    return f"{VALUES[value]} on {plural(table['task'].nunique(), 'data set')}. Mean: {'; '.join(mean_texts)}."

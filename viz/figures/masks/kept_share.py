@@ -1,4 +1,4 @@
-"""How much of every part of the network the merge keeps."""
+"""The share of every section of the network that the merge keeps."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ PATTERN = {"fgcolor": "white", "fillmode": "overlay", "size": 6, "solidity": 0.2
     empty="This method has no mask: it keeps everything.",
 )
 def kept_share(table: pd.DataFrame, *, by: str = "role", present: bool = False) -> go.Figure:
-    """A bar for each section, as long as the share of its scalars that is kept, split by role or kind of layer.
+    """A bar for each section, whose length is the kept share of its scalars, split by role or kind of layer.
 
     section, role, part, numel (scalars), kept (bool), one row a tensor; kept_numel (scalars, where single parameters
-    are masked), tensor (name), order (model order; otherwise rows are taken to be in it). ``by`` is role or part.
+    are masked), tensor (name), order (model order; without it rows must be in that order). ``by`` is role or part.
     """
     one_of("by", by, ("role", "part"))
     table = in_forward_order(table)
@@ -80,7 +80,7 @@ def _kept_scalars(table: pd.DataFrame) -> pd.Series[float]:
 
 
 def _kinds(table: pd.DataFrame, by: str) -> pd.Series[str]:
-    """The role, in words, or the part of every row, parts beyond the largest few called other."""
+    """The role of every row in words, or its part; all parts except the largest few are ``OTHER``."""
     kinds = table[by].astype(str)
     if by == "role":
         kinds = kinds.str.replace("_", " ")
@@ -91,8 +91,8 @@ def _kinds(table: pd.DataFrame, by: str) -> pd.Series[str]:
 def _colors(kinds: list[str], by: str) -> Mapping[str, str]:
     free = iter(theme.PALETTE)
     roles = {role.replace("_", " "): color for role, color in theme.ROLE_COLORS.items()}
-    known = roles if by == "role" else {OTHER: "#999999"}
-    return {kind: known.get(kind) or next(free, "#999999") for kind in kinds}
+    fixed = roles if by == "role" else {OTHER: "#999999"}
+    return {kind: fixed.get(kind) or next(free, "#999999") for kind in kinds}
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

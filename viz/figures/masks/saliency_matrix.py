@@ -16,7 +16,7 @@ from viz.parts.cells import click_targets
 from viz.text import count, percent, plural, real, safe_text, short_name
 
 Floats = npt.NDArray[np.float32]
-TOP, GAP, FINAL = 38, 34, 30  # px: above (room for the tool bar) the first panel, between panels, the shared mask's row
+TOP, GAP, FINAL = 38, 34, 30  # px: above the first panel (for the tool bar), between panels, the shared mask's row
 MASK_SCALE = [[0, theme.PRUNED], [0.5, theme.PRUNED], [0.5, theme.KEPT], [1, theme.KEPT]]
 
 
@@ -34,7 +34,7 @@ class Grid:
 
 @chart(
     title="Saliency and masks",
-    question="Which tensors does each expert call salient, and which does the merge keep?",
+    question="Which tensors are salient for each expert, and which does the merge keep?",
     columns=("tensor", "order", "section", "role", "part", "numel", "expert", "saliency", "kept", "final"),
     rows=("expert", "tensor"),
     picks=("expert", "tensor"),
@@ -213,7 +213,7 @@ def _final_texts(grid: Grid) -> list[str]:
 
 
 def _spans(grid: Grid) -> list[tuple[str, int, int]]:
-    """Label, first and last column of every run of columns of one group."""
+    """Label, first and last column of every sequence of columns of one group."""
     labels = list(grid.tensors["label"])
     starts = [j for j in range(len(labels)) if j == 0 or labels[j] != labels[j - 1]]
     return [(labels[a], a, b - 1) for a, b in zip(starts, [*starts[1:], len(labels)], strict=True)]
@@ -252,7 +252,7 @@ def _axis_title(group: str, columns: int) -> str:
 
 
 def _end_labels(spans: list[tuple[str, int, int]], columns: int) -> list[dict[str, Any]]:
-    """What stands before and after the blocks is a few columns wide: its label grows outward, away from the numbers."""
+    """Labels of the sections before and after the blocks; being narrow, they grow away from the block numbers."""
     labels = []
     for label, first, last in spans:
         if label.startswith("block"):
@@ -279,7 +279,7 @@ def _separators(grid: Grid) -> list[dict[str, Any]]:
 
 
 def _outline(grid: Grid, expert: str | None, tensor: str | None) -> list[dict[str, Any]]:
-    """Rectangles round the selected cell, row or column; in the shared mask, round the column."""
+    """Rectangles around the selected cell, row or column; in the shared mask, around the column."""
     names = list(grid.tensors["tensor"])
     row = grid.experts.index(expert) if expert in grid.experts else None
     column = names.index(tensor) if tensor in names else None

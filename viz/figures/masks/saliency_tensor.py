@@ -1,6 +1,8 @@
-"""One tensor's saliency for every expert, beside the threshold it had to pass."""
+"""One tensor's saliency for every expert, beside the threshold that decides whether it is kept."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,7 +33,7 @@ def saliency_tensor(
     """A dot for each expert's saliency, filled if its own mask keeps the tensor, and a tick at its threshold.
 
     expert, saliency and threshold (units of the weights), kept (own mask). ``tensor`` names the tensor on the axis;
-    ``experts`` is the full ordered list that colors go by, where the table holds only some of them.
+    ``experts`` is the full ordered list that fixes the colors, if the table has only some of them.
     """
     names = in_order(table["expert"])
     look = theme.looks(experts or names)
@@ -54,19 +56,8 @@ def saliency_tensor(
             marker={"symbol": "line-ns", "size": 16, "line": {"color": theme.INK, "width": 2.5}},
         )
     )  # fmt: skip
-    for word, wanted in (("Kept", True), ("Pruned", False)):
-        chosen = kept == wanted
-        colors = [mark.color for mark in marks]
-        fig.add_trace(
-            go.Scatter(
-                x=np.where(chosen, saliency, np.nan).astype(np.float32), mode="markers", name=word, **shared, **clicks,
-                marker={
-                    "symbol": [mark.symbol for mark in marks], "size": 12, "opacity": 1,
-                    "color": colors if wanted else "white",
-                    "line": {"color": theme.INK if wanted else colors, "width": 1 if wanted else 2.5},
-                },
-            )
-        )  # fmt: skip
+    fig.add_trace(_dots("Kept", np.where(kept, saliency, np.nan), marks, **shared, **clicks))
+    fig.add_trace(_dots("Pruned", np.where(kept, np.nan, saliency), marks, **shared, **clicks))
     what = f"Saliency of {short_name(tensor, 40)}<br>" if tensor else "Saliency "
     fig.update_xaxes(
         title={"text": f"{what}(mean |deviation|, units of the weights)"}, **_axis(saliency, threshold, log)
@@ -86,7 +77,7 @@ def saliency_tensor(
 
 
 def _axis(saliency: np.ndarray, threshold: np.ndarray, log: bool) -> dict[str, object]:
-    """From zero, or logarithmic where asked for and nothing is zero, with room for half a mark at the ends."""
+    """An axis from zero, or a log axis if ``log`` and nothing is zero, with room for half a mark at the ends."""
     values = np.concatenate([saliency, threshold])
     values = values[np.isfinite(values)]
     low, high = float(values.min(initial=1)), float(values.max(initial=0))
@@ -97,6 +88,18 @@ def _axis(saliency: np.ndarray, threshold: np.ndarray, log: bool) -> dict[str, o
         return marks | {"tickvals": places, "type": "log", "range": [np.log10(low), np.log10(high)]}
     high = 1.06 * high or 1.0
     return theme.ticks(0, high) | {"range": [0, high]}
+
+
+def _dots(word: str, saliency: np.ndarray, marks: list[theme.Look], **shared: Any) -> go.Scatter:
+    """The dots of experts that keep the tensor, which are filled, or of those that prune it, which are open."""
+    filled, colors = word == "Kept", [mark.color for mark in marks]
+    return go.Scatter(
+        x=saliency.astype(np.float32), mode="markers", name=word, **shared,
+        marker={
+            "symbol": [mark.symbol for mark in marks], "size": 12, "opacity": 1, "color": colors if filled else "white",
+            "line": {"color": theme.INK if filled else colors, "width": 1 if filled else 2.5},
+        },
+    )  # fmt: skip
 
 
 def _stems(saliency: np.ndarray, threshold: np.ndarray, rows: np.ndarray) -> go.Scatter:

@@ -1,4 +1,4 @@
-"""Where a merged model comes from: pretrained model, experts, the steps of the recipe, what came out."""
+"""Where a merged model comes from: pretrained model, experts, steps of the recipe, and the result."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ COLORS = {
     "pretrained": "#4B5563", "expert": "#009E73", "edit": "#E69F00", "merge": "#0072B2", "run": "#D55E00",
     "model": "#CC79A7", "other": "#999999",
 }  # fmt: skip
-LANE, GAP, WIDE = 60, 10, 15  # px of a box and between two, characters of a line in one: four fit a narrow page
+LANE, GAP, WIDE = 60, 10, 15  # px of a box and between two, characters in its lines; four boxes fit a narrow page
 TOP, BOTTOM, SIDE = 34, 44, 58
 FAINT = 0.45
 
 
 class Box(NamedTuple):
-    """Where a node lies, in lanes from the top."""
+    """The place of a node: its column, and its lane from the top."""
 
     x: float
     y: float
@@ -44,14 +44,14 @@ class Box(NamedTuple):
     empty="No run is chosen.",
 )
 def lineage(table: pd.DataFrame, *, present: bool = False) -> go.Figure:
-    """Boxes from left to right: pretrained model, experts, edits and merge one below the other, what came out.
+    """Boxes from left to right: pretrained model, experts, edits above the merge, and the result.
 
-    node (an id), kind (pretrained, expert, edit, merge, run, model for one task's, other for a faint one), label,
+    node (an id), kind (pretrained, expert, edit, merge, run, model of one task, other for a faint one), label,
     detail (such as the first digits of a digest), parents (ids of nodes, separated by spaces).
     """
     rows = table.to_dict("records")
-    if odd := sorted({str(row["kind"]) for row in rows} - COLUMNS.keys()):
-        raise ChartError(f"lineage does not know the kind {clean_text(odd[0])!r}; it takes {', '.join(COLUMNS)}")
+    if unknown := sorted({str(row["kind"]) for row in rows} - COLUMNS.keys()):
+        raise ChartError(f"lineage does not know the kind {clean_text(unknown[0])!r}; it takes {', '.join(COLUMNS)}")
     places, lanes = _places(rows)
     fig = go.Figure(data=[_marks(kind, rows, places) for kind in COLUMNS if any(row["kind"] == kind for row in rows)])
     fig.update_layout(
@@ -70,20 +70,20 @@ def lineage(table: pd.DataFrame, *, present: bool = False) -> go.Figure:
 
 
 def _places(rows: Sequence[Mapping[Any, Any]]) -> tuple[dict[str, Box], float]:
-    """Where every node lies: its column's boxes one below the other, all columns centered; and how many lanes."""
+    """The place of every node, with its column's boxes stacked and all columns centered, and the number of lanes."""
     columns: dict[int, list[str]] = {}
     for row in rows:
         columns.setdefault(COLUMNS[str(row["kind"])], []).append(str(row["node"]))
     lanes = max(len(nodes) for nodes in columns.values())
-    found: dict[str, Box] = {}
+    boxes: dict[str, Box] = {}
     for x, nodes in columns.items():
         first = (lanes - len(nodes)) / 2
-        found |= {node: Box(float(x), first + place) for place, node in enumerate(nodes)}
-    return found, float(max(lanes, 2))
+        boxes |= {node: Box(float(x), first + place) for place, node in enumerate(nodes)}
+    return boxes, float(max(lanes, 2))
 
 
 def _marks(kind: str, rows: Sequence[Mapping[Any, Any]], places: Mapping[str, Box]) -> go.Scatter:
-    """What the pointer finds: a mark behind every box of one kind."""
+    """A mark behind every box of one kind, which shows the hover text."""
     own = [row for row in rows if row["kind"] == kind]
     boxes = [places[str(row["node"])] for row in own]
     return go.Scatter(
@@ -99,7 +99,7 @@ def _hover(row: Mapping[Any, Any]) -> str:
 
 
 def _box(row: Mapping[Any, Any], box: Box) -> dict[str, Any]:
-    """A node: its label in at most two lines, and under it the detail in what is left of three."""
+    """A node's box: its label in at most two lines, then its detail, three lines in all."""
     kind = str(row["kind"])
     faint = kind == "other"
     detail = str(row["detail"])

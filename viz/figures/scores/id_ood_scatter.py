@@ -47,40 +47,40 @@ def id_ood_scatter(
     arrows: pd.DataFrame | Sequence[tuple[str, str]] = (),
     present: bool = False,
 ) -> go.Figure:
-    """A mark for each run; reference points open, merges filled, a paper's numbers as crosses in a legend of their own.
+    """A mark for each run: open for references, filled for merges, a cross with its own legend for a paper's numbers.
 
     run (id), label, kind (pretrained, individual, multitask, merge, per_task, paper), in_domain, out_of_domain, h_score
     (fractions; a row without one of them is left out, and a note says so), in_low … out_high (interval, fractions),
     n_in, n_out (images), adapts_on_test (bool), source (of a paper's row). ``arrows`` are pairs (from run, to run).
     """
     _check_kinds(table)
-    shown, left_out = plane.split(table)
-    if shown.empty:
+    drawn, left_out = plane.split(table)
+    if drawn.empty:
         return theme.notice("id_ood_scatter", f"Nothing to draw: {plane.left_out_note(left_out)}", present)
-    x_range, y_range = plane.window(shown, "in"), plane.window(shown, "out")
-    pairs = _pairs(arrows, table, shown)
+    x_range, y_range = plane.window(drawn, "in"), plane.window(drawn, "out")
+    pairs = _pairs(arrows, table, drawn)
     bottom = BOTTOM + 26
-    quoted = bool((shown["kind"].astype(str) == "paper").any())
+    quoted = bool((drawn["kind"].astype(str) == "paper").any())
     top = TOP + (20 if quoted else 0)
     scales = [Pixels(x_range, y_range, width - LEFT - RIGHT, HEIGHT - top - bottom) for width in WIDTHS]
 
     fig = go.Figure()
     curves, curve_labels = plane.iso_curves(x_range, y_range)
     fig.add_traces(curves)
-    fig.add_traces(_marks(shown))
-    labels = _direct_labels(shown, [_view(shown, pairs, curve_labels, to_pixel) for to_pixel in scales])
-    records = shown.to_dict("records")
-    drawn = [plane.arrow(records[start], records[end]) for start, end in pairs]
-    annotations = [*curve_labels, *drawn, *labels, *plane.footnote(left_out, len(shown) - len(labels))]
+    fig.add_traces(_marks(drawn))
+    labels = _direct_labels(drawn, [_view(drawn, pairs, curve_labels, to_pixel) for to_pixel in scales])
+    records = drawn.to_dict("records")
+    drawn_arrows = [plane.arrow(records[start], records[end]) for start, end in pairs]
+    annotations = [*curve_labels, *drawn_arrows, *labels, *plane.footnote(left_out, len(drawn) - len(labels))]
     plane.axes(fig, x_range, y_range)
     fig.update_layout(
         annotations=annotations,
-        shapes=_ring(shown, selected),
+        shapes=_ring(drawn, selected),
         legend=LEGEND | {"y": 1, "yanchor": "bottom"},
         legend2=LEGEND | {"y": 1, "yanchor": "top", "yref": "container"},
         margin={"l": LEFT, "r": RIGHT, "t": top, "b": bottom},
     )
-    return theme.finish(fig, "id_ood_scatter", _alt(shown, left_out), HEIGHT, present)
+    return theme.finish(fig, "id_ood_scatter", _alt(drawn, left_out), HEIGHT, present)
 
 
 def _check_kinds(table: pd.DataFrame) -> None:
@@ -88,13 +88,13 @@ def _check_kinds(table: pd.DataFrame) -> None:
         raise ChartError(f"id_ood_scatter does not know the kind {unknown[0]!r}; it takes {', '.join(KIND_NAMES)}")
 
 
-def _marks(shown: pd.DataFrame) -> list[go.Scatter]:
+def _marks(drawn: pd.DataFrame) -> list[go.Scatter]:
     """One trace for each kind of run, merges that adapt on test data apart."""
-    adapts = _adapts(shown)
+    adapts = _adapts(drawn)
     traces = []
     for kind, look in theme.KINDS.items():
         for adapted in (False, True):
-            rows = shown[(shown["kind"].astype(str) == kind) & (adapts == adapted)]
+            rows = drawn[(drawn["kind"].astype(str) == kind) & (adapts == adapted)]
             if rows.empty:
                 continue
             name = ADAPTS if adapted and kind == "merge" else KIND_NAMES[kind] + (" †" if adapted else "")
@@ -119,10 +119,10 @@ def _legend_group(kind: str) -> dict[str, Any]:
     return {"legend": "legend"}
 
 
-def _adapts(shown: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    if "adapts_on_test" not in shown:
-        return np.zeros(len(shown), bool)
-    return (shown["adapts_on_test"] == True).to_numpy(bool)  # noqa: E712 - a missing value is not True
+def _adapts(drawn: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    if "adapts_on_test" not in drawn:
+        return np.zeros(len(drawn), bool)
+    return (drawn["adapts_on_test"] == True).to_numpy(bool)  # noqa: E712 - a missing value is not True
 
 
 def _hover(row: Mapping[Any, Any]) -> str:
@@ -136,14 +136,14 @@ def _hover(row: Mapping[Any, Any]) -> str:
 
 
 def _pairs(
-    arrows: pd.DataFrame | Sequence[tuple[str, str]], table: pd.DataFrame, shown: pd.DataFrame
+    arrows: pd.DataFrame | Sequence[tuple[str, str]], table: pd.DataFrame, drawn: pd.DataFrame
 ) -> list[tuple[int, int]]:
-    """Rows of ``shown`` to be joined; a pair with a left-out run is left out with it."""
+    """Pairs of rows of ``drawn`` that arrows join, without pairs that contain a left-out run."""
     pairs = arrows[["from", "to"]].itertuples(index=False) if isinstance(arrows, pd.DataFrame) else arrows
-    known, row_of = set(table["run"].astype(str)), {str(run): i for i, run in enumerate(shown["run"])}
+    run_ids, row_of = set(table["run"].astype(str)), {str(run): i for i, run in enumerate(drawn["run"])}
     joined = []
     for start, end in pairs:
-        if unknown := {str(start), str(end)} - known:
+        if unknown := {str(start), str(end)} - run_ids:
             raise ChartError(f"an arrow names the run {clean_text(min(unknown))!r}, which is not in the table")
         if str(start) in row_of and str(end) in row_of:
             joined.append((row_of[str(start)], row_of[str(end)]))
@@ -151,43 +151,43 @@ def _pairs(
 
 
 def _view(
-    shown: pd.DataFrame, pairs: list[tuple[int, int]], curve_labels: list[dict[str, Any]], to_pixel: Pixels
+    drawn: pd.DataFrame, pairs: list[tuple[int, int]], curve_labels: list[dict[str, Any]], to_pixel: Pixels
 ) -> PlotArea:
-    """The marks in px, and what labels keep off: labels of curves, intervals, arrows."""
-    marks = [to_pixel(row["in_domain"], row["out_of_domain"]) for row in shown.to_dict("records")]
+    """The marks in px, and the boxes that labels must leave free: labels of curves, intervals, arrows."""
+    marks = [to_pixel(row["in_domain"], row["out_of_domain"]) for row in drawn.to_dict("records")]
     taken = [plane.label_box(to_pixel(label["x"], label["y"])) for label in curve_labels]
-    taken += plane.bar_boxes(shown, to_pixel)
+    taken += plane.bar_boxes(drawn, to_pixel)
     for start, end in pairs:
         taken += plane.arrow_boxes(marks[start], marks[end])
     return PlotArea(marks, (to_pixel.width, to_pixel.height), taken)
 
 
-def _direct_labels(shown: pd.DataFrame, views: list[PlotArea]) -> list[dict[str, Any]]:
+def _direct_labels(drawn: pd.DataFrame, views: list[PlotArea]) -> list[dict[str, Any]]:
     texts = [
         safe_text(label, 30) + (" †" if adapted else "") + SIGNS.get(kind, "")
-        for label, kind, adapted in zip(shown["label"], shown["kind"].astype(str), _adapts(shown), strict=True)
+        for label, kind, adapted in zip(drawn["label"], drawn["kind"].astype(str), _adapts(drawn), strict=True)
     ]
-    return place_labels(texts, list(zip(shown["in_domain"], shown["out_of_domain"], strict=True)), views)
+    return place_labels(texts, list(zip(drawn["in_domain"], drawn["out_of_domain"], strict=True)), views)
 
 
-def _ring(shown: pd.DataFrame, selected: str | None) -> list[dict[str, Any]]:
-    """A circle round the selected run, measured in pixels so that it stays round."""
+def _ring(drawn: pd.DataFrame, selected: str | None) -> list[dict[str, Any]]:
+    """A circle around the selected run, sized in pixels so that it stays round."""
     return [
         {
             "type": "circle", "xsizemode": "pixel", "ysizemode": "pixel", "xanchor": row["in_domain"],
             "yanchor": row["out_of_domain"], "x0": -12, "x1": 12, "y0": -12, "y1": 12,
             "line": {"color": theme.ACCENT, "width": 3}, "name": "selected",
         }
-        for row in shown.to_dict("records") if str(row["run"]) == selected
+        for row in drawn.to_dict("records") if str(row["run"]) == selected
     ]  # fmt: skip
 
 
-def _alt(shown: pd.DataFrame, left_out: pd.DataFrame) -> str:
-    merges = shown[shown["kind"].astype(str) == "merge"]
-    pool = merges if len(merges) else shown
-    best = pool.iloc[int(pool["h_score"].to_numpy(np.float64).argmax())]
+def _alt(drawn: pd.DataFrame, left_out: pd.DataFrame) -> str:
+    merges = drawn[drawn["kind"].astype(str) == "merge"]
+    candidates = merges if len(merges) else drawn
+    best = candidates.iloc[int(candidates["h_score"].to_numpy(np.float64).argmax())]
     sentence = (
-        f"{plural(len(shown), 'run')}. Highest H-score{' of a merge' if len(merges) else ''}: "
+        f"{plural(len(drawn), 'run')}. Highest H-score{' of a merge' if len(merges) else ''}: "
         f"{clean_text(best['label'])}, {percent(best['h_score'])} "
         f"(in-domain {percent(best['in_domain'])}, out-of-domain {percent(best['out_of_domain'])})."
     )

@@ -18,13 +18,13 @@ from viz.text import clean_text, identifier, percent, plural, safe_text
 
 PLAIN, PLUGGED = "plain", "plugged"  # the two ends of a pair
 REFERENCES = {"pretrained": "Pretrained", "individual": "Individual experts", "multitask": "Trained on all tasks"}
-RISES, FALLS = theme.Look("#0072B2", "circle"), theme.Look("#D55E00", "diamond")  # of the end that has the edit
+RISES, FALLS = theme.Look("#0072B2", "circle"), theme.Look("#D55E00", "diamond")  # the end with the edit, by H-score
 ALONE = theme.Look("#5F6B7A", "circle-open")
 FAINT = "rgba(95, 107, 122, 0.35)"  # intervals: two for every merge
 INNER, BOTTOM = 500, 82
-WIDTHS = (500, 1200)  # px: labels keep apart on a page of either width
-FAR = 0.5  # of the range of all ends: a start farther off than that would squeeze the others into a corner
-MOST = 3  # of them are named
+WIDTHS = (500, 1200)  # px: labels do not overlap on a page of either width
+FAR = 0.5  # share of the range of all ends; starts farther outside would squeeze the others into a corner
+MOST = 3  # starts outside that are named
 
 
 @chart(
@@ -37,36 +37,36 @@ MOST = 3  # of them are named
     empty="No merge has been run both without and with this edit.",
 )
 def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit", present: bool = False) -> go.Figure:
-    """An arrow per pair over curves of equal H-score, open where it starts and filled where it ends; references open.
+    """An arrow per pair over curves of equal H-score, with an open mark at its start and a filled one at its end.
 
     pair (the merge's name, drawn beside its end), kind (plain and plugged, the ends of a pair; pretrained, individual,
     multitask), run (id), label, in_domain, out_of_domain, h_score (fractions), in_low … out_high (intervals), n_in,
-    n_out (images). A pair without both ends is left out, and a note says so, as where an arrow starts far outside.
-    ``edit`` is its name in the description.
+    n_out (images). References have open marks. A pair without both ends is left out; a note says so, and names the
+    arrows that start far outside. ``edit`` is the edit's name in the description.
     """
     if unknown := sorted(set(table["kind"].astype(str)) - {PLAIN, PLUGGED, *REFERENCES}):
         raise ChartError(f"plugin_arrows does not know the kind {unknown[0]!r}")
-    shown, left_out = _whole_pairs(table)
-    if shown.empty:
+    drawn, left_out = _whole_pairs(table)
+    if drawn.empty:
         return theme.notice("plugin_arrows", f"Nothing to draw: {plane.left_out_note(left_out)}", present)
-    pairs = _pairs(shown)
-    far = _far(shown)
-    x_range, y_range = (plane.window(shown[~far], side) for side in ("in", "out"))
+    pairs = _pairs(drawn)
+    far = _far(drawn)
+    x_range, y_range = (plane.window(drawn[~far], side) for side in ("in", "out"))
     scales = [Pixels(x_range, y_range, width - LEFT - RIGHT, INNER) for width in WIDTHS]
 
     fig = go.Figure()
     curves, curve_labels = plane.iso_curves(x_range, y_range)
     fig.add_traces(curves)
-    fig.add_traces(_marks(shown, pairs))
-    ends = shown[shown["kind"].astype(str) != PLAIN].reset_index(drop=True)
-    views = [_view(shown, ends, pairs, curve_labels, to_pixel) for to_pixel in scales]
+    fig.add_traces(_marks(drawn, pairs))
+    ends = drawn[drawn["kind"].astype(str) != PLAIN].reset_index(drop=True)
+    views = [_view(drawn, ends, pairs, curve_labels, to_pixel) for to_pixel in scales]
     points = list(zip(ends["in_domain"], ends["out_of_domain"], strict=True))
     labels = place_labels([safe_text(name, 26) for name in ends["pair"]], points, views)
     arrows = [
         plane.arrow(_entering(start, end, x_range, y_range), end, _look(start, end).color)
         for start, end in pairs.values()
     ]
-    outside = _outside(shown[far])
+    outside = _outside(drawn[far])
     notes = plane.footnote(left_out, len(ends) - len(labels), outside)
     plane.axes(fig, x_range, y_range)
     legend, top = legends.above([str(trace.name) for trace in fig.data if trace.showlegend is not False])
@@ -83,7 +83,7 @@ Row = Mapping[Any, Any]
 
 
 def _whole_pairs(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows that are drawn, and the others: without scores, or without the other end."""
+    """The rows that are drawn, and the others, which lack scores or the other end."""
     complete, left_out = plane.split(table)
     kind = complete["kind"].astype(str)
     ends = complete[kind.isin([PLAIN, PLUGGED])]
@@ -92,26 +92,26 @@ def _whole_pairs(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     return complete[~single].reset_index(drop=True), pd.concat([left_out, complete[single]])
 
 
-def _pairs(shown: pd.DataFrame) -> dict[str, tuple[Row, Row]]:
+def _pairs(drawn: pd.DataFrame) -> dict[str, tuple[Row, Row]]:
     """Pair -> its row without and its row with the edit."""
-    rows = {(str(row["pair"]), str(row["kind"])): row for row in shown.to_dict("records")}
-    names = in_order(shown[shown["kind"].astype(str) == PLUGGED]["pair"])
+    rows = {(str(row["pair"]), str(row["kind"])): row for row in drawn.to_dict("records")}
+    names = in_order(drawn[drawn["kind"].astype(str) == PLUGGED]["pair"])
     return {name: (rows[name, PLAIN], rows[name, PLUGGED]) for name in names}
 
 
-def _far(shown: pd.DataFrame) -> pd.Series[bool]:
-    """Which starts lie far outside everything else."""
-    starts = shown["kind"].astype(str) == PLAIN
-    far = pd.Series(False, shown.index)
+def _far(drawn: pd.DataFrame) -> pd.Series[bool]:
+    """Which rows are starts far outside the range of all ends."""
+    starts = drawn["kind"].astype(str) == PLAIN
+    far = pd.Series(False, drawn.index)
     for name in ("in_domain", "out_of_domain"):
-        ends = shown[~starts][name]
+        ends = drawn[~starts][name]
         room = FAR * max(float(ends.max() - ends.min()), 0.1)
-        far |= starts & ~shown[name].between(ends.min() - room, ends.max() + room)
+        far |= starts & ~drawn[name].between(ends.min() - room, ends.max() + room)
     return far
 
 
 def _entering(start: Row, end: Row, x_range: list[float], y_range: list[float]) -> Row:
-    """Where an arrow is first seen: its start, or where it comes in."""
+    """The point where an arrow's visible part begins: its start, or where it enters the plot."""
     x, y, dx, dy = (
         end["in_domain"], end["out_of_domain"], start["in_domain"] - end["in_domain"],
         start["out_of_domain"] - end["out_of_domain"],
@@ -122,7 +122,7 @@ def _entering(start: Row, end: Row, x_range: list[float], y_range: list[float]) 
 
 
 def _outside(far: pd.DataFrame) -> list[str]:
-    """Lines that say where the arrows start that come from outside."""
+    """Lines that say where arrows from outside the plot start."""
     lines = [
         f"{safe_text(row['pair'], 26)} starts outside, at {percent(row['in_domain'])} in, "
         f"{percent(row['out_of_domain'])} out"
@@ -136,18 +136,18 @@ def _look(start: Row, end: Row) -> theme.Look:
     return RISES if end["h_score"] >= start["h_score"] else FALLS
 
 
-def _marks(shown: pd.DataFrame, pairs: Mapping[str, tuple[Row, Row]]) -> list[go.Scatter]:
+def _marks(drawn: pd.DataFrame, pairs: Mapping[str, tuple[Row, Row]]) -> list[go.Scatter]:
     """A trace for the starts, one for the ends where the H-score rises and one where it falls, one per reference."""
-    kind = shown["kind"].astype(str)
-    falls = shown["pair"].astype(str).isin([name for name, ends in pairs.items() if _look(*ends) is FALLS])
+    kind = drawn["kind"].astype(str)
+    falls = drawn["pair"].astype(str).isin([name for name, ends in pairs.items() if _look(*ends) is FALLS])
     ends = kind == PLUGGED
-    wanted = [
-        (shown[kind == PLAIN], "Without the edit", ALONE),
-        (shown[ends & ~falls], "With it, H-score not lower", RISES),
-        (shown[ends & falls], "With it, H-score lower", FALLS),
-        *((shown[kind == name], title, theme.KINDS[name]) for name, title in REFERENCES.items()),
+    groups = [
+        (drawn[kind == PLAIN], "Without the edit", ALONE),
+        (drawn[ends & ~falls], "With it, H-score not lower", RISES),
+        (drawn[ends & falls], "With it, H-score lower", FALLS),
+        *((drawn[kind == name], title, theme.KINDS[name]) for name, title in REFERENCES.items()),
     ]
-    return [_trace(rows, name, look, pairs) for rows, name, look in wanted if len(rows)]
+    return [_trace(rows, name, look, pairs) for rows, name, look in groups if len(rows)]
 
 
 def _trace(rows: pd.DataFrame, name: str, look: theme.Look, pairs: Mapping[str, tuple[Row, Row]]) -> go.Scatter:
@@ -175,28 +175,28 @@ def _hover(row: Row, pairs: Mapping[str, tuple[Row, Row]]) -> str:
 
 
 def _view(
-    shown: pd.DataFrame,
+    drawn: pd.DataFrame,
     ends: pd.DataFrame,
     pairs: Mapping[str, tuple[Row, Row]],
     curve_labels: list[dict[str, Any]],
     to_pixel: Pixels,
 ) -> PlotArea:
-    """Where labels belong in px, and what they keep off: labels of curves, arrows, the marks where arrows start."""
+    """The labeled marks in px, and the boxes that labels must leave free: curves' labels, arrows, marks at starts."""
     taken = [plane.label_box(to_pixel(label["x"], label["y"])) for label in curve_labels]
     for start, end in pairs.values():
-        seen = (_entering(start, end, to_pixel.x_range, to_pixel.y_range), end)
-        taken += plane.arrow_boxes(*(to_pixel(row["in_domain"], row["out_of_domain"]) for row in seen))
-    taken += [plane.mark_box(row, to_pixel) for row in shown[shown["kind"].astype(str) == PLAIN].to_dict("records")]
+        visible = (_entering(start, end, to_pixel.x_range, to_pixel.y_range), end)
+        taken += plane.arrow_boxes(*(to_pixel(row["in_domain"], row["out_of_domain"]) for row in visible))
+    taken += [plane.mark_box(row, to_pixel) for row in drawn[drawn["kind"].astype(str) == PLAIN].to_dict("records")]
     marks = [to_pixel(row["in_domain"], row["out_of_domain"]) for row in ends.to_dict("records")]
     return PlotArea(marks, (to_pixel.width, to_pixel.height), taken)
 
 
 def _alt(pairs: Mapping[str, tuple[Row, Row]], left_out: pd.DataFrame, edit: str) -> str:
     gains = {name: end["h_score"] - start["h_score"] for name, (start, end) in pairs.items()}
-    said = f"{plural(len(pairs), 'merge')} without and with {clean_text(edit, 40)} in front."
+    sentence = f"{plural(len(pairs), 'merge')} without and with {clean_text(edit, 40)} in front."
     if gains:
         best = max(gains, key=lambda name: gains[name])
         rises = sum(gain >= 0 for gain in gains.values())
-        said += f" The H-score does not fall for {rises}; the largest change is {clean_text(best)}'s, "
-        said += f"{100 * gains[best]:+.1f} points."
-    return said + (f" {plural(len(left_out), 'row')} left out." if len(left_out) else "")
+        sentence += f" The H-score does not fall for {rises}; the largest change is {clean_text(best)}'s, "
+        sentence += f"{100 * gains[best]:+.1f} points."
+    return sentence + (f" {plural(len(left_out), 'row')} left out." if len(left_out) else "")

@@ -1,4 +1,4 @@
-"""What it takes to store a merge, counted in several ways."""
+"""The storage of a merge, counted in several ways."""
 
 from __future__ import annotations
 
@@ -32,54 +32,54 @@ SHAPES = dict(zip(ACCOUNTS, ("", "/", ".", "\\"), strict=True))  # beside color,
     question="What does it take to store the merge?",
     columns=("run", "label", "account", "part", "bytes"),
     rows=("run", "account", "part"),
-    empty="No run has noted what it takes to store it.",
+    empty="No run has recorded its storage.",
 )
 def storage(table: pd.DataFrame, *, present: bool = False) -> go.Figure:
     """A group of bars for each run, one bar for each way of counting, in MiB (2²⁰ bytes).
 
-    run (id), label, account (paper, dense, sparse or deploy), part (what is counted under it), bytes. The parts of an
-    account add up to its bar; an account with an unknown part has none, and a note says so.
+    run (id), label, account (paper, dense, sparse or deploy), part (what is counted in it), bytes. The parts of an
+    account add up to its bar; an account with an unknown part has no bar, and a note says so.
     """
     parts = _parts(table)
     if unknown := sorted({account for _, account in parts} - set(ACCOUNTS)):
         takes = ", ".join(ACCOUNTS)
         raise ChartError(f"storage does not know the account {clean_text(unknown[0])!r}; it takes {takes}")
     sums = {key: sum(sizes.values()) / MIB for key, sizes in parts.items()}
-    known = {key: mib for key, mib in sums.items() if math.isfinite(mib)}
-    if not known:
-        return theme.notice("storage", "Nothing to draw: these runs did not note what they take.", present)
+    complete = {key: mib for key, mib in sums.items() if math.isfinite(mib)}
+    if not complete:
+        return theme.notice("storage", "Nothing to draw: these runs did not record their storage.", present)
     labels = dict(zip(table["run"].astype(str), table["label"], strict=True))
-    accounts = [account for account in ACCOUNTS if any(account == other for _, other in known)]
+    accounts = [account for account in ACCOUNTS if any(account == other for _, other in complete)]
     group = len(accounts) * LANE + GAP
     fig = go.Figure()
     for lane, account in enumerate(accounts):
         offset = (lane - (len(accounts) - 1) / 2) * LANE / group
-        places = {run: row + offset for row, run in enumerate(labels) if (run, account) in known}
+        places = {run: row + offset for row, run in enumerate(labels) if (run, account) in complete}
         hovers = [_hover(labels[run], account, parts[run, account]) for run in places]
-        fig.add_traces(_bars(account, [known[run, account] for run in places], [*places.values()], hovers, group))
-    _lay_out_axes(fig, max(known.values()), [_lines(label) for label in labels.values()])
-    gaps = len({run for run, _ in sums.keys() - known.keys()})
+        fig.add_traces(_bars(account, [complete[run, account] for run in places], [*places.values()], hovers, group))
+    _lay_out_axes(fig, max(complete.values()), [_lines(label) for label in labels.values()])
+    gaps = len({run for run, _ in sums.keys() - complete.keys()})
     if gaps:
         fig.add_annotation(
-            text=f"Not all is known of {plural(gaps, 'run')}, made by an earlier version", x=0, xref="paper", y=0,
+            text=f"Incomplete for {plural(gaps, 'run')}, made by an earlier version", x=0, xref="paper", y=0,
             yref="paper", xanchor="left", yanchor="top", yshift=-48, font={"color": theme.FADED, "size": theme.SMALL},
         )  # fmt: skip
     top, bottom = 58, 56 + (20 if gaps else 0)
     fig.update_layout(margin={"t": top, "b": bottom})
-    return theme.finish(fig, "storage", _alt(known, labels), len(labels) * group + top + bottom, present)
+    return theme.finish(fig, "storage", _alt(complete, labels), len(labels) * group + top + bottom, present)
 
 
 def _parts(table: pd.DataFrame) -> dict[tuple[str, str], dict[str, float]]:
     """Bytes by part, for each run and account, in the table's order."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
+    parts: dict[tuple[str, str], dict[str, float]] = {}
     columns = (table[name] for name in ("run", "account", "part", "bytes"))
     for run, account, part, size in zip(*columns, strict=True):
-        found.setdefault((str(run), str(account)), {})[str(part)] = float(size)
-    return found
+        parts.setdefault((str(run), str(account)), {})[str(part)] = float(size)
+    return parts
 
 
 def _bars(account: str, mib: list[float], y: list[float], hovers: list[str], group: float) -> list[go.Bar | go.Scatter]:
-    """One account's bars and, after each, its number."""
+    """One account's bars, and the number at the end of each."""
     common = {"x": np.array(mib, np.float32), "y": np.array(y, np.float32), "legendgroup": account}
     pattern = {"shape": SHAPES[account], "fgcolor": "white", "fillmode": "overlay", "size": 6, "solidity": 0.25}
     return [
@@ -97,7 +97,7 @@ def _bars(account: str, mib: list[float], y: list[float], hovers: list[str], gro
 
 
 def _mib(value: float) -> str:
-    """Two decimals, as papers print them; three digits of what is smaller."""
+    """A number of MiB with two decimals, as papers print it; with three digits if it is below one."""
     return f"{value:,.2f}" if value >= 1 else real(value)
 
 
@@ -110,7 +110,7 @@ def _hover(label: str, account: str, parts: Mapping[str, float]) -> str:
 
 
 def _lines(label: str) -> list[str]:
-    """A run's name in as many lines as there is room for beside its bars."""
+    """A run's name in at most three lines beside its bars."""
     lines = textwrap.wrap(clean_text(label), LABEL, max_lines=3, placeholder=" …")
     return [safe_text(line) for line in lines] or ["\xa0"]
 
@@ -131,13 +131,13 @@ def _lay_out_axes(fig: go.Figure, most: float, labels: list[list[str]]) -> None:
     )  # fmt: skip
 
 
-def _alt(known: Mapping[tuple[str, str], float], labels: Mapping[str, str]) -> str:
-    sentences = [f"{plural(len({run for run, _ in known}), 'run')}."]
+def _alt(complete: Mapping[tuple[str, str], float], labels: Mapping[str, str]) -> str:
+    sentences = [f"{plural(len({run for run, _ in complete}), 'run')}."]
     for account, name in ACCOUNTS.items():
-        if found := {run: mib for (run, other), mib in known.items() if other == account}:
-            least, most = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
+        if sizes := {run: mib for (run, other), mib in complete.items() if other == account}:
+            least, most = min(sizes, key=sizes.__getitem__), max(sizes, key=sizes.__getitem__)
             sentences.append(
-                f"{name}: from {_mib(found[least])} MiB ({clean_text(labels[least], 30)}) "
-                f"to {_mib(found[most])} MiB ({clean_text(labels[most], 30)})."
+                f"{name}: from {_mib(sizes[least])} MiB ({clean_text(labels[least], 30)}) "
+                f"to {_mib(sizes[most])} MiB ({clean_text(labels[most], 30)})."
             )
     return " ".join(sentences)

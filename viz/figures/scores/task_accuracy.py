@@ -1,4 +1,4 @@
-"""Accuracy on every task, run beside run, with intervals and the references each task has."""
+"""Accuracy on every task for several runs, with intervals and the task's references."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REFERENCES = {
 
 @dataclass(frozen=True)
 class Panel:
-    """The tasks of one group, first on top."""
+    """The tasks of one group, the first on top."""
 
     title: str
     rows: pd.DataFrame
@@ -48,7 +48,7 @@ def task_accuracy(
     run (id), label, task (key), title, in_domain (bool), accuracy, low, high (fractions), n (images), correct (images),
     expert (own expert's accuracy), zero_shot (pretrained's), chance (fractions), drawn as ticks. ``normalized``
     divides by ``expert``; tasks without one are left out, and a note counts them. ``runs`` is the full ordered list
-    that colors go by.
+    that fixes the colors.
     """
     table = table.assign(run=table["run"].astype(str), task=table["task"].astype(str))
     left_out: list[str] = []
@@ -102,7 +102,7 @@ def _task_height(runs: int) -> float:
 
 
 def _legend_rows(names: list[str]) -> int:
-    """Rows that the legend takes at the narrowest width, where an entry that does not fit begins another row."""
+    """Number of rows that the legend takes at the narrowest width; an entry that does not fit begins another row."""
     rows, used = 1, 0.0
     for width in (theme.text_width(clean_text(name, 40)) + 50 for name in names):
         rows, used = (rows, used + width) if used + width <= 440 else (rows + 1, width)
@@ -123,15 +123,15 @@ def _normalize(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 def _panels(table: pd.DataFrame) -> list[Panel]:
     panels: list[Panel] = []
-    for title, wanted in (("In-domain tasks", True), ("Out-of-domain tasks", False)):
-        rows = table[table["in_domain"].astype(bool) == wanted]
+    for title, is_in_domain in (("In-domain tasks", True), ("Out-of-domain tasks", False)):
+        rows = table[table["in_domain"].astype(bool) == is_in_domain]
         if len(rows):
             panels.append(Panel(title, rows, in_order(rows["task"]), "y" if not panels else "y2"))
     return panels
 
 
 def _draw_bands(fig: go.Figure, panel: Panel) -> None:
-    """A tint behind every other task, so that the eye stays in the row."""
+    """A tint behind every other task, which guides the eye along the row."""
     for index in range(0, len(panel.tasks), 2):
         fig.add_shape(
             type="rect", xref="x domain", yref=panel.axis, x0=0, x1=1, y0=index - 0.5, y1=index + 0.5,
@@ -222,17 +222,17 @@ def _lay_out_axes(fig: go.Figure, panels: list[Panel], heights: list[float], inn
 
 
 def _range(panels: list[Panel]) -> list[float]:
-    """From just under the lowest mark to just over the highest, references and intervals counted."""
+    """The range of all marks, references and intervals, with a margin."""
     columns = ["accuracy", "low", "high", *REFERENCES]
-    found = [p.rows[c].to_numpy(np.float64) for p in panels for c in columns if c in p.rows]
-    values = np.concatenate(found)
+    arrays = [p.rows[c].to_numpy(np.float64) for p in panels for c in columns if c in p.rows]
+    values = np.concatenate(arrays)
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     pad = max(0.04 * (high - low), 0.01)
     return [max(-0.01, low - pad), high + pad]
 
 
 def _one_legend_entry_each(fig: go.Figure) -> None:
-    """A group drawn in both panels has one entry, and one click hides both."""
+    """Give a group that is drawn in both panels one legend entry, which hides both."""
     seen: set[str] = set()
     for trace in fig.data:
         trace.showlegend = trace.legendgroup not in seen

@@ -1,4 +1,4 @@
-"""A score over two values at once, or over the plane that two experts span, as a map with contour lines."""
+"""A score over two values, or over the plane that two experts span, as a map with contour lines."""
 
 from __future__ import annotations
 
@@ -52,20 +52,20 @@ def sweep_contour(
         return theme.notice("sweep_contour", "Nothing to draw: no point has this score.", present)
     fig = go.Figure([_map(table, value), _points(table, value, titles)])
     for place, (label, x, y, kind) in enumerate(marks):
-        again = any(kind == other for *_, other in marks[:place])  # such as the second expert
+        again = any(kind == other for *_, other in marks[:place])  # true for the second expert
         fig.add_trace(_mark(label, x, y, theme.KINDS.get(kind, theme.KINDS["merge"]), again))
     chosen = table[table["point"].astype(str) == str(selected)]
     if len(chosen):
         fig.add_trace(sweep.ring(chosen["x"].tolist(), chosen["y"].tolist()))
     legend, top = legends.above([label for label, *_ in marks]) if marks else ({}, 0.0)
-    said, more = sweep.note(note, BOTTOM)
+    annotations, more = sweep.note(note, BOTTOM)
     spans = [sweep.stretch(values[i] if values else None, table[name].tolist()) for i, name in enumerate("xy")]
     for span, ends in zip(spans, ([mark[1] for mark in marks], [mark[2] for mark in marks]), strict=True):
         span[:] = [min([span[0], *ends]), max([span[1], *ends])]
     fig.update_xaxes(title={"text": safe_text(titles[0], 60)}, range=spans[0], showgrid=False)
     fig.update_yaxes(title={"text": safe_text(titles[1], 60)}, range=spans[1], showgrid=False)
     fig.update_layout(
-        legend=legend, annotations=said, plot_bgcolor=theme.PANEL,
+        legend=legend, annotations=annotations, plot_bgcolor=theme.PANEL,
         margin={"l": LEFT, "r": 30, "t": top + 26, "b": BOTTOM + more},
     )  # fmt: skip
     height = SIDE + top + 26 + BOTTOM + more
@@ -100,7 +100,7 @@ def _points(table: pd.DataFrame, value: str, titles: tuple[str, str]) -> go.Scat
 
 
 def _mark(label: str, x: float, y: float, look: theme.Look, again: bool) -> go.Scatter:
-    """A known model, edged in white, so that it is seen on every color; the next of its kind has another symbol."""
+    """A known model, edged in white to be visible on every color; ``again`` says that its kind has a mark already."""
     symbol = "triangle-up" if again else look.symbol.removesuffix("-open")
     return go.Scatter(
         x=np.array([x], np.float32), y=np.array([y], np.float32), mode="markers", name=legends.entry(label),

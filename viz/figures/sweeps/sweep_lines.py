@@ -1,4 +1,4 @@
-"""Accuracy in and out of domain, and H-score, against what a sweep varies (LwPTV, Fig. 5)."""
+"""Accuracy in and out of domain, and H-score, against the value that a sweep varies (LwPTV, Fig. 5)."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ def sweep_lines(
     note: str = "",
     present: bool = False,
 ) -> go.Figure:
-    """A panel for each score, in each a line for every recipe, in a band of its 95 % interval.
+    """A panel for each score, with a line for every recipe in the band of its 95 % interval.
 
     line (id of a recipe), label, x (the value), point (id), in_domain, out_of_domain, h_score, in_low, in_high,
     out_low, out_high (fractions), n_in, n_out (images). ``values`` are all values of the sweep, also those that are not
-    there yet; ``lines`` is the full ordered list that colors go by; ``selected`` is the chosen point; ``note`` stands
-    below.
+    computed yet; ``lines`` is the full ordered list that fixes the colors; ``selected`` is the chosen point; ``note``
+    stands below.
     """
     table = table.assign(line=table["line"].astype(str)).sort_values("x", kind="stable")
     names = in_order(table.sort_values("line", kind="stable")["line"])
     look = theme.looks(lines or names)
     labels = dict(zip(table["line"], table["label"], strict=True))
-    shown = [score for score in sweep.SCORES if np.isfinite(table[score].to_numpy(np.float64)).any()]
-    if not shown:
+    scores = [score for score in sweep.SCORES if np.isfinite(table[score].to_numpy(np.float64)).any()]
+    if not scores:
         return theme.notice("sweep_lines", "Nothing to draw: no point has a score.", present)
     fig = go.Figure()
-    for place, score in enumerate(shown):
+    for place, score in enumerate(scores):
         axis = "y" if place == 0 else f"y{place + 1}"
         for name in names:
             rows = table[(table["line"] == name) & np.isfinite(table[score].to_numpy(np.float64))]
@@ -62,13 +62,13 @@ def sweep_lines(
         if len(chosen):
             fig.add_trace(sweep.ring(chosen["x"].tolist(), chosen[score].tolist(), yaxis=axis))
     sweep.one_entry_each(fig)
-    inner = len(shown) * PANEL + (len(shown) - 1) * GAP
+    inner = len(scores) * PANEL + (len(scores) - 1) * GAP
     legend, top = legends.above([labels[name] for name in names])
-    said, more = sweep.note(note, BOTTOM)
-    _lay_out(fig, shown, inner, title, sweep.stretch(values, table["x"].tolist()))
-    at = table.loc[table["point"].astype(str) == str(selected), "x"].drop_duplicates()
+    annotations, more = sweep.note(note, BOTTOM)
+    _lay_out(fig, scores, inner, title, sweep.stretch(values, table["x"].tolist()))
+    chosen_values = table.loc[table["point"].astype(str) == str(selected), "x"].drop_duplicates()
     fig.update_layout(
-        legend=legend, annotations=said, shapes=[sweep.upright(float(x)) for x in at],
+        legend=legend, annotations=annotations, shapes=[sweep.upright(float(x)) for x in chosen_values],
         margin={"l": LEFT, "r": 24, "t": top + 14, "b": BOTTOM + more},
     )  # fmt: skip
     return theme.finish(
@@ -82,10 +82,10 @@ def _line(rows: pd.DataFrame, score: str, label: str, look: theme.Look, axis: st
     traces = []
     low, high = INTERVALS.get(score, ("", ""))
     if low in rows and high in rows:
-        known = rows[np.isfinite(rows[[low, high]].to_numpy(np.float64)).all(axis=1)]
+        finite = rows[np.isfinite(rows[[low, high]].to_numpy(np.float64)).all(axis=1)]
         red, green, blue = (int(look.color[i : i + 2], 16) for i in (1, 3, 5))
-        x = np.concatenate([known["x"], known["x"][::-1]]).astype(np.float32)
-        y = np.concatenate([known[low], known[high][::-1]]).astype(np.float32)
+        x = np.concatenate([finite["x"], finite["x"][::-1]]).astype(np.float32)
+        y = np.concatenate([finite[low], finite[high][::-1]]).astype(np.float32)
         traces.append(
             go.Scatter(
                 x=x, y=y, mode="lines", line={"width": 0}, fill="toself", hoverinfo="skip", showlegend=False,
@@ -120,10 +120,10 @@ def _hover(row: dict[object, float], score: str) -> str:
     return text
 
 
-def _lay_out(fig: go.Figure, shown: list[str], inner: float, title: str, span: list[float]) -> None:
-    last = "y" if len(shown) == 1 else f"y{len(shown)}"
+def _lay_out(fig: go.Figure, scores: list[str], inner: float, title: str, span: list[float]) -> None:
+    last = "y" if len(scores) == 1 else f"y{len(scores)}"
     fig.update_xaxes(title={"text": safe_text(title, 90)}, range=span, anchor=last)
-    for place, score in enumerate(shown):
+    for place, score in enumerate(scores):
         top = inner - place * (PANEL + GAP)
         fig.update_layout({
             f"yaxis{place + 1 if place else ''}": {
@@ -141,7 +141,6 @@ def _alt(table: pd.DataFrame, names: list[str], labels: dict[str, str], title: s
             best = rows.loc[rows["h_score"].idxmax()]
             at = f"highest H-score {percent(best['h_score'])} at {best['x']:g}"
             parts.append(f"{clean_text(labels[name], 40)}: {at}")
-    found = f" {'; '.join(parts)}." if parts else ""
-    return (
-        f"Scores against {clean_text(title, 60)}, {plural(len(table), 'point')}.{found} {clean_text(note, 300)}".strip()
-    )
+    best_points = f" {'; '.join(parts)}." if parts else ""
+    words = f"Scores against {clean_text(title, 60)}, {plural(len(table), 'point')}.{best_points}"
+    return f"{words} {clean_text(note, 300)}".strip()

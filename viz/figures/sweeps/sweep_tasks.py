@@ -1,4 +1,4 @@
-"""Accuracy on every task against what a sweep varies, as small multiples on one scale."""
+"""Accuracy on every task against the value that a sweep varies, as small multiples on one scale."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from viz.chart import chart, in_order
 from viz.parts import legends, sweep
 from viz.text import clean_text, count, identifier, percent, plural, real, safe_text
 
-COLUMNS, PANEL, GAP, BOTTOM, LEFT = 4, 104, 34, 52, 66  # px but for the number of columns
+COLUMNS, PANEL, GAP, BOTTOM, LEFT = 4, 104, 34, 52, 66  # px, except the number of columns
 BETWEEN = 0.03  # share of the width between two columns
 CHARACTERS = 76  # of captions and titles in all columns together on a narrow page
 
@@ -64,7 +64,7 @@ def sweep_tasks(
     sweep.one_entry_each(fig)
     inner = rows_of * PANEL + (rows_of - 1) * GAP
     legend, top = legends.above([labels[name] for name in names])
-    said, more = sweep.note(note, BOTTOM)
+    annotations, more = sweep.note(note, BOTTOM)
     columns = min(COLUMNS, len(tasks))
     _lay_out(fig, columns, rows_of, inner, title, sweep.stretch(values, table["x"].tolist()))
     titles = table.drop_duplicates("task").set_index("task")["title"]
@@ -73,7 +73,7 @@ def sweep_tasks(
         for place, task in enumerate(tasks)
     ]
     fig.update_layout(
-        legend=legend, annotations=[*captions, *said],
+        legend=legend, annotations=[*captions, *annotations],
         margin={"l": LEFT, "r": 24, "t": top + 30, "b": BOTTOM + more},
     )  # fmt: skip
     return theme.finish(
@@ -125,10 +125,10 @@ def _lay_out(fig: go.Figure, columns: int, rows: int, inner: float, title: str, 
         })  # fmt: skip
 
 
-def _caption(place: int, shown: str, inside: bool, inner: float) -> dict[str, object]:
+def _caption(place: int, title: str, inside: bool, inner: float) -> dict[str, object]:
     row, column = divmod(place, COLUMNS)
     return {
-        "text": f"<b>{shown}</b>" if inside else shown, "x": 0, "xref": f"{_axis('x', column)} domain",
+        "text": f"<b>{title}</b>" if inside else title, "x": 0, "xref": f"{_axis('x', column)} domain",
         "xanchor": "left", "y": (inner - row * (PANEL + GAP)) / inner, "yref": "paper", "yanchor": "bottom",
         "yshift": 3, "showarrow": False, "font": {"size": theme.SMALL},
     }  # fmt: skip

@@ -1,0 +1,19 @@
+"""What belongs to every call of the command line, whatever the command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from threading import Event
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass
+class Call:
+    """How a call is stopped, whether it prints JSON, and the file that its progress goes to (None: a bar on stderr)."""
+
+    stop: Event = field(default_factory=Event)
+    json: bool = False
+    events: Path | None = None

@@ -1,0 +1,68 @@
+"""The command ``export``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from merging.cli.call import Call
+from merging.cli.exit_codes import DONE
+from merging.cli.options import (
+    PATH,
+    Command,
+    ExportOptions,
+    argument,
+    device_option,
+    export_options,
+    job_options,
+    no_evaluate_option,
+    option,
+)
+
+
+@click.command(cls=Command)
+@argument("run", help="the run's id")
+@option("--out", type=PATH, required=True, help="a folder, or a .safetensors file")
+@export_options
+@job_options
+@no_evaluate_option
+@device_option
+@click.pass_obj
+def export(
+    call: Call, run: str, out: Path, how: ExportOptions, store: Path | None, no_evaluate: bool, device: str
+) -> int:
+    """Export the model of a stored run as a folder."""
+    from merging import settings
+    from merging.cli.exporting import check_export, report, write
+    from merging.cli.output import reporting
+    from merging.errors import StoreError
+    from merging.export.weights import WRITING
+    from merging.progress import Phases
+    from merging.runs.estimate import MERGING
+    from merging.runs.execute import execute
+    from merging.runs.store import Store
+
+    runs = Store(store, libraries=(settings.benchmark_folder() / "runs",))
+    stored = runs.run(run)
+    recipe = stored.recipe
+    if recipe is None:
+        raise StoreError(
+            f"Run {stored.id} is the evaluation of one checkpoint, not a merge; convert that file instead."
+        )
+    check_export(recipe, out, how)
+    with reporting(call.events) as progress:
+        phases = Phases({MERGING: 0.0 if stored.has_model else 5.0, WRITING: 1.0}, progress)
+        if not stored.has_model:  # of some runs only tables are kept
+            stored = execute(
+                recipe,
+                runs,
+                device=device,
+                progress=phases.callback(MERGING),
+                cancel=call.stop,
+                evaluate=not no_evaluate,
+                need_model=True,
+            )
+        exported = write(call, stored, out, how, phases.callback(WRITING))
+    report(call, stored, exported)
+    return DONE

@@ -1,0 +1,77 @@
+"""The command ``inspect``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from merging.cli.call import Call
+from merging.cli.exit_codes import DONE
+from merging.cli.options import CheckpointType, Command, argument, option
+from merging.cli.output import columns, dumps, reporting
+from merging.text import printable, size_text
+
+
+@click.command(cls=Command)
+@argument("checkpoint", type=CheckpointType("the checkpoint"), help="a file or folder, or bundled:NAME")
+@option("--no-digest", is_flag=True, help="read no numbers, only what the file says of them")
+@click.pass_obj
+def inspect(call: Call, checkpoint: str, no_digest: bool) -> int:
+    """Say what a checkpoint is, by what is in it."""
+    from merging.inspection import checkpoint_facts
+
+    with reporting(None) as progress:
+        facts = checkpoint_facts.inspect(checkpoint, digest=not no_digest, progress=progress, cancel=call.stop)
+    print(dumps(facts) if call.json else "\n".join(_lines(facts)))
+    return DONE
+
+
+def _lines(facts: Mapping[str, Any]) -> Sequence[str]:
+    """The facts for people."""
+    sizes = facts["architecture"]
+    rows = [
+        ("file", facts["file"]),
+        ("format", facts["format"]),
+        ("names", facts["names"]),
+        ("no family", facts["no_family"]),
+        ("architecture", _architecture(sizes) or (facts["no_architecture"] if not facts["no_family"] else "")),
+        ("activation", _activation(facts["activation"])),
+        ("in the file", f"{facts['tensors']} tensors with {facts['numbers']:,} numbers, {size_text(facts['bytes'])}"),
+        ("types", ", ".join(f"{count} {name}" for name, count in facts["dtypes"].items())),
+    ]
+    if facts["dead_text"]["tensors"]:
+        dead = facts["dead_text"]
+        rows.append(("unused text", f"{dead['tensors']} tensors with {dead['numbers']:,} numbers"))
+    if facts["adapter"]:
+        rows.append(("adapter", ", ".join(f"{key} {value}" for key, value in facts["adapter"].items())))
+    if facts["digest"]:
+        rows.append(("sha-256", facts["digest"]))
+    lines = [columns([row for row in rows if row[1]])]
+    if facts["roles"]:
+        table = [
+            ("role", "tensors", "numbers"),
+            *((r["role"], f"{r['tensors']}", f"{r['numbers']:,}") for r in facts["roles"]),
+        ]
+        lines.append(columns(table, indent="  "))
+    for key, value in facts["metadata"].items():
+        lines.append(f"metadata {key}: {printable(value, 200)}")
+    return [*lines, *facts["notes"], *facts["cautions"]]
+
+
+def _architecture(sizes: Mapping[str, Any] | None) -> str:
+    if sizes is None:
+        return ""
+    known = f"{sizes['like']}: " if sizes["like"] else ""
+    embedding = f"{sizes['embed_dim']} features" if sizes["projected"] else "no output projection"
+    return (
+        f"{known}{sizes['layers']} layers of width {sizes['width']}, {sizes['heads']} heads, patches of "
+        f"{sizes['patch_size']}, images of {sizes['image_size']} × {sizes['image_size']}, {embedding}"
+    )
+
+
+def _activation(stated: Mapping[str, Any] | None) -> str:
+    if stated is None:
+        return ""
+    return stated["name"] if stated["known"] else f"{stated['name']} is assumed: nothing beside the weights says so"

@@ -1,0 +1,55 @@
+"""The command ``run``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from merging.cli.call import Call
+from merging.cli.exit_codes import DONE
+from merging.cli.options import (
+    PATH,
+    Command,
+    ExportOptions,
+    argument,
+    device_option,
+    export_options,
+    job_options,
+    no_evaluate_option,
+    option,
+)
+
+
+@click.command(cls=Command)
+@argument("recipe", type=PATH, help="a recipe in YAML")
+@option("--base", type=PATH, help="folder from which relative paths count (default: the recipe's)")
+@option("--need-model", is_flag=True, help="compute again if only tables are stored")
+@option("--out", type=PATH, is_eager=True, help="export the model, too: a folder, or a .safetensors file")
+@export_options
+@job_options
+@no_evaluate_option
+@device_option
+@click.pass_obj
+def run(
+    call: Call,
+    recipe: Path,
+    base: Path | None,
+    need_model: bool,
+    out: Path | None,
+    how: ExportOptions,
+    store: Path | None,
+    no_evaluate: bool,
+    device: str,
+) -> int:
+    """Run a recipe file into the store, such as one from the app."""
+    from merging.cli.exporting import compute
+    from merging.recipes.recipe import Recipe
+
+    chain = Recipe.load(recipe)
+    if how.activation:
+        chain = replace(chain, activation=how.activation)
+    base = base or recipe.absolute().parent
+    compute(call, chain, store, out, how, device=device, evaluate=not no_evaluate, need_model=need_model, base=base)
+    return DONE

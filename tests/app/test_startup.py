@@ -1,0 +1,23 @@
+"""The modules that the app loads in the background: every name resolves, and a wrong one is an error in the log."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+
+import pytest
+
+from app import startup
+
+
+@pytest.mark.parametrize("name", startup.SLOW)
+def test_every_slow_module_exists(name: str) -> None:
+    assert importlib.util.find_spec(name) is not None
+
+
+def test_a_wrong_name_is_an_error_in_the_log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(startup, "SLOW", ("merging.no_such_module", "json"))
+    with caplog.at_level(logging.WARNING, logger=startup.log.name):
+        startup.load_slow()
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "merging.no_such_module" in caplog.text
