@@ -1,22 +1,16 @@
-"""Fixtures that the tests of pages share: a small library, and a page opened on a benchmark."""
+"""Fixtures that the tests of pages share: small libraries, and models of one's own."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import streamlit as st
 import tiny
 import tiny_library
 import torch
 from compared_runs import EMR, FEW, LWPTV, PRETRAINED, TIES
-from page_harness import MAIN, SLOW
-from streamlit.testing.v1 import AppTest
 
-from app.reading import data
 from merging.analysis import context, measure
 from merging.benchmarks.benchmark import Benchmark
 from merging.catalog.model_sets import keep as keep_set
@@ -29,31 +23,6 @@ from merging.runs.store import Store
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_library.write(tmp_path_factory.mktemp("library"))
-
-
-@pytest.fixture
-def open_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A function that opens a page of the app on a benchmark, with an empty store."""
-    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
-
-    def clear() -> None:
-        st.cache_data.clear()
-        st.cache_resource.clear()
-
-    def opened(page: str, benchmark: Path, **query: str) -> AppTest:
-        monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(benchmark))
-        clear()
-        at = AppTest.from_file(str(MAIN), default_timeout=SLOW)
-        if page != "home":
-            at.run()
-            at.switch_page(f"screens/{page}.py")
-        for key, value in query.items():
-            at.query_params[key] = value
-        return at.run()
-
-    yield opened
-    data.runner().close()
-    clear()
 
 
 @pytest.fixture(scope="session")

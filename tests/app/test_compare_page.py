@@ -149,7 +149,7 @@ def test_runs_on_other_experts_say_what_does_not_compare(open_app: Any, compared
 def test_one_model_per_task_is_said_to_be_another_thing(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **both(compared, TIES, EMR))
     assert not at.exception
-    assert "One model per task: to use it" in warned(at)
+    assert "One model per task: it can only be used if" in warned(at)
     table = at.dataframe[0].value.set_index("title")
     scores = runs(compared)[EMR].scores
     assert scores is not None

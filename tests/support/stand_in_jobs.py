@@ -16,7 +16,7 @@ START = JobFiles.start  # which fixtures replace
 EVENT = {"phase": "Merging", "fraction": 0.25, "detail": "a tensor", "seconds_left": 3.0}
 
 
-def until(condition, seconds=30.0):
+def until(condition, seconds=120.0):
     end = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < end, "it takes too long"
