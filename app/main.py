@@ -20,17 +20,17 @@ from merging.settings import HUB_SWITCH
 
 ICON = Path(__file__).with_name("icon.png")
 SECTIONS = {
-    "Start": [("home", "Home", "home", "What this is, and the library of runs.")],
+    "Start": [("home", "Home", "home", "What Mergescope is, and the library of runs.")],
     "Build": [("merge", "Merge", "merge", "Choose experts and a chain of methods, and merge them.")],
     "Explore": [
         ("masks", "Masks", "grid_on", "Which layers are salient for each expert, and which the merge keeps."),
+        ("conflicts", "Conflicts", "call_split", "Where experts disagree: signs, spaces, and who wins the election."),
         (
-            "conflicts",
-            "Conflicts",
-            "call_split",
-            "Where experts disagree: signs, spaces, and who wins the election of signs.",
+            "drift",
+            "Drift",
+            "moving",
+            "How far features move from each expert's, layer by layer, and the accuracy this costs.",
         ),
-        ("drift", "Drift", "moving", "How far features move from each expert's, layer by layer, and what that costs."),
         ("features", "Features", "scatter_plot", "What merging does to the features of images out of domain."),
     ],
     "Results": [
@@ -41,7 +41,7 @@ SECTIONS = {
     ],
     "Learn": [("methods", "Methods", "menu_book", "What every method does, needs and costs.")],
     "Library": [
-        ("models", "Models & runs", "inventory_2", "Your own checkpoints, whether they fit, and your runs."),
+        ("models", "Models & runs", "inventory_2", "Your checkpoints, whether they fit, and your runs."),
     ],
 }
 os.environ.setdefault(HUB_SWITCH, "cached")  # a recipe must not make the server download, unless its operator sets "on"

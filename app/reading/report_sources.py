@@ -29,10 +29,8 @@ if TYPE_CHECKING:
     from merging.sweeps.sweep import Sweep
     from viz.report.guard import Private
 
-Of: TypeAlias = (
-    "Sequence[Run | Sweep] | None"  # a chart's runs and sweeps; None: those that its table or the address names
-)
-NO_SEED = "none, as nothing in it is drawn at random"
+Of: TypeAlias = "Sequence[Run | Sweep] | None"  # what a chart is of; None: what its table and the page's address say
+NO_SEED = "none, because nothing in it is random"
 
 
 def button(key: str, table: pd.DataFrame, options: Mapping[str, Any], said: str, of: Of, heading: str = "") -> None:
@@ -47,7 +45,7 @@ def button(key: str, table: pd.DataFrame, options: Mapping[str, Any], said: str,
     else:
         st.button(
             "Add to report", key=f"in_report_{key}", type="tertiary", icon=":material/note_add:",
-            help="Keep this view, as it is now, for the page Report.", on_click=_add,
+            help="Add this view, in its current state, to the Report page.", on_click=_add,
             args=(ReportView(key, table, dict(options), heading, "", text.plain(said), state.place()), of),
         )  # fmt: skip
     if refusal := draft.refused.pop(key, ""):

@@ -1,4 +1,4 @@
-"""Compare: one run against another, from the recipe down to single images."""
+"""Compare: one run against another, from recipes to single images."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ VIEWS: dict[str, Callable[[Pair], None]] = {  # name in the picker and in links 
     "images": images.view,
 }
 SUGGESTED = 3
-FIRST = ("task_arithmetic",)  # the chain of the run that is A at first, if there is one
-AS_IT_IS = "A was merged and B was not: it is a model as it is, one of those that merges are measured against."
+FIRST = ("task_arithmetic",)  # the chain of the run that is A at first, if there is such a run
+REFERENCE = "A is a merge; B is not: it is a reference model that merges are compared with."
 UNKNOWN = "This version does not know a method of {}, so the recipes cannot be compared step by step."
 
 
 def about(run: Run, side: str) -> None:
-    """What a run is, and its recipe."""
+    """A sentence about a run, and its recipe."""
     run_picker.about(run)
     if run.kind == "merge":
         run_picker.recipe_buttons(run, side)
 
 
 def pick_other(runs: Sequence[Run]) -> tuple[Run | None, bool]:
-    """The picker of B, what it holds, and whether a link names a run that is not here."""
+    """The picker of B; returns its run, and whether a link names a run that this machine lacks."""
     by_id = {run.id: run for run in runs}
     chosen, missing = state.picked_other(list(by_id))
     if missing:
         run_picker.missing_runs([missing], state.pick_other)
-    st.session_state["other"] = chosen or None  # the picker shows what the link says
+    st.session_state["other"] = chosen or None  # the picker follows the link
     st.selectbox(
         "Run B",
         list(by_id),
@@ -50,7 +50,7 @@ def pick_other(runs: Sequence[Run]) -> tuple[Run | None, bool]:
         key="other",
         on_change=state.pick_other_from,
         args=("other",),
-        placeholder="Choose a run to set beside A",
+        placeholder="Choose a run to compare with A",
     )
     if chosen:
         about(by_id[chosen], "b")
@@ -58,46 +58,46 @@ def pick_other(runs: Sequence[Run]) -> tuple[Run | None, bool]:
 
 
 def suggest(a: Run, runs: Sequence[Run]) -> None:
-    """What B could be: the runs that differ least from A."""
-    found = compare_recipes.nearest(a, runs)[:SUGGESTED]
-    if not found:
-        st.info("Choose B above. No other run here merges the same experts as A, so only part of it will compare.")
+    """Suggestions for B: the runs that differ least from A."""
+    suggestions = compare_recipes.nearest(a, runs)[:SUGGESTED]
+    if not suggestions:
+        st.info("Choose B above. No other run merges the same experts as A, so only a part can be compared.")
         return
     st.markdown("Choose B above, or one of the runs on the same experts whose recipes are nearest to A's:")
     with st.grid(SUGGESTED, min_column_width=260):
-        for run, lines in found:
+        for run, lines in suggestions:
             with st.container(border=True, height="stretch"):
                 st.markdown(f"**{text.safe_text(run.title, 60)}**")
                 count = f"{plural(len(lines), 'line')} of the recipe differ{'s' * (len(lines) == 1)}"
-                st.caption(f"{count}: {text.safe_text(said(lines), 240)}")
+                st.caption(f"{count}: {text.safe_text(in_words(lines), 240)}")
                 st.button("Compare", key=f"beside_{run.id}", on_click=state.pick_other, args=(run.id,))
 
 
 def others(a: Run, runs: Sequence[Run], stored: Sequence[Run]) -> list[Run]:
-    """What A can be compared with: the merges, and the models as they are that were evaluated on the same images."""
-    known = data.references(a.benchmark, stored)
-    first = [known.pop(kind) for kind in ("pretrained", "multitask") if kind in known]
-    return [*first, *runs, *known.values()]
+    """What A can be compared with: the merges, and the reference models evaluated on the same benchmark."""
+    references = data.references(a.benchmark, stored)
+    first = [references.pop(kind) for kind in ("pretrained", "multitask") if kind in references]
+    return [*first, *runs, *references.values()]
 
 
-def said(lines: Sequence[Line]) -> str:
+def in_words(lines: Sequence[Line]) -> str:
     """The differing lines in a sentence."""
-    shown = [f"{line.step}, {line.setting.lower()}: {line.a} → {line.b}" for line in lines[:3]]
-    rest = len(lines) - len(shown)
-    return "; ".join([*shown, *([f"and {rest} more"] if rest else [])]) or "nothing"
+    phrases = [f"{line.step}, {line.setting.lower()}: {line.a} → {line.b}" for line in lines[:3]]
+    rest = len(lines) - len(phrases)
+    return "; ".join([*phrases, *([f"and {rest} more"] if rest else [])]) or "nothing"
 
 
 def recipes(of: Pair) -> None:
-    """Only the lines that differ."""
+    """The lines of the recipes that differ."""
     st.subheader("What was done differently?", anchor=False)
     if of.reference:
-        st.markdown(AS_IT_IS)
+        st.markdown(REFERENCE)
         return
     lines = compare_recipes.lines(of.a, of.b)
-    if odd := [run for run in of.runs if not compare_recipes.known(run)]:
-        st.info(UNKNOWN.format(text.listed([f"**{text.safe_text(run.title, 60)}**" for run in odd])))
+    if unknown := [run for run in of.runs if not compare_recipes.is_known(run)]:
+        st.info(UNKNOWN.format(text.listed([f"**{text.safe_text(run.title, 60)}**" for run in unknown])))
     elif not lines:
-        st.markdown("Nothing: the recipes and what they were run on are the same.")
+        st.markdown("Nothing: the recipes, their files and the benchmark are the same.")
         return
     if lines:
         rows = [[text.safe_text(cell, 400) for cell in line] for line in lines]
@@ -108,7 +108,7 @@ def recipes(of: Pair) -> None:
 
 
 def main() -> None:
-    """Both pickers, and everything about the pair."""
+    """Both pickers, and the views of the pair."""
     stored = data.stored()
     runs = data.runs(stored)
     first = next((run for run in runs if run.chain == FIRST), None)
@@ -127,7 +127,7 @@ def main() -> None:
         suggest(a, runs)
         return
     of = compare_data.pair(a, b)
-    if not of.reference:  # nothing else shows a model that was not merged as a run of its own
+    if not of.reference:  # a reference model cannot be A
         st.button("Swap A and B", icon=":material/swap_horiz:", on_click=state.swap_runs, args=(a.id, b.id))
     if a.id == b.id:
         st.info("A and B are the same run, so every difference is zero.")

@@ -1,4 +1,4 @@
-"""Conflicts: where the experts of a run disagree, whatever merges them."""
+"""Conflicts: where the experts of a run disagree, independently of the merge."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ VIEWS: dict[str, Callable[[Run], None]] = {  # name in the picker and in links -
     "experts against experts": pairs.view,
     "joint space of DRM": joint_space.view,
 }
-OF_BENCHMARK: dict[str, Callable[[], None]] = {  # the same of views that no choice of experts changes
+OF_BENCHMARK: dict[str, Callable[[], None]] = {  # the same for views that do not depend on chosen experts
     "ablations of DRM": drm_ablations.view,
     "number of tasks": task_counts.view,
 }
-ALONE = "Experts conflict with each other, and this run has only one. Choose a run of several above."
+ALONE = "A conflict needs several experts, and this run has only one. Choose another run above."
 
 
 def named(run: Run) -> None:
-    """Whose experts are looked at."""
+    """The experts of the run."""
     names = text.listed([f"**{text.safe_text(name, 40)}**" for name in run.experts])
-    st.markdown(f"{plural(len(run.experts), 'expert')}: {names}. How the run merges them plays no part here.")
+    st.markdown(f"{plural(len(run.experts), 'expert')}: {names}. How the run merges them does not matter here.")
 
 
 def first(runs: list[Run]) -> Run | None:
-    """The run that the page begins with: a precomputed one of most experts, if there is one."""
+    """The first run of the page: a precomputed one with the most experts, if there is one."""
     return max(runs, key=lambda run: (run.provenance == PRECOMPUTED, len(run.experts)), default=None)
 
 
 def main() -> None:
-    """The view that is asked for, of the experts that are asked for."""
+    """The chosen view of the chosen experts."""
     runs = data.runs(data.stored())
     about = st.segmented_control(
         "View", (*VIEWS, *OF_BENCHMARK), default=next(iter(VIEWS)), key=state.ABOUT, bind=state.BIND, required=True

@@ -21,7 +21,7 @@ DEPTH, LAYERS, CASES, EXEMPLARS, CAT = (
     "exemplars",
     "what CAT removes",
 )
-MOST = 6  # runs shown at first: one of each of these chains, else whatever there is
+MOST = 6  # runs shown at first: one of each chain in ``FIRST``, else the first stored ones
 FIRST = (
     ("weight_averaging",),
     ("task_arithmetic",),
@@ -32,20 +32,20 @@ FIRST = (
 )
 NOT_MEASURED = "Feature drift has not been measured for"
 NO_CONFLICTS = (
-    "No run recorded what CAT removes. Runs whose chain holds the edit CAT show here how much of each task vector was "
-    "projected out, tensor by tensor, and how strong the conflicts were."
+    "No run recorded what CAT removes. Runs with the edit CAT in their chain show here how much of each task vector "
+    "was projected out, tensor by tensor, and how strong the conflicts were."
 )
 
 
 def first_runs(runs: Sequence[Run]) -> list[str]:
-    """Ids of the runs shown where neither the link nor the session names any."""
-    found = [next((run.id for run in runs if run.chain == chain), None) for chain in FIRST]
-    chosen = [run_id for run_id in found if run_id]
+    """Ids of the runs shown if neither the link nor the session names any."""
+    ids = [next((run.id for run in runs if run.chain == chain), None) for chain in FIRST]
+    chosen = [run_id for run_id in ids if run_id]
     return chosen if len(chosen) > 1 else [run.id for run in runs[:MOST]]
 
 
 def pick_runs(runs: Sequence[Run]) -> list[Run]:
-    """The picker of runs; those that a link names and this machine lacks are named."""
+    """The picker of runs, with a warning about runs in the link that this machine lacks."""
     by_id = {run.id: run for run in runs}
     chosen, lost = state.picked_runs(list(by_id), first_runs(runs))
     if lost:
@@ -66,17 +66,17 @@ def pick_runs(runs: Sequence[Run]) -> list[Run]:
 
 
 def with_drift(runs: Sequence[Run], draw: Callable[[Pairs], None]) -> None:
-    """Draw what is measured, and offer to measure the rest."""
-    found = [(run, measurements.find(measurements.DRIFT, run.id)) for run in runs]
-    pairs = [(run, measurement) for run, measurement in found if measurement is not None]
-    if rest := [run for run, measurement in found if measurement is None]:
+    """Draw the measured runs, and offer to measure the rest."""
+    results = [(run, measurements.find(measurements.DRIFT, run.id)) for run in runs]
+    pairs = [(run, measurement) for run, measurement in results if measurement is not None]
+    if rest := [run for run, measurement in results if measurement is None]:
         measure_button.missing(measurements.DRIFT, rest, NOT_MEASURED, [measurement for _, measurement in pairs])
     if pairs:
         draw(pairs)
 
 
 def conflicts(chosen: Sequence[Run], runs: Sequence[Run]) -> None:
-    """The runs that recorded what CAT removed, or where one can be made."""
+    """The runs that recorded what CAT removed, or a link to merge one."""
     for some in (chosen, runs):
         if having := [run for run in some if measurements.CONFLICTS in run.tables]:
             layer_by_layer.removed(having)
@@ -85,7 +85,7 @@ def conflicts(chosen: Sequence[Run], runs: Sequence[Run]) -> None:
 
 
 def main() -> None:
-    """The view that is asked for."""
+    """The chosen view."""
     stored = data.stored()
     runs = data.runs(stored)
     view = st.segmented_control(

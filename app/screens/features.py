@@ -1,4 +1,4 @@
-"""Features: what merging does to the features of images out of domain."""
+"""Features: how merging changes the features of out-of-domain images."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAPS, PERPLEXITIES, NUMBERS, DISTANCE, COMPONENTS = (
     "components",
 )
 MOST = 4  # runs beside the pretrained model
-FIRST = (("task_arithmetic",), ("lwptv", "task_arithmetic"))  # of each of these chains one, as in the paper's figures
+FIRST = (("task_arithmetic",), ("lwptv", "task_arithmetic"))  # one run of each chain, as in the paper's figures
 NOT_EXTRACTED = "Features out of domain have not been extracted for"
 NO_PRETRAINED = (
     "The pretrained model has not been evaluated on this benchmark, so distances to it, and predictions before the "
@@ -32,16 +32,16 @@ NO_PRETRAINED = (
 
 
 def first_runs(runs: Sequence[Run]) -> list[str]:
-    """Ids of the runs shown where neither the link nor the session names any; of a chain rather one with features."""
-    found = []
+    """Ids of the runs shown if neither link nor session names any; of each chain, one with features if possible."""
+    ids = []
     for chain in FIRST:
         alike = [run.id for run in runs if run.chain == chain]
-        found += [run_id for run_id in alike if measurements.find(measurements.FEATURES, run_id)][:1] or alike[:1]
-    return found or [run.id for run in runs[:2]]
+        ids += [run_id for run_id in alike if measurements.find(measurements.FEATURES, run_id)][:1] or alike[:1]
+    return ids or [run.id for run in runs[:2]]
 
 
 def pick_runs(runs: Sequence[Run]) -> list[Run]:
-    """The picker of runs; those that a link names and this machine lacks are named."""
+    """The picker of runs, with a warning about runs in the link that this machine lacks."""
     by_id = {run.id: run for run in runs}
     chosen, lost = state.picked_runs(list(by_id), first_runs(runs))
     if lost:
@@ -58,37 +58,37 @@ def pick_runs(runs: Sequence[Run]) -> list[Run]:
         placeholder="Choose runs to compare",
     )
     if len(chosen) > MOST:
-        st.caption(f"Showing {MOST} of the {len(chosen)} chosen runs; there is no room for more.")
+        st.caption(f"Showing {MOST} of the {len(chosen)} chosen runs, the most that fit.")
     return [by_id[run_id] for run_id in chosen[:MOST]]
 
 
 def beside(references: dict[str, Run]) -> list[Run]:
-    """The pretrained model, and an expert if one is asked for."""
+    """The pretrained model, and the chosen expert."""
     titles = measurements.titles()
     experts = {titles[key]: run for key, run in references.items() if run.kind == "expert" and key in titles}
-    found = [references["pretrained"]] if "pretrained" in references else []
+    models = [references["pretrained"]] if "pretrained" in references else []
     if experts:
         chosen = st.selectbox(
-            "Expert beside them", experts, None, key=state.BESIDE, bind=state.BIND, placeholder="None", width=240
+            "Compare with an expert", experts, None, key=state.BESIDE, bind=state.BIND, placeholder="None", width=240
         )
-        found += [experts[chosen]] if chosen else []
-    return found
+        models += [experts[chosen]] if chosen else []
+    return models
 
 
 def download(models: Sequence[feature_data.Model]) -> None:
-    """The features themselves."""
+    """The download of the features."""
     st.download_button(
         "Features (npz)", lambda: feature_data.npz_bytes(models), "features.npz", "application/octet-stream",
         on_click="ignore", type="tertiary", icon=":material/download:",
-        help="Raw features of every model shown, with the images' names, data sets and classes.",
+        help="Raw features of all models shown, with names, data sets and classes of the images.",
     )  # fmt: skip
 
 
 def view(about: str, chosen: Sequence[Run], others: Sequence[Run]) -> None:
-    """What can be drawn of these models, and the offer to extract the features of the rest."""
+    """The chosen view of the models with features, and the offer to extract the features of the rest."""
     models, rest = feature_data.with_features([*others, *chosen])
     if rest:
-        measure_button.missing(measurements.FEATURES, rest, NOT_EXTRACTED, [model.found for model in models])
+        measure_button.missing(measurements.FEATURES, rest, NOT_EXTRACTED, [model.measurement for model in models])
     if not models:
         return
     if about == MAPS:
@@ -103,7 +103,7 @@ def view(about: str, chosen: Sequence[Run], others: Sequence[Run]) -> None:
 
 
 def main() -> None:
-    """The view that is asked for."""
+    """The chosen view."""
     stored = data.stored()
     runs = [run for run in data.runs(stored) if not run.per_task]
     if not runs:

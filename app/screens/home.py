@@ -1,4 +1,4 @@
-"""Home: what this is, doors into live views, and the library of runs. No chart, so that it is there at once."""
+"""Home: what Mergescope is, links into live views, and the library of runs. No chart, so that it loads fast."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from app.widgets import page as page_parts
 from merging.runs.run import PRECOMPUTED, Run
 from viz.text import percent, plural
 
-FEW = 10  # runs on a page of the list
+FEW = 10  # runs per page of the list
 
 page_parts.heading(
     "Mergescope",
     "Mergescope merges fine-tuned CLIP vision experts into one model. It shows what the merge did to the network: "
     "which layers were kept and which were masked, and what that cost. Everything runs on this machine, on a bundled "
-    "benchmark of real images or on checkpoints of your own.",
+    "benchmark of real images or on your own checkpoints.",
 )
 
 stored = data.stored()
 runs = data.runs(stored)
 masked = next((run for run in runs if "saliency" in run.tables), runs[0] if runs else None)
-DOORS = (
+LINKS = (
     (
         "See why merging hurts",
         "Where do experts disagree in sign, and how much of that is chance? Layer by layer and pair by pair.",
         (pages.CONFLICTS, "Open Conflicts", "call_split", {}),
     ),
     (
-        "Pick a merge apart",
-        "Which tensors does each expert call salient, and which does the merge keep? Move the prune ratio and watch.",
+        "Look inside a merge",
+        "Which tensors are salient for each expert, and which does the merge keep? Move the prune ratio to see.",
         (pages.MASKS, "Open Masks", "grid_on", {"run": masked.id} if masked else {}),
     ),
     (
@@ -51,20 +51,20 @@ DOORS = (
     ),
     (
         "What does each method do?",
-        "Every edit and merge with its formula, what can be set, and the figures that papers print beside ours.",
+        "Every edit and merge with its formula, its parameters, and published figures beside ours.",
         (pages.METHODS, "Open Methods", "menu_book", {}),
     ),
 )
 with st.grid(3, min_column_width=220):
-    for title, sentence, (page, label, icon, query) in DOORS:
+    for title, sentence, (page, label, icon, query) in LINKS:
         with st.container(border=True, height="stretch"):
             st.markdown(f"**{title}**")
             st.markdown(sentence)
             page_parts.open_page(page, label, icon, **query)
 with st.container(border=True, horizontal=True, vertical_alignment="center"):
     st.markdown(
-        "**Your own experts**: point at checkpoints of yours, whatever tool wrote them, and at images of yours; see at "
-        "once what fits together, merge them, and take the model along.",
+        "**Your own experts**: choose your checkpoints, from any tool, and your images. See at once which models fit "
+        "together, merge them, and export the result.",
         width="stretch",
     )
     page_parts.open_page(pages.MODELS, "Open Models & runs", "inventory_2")
@@ -75,12 +75,12 @@ EVERYWHERE, HERE, LIBRARY = "all", "this machine", "library"
 
 
 def row(run: Run) -> None:
-    """One run of the library: what it is, its three numbers, where it opens."""
+    """One run of the library: title, three scores, links."""
     summary = data.summary(run, stored)
     title, inside, outside, h_score, doors = st.columns(WIDTHS, vertical_alignment="center", gap="small")
-    said = ["precomputed" if run.provenance == PRECOMPUTED else HERE, plural(len(run.experts), "expert")]
-    said += ["one model per task"] if run.per_task else []
-    title.markdown(f"**{text.safe_text(run.title)}**  \n:small[:gray[{', '.join(said)}]]")
+    facts = ["precomputed" if run.provenance == PRECOMPUTED else HERE, plural(len(run.experts), "expert")]
+    facts += ["one model per task"] if run.per_task else []
+    title.markdown(f"**{text.safe_text(run.title)}**  \n:small[:gray[{', '.join(facts)}]]")
     if summary is None:
         inside.markdown(":gray[not evaluated]")
     else:
@@ -94,7 +94,7 @@ def row(run: Run) -> None:
 
 
 def chosen(runs: list[Run]) -> list[Run]:
-    """The runs that the controls above the list leave, in the order that they ask for."""
+    """The controls above the list; returns the matching runs in the chosen order."""
     own = sum(run.provenance != PRECOMPUTED for run in runs)
     counts = {EVERYWHERE: len(runs), HERE: own, LIBRARY: len(runs) - own}
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
@@ -106,29 +106,29 @@ def chosen(runs: list[Run]) -> list[Run]:
                 "From", counts, default=EVERYWHERE, required=True, key="runs_from",
                 format_func=lambda place: f"{place} ({counts[place]})",
             )  # fmt: skip
-    found = run_order.find_runs(runs, words or "")
+    matching = run_order.find_runs(runs, words or "")
     if where != EVERYWHERE:
-        found = [run for run in found if (run.provenance == PRECOMPUTED) == (where == LIBRARY)]
-    return run_order.ordered(found, order, stored)
+        matching = [run for run in matching if (run.provenance == PRECOMPUTED) == (where == LIBRARY)]
+    return run_order.ordered(matching, order, stored)
 
 
 def library(runs: list[Run]) -> None:
     """The list of runs, a page at a time."""
-    found = chosen(runs) if len(runs) > FEW else runs
-    if not found:
-        st.info("No run has all of this in its title, chain or experts.")
+    listed = chosen(runs) if len(runs) > FEW else runs
+    if not listed:
+        st.info("No run has all of these words in its title, chain or experts.")
         return
     rows = st.container(border=True, gap="xsmall")
-    first = FEW * (pager(len(found)) - 1) if len(found) > FEW else 0
+    first = FEW * (pager(len(listed)) - 1) if len(listed) > FEW else 0
     with rows:
         for column, name in zip(st.columns(WIDTHS, gap="small"), ("Run", "In", "Out", "H-score"), strict=False):
             column.caption(name)
-        for run in found[first : first + FEW]:
+        for run in listed[first : first + FEW]:
             row(run)
 
 
 def pager(count: int) -> int:
-    """Which page of the list is shown, from 1."""
+    """The pager; returns the page, from 1."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         page = st.pagination(-(-count // FEW), key="runs_page", width=320)
         st.caption(f"{FEW * (page - 1) + 1} to {min(FEW * page, count)} of {plural(count, 'run')}")

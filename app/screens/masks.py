@@ -1,4 +1,4 @@
-"""Masks: what every expert calls salient, which tensors a run keeps, and one tensor in full."""
+"""Masks: the saliency of every expert's tensors, the tensors that a run keeps, and one tensor in full."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from viz.text import plural
 if TYPE_CHECKING:
     import pandas as pd
 
-# What people read, and links say -> what the charts call it.
+# Label in pickers and links -> name in charts.
 GROUPS = {"forward order": "order", "block, kinds aligned": "block", "kind of layer": "part"}
 HOW = "Click a cell, or choose"
 SPLITS = {"role": "role", "kind of layer": "part"}
 
-page.heading("Masks", "One run's task vectors, tensor by tensor: what pruning drops, what it keeps, and for whom.")
+page.heading(
+    "Masks", "One run's task vectors, tensor by tensor: what pruning drops, what it keeps, and for which experts."
+)
 
 
 def choose_cell() -> None:
@@ -34,21 +36,21 @@ def choose_cell() -> None:
 
 
 @st.fragment
-def explore(run: Run, fresh: bool, known: list[Run]) -> None:
-    """The live picture: moving the ratio draws new masks from the stored saliency, without merging again."""
+def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
+    """The live chart: the ratio redraws masks from the stored saliency, without merging again."""
     from merging.methods.shared.saliency import with_ratio
     from merging.recipes.presets import settings_of
 
     ratio, shared = settings_of(run.recipe)
     try:
-        stored, masked = data.saliency(run, known)
+        stored, masked = data.saliency(run, holders)
     except CheckpointError as error:
         st.info(
             f"This run did not prune tensors, and its task vectors cannot be measured. {text.safe_text(error, 600)}"
         )
         return
     if not masked:
-        st.info("This run did not prune tensors. Below is what pruning its task vectors would keep.")
+        st.info("This run did not prune tensors. Below are the masks that pruning its task vectors would give.")
     experts, tensors = list(dict.fromkeys(stored["expert"])), list(dict.fromkeys(stored["tensor"]))
     if fresh:
         st.session_state[state.RATIO], st.session_state[state.SHARED] = ratio, shared
@@ -103,7 +105,7 @@ def one_tensor(run: Run, rows: pd.DataFrame, tensor: str, expert: str | None, ex
 
 
 def kept_per_block(table: pd.DataFrame, run: Run, ratio: float) -> None:
-    """Shares kept, from the masks in the picture, or from the merged weights themselves."""
+    """Shares kept, from the masks in the chart or from the merged weights."""
     chart.ask("kept_share")
     sources = {"masks": "the masks above", "weights": "the merged weights"}
     with st.container(horizontal=True, gap="medium"):
@@ -111,14 +113,14 @@ def kept_per_block(table: pd.DataFrame, run: Run, ratio: float) -> None:
         source = st.segmented_control(
             "Counted from", sources, format_func=sources.get, default="masks", key="source", required=True
         )
-    said = f"Counted from the masks at prune ratio {ratio:g}."
+    rule = f"Counted from the masks at prune ratio {ratio:g}."
     if source == "weights":
-        table, said = kept_share.by_weights(run)
-        st.caption(said)
-    chart.chart("kept_share", table, name=f"kept_share_{run.id[:8]}", asked=True, by=by, said=said, of=[run])
+        table, rule = kept_share.by_weights(run)
+        st.caption(rule)
+    chart.chart("kept_share", table, name=f"kept_share_{run.id[:8]}", asked=True, by=by, said=rule, of=[run])
 
 
 runs = data.runs(data.stored())
-if found := run_picker.pick_run(runs, next((run for run in runs if "saliency" in run.tables), None)):
-    explore(*found, runs)
-    page.open_page(pages.COMPARE, "Compare with another run", "compare", run=found[0].id)
+if picked := run_picker.pick_run(runs, next((run for run in runs if "saliency" in run.tables), None)):
+    explore(*picked, runs)
+    page.open_page(pages.COMPARE, "Compare with another run", "compare", run=picked[0].id)

@@ -1,4 +1,4 @@
-"""Merge: choose experts, build a chain of edits and one merge, see what it will take, run it, see what came out."""
+"""Merge: choose experts, build a chain of edits and one merge, see its cost, run it, see the result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ page.heading("Merge", "Choose experts, chain edits and one merge, and see what t
 
 
 def formulas(recipe: Recipe) -> None:
-    """What the chain computes, with the chosen values in it."""
+    """The formulas of the chain, with the chosen values."""
     for method, step in zip(recipe.methods, recipe.steps, strict=True):
         formula, rest = filled_formula(method.formula, step.params.bounds(), step.params.values())
         st.markdown(f"**{method.title}**: {method.summary}")
@@ -37,7 +37,7 @@ def formulas(recipe: Recipe) -> None:
 
 
 def ready(recipe: Recipe) -> bool:
-    """The fit report and what the chain needs; whether the merge can run."""
+    """The fit report, and what the chain lacks; returns whether the merge can run."""
     if not fit_report.show(recipe.pretrained, dict(recipe.experts), "merge"):
         return False
     if lacks := fit_report.lacking(recipe):
@@ -46,19 +46,19 @@ def ready(recipe: Recipe) -> bool:
 
 
 def costs(recipe: Recipe, stored: Sequence[Run]) -> None:
-    """What the merge needs and how long it takes."""
+    """Time, memory and data that the merge needs."""
     needs = sorted(str(need) for need in recipe.needs)
     data_needed = f"It needs {text.listed(needs)}." if needs else "It needs no data."
-    found = data.estimate(recipe, stored)
+    estimate = data.estimate(recipe, stored)
     scored = "" if data.not_evaluated(recipe.pretrained) else " with evaluation"
     st.markdown(
-        f":material/timer: About **{text.duration(found.seconds)}** of computing{scored}, after a few seconds "
-        f"to start; up to **{size_text(found.anonymous_bytes)}** of memory, {size_text(found.reads_bytes)} to read. "
+        f":material/timer: About **{text.duration(estimate.seconds)}** of computing{scored}, after a few seconds to "
+        f"start; up to **{size_text(estimate.anonymous_bytes)}** of memory, {size_text(estimate.reads_bytes)} to read. "
         f"{data_needed}"
     )
 
 
-def take_along(recipe: Recipe) -> None:
+def recipe_files(recipe: Recipe) -> None:
     """The recipe as a file and as a command line."""
     with st.expander("Recipe as YAML and as a command line", icon=":material/receipt_long:"):
         st.code(recipe.to_yaml(), language="yaml")
@@ -67,22 +67,22 @@ def take_along(recipe: Recipe) -> None:
 
 
 def average(name: str, value: float, interval: tuple[float, float], tasks: int, n: int) -> None:
-    """One average with its interval and what it is over."""
+    """One average with its interval, tasks and images."""
     with st.container(gap="xsmall"):
         st.metric(name, percent(value))
         low, high = map(percent, interval)
-        known = f"{low} to {high}, {plural(tasks, 'task')}, n = {n:,}"
-        st.caption(known if tasks else "the benchmark has no such task")
+        counts = f"{low} to {high}, {plural(tasks, 'task')}, n = {n:,}"
+        st.caption(counts if tasks else "the benchmark has no such task")
 
 
 def result(run: Run, stored: Sequence[Run]) -> None:
-    """What came out, and where to look further."""
+    """The result, with links to its charts."""
     summary = data.summary(run, stored)
     with st.container(border=True, key="result"):
         st.markdown(f":material/check_circle: **{text.safe_text(run.title)}** is done. Run {run.id[:8]}.")
         if summary is None:
-            said = [line for warning in run.warnings for line in warning.splitlines()]
-            st.caption("It was not evaluated." + "".join(f" {text.safe_text(line, 300)}" for line in said))
+            lines = [line for warning in run.warnings for line in warning.splitlines()]
+            st.caption("It was not evaluated." + "".join(f" {text.safe_text(line, 300)}" for line in lines))
         else:
             with st.grid(3, min_column_width=130):
                 s = summary
@@ -97,15 +97,15 @@ def result(run: Run, stored: Sequence[Run]) -> None:
             page.open_page(pages.MASKS, "See its masks", "grid_on", run=run.id)
             if summary is not None:
                 page.open_page(pages.SCORES, "See its scores", "monitoring", runs=run.id)
-            page.open_page(pages.MODELS, "Take it along", "output", shelf="runs", chosen=run.id)
+            page.open_page(pages.MODELS, "Export", "output", shelf="runs", chosen=run.id)
             run_picker.recipe_buttons(run, "result")
 
 
 def outcome(run_id: str, stored: Sequence[Run]) -> None:
-    """How the last run that was asked for is doing."""
+    """The progress or result of the run started last."""
     try:
         job = data.runner().get(run_id)
-        if job.words and job.state == "done":  # the files were read first; the merge came after
+        if job.words and job.state == "done":  # only the files were read so far; now comes the merge
             job = data.runner().submit(Recipe.from_yaml(job.recipe_yaml))
             state.watch(job.subject)
     except StoreError:  # it was dismissed
@@ -113,26 +113,26 @@ def outcome(run_id: str, stored: Sequence[Run]) -> None:
     if job.state == "done":
         result(data.store().run(run_id), stored)
     elif job.live:
-        st.markdown("Running. You can go on working: the tray on the left follows you to every page.")
+        st.markdown("Running. You can go on working: the tray on the left shows the progress on every page.")
     else:
         tray.show(job, "merge")
 
 
 def act(draft: Draft, references: Mapping[str, str], stored: Sequence[Run]) -> None:
-    """The right-hand side: what the chain takes and gave, where it is seen without scrolling, then what it does."""
+    """The right-hand side: cost and result first, visible without scrolling, then the formulas."""
     recipe = draft.recipe(references)
     recipe = replace(recipe, title=recipe.title or text.chain_title(recipe))
-    fine = ready(recipe)
-    if fine:
+    mergeable = ready(recipe)
+    if mergeable:
         costs(recipe, stored)
         model_sets.evaluation(recipe.pretrained, dict(recipe.experts))
-    if st.button("Run", type="primary", icon=":material/play_arrow:", disabled=not fine, key="run_button"):
+    if st.button("Run", type="primary", icon=":material/play_arrow:", disabled=not mergeable, key="run_button"):
         state.watch(fit_report.submit(recipe).id)
         st.rerun()  # so that the tray, which is drawn last, follows the job from now on
     if watched := state.watched():
         outcome(watched, stored)
     formulas(recipe)
-    take_along(recipe)
+    recipe_files(recipe)
 
 
 registry.methods()  # loads torch, with the heading on the page already
@@ -149,7 +149,7 @@ with st.grid(2, min_column_width=400, gap="large"):
             if valid:
                 act(draft, experts, stored)
             else:
-                st.info("Mend the value marked in red; then the recipe can be run.")
+                st.info("Fix the value marked in red; then the recipe can run.")
         except MergingError as error:
             st.error(text.safe_text(error, 1000), icon=":material/error:")
 state.link_chain(draft.chain(), [] if len(draft.experts) == len(experts) else draft.experts)

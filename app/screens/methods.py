@@ -24,18 +24,18 @@ COLUMNS = (  # key, head, pixels, help
     ("title", "Method", 140, ""),
     ("role", "Role", 60, ""),
     ("needs", "Needs", 140, ""),
-    ("passes", "Passes", 65, "Over all checkpoints at the defaults, the one that merges included."),
-    ("works", "Works", 115, "In pieces that fit the processor's cache, or on one tensor at a time."),
+    ("passes", "Passes", 65, "Over all checkpoints at the defaults, including the one that merges."),
+    ("works", "Works", 115, "In pieces that fit into the processor's cache, or on whole tensors."),
     ("gives", "Gives", 130, ""),
     ("seconds", "Merging", 80, "Time that the run on the right took to merge."),
     ("device", "Timed on", 125, ""),
     ("run", "Timed run", 190, ""),
 )
-PRESENTED = 1.25  # how much wider columns are on a projector
+PRESENTED = 1.25  # factor of column widths on a projector
 
 
 def filters(methods: Sequence[Method]) -> list[Method]:
-    """The controls above the gallery; the methods that they leave."""
+    """The controls above the gallery; returns the matching methods."""
     roles = [role for role in gallery.ROLES if any(method.role == role for method in methods)]
     needs = [str(need) for need in Needs if any(method.needs == need for method in methods)]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
@@ -48,11 +48,11 @@ def filters(methods: Sequence[Method]) -> list[Method]:
     return gallery.matching(methods, role, need, words or "")
 
 
-def pickers(shown: Sequence[Method], chosen: str) -> None:
+def pickers(matching: Sequence[Method], chosen: str) -> None:
     """The methods by role; a click opens a card."""
-    titles = {method.key: method.title for method in shown}
+    titles = {method.key: method.title for method in matching}
     for role, (title, meaning) in gallery.ROLES.items():
-        if keys := [method.key for method in shown if method.role == role]:
+        if keys := [method.key for method in matching if method.role == role]:
             widget = PICK.format(role)
             st.session_state[widget] = chosen if chosen in keys else None
             st.pills(
@@ -67,13 +67,13 @@ def _column(key: str, title: str, width: int, help_text: str) -> Any:
     return kind(title, width=wide, help=help_text or None, pinned=key == "title")
 
 
-def costs(shown: Sequence[Method], runs: Sequence[Run]) -> None:
-    """The sortable table of what methods need and take."""
+def costs(matching: Sequence[Method], runs: Sequence[Run]) -> None:
+    """The sortable table of the methods' needs and costs."""
     st.header("Needs and costs", anchor=False)
-    st.markdown("What the methods above need, and what one stored run of each took. A click on a head sorts.")
-    config = {key: _column(key, *said) for key, *said in COLUMNS}
+    st.markdown("What the methods above need, and what one stored run of each took. Click a column head to sort.")
+    config = {key: _column(key, *rest) for key, *rest in COLUMNS}
     st.dataframe(
-        gallery.costs(shown, runs),
+        gallery.costs(matching, runs),
         hide_index=True,
         height="content",
         column_config=config,
@@ -82,7 +82,7 @@ def costs(shown: Sequence[Method], runs: Sequence[Run]) -> None:
     )
 
 
-page.heading("Methods", "Everything that can be part of a recipe: what it does, what can be set, what it scored.")
+page.heading("Methods", "Everything that can be part of a recipe: what it does, its parameters, and its scores.")
 methods = registry.methods()  # loads torch, with the heading on the page already
 stored = data.stored()
 runs = data.scored_runs(stored)
@@ -90,11 +90,11 @@ keys = [method.key for method in methods]
 chosen, missing = state.picked_method(keys, gallery.DEFAULT_MERGE)
 if missing:
     hint = text.safe_text(did_you_mean(missing, keys))
-    st.warning(f"There is no method called “{text.safe_text(missing, 40)}”.{hint}", icon=":material/link_off:")
-if shown := filters(methods):
-    pickers(shown, chosen)
-    card(next(method for method in methods if method.key == chosen), shown, runs, stored)
-    costs(shown, runs)
+    st.warning(f"There is no method named “{text.safe_text(missing, 40)}”.{hint}", icon=":material/link_off:")
+if matching := filters(methods):
+    pickers(matching, chosen)
+    card(next(method for method in methods if method.key == chosen), matching, runs, stored)
+    costs(matching, runs)
 else:
-    st.info("No method has all of this. Take a filter away.")
+    st.info("No method matches. Remove a filter.")
 page.link()

@@ -1,4 +1,4 @@
-"""Models & runs: which models can be merged and whether they fit; what was merged, to compare, take away or let go."""
+"""Models & runs: models to merge and whether they fit, benchmarks, and runs to compare, export or delete."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ MODELS, DATA, RUNS, STORAGE = "models", "data", "runs", "storage and machine"
 
 
 def models() -> None:
-    """Everything about models."""
+    """The models, and the form that makes a set of them."""
     typed = file_list.sources()
-    found = model_files.shelf(typed)
-    groups = model_files.groups(found)
-    file_list.models(found, groups)
-    model_sets.folders(found)
-    model_sets.chooser(found, groups)
+    shelf = model_files.shelf(typed)
+    groups = model_files.groups(shelf)
+    file_list.models(shelf, groups)
+    model_sets.folders(shelf)
+    model_sets.chooser(shelf, groups)
     model_sets.saved()
     page.link()
-    if found.left:
-        st.rerun()  # goes on looking into files; what is known by then is on the page already
+    if shelf.left:
+        st.rerun()  # inspects more files; the page already shows the others
 
 
 def benchmark() -> None:
-    """What everything is measured on, and making such a benchmark."""
+    """The current benchmark, and the form that makes one."""
     items, folders = model_files.listed(benchmark_form.typed())
     benchmarks.chooser(folders)
     benchmark_form.form(items)
@@ -38,9 +38,8 @@ def benchmark() -> None:
 
 page.heading(
     "Models & runs",
-    "Checkpoints of your own, whatever tool wrote them: what each is, which belong together, whether they fit. The "
-    "images that they are measured on, yours or the bundled ones. And the runs that were made here: compare them, take "
-    "their models along, or let them go.",
+    "Your checkpoints, from any tool: what each is, which belong together, whether they fit. The images they are "
+    "measured on, yours or the bundled ones. And the runs made here: compare, export or delete them.",
 )
 VIEWS = {
     MODELS: models,

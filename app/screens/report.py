@@ -1,4 +1,4 @@
-"""Report: the views that were chosen on other pages, in order and with notes, as one HTML file."""
+"""Report: views chosen on other pages, in order and with notes, as one HTML file."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from viz.text import plural
 
 NAME = "mergescope_report.html"
 EMPTY = (
-    "Nothing is in the report yet. Under every chart there is a button **Add to report**, which keeps the chart as it "
-    "is then: these runs, these settings, this table. Charts are on these pages:"
+    "The report is empty. The button **Add to report** under every chart adds the chart in its current state: its "
+    "runs, settings and table. Charts are on these pages:"
 )
-DOORS = (
+LINKS = (
     (pages.SCORES, "Scores", "monitoring"),
     (pages.SWEEPS, "Sweeps", "tune"),
     (pages.COMPARE, "Compare", "compare"),
@@ -30,28 +30,28 @@ DOORS = (
     (pages.FEATURES, "Features", "scatter_plot"),
 )
 PROGRAM = 4.8e6  # bytes of plotly.js
-INTRODUCTION = "What the report shows, and what is to be seen in it. Plain text; an empty line begins a new paragraph."
+INTRODUCTION = "What the report shows, and the conclusions. Plain text; an empty line starts a new paragraph."
 
 
 def empty() -> None:
-    """Where charts are."""
+    """Links to the pages with charts."""
     with st.container(border=True):
         st.markdown(EMPTY)
         with st.container(horizontal=True, gap="small"):
-            for path, label, icon in DOORS:
+            for path, label, icon in LINKS:
                 page.open_page(path, label, icon)
 
 
 def keep(widget: str, name: str) -> None:
-    """Callback of the report's own fields."""
+    """Callback of a field of the whole report."""
     setattr(state.report(), name, st.session_state[widget])
 
 
 def fields() -> None:
-    """Heading, introduction, and what goes in beside the views."""
+    """Fields for heading and introduction."""
     draft = state.report()
     for name, value in (("title", draft.title), ("introduction", draft.introduction)):
-        st.session_state.setdefault(f"report_{name}", value)  # widgets forget when their page is left
+        st.session_state.setdefault(f"report_{name}", value)  # widgets lose their values when the page is left
     st.text_input(
         "Heading", key="report_title", max_chars=160, placeholder="A report of merged models", on_change=keep,
         args=("report_title", "title"),
@@ -63,7 +63,7 @@ def fields() -> None:
 
 
 def download() -> None:
-    """The file, unless something in it would tell who made it where."""
+    """The download, disabled if the report contains private names or folders."""
     draft, whole, private = state.report(), report_sources.finished(), report_sources.private()
     problem = checked()
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
@@ -72,20 +72,21 @@ def download() -> None:
             on_click="ignore", icon=":material/download:", disabled=bool(problem),
         )  # fmt: skip
         for name, label, words in (
-            ("tables", "Tables", "The table that each chart draws, folded away under it."),
-            ("recipes", "Recipes", "Every run's recipe, which computes it again."),
+            ("tables", "Tables", "The table of each chart, folded below it."),
+            ("recipes", "Recipes", "The recipe of every run, to compute it again."),
         ):
             st.session_state.setdefault(f"report_{name}", getattr(draft, name))
             st.toggle(label, key=f"report_{name}", help=words, on_change=keep, args=(f"report_{name}", name))
     st.caption(
-        f"{plural(len(draft.kept), 'view')} of at most {MOST_VIEWS}, about {size_text(PROGRAM + draft.size)} in "
-        f"all, of which {size_text(PROGRAM)} are the program that draws: the file opens without a network and asks for "
-        "nothing. No date, name or folder of yours is in it; runs come with recipes, digests, seeds and versions."
+        f"{plural(len(draft.kept), 'view')} of at most {MOST_VIEWS}, about {size_text(PROGRAM + draft.size)} in all, "
+        f"of which {size_text(PROGRAM)} are the drawing program: the file opens without a network and requests "
+        "nothing. It contains no date, and neither your name nor your folders; runs come with recipes, digests, seeds "
+        "and versions."
     )
 
 
 def checked() -> str:
-    """What keeps the report from being handed out, which is said here; empty if nothing does."""
+    """The problem that prevents the download, which is shown here; empty without one."""
     from viz.report.guard import check
 
     try:
@@ -93,15 +94,15 @@ def checked() -> str:
     except ReportError as error:
         st.error(text.safe_text(error, 1000), icon=":material/shield_person:")
         if error.word:
-            label = f"“{text.safe_text(error.word)}” is a word like others here; let it stand"
+            label = f"“{text.safe_text(error.word)}” is an ordinary word here; allow it"
             st.button(label, key="report_allow", on_click=state.report().allowed.add, args=(error.word,))
         return str(error)
     return ""
 
 
 page.heading(
-    "Report", "Views of other pages as one file, to read offline, to print or to send: with your notes, and with all "
-    "that is needed to compute the numbers again."
+    "Report", "Views of other pages as one file, to read offline, to print or to send: with your notes, and with "
+    "everything needed to compute the numbers again."
 )  # fmt: skip
 draft = state.report()
 if not draft.kept:

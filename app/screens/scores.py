@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 RUNS, PLUGIN, ABLATIONS = "runs", "plug-in matrix", "ablations"
 DEFAULT = 6  # runs shown at first
-KIND = 145  # px: "one model per task" is read whole
+KIND = 145  # px, enough for "one model per task"
 PERCENT = {
     "in_domain": "In-domain",
     "in_low": "In: low",
@@ -34,14 +34,14 @@ PERCENT = {
 
 
 def numbers(table: pd.DataFrame) -> None:
-    """The sortable table behind the scatter."""
+    """The sortable table of the scatter."""
     st.subheader("Every average, with its interval", anchor=False)
-    shown = table[["label", "kind", *PERCENT, "n_in", "n_out", "run"]].copy()
-    shown[list(PERCENT)] *= 100
-    shown["kind"] = shown["kind"].replace("per_task", f"{text.ONE_PER_TASK} ‡")
+    rows = table[["label", "kind", *PERCENT, "n_in", "n_out", "run"]].copy()
+    rows[list(PERCENT)] *= 100
+    rows["kind"] = rows["kind"].replace("per_task", f"{text.ONE_PER_TASK} ‡")
     number = st.column_config.NumberColumn
     st.dataframe(
-        shown,
+        rows,
         hide_index=True,
         column_config={
             "label": st.column_config.TextColumn("Run", width="medium", pinned=True),
@@ -57,7 +57,7 @@ def numbers(table: pd.DataFrame) -> None:
 
 
 def recipes(runs: list[Run]) -> None:
-    """What each run is, with its recipe."""
+    """A sentence about each run, and its recipe."""
     st.subheader("The recipes", anchor=False)
     for run in runs:
         with st.container(border=True, gap="xsmall"):
@@ -68,14 +68,14 @@ def recipes(runs: list[Run]) -> None:
 
 
 def compare(runs: list[Run], stored: list[Run]) -> None:
-    """Everything about the chosen runs."""
+    """Charts and tables of the chosen runs."""
     if len({frozenset(run.experts) for run in runs}) > 1:
         st.warning("These runs merge different experts, so their averages are not over the same tasks.")
     if any(run.per_task for run in runs):
         st.info(f"Marked ‡. {PER_TASK}")
     averages = score_tables.averages(runs, stored)
-    said = score_tables.averages_in_words(averages)
-    chart.chart("id_ood_scatter", averages, name="scores_in_out", said=said, of=runs)
+    sentence = score_tables.averages_in_words(averages)
+    chart.chart("id_ood_scatter", averages, name="scores_in_out", said=sentence, of=runs)
     chart.ask("task_accuracy")
     relative = st.toggle("Relative to each task's own expert", key=state.RELATIVE, bind=state.BIND)
     colors = [run.id for run in runs]
@@ -95,9 +95,9 @@ def compare(runs: list[Run], stored: list[Run]) -> None:
     recipes(runs)
 
 
-def choose(known: list[Run], stored: list[Run]) -> None:
-    """The picker of runs, and what they scored."""
-    by_id = {run.id: run for run in known}
+def choose(scored: list[Run], stored: list[Run]) -> None:
+    """The picker of runs, and their scores."""
+    by_id = {run.id: run for run in scored}
     chosen, missing = state.picked_runs(list(by_id), list(by_id)[:DEFAULT])
     if missing:
         run_picker.missing_runs(missing)
@@ -123,7 +123,7 @@ def choose(known: list[Run], stored: list[Run]) -> None:
         st.info("Choose at least one run above.")
 
 
-page.heading("Scores", "What merging gained in domain, what it cost out of domain, and which task paid for it.")
+page.heading("Scores", "What merging gained in domain, what it cost out of domain, and which tasks lost accuracy.")
 stored = data.stored()
 if scored := data.scored_runs(stored):
     show = st.segmented_control(

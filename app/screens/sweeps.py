@@ -1,4 +1,4 @@
-"""Sweeps: a recipe at many values, what each costs out of domain, and the value that the choosing half speaks for."""
+"""Sweeps: a recipe at many values, what each costs out of domain, and the best value on the choosing half."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ NEW = "new"
 
 
 def main() -> None:
-    """The picker, then a form or a sweep."""
-    stored, known = data.stored(), storage.listed(data.store())
-    chosen, missing = state.picked_sweep([NEW, *known], next(iter(known), NEW))
+    """The picker, and the form or a sweep."""
+    stored, sweeps_by_id = data.stored(), storage.listed(data.store())
+    chosen, missing = state.picked_sweep([NEW, *sweeps_by_id], next(iter(sweeps_by_id), NEW))
     if missing:
         st.warning(
             f"This link asks for the sweep “{text.safe_text(missing, 20)}”, which this machine does not have. "
-            "Whoever sent the link can send the sweep as a file; the same file gives the same points.",
+            "The sender can send the sweep as a file; the same file gives the same points.",
             icon=":material/link_off:",
         )
-    if known:
+    if sweeps_by_id:
         key = pickers.key("sweep_picker", chosen)
         st.selectbox(
             "Sweep",
-            [NEW, *known],
-            format_func=lambda sweep_id: "A new sweep" if sweep_id == NEW else sweeps.label(known[sweep_id]),
+            [NEW, *sweeps_by_id],
+            format_func=lambda sweep_id: "A new sweep" if sweep_id == NEW else sweeps.label(sweeps_by_id[sweep_id]),
             key=key,
             on_change=state.pick_sweep_from,
             args=(key,),
@@ -39,10 +39,10 @@ def main() -> None:
         form.form(stored)
         page.link()
     else:
-        view.view(known[chosen], stored)
+        view.view(sweeps_by_id[chosen], stored)
 
 
 page.heading(
-    "Sweeps", "A recipe at many values: what each gives in domain, what it costs out of domain, and which task pays."
+    "Sweeps", "A recipe at many values: what each gains in domain, what it costs out of domain, and for which tasks."
 )
 main()

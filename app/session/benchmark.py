@@ -95,8 +95,8 @@ def show_missing(benchmark_key: str) -> None:
     """Say that a link is on a benchmark that this machine lacks, and offer the server's."""
     name = text.safe_text(benchmark_key.partition(":")[2] or benchmark_key, 60)
     st.warning(
-        f"This link is on the benchmark “{name}”, which this machine does not have, or whose path was typed "
-        "in another session. Scores are compared on one benchmark only, so nothing is shown.",
+        f"This link uses the benchmark “{name}”, which this machine does not have, or whose path was typed in "
+        "another session. Scores are compared on one benchmark only, so nothing is shown.",
         icon=":material/link_off:",
     )
     label = f"Switch to {clean_text(title(settings.benchmark_folder()), 60)}"

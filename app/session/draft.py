@@ -8,17 +8,13 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Self
 
-from merging.checkpoints.families import ACTIVATIONS
 from merging.errors import ParameterError, RecipeError
 from merging.methods import registry
 from merging.methods.method import Edit, Merge, Needs
-from merging.methods.params import Params
-from merging.recipes.chain_text import parse_step
-from merging.recipes.recipe import NEEDS_EXEMPLARS, Exemplars, Recipe, Step
+from merging.recipes import chain_text
+from merging.recipes.chain_text import WrittenChain, step_text
+from merging.recipes.recipe import NEEDS_EXEMPLARS, Recipe, Step
 
-EXEMPLARS = "exemplars"  # name of the step of a link that says how exemplars are drawn
-COUNT_DEAD = "count_dead_params"  # comes first in a link whose quantiles count unused text tensors
-ACTIVATION = "activation:"  # comes next in a link that names the activation of the models
 _number = count()
 
 
@@ -34,24 +30,6 @@ class DraftStep:
     def of(cls, step: Step) -> Self:
         """A step with the method and values of a recipe's step."""
         return cls(step.key, step.params.values())
-
-    def text(self) -> str:
-        """The step as links write it, without default values: 'ties:density=0.2,scaling=0.3'."""
-        bounds = self._bounds()
-        pairs = [f"{n}={_plain(v)}" for n, v in self.values.items() if n in bounds and v != bounds[n].default]
-        return self.key + (":" + ",".join(pairs) if pairs else "")
-
-    def _bounds(self) -> Mapping[str, Any]:
-        params: dict[str, type[Params]] = {method.key: method.params for method in registry.methods()}
-        return (params | {EXEMPLARS: Exemplars})[self.key].bounds()
-
-
-def _plain(value: Any) -> str:
-    """The value as text that reads back as exactly the same value: another number would be another run."""
-    if isinstance(value, float):
-        short = f"{value:g}"
-        return short if float(short) == value else repr(value)
-    return "none" if value is None else str(value).lower()
 
 
 @dataclass
@@ -82,11 +60,13 @@ class Draft:
 
     def chain(self) -> str:
         """The chain in one line, as links and the command line write it: 'lwptv;ties:density=0.1'."""
-        exemplars = DraftStep(EXEMPLARS, self.exemplars).text() if self.needs_exemplars else EXEMPLARS
-        steps = [step.text() for step in (*self.edits, self.merge)]
-        settings = [COUNT_DEAD] if self.count_dead_params else []
-        settings += [ACTIVATION + self.activation] if self.activation else []
-        return ";".join([*settings, *steps] if exemplars == EXEMPLARS else [*settings, exemplars, *steps])
+        return WrittenChain(
+            [(step.key, step.values) for step in self.edits],
+            (self.merge.key, self.merge.values),
+            self.exemplars if self.needs_exemplars else {},
+            self.count_dead_params,
+            self.activation,
+        ).text()
 
     @property
     def needs(self) -> frozenset[Needs]:
@@ -145,44 +125,13 @@ def parse_chain(text: str, pretrained: str, experts: list[str]) -> Draft:
     Raises:
         MergingError: an unknown method or parameter, or a value outside its bounds.
     """
-    problems: list[str] = []
-    dead, activation, (exemplars_text, *rest) = _settings(text)
-    if exemplars_text.partition(":")[0] != EXEMPLARS:
-        exemplars_text, rest = "", [exemplars_text, *rest]
-    if not rest:
-        raise RecipeError("The chain has no merge.")
-    exemplars = parse_values(Exemplars, exemplars_text.partition(":")[2])
-    steps = [parse_step("edit", edit, problems) for edit in rest[:-1]]
-    merge = parse_step("merge", rest[-1], problems)
-    if problems:
-        raise RecipeError(" ".join(problems))
-    edits = [DraftStep(key, registry.edit(key).params.build(values).values()) for key, values in steps]
-    last = DraftStep(merge[0], registry.merge(merge[0]).params.build(merge[1]).values())
-    return Draft(pretrained, experts, edits, last, exemplars=exemplars, count_dead_params=dead, activation=activation)
-
-
-def _settings(text: str) -> tuple[bool, str, list[str]]:
-    """Whether a link counts unused tensors, the activation that it names, and the steps."""
-    dead = text.startswith(f"{COUNT_DEAD};")
-    text = text.removeprefix(f"{COUNT_DEAD};")
-    if not text.startswith(ACTIVATION):
-        return dead, "", text.split(";")
-    activation, _, text = text.removeprefix(ACTIVATION).partition(";")
-    if activation not in ACTIVATIONS:
-        raise RecipeError(f"An activation is {' or '.join(ACTIVATIONS)}; got {activation[:20]!r}.")
-    return dead, activation, text.split(";")
-
-
-def parse_values(kind: type[Params], text: str) -> dict[str, Any]:
-    """The checked values in 'name=value,name=value', with the defaults of the others."""
-    bounds = kind.bounds()
-    values: dict[str, Any] = {}
-    for name, _, word in (pair.partition("=") for pair in text.split(",") if pair):
-        try:
-            values[name] = bounds[name].parse(word) if name in bounds else word
-        except ValueError:
-            values[name] = word  # the check below says what is wrong
-    return kind.build(values).values()
+    chain = chain_text.parse_chain(text)
+    edits = [DraftStep(key, dict(values)) for key, values in chain.edits]
+    merge = DraftStep(chain.merge[0], dict(chain.merge[1]))
+    exemplars, dead = dict(chain.exemplars), chain.count_dead_params
+    return Draft(
+        pretrained, experts, edits, merge, exemplars=exemplars, count_dead_params=dead, activation=chain.activation
+    )
 
 
 def in_order(names: Iterable[str], known: Iterable[str]) -> list[str]:
@@ -198,8 +147,9 @@ def command(recipe: Recipe) -> str:
         return run
     words = ["python", "-m", "merging", "merge", "--pretrained", recipe.pretrained]
     words += [word for name, reference in recipe.experts for word in ("--expert", f"{name}={reference}")]
-    words += [word for step in map(DraftStep.of, recipe.edits) for word in ("--edit", step.text())]
+    *edits, merge = map(step_text, recipe.methods, (step.params.values() for step in recipe.steps))
+    words += [word for edit in edits for word in ("--edit", edit)]
     words += ["--count-dead-params"] if recipe.count_dead_params else []
     words += ["--activation", recipe.activation] if recipe.activation else []
-    whole = shlex.join([*words, "--merge", DraftStep.of(recipe.merge).text(), "--out", "merged.safetensors"])
+    whole = shlex.join([*words, "--merge", merge, "--out", "merged.safetensors"])
     return f"{run}\n\n# or, without the file\n{whole}"

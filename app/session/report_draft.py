@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_VIEWS = 30
-MOST_OF_ONE, MOST_IN_ALL = 4_000_000, 30_000_000  # bytes of one view and of all views in the document
-FULL = f"The report is full: it holds {MOST_VIEWS} views. Remove one on the Report page."
-TOO_LARGE = "This chart would take {0} in the report; at most {1} are allowed. Choose less of the data."
+MOST_OF_ONE, MOST_IN_ALL = 4_000_000, 30_000_000  # bytes that views take in the document
+FULL = f"The report holds {MOST_VIEWS} views, the most that are allowed. Remove one on the Report page."
+TOO_LARGE = "This chart would take {0} in the report; at most {1} are allowed. Choose less data."
 TOO_MUCH = "With this chart the report would take {0}; at most {1} are allowed. Remove a view on the Report page."
 
 

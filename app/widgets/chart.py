@@ -67,11 +67,11 @@ def chart(
             on_click="ignore",
             type="tertiary",
             icon=":material/table:",
-            help="The table that the chart draws.",
+            help="The table of this chart.",
         )
         with st.popover("Figure", icon=":material/photo_camera:", type="tertiary", help="Save the figure"):
             st.segmented_control("Save as", FORMATS, default=FORMATS[0], key=f"format_{key}", required=True)
-            st.caption("To save it, use the camera that appears in the chart's upper right corner under the pointer.")
+            st.caption("Point at the chart and click the camera in its upper right corner.")
         report_sources.button(key, table, options, f"{said} {caption}".strip(), of, heading)
         link()
     if caption:

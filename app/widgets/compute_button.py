@@ -1,4 +1,4 @@
-"""Runs that a view needs and that are not computed yet: their names, time and memory, and a button that queues all."""
+"""Runs that a view lacks: their recipes, the time that they take, and one button that queues them all."""
 
 from __future__ import annotations
 
@@ -8,49 +8,38 @@ import streamlit as st
 
 from app import text
 from app.reading import data
-from app.widgets import tray
+from app.widgets.missing_box import GO_ON, box
 from merging.errors import MergingError
 from merging.jobs.records import MERGE, Job
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
 from merging.text import duration_text, size_text
 
-PROBLEM = "computing_problem"  # the error of the last click, shown when the page is drawn next
+PROBLEM = "computing_problem"  # session key: the error of the last click
 
 
 def missing(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
-    """Draw the recipes that have no run yet: those in the queue, those that failed, and a button for the rest."""
+    """The box of recipes without a run: those in the queue, those that failed, and a button for the rest."""
     if problem := st.session_state.pop(PROBLEM, ""):
         st.error(text.safe_text(problem, 600), icon=":material/error:")
     if not recipes:
         return
     jobs = {job.recipe_yaml: job for job in reversed(data.runner().here()) if job.kind == MERGE}
-    live = [recipe for recipe in recipes if _state(jobs, recipe) == "live"]
-    rest = [recipe for recipe in recipes if recipe not in live]
-    with st.container(border=True, key=f"missing_{key}"):
-        if live:
-            st.markdown(
-                f":material/hourglass_top: In the queue: {_named(live)}. You can go on working: the tray on the left "
-                "shows how far they are and follows you to every page."
-            )
-            waiting = [jobs[recipe.to_yaml()].id for recipe in live]
-            st.button("Cancel them", key=f"stop_{key}", on_click=_stop, args=(waiting,), type="tertiary")
-        for recipe in rest:
-            if _state(jobs, recipe) == "failed":
-                tray.show(jobs[recipe.to_yaml()], key)
-        if rest:
-            st.markdown(f"Not computed yet: {_named(rest)}.")
-            _offer(rest, key, stored)
 
+    def running(live: list[Recipe], queued: list[Job]) -> None:
+        st.markdown(f":material/hourglass_top: In the queue: {_named(live)}. {GO_ON}")
+        job_ids = [job.id for job in queued]
+        st.button("Cancel them", key=f"stop_{key}", on_click=_stop, args=(job_ids,), type="tertiary")
 
-def _state(jobs: dict[str, Job], recipe: Recipe) -> str:
-    """The state of a recipe's newest job: "live", "failed", or empty."""
-    job = jobs.get(recipe.to_yaml())
-    return "" if job is None else "live" if job.live else "failed" if job.error else ""
+    def offer(rest: list[Recipe]) -> None:
+        st.markdown(f"Not computed yet: {_named(rest)}.")
+        _offer(rest, key, stored)
+
+    box(key, [(recipe, jobs.get(recipe.to_yaml())) for recipe in recipes], running, offer)
 
 
 def _offer(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
-    """Draw the time and memory that the recipes take, and the button."""
+    """The time and memory that they take, and the button."""
     try:
         estimates = [data.estimate(recipe, stored) for recipe in recipes]
     except MergingError as error:

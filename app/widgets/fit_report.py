@@ -30,7 +30,7 @@ OPENED = "opened"  # the kind of remark that says how a file was opened
 CHECK, READ = "fit", "read"  # kinds of jobs: read every number for a report, read files before a merge
 SAMPLED = (
     "Distances are from 4,096 numbers of every tensor. Whether all numbers are finite, and whether text tensors were "
-    "trained too, is known once every number has been read, which the merge does anyway."
+    "trained, is known only after every number was read, as the merge does anyway."
 )
 
 
@@ -137,11 +137,7 @@ def _distances(report: FitReport) -> None:
         "Change, of the weights' norm": [100 * distance.ratio for distance in report.distances.values()],
         "Cosine to pretrained": [distance.cosine for distance in report.distances.values()],
         "Verdict": [
-            "like the pretrained model itself"
-            if distance.unchanged
-            else "unrelated"
-            if distance.unrelated
-            else "fine-tuned"
+            "the pretrained model itself" if distance.unchanged else "unrelated" if distance.unrelated else "fine-tuned"
             for distance in report.distances.values()
         ],
     }
@@ -209,7 +205,7 @@ def _extent(checked_models: Checked, pretrained: str, experts: Mapping[str, str]
     if job is None or not job.live:
         st.button(
             "Check every number", key=f"check_{place}_{subject}", on_click=_start, args=(subject, pretrained, experts),
-            icon=":material/search_check:", help="In the background; this report then shows the result.",
+            icon=":material/search_check:", help="In the background; the result then appears here.",
         )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""A button for a missing measurement, and the sentence beside a chart that says where its numbers come from."""
+"""Buttons that start missing measurements, and the sentence on the origin of measured numbers under every chart."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import streamlit as st
 from app import text
 from app.reading import data
 from app.widgets import tray
+from app.widgets.missing_box import GO_ON, box
 from merging.analysis.context import Of
 from merging.analysis.registry import kind
 from merging.analysis.stored import Measured, same_experts
@@ -22,47 +23,47 @@ if TYPE_CHECKING:
 
 
 def origin(measured: Sequence[Measured]) -> str:
-    """Where, on which devices and in which time something was measured; plain text."""
+    """Where, on which device and in what time something was measured; plain text."""
     devices = text.listed(sorted({clean_text(one.device, 40) for one in measured}))
-    places = {"precomputed" if one.provenance == PRECOMPUTED else "measured on this machine" for one in measured}
+    made = {"precomputed" if one.provenance == PRECOMPUTED else "measured on this machine" for one in measured}
     seconds = sorted(one.seconds for one in measured)
-    range_text = " to ".join(dict.fromkeys(duration_text(seconds[end]) for end in (0, -1)))
-    each = " each" if len(measured) > 1 else ""
-    return f"{text.listed(sorted(places)).capitalize()} on {devices} in {range_text}{each}."
+    spent = " to ".join(dict.fromkeys(duration_text(seconds[end]) for end in (0, -1)))
+    return f"{text.listed(sorted(made)).capitalize()} on {devices} in {spent}{' each' if len(measured) > 1 else ''}."
 
 
 def missing(key: str, runs: Sequence[Run], why: str, known: Sequence[Measured] = ()) -> None:
-    """Draw a button for what is not measured yet, or its progress. ``known`` measurements give the time it takes."""
-    jobs = {run.id: job for run in runs if (job := _job(key, run))}
-    live = [run for run in runs if run.id in jobs and jobs[run.id].live]
-    rest = [run for run in runs if run not in live]
-    with st.container(border=True, key=f"missing_{key}"):
-        if live:
-            st.markdown(
-                f":material/hourglass_top: {_named(live)} {'is' if len(live) == 1 else 'are'} being measured. You can "
-                "go on working: the tray on the left shows how far it is and follows you to every page."
-            )
-        for run in rest:
-            if run.id in jobs and jobs[run.id].error:
-                tray.show(jobs[run.id], key)
-        if rest:
-            st.markdown(f"{why} {_named(rest)}. {_effort(known)}")
-            st.button("Measure", key=f"measure_{key}", on_click=_start, args=(key, [run.id for run in rest]))
+    """The box of runs without this measurement: progress, or a button. ``known`` are others, for the expected time."""
+
+    def running(live: list[Run], _: list[Job]) -> None:
+        are = "is" if len(live) == 1 else "are"
+        st.markdown(f":material/hourglass_top: {_named(live)} {are} being measured. {GO_ON}")
+
+    def offer(rest: list[Run]) -> None:
+        st.markdown(f"{why} {_named(rest)}. {_effort(known)}")
+        _button(key, [run.id for run in rest])
+
+    box(key, [(run, _job(key, run)) for run in runs], running, offer)
 
 
 def missing_benchmark(key: str, why: str) -> None:
-    """Draw the same for a measurement of the benchmark."""
-    job = next((job for job in data.runner().here() if job.kind == key), None)
-    with st.container(border=True, key=f"missing_{key}"):
-        if job is not None and (job.live or job.error):
-            tray.show(job, key)
-        if job is None or not job.live:
-            st.markdown(why)
-            st.button("Measure", key=f"measure_{key}", on_click=_start, args=(key, [""]))
+    """The same for a measurement of the benchmark; its progress is shown in the box."""
+
+    def running(_: list[str], jobs: list[Job]) -> None:
+        tray.show(jobs[0], key)
+
+    def offer(_: list[str]) -> None:
+        st.markdown(why)
+        _button(key, [""])
+
+    box(key, [("", next((job for job in data.runner().here() if job.kind == key), None))], running, offer)
+
+
+def _button(key: str, run_ids: Sequence[str]) -> None:
+    st.button("Measure", key=f"measure_{key}", on_click=_start, args=(key, run_ids))
 
 
 def _job(key: str, run: Run) -> Job | None:
-    """The newest job that measures this of a run, or of another run whose result is the same."""
+    """The newest job that measures this for a run, or for another run with the same result."""
     shared = kind(key).of == Of.EXPERTS
     for job in data.runner().here():
         if job.kind == key and (job.subject == run.id or (shared and _same_experts(job.subject, run))):
@@ -85,9 +86,9 @@ def _named(runs: Sequence[Run]) -> str:
 
 
 def _effort(known: Sequence[Measured]) -> str:
-    """A sentence on the time that it takes, from stored measurements if there are any."""
+    """How long it takes, estimated from other measurements."""
     if not known:
-        return "On the bundled benchmark it takes about a minute at most for each; it runs in the background."
+        return "On the bundled benchmark each takes about a minute at most; it runs in the background."
     seconds = sorted(one.seconds for one in known)[len(known) // 2]
     where = text.safe_text(known[0].device, 40)
     return f"It took {duration_text(seconds)} for others, on {where}; it runs in the background."

@@ -43,5 +43,5 @@ def link() -> None:
         address = (st.context.url or "http://localhost:8501/").split("?")[0]
         st.code(f"{address}?{query}" if query else address, language=None, wrap_lines=True)
         st.caption(
-            "It is also the address of this page. It names runs by their recipe, so it works wherever they exist."
+            "This is also the address of this page. It names runs by their recipes, so it works wherever the runs are."
         )

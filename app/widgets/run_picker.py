@@ -72,16 +72,16 @@ def missing_runs(run_ids: Sequence[str], forget: Callable[[], None] = state.clea
     names = first_few((f"“{text.safe_text(run_id, 20)}”" for run_id in run_ids), 3)
     if any((run := data.store().find(run_id)) and not data.belongs(run) for run_id in run_ids):
         st.warning(
-            f"In this link, {names} {'is' if len(run_ids) == 1 else 'are'} not of the benchmark that this page is on. "
-            "Scores are compared on one benchmark only; choose another one on Models & runs, data.",
+            f"This link names {names}, {'a run' if len(run_ids) == 1 else 'runs'} of another benchmark than the "
+            "current one. Scores are compared on one benchmark only; choose the benchmark on Models & runs, data.",
             icon=":material/link_off:",
         )
         open_page(MODELS, "Choose the benchmark", "dataset", shelf="data")
         st.button("Show an available run", on_click=forget, type="primary")
         return
     st.warning(
-        f"This link asks for {'run' if len(run_ids) == 1 else 'runs'} {names}, which this machine does not have. "
-        "Whoever sent the link can send the recipe too; the same recipe gives the same run.",
+        f"This link asks for {'run' if len(run_ids) == 1 else 'runs'} {names}, which this machine does not have. The "
+        "sender can send the recipe, too; the same recipe gives the same run.",
         icon=":material/link_off:",
     )
     st.button("Show an available run", on_click=forget, type="primary")

@@ -17,14 +17,44 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from merging.analysis.context import open_merged
+from merging.engine.inputs import Inputs
+from merging.errors import StoreError
+from merging.methods.shared.least_squares import matrices
 from merging.numerics.drm_space import averaged, pruned
 from merging.numerics.linear_algebra import left_factors
+from merging.runs.run import Run
 
 SIDE, WIDTH = 96, 256  # a heat map has at most so many rows and columns
 DECOMPOSED, RENORMALIZED, PRUNED, MERGED, DELTA = "decomposed", "renormalized", "pruned", "merged", "delta"
 PROBE = 384  # the size of the matrix whose decomposition measures the speed of this machine
 Floats = NDArray[np.float64]
 Tick = Callable[[float], object]
+
+
+@dataclass(frozen=True)
+class TaskMatrices:
+    """The task vectors of a run's experts, read from their checkpoints one linear layer at a time, on the CPU."""
+
+    inputs: Inputs
+
+    @classmethod
+    def of(cls, run: Run) -> TaskMatrices:
+        """Those of a merge.
+
+        Raises:
+            CheckpointError: a checkpoint of the run is missing or has changed.
+            StoreError: the run is not a merge.
+        """
+        if (recipe := run.recipe) is None:
+            raise StoreError(f"Run {run.id} is not a merge, so it has no task vectors.")
+        opened = open_merged(run, recipe)
+        return cls(Inputs(opened.pretrained, opened.experts, None, torch.device("cpu")))
+
+    def layer(self, name: str) -> Tensor:
+        """The matrices of one linear layer (K, d_out, d_in), in the order of the run's experts."""
+        parameter = next(one for one in self.inputs.parameters if one.name == name)
+        return matrices(self.inputs.whole(parameter)).contiguous()
 
 
 @dataclass(frozen=True)

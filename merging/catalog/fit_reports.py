@@ -11,7 +11,7 @@ from typing import Any
 
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.errors import StoreError
-from merging.files.records import write_json
+from merging.files.records import JsonRecords
 from merging.inspection.distance import Distance
 from merging.inspection.fit_report import FitReport, Problem
 
@@ -25,9 +25,9 @@ def keep(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], 
     Raises:
         StoreError: the store cannot be written to.
     """
-    if (path := _path(root, pretrained, experts)) is None:
+    if (name := _name(pretrained, experts)) is None:
         return
-    plain = {
+    record = {
         "problems": [asdict(problem) for problem in report.problems[:MOST]],
         "tensors": report.tensors,
         "notes": list(report.notes),
@@ -35,20 +35,15 @@ def keep(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], 
         "no_family": report.no_family,
     }
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_json(path, plain)
+        _records(root).write(name, record)
     except (OSError, ValueError) as error:
         raise StoreError(f"The report cannot be kept: {error}.") from None
 
 
 def find(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> FitReport | None:
     """The report on these files in their current state; None if there is none that can be read."""
-    if (path := _path(root, pretrained, experts)) is None:
-        return None
-    try:
-        return _report(json.loads(path.read_bytes()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
+    name = _name(pretrained, experts)
+    return None if name is None else _records(root).read(name, _report)
 
 
 def _report(plain: Mapping[str, Any]) -> FitReport:
@@ -61,11 +56,15 @@ def _report(plain: Mapping[str, Any]) -> FitReport:
     )
 
 
-def _path(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> Path | None:
-    """The path of the report on these files; None if a change of one of them could not be noticed."""
+def _records(root: Path) -> JsonRecords:
+    return JsonRecords(root / FOLDER, VERSION)
+
+
+def _name(pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> str | None:
+    """The name of the report on these files; None if a change of one of them could not be noticed."""
     named = {"": pretrained, **experts}
     states = {name: checkpoint.state() for name, checkpoint in named.items()}
     if None in states.values():
         return None
     about = json.dumps([VERSION, list(states.items())])
-    return root / FOLDER / f"{hashlib.sha256(about.encode()).hexdigest()[:24]}.json"
+    return hashlib.sha256(about.encode()).hexdigest()[:24]

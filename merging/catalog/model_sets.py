@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -13,7 +12,7 @@ from typing import Any
 
 from merging.checkpoints.references import NAMED
 from merging.errors import StoreError
-from merging.files.records import write_json
+from merging.files.records import JsonRecords
 from merging.files.short_digest import SHORT_DIGEST, short_digest
 from merging.settings import shared
 from merging.text import first_few, printable
@@ -94,8 +93,8 @@ def free_name(name: str, taken: Iterable[str]) -> str:
 
 def all_sets(root: Path) -> list[ModelSet]:
     """Every set stored under ``root`` that may be used here, by title."""
-    paths = sorted((root / FOLDER).glob("*.json"))[:MOST] if (root / FOLDER).is_dir() else []
-    sets = [model_set for path in paths if (model_set := _read(path)) is not None and model_set.offered]
+    records = _records(root)
+    sets = [model_set for name in records.names() if (model_set := _read(records, name)) and model_set.offered]
     return sorted(sets, key=lambda model_set: (model_set.title.casefold(), model_set.id))
 
 
@@ -105,15 +104,12 @@ def keep(root: Path, model_set: ModelSet) -> None:
     Raises:
         StoreError: there are too many, or the store cannot be written to.
     """
-    folder = root / FOLDER
-    path = folder / f"{model_set.id}.json"
-    experts = [list(pair) for pair in model_set.experts]
-    plain = {"title": model_set.title, "pretrained": model_set.pretrained, "experts": experts}
+    records, experts = _records(root), [list(pair) for pair in model_set.experts]
+    record = {"title": model_set.title, "pretrained": model_set.pretrained, "experts": experts}
+    if not records.path(model_set.id).exists() and len(records.names()) >= MOST:
+        raise StoreError(f"There are {MOST} sets already; delete some of them first.")
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not path.exists() and len(list(folder.glob("*.json"))) >= MOST:
-            raise StoreError(f"There are {MOST} sets already; delete some of them first.")
-        write_json(path, {"version": VERSION, **plain})
+        records.write(model_set.id, record)
     except OSError as error:
         raise StoreError(f"The set cannot be kept ({error.strerror}).") from None
 
@@ -121,16 +117,19 @@ def keep(root: Path, model_set: ModelSet) -> None:
 def forget(root: Path, set_id: str) -> None:
     """Delete a set; the models' files stay."""
     if SHORT_DIGEST.fullmatch(set_id):
-        with contextlib.suppress(OSError):
-            (root / FOLDER / f"{set_id}.json").unlink(missing_ok=True)
+        _records(root).remove(set_id)
 
 
-def _read(path: Path) -> ModelSet | None:
-    """The set in a file; None if it was not written by ``keep``."""
-    try:
-        plain: Any = json.loads(path.read_bytes())
-        experts = {str(name): str(reference) for name, reference in plain["experts"]}
-        model_set = make(str(plain["title"]), str(plain["pretrained"]), experts)
-    except (OSError, ValueError, KeyError, TypeError, StoreError):
-        return None
-    return model_set if f"{model_set.id}.json" == path.name else None
+def _records(root: Path) -> JsonRecords:
+    return JsonRecords(root / FOLDER, VERSION, MOST)
+
+
+def _read(records: JsonRecords, name: str) -> ModelSet | None:
+    """The set in a record; None if it was not written by ``keep``."""
+    model_set = records.read(name, _model_set)
+    return model_set if model_set is not None and model_set.id == name else None
+
+
+def _model_set(record: Any) -> ModelSet:
+    experts = {str(name): str(reference) for name, reference in record["experts"]}
+    return make(str(record["title"]), str(record["pretrained"]), experts)

@@ -79,7 +79,7 @@ def recognize(entry: CatalogEntry) -> ModelFacts:
 
 def _recognize(entry: CatalogEntry) -> ModelFacts:
     opened = open_checkpoint(entry.reference, entry.name)
-    facts = inspect(entry.reference, digest=False)
+    facts = inspect(opened, digest=False)
     kind = _kind(opened, facts)
     return ModelFacts(
         kind=kind,

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from merging.checkpoints.checkpoint import Checkpoint, OnBytes, ignore
-from merging.files.records import write_json
+from merging.files.records import JsonRecords
 from merging.progress import Cancel, Meter, ProgressCallback
 
 READING = "Reading checkpoints"
-FOLDER = "digests"
+FOLDER, VERSION = "digests", 1
 MOST = 5000  # entries that are read at most; the newest ones
 DIGEST = re.compile("[0-9a-f]{64}")
 AT_ONCE = 500_000_000  # bytes that a page may read while the user waits
@@ -58,20 +58,17 @@ class DigestCache:
 
     def load(self, root: Path) -> None:
         """Read the digests stored under ``root``, unless none changed since this process last read them."""
-        folder = root / FOLDER
+        records = _records(root)
         try:
-            changed = folder.stat().st_mtime_ns
-            if self._loaded.get(folder) == changed:
-                return
-            paths = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)[-MOST:]
+            changed = records.folder.stat().st_mtime_ns
         except OSError:
             return
-        for path in paths:
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                entry = json.loads(path.read_bytes())
-                if DIGEST.fullmatch(entry["digest"]):
-                    self._digests[tuple(map(int, entry["state"]))] = entry["digest"]
-        self._loaded[folder] = changed
+        if self._loaded.get(records.folder) == changed:
+            return
+        for name in records.names():
+            if entry := records.read(name, _entry):
+                self._digests[entry[0]] = entry[1]
+        self._loaded[records.folder] = changed
 
     def keep(self, root: Path, checkpoint: Checkpoint, meter: Meter | None = None) -> str:
         """The digest of a checkpoint, stored for other processes; a store that cannot be written is ignored."""
@@ -80,8 +77,7 @@ class DigestCache:
         if state is not None and checkpoint.state() == state:
             name = hashlib.sha256(repr(state).encode()).hexdigest()[:24]
             with contextlib.suppress(OSError):
-                (root / FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
-                write_json(root / FOLDER / f"{name}.json", {"state": list(state), "digest": digest})
+                _records(root).write(name, {"state": list(state), "digest": digest})
         return digest
 
     def read(
@@ -103,6 +99,17 @@ class DigestCache:
 
 
 DIGESTS = DigestCache()  # of this process
+
+
+def _records(root: Path) -> JsonRecords:
+    return JsonRecords(root / FOLDER, VERSION, MOST)
+
+
+def _entry(record: Any) -> tuple[tuple[int, ...], str]:
+    """State and digest of a file; raises ValueError or TypeError for what is no digest."""
+    if not DIGEST.fullmatch(record["digest"]):
+        raise ValueError(record["digest"])
+    return tuple(map(int, record["state"])), record["digest"]
 
 
 def _bytes_read(checkpoint: Checkpoint, meter: Meter | None) -> OnBytes:

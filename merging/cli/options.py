@@ -260,8 +260,8 @@ def checkpoint_options(function: Decorated) -> Decorated:
 class ExportOptions:
     """How a model is written, as ``merging.export.export`` takes it.
 
-    The target's name, the activation (None: as the files say), repositories of models by name, bytes of one file at
-    most, and whether an earlier export is replaced.
+    The target's name, the activation (None: the one that the files state), repositories of models by name, bytes of
+    one file at most, and whether an earlier export is replaced.
     """
 
     to: str

@@ -30,9 +30,13 @@ PUBLISHED = {
 
 
 def inspect(
-    path: str | Path, *, digest: bool = True, progress: ProgressCallback | None = None, cancel: Cancel | None = None
+    source: str | Path | Checkpoint,
+    *,
+    digest: bool = True,
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
 ) -> dict[str, Any]:
-    """Facts about a file or folder; texts from it are cut and their invisible characters escaped.
+    """Facts about a file, a folder or an opened checkpoint; texts from it are cut, invisible characters escaped.
 
     With ``digest`` every number is read, for the SHA-256 of the tensors that recipes and model cards name.
 
@@ -40,7 +44,7 @@ def inspect(
         CheckpointError: the message says what it is instead, or which part of it is damaged.
         Cancelled: ``cancel`` asked to stop.
     """
-    opened = open_checkpoint(path)
+    opened = open_checkpoint(source)
     stored = opened
     while isinstance(stored, CheckpointView):
         stored = stored.inner
@@ -48,7 +52,7 @@ def inspect(
     weights = adapter.weights if adapter else stored
     architecture, no_architecture = (None, "") if adapter else _architecture(opened)
     return {
-        "file": printable(without_folders(str(path))),
+        "file": printable(without_folders(opened.label)),
         "format": _format(weights) + (" of a LoRA adapter" if adapter else ""),
         "names": _names(stored),
         **_family(opened),

@@ -1,17 +1,124 @@
-"""Chains and experts as they are written on a command line: every problem is reported, not only the first."""
+"""The text form of chains, read and written: in links, and step by step on the command line; and that of experts.
+
+A link is 'lwptv;ties:density=0.1', after 'count_dead_params;', 'activation:gelu;' and 'exemplars:per_task=9;' where a
+recipe sets them.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from merging.checkpoints.families import ACTIVATIONS
 from merging.checkpoints.references import BUNDLED_PREFIX, is_remote, locate
-from merging.errors import UnknownMethodError
+from merging.errors import RecipeError, UnknownMethodError
 from merging.methods import registry
 from merging.methods.method import Edit, Merge
+from merging.methods.params import Params
+from merging.recipes.recipe import Exemplars
 from merging.text import did_you_mean, printable
+
+EXEMPLARS = "exemplars"  # the key of what says how exemplars are drawn
+COUNT_DEAD = "count_dead_params"
+ACTIVATION = "activation:"
+
+
+@dataclass(frozen=True)
+class WrittenChain:
+    """What the text of a chain says: steps as (key, values), and what goes for all of them."""
+
+    edits: Sequence[tuple[str, Mapping[str, Any]]]
+    merge: tuple[str, Mapping[str, Any]]
+    exemplars: Mapping[str, Any] = field(default_factory=dict)
+    count_dead_params: bool = False
+    activation: str = ""
+
+    def text(self) -> str:
+        """The chain in one line, without values that are defaults."""
+        settings = [COUNT_DEAD] if self.count_dead_params else []
+        settings += [ACTIVATION + self.activation] if self.activation else []
+        exemplars = exemplars_text(self.exemplars)
+        settings += [exemplars] if exemplars != EXEMPLARS else []
+        return ";".join([*settings, *(step_text(registry.edit(key), values) for key, values in self.edits),
+                         step_text(registry.merge(self.merge[0]), self.merge[1])])  # fmt: skip
+
+
+def step_text(method: Edit | Merge, values: Mapping[str, Any]) -> str:
+    """A step without values that are defaults: 'ties:density=0.2,scaling=0.3'."""
+    return _with_values(method.key, method.params, values)
+
+
+def exemplars_text(values: Mapping[str, Any]) -> str:
+    """How exemplars are drawn: 'exemplars:per_task=9', or 'exemplars' if all values are defaults."""
+    return _with_values(EXEMPLARS, Exemplars, values)
+
+
+def _with_values(key: str, kind: type[Params], values: Mapping[str, Any]) -> str:
+    bounds = kind.bounds()
+    pairs = [f"{n}={_plain(v)}" for n, v in values.items() if n in bounds and v != bounds[n].default]
+    return key + (":" + ",".join(pairs) if pairs else "")
+
+
+def _plain(value: Any) -> str:
+    """The value as text that reads back as exactly the same value: another number would be another run."""
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    return "none" if value is None else str(value).lower()
+
+
+def parse_chain(text: str) -> WrittenChain:
+    """The chain of a text as ``WrittenChain.text`` writes it; every step has all its values.
+
+    Raises:
+        MergingError: an unknown method or parameter, or a value outside its bounds.
+    """
+    problems: list[str] = []
+    dead, activation, (first, *rest) = _settings(text)
+    key, _, drawn = first.partition(":")
+    if key != EXEMPLARS:
+        drawn, rest = "", [first, *rest]
+    if not rest:
+        raise RecipeError("The chain has no merge.")
+    exemplars = parse_values(Exemplars, drawn)
+    edits = [parse_step("edit", edit, problems) for edit in rest[:-1]]
+    merge, given = parse_step("merge", rest[-1], problems)
+    if problems:
+        raise RecipeError(" ".join(problems))
+    return WrittenChain(
+        [(key, registry.edit(key).params.build(values).values()) for key, values in edits],
+        (merge, registry.merge(merge).params.build(given).values()),
+        exemplars,
+        dead,
+        activation,
+    )
+
+
+def _settings(text: str) -> tuple[bool, str, list[str]]:
+    """Whether the chain counts unused tensors, the activation that it names, and the rest of it."""
+    dead = text.startswith(f"{COUNT_DEAD};")
+    text = text.removeprefix(f"{COUNT_DEAD};")
+    if not text.startswith(ACTIVATION):
+        return dead, "", text.split(";")
+    activation, _, text = text.removeprefix(ACTIVATION).partition(";")
+    if activation not in ACTIVATIONS:
+        raise RecipeError(f"An activation is {' or '.join(ACTIVATIONS)}; got {activation[:20]!r}.")
+    return dead, activation, text.split(";")
+
+
+def parse_values(kind: type[Params], text: str) -> dict[str, Any]:
+    """The checked values in 'name=value,name=value', with the defaults of the others."""
+    bounds = kind.bounds()
+    values: dict[str, Any] = {}
+    for name, _, word in (pair.partition("=") for pair in text.split(",") if pair):
+        try:
+            values[name] = bounds[name].parse(word) if name in bounds else word
+        except ValueError:
+            values[name] = word  # the check below says what is wrong
+    return kind.build(values).values()
 
 
 def parse_step(role: str, text: str, problems: list[str]) -> tuple[str, dict[str, Any]]:

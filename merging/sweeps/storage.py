@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from merging.errors import MergingError, StoreError
+from merging.files.records import write_text
 from merging.files.short_digest import SHORT_DIGEST
 from merging.runs.store import Store
 from merging.sweeps.sweep import Sweep
@@ -17,11 +18,9 @@ FOLDER = "sweeps"
 def keep(sweep: Sweep, store: Store) -> None:
     """Store a sweep, or change the title of the stored one. Raises StoreError if the disk cannot be written to."""
     path = _path(store, sweep.id)
-    partial = path.with_suffix(".tmp")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        partial.write_text(sweep.to_yaml(), "utf-8")
-        partial.replace(path)
+        write_text(path, sweep.to_yaml())
     except OSError as error:
         raise StoreError(f"The sweep cannot be kept: {error.strerror}.") from None
 

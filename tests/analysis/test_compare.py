@@ -261,7 +261,7 @@ def test_exemplars_are_listed(store: Store, benchmark: Benchmark) -> None:
 def test_another_activation_is_listed(store: Store, benchmark: Benchmark) -> None:
     one, other = (stored(store, benchmark, "ties", activation=named) for named in ("", "gelu"))
     (line,) = recipes.lines(one, other)
-    assert (line.step, line.setting, line.a, line.b) == ("Models", "Activation", "as the files say", "gelu")
+    assert (line.step, line.setting, line.a, line.b) == ("Models", "Activation", "from the files", "gelu")
 
 
 def test_the_nearest_runs_come_first(store: Store, benchmark: Benchmark) -> None:
@@ -278,7 +278,7 @@ def test_a_recipe_of_another_version_is_no_error(store: Store, benchmark: Benchm
     ties = stored(store, benchmark, "ties")
     unknown = replace(ties)
     unknown.__dict__["recipe_yaml"] = "version: 1\nmerge: of_tomorrow\n"
-    assert recipes.known(ties) and not recipes.known(unknown)
+    assert recipes.is_known(ties) and not recipes.is_known(unknown)
     assert recipes.lines(ties, unknown) == []
 
 

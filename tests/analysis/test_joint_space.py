@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 import viz_tables
+from safetensors.torch import load_file
 from torch import Tensor
 
 import viz
 from merging.analysis.drm_joint_space import (
     JointSpace,
+    TaskMatrices,
     block_means,
     dropped,
     energies,
@@ -20,9 +27,15 @@ from merging.analysis.drm_joint_space import (
     spectrum,
     steps,
 )
+from merging.benchmarks.benchmark import Benchmark
 from merging.checkpoints.families import Parameter, Role
+from merging.errors import CheckpointError, StoreError
 from merging.methods import registry
 from merging.methods.slot import Slot
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.run import Run
+from merging.runs.store import Store
 
 EXPERTS = ("one", "two", "three")
 SHAPES = [(9, 6), (6, 9), (24, 5)]  # the last one is taller than all experts side by side are wide
@@ -216,3 +229,31 @@ def test_tables_are_tidy() -> None:
     table = dropped(space_of((9, 6), False), 0.5)
     assert list(table.columns) == ["direction", "expert", "renorm", "dropped"]
     assert not pd.isna(table).any(axis=None)
+
+
+def stored_run(folder: Path, store: Store) -> Run:
+    benchmark = Benchmark.load(folder)
+    recipe = Recipe.build("weight_averaging", {}, [], benchmark.pretrained, benchmark.experts)
+    return execute(recipe, store, benchmark=benchmark, evaluate=False, keep_model=False)
+
+
+def test_a_run_gives_the_matrices_of_its_experts(tiny_folder: Path, tmp_path: Path) -> None:
+    run = stored_run(tiny_folder, Store(tmp_path / "store", libraries=()))
+    read = TaskMatrices.of(run).layer("visual.proj")
+    benchmark = Benchmark.load(tiny_folder)
+    base = load_file(benchmark.pretrained)["visual.proj"].float()
+    expected = [load_file(benchmark.experts[name])["visual.proj"].float() - base for name in run.experts]
+    assert torch.equal(read, torch.stack(expected).mT)  # as linear weights: outputs by inputs
+    assert read.is_contiguous()
+
+
+def test_a_run_with_other_files_gives_no_matrices(tiny_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_folder, tmp_path / "copy")
+    run = stored_run(folder, Store(tmp_path / "store", libraries=()))
+    first, second, *_ = (folder / "models" / f"{name}.safetensors" for name in run.experts)
+    shutil.copy(second, first)
+    with pytest.raises(CheckpointError, match="not the ones that this run merged"):
+        TaskMatrices.of(run)
+    evaluation: Any = SimpleNamespace(id="abc", recipe=None)
+    with pytest.raises(StoreError, match="is not a merge"):
+        TaskMatrices.of(evaluation)

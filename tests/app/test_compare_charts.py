@@ -59,7 +59,7 @@ def test_charts_between_a_run_and_itself_do_not_differ(open_app: Any, compared: 
 
 
 LACKING = [
-    ("masks", "has no masks of tensors; a chain with LwPTV has"),
+    ("masks", "has no masks of tensors. Chains with LwPTV have them"),
     ("what CAT removes", "did not record what CAT removes"),
     ("drift by depth", f"Feature drift has not been measured for **{CAT}**"),
     ("drift against accuracy", f"Feature drift has not been measured for **{CAT}**"),
@@ -76,7 +76,7 @@ def test_charts_that_a_run_lacks(open_app: Any, compared: Path) -> None:
         assert not at.exception and charts(at) == 0, name
         assert says in words(at).replace("\\", "")
     at = open_app("compare", compared, **both(compared, TIES, EMR), between="charts", chart="distance to pretrained")
-    assert "one model per task has none to ask" in words(at) and charts(at) == 0
+    assert "one model per task has none for other data sets" in words(at) and charts(at) == 0
 
 
 @pytest.mark.slow
@@ -85,7 +85,7 @@ def test_charts_of_runs_on_other_experts(open_app: Any, compared: Path) -> None:
     for name in ("layer-isolated drift", "saliency", *OF_EXPERTS):
         at.selectbox(key="chart").set_value(name).run()
         assert not at.exception and charts(at) == 1, name
-        assert ("that only one of the runs has are left out" in words(at)) == (name != "sign agreement")
+        assert ("that only one run has are left out" in words(at)) == (name != "sign agreement")
 
 
 def test_the_chart_draws_the_tables_of_both_runs(open_app: Any, compared: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_merge_is_compared_with_the_pretrained_model(open_app: Any, compared: 
     known = runs(compared)
     at = open_app("compare", compared, **both(compared, TIES, PRETRAINED))
     assert not at.exception and charts(at) == 1
-    assert "B was not" in words(at) and not [button for button in at.button if "Swap" in button.label]
+    assert "B is not" in words(at) and not [button for button in at.button if "Swap" in button.label]
     rows = at.dataframe[0].value.set_index("title")
     scores = {
         title: run.scores[run.scores["split"] == "reporting"] for title, run in known.items() if run.scores is not None

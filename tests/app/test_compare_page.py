@@ -130,7 +130,7 @@ def test_scores_without_predictions_have_no_intervals(
     assert not at.exception
     assert charts(at) == 1
     assert (at.dataframe[0].value["interval"] == "—").all()
-    assert f"is not known yet for **{CAT}**" in words(at)
+    assert f"are not stored yet for **{CAT}**" in words(at)
     asked: list[tuple[str, str]] = []
     monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append((key, run_id)))
     next(button for button in at.button if button.label == "Measure").click().run()
@@ -167,5 +167,5 @@ def test_a_run_of_another_version_of_the_benchmark(open_app: Any, compared: Path
     shutil.copytree(run.path, folder / "runs" / run.id)
     at = open_app("compare", folder, run=run.id, b=runs(folder)[TIES].id)
     assert not at.exception
-    assert run.id in warned(at) and "not of the benchmark" in warned(at)
+    assert run.id in warned(at) and "another benchmark" in warned(at)
     assert charts(at) == 0

@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 import tiny
-import torch
 from page_harness import charts, click, words
 
 from app.views.conflicts import layers
 from merging.analysis import drm_joint_space as analysis
-from merging.analysis.drm_joint_space import joint_space
 
 VIEW = "joint space of DRM"
 
@@ -58,8 +56,8 @@ def test_long_decompositions_ask_first(open_app: Any, library: Any, monkeypatch:
 
 
 def test_only_the_last_decompositions_are_kept() -> None:
-    kept, space = layers.Spaces(), joint_space(("one", "two"), torch.randn(2, 4, 3), False)
-    keys = [("run", f"layer {n}", False) for n in range(layers.Spaces.MOST + 1)]
-    for key in keys:
-        kept.keep(key, space)
-    assert kept.find(keys[0]) is None and kept.find(keys[-1]) is space
+    layers.decomposition.clear()
+    first, *others = (layers.decomposition("run", f"layer {n}", False) for n in range(5))
+    assert layers.decomposition("run", "layer 4", False) is others[-1]
+    assert layers.decomposition("run", "layer 0", False) is not first
+    layers.decomposition.clear()

@@ -45,7 +45,7 @@ def test_the_page_asks_before_it_measures(open_app: Any, library: Path, monkeypa
 def test_a_click_on_a_pair_shows_it_by_depth(open_app: Any, compared: Path) -> None:
     at: AppTest = open_app("conflicts", compared, about=VIEW)
     assert not at.exception
-    assert charts(at) == 1 and "Precomputed" in words(at) and "average linkage on 1 − cosine" in words(at)
+    assert charts(at) == 1 and "Precomputed" in words(at) and "average-linkage clustering on 1 − cosine" in words(at)
     at = click(at, "pair_matrix", "digits", "leaves")
     assert not at.exception
     assert charts(at) == 2

@@ -93,7 +93,7 @@ def test_what_was_recognized_is_seen_before_anything_is_computed(
     assert not at.error
     rows = recognized(at)
     assert rows["For merges"].tolist() == ["in domain", "in domain", "out of domain"]
-    assert rows.loc["fruit", "Called"] == "apple tree, bear, cat" and (rows["Classes"] == 3).all()
+    assert rows.loc["fruit", "Class names"] == "apple tree, bear, cat" and (rows["Classes"] == 3).all()
     assert rows["Head"].tolist() == ["built, 1 prompt"] * 3
     said = words(at)
     assert "train 9, test 18" in said and "Hugging Face data set" in said
@@ -117,8 +117,8 @@ def test_what_cannot_be_used_says_why(open_app: Any, library: Path, mine: str) -
     at.multiselect(key="build_data").set_value(["models:images/numbers.npz"]).run()
     assert "nothing says what they mean" in at.error[0].value
     at.text_area[0].set_value("a\nb\nc").run()
-    assert not at.error and recognized(at).loc["numbers", "Called"] == "a, b, c"
-    assert "No data set has its expert" in words(at)
+    assert not at.error and recognized(at).loc["numbers", "Class names"] == "a, b, c"
+    assert "No data set has an expert" in words(at)
     at.text_area[0].set_value("a\nb").run()
     assert "2 class names are given" in at.error[0].value
     at.text_area[0].set_value("a\nb\nc").run()
@@ -158,7 +158,7 @@ def test_where_several_people_work_no_path_is_typed(
     at.run()
     assert not [field for field in at.text_input if field.key == benchmark_form.TYPED]
     assert not any("secret" in option for option in at.multiselect(key="build_data").options)
-    assert "Delete one" not in [expander.label for expander in at.expander]
+    assert "Delete a benchmark made here" not in [expander.label for expander in at.expander]
     assert not [button for button in at.button if str(button.key).startswith("unmake_")]
     assert str(tmp_path) not in words(at)
     at.selectbox(key="benchmark_picked").select("own:made").run()
@@ -213,7 +213,7 @@ def test_a_link_says_which_benchmark_it_is_on(open_app: Any, library: Path, two:
     assert not at.exception and not at.warning
     at = open_app("masks", library, run=run_id, on="own:made")
     assert not at.exception
-    assert "not of the benchmark that this page is on" in at.warning[0].value
+    assert "another benchmark than the current one" in at.warning[0].value
     for gone in ("own:gone", str(made), HOSTILE):
         at = open_app("scores", library, on=gone)
         assert not at.exception
@@ -236,7 +236,7 @@ def test_a_listed_benchmark_is_one_click_away(
     tiny.write_benchmark(tmp_path / "shelf" / "bench")
     monkeypatch.setenv("MERGESCOPE_MODELS", str(tmp_path / "shelf"))
     at = open_app("models", library)
-    press(at, "Measure everything on it")
+    press(at, "Switch to it")
     assert at.query_params["on"] == "models:shelf/bench"
 
 
@@ -253,7 +253,7 @@ def test_from_images_to_scores(open_app: Any, library: Path, mine: str) -> None:
     at.text_area[0].set_value("a\nb\nc").run()
     press(at, "Make the benchmark")
     at = finish(at)
-    press(at, "Work on it")
+    press(at, "Switch to it")
     assert at.query_params["on"] == "own:mine" and "fruit, cars" in words(at)
     at.switch_page("screens/merge.py").run()
     assert at.multiselect(key="experts_chosen").value == list(EXPERTS)

@@ -115,7 +115,7 @@ def test_maps_are_a_job_of_their_own(open_app: Any, library: Path, tmp_path: Pat
     assert "t-SNE maps" not in words(at)
     at = open_app("features", library, runs=known["Ties"].id, map="t-SNE")
     assert charts(at) == 0
-    assert "t-SNE maps have not been drawn for **Pretrained** and **Ties" in words(at)
+    assert "t-SNE maps have not been computed for **Pretrained** and **Ties" in words(at)
     assert not at.exception
 
 
@@ -173,7 +173,7 @@ def test_a_link_restores_the_view(open_app: Any, extracted: Path) -> None:
 def test_circled_images_are_shown_with_predictions(open_app: Any, extracted: Path) -> None:
     at = open_app("features", extracted, runs=chosen(extracted))
     ties = next(model for model in models(extracted) if model.label == "Ties")
-    images = ties.found.table("images")
+    images = ties.measurement.table("images")
     at = circle(at, *((ties.run.id, image) for image in images["image"][:3]))
     assert not at.exception
     assert "**3 images** circled. After: **Ties**" in words(at)
@@ -239,7 +239,7 @@ def test_histograms_count_every_image_in_the_same_bins(extracted: Path, monkeypa
     table = data.histogram(some, "all", False)
     assert table.groupby("run")["count"].sum().eq(IMAGES).all()
     assert table.groupby("low")["high"].nunique().eq(1).all()
-    base, other = (model.found.array("features").astype(np.float32) for model in (some[0], some[2]))
+    base, other = (model.measurement.array("features").astype(np.float32) for model in (some[0], some[2]))
     mean = np.linalg.norm(other - base, axis=1).mean()
     assert table[table["run"] == some[2].run.id]["mean"].iloc[0] == pytest.approx(mean, rel=1e-5)
     fig = viz.draw("feature_distance", table)
@@ -255,4 +255,4 @@ def test_features_can_be_taken_away(extracted: Path, monkeypatch: pytest.MonkeyP
         assert list(taken["models"]) == [model.run.id for model in some]
         assert taken["image"].shape == (IMAGES,)
         for model in some:
-            np.testing.assert_array_equal(taken[f"features_{model.run.id}"], model.found.array("features"))
+            np.testing.assert_array_equal(taken[f"features_{model.run.id}"], model.measurement.array("features"))

@@ -55,7 +55,7 @@ def test_home_finds_and_orders_runs(open_app: Any, many: Path) -> None:
     at.text_input(key="find_run").set_value("lwptv task").run()
     assert listed(at) == ["Task Arithmetic w/ LwPTV"] or listed(at) == [r"Task Arithmetic w\/ LwPTV"]
     at.text_input(key="find_run").set_value("no such run").run()
-    assert "No run has all of this" in at.info[0].value
+    assert "No run has all of these words" in at.info[0].value
     at.text_input(key="find_run").set_value("sum").run()
     assert len(listed(at)) == 9
     at.selectbox(key="order_by").select("H-score").run()

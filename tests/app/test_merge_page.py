@@ -62,7 +62,7 @@ def test_a_job_is_seen_in_another_tab(open_app: Any, library: Path) -> None:
 def test_a_chain_that_needs_exemplars_can_be_run(open_app: Any, library: Path) -> None:
     at = open_app("merge", library, chain="exemplars:per_task=8,seed=3;lot")
     assert at.caption
-    assert "Training images that the chain looks at" in words(at)
+    assert "Training images that the chain uses" in words(at)
     press(at, "Run")
     at = finish(at)
     assert not at.error
@@ -131,7 +131,7 @@ def test_a_recipe_is_loaded_from_text(open_app: Any, library: Path) -> None:
         ("a: [", "not valid YAML"),
         ("just words", "A recipe is a mapping"),
         ("merge: tiez\nexperts: {}", "Did you mean"),
-        ("merge: ties\npretrained: /etc/passwd\nexperts: {digits: /etc/shadow}", "does not offer"),
+        ("merge: ties\npretrained: /etc/passwd\nexperts: {digits: /etc/shadow}", "not one of the sets on this page"),
     ],
 )
 def test_a_recipe_that_cannot_be_used_says_why(open_app: Any, library: Path, recipe: str, says: str) -> None:

@@ -92,7 +92,7 @@ def test_a_link_opens_a_card(open_app: Any, library: Path) -> None:
 def test_a_link_to_no_method_says_so(open_app: Any, library: Path, link: str) -> None:
     at = open_app("methods", library, method=link)
     assert not at.exception
-    assert "There is no method called" in at.warning[0].value
+    assert "There is no method named" in at.warning[0].value
     assert len(at.warning[0].value) < 300
     assert "<img" not in words(at).replace("\\<", "")
     assert titles(at)[0] == "Task arithmetic"
@@ -103,7 +103,7 @@ def test_filters_leave_what_fits(open_app: Any, library: Path) -> None:
     assert [group.key for group in at.button_group if str(group.key).startswith("methods_")] == ["methods_edit"]
     assert list(frames(at)[-1]["title"]) == ["LwPTV"]
     at.text_input(key="find").set_value("no card says this").run()
-    assert "No method has all of this" in at.info[0].value
+    assert "No method matches" in at.info[0].value
     at.text_input(key="find").set_value("").run()
     at.button_group(key="role").set_value("merge").run()
     assert set(frames(at)[-1]["role"]) == {"merge"}

@@ -47,7 +47,7 @@ def test_where_several_people_work_nothing_is_typed_or_deleted(
     assert {"clip", library.name} == set(table(at)["folder"])
     assert "not followed" in words(at)
     assert str(tmp_path) not in words(at) + "".join(block.value for block in at.code)
-    press(at, "Offer on the Merge page")
+    press(at, "Add to the Merge page")
     assert all_sets(tmp_path / "store")
     assert not [button for button in at.button if button.label == "Forget"]
     at.query_params["shelf"] = "storage and machine"
@@ -61,7 +61,7 @@ def test_an_upload_is_checked_and_kept(open_app: Any, library: Path, tmp_path: P
     at = open_app("models", library)
     at.file_uploader[0].set_value(("../my model.safetensors", content, "application/octet-stream")).run()
     assert not at.exception
-    assert "was kept" in at.success[0].value
+    assert "was uploaded" in at.success[0].value
     assert "my_model" in set(table(at)["name"])
     at.file_uploader[0].set_value(("page.pt", b"<!DOCTYPE html>", "text/html")).run()
     assert "web page" in at.error[0].value and "not kept" in at.error[0].value

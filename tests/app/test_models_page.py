@@ -30,7 +30,7 @@ def test_without_models_of_ones_own(open_app: Any, library: Path) -> None:
     assert not at.exception and not at.error
     assert "MERGESCOPE\\_MODELS" in words(at) or "MERGESCOPE_MODELS" in words(at)
     assert list(table(at)["folder"].unique()) == [library.name]
-    assert "No model of yours" in at.info[0].value
+    assert "None of your models" in at.info[0].value
     assert set(table(at)["name"]) == {"pretrained", "multitask", *tiny.EXPERTS}
 
 
@@ -38,7 +38,7 @@ def test_without_a_benchmark(open_app: Any, own_models: Path, tmp_path: Path) ->
     at = open_app("models", tmp_path / "nothing")
     assert not at.exception and not at.error
     assert len(table(at)) == 3
-    press(at, "Offer on the Merge page")
+    press(at, "Add to the Merge page")
     at.switch_page("screens/merge.py").run()
     assert not at.exception and not at.error
     assert "not evaluated" in words(at) and "benchmark make" in at.code[0].value
@@ -110,7 +110,7 @@ def test_a_set_is_offered_on_merge_and_merged(open_app: Any, library: Path, own_
     at.text_input(key=next(str(f.key) for f in at.text_input if str(f.key).endswith("_title"))).set_value(
         "My set"
     ).run()
-    press(at, "Offer on the Merge page")
+    press(at, "Add to the Merge page")
     (made,) = all_sets(tmp_path / "store")
     assert (made.title, dict(made.experts)["kreise"]) == ("My set", "models:clip/circles.safetensors")
     assert "My set" in words(at)
@@ -199,7 +199,7 @@ def test_a_file_that_changes_while_in_use_is_a_sentence(
 def test_a_set_that_is_gone_says_so(open_app: Any, library: Path) -> None:
     at = open_app("merge", library, models="0123456789ab")
     assert not at.exception
-    assert "not here any more" in at.warning[0].value
+    assert "no longer available" in at.warning[0].value
     assert at.multiselect(key="experts_chosen").value == list(tiny.EXPERTS)
 
 
@@ -214,7 +214,7 @@ def test_a_benchmark_among_the_models_is_offered(open_app: Any, library: Path, o
     tiny.write_benchmark(own_models / "bench")
     at = open_app("models", library)
     assert "is a benchmark folder" in words(at)
-    assert [button for button in at.button if button.label == "Measure everything on it"]
+    assert [button for button in at.button if button.label == "Switch to it"]
 
 
 def test_files_are_looked_into_in_slices(open_app: Any, library: Path, own_models: Path, monkeypatch: Any) -> None:

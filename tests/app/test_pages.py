@@ -87,7 +87,7 @@ def test_a_link_restores_the_masks(open_app: Any, library: Path) -> None:
     assert at.slider(key="ratio").value == 0.5
     assert at.selectbox(key="group").value == "kind of layer"
     assert charts(at) == 3  # the chosen tensor has a chart of its own
-    assert "At prune ratio 0.5; this run itself used 0.7" in words(at)
+    assert "At prune ratio 0.5; this run used 0.7" in words(at)
 
 
 def test_a_run_without_masks_says_so(open_app: Any, library: Path) -> None:

@@ -65,7 +65,7 @@ def test_the_matrix_draws_the_pairs_and_their_numbers(open_app: Any, library: Pa
         plain, plugged, change = (float(table[title, name][0]) for name in ("Plain", "With it", "Change"))
         assert plugged - plain == pytest.approx(change)
     assert " to " in table["In-domain, 95%", "With it"][0] and table["Out-of-domain, 95%", "Images"][0] > 0
-    assert " of 1 merge does not fall" in words(at)
+    assert " of 1 merge does not drop" in words(at)
     assert tiny_library.NASTY not in words(at)  # its chain is a preset's, whose name is shown
 
 

@@ -52,7 +52,7 @@ def with_three(open_app: Any, library: Any) -> AppTest:
 def test_an_empty_report_says_where_charts_are(open_app: Any, library: Any) -> None:
     at = open_app("report", library)
     assert not at.exception
-    assert "Nothing is in the report yet" in words(at)
+    assert "The report is empty" in words(at)
     assert {"Scores", "Masks", "Drift"} <= {link.value for link in at.page_link}
     assert not at.get("download_button")
 
@@ -141,7 +141,7 @@ def test_what_a_view_tells(open_app: Any, library: Any) -> None:
     source = draft(at).sources[masks.sources[0]]
     facts = dict(source.facts)
     run = runs[source.id]
-    assert facts["Seed"] == "none, as nothing in it is drawn at random"
+    assert facts["Seed"] == "none, because nothing in it is random"
     digests = dict(source.digests)
     assert digests["Benchmark, sha-256"] == run.benchmark
     assert digests["pretrained, sha-256"] == run.inputs["pretrained"]

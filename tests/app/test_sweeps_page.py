@@ -67,7 +67,7 @@ def test_the_form_warns_of_choosing_on_the_reporting_half(open_app: Any, library
     at = open_app("sweeps", library)
     assert not at.warning
     at.button_group(key="sweep_split").set_value("reporting").run()
-    assert "has seen the very images" in at.warning[0].value
+    assert "has already seen the images" in at.warning[0].value
 
 
 @pytest.mark.parametrize(("kind", "says"), [(LINE, "31 points"), (PLANE, "82 points")])
@@ -114,7 +114,7 @@ def test_starting_shows_the_sweep_and_its_job(open_app: Any, library: Path, monk
     at.button(key="sweep_start").click().run()
     assert len(started) == 1 and started[0][1].startswith("Prune ratio of")
     assert at.query_params["sweep"] == started[0][0]
-    assert "No point is there yet" in words(at)
+    assert "No point is computed yet" in words(at)
     at.button(key="resume").click().run()
     assert len(started) == 2
 
@@ -127,7 +127,7 @@ def test_a_whole_sweep(open_app: Any, library: Path, tmp_path: Path) -> None:
     assert charts(at) == 2
     points_of = picker(at, "chosen_point")
     assert len(points_of.options) == 6
-    assert "The best of the points." in words(at)
+    assert "The best point." in words(at)
     other = next(option for option in points_of.options if "·  0.5" in option and "ties" in option.casefold())
     before = metrics(at)
     points_of.select(other).run()
@@ -251,7 +251,7 @@ def test_values_on_the_reporting_half_carry_a_warning(open_app: Any, library: Pa
     found = swept(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", (0.1, 0.2)),),
                   split="reporting")  # fmt: skip
     at = open_app("sweeps", library, sweep=found.id)
-    assert "has seen the very images" in at.warning[0].value
+    assert "has already seen the images" in at.warning[0].value
 
 
 @pytest.mark.slow

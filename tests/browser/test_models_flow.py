@@ -43,7 +43,7 @@ def write_hub(folder: Path) -> Path:
 
 def test_from_a_folder_of_experts_to_a_model_that_loads(app: App, tmp_path: Path) -> None:
     hub, page = write_hub(tmp_path / "hub"), app.open("/models").page
-    field = page.get_by_label("A folder or file of yours", exact=True)
+    field = page.get_by_label("Your folder or file", exact=True)
     field.fill(str(hub))
     field.press("Enter")
     expect(page.get_by_text("Models that belong together")).to_be_visible(timeout=PATIENCE)
@@ -55,7 +55,7 @@ def test_from_a_folder_of_experts_to_a_model_that_loads(app: App, tmp_path: Path
     expect(app.text("tensors with")).to_be_visible()
     expect(app.text("Every number of every file was read")).to_be_visible()
 
-    page.get_by_role("button", name="Offer on the Merge page").click()
+    page.get_by_role("button", name="Add to the Merge page").click()
     app.settled()
     page.reload()  # the set is kept, the typed folder is not
     app.settled()
@@ -69,7 +69,7 @@ def test_from_a_folder_of_experts_to_a_model_that_loads(app: App, tmp_path: Path
     page.get_by_role("button", name="Run", exact=True).click()
     expect(page.locator(".st-key-result")).to_contain_text("is done", timeout=PATIENCE)
 
-    page.get_by_role("link", name="Take it along").click()
+    page.get_by_role("link", name="Export", exact=True).click()
     app.settled().charted()
     expect(app.text("Where does this model come from?")).to_be_visible()
     page.get_by_role("button", name="Export the model").click()

@@ -1,4 +1,4 @@
-"""Two runs on the same images: the tables that the Compare page draws, from their stored predictions and scores."""
+"""Two runs on the same images: the tables of the Compare page, from their stored predictions and scores."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Pair:
 
     a: Run
     b: Run
-    found_a: Measured | None
-    found_b: Measured | None
+    measured_a: Measured | None
+    measured_b: Measured | None
 
     @property
     def runs(self) -> tuple[Run, Run]:
@@ -40,25 +40,25 @@ class Pair:
 
     @property
     def labels(self) -> tuple[str, str]:
-        """What charts call them; equal titles are told apart by the runs' ids."""
+        """The names of A and B in charts; equal titles are distinguished by the runs' ids."""
         same = self.a.title == self.b.title and self.a.id != self.b.id
         one, other = (f"{run.title} ({run.id[:6]})" if same else run.title for run in self.runs)
         return one, other
 
     @property
-    def known(self) -> list[Measured]:
-        """The stored predictions that there are."""
-        return [found for found in (self.found_a, self.found_b) if found is not None]
+    def predictions(self) -> list[Measured]:
+        """The stored predictions of A and B, where there are some."""
+        return [measured for measured in (self.measured_a, self.measured_b) if measured is not None]
 
     @property
-    def unknown(self) -> list[Run]:
+    def without_predictions(self) -> list[Run]:
         """The runs whose predictions are not stored, each once."""
-        found = {run.id: run for run, at in zip(self.runs, (self.found_a, self.found_b), strict=True) if at is None}
-        return list(found.values())
+        pairs = zip(self.runs, (self.measured_a, self.measured_b), strict=True)
+        return list({run.id: run for run, measured in pairs if measured is None}.values())
 
     @property
     def reference(self) -> bool:
-        """Whether B merged nothing: it is a model that merges are measured against, on the domain of A."""
+        """Whether B is not a merge but a reference model; its domain is that of A."""
         return self.b.kind != "merge"
 
     @property
@@ -67,51 +67,51 @@ class Pair:
         return self.reference or set(self.a.experts) == set(self.b.experts)
 
     def side(self, task: str) -> str:
-        """For which of them a data set is in domain."""
+        """The name of the group of a data set: for which of the runs it is in domain."""
         inside = task in self.a.experts
         return SIDES[inside, inside if self.reference else task in self.b.experts]
 
 
 def pair(a: Run, b: Run) -> Pair:
-    """Both runs with what is stored of their predictions."""
+    """Both runs with their stored predictions."""
     return Pair(a, b, *(measurements.find(measurements.PREDICTIONS, run.id) for run in (a, b)))
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _answers(entry: str, _found: Measured) -> Mapping[str, Answers]:  # an entry's name says what it depends on
+def _answers(entry: str, _measured: Measured) -> Mapping[str, Answers]:  # an entry's name states all it depends on
     from merging.analysis.measurements.predictions import of_data_sets
 
-    return of_data_sets(_found, data.benchmark())
+    return of_data_sets(_measured, data.benchmark())
 
 
-def answers(found: Measured) -> Mapping[str, Answers]:
-    """{data set: what the run takes its images for}; shared, nobody changes it."""
-    return _answers(str(found.path), found)
+def answers(measured: Measured) -> Mapping[str, Answers]:
+    """{data set: the run's predictions on its images}; shared, never changed."""
+    return _answers(str(measured.path), measured)
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
-def _scores(entry: str, _found: Measured) -> pd.DataFrame:
+def _scores(entry: str, _measured: Measured) -> pd.DataFrame:
     from merging.analysis.measurements.predictions import scores
 
-    return scores(_found, data.benchmark())
+    return scores(_measured, data.benchmark())
 
 
-def scores(run: Run, found: Measured | None) -> pd.DataFrame | None:
-    """Accuracies of the reporting half from the predictions, else those stored with the run, None if there are none."""
-    return _scores(str(found.path), found) if found is not None else data.scores(run)
+def scores(run: Run, measured: Measured | None) -> pd.DataFrame | None:
+    """Accuracies on the reporting half from the predictions, else those stored with the run; None without either."""
+    return _scores(str(measured.path), measured) if measured is not None else data.scores(run)
 
 
 def differences(of: Pair) -> pd.DataFrame | None:
-    """A row for each average and data set, as ``compare_scores`` takes them; None if the two do not compare.
+    """A row for each average and data set, for ``compare_scores``; None if the two runs cannot be compared.
 
-    Intervals need the predictions of both; without them they are not numbers.
+    Intervals need the predictions of both; without them they are NaN.
     """
-    one, other = scores(of.a, of.found_a), scores(of.b, of.found_b)
-    if one is None or other is None or (of.unknown and of.a.benchmark != of.b.benchmark):
+    one, other = scores(of.a, of.measured_a), scores(of.b, of.measured_b)
+    if one is None or other is None or (of.without_predictions and of.a.benchmark != of.b.benchmark):
         return None
     tasks = [task for task in one["task"] if task in set(other["task"])]
-    if of.found_a is not None and of.found_b is not None:
-        table = _resampled(str(of.found_a.path), str(of.found_b.path), _groups(of, tasks), of.same_domain, of)
+    if of.measured_a is not None and of.measured_b is not None:
+        table = _resampled(str(of.measured_a.path), str(of.measured_b.path), _groups(of, tasks), of.same_domain, of)
     else:
         table = _plain(one, other, _groups(of, tasks), of.same_domain)
     table = table.assign(title=_titles(of, table), group=[_group(of, scope) for scope in table["scope"]])
@@ -133,9 +133,9 @@ def _groups(of: Pair, tasks: Sequence[str]) -> Groups:
 def _resampled(entry_a: str, entry_b: str, groups: Groups, h: bool, _of: Pair) -> pd.DataFrame:
     from merging.analysis.agreement import differences
 
-    assert _of.found_a is not None  # asked for with both only
-    assert _of.found_b is not None
-    one, other = answers(_of.found_a), answers(_of.found_b)
+    assert _of.measured_a is not None  # called only with both
+    assert _of.measured_b is not None
+    one, other = answers(_of.measured_a), answers(_of.measured_b)
     right = {task: (one[task].right.mean(axis=0), other[task].right.mean(axis=0)) for task in one if task in other}
     return differences(right, *groups, h=h)
 
@@ -176,12 +176,12 @@ def _titles(of: Pair, table: pd.DataFrame) -> list[str]:
 
 
 def _with_interval(rows: pd.DataFrame, scope: str, groups: Groups) -> tuple[float, float, float]:
-    """A score of one run with the ends of its own interval, which an H-score has not."""
+    """A score of one run with the ends of its interval; those of an H-score are NaN."""
     from merging.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
 
     if scope in (INSIDE, OUTSIDE):
-        found = summarize(rows, groups[scope == OUTSIDE])
-        return found.in_domain, found.in_low, found.in_high
+        summary = summarize(rows, groups[scope == OUTSIDE])
+        return summary.in_domain, summary.in_low, summary.in_high
     if scope == H_SCORE:
         return summarize(rows[rows["task"].isin([*groups[0], *groups[1]])], groups[0]).h_score, math.nan, math.nan
     row = rows[rows["task"] == scope].iloc[0]
@@ -199,9 +199,9 @@ def _images(entry_a: str, entry_b: str, _of: Pair) -> pd.DataFrame:
     from merging.analysis.agreement import CELLS, cells
     from merging.analysis.measurements.features import name_of
 
-    assert _of.found_a is not None  # asked for with both only
-    assert _of.found_b is not None
-    one, other, frames = answers(_of.found_a), answers(_of.found_b), []
+    assert _of.measured_a is not None  # called only with both
+    assert _of.measured_b is not None
+    one, other, frames = answers(_of.measured_a), answers(_of.measured_b), []
     for task in (task for task in one if task in other):
         a, b = one[task], other[task]
         names = np.array(data.benchmark().task(task).class_names, dtype=object)
@@ -209,18 +209,18 @@ def _images(entry_a: str, entry_b: str, _of: Pair) -> pd.DataFrame:
         margins: list[Any] = [side.margin.mean(axis=0) for side in (a, b)]
         frame = pd.DataFrame(dict(zip(CELLS, share, strict=True)))
         frame.insert(0, "image", [name_of(task, place) for place in range(len(a.labels))])
-        said = [[said_of(side, place, names) for place in range(len(a.labels))] for side in (a, b)]
+        answers_of = [[answer_of(side, place, names) for place in range(len(a.labels))] for side in (a, b)]
         frames.append(
             frame.assign(
-                task=task, truth=names[a.labels], said_a=said[0], said_b=said[1], margin_a=margins[0],
+                task=task, truth=names[a.labels], said_a=answers_of[0], said_b=answers_of[1], margin_a=margins[0],
                 margin_b=margins[1], single=len(a.models) == len(b.models) == 1,
             )
         )  # fmt: skip
     return pd.concat(frames, ignore_index=True)
 
 
-def said_of(side: Answers, place: int, names: Any) -> str:
-    """What a run takes an image for; of several models, how many find its class, and what most others say."""
+def answer_of(side: Answers, place: int, names: Any) -> str:
+    """A run's prediction for an image; of several models, how many are right, and the most frequent other class."""
     import numpy as np
 
     count = len(side.models)
@@ -228,19 +228,19 @@ def said_of(side: Answers, place: int, names: Any) -> str:
     counted = {str(names[name]): int(vote) for name, vote in zip(named, votes, strict=True)}
     if count == 1:
         return next(iter(counted))
-    found = counted.pop(truth := str(names[side.labels[place]]), 0)
+    right = counted.pop(truth := str(names[side.labels[place]]), 0)
     other = max(counted, key=lambda name: counted[name], default="")
-    if not other or not found:
-        return f"{truth} (all {count})" if found else f"{other} ({counted[other]} of {count})"
-    return f"{truth} ({found}), {other} ({counted[other]} of {count})"
+    if not other or not right:
+        return f"{truth} (all {count})" if right else f"{other} ({counted[other]} of {count})"
+    return f"{truth} ({right}), {other} ({counted[other]} of {count})"
 
 
 def images(of: Pair) -> pd.DataFrame:
-    """A row for each image of the reporting half: data set, class, what both runs say, and which of them is right.
+    """A row for each image of the reporting half: data set, class, both predictions, and which of them is right.
 
     both, only_a, only_b and neither are ones and zeros, or shares of models where a run has several. Margins are the
-    cosine of the right class minus the largest other one; ``single`` says whether each run has one answer.
+    cosine of the right class minus the largest other one; ``single`` is whether each run has one answer.
     """
-    assert of.found_a is not None  # asked for with both only
-    assert of.found_b is not None
-    return _images(str(of.found_a.path), str(of.found_b.path), of)
+    assert of.measured_a is not None  # called only with both
+    assert of.measured_b is not None
+    return _images(str(of.measured_a.path), str(of.measured_b.path), of)

@@ -1,4 +1,4 @@
-"""Features of two runs on the Compare page: how far each moved them, and maps in one fit."""
+"""Features of two runs on the Compare page: their distance to the pretrained ones, and maps in one fit."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOT_EXTRACTED = "Features out of domain have not been extracted for"
-ONE_MODEL = "Features are compared between single models; a run with one model per task has none to ask out of domain."
+ONE_MODEL = "Features are compared between single models; one model per task has none for other data sets."
 NO_PRETRAINED = "The pretrained model has not been evaluated on this benchmark, so there is no distance to it."
 
 
 def models(of: Pair) -> list[Model]:
-    """The pretrained model, A and B, if the features of all are there; otherwise says what is missing."""
+    """The pretrained model, A and B, if the features of all are stored; otherwise shows what is missing."""
     if any(run.per_task for run in of.runs):
         st.info(ONE_MODEL)
         return []
@@ -34,41 +34,41 @@ def models(of: Pair) -> list[Model]:
     if "pretrained" not in references:
         st.info(NO_PRETRAINED)
         return []
-    wanted = {run.id: run for run in (references["pretrained"], *of.runs)}
-    found, rest = feature_data.with_features(list(wanted.values()))
+    runs = {run.id: run for run in (references["pretrained"], *of.runs)}
+    ready, rest = feature_data.with_features(list(runs.values()))
     if rest:
-        measure_button.missing(measurements.FEATURES, rest, NOT_EXTRACTED, [model.found for model in found])
-    return [] if rest else [_lettered(model, of) for model in found]
+        measure_button.missing(measurements.FEATURES, rest, NOT_EXTRACTED, [model.measurement for model in ready])
+    return [] if rest else [_lettered(model, of) for model in ready]
 
 
 def _lettered(model: Model, of: Pair) -> Model:
-    """The model under the letter that it has on this page."""
+    """The model with its letter on this page in the label."""
     letters = [letter for letter, run in zip("AB", of.runs, strict=True) if run.id == model.run.id]
     return model._replace(label=f"{' and '.join(letters)}: {model.label}") if letters else model
 
 
 def maps(of: Pair) -> None:
     """The pretrained model, A and B as the Features page maps them, principal components in one fit."""
-    if found := models(of):
+    if ready := models(of):
         try:
-            feature_maps.side_by_side(found)
+            feature_maps.side_by_side(ready)
         except TaskError as error:
             st.info(text.safe_text(error, 600))
 
 
 def distance(of: Pair) -> None:
-    """How far each run moved the images from where the pretrained model had them."""
-    if not (found := models(of)):
+    """How far each run moved the images' features from the pretrained ones."""
+    if not (ready := models(of)):
         return
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         task = feature_maps.pick_images()
         unit = st.toggle("Features of unit length", key=state.UNIT, bind=state.BIND)
     what = f"‖f(x) − f₀(x)‖ of {'unit' if unit else 'raw'} features"
-    table = distances(of, found, task, unit)
+    table = distances(of, ready, task, unit)
     caption = (
         "L2 distance between a run's features of an image and the pretrained model's features of the same image "
         f"(LwPTV, Fig. 10), in the same bins for A and B. Images of the choosing half, seed "
-        f"{found[0].found.notes['seed']}. {measure_button.origin([model.found for model in found])}"
+        f"{ready[0].measurement.notes['seed']}. {measure_button.origin([model.measurement for model in ready])}"
     )
     chart.chart(
         "compare_distance", table, name=f"distance_{file_name(of)}", labels=of.labels, what=what, caption=caption,
@@ -76,16 +76,16 @@ def distance(of: Pair) -> None:
     )  # fmt: skip
 
 
-def distances(of: Pair, found: list[Model], task: str, unit: bool) -> pd.DataFrame:
-    """Bins of A, of B, and of the difference for the same image, as ``compare_distance`` takes them."""
+def distances(of: Pair, ready: list[Model], task: str, unit: bool) -> pd.DataFrame:
+    """Bins of A, of B, and of the difference for the same image, for ``compare_distance``."""
     import numpy as np
     import pandas as pd
 
     from merging.analysis.separability import distances
 
-    by_id = {model.run.id: model for model in found}
-    at = feature_data.images(found[0], task).index
-    base = feature_data.rows(found[0])[at]
+    by_id = {model.run.id: model for model in ready}
+    at = feature_data.images(ready[0], task).index
+    base = feature_data.rows(ready[0])[at]
     a, b = (distances(feature_data.rows(by_id[run.id])[at], base, unit) for run in of.runs)
     far = max(float(a.max(initial=0)), float(b.max(initial=0))) or 1.0
     apart = float(np.abs(b - a).max(initial=0)) or far

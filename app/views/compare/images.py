@@ -1,4 +1,4 @@
-"""Image by image on the Compare page: who is right where, whether that is chance, and the images themselves."""
+"""Image by image on the Compare page: which run is right where, whether that is chance, and the images."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ALL = "all data sets"
-PAGE = 24  # images at once
-CELLS = {  # what people read, and links say -> the column of the table, and what A and B are
+PAGE = 24  # images shown at once
+CELLS = {  # label in the picker and in links -> column of the table, and whether A and B are right
     "only A right": ("only_a", "right", "wrong"),
     "only B right": ("only_b", "wrong", "right"),
     "both right": ("both", "right", "right"),
     "both wrong": ("neither", "wrong", "wrong"),
 }
 SEVERAL = (
-    "A run with several models has several answers to these images. Every model counts equally, so numbers of images "
+    "A run with several models has several predictions for an image. Every model counts equally, so numbers of images "
     "are means over its models, and there is no test."
 )
 
 
 def view(of: Pair) -> None:
     """The table of agreement and the images behind the chosen cell."""
-    if of.unknown:
+    if of.without_predictions:
         scores.missing(of)
         return
     pictures(of)
@@ -50,10 +50,10 @@ def choose_cell() -> None:
 
 @st.fragment
 def pictures(of: Pair) -> None:
-    """Redrawn by clicks without the rest of the page."""
+    """Both parts in one fragment; a click redraws only them."""
     chosen = among(of, data.images(of))
     if chosen.empty:
-        st.info("The two runs were shown no image in common there.")
+        st.info("The two runs have no image of these data sets in common.")
         return
     square = st.container()  # the picker of the cell is read before the picture above it is drawn
     outcome = st.segmented_control(
@@ -61,31 +61,31 @@ def pictures(of: Pair) -> None:
     )
     column, *sides = CELLS[outcome]
     with square:
-        caption = f"n = {len(chosen):,} images of the reporting half. {measure_button.origin(of.known)}"
+        caption = f"n = {len(chosen):,} images of the reporting half. {measure_button.origin(of.predictions)}"
         chart.chart(
             "compare_agreement", agreement(chosen), name=f"agreement_{file_name(of)}", on_click=choose_cell,
             labels=of.labels, selected=tuple(sides), said=in_words(chosen), of=of.runs,
-            caption=f"{caption}{scores.differing(of.known)}",
+            caption=f"{caption}{scores.differing(of.predictions)}",
         )  # fmt: skip
         st.markdown(in_words(chosen))
     thumbnails(ordered(chosen, column), column, outcome)
 
 
 def among(of: Pair, images: pd.DataFrame) -> pd.DataFrame:
-    """The images of the data sets that are asked for, with the picker."""
+    """The picker of data sets, and their images."""
     titles = measurements.titles()
     tasks = list(dict.fromkeys(images["task"]))
     groups = {side.lower(): [task for task in tasks if of.side(task) == side] for side in (BOTH_IN, BOTH_OUT)}
     if not of.same_domain:
         groups = {f"{name} of both": some for name, some in groups.items()}
-    known = {ALL: tasks} | {name: some for name, some in groups.items() if some}
-    known |= {titles[task]: [task] for task in tasks}
-    name = st.selectbox("Data sets", known, key=state.AMONG, bind=state.BIND, width=260)
-    return images[images["task"].isin(known[name])]
+    choices = {ALL: tasks} | {name: some for name, some in groups.items() if some}
+    choices |= {titles[task]: [task] for task in tasks}
+    name = st.selectbox("Data sets", choices, key=state.AMONG, bind=state.BIND, width=260)
+    return images[images["task"].isin(choices[name])]
 
 
 def agreement(images: pd.DataFrame) -> pd.DataFrame:
-    """The four cells with their numbers of images."""
+    """The number of images in each of the four cells."""
     import pandas as pd
 
     rows = [(a, b, float(images[column].sum())) for column, a, b in CELLS.values()]
@@ -94,7 +94,7 @@ def agreement(images: pd.DataFrame) -> pd.DataFrame:
 
 
 def in_words(images: pd.DataFrame) -> str:
-    """Whether the two kinds of images on which only one run is right differ by more than chance; Markdown."""
+    """McNemar's test of the images on which only one run is right, in words; Markdown."""
     from merging.analysis.agreement import mcnemar
 
     if not images["single"].all():
@@ -104,9 +104,9 @@ def in_words(images: pd.DataFrame) -> str:
         return "On every image both are right or both wrong, so there is nothing to test."
     p = mcnemar(only_a, only_b)
     return (
-        f"The runs part on **{only_a + only_b:,}** images: {only_a:,} only A gets right, {only_b:,} only B. McNemar's "
-        f"exact test: **p = {value(p)}**. If both were equally good, so uneven a split or a more uneven one would come "
-        f"up {often(p)}."
+        f"The runs differ on **{only_a + only_b:,}** images: only A is right on {only_a:,}, only B on {only_b:,}. "
+        f"McNemar's exact test: **p = {value(p)}**. If both were equally good, a split at least this uneven would "
+        f"occur {often(p)}."
     )
 
 
@@ -123,25 +123,25 @@ def often(p: float) -> str:
 
 
 def ordered(images: pd.DataFrame, column: str) -> pd.DataFrame:
-    """The images of a cell, those first on which the runs differ most clearly."""
-    found = images[images[column] > 0]
-    apart = (found["margin_a"] - found["margin_b"]).abs()
-    return found.assign(apart=apart).sort_values([column, "apart"], ascending=False, kind="stable")
+    """The images of a cell, the largest difference in margin first."""
+    rows = images[images[column] > 0]
+    apart = (rows["margin_a"] - rows["margin_b"]).abs()
+    return rows.assign(apart=apart).sort_values([column, "apart"], ascending=False, kind="stable")
 
 
 def thumbnails(images: pd.DataFrame, column: str, outcome: str) -> None:
-    """A page of the images with the right class and both answers."""
+    """A page of the images, each with its class and both predictions."""
     from merging.analysis.measurements.predictions import SPLIT
 
     if images.empty:
-        st.caption(f"No image is {outcome}.")
+        st.caption(f"No image is in the cell “{outcome}”.")
         return
     with st.container(horizontal=True, vertical_alignment="center", key="chosen_images"):
         several = "" if images["single"].all() else " for at least one of the models"
         st.markdown(f"**{plural(len(images), 'image')}**, {outcome}{several}.")
         st.download_button(
             "Images (CSV)", lambda: tables.csv_bytes(images), f"images_{column}.csv", "text/csv", on_click="ignore",
-            type="tertiary", icon=":material/table:", help="Data set, place, class, both answers and margins.",
+            type="tertiary", icon=":material/table:", help="Data set, position, class, both predictions and margins.",
         )  # fmt: skip
     pages = -(-len(images) // PAGE)
     page = 1
@@ -149,15 +149,15 @@ def thumbnails(images: pd.DataFrame, column: str, outcome: str) -> None:
         page = st.pagination(pages, key=f"images_{column}_{len(images)}_{images['task'].iloc[0]}", width=320)
     titles = measurements.titles()
     rows = images.iloc[(page - 1) * PAGE : page * PAGE].to_dict("records")
-    shown = [
+    tiles = [
         feature_images.Shown(
             row["image"], row["truth"], (("A", row["said_a"]), ("B", row["said_b"])), titles[row["task"]]
         )
         for row in rows
     ]
-    feature_images.strip(shown, SPLIT)
+    feature_images.strip(tiles, SPLIT)
     st.caption(
-        "Above each image's two answers stands its class. Those images come first on which the two runs are farthest "
-        "apart, by how much the cosine of the right class exceeds the largest other one."
-        + ("" if images["single"].all() else " In parentheses: how many of a run's models say so.")
+        "Each image's class stands above the two predictions. Images on which the runs differ most come first, by how "
+        "much the cosine of the right class exceeds the largest other one."
+        + ("" if images["single"].all() else " In parentheses: how many of a run's models predict it.")
     )

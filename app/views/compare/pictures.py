@@ -1,4 +1,4 @@
-"""Charts of Explore for two runs on the Compare page that are no heat maps."""
+"""Charts of Explore for two runs on the Compare page, other than heat maps."""
 
 from __future__ import annotations
 
@@ -23,31 +23,29 @@ from viz.text import plural
 if TYPE_CHECKING:
     import pandas as pd
 
-WHY = {
+NOT_MEASURED = {
     measurements.DRIFT: "Feature drift has not been measured for",
     measurements.PAIRS: "Cosines have not been computed of the experts of",
     measurements.SIGNS: "Sign agreement has not been counted for the experts of",
 }
-NO_ACCURACY = "There is no task on which both runs and its expert were evaluated, so there is no difference to list."
+NO_ACCURACY = "On no task were both runs and the task's expert evaluated, so there is no difference to list."
 DOTS = (
-    "Dots are the saliency of each expert's task vector as the run scored it, or by LwPTV's score where a run prunes "
-    "no tensors; ticks are the thresholds of the experts' own masks. Filled: the run merges the expert's tensor. A "
-    "and B share one axis."
+    "Dots are the saliency of each expert's task vector as the run scored it, or by LwPTV's score if the run prunes no "
+    "tensors; ticks are the thresholds of the experts' own masks. Filled: the run merges the expert's tensor. A and B "
+    "share one axis."
 )
-SAME_SPACE = (
-    "Both runs merge the same experts, and their joint space is of experts, however they are merged: it is shown once."
-)
-ALONE = "A joint space is of several experts, and one of the runs has only one."
+SAME_SPACE = "Both runs merge the same experts, and the joint space depends on the experts only: it is shown once."
+ALONE = "A joint space needs several experts, and one of the runs has only one."
 
 
 def stored(needs: str, runs: Sequence[Run]) -> dict[str, Measured] | None:
-    """{run's id: measurement}; if one is not there, None, and the offer to measure it."""
-    found = {run.id: measurements.find(needs, run.id) for run in runs}
-    known = {run_id: one for run_id, one in found.items() if one is not None}
-    if rest := {run.id: run for run in runs if run.id not in known}:
-        measure_button.missing(needs, list(rest.values()), WHY[needs], list(known.values()))
+    """{run id: measurement}; if one is missing, None and a button that measures it."""
+    results = {run.id: measurements.find(needs, run.id) for run in runs}
+    measured = {run_id: one for run_id, one in results.items() if one is not None}
+    if rest := {run.id: run for run in runs if run.id not in measured}:
+        measure_button.missing(needs, list(rest.values()), NOT_MEASURED[needs], list(measured.values()))
         return None
-    return known
+    return measured
 
 
 # Drift against accuracy lost
@@ -55,15 +53,15 @@ def stored(needs: str, runs: Sequence[Run]) -> dict[str, Measured] | None:
 
 def against_accuracy(of: Pair) -> None:
     """Both runs in the same axes, an arrow from A to B for every task, and the differences as a table."""
-    if (found := stored(measurements.DRIFT, of.runs)) is None:
+    if (measured := stored(measurements.DRIFT, of.runs)) is None:
         return
     distance = by_depth.pick_distance()
-    points = accuracy_points(of, found)
-    said = "" if points.empty else by_depth.HALVES.format(points["n"].max(), points["n_scored"].max())
+    points = accuracy_points(of, measured)
+    images = "" if points.empty else by_depth.HALVES.format(points["n"].max(), points["n_scored"].max())
     chart.chart(
         "drift_accuracy", points, name=f"drift_against_accuracy_{file_name(of)}", value=distance, arrows=True,
-        runs=list(found), tasks=list(measurements.titles()), of=of.runs,
-        caption=f"Every arrow leads from A to B on one task. {said} {measure_button.origin(list(found.values()))}",
+        runs=list(measured), tasks=list(measurements.titles()), of=of.runs,
+        caption=f"Every arrow leads from A to B on one task. {images} {measure_button.origin(list(measured.values()))}",
         heading="Drift against accuracy: where do the two runs differ?",
     )  # fmt: skip
     if (table := changes(of, points, distance)).empty:
@@ -72,9 +70,9 @@ def against_accuracy(of: Pair) -> None:
         show_changes(table)
 
 
-def accuracy_points(of: Pair, found: dict[str, Measured]) -> pd.DataFrame:
-    """A row for each run and task, as ``drift_accuracy`` takes them, under the run's letter."""
-    runs = {run.id: (run, found[run.id]) for run in of.runs}  # one, if A is B
+def accuracy_points(of: Pair, measured: dict[str, Measured]) -> pd.DataFrame:
+    """A row for each run and task, for ``drift_accuracy``, labeled with the run's letter."""
+    runs = {run.id: (run, measured[run.id]) for run in of.runs}  # one entry if A is B
     points = measurements.against_accuracy(list(runs.values()), data.stored())
     letters = {of.b.id: "B", of.a.id: "A"} if of.a.id != of.b.id else {of.a.id: "A and B"}
     return points.assign(label=points["run"].map(letters) + ": " + points["label"])
@@ -96,9 +94,9 @@ def show_changes(table: pd.DataFrame) -> None:
     more, less = ((table["drift"] * sign > 0) for sign in (1, -1))
     worse, better = ((table["lost"] * sign > 0) for sign in (1, -1))
     st.markdown(
-        f"Of {plural(len(table), 'task')}, B drifts farther than A on {int(more.sum())} and less far on "
-        f"{int(less.sum())}; it loses more accuracy on {int(worse.sum())} and less on {int(better.sum())}. Both change "
-        f"the same way on {int(((more & worse) | (less & better)).sum())}."
+        f"Of {plural(len(table), 'task')}, B drifts more than A on {int(more.sum())} and less on {int(less.sum())}; it "
+        f"loses more accuracy on {int(worse.sum())} and less on {int(better.sum())}. Drift and loss change in the same "
+        f"direction on {int(((more & worse) | (less & better)).sum())}."
     )
     number = st.column_config.NumberColumn
     columns = {
@@ -124,21 +122,21 @@ def show_changes(table: pd.DataFrame) -> None:
 def one_tensor(of: Pair) -> None:
     """The saliency of one tensor for every expert that both runs have: A, B, and B − A."""
     sides = [saliency(run) for run in of.runs]
-    found = [rows for rows in sides if rows is not None]
-    if len(found) < 2:
+    scored = [rows for rows in sides if rows is not None]
+    if len(scored) < 2:
         return
-    tensors = [name for name in dict.fromkeys(found[0]["tensor"]) if name in set(found[1]["tensor"])]
+    tensors = [name for name in dict.fromkeys(scored[0]["tensor"]) if name in set(scored[1]["tensor"])]
     tensor = st.selectbox("Tensor", tensors, key=state.TENSOR, bind=state.BIND, width=380)
     if tensor is None:
         st.info("The two runs have no tensor in common.")
         return
-    table = saliency_changes(*(rows[rows["tensor"] == tensor] for rows in found))
+    table = saliency_changes(*(rows[rows["tensor"] == tensor] for rows in scored))
     chart.chart(
         "compare_tensor", table, name=f"tensor_{file_name(of)}", tensor=tensor, labels=of.labels, of=of.runs,
         said=text.safe_text(tensor, 200), caption=DOTS,
     )  # fmt: skip
     if len(table) and not table["difference"].any():
-        st.markdown("Both runs score this tensor alike for every expert.")
+        st.markdown("Both runs give this tensor the same score for every expert.")
     number, check = st.column_config.NumberColumn, st.column_config.CheckboxColumn
     columns = {
         "expert": st.column_config.TextColumn("Expert", pinned=True),
@@ -153,7 +151,7 @@ def one_tensor(of: Pair) -> None:
 
 
 def saliency(run: Run) -> pd.DataFrame | None:
-    """A run's saliency and masks, everything merged where it pruned no tensors; None, and why, if not to be had."""
+    """A run's saliency and masks; all tensors count as merged if it pruned none. None on error, which is shown."""
     try:
         table, masked = data.saliency(run, data.stored())
     except CheckpointError as error:
@@ -163,7 +161,7 @@ def saliency(run: Run) -> pd.DataFrame | None:
 
 
 def saliency_changes(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
-    """One tensor in both runs for every expert that both have, as ``compare_tensor`` takes it."""
+    """One tensor in both runs, for every expert of both, for ``compare_tensor``."""
     names = {"saliency": "", "threshold": "threshold_", "final": "merged_"}
     a, b = (
         rows[["expert", *names]].rename(columns={name: f"{stem}{side}" for name, stem in names.items()})
@@ -177,7 +175,7 @@ def saliency_changes(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
 
 
 def joint(of: Pair) -> None:
-    """The joint space of one layer: once for runs on the same experts, else the spectra of both and B − A."""
+    """The joint space of one layer: once if both runs merge the same experts, else both spectra and B − A."""
     if any(len(run.experts) < 2 for run in of.runs):
         st.info(ALONE)
         return

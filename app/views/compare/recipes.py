@@ -1,4 +1,4 @@
-"""What two runs did differently, line by line, and which runs are nearest to one. Draws nothing."""
+"""How the recipes of two runs differ, line by line, and which recipes are nearest to one. Draws nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DIGEST = 12  # digits of a checkpoint's digest that are shown
 
 
 class Line(NamedTuple):
-    """One thing that two runs do differently."""
+    """One setting in which two runs differ."""
 
     step: str
     setting: str
@@ -27,7 +27,7 @@ class Line(NamedTuple):
     b: str
 
 
-def known(run: Run) -> bool:
+def is_known(run: Run) -> bool:
     """Whether this version knows every method of a run."""
     return recipe_of(run) is not None
 
@@ -35,25 +35,25 @@ def known(run: Run) -> bool:
 def lines(a: Run, b: Run) -> list[Line]:
     """Everything in which two merges differ: steps, parameters, exemplars, checkpoints, benchmark.
 
-    Recipes with methods that this version does not know are left out; see ``known``.
+    Recipes with methods that this version does not know are skipped; see ``is_known``.
     """
-    found: list[Line] = []
+    differing: list[Line] = []
     one, other = recipe_of(a), recipe_of(b)
     if one is not None and other is not None:
-        found += [*_edits(one.edits, other.edits), *_merge(one.merge, other.merge), *_settings(one, other, a, b)]
-    return [*found, *_checkpoints(a, b), *_evaluation(a, b)]
+        differing += [*_edits(one.edits, other.edits), *_merge(one.merge, other.merge), *_settings(one, other, a, b)]
+    return [*differing, *_checkpoints(a, b), *_evaluation(a, b)]
 
 
 def distance(lines: Sequence[Line]) -> int:
-    """How much two runs do differently: another method weighs more than another value, another merge most."""
+    """How much two runs differ: another method weighs more than another value, another merge most."""
     weights = {("Merge", METHOD): 3, ("Edit", METHOD): 2}
     return sum(weights.get((line.step, line.setting), 1) for line in lines)
 
 
 def nearest(run: Run, others: Sequence[Run]) -> list[tuple[Run, list[Line]]]:
-    """Other runs on the same experts with what they do differently, the nearest first."""
-    found = [(other, lines(run, other)) for other in others if other.id != run.id and same_experts(run, other)]
-    return sorted(found, key=lambda pair: (pair[0].per_task != run.per_task, distance(pair[1])))
+    """Other runs on the same experts with the lines that differ, the nearest first."""
+    pairs = [(other, lines(run, other)) for other in others if other.id != run.id and same_experts(run, other)]
+    return sorted(pairs, key=lambda pair: (pair[0].per_task != run.per_task, distance(pair[1])))
 
 
 def _edits(a: Sequence[Step], b: Sequence[Step]) -> Iterator[Line]:
@@ -84,15 +84,15 @@ def _settings(a: Recipe, b: Recipe, run_a: Run, run_b: Run) -> Iterator[Line]:
     for name, bound in Exemplars.bounds().items():
         values = [recipe.exemplars.values()[name] if recipe.exemplars else ABSENT for recipe in (a, b)]
         yield from _if_other("Exemplars", bound.label, *values)
-    yield from _if_other("Models", "Activation", *(recipe.activation or "as the files say" for recipe in (a, b)))
-    if any(run.sizes.get("dead", 1) for run in (run_a, run_b)):  # otherwise there is nothing to count
+    yield from _if_other("Models", "Activation", *(recipe.activation or "from the files" for recipe in (a, b)))
+    if any(run.sizes.get("dead", 1) for run in (run_a, run_b)):  # without unused tensors the setting has no effect
         yield from _if_other("Quantiles", "Count unused text tensors", a.count_dead_params, b.count_dead_params)
 
 
 def _if_other(step: str, setting: str, a: Any, b: Any) -> Iterator[Line]:
     if a != b:
-        said = [text.in_words(value) for value in (a, b)]
-        yield Line(step, setting, *(said if said[0] != said[1] else (repr(a), repr(b))))
+        words = [text.in_words(value) for value in (a, b)]
+        yield Line(step, setting, *(words if words[0] != words[1] else (repr(a), repr(b))))
 
 
 def _checkpoints(a: Run, b: Run) -> Iterator[Line]:
@@ -117,23 +117,23 @@ def _evaluation(a: Run, b: Run) -> Iterator[Line]:
 
 
 def limits(a: Run, b: Run) -> list[str]:
-    """What about two runs does not compare, in sentences; empty if everything does. B may be a model as it is."""
-    found, merges = [], b.kind == "merge"
+    """What cannot be compared between two runs, in sentences; empty if everything can. B may be a reference model."""
+    sentences, merges = [], b.kind == "merge"
     if merges and a.inputs.get("pretrained") != b.inputs.get("pretrained"):
-        found.append(
-            "They start from different pretrained models: what is said of changes to the weights is each against its "
-            "own, and features lie in different spaces."
+        sentences.append(
+            "They start from different pretrained models: changes of the weights are relative to each run's own, and "
+            "features lie in different spaces."
         )
     if merges and set(a.experts) != set(b.experts):
         shared = [name for name in a.experts if name in b.experts]
-        found.append(
+        sentences.append(
             f"They merge different experts, {len(shared)} of them in common. In-domain means are over data sets that "
-            "are in domain for both; there is no H-score to compare. Charts show the experts that both merge."
+            "are in domain for both; an H-score cannot be compared. Charts show the experts that both merge."
         )
     if a.benchmark and b.benchmark and a.benchmark != b.benchmark:
-        found.append(
-            "They were evaluated on different versions of the benchmark, so their stored scores do not compare."
+        sentences.append(
+            "They were evaluated on different versions of the benchmark, so their stored scores cannot be compared."
         )
     if a.per_task or b.per_task:
-        found.append(PER_TASK)
-    return found
+        sentences.append(PER_TASK)
+    return sentences

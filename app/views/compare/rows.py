@@ -1,6 +1,6 @@
-"""What the charts of Explore say of one run, as rows of cells, for the charts of two runs on the Compare page.
+"""The charts of Explore as cells of one run, for the charts of two runs on the Compare page.
 
-A row has row, title, tensor, order, section, role, part and value.
+A cell has row, title, tensor, order, section, role, part and value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CELL = ["row", "title", "tensor", "order", "section", "role", "part", "value"]
 
 
 class Rows(NamedTuple):
-    """One run's cells, or the sentence that says why there are none."""
+    """One run's cells, or the reason why there are none."""
 
     table: pd.DataFrame | None
     why: str = ""
@@ -36,12 +36,12 @@ def _whole(run: Run, value: Callable[[pd.DataFrame], pd.Series[float]]) -> Rows:
     return Rows(table.assign(row="merged", title="Merged", value=value(table))[CELL])
 
 
-def kept(run: Run, found: Measured | None) -> Rows:
+def kept(run: Run, measurement: Measured | None) -> Rows:
     """Share of each tensor's scalars that differ from the pretrained model's."""
     return _whole(run, lambda table: table["kept_numel"] / table["numel"])
 
 
-def changed(run: Run, found: Measured | None) -> Rows:
+def changed(run: Run, measurement: Measured | None) -> Rows:
     """How much of its norm each tensor changed by."""
     return _whole(
         run, lambda table: table["change_norm"] / table["pretrained_norm"].where(table["pretrained_norm"] > 0)
@@ -49,22 +49,22 @@ def changed(run: Run, found: Measured | None) -> Rows:
 
 
 def _by_expert(run: Run, table: pd.DataFrame, value: str) -> Rows:
-    known = measurements.titles()
-    titles = table["expert"].map(known).fillna(table["expert"])
+    task_titles = measurements.titles()
+    titles = table["expert"].map(task_titles).fillna(table["expert"])
     place = table["expert"].map({name: at for at, name in enumerate(run.experts)})
     cells = table.assign(row=table["expert"], title=titles, value=table[value].astype(float), _place=place)
     return Rows(cells.sort_values("_place", kind="stable")[CELL])
 
 
-def masks(run: Run, found: Measured | None) -> Rows:
+def masks(run: Run, measurement: Measured | None) -> Rows:
     """The masks that were applied to whole tensors."""
     stored = data.stored()
     if SALIENCY not in run.tables and same_saliency(run, stored) is None:
-        return Rows(None, "has no masks of tensors; a chain with LwPTV has, and the chart of kept shares needs none")
+        return Rows(None, "has no masks of tensors. Chains with LwPTV have them; the chart of kept shares needs none")
     return _by_expert(run, data.saliency(run, stored)[0], "final")
 
 
-def saliency(run: Run, found: Measured | None) -> Rows:
+def saliency(run: Run, measurement: Measured | None) -> Rows:
     """Saliency of the task vectors as the run scored them, else as LwPTV would."""
     try:
         return _by_expert(run, data.saliency(run, data.stored())[0], "saliency")
@@ -72,61 +72,61 @@ def saliency(run: Run, found: Measured | None) -> Rows:
         return Rows(None, f"has task vectors that cannot be measured: {clean_text(error, 300)}")
 
 
-def removed(run: Run, found: Measured | None) -> Rows:
-    """What CAT took out of every task vector."""
+def removed(run: Run, measurement: Measured | None) -> Rows:
+    """The share that CAT removed from every task vector."""
     if measurements.CONFLICTS not in run.tables:
-        return Rows(None, "did not record what CAT removes; a chain with the edit CAT does")
+        return Rows(None, "did not record what CAT removes. Chains with the edit CAT do")
     return _by_expert(run, data.table(run.id, measurements.CONFLICTS), "removed")
 
 
-def by_depth(run: Run, found: Measured | None, kind: str = "merge") -> Rows:
-    """Drift of the class token at every place, task by task; places stand where tensors stand elsewhere."""
-    assert found is not None  # drawn only when it is measured
-    table = measurements.by_depth([(run, found)], "class")
+def by_depth(run: Run, measurement: Measured | None, kind: str = "merge") -> Rows:
+    """Drift of the class token at every place, task by task; places take the place of tensors."""
+    assert measurement is not None  # drawn only if it is measured
+    table = measurements.by_depth([(run, measurement)], "class")
     table = table[table["kind"] == kind]
     place = {"tensor": table["place"], "section": table["place"], "order": table["position"]}
     cells = table.assign(row=table["task"], value=table["cosine"], role="place", part="class token", **place)
     return Rows(cells[CELL])
 
 
-def pretrained_by_depth(run: Run, found: Measured | None) -> Rows:
-    """The same of the pretrained model, which was measured beside the run."""
-    return by_depth(run, found, measurements.PRETRAINED)
+def pretrained_by_depth(run: Run, measurement: Measured | None) -> Rows:
+    """The same for the pretrained model, which was measured together with the run."""
+    return by_depth(run, measurement, measurements.PRETRAINED)
 
 
-def isolated(run: Run, found: Measured | None) -> Rows:
+def isolated(run: Run, measurement: Measured | None) -> Rows:
     """Layer-isolated drift, task by task."""
-    assert found is not None  # drawn only when it is measured
-    table = measurements.layers(run, found)
+    assert measurement is not None  # drawn only if it is measured
+    table = measurements.layers(run, measurement)
     return Rows(table.assign(row=table["task"], value=table["relative"])[CELL])
 
 
-def objective(run: Run, found: Measured | None) -> Rows:
-    """LOT's objective after the merge as a share of what it is before."""
-    assert found is not None  # drawn only when it is measured
-    table = measurements.objective(run, found)
+def objective(run: Run, measurement: Measured | None) -> Rows:
+    """LOT's objective after the merge as a share of its value before."""
+    assert measurement is not None  # drawn only if it is measured
+    table = measurements.objective(run, measurement)
     share = table["merged"] / table["pretrained"].where(table["pretrained"] > 0)
     return Rows(table.assign(row="merged", title="Merged", value=share)[CELL])
 
 
-def signs(run: Run, found: Measured | None) -> Rows:
+def signs(run: Run, measurement: Measured | None) -> Rows:
     """Sign agreement over random signs in every space."""
-    assert found is not None  # drawn only when it is measured
-    table = conflict_signs.by_layer(found, conflict_signs.DENSITY)
+    assert measurement is not None  # drawn only if it is measured
+    table = conflict_signs.by_layer(measurement, conflict_signs.DENSITY)
     return Rows(table.assign(row=table["space"], value=table["excess"])[CELL])
 
 
-def elections(run: Run, found: Measured | None) -> Rows:
+def elections(run: Run, measurement: Measured | None) -> Rows:
     """The share of each expert's entries that survives the election of signs."""
-    assert found is not None  # drawn only when it is measured
-    table = conflict_signs.elections(found, conflict_signs.DENSITY)
+    assert measurement is not None  # drawn only if it is measured
+    table = conflict_signs.elections(measurement, conflict_signs.DENSITY)
     return _by_expert(run, table, "survived")
 
 
-def pairs(run: Run, found: Measured | None) -> Rows:
+def pairs(run: Run, measurement: Measured | None) -> Rows:
     """Cosine of the task vectors of every two experts, whichever of the two a run names first."""
-    assert found is not None  # drawn only when it is measured
-    table = conflict_pairs.by_tensor(str(found.path), found, "cosine", 1.0)
+    assert measurement is not None  # drawn only if it is measured
+    table = conflict_pairs.by_tensor(str(measurement.path), measurement, "cosine", 1.0)
     both = [sorted(pair) for pair in zip(table["first"], table["second"], strict=True)]
-    titles = [" · ".join(pair) for pair in both]  # as on the page that shows them of one run
+    titles = [" · ".join(pair) for pair in both]  # as on the page of one run
     return Rows(table.assign(row=["\n".join(pair) for pair in both], title=titles)[CELL])

@@ -14,12 +14,12 @@ from merging.analysis.stored import Measured
 from merging.runs.run import Run
 from viz.text import percent, plural
 
-NOT_SCORED = "Scores compare once both runs were evaluated on one benchmark, or their answers to every image are known."
-NOT_KNOWN = "Which images are right, and with that intervals of the difference, is not known yet for"
+NOT_SCORED = "Scores can be compared if both runs were evaluated on one benchmark, or if their predictions are stored."
+NOT_KNOWN = "The predictions for every image, which intervals of the difference need, are not stored yet for"
 
 
 def view(of: Pair) -> None:
-    """The picture of the differences, and the numbers behind it."""
+    """The chart of the differences, and its numbers."""
     table = data.differences(of)
     if table is None:
         st.info(NOT_SCORED)
@@ -29,14 +29,14 @@ def view(of: Pair) -> None:
             "compare_scores", numbers, name=f"scores_{file_name(of)}", labels=of.labels,
             caption=caption(of, len(table)), of=of.runs,
         )  # fmt: skip
-        shown = table.assign(
-            said_a=[said(*cell) for cell in table["said_a"]],
-            said_b=[said(*cell) for cell in table["said_b"]],
+        rows = table.assign(
+            said_a=[with_interval(*cell) for cell in table["said_a"]],
+            said_b=[with_interval(*cell) for cell in table["said_b"]],
             difference=100 * table["difference"],
             interval=[between(low, high) for low, high in zip(table["low"], table["high"], strict=True)],
         )
         st.dataframe(
-            shown[["title", "difference", "interval", "said_a", "said_b", "group", "n"]],
+            rows[["title", "difference", "interval", "said_a", "said_b", "group", "n"]],
             hide_index=True,
             height="content",
             column_config={
@@ -54,34 +54,34 @@ def view(of: Pair) -> None:
 
 
 def missing(of: Pair) -> None:
-    """The offer to note what the runs take each image for."""
-    if of.unknown:
-        measure_button.missing(measurements.PREDICTIONS, of.unknown, NOT_KNOWN, of.known)
+    """The offer to store the runs' predictions."""
+    if of.without_predictions:
+        measure_button.missing(measurements.PREDICTIONS, of.without_predictions, NOT_KNOWN, of.predictions)
 
 
 def caption(of: Pair, count: int) -> str:
-    """How the differences were found."""
-    if of.unknown:
-        return "Differences of accuracies on the reporting half, without intervals as long as answers are not known."
+    """How the differences were computed."""
+    if of.without_predictions:
+        return "Differences of accuracies on the reporting half. Intervals need the predictions, which are not stored."
     from merging.analysis.agreement import RESAMPLES, SEED
 
     return (
         "Accuracy on the reporting half; averages are over data sets, unweighted. Intervals: the images of each data "
-        f"set are drawn again {RESAMPLES:,} times, the same ones for both runs, seed {SEED}. A filled dot's interval "
-        f"leaves zero out. Each interval is by itself: of {count}, one in twenty would miss zero by chance. "
-        f"{measure_button.origin(of.known)}{differing(of.known)}"
+        f"set are resampled {RESAMPLES:,} times, the same ones for both runs, seed {SEED}. A filled dot's interval "
+        f"excludes zero. The intervals are not corrected for their number: of {count}, one in twenty would exclude "
+        f"zero by chance. {measure_button.origin(of.predictions)}{differing(of.predictions)}"
     )
 
 
-def differing(found: list[Measured]) -> str:
-    """A sentence if the answers are not those that the stored scores count."""
-    off = sum(int(one.notes.get("differing", 0)) for one in found)
+def differing(measured: list[Measured]) -> str:
+    """A sentence if predictions differ from those that the stored scores count."""
+    off = sum(int(one.notes.get("differing", 0)) for one in measured)
     if not off:
         return ""
-    return f" {plural(off, 'answer')} came out otherwise than when the runs were scored, on another processor."
+    return f" {plural(off, 'prediction')} changed since the runs were scored, on another processor."
 
 
-def said(value: float, low: float, high: float) -> str:
+def with_interval(value: float, low: float, high: float) -> str:
     """'62.3% (59.1% to 65.2%)'."""
     interval = "" if math.isnan(low) else f" ({percent(low)} to {percent(high)})"
     return f"{percent(value)}{interval}"
@@ -93,7 +93,7 @@ def between(low: float, high: float) -> str:
 
 
 def file_name(of: Pair) -> str:
-    """How files about the two runs end."""
+    """The last part of file names for the two runs."""
     one, other = (_short(run) for run in of.runs)
     return f"{one}_{other}"
 

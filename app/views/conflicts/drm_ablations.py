@@ -16,45 +16,45 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOT_MEASURED = (
-    "What each part of DRM does has not been measured on this benchmark. It merges all experts some two dozen times "
-    "and evaluates every model in and out of domain: minutes, in the background, and you can cancel it."
+    "What each part of DRM does has not been measured on this benchmark. This merges all experts about 25 times "
+    "and evaluates every model in and out of domain. It takes minutes, in the background, and you can cancel it."
 )
 GROUPS = {"in domain": ("in_domain", "in_low", "in_high", "n_in"),
           "out of domain": ("out_of_domain", "out_low", "out_high", "n_out")}  # fmt: skip
 
 
 def view() -> None:
-    """DRM without one part after the other (DRM, Tables 3, 7 and 8), and with fewer ranks (Fig. 6)."""
-    if (found := measurements.find(measurements.DRM_ABLATIONS)) is None:
+    """DRM with one part left out at a time (DRM, Tables 3, 7 and 8), and with fewer ranks (Fig. 6)."""
+    if (measurement := measurements.find(measurements.DRM_ABLATIONS)) is None:
         measure_button.missing_benchmark(measurements.DRM_ABLATIONS, NOT_MEASURED)
         return
-    rows = measurements.table(found, "ablations")
+    rows = measurements.table(measurement, "ablations")
     st.subheader("What does each part of DRM do?", anchor=False)
     _table(rows)
     inside, outside = (f"n = {int(rows[name].max()):,}" for name in ("n_in", "n_out"))
     st.caption(
         f"Means over data sets on the reporting half with 95% intervals; {inside} images over "
         f"{plural(int(rows['tasks_in'].max()), 'task')} in domain, {outside} over "
-        f"{plural(int(rows['tasks_out'].max()), 'task')} out of domain. All rows answer the same images, so a "
-        "change is surer than the intervals suggest. Everything else stays as in the whole method; no value is tuned "
-        "again, so a row that shrinks the merged task vector, as sums divided by the number of tasks do, also pays for "
-        f"that. Figures marked ◇ are the paper's (DRM, Tables 1, 3, 7 and 8), of other experts on other images: only "
-        f"their order compares. {measure_button.origin([found])}"
+        f"{plural(int(rows['tasks_out'].max()), 'task')} out of domain. All rows are evaluated on the same images, so "
+        "a change is more certain than the intervals suggest. Everything else stays as in the full method. No value is "
+        "tuned again, so a row that shrinks the merged task vector (sums divided by the number of tasks do) also loses "
+        "accuracy by that. Figures marked ◇ are the paper's (DRM, Tables 1, 3, 7 and 8), for other experts on other "
+        f"images: compare only their order. {measure_button.origin([measurement])}"
     )
     caption = (
-        "Every dot drops the singular values up to some share of the largest, before anything else; under the pointer "
-        "it says which. Matrices lose different shares of their ranks, and the axis has the mean; the paper drops the "
-        f"same share of every matrix. Bars are 95% intervals. {inside} images in domain, {outside} out of domain, "
-        f"reporting half. {measure_button.origin([found])}"
+        "Every dot drops the singular values up to some share of the largest, before anything else; point at a dot to "
+        "see which share. Matrices lose different shares of their ranks, and the axis shows the mean; the paper drops "
+        f"the same share of every matrix. Bars are 95% intervals. {inside} images in domain, {outside} out of domain, "
+        f"reporting half. {measure_button.origin([measurement])}"
     )
-    table = truncation(measurements.table(found, "ranks"))
+    table = truncation(measurements.table(measurement, "ranks"))
     chart.chart("rank_truncation", table, name="drm_rank_truncation", caption=caption, of=())
 
 
 def _table(rows: pd.DataFrame) -> None:
     whole = rows.drop_duplicates("method").set_index("method")["in_domain"]
     printed = published()
-    shown = rows[["method", "variant"]].assign(
+    cells = rows[["method", "variant"]].assign(
         In=100 * rows["in_domain"],
         change=100 * (rows["in_domain"] - rows["method"].map(whole)),
         in_interval=_intervals(rows, "in_low", "in_high"),
@@ -66,7 +66,7 @@ def _table(rows: pd.DataFrame) -> None:
     )
     number = st.column_config.NumberColumn
     st.dataframe(
-        shown,
+        cells,
         hide_index=True,
         height="content",
         column_config={
@@ -80,7 +80,7 @@ def _table(rows: pd.DataFrame) -> None:
             "H": number("H-score", format="%.1f%%"),
             "printed": st.column_config.TextColumn(
                 published_rows.MODELS[published_module.B32],
-                help="In domain, as the paper prints it; empty where it prints nothing.",
+                help="In domain, as the paper prints it; empty where the paper prints nothing.",
             ),
             "chain": "Recipe",
         },
@@ -97,22 +97,22 @@ def published() -> dict[str, float]:
     from merging.recipes.papers.published import B32, FROM_DRM
     from merging.recipes.recipe import Recipe
 
-    found = {}
+    accuracies = {}
     for figure in FROM_DRM:
         if figure.model == B32 and not figure.unstated:
             *edits, (merge, stated) = figure.chain
-            found[Recipe.build(merge, stated, edits).text()] = figure.printed.in_domain
-    return found
+            accuracies[Recipe.build(merge, stated, edits).text()] = figure.printed.in_domain
+    return accuracies
 
 
 def truncation(ranks: pd.DataFrame) -> pd.DataFrame:
     """The table of the chart: a row for each method, cut and group of tasks."""
     import pandas as pd
 
-    what = ["method", "cut", "kept", "kept_low", "kept_high"]
+    kept = ["method", "cut", "kept", "kept_low", "kept_high"]
     names = ["accuracy", "low", "high", "n"]
     frames = [
-        ranks[[*what, *columns]].rename(columns=dict(zip(columns, names, strict=True))).assign(group=group)
+        ranks[[*kept, *columns]].rename(columns=dict(zip(columns, names, strict=True))).assign(group=group)
         for group, columns in GROUPS.items()
     ]
     return pd.concat(frames, ignore_index=True)

@@ -1,6 +1,6 @@
-"""DRM's joint space of one layer on the Conflicts page: spectrum, who fills it, what pruning drops, the four steps.
+"""DRM's joint space of one layer on the Conflicts page: spectrum, each expert's energy, pruning, the four steps.
 
-Everything but the decomposition answers at once.
+Everything but the decomposition is computed at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from app import text
 from app.reading import data
 from app.session import state
 from app.views.conflicts import layers, signs
-from app.views.conflicts.layers import Key
 from app.widgets import chart
 from merging.runs.run import Run
 from viz.text import percent, plural
@@ -23,17 +22,18 @@ if TYPE_CHECKING:
 
     from merging.analysis.drm_joint_space import JointSpace
 
-# What people read, and links say -> what tables and charts call it.
+# Label in pickers and links -> name in tables and charts.
+Key = tuple[str, str, bool]  # run, layer, vertical
 DIRECTIONS = {"H, side by side": False, "V, on top of each other": True}
 ALONG = {"row norm before renormalization": "norm", "share of its energy": "energy", "energy so far": "cumulative"}
 RANKED = {"each expert alone": False, "all together": True}
 RATIO = 0.5
-PATIENCE = 3.0  # seconds that are spent without asking
+PATIENCE = 3.0  # a decomposition that takes longer, in seconds, waits for a click
 SHARING = "H decomposes the experts' matrices side by side: a shared output space. V stacks them: a shared input space."
 RANKING = "DRM ranks the entries of all experts together; its Figure 3 prunes each expert's matrix by itself."
 ASKING = (
-    "This layer has {count} matrices of {height:,} × {width:,}. To decompose them will take about {seconds} here; "
-    "to prune and draw it takes a few seconds more."
+    "This layer has {count} matrices of {height:,} × {width:,}. Decomposing them takes about {seconds} here; "
+    "pruning and drawing take a few seconds more."
 )
 
 
@@ -48,15 +48,15 @@ def decomposed(run: Run, layer: str, vertical: bool) -> JointSpace | None:
                 return None
     if not seconds:
         return layers.space(run, layer, vertical)
-    words = f"Decomposing, about {text.duration(seconds)} …"
-    bar = place.progress(0.0, words)
-    found = layers.space(run, layer, vertical, lambda share: bar.progress(share, words))
+    label = f"Decomposing, about {text.duration(seconds)} …"
+    bar = place.progress(0.0, label)
+    decomposition = layers.space(run, layer, vertical, lambda share: bar.progress(share, label))
     place.empty()
-    return found
+    return decomposition
 
 
 def pick_direction() -> bool:
-    """The picker of how matrices are joined, and whether they are stacked."""
+    """The picker of how matrices are joined; True if they are stacked."""
     picked = st.segmented_control(
         "Direction", DIRECTIONS, default=next(iter(DIRECTIONS)), key=state.DIRECTION, bind=state.BIND, required=True,
         help=SHARING,
@@ -89,11 +89,11 @@ def view(run: Run) -> None:
 
 
 def about(key: Key) -> dict[str, Any]:
-    """What the report says of every picture: the layer, the space, and the run that has these experts."""
+    """What the report says about every picture: the layer, the space, and the run of these experts."""
     run = data.store().find(key[0])
     side = "V (a shared input space)" if key[2] else "H (a shared output space)"
-    said = f"The layer {text.safe_text(key[1])} in the joint space {side}."
-    return {"said": said, "of": [run] if run else []}
+    sentence = f"The layer {text.safe_text(key[1])} in the joint space {side}."
+    return {"said": sentence, "of": [run] if run else []}
 
 
 def spectrum(key: Key, whole: JointSpace, cut: float) -> None:
@@ -118,7 +118,7 @@ def spectrum_table(key: Key, cut: float, _whole: JointSpace) -> pd.DataFrame:
 
 
 def energy(run: Run, key: Key, whole: JointSpace, cut: float) -> str | None:
-    """Who lies where; gives the expert that was chosen."""
+    """Energy and row norms by expert and direction; returns the chosen expert."""
     chart.ask("joint_energy")
     with st.container(horizontal=True, gap="medium"):
         value = ALONG[st.selectbox("Color", ALONG, key=state.ALONG, bind=state.BIND, width=290)]
@@ -127,8 +127,9 @@ def energy(run: Run, key: Key, whole: JointSpace, cut: float) -> str | None:
     runs = int((table["last"] - table["first"]).max()) + 1
     joined = f" Columns join up to {runs} directions: mean norm, summed energy." if runs > 1 else ""
     caption = (
-        "Cut into one part for each expert, the orthonormal rows lose their length 1: the squares of a direction's row "
-        f"norms add up to 1 over the experts, {(1 / len(run.experts)) ** 0.5:.2f} each if all share it alike.{joined}"
+        "Cut into one part for each expert, the orthonormal rows no longer have length 1: the squares of a direction's "
+        f"row norms add up to 1 over the experts, {(1 / len(run.experts)) ** 0.5:.2f} each if all share it "
+        f"equally.{joined}"
     )
     chart.chart(
         "joint_energy", table, name=f"energy_{key[0][:8]}", asked=True, on_click=choose_expert, value=value,
@@ -145,7 +146,7 @@ def choose_expert() -> None:
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
 def energy_table(key: Key, cut: float, _whole: JointSpace) -> pd.DataFrame:
-    """Energies and row norms of a space."""
+    """Energies and row norms of a space, by expert and direction."""
     from merging.analysis.drm_joint_space import energies
 
     return energies(_whole.cut(cut))
@@ -164,8 +165,8 @@ def pruning(key: Key, whole: JointSpace, cut: float, expert: str | None) -> None
     means = [percent(float(rows["dropped"].mean())) for _, rows in table.groupby("renorm")]
     caption = (
         f"The smallest {percent(ratio, 0)} of the entries of "
-        f"{'all matrices together' if joint else 'each whole matrix'} go (DRM, Fig. 3). Over all experts and rows that "
-        f"is {means[1]} with and {means[0]} without renormalization: only its spread over the rows differs."
+        f"{'all matrices together' if joint else 'each whole matrix'} are dropped (DRM, Fig. 3). Over all experts and "
+        f"rows that is {means[1]} with and {means[0]} without renormalization: only the spread over the rows differs."
     )
     chart.chart(
         "joint_dropped", table, name=f"dropped_{key[0][:8]}", asked=True, expert=expert, ratio=ratio, caption=caption,
@@ -174,7 +175,7 @@ def pruning(key: Key, whole: JointSpace, cut: float, expert: str | None) -> None
     pictures, facts = steps_table(key, cut, ratio, joint, whole)
     caption = (
         "Every cell is the mean of |x| over a block of the real matrix, at most 96 × 256 cells a step. Steps 1 to 3 "
-        "are in units of a unit vector's root mean square, so row norms are seen as color. "
+        "are in units of a unit vector's root mean square, so color shows the row norms. "
         f"{percent(facts['kept'])} of the entries are kept, {percent(facts['elected'])} of those have the "
         f"elected sign; at scaling 1 the merged vector is {facts['norm']:.2f} times as long as the experts' mean in "
         f"these directions. The smallest {percent(ratio, 0)} are pruned; DRM's default prunes 80%, and ranks all "
@@ -186,7 +187,7 @@ def pruning(key: Key, whole: JointSpace, cut: float, expert: str | None) -> None
 
 @st.cache_data(max_entries=data.KEPT, show_spinner="Pruning the layer …")
 def dropped_table(key: Key, cut: float, ratio: float, joint: bool, _whole: JointSpace) -> pd.DataFrame:
-    """What pruning drops."""
+    """The share of every basis vector that pruning drops."""
     from merging.analysis.drm_joint_space import dropped
 
     return dropped(_whole.cut(cut), ratio, joint)
@@ -196,7 +197,7 @@ def dropped_table(key: Key, cut: float, ratio: float, joint: bool, _whole: Joint
 def steps_table(
     key: Key, cut: float, ratio: float, joint: bool, _whole: JointSpace
 ) -> tuple[pd.DataFrame, dict[str, float]]:
-    """The reduced matrices of every step, and what to say beside them."""
+    """The reduced matrices of every step, and the numbers for the caption."""
     from merging.analysis.drm_joint_space import steps
 
     return steps(_whole.cut(cut), ratio, joint)

@@ -1,12 +1,11 @@
-"""What all views of the Conflicts page share: a run's linear layers, their picker, their matrices and joint spaces.
+"""What the views of the Conflicts page share: a run's linear layers, their picker, their matrices and joint spaces.
 
-Spaces are kept for all sessions, because decompositions are the only thing here that takes long.
+Joint spaces are cached for all sessions, because only decompositions take long.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from threading import Lock
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -21,15 +20,13 @@ if TYPE_CHECKING:
     import pandas as pd
     import torch
 
-    from merging.analysis.drm_joint_space import JointSpace, Tick
-    from merging.engine.inputs import Inputs
+    from merging.analysis.drm_joint_space import JointSpace, TaskMatrices, Tick
 
-Key = tuple[str, str, bool]  # run, layer, vertical
 HOW = "Click a cell, or choose"
 
 
 def linear(run: Run) -> pd.DataFrame:
-    """The linear layers of a run's experts in forward order, with what each is."""
+    """The linear layers of a run's experts in forward order, with section, role and part."""
     from viz.chart import in_forward_order
 
     rows = data.table(run.id, "tensors")
@@ -37,16 +34,16 @@ def linear(run: Run) -> pd.DataFrame:
 
 
 def choose(run: Run, first: str | None = None) -> str | None:
-    """The picker of one linear layer; ``first`` where neither the link nor the session names one that there is."""
+    """The picker of one linear layer; it begins with ``first`` if neither link nor session names a layer of the run."""
     names = list(linear(run)["tensor"])
-    asked = st.session_state.get(state.LAYER) or st.query_params.get(state.LAYER)
-    if asked not in names and (asked or first):
+    chosen = st.session_state.get(state.LAYER) or st.query_params.get(state.LAYER)
+    if chosen not in names and (chosen or first):
         st.session_state[state.LAYER] = first
     return st.selectbox("Layer", names, None, key=state.LAYER, bind=state.BIND, placeholder=HOW, width=420)
 
 
 def middle(run: Run) -> str:
-    """The first linear layer of the middle block, where a view that needs a layer begins."""
+    """The first linear layer of the middle block; views that need a layer begin with it."""
     rows = linear(run)
     blocks = list(dict.fromkeys(section for section in rows["section"] if section.startswith("block")))
     section = blocks[len(blocks) // 2] if blocks else rows["section"].iloc[0]
@@ -54,85 +51,59 @@ def middle(run: Run) -> str:
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)
-def _inputs(run_id: str) -> Inputs:
-    import torch
+def _task_matrices(run_id: str) -> TaskMatrices:
+    from merging.analysis.drm_joint_space import TaskMatrices
 
-    from merging.analysis.context import open_merged
-    from merging.engine.inputs import Inputs
-
-    run = data.store().run(run_id)
-    assert run.recipe is not None  # only merges are asked for
-    opened = open_merged(run, run.recipe)
-    return Inputs(opened.pretrained, opened.experts, None, torch.device("cpu"))
+    return TaskMatrices.of(data.store().run(run_id))
 
 
 @st.cache_resource(max_entries=2, show_spinner="Reading the layer …")
 def matrices(run_id: str, layer: str) -> torch.Tensor:
-    """Task vectors of a linear layer (K, d_out, d_in), in the order of the run's experts; shared, nobody changes them.
+    """Task vectors of a linear layer (K, d_out, d_in), in the order of the run's experts; shared, never changed.
 
     Raises:
-        CheckpointError: a checkpoint of the run is not where its recipe says, or is another one by now.
+        CheckpointError: a checkpoint of the run is missing or has changed.
     """
-    from merging.methods.shared.least_squares import matrices
-
-    inputs = _inputs(run_id)
-    parameter = next(p for p in inputs.parameters if p.name == layer)
-    return matrices(inputs.whole(parameter)).contiguous()
+    return _task_matrices(run_id).layer(layer)
 
 
-class Spaces:
-    """The last few decompositions, for all sessions."""
+@dataclass
+class Decomposition:
+    """The joint space of a layer once it is computed."""
 
-    MOST = 4
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[Key, JointSpace] = OrderedDict()
-        self._lock = Lock()
-
-    def find(self, key: Key) -> JointSpace | None:
-        """The space if it is still there."""
-        with self._lock:
-            return self._kept.get(key)
-
-    def keep(self, key: Key, space: JointSpace) -> None:
-        """Remember it, and forget the one that was kept longest."""
-        with self._lock:
-            self._kept[key] = space
-            while len(self._kept) > self.MOST:
-                self._kept.popitem(last=False)
+    space: JointSpace | None = None
 
 
-@st.cache_resource(show_spinner=False)
-def spaces() -> Spaces:
-    """The one store of decompositions."""
-    return Spaces()
+# The cache keeps what holds the space, because a cached function must not draw, and computing one draws its progress.
+@st.cache_resource(max_entries=4, show_spinner=False)
+def decomposition(run_id: str, layer: str, vertical: bool) -> Decomposition:
+    """The decomposition of a layer for all sessions; of the last few layers it is kept."""
+    return Decomposition()
 
 
 def expected(run: Run, layer: str, vertical: bool) -> float:
-    """About how many seconds the joint space of a layer takes; 0 if it is there.
+    """About how many seconds the joint space of a layer takes; 0 if it is kept.
 
     Raises:
         CheckpointError: as ``matrices``.
     """
     from merging.analysis.drm_joint_space import estimated_seconds
 
-    if spaces().find((run.id, layer, vertical)) is not None:
+    if decomposition(run.id, layer, vertical).space is not None:
         return 0.0
     count, height, width = matrices(run.id, layer).shape
     return estimated_seconds(count, (height, width), vertical)
 
 
 def space(run: Run, layer: str, vertical: bool, tick: Tick = lambda share: None) -> JointSpace:
-    """The joint space of a layer, with every direction that is not null; ``tick`` is told the share that is done.
+    """The joint space of a layer, with every direction that is not null; ``tick`` gets the share that is done.
 
     Raises:
         CheckpointError: as ``matrices``. MergingError: the numbers are too large.
     """
     from merging.analysis.drm_joint_space import joint_space
 
-    key = (run.id, layer, vertical)
-    if (known := spaces().find(key)) is not None:
-        return known
-    found = joint_space(run.experts, matrices(run.id, layer), vertical, tick)
-    spaces().keep(key, found)
-    return found
+    kept = decomposition(run.id, layer, vertical)
+    if kept.space is None:
+        kept.space = joint_space(run.experts, matrices(run.id, layer), vertical, tick)
+    return kept.space

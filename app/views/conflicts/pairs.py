@@ -1,4 +1,4 @@
-"""Experts against experts on the Conflicts page: who pulls with whom, pair by pair, and where in the network."""
+"""Experts against experts on the Conflicts page: which agree, pair by pair, and where in the network."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
     from merging.analysis.measurements.pairs import Pairs
 
-# What people read, and links say -> what tables and charts call it.
+# Label in pickers and links -> name in tables and charts.
 VALUES = {"cosine of task vectors": "cosine", "sign conflict": "conflict", "overlap of masks": "overlap"}
 WHOLE, LAYER = "whole model", "one layer"
 NOT_MEASURED = "Pairs of experts have not been compared for"
 PRUNING = "Each expert keeps this share of the largest entries of each of its tensors."
 READING = {
-    "cosine": "0 means that two task vectors have nothing to do with each other, as random ones in so many dimensions; "
+    "cosine": "0 means that two task vectors are unrelated, as random vectors in so many dimensions are; "
     "1 that they are the same up to a factor. All entries count, at any density.",
-    "conflict": "Of the entries that both experts keep, the share in which their signs differ; half of them, if signs "
+    "conflict": "The share of the entries that both experts keep in which their signs differ; one half if signs "
     "are independent.",
-    "overlap": "Entries that both experts keep, of those that either keeps (Jaccard index).",
+    "overlap": "Entries that both experts keep, as a share of those that either keeps (Jaccard index).",
 }
 DISTANCES = {"cosine": "1 − cosine", "conflict": "the share in conflict", "overlap": "1 − overlap"}
 
@@ -77,12 +77,12 @@ def by_tensor(entry: str, _found: Measured, value: str, density: float) -> pd.Da
 
 
 def view(run: Run) -> None:
-    """The matrix and one of its pairs, or the button that measures them."""
-    found = measurements.find(measurements.PAIRS, run.id)
-    if found is None:
+    """The matrix and one pair, or the button that measures them."""
+    measurement = measurements.find(measurements.PAIRS, run.id)
+    if measurement is None:
         measure_button.missing(measurements.PAIRS, [run], NOT_MEASURED)
     else:
-        pictures(run, found)
+        pictures(run, measurement)
 
 
 def choose_pair() -> None:
@@ -98,8 +98,8 @@ def choose_tensor(layers: Sequence[str]) -> None:
 
 
 @st.fragment
-def pictures(run: Run, found: Measured) -> None:
-    """Everything that clicks redraw without the rest of the page."""
+def pictures(run: Run, measurement: Measured) -> None:
+    """The matrix and the chosen pair; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
         value = VALUES[st.selectbox("Compare by", VALUES, key=state.COMPARE, bind=state.BIND, width=220)]
         density = st.select_slider(
@@ -110,39 +110,39 @@ def pictures(run: Run, found: Measured) -> None:
             "Of", (WHOLE, LAYER), default=WHOLE, key=state.SCOPE, bind=state.BIND, required=True
         )
     layer = conflict_layers.choose(run, conflict_layers.middle(run)) if scope == LAYER else None
-    table, order = compared(str(found.path), found, layer, value, density)
+    table, order = compared(str(measurement.path), measurement, layer, value, density)
     picture = st.container()  # the pickers are read before the picture above them is drawn
     with st.container(horizontal=True, gap="medium"):
         pair = [
             st.selectbox(label, run.experts, None, key=key, bind=state.BIND, placeholder=placeholder, width=260)
             for label, key, placeholder in (
-                ("One expert", state.FIRST, "Click a pair, or choose"),
-                ("and another", state.SECOND, "None"),
+                ("First expert", state.FIRST, "Click a pair, or choose"),
+                ("Second expert", state.SECOND, "None"),
             )
         ]
     with picture:
         name = f"pairs_{value}_{run.id[:8]}"
         chart.chart(
             "pair_matrix", table, name=name, on_click=choose_pair, value=value, order=order, selected=tuple(pair),
-            caption=f"{explained(value, density, layer)} {measure_button.origin([found])}", of=[run],
+            caption=f"{explained(value, density, layer)} {measure_button.origin([measurement])}", of=[run],
         )  # fmt: skip
-    one_pair(run, found, pair, value, density, layer)
+    one_pair(run, measurement, pair, value, density, layer)
 
 
 def explained(value: str, density: float, layer: str | None) -> str:
-    """What the numbers are; Markdown."""
+    """What the numbers mean; Markdown."""
     of = "the whole model" if layer is None else f"the layer {text.safe_text(layer)}"
     kept = "" if value == "cosine" else f" Density {density:g} in every tensor."
     if value == "overlap" and density < 1:
         kept += f" Independent masks share {percent(density / (2 - density))}."
     return (
-        f"Task vectors of {of}. {READING[value]}{kept} Experts stand in the order of a tree of average linkage on "
-        f"{DISTANCES[value]}, so that like stands by like."
+        f"Task vectors of {of}. {READING[value]}{kept} Experts are ordered by average-linkage clustering on "
+        f"{DISTANCES[value]}, so that similar experts stand side by side."
     )
 
 
 def one_pair(
-    run: Run, found: Measured, pair: Sequence[str | None], value: str, density: float, layer: str | None
+    run: Run, measurement: Measured, pair: Sequence[str | None], value: str, density: float, layer: str | None
 ) -> None:
     """The chosen pair by depth."""
     first, second = pair
@@ -152,7 +152,7 @@ def one_pair(
     if first == second:
         st.info("Choose two different experts.")
         return
-    table = depth(str(found.path), found, (first, second), value, density)
+    table = depth(str(measurement.path), measurement, (first, second), value, density)
     layers = tuple(conflict_layers.linear(run)["tensor"])
     names = " and ".join(f"**{text.safe_text(name, 40)}**" for name in (first, second))
     chart.ask("pair_depth")

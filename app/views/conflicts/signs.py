@@ -1,4 +1,4 @@
-"""Sign agreement on the Conflicts page: in the weights, in DRM's joint spaces, back in the weights; who is elected."""
+"""Sign agreement on the Conflicts page: in the weights, in DRM's joint spaces, projected back; and the election."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ DENSITIES = (1.0, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05)  # the measured ones
 DENSITY, CUT = 0.2, 0.01
 CELLS = {"excess over random signs": "excess", "mean agreement": "mean", "density": "kept"}
 WON = {"share of its entries that survive": "survived", "share of what survives": "taken"}
-PRUNING = "Each expert keeps this share of the largest entries of its own matrix, in the space that is looked at."
+PRUNING = "Each expert keeps this share of the largest entries of its own matrix, in the space shown."
 CUTTING = "DRM leaves out directions of the joint space whose singular value is at most this share of the largest."
 NOT_MEASURED = "Sign agreement of every layer has not been counted for the experts of"
 READING = (
-    "Agreement at a position is the share of the larger camp among the experts that have an entry there; zeros are no "
-    "votes, and positions without a vote do not count. One vote agrees with itself, so agreement rises as density "
-    "falls: marks show what random signs give with the same numbers of votes. Projected back, nearly every entry votes "
-    "again, so that most of the drop from a joint space is density."
+    "Agreement at a position is the share of the majority sign among the experts whose entry is not zero; positions "
+    "without such an entry do not count. A single vote agrees with itself, so agreement rises as density falls: marks "
+    "show what random signs give with the same numbers of votes. Projected back, nearly every entry votes again, so "
+    "most of the drop from a joint space comes from density."
 )
 PRINTED = (  # DRM, Table 4
     "For its ViT-B/32 experts at density 20%, DRM (Table 4) prints 86.6% in the original weights, 84.4% in joint space "
     "H and 71.0% back, 86.1% in V and 69.5% back; it draws no random signs."
 )
 ELECTED = (
-    "Each expert's matrix is trimmed to {:.0%} by itself (TIES with the scope of one tensor); the sign of the sum of "
-    "what is left is elected, and entries of the other sign are dropped."
+    "Each expert's matrix is trimmed to {:.0%} by itself (TIES with the scope of one tensor). The sign of the sum of "
+    "the remaining entries is elected, and entries of the other sign are dropped."
 )
 NUMBERS = {
     "expert": st.column_config.TextColumn("Expert", pinned=True),
-    "kept": st.column_config.NumberColumn("Kept", format="localized", help="Entries that are left after the trim."),
+    "kept": st.column_config.NumberColumn("Kept", format="localized", help="Entries that remain after the trim."),
     "won": st.column_config.NumberColumn("Survive", format="localized", help="Kept entries of the elected sign."),
     "survived": st.column_config.NumberColumn("Share of its entries", format="percent"),
     "taken": st.column_config.NumberColumn("Share of what survives", format="percent"),
@@ -64,7 +64,7 @@ def at_density(run_id: str, name: str, density: float, cut: float, _spaces: Sequ
 
 
 def one_layer(run: Run, name: str, density: float, cut: float) -> list[Layer]:
-    """One linear layer, before and after pruning; of its spaces and counts only those are made that are not there."""
+    """One linear layer, before and after pruning; spaces and counts that are cached are not computed again."""
     from merging.analysis.measurements.signs import estimated_seconds
 
     densities = sorted({1.0, density})
@@ -76,7 +76,7 @@ def one_layer(run: Run, name: str, density: float, cut: float) -> list[Layer]:
 
 
 def bins(counts: dict[tuple[str, float], NDArray[np.int64]], density: float) -> pd.DataFrame:
-    """The table of the histogram: a row for each space, state and bin, with the numbers of its space beside it."""
+    """The table of the histogram: a row for each space, state and bin, with the totals of its space."""
     import pandas as pd
 
     from merging.analysis.measurements.signs import EDGES, SPACES, agreement, histogram
@@ -86,44 +86,44 @@ def bins(counts: dict[tuple[str, float], NDArray[np.int64]], density: float) -> 
         for state_of, at in {"before": 1.0, "after": density}.items():
             if state_of == "after" and density == 1.0:
                 continue
-            said, (shares, chances) = agreement(counts[space, at]), histogram(counts[space, at])
+            totals, (shares, chances) = agreement(counts[space, at]), histogram(counts[space, at])
             rows += [
-                (space, title, state_of, at, low, high, share, chance, *said)
+                (space, title, state_of, at, low, high, share, chance, *totals)
                 for low, high, share, chance in zip(EDGES, EDGES[1:], shares, chances, strict=False)
             ]
     facts = ["space", "title", "state", "density", "low", "high", "share", "random"]
     return pd.DataFrame(rows, columns=[*facts, "mean", "null", "kept", "positions"])
 
 
-def whole(found: Measured) -> dict[tuple[str, float], NDArray[np.int64]]:
+def whole(measurement: Measured) -> dict[tuple[str, float], NDArray[np.int64]]:
     """Votes of all linear layers together, by space and density."""
     from merging.analysis.measurements.signs import counts_of
 
-    return counts_of(measurements.table(found, "votes"), found.notes["tasks"])
+    return counts_of(measurements.table(measurement, "votes"), measurement.notes["tasks"])
 
 
-def by_layer(found: Measured, density: float) -> pd.DataFrame:
+def by_layer(measurement: Measured, density: float) -> pd.DataFrame:
     """Agreement at one density, a row for each space and layer."""
     from merging.analysis.measurements.signs import SPACES
 
-    rows = measurements.table(found, "agreement")
+    rows = measurements.table(measurement, "agreement")
     rows = rows[rows["density"] == density].merge(
-        measurements.table(found, "layers"), on="order", validate="many_to_one"
+        measurements.table(measurement, "layers"), on="order", validate="many_to_one"
     )
     return rows.assign(title=rows["space"].map(SPACES), excess=rows["mean"] - rows["null"])
 
 
-def elections(found: Measured, density: float) -> pd.DataFrame:
+def elections(measurement: Measured, density: float) -> pd.DataFrame:
     """Elections at one density, a row for each layer and expert."""
-    rows = measurements.table(found, "elections")
+    rows = measurements.table(measurement, "elections")
     rows = rows[rows["density"] == density].merge(
-        measurements.table(found, "layers"), on="order", validate="many_to_one"
+        measurements.table(measurement, "layers"), on="order", validate="many_to_one"
     )
     return shares(rows)
 
 
 def shares(rows: pd.DataFrame) -> pd.DataFrame:
-    """Elections with the shares that they are about; layers whose experts keep nothing have none."""
+    """Elections with their shares; layers whose experts keep nothing have none."""
     of_all = rows.groupby("tensor")["won"].transform("sum")
     return rows.assign(
         survived=rows["won"] / rows["kept"].where(rows["kept"] > 0), taken=rows["won"] / of_all.where(of_all > 0)
@@ -143,76 +143,76 @@ def choose_layer() -> None:
 
 
 def view(run: Run) -> None:
-    """Sign agreement of the experts of a run; what is not measured yet is offered above it."""
-    found = measurements.find(measurements.SIGNS, run.id)
-    if found is None:
+    """Sign agreement of a run's experts, below the offer to measure what is missing."""
+    measurement = measurements.find(measurements.SIGNS, run.id)
+    if measurement is None:
         measure_button.missing(measurements.SIGNS, [run], NOT_MEASURED)
-    pictures(run, found)
+    pictures(run, measurement)
 
 
 @st.fragment
-def pictures(run: Run, found: Measured | None) -> None:
-    """Heat map, histogram and election, redrawn by clicks without the rest of the page."""
+def pictures(run: Run, measurement: Measured | None) -> None:
+    """Heat map, histogram and election; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
         density = st.select_slider(
             "Density", DENSITIES, DENSITY, key=state.DENSITY, bind=state.BIND, help=PRUNING, width=300
         )
-        if found is not None:
+        if measurement is not None:
             value = CELLS[st.selectbox("Color", CELLS, key=state.SIGNS, bind=state.BIND, width=240)]
     picture = st.container()  # the pickers are read before the picture above them is drawn
     with st.container(horizontal=True, gap="medium"):
-        layer = layers.choose(run, None if found else layers.middle(run))
+        layer = layers.choose(run, None if measurement else layers.middle(run))
         cut = CUT
         if layer:
             cut = st.slider(
                 "Rank cut of this layer", 0.0, 0.1, CUT, 0.005, format="%.3f", key=state.CUT, bind=state.BIND,
                 help=CUTTING, width=240,
             )  # fmt: skip
-    if found is not None:
+    if measurement is not None:
         with picture:
-            heat_map(run, found, density, value, layer)
-    agreement(run, found, layer, density, cut)
-    if found is not None:
-        election(run, found, density, layer)
+            heat_map(run, measurement, density, value, layer)
+    agreement(run, measurement, layer, density, cut)
+    if measurement is not None:
+        election(run, measurement, density, layer)
 
 
-def heat_map(run: Run, found: Measured, density: float, value: str, layer: str | None) -> None:
+def heat_map(run: Run, measurement: Measured, density: float, value: str, layer: str | None) -> None:
     """Agreement layer by layer."""
-    table, selected = by_layer(found, density), (None, layer)
-    pruned = f"Linear layers, pruned to {density:.0%}; rank cut of the joint spaces {found.notes['rank_tol']}."
+    table, selected = by_layer(measurement, density), (None, layer)
+    pruned = f"Linear layers, pruned to {density:.0%}; rank cut of the joint spaces {measurement.notes['rank_tol']}."
     chart.chart(
         "sign_layers", table, name=f"signs_{density:g}", on_click=choose_cell, value=value, selected=selected,
-        caption=f"{pruned} {measure_button.origin([found])}", of=[run],
+        caption=f"{pruned} {measure_button.origin([measurement])}", of=[run],
     )  # fmt: skip
 
 
-def agreement(run: Run, found: Measured | None, layer: str | None, density: float, cut: float) -> None:
-    """The histogram of one layer, or of all."""
+def agreement(run: Run, measurement: Measured | None, layer: str | None, density: float, cut: float) -> None:
+    """The histogram of one layer, or of all layers."""
     if layer:
         try:
             live = one_layer(run, layer, density, cut)
-        except CheckpointError as error:  # here, because a click redraws nothing around this view
+        except CheckpointError as error:  # caught here: a click redraws this fragment alone
             st.error(text.safe_text(error, 1000), icon=":material/error:")
             return
         ranks = " and ".join(f"{rank} ({way})" for rank, way in zip(live[0].ranks, ("H", "V"), strict=True))
         counts, what = {key: votes for at in live for key, votes in at.votes.items()}, layer
-        said = f"The joint spaces of this layer have {ranks} directions at rank cut {cut:g}. "
-    elif found is not None:
-        counts, what, said = whole(found), f"all {found.notes['layers']} linear layers", ""
+        ranked = f"The joint spaces of this layer have {ranks} directions at rank cut {cut:g}. "
+    elif measurement is not None:
+        counts, what, ranked = whole(measurement), f"all {measurement.notes['layers']} linear layers", ""
     else:
         return
     short = clean_text(what.removeprefix("visual.transformer.resblocks."), 60)
     chart.chart(
         "sign_histogram", bins(counts, density), name=f"sign_agreement_{density:g}", what=short,
-        caption=f"{said}{READING} {PRINTED}", of=[run],
+        caption=f"{ranked}{READING} {PRINTED}", of=[run],
     )  # fmt: skip
 
 
-def election(run: Run, found: Measured, density: float, layer: str | None) -> None:
-    """Whose entries survive, layer by layer, and in numbers for the chosen layer or all."""
+def election(run: Run, measurement: Measured, density: float, layer: str | None) -> None:
+    """Which experts' entries survive, layer by layer, and in numbers for the chosen layer or all."""
     chart.ask("election_layers")
     value = WON[st.selectbox("Show", WON, key=state.WON, bind=state.BIND, width=300)]
-    table = elections(found, density)
+    table = elections(measurement, density)
     chart.chart(
         "election_layers", table, name=f"election_{density:g}", asked=True, on_click=choose_layer, value=value,
         selected=layer, experts=list(run.experts), caption=ELECTED.format(density), of=[run],

@@ -16,17 +16,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOT_MEASURED = (
-    "How accuracy depends on the number of tasks has not been measured on this benchmark. It merges up to ten subsets "
-    "of every size with several methods: ten minutes or more, in the background, and you can cancel it."
+    "How accuracy depends on the number of tasks has not been measured on this benchmark. This merges up to ten "
+    "subsets of every size with several methods. It takes ten minutes or more, in the background, and you can cancel "
+    "it."
 )
-SAYS = (
+READING = (
     "Positive numbers favor **{0}**. A paired t-test asks whether the mean difference is large against its scatter "
     "from subset to subset, as if the subsets were independent draws. They are not: they share experts and images, and "
-    "the larger they are the more they overlap, so p is **too small**, most of all on the right. A small p says that "
-    "the sign of the difference hardly depends on which of *these* experts are merged; it says nothing about other "
-    "experts, other images or another choice of parameters, nor that the difference matters. Nothing is corrected for "
-    "the number of tests. With one subset there is no test; that the paper prints p-values there, too, means that its "
-    "pairs are finer than subsets."
+    "larger subsets overlap more, so p is **too small**, above all on the right. A small p means that the sign of the "
+    "difference hardly depends on which of *these* experts are merged. It says nothing about other experts, other "
+    "images or other parameters, nor about whether the difference matters. There is no correction for the number of "
+    "tests. With one subset there is no test; the paper prints p-values even there, so its pairs must be finer than "
+    "subsets."
 )
 
 
@@ -34,21 +35,21 @@ def view() -> None:
     """Accuracy against how many experts are merged (DRM, Fig. 2), and paired t-tests (DRM, Table 5)."""
     from merging.analysis.measurements.task_counts import averages
 
-    if (found := measurements.find(measurements.TASK_COUNTS)) is None:
+    if (measurement := measurements.find(measurements.TASK_COUNTS)) is None:
         measure_button.missing_benchmark(measurements.TASK_COUNTS, NOT_MEASURED)
         return
-    table = averages(measurements.table(found, "counts"), measurements.table(found, "experts"))
+    table = averages(measurements.table(measurement, "counts"), measurements.table(measurement, "experts"))
     chart.ask("task_counts")
     relative = st.toggle("Relative to each task's own expert", key=state.RELATIVE, bind=state.BIND)
     value = "normalized" if relative else "accuracy"
-    notes = found.notes
+    notes = measurement.notes
     caption = (
-        f"A dot is one subset of the experts, the line runs through the means. At most {notes['most']} subsets of each "
+        f"Each dot is one subset of the experts; the line connects the means. At most {notes['most']} subsets of each "
         f"size, all if there are fewer, the same for every method: {notes['subsets']} subsets, drawn with seed "
-        f"{notes['seed']}. Accuracy is on the tasks of the merged experts alone, on n = {notes['images']} images of "
-        "each task's reporting half, the same ones everywhere. Every method keeps its preset's parameters at every "
-        "size, and a scaling that was chosen for eight experts, as Task Arithmetic's, is not at its best with two. "
-        f"{measure_button.origin([found])}"
+        f"{notes['seed']}. Accuracy is on the tasks of the merged experts only, on n = {notes['images']} images of "
+        "each task's reporting half, the same images everywhere. Every method keeps its preset's parameters at every "
+        "size; a scaling chosen for eight experts, such as Task Arithmetic's, is not optimal for two. "
+        f"{measure_button.origin([measurement])}"
     )
     chart.chart("task_counts", table, name="number_of_tasks", asked=True, value=value, caption=caption, of=())
     _tests(table, value)
@@ -57,7 +58,7 @@ def view() -> None:
 def _tests(table: pd.DataFrame, value: str) -> None:
     from merging.analysis.measurements.task_counts import REFERENCE, paired_tests
 
-    st.subheader("Is one method better than another, whichever experts are merged?", anchor=False)
+    st.subheader("Is one method better than another, no matter which experts are merged?", anchor=False)
     methods = list(dict.fromkeys(table["method"]))
     first = methods.index(REFERENCE) if REFERENCE in methods else 0
     chosen = st.selectbox("Compare", methods, first, key=state.AGAINST, bind=state.BIND, width=320)
@@ -80,10 +81,10 @@ def _tests(table: pd.DataFrame, value: str) -> None:
     )
     st.caption(
         "Mean difference in percentage points and the one-sided p of a paired t-test over subsets, as in the paper's "
-        f"Table 5. {SAYS.format(text.safe_text(chosen, 40))}"
+        f"Table 5. {READING.format(text.safe_text(chosen, 40))}"
     )
 
 
 def _cell(difference: float, p: float) -> str:
-    said = "—" if math.isnan(p) else f"p = {p:.3f}" if p >= 0.001 else f"p = {p:.0e}"
-    return f"{100 * difference:+.1f}, {said}"
+    probability = "—" if math.isnan(p) else f"p = {p:.3f}" if p >= 0.001 else f"p = {p:.0e}"
+    return f"{100 * difference:+.1f}, {probability}"

@@ -1,4 +1,4 @@
-"""Cumulative drift on the Drift page: by depth, against accuracy lost, and how evenly runs lose it."""
+"""Cumulative drift on the Drift page: by depth, against accuracy lost, and the spread of that loss over tasks."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from merging.runs.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-# What people read, and links say -> what tables and charts call it.
+# Label in pickers and links -> name in tables and charts.
 TOKENS = {"class token": "class", "mean of all tokens": "mean"}
 DISTANCES = {"1 − cosine": "cosine", "mean |difference|": "l1"}
 HALVES = (
-    "Drift of the final features on n = {} images per task of the choosing half; accuracy on n = {} of the reporting "
-    "half. The two do not overlap."
+    "Drift of the final features on n = {} images per task of the choosing half; accuracy on n = {} images of the "
+    "reporting half. The halves do not overlap."
 )
 OVER = {
     "all points": "all points",
@@ -34,7 +34,7 @@ OVER = {
 
 
 def view(pairs: Pairs, stored: Sequence[Run]) -> None:
-    """The pictures and tables of the runs."""
+    """The charts and tables of the chosen runs."""
     with st.container(horizontal=True, gap="medium"):
         token = st.selectbox("Features", TOKENS, key=state.TOKEN, bind=state.BIND, width=220)
         distance = pick_distance()
@@ -45,37 +45,37 @@ def view(pairs: Pairs, stored: Sequence[Run]) -> None:
 
 
 def pick_distance() -> str:
-    """The picker of how drift is measured, and what charts call its choice."""
+    """The picker of the distance; returns its name in charts."""
     return DISTANCES[st.selectbox("Distance", DISTANCES, key=state.DISTANCE, bind=state.BIND, width=220)]
 
 
 def by_depth(pairs: Pairs, token: str, distance: str, band: str) -> None:
     """A line for each run (LOT, Fig. 1b)."""
-    found = [measurement for _, measurement in pairs]
+    measured = [measurement for _, measurement in pairs]
     table = measurements.by_depth(pairs, TOKENS[token])
     colors = [run.id for run, _ in pairs]
     chart.chart(
         "drift_depth", table, name=f"drift_by_depth_{distance}", value=distance, runs=colors, band=band,
-        caption=in_words(found, token),
+        caption=in_words(measured, token),
     )  # fmt: skip
 
 
-def in_words(found: Sequence[Measured], token: str) -> str:
-    """What the lines are of."""
+def in_words(measured: Sequence[Measured], token: str) -> str:
+    """What the lines show."""
     return (
         "Lines are means over tasks; the band runs from the task that drifts least to the one that drifts most. Each "
-        "task's images go through the merged model and through the task's own expert, and the features "
-        f"({text.safe_text(token)}) are compared after every part. n = {found[0].notes['images']} images per task of "
-        f"the choosing half, never the reporting half. {measure_button.origin(found)}"
+        "task's images pass through the merged model and the task's own expert, and the features "
+        f"({text.safe_text(token)}) are compared after every part. n = {measured[0].notes['images']} images per task "
+        f"of the choosing half, never the reporting half. {measure_button.origin(measured)}"
     )
 
 
 def against_accuracy(pairs: Pairs, stored: Sequence[Run], distance: str) -> None:
-    """A point for each task and run (LOT, Fig. 1a), and what may be read from it."""
+    """A point for each task and run (LOT, Fig. 1a), with correlations."""
     points = measurements.against_accuracy(pairs, stored)
     fit = measurements.fit(points, distance) if len(points) else None
     line = None if fit is None else (fit.slope, fit.intercept, fit.pearson, fit.spearman, fit.n)
-    said = "" if points.empty else HALVES.format(points["n"].max(), points["n_scored"].max())
+    images = "" if points.empty else HALVES.format(points["n"].max(), points["n_scored"].max())
     chart.chart(
         "drift_accuracy",
         points,
@@ -84,14 +84,14 @@ def against_accuracy(pairs: Pairs, stored: Sequence[Run], distance: str) -> None
         fit=line,
         runs=[run.id for run, _ in pairs],
         tasks=list(measurements.titles()),
-        caption=said,
+        caption=images,
     )
     if len(points):
         correlations(points, distance)
 
 
 def correlations(points: pd.DataFrame, value: str) -> None:
-    """Pooled and within: points that share a task or a run are not independent."""
+    """Correlations over all points, within runs and within tasks."""
     from merging.analysis.correlation import correlations
 
     table = correlations(points, value, "lost")
@@ -107,12 +107,12 @@ def correlations(points: pd.DataFrame, value: str) -> None:
     st.dataframe(table, hide_index=True, column_config=columns, alt="Correlations of drift with accuracy lost")
     st.caption(
         "The points are not independent: runs share tasks, and tasks share runs. The coefficient of all points mixes "
-        "hard and easy tasks with good and bad merges; the other two each hold one of them still."
+        "hard and easy tasks with good and bad merges; each of the other two keeps one of them fixed."
     )
 
 
 def consistency(runs: Sequence[Run], stored: Sequence[Run]) -> None:
-    """LOT's Table 10, from accuracies that are stored anyway."""
+    """LOT's Table 10, from stored accuracies."""
     st.subheader("How evenly does each merge serve its tasks?", anchor=False)
     table = measurements.consistency(runs, stored)
     if table.empty:

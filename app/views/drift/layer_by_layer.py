@@ -16,32 +16,32 @@ from merging.analysis.stored import Measured
 from merging.runs.run import Run
 from viz.text import clean_text
 
-# What people read, and links say -> what tables and charts call it.
+# Label in pickers and links -> name in tables and charts.
 CELLS = {"share of the output": "relative", "mean square": "mean_square"}
 CONFLICTS = {"share removed": "removed", "conflict, summed": "conflict_sum", "worst conflict": "conflict_top"}
 HOW = "Click a cell, or choose"
 ISOLATED = (
-    "In every cell only that tensor of the expert is replaced by the merged one, and its inputs are the expert's own "
-    "(LOT, Eq. 4): its drift if nothing before it drifted."
+    "Each cell replaces only that tensor of the expert by the merged one, and keeps the expert's own inputs (LOT, Eq. "
+    "4): the tensor's drift if nothing before it drifted."
 )
 MINIMIZED = (
     "LOT minimizes Σₖ ‖Xₖ(T − Tₖ)‖² of each layer over one merged task vector T for all tasks (Eq. 6); before the "
-    "merge T is zero. LOT's own solution, without its scaling coefficient, is the least on the input directions above "
-    "its cut-off; a merge that moves in the others, too, can go lower."
+    "merge T is zero. LOT's own solution, without its scaling coefficient, is the minimum on the input directions "
+    "above its cut-off; a merge that also moves in the others can be lower."
 )
 REMOVED = (
-    "For every task CAT looks for output directions of a matrix, or else for single scalars, in which the other task "
-    "vectors disturb its outputs more than they serve their own; those are taken out. A conflict is the eigenvalue of "
+    "For every task CAT finds output directions of a matrix, or single scalars, in which the other task vectors "
+    "disturb the task's outputs more than they serve their own; those are removed. A conflict is the eigenvalue of "
     "such a direction or the score of such a scalar, in squared units of the layer's output."
 )
-ABLATED = "Accuracy with each kind of parameter put back to the pretrained one has not been measured for"
+ABLATED = "Accuracy with each kind of parameter reset to the pretrained model has not been measured for"
 
 
 def view(pairs: Pairs) -> None:
-    """Everything about one of the runs; the others stand beside it where one layer is looked at."""
+    """One run in detail; the chart of a single layer shows the others, too."""
     run = pick_one([run for run, _ in pairs])
-    found = next(found for other, found in pairs if other.id == run.id)
-    pictures(run, found, pairs)
+    measurement = next(one for other, one in pairs if other.id == run.id)
+    pictures(run, measurement, pairs)
     ablation(run)
     page.open_page(pages.COMPARE, "Compare with another run", "compare", run=run.id)
 
@@ -53,78 +53,78 @@ def choose_cell() -> None:
 
 
 @st.fragment
-def pictures(run: Run, found: Measured, pairs: Pairs) -> None:
-    """Isolated drift, one layer of it, and the objective: redrawn by clicks without the rest of the page."""
+def pictures(run: Run, measurement: Measured, pairs: Pairs) -> None:
+    """Isolated drift, one layer of it, and the objective; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
         kind = st.selectbox("Show", measurements.KINDS, key=state.KIND, bind=state.BIND, width=200)
         value = CELLS[st.selectbox("Drift as", CELLS, key=state.CELL, bind=state.BIND, width=210)]
-    table = measurements.layers(run, found)
+    table = measurements.layers(run, measurement)
     tasks, tensors = (list(dict.fromkeys(table[name])) for name in ("task", "tensor"))
     picture = st.container()  # the pickers are read before the picture above them is drawn
     with st.container(horizontal=True, gap="medium"):
         tensor = st.selectbox("Tensor", tensors, None, key=state.TENSOR, bind=state.BIND, placeholder=HOW, width=380)
         task = st.selectbox("Task", tasks, None, key=state.TASK, bind=state.BIND, placeholder="None", width=220)
     with picture:
-        name, shown = f"drift_layers_{run.id[:8]}", measurements.of_kind(table, kind)
+        name, rows = f"drift_layers_{run.id[:8]}", measurements.of_kind(table, kind)
         chart.chart(
-            "drift_layers", shown, name=name, on_click=choose_cell, value=value, selected=(task, tensor),
-            caption=f"{ISOLATED} {_exemplars(run, found)}", of=[run],
+            "drift_layers", rows, name=name, on_click=choose_cell, value=value, selected=(task, tensor),
+            caption=f"{ISOLATED} {_exemplars(run, measurement)}", of=[run],
         )  # fmt: skip
     if tensor:
         one, colors = measurements.one_tensor(pairs, tensor), [other.id for other, _ in pairs]
-        counts, said = sorted({other.notes["exemplars"] for _, other in pairs}), ""
-        if len(counts) > 1:  # the picture sets them side by side all the same
-            said = f"Every run on the exemplars of its own recipe: n = {counts[0]} to {counts[-1]} per task."
+        counts, exemplars = sorted({other.notes["exemplars"] for _, other in pairs}), ""
+        if len(counts) > 1:  # the chart compares them nevertheless
+            exemplars = f"Every run on the exemplars of its own recipe: n = {counts[0]} to {counts[-1]} per task."
         chart.chart(
-            "drift_tensor", one, name="drift_tensor", tensor=tensor, selected=task, runs=colors, caption=said,
+            "drift_tensor", one, name="drift_tensor", tensor=tensor, selected=task, runs=colors, caption=exemplars,
             said=text.safe_text(tensor), of=[other for other, _ in pairs],
         )  # fmt: skip
-    objective(run, found, pairs, kind, tensor)
+    objective(run, measurement, pairs, kind, tensor)
 
 
-def objective(run: Run, found: Measured, pairs: Pairs, kind: str, tensor: str | None) -> None:
-    """What LOT minimizes, for any run."""
-    table = measurements.of_kind(measurements.objective(run, found), kind)
-    look = {"label": clean_text(run.title, 60), "run": run.id, "runs": [other.id for other, _ in pairs]}
+def objective(run: Run, measurement: Measured, pairs: Pairs, kind: str, tensor: str | None) -> None:
+    """LOT's objective for any run."""
+    table = measurements.of_kind(measurements.objective(run, measurement), kind)
+    options = {"label": clean_text(run.title, 60), "run": run.id, "runs": [other.id for other, _ in pairs]}
     chart.chart(
-        "drift_objective", table, name=f"drift_objective_{run.id[:8]}", selected=tensor, **look,
-        caption=f"{MINIMIZED} {_exemplars(run, found)}", of=[run],
+        "drift_objective", table, name=f"drift_objective_{run.id[:8]}", selected=tensor, **options,
+        caption=f"{MINIMIZED} {_exemplars(run, measurement)}", of=[run],
     )  # fmt: skip
     if spectrum := measurements.spectrum(run):
         st.caption(spectrum)
 
 
-def _exemplars(run: Run, found: Measured) -> str:
-    n, seed = found.notes["exemplars"], found.notes["exemplar_seed"]
-    seen = ", the ones that the merge itself saw" if run.recipe and run.recipe.exemplars else ""
-    return f"n = {n} exemplars per task (training images), seed {seed}{seen}. {measure_button.origin([found])}"
+def _exemplars(run: Run, measurement: Measured) -> str:
+    n, seed = measurement.notes["exemplars"], measurement.notes["exemplar_seed"]
+    seen = ", the ones that the merge used" if run.recipe and run.recipe.exemplars else ""
+    return f"n = {n} exemplars per task (training images), seed {seed}{seen}. {measure_button.origin([measurement])}"
 
 
 def ablation(run: Run) -> None:
-    """LOT's Table 7 for this run, computed on demand."""
+    """LOT's Table 7 for this run, measured on request."""
     st.subheader("Which kind of parameter carries the merge?", anchor=False)
-    found = measurements.find(measurements.ABLATION, run.id)
-    if found is None:
+    measurement = measurements.find(measurements.ABLATION, run.id)
+    if measurement is None:
         measure_button.missing(measurements.ABLATION, [run], ABLATED)
         return
-    table = measurements.ablation(found)
+    table = measurements.ablation(measurement)
     numbers = {name: st.column_config.NumberColumn(name, format="%.1f%%") for name in table.columns if name != "kind"}
     first = {"kind": st.column_config.TextColumn("Left as pretrained", pinned=True)}
     st.dataframe(table, hide_index=True, column_config=first | numbers, alt="Accuracy by what is left as pretrained")
     st.caption(
-        f"In-domain accuracy on the reporting half, n = {found.notes['images']} images per task (LOT, Table 7, which "
-        f"does not say where embeddings count). {measure_button.origin([found])}"
+        f"In-domain accuracy on the reporting half, n = {measurement.notes['images']} images per task (LOT, Table 7, "
+        f"which does not state where it counts embeddings). {measure_button.origin([measurement])}"
     )
 
 
 def removed(runs: Sequence[Run]) -> None:
-    """What CAT took out of the task vectors of one run."""
+    """What CAT removed from the task vectors of one run."""
     run = pick_one(runs)
     with st.container(horizontal=True, gap="medium"):
         kind = st.selectbox("Show", measurements.KINDS, key=state.KIND, bind=state.BIND, width=200)
         value = CONFLICTS[st.selectbox("As", CONFLICTS, key=state.CONFLICT, bind=state.BIND, width=210)]
     table = measurements.of_kind(measurements.conflicts(run), kind)
     drawn = run.recipe.exemplars if run.recipe else None
-    said = f"n = {drawn.per_task} exemplars per task (training images), seed {drawn.seed}. " if drawn else ""
-    caption = f"{REMOVED} {said}Recorded while the run was merged. {run_picker.badges(run)}"
+    images = f"n = {drawn.per_task} exemplars per task (training images), seed {drawn.seed}. " if drawn else ""
+    caption = f"{REMOVED} {images}Recorded while the run was merged. {run_picker.badges(run)}"
     chart.chart("drift_removed", table, name=f"cat_{run.id[:8]}", value=value, caption=caption, of=[run])

@@ -13,22 +13,22 @@ from merging.runs.run import Run
 from viz.text import clean_text, plural
 
 NOT_MEASURED = (
-    "How accuracy depends on the number of exemplars has not been measured on this benchmark. It merges and evaluates "
-    "every method that needs exemplars with 1 to 64 of them, three times with other draws: many minutes, in the "
-    "background, and you can cancel it."
+    "How accuracy depends on the number of exemplars has not been measured on this benchmark. This merges and "
+    "evaluates every method that needs exemplars with 1 to 64 of them, in three different draws. It takes many "
+    "minutes, in the background, and you can cancel it."
 )
 
 
 @st.fragment
 def cases() -> None:
-    """Two tasks on one layer, from orthogonal to shared feature spaces; exact, and at once."""
+    """Two tasks on one layer, from orthogonal to shared feature spaces; exact, computed at once."""
     from merging.analysis.lot_extreme_cases import RANK, extreme_case
 
     st.markdown(
-        "LOT solves each layer in closed form, which can be watched on two tasks whose inputs span a few directions. "
-        "Where the inputs of only one task point, LOT follows that task's vector and **no drift is left**. Where both "
-        "do, it takes an **average weighted by the energy** of the inputs, and drift is left unless the two task "
-        "vectors agree. Move the first slider from one extreme of the paper's analysis (section 5.1) to the other."
+        "LOT solves each layer in closed form. Here are two tasks whose inputs span a few directions. In directions "
+        "that only one task's inputs excite, LOT follows that task's vector and **no drift remains**. In shared "
+        "directions it takes an **average weighted by the energy** of the inputs, and drift remains unless the two "
+        "task vectors agree. Move the first slider from one extreme of the paper's analysis (section 5.1) to the other."
     )
     with st.grid(3, min_column_width=220):
         shared: int = st.slider("Directions that both inputs share", 0, RANK, 2, key=state.OVERLAP, bind=state.BIND)
@@ -45,31 +45,33 @@ def cases() -> None:
     }
     between = f"The tasks share {shared} of {RANK} directions: LOT does both at once."
     caption = (
-        f"{ends.get(shared, between)} Computed here and now on this machine's CPU, from made-up numbers, seed 0. "
+        f"{ends.get(shared, between)} Computed just now on this machine's CPU, from synthetic numbers, seed 0. "
         "The sum is Task Arithmetic with scaling 1, the mean is weight averaging."
     )
-    said = f"{caption} Energy of task B's inputs against task A's {energy:g}, cosine of the task vectors {agreement:g}."
+    described = (
+        f"{caption} Energy of task B's inputs against task A's {energy:g}, cosine of the task vectors {agreement:g}."
+    )
     with st.grid(2, min_column_width=380):
         with st.container():
-            chart.chart("drift_case_weights", case.weights, name="lot_case_weights", said=said, of=())
+            chart.chart("drift_case_weights", case.weights, name="lot_case_weights", said=described, of=())
         with st.container():
-            chart.chart("drift_case_objective", case.drift, name="lot_case_drift", said=said, of=())
+            chart.chart("drift_case_objective", case.drift, name="lot_case_drift", said=described, of=())
     st.caption(caption)
 
 
 def exemplars(stored: Sequence[Run]) -> None:
-    """Accuracy against the number of exemplars, as a picture and as a table."""
-    found = measurements.find(measurements.EXEMPLARS)
-    if found is None:
+    """Accuracy against the number of exemplars, as a chart and a table."""
+    measurement = measurements.find(measurements.EXEMPLARS)
+    if measurement is None:
         measure_button.missing_benchmark(measurements.EXEMPLARS, NOT_MEASURED)
         return
-    accuracy, rank = measurements.exemplars(found)
+    accuracy, rank = measurements.exemplars(measurement)
     lines = measurements.references(stored)
-    draws, tasks = plural(found.notes["seeds"], "draw"), plural(int(accuracy["tasks"].iloc[0]), "task")
+    draws, tasks = plural(measurement.notes["seeds"], "draw"), plural(int(accuracy["tasks"].iloc[0]), "task")
     caption = (
         f"Lines are means over {draws} of the exemplars (seeds from 0), bands run from the worst draw to the best. "
         f"In-domain accuracy on the reporting half, n = {accuracy['n'].iloc[0]:,} images over {tasks}; every method "
-        f"with its default parameters but for what its name says. {measure_button.origin([found])}"
+        f"with its default parameters except those in its name. {measure_button.origin([measurement])}"
     )
     chart.chart(
         "drift_exemplars", accuracy, name="exemplar_sensitivity", rank=rank, references=lines, caption=caption, of=()
@@ -92,9 +94,9 @@ def projection() -> None:
     st.latex(r"\theta_\text{RegMean} = \theta_\text{LOT} - (I - \Pi)\,\theta_0")
     st.latex(r"\Pi = \Big(\sum_k X_k^\top X_k\Big)^{+} \sum_k X_k^\top X_k")
     st.caption(
-        "Weights are inputs × outputs here. With α = 1, λ = 1 and the same cut-off the two differ by this one term "
+        "Weights are inputs × outputs here. With α = 1, λ = 1 and the same cut-off the two differ by this term only "
         "(LOT, Eq. 20). Π projects onto the input directions that exemplars excite; the lower curve above is its rank. "
         "LOT solves for the task vector and leaves all other directions as pretrained. RegMean solves for the weights, "
-        "so there it loses the pretrained ones, too, unless shrinkage (α below 1, its default) fills those directions. "
-        "Each RegMean run keeps a table of the share that it lost."
+        "so in those directions it also loses the pretrained weights, unless shrinkage (α below 1, its default) fills "
+        "them. Each RegMean run keeps a table of the share that it lost."
     )

@@ -1,4 +1,4 @@
-"""Beside the maps on the Features page: separability by data set, distance to the pretrained, saliency by component."""
+"""Other charts of the Features page: separability by data set, distance to pretrained, saliency by component."""
 
 from __future__ import annotations
 
@@ -23,49 +23,49 @@ COMPONENTS = {"attn": "Attention", "mlp": "MLP"}  # by the first word of a layer
 
 
 def separability(models: Sequence[Model]) -> None:
-    """Every data set's numbers, model beside model."""
+    """The separability of every data set, model beside model."""
     value = VALUES[st.selectbox("Measured as", VALUES, key=state.NUMBER, bind=state.BIND, width=220)]
     table = feature_data.separability(models)
     table = table[table["task"] != TOGETHER]
     runs = [model.run.id for model in models]
     caption = (
-        "Computed from the features scaled to unit length, each data set by itself. Nearest neighbors: the majority "
-        "among the 20 nearest other images by cosine, with 95 % intervals; a class of few images cannot win many of "
-        f"them. Silhouette: by cosine. {measure_button.origin([model.found for model in models])}"
+        "Computed from the features scaled to unit length, each data set by itself. Nearest neighbors: majority vote "
+        "of the 20 nearest other images by cosine, with 95% intervals; a class of few images cannot win many votes. "
+        f"Silhouette: by cosine. {measure_button.origin([model.measurement for model in models])}"
     )
     name = f"separability_{value}"
     chart.chart("feature_separability", table, name=name, value=value, runs=runs, caption=caption)
 
 
 def distance(models: Sequence[Model]) -> None:
-    """How far each run moved the images from where the pretrained model had them (LwPTV, Fig. 10)."""
+    """How far each run moved the images' features from the pretrained ones (LwPTV, Fig. 10)."""
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         task = maps.pick_images()
         unit = st.toggle("Features of unit length", key=state.UNIT, bind=state.BIND)
     table = feature_data.histogram(models, task, unit)
     runs = [model.run.id for model in models if not model.pretrained]
-    n, notes = 0 if table.empty else int(table["n"].max()), models[0].found.notes
+    n, notes = 0 if table.empty else int(table["n"].max()), models[0].measurement.notes
     caption = (
         "L2 distance between a run's features of an image and the pretrained model's features of the same image "
         f"(LwPTV, Fig. 10, which does not name its data set). n = {n:,} images of the choosing half, seed "
-        f"{notes['seed']}. Zero-shot heads see only directions: features of unit length show what can change a "
-        f"prediction. {measure_button.origin([model.found for model in models])}"
+        f"{notes['seed']}. Zero-shot heads depend on direction only, so features of unit length show what can change a "
+        f"prediction. {measure_button.origin([model.measurement for model in models])}"
     )
     caption = "" if table.empty else caption
     chart.chart("feature_distance", table, name=f"distance_{task}", normalized=unit, runs=runs, caption=caption)
 
 
-def components(runs: Sequence[Run], known: Sequence[Run]) -> None:
-    """Whether pruning by saliency prefers a kind of layer (LwPTV, Fig. 9); ``known`` may hold a run's saliency."""
+def components(runs: Sequence[Run], holders: Sequence[Run]) -> None:
+    """Whether pruning by saliency prefers a kind of layer (LwPTV, Fig. 9); ``holders`` may store a run's saliency."""
     from merging.methods.shared.saliency import with_ratio
     from merging.recipes.presets import settings_of
 
     if not runs:
-        st.info("Choose a run above: saliency is that of the task vectors which a run merges.")
+        st.info("Choose a run above: this is the saliency of the task vectors that a run merges.")
         return
     run = pick_one(runs, "Task vectors of")
     try:
-        stored, _ = data.saliency(run, known)
+        stored, _ = data.saliency(run, holders)
     except CheckpointError as error:
         st.info(f"The task vectors of this run cannot be measured. {text.safe_text(error, 600)}")
         return

@@ -29,11 +29,11 @@ class Model(NamedTuple):
 
     run: Run
     label: str
-    found: Measured
+    measurement: Measured
 
     @property
     def pretrained(self) -> bool:
-        """Whether it is the one that all others are compared with."""
+        """Whether it is the pretrained model, the reference of all others."""
         return self.run.kind == "pretrained"
 
 
@@ -43,33 +43,33 @@ def references(stored: Sequence[Run]) -> Mapping[str, Run]:
 
 
 def with_features(runs: Sequence[Run]) -> tuple[list[Model], list[Run]]:
-    """The models whose features are there, under names that tell them apart, and the runs whose are not."""
+    """The models whose features are stored, under distinct labels; and the runs whose features are not."""
     titles = [run.title for run in runs]
-    found, rest = [], []
+    models, rest = [], []
     for run in runs:
         label = run.title if titles.count(run.title) == 1 else f"{run.title} ({run.id[:6]})"
         if measurement := measurements.find(measurements.FEATURES, run.id):
-            found.append(Model(run, label, measurement))
+            models.append(Model(run, label, measurement))
         else:
             rest.append(run)
-    return found, rest
+    return models, rest
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _rows(entry: str, _found: Measured) -> np.ndarray[Any, Any]:  # an entry's name says what it depends on
+def _rows(entry: str, _measurement: Measured) -> np.ndarray[Any, Any]:  # an entry's name states all it depends on
     import numpy as np
 
-    return _found.array("features").astype(np.float32)
+    return _measurement.array("features").astype(np.float32)
 
 
 def rows(model: Model) -> np.ndarray[Any, Any]:
-    """Features (n, d) of a model; shared, nobody changes them."""
-    return _rows(str(model.found.path), model.found)
+    """Features (n, d) of a model; shared, never changed."""
+    return _rows(str(model.measurement.path), model.measurement)
 
 
 def images(model: Model, task: str = TOGETHER) -> pd.DataFrame:
-    """The images of one data set, or all, with what the model takes them for; the index counts from 0 over all."""
-    table = measurements.table(model.found, "images")
+    """The images of one data set, or of all, with the model's predictions; the index counts from 0 over all."""
+    table = measurements.table(model.measurement, "images")
     return table if task == TOGETHER else table[table["task"] == task]
 
 
@@ -77,8 +77,8 @@ def images(model: Model, task: str = TOGETHER) -> pd.DataFrame:
 
 
 def principal(models: Sequence[Model], task: str) -> tuple[dict[str, pd.DataFrame], tuple[float, ...]]:
-    """{run id: image, x, y} of principal components fit on all models, and the shares of variance that they hold."""
-    return _principal(tuple(str(model.found.path) for model in models), task, models)
+    """{run id: image, x, y} in principal components fit on all models, and their shares of the variance."""
+    return _principal(tuple(str(model.measurement.path) for model in models), task, models)
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
@@ -88,31 +88,31 @@ def _principal(
     from merging.analysis.separability import principal
 
     at = images(_models[0], task)
-    found, shares = principal({model.run.id: rows(model)[at.index] for model in _models})
-    placed = {run_id: at[["image"]].assign(x=xy[:, 0], y=xy[:, 1]) for run_id, xy in found.items()}
+    coordinates, shares = principal({model.run.id: rows(model)[at.index] for model in _models})
+    placed = {run_id: at[["image"]].assign(x=xy[:, 0], y=xy[:, 1]) for run_id, xy in coordinates.items()}
     return placed, tuple(float(share) for share in shares)
 
 
-def tsne(model: Model, found: Measured, task: str, perplexity: int) -> pd.DataFrame:
-    """image, x, y of a model's stored map; no rows if there is none of that perplexity."""
+def tsne(model: Model, measurement: Measured, task: str, perplexity: int) -> pd.DataFrame:
+    """image, x, y of a model's stored map; no rows if there is no map of that perplexity."""
     from merging.analysis.measurements.tsne import map_name
 
     here = images(model, task)[["image"]]
-    if not len(_quality(found, task, perplexity)):
+    if not len(_quality(measurement, task, perplexity)):
         return here.head(0).assign(x=0.0, y=0.0)
-    coordinates = found.array(map_name(task, perplexity))
+    coordinates = measurement.array(map_name(task, perplexity))
     return here.assign(x=coordinates[:, 0], y=coordinates[:, 1])
 
 
-def trusted(found: Measured, task: str, perplexity: int) -> float:
+def trusted(measurement: Measured, task: str, perplexity: int) -> float:
     """Trustworthiness of a stored map; NaN if it is not known."""
-    row = _quality(found, task, perplexity)
+    row = _quality(measurement, task, perplexity)
     return float(row["trustworthiness"].iloc[0]) if len(row) else math.nan
 
 
-def _quality(found: Measured, task: str, perplexity: int) -> pd.DataFrame:
-    """The row about one map, if there is one."""
-    table = measurements.table(found, "quality")
+def _quality(measurement: Measured, task: str, perplexity: int) -> pd.DataFrame:
+    """The row of one map, if there is one."""
+    table = measurements.table(measurement, "quality")
     return table[(table["map"] == task) & (table["perplexity"] == perplexity)]
 
 
@@ -126,7 +126,7 @@ def _trusted(entry: str, task: str, coordinates: pd.DataFrame, _model: Model) ->
 
 def trusted_principal(model: Model, task: str, coordinates: pd.DataFrame) -> float:
     """Trustworthiness of a model's principal components."""
-    return _trusted(str(model.found.path), task, coordinates, model)
+    return _trusted(str(model.measurement.path), task, coordinates, model)
 
 
 def map_table(
@@ -135,7 +135,7 @@ def map_table(
     task: str = TOGETHER,
     classes: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """A row per panel and image. ``placed`` gives coordinates by panel: a run's id, or that with ":" and more."""
+    """A row per panel and image. ``placed`` has coordinates by panel: a run's id, or "id:subtitle"."""
     import pandas as pd
 
     from merging.analysis.separability import distances
@@ -167,7 +167,8 @@ def separability(models: Sequence[Model]) -> pd.DataFrame:
     import pandas as pd
 
     frames = [
-        measurements.table(model.found, "separability").assign(run=model.run.id, label=model.label) for model in models
+        measurements.table(model.measurement, "separability").assign(run=model.run.id, label=model.label)
+        for model in models
     ]
     table = pd.concat(frames, ignore_index=True)
     table["title"] = table["task"].map(measurements.titles()).fillna("All together")
@@ -177,7 +178,7 @@ def separability(models: Sequence[Model]) -> pd.DataFrame:
 
 
 def numbers(models: Sequence[Model], task: str, trust: Mapping[str, float]) -> pd.DataFrame:
-    """One row a model: what stands beside its map, in words with intervals."""
+    """One row per model: the numbers beside its map, as text with intervals."""
     table = separability(models)
     table = table[table["task"] == task].copy()
     right = [images(model, task)["correct"] for model in models]
@@ -207,10 +208,10 @@ def histogram(models: Sequence[Model], task: str, normalized: bool) -> pd.DataFr
     if base is None or not others:
         return pd.DataFrame(columns=columns)
     at = images(base, task).index
-    found = [distances(rows(model)[at], rows(base)[at], normalized) for model in others]
-    edges = np.linspace(0, max(float(np.max(values)) for values in found) or 1.0, BINS + 1)
+    lengths = [distances(rows(model)[at], rows(base)[at], normalized) for model in others]
+    edges = np.linspace(0, max(float(np.max(values)) for values in lengths) or 1.0, BINS + 1)
     frames = []
-    for model, values in zip(others, found, strict=True):
+    for model, values in zip(others, lengths, strict=True):
         counts = np.histogram(values, edges)[0]
         bars = {"low": edges[:-1], "high": edges[1:], "count": counts, "share": counts / len(values)}
         frames.append(pd.DataFrame(bars).assign(run=model.run.id, label=model.label, mean=values.mean(), n=len(values)))

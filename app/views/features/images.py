@@ -1,4 +1,4 @@
-"""Thumbnails with predictions, and those that are circled on a map of the Features page."""
+"""Thumbnails with predictions, of the images circled on a map of the Features page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CIRCLED, MOST = "_circled", 30
 
 
 class Shown(NamedTuple):
-    """An image with its class, what is said of it under which name, and its data set where that is not plain."""
+    """An image with its class, its predictions by label, and its data set where several are shown."""
 
     image: str
     truth: str
@@ -31,19 +31,19 @@ class Shown(NamedTuple):
 
 
 def circle() -> None:
-    """Callback of the lasso: remember the images, and in which panel they were circled."""
+    """Callback of the lasso: store the circled images, and the run of their panel."""
     if picked := chart.circled("feature_map"):
         st.session_state[CIRCLED] = (picked[0]["run"].partition(":")[0], [one["image"] for one in picked])
 
 
 def circled() -> tuple[str, list[str]]:
-    """The run in whose panel images were circled, and the images."""
+    """The run in whose panel images were circled, and those images."""
     run_id, images = st.session_state.get(CIRCLED, ("", []))
     return str(run_id), list(images)
 
 
 def forget() -> None:
-    """Circle nothing any more."""
+    """Clear the selection."""
     st.session_state.pop(CIRCLED, None)
 
 
@@ -52,7 +52,7 @@ def thumbnails(models: Sequence[Model], table: pd.DataFrame, run_id: str, chosen
     from merging.analysis.measurements.features import SPLIT
 
     if not chosen:
-        st.caption(":material/gesture: Draw round some marks to see their images.")
+        st.caption(":material/gesture: Draw around some marks to see their images.")
         return
     after = next((model for model in models if model.run.id == run_id and not model.pretrained), models[-1])
     rows = table[table["run"].str.partition(":")[0] == after.run.id].drop_duplicates("image").set_index("image")
@@ -68,26 +68,26 @@ def thumbnails(models: Sequence[Model], table: pd.DataFrame, run_id: str, chosen
             "Selection (CSV)", lambda: tables.csv_bytes(rows.reset_index()), "features_selected.csv", "text/csv",
             on_click="ignore", type="tertiary", icon=":material/table:",
         )  # fmt: skip
-    shown = [
+    tiles = [
         Shown(str(image), row["truth"], (("before", row["before"]), ("after", row["predicted"])))
         for image, row in list(rows.iterrows())[:MOST]
     ]
-    strip(shown, SPLIT)
+    strip(tiles, SPLIT)
     if len(rows) > MOST:
-        st.caption(f"{MOST} are shown, first those whose prediction changes; the file has all.")
+        st.caption(f"Showing {MOST}, those whose prediction changes first; the file has all.")
 
 
 def strip(images: Sequence[Shown], split: str) -> None:
-    """Images of a split side by side, each with its class and what is said of it."""
+    """Images of a split side by side, each with its class and predictions."""
     with st.container(horizontal=True, gap="small", key="thumbnails"):
         for one in images:
             with st.container(width=132, gap="xsmall"):
                 where = f", {clean_text(one.data_set, 40)}" if one.data_set else ""
                 st.image(_picture(one.image, split), width=72, alt=f"An image of {clean_text(one.truth, 60)}{where}")
-                said = [f"**{text.safe_text(one.truth, 24)}**"]
-                said += [f":gray[{text.safe_text(one.data_set, 24)}]"] if one.data_set else []
-                said += [f"{name}: {text.safe_text(answer, 60)}" for name, answer in one.answers]
-                st.caption("  \n".join(said))
+                lines = [f"**{text.safe_text(one.truth, 24)}**"]
+                lines += [f":gray[{text.safe_text(one.data_set, 24)}]"] if one.data_set else []
+                lines += [f"{name}: {text.safe_text(answer, 60)}" for name, answer in one.answers]
+                st.caption("  \n".join(lines))
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
@@ -98,5 +98,5 @@ def _pictures(digest: str, task: str, split: str) -> np.ndarray[Any, Any]:
 def _picture(image: str, split: str) -> np.ndarray[Any, Any]:
     """One image (h, w, 3)."""
     task, _, place = image.rpartition(":")
-    found: np.ndarray[Any, Any] = _pictures(data.benchmark().digest, task, split)[int(place)]
-    return found
+    picture: np.ndarray[Any, Any] = _pictures(data.benchmark().digest, task, split)[int(place)]
+    return picture

@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 ALL = "all data sets"
 PERPLEXITIES = (5, 30, 50)
-NO_MAPS = "t-SNE maps have not been drawn for"
+NO_MAPS = "t-SNE maps have not been computed for"
 TRAP = (
-    "On a t-SNE map neither the size of a cluster nor the distance between two means anything, and maps of different "
-    "models or perplexities are not comparable: each was fit by itself, from the same images and seed. Trust the "
-    "numbers, which come from the features themselves."
+    "On a t-SNE map neither the size of a cluster nor the distance between clusters means anything, and maps of "
+    "different models or perplexities are not comparable: each was fit separately, from the same images and seed. "
+    "Trust the numbers, which come from the features themselves."
 )
 FIT = (
-    "Principal components are fit on all models shown together, so places and distances may be compared between "
+    "Principal components are fit on all models shown together, so positions and distances can be compared between "
     "panels; they hold {} of the variance."
 )
 COLUMNS = {
     "label": ("Model", ""),
     "silhouette": ("Silhouette", "Mean over images, cosine distance, −1 to 1."),
-    "neighbors": ("Nearest neighbors", "Accuracy of the 20 nearest neighbors, leave one out, with its 95 % interval."),
+    "neighbors": ("Nearest neighbors", "Accuracy of the 20 nearest neighbors, leave one out, with its 95% interval."),
     "scatter": ("Scatter ratio", "tr(Sb) / tr(Sw): scatter between classes over scatter within them."),
-    "zero": ("Zero-shot", "Accuracy of the frozen heads on these images, with its 95 % interval."),
+    "zero": ("Zero-shot", "Accuracy of the frozen heads on these images, with its 95% interval."),
     "trust": ("Map's trust", "Trustworthiness: whether 12 neighbors on the map are neighbors in the space, 0 to 1."),
     "classes": ("Classes", ""),
     "n": ("Images", ""),
@@ -46,10 +46,10 @@ DECIMAL = {"silhouette": "%.3f", "scatter": "%.3f", "trust": "%.3f"}
 
 
 def pick_images() -> str:
-    """The picker of a data set; gives its key, or that of all together."""
+    """The picker of a data set; returns its key, or ``TOGETHER``."""
     titles = measurements.titles()
-    known = {ALL: TOGETHER} | {titles[key]: key for key in _tasks()}
-    return known[st.selectbox("Images", known, key=state.IMAGES, bind=state.BIND, width=220)]
+    keys = {ALL: TOGETHER} | {titles[key]: key for key in _tasks()}
+    return keys[st.selectbox("Images", keys, key=state.IMAGES, bind=state.BIND, width=220)]
 
 
 def _tasks() -> list[str]:
@@ -59,7 +59,7 @@ def _tasks() -> list[str]:
 
 
 def pick_classes(task: str) -> list[str]:
-    """The picker of classes of one data set; none chosen means all."""
+    """The picker of classes of one data set; none means all."""
     if task == TOGETHER:
         return []
     names = data.benchmark().task(task).class_names
@@ -78,43 +78,43 @@ def side_by_side(models: Sequence[Model]) -> None:
     if kind == PCA:
         placed, shares = feature_data.principal(models, task)
         trust = {model.run.id: feature_data.trusted_principal(model, task, placed[model.run.id]) for model in models}
-        share = " and ".join(percent(found) for found in shares)
-        maps(models, placed, trust, task, classes, PCA, FIT.format(share))
-    elif known := _mapped(models):
-        models = [model for model in models if model.run.id in known]
-        placed = {m.run.id: feature_data.tsne(m, known[m.run.id], task, perplexity) for m in models}
-        trust = {run_id: feature_data.trusted(found, task, perplexity) for run_id, found in known.items()}
-        seconds = measure_button.origin(list(known.values()))
-        maps(models, placed, trust, task, classes, TSNE, f"{TRAP} Perplexity {perplexity}, seed 0. {seconds}")
+        variance = " and ".join(percent(share) for share in shares)
+        maps(models, placed, trust, task, classes, PCA, FIT.format(variance))
+    elif mapped := _mapped(models):
+        models = [model for model in models if model.run.id in mapped]
+        placed = {m.run.id: feature_data.tsne(m, mapped[m.run.id], task, perplexity) for m in models}
+        trust = {run_id: feature_data.trusted(one, task, perplexity) for run_id, one in mapped.items()}
+        origin = measure_button.origin(list(mapped.values()))
+        maps(models, placed, trust, task, classes, TSNE, f"{TRAP} Perplexity {perplexity}, seed 0. {origin}")
 
 
 def perplexities(models: Sequence[Model]) -> None:
-    """The same model at three perplexities: what stays is not the perplexity's doing."""
+    """The same model at three perplexities: what all maps show does not depend on the perplexity."""
     with st.container(horizontal=True, gap="medium"):
         task = pick_images()
         classes = pick_classes(task)
-    if known := _mapped(models):
+    if mapped := _mapped(models):
         placed = {
-            f"{model.run.id}:perplexity {value}": feature_data.tsne(model, known[model.run.id], task, value)
+            f"{model.run.id}:perplexity {value}": feature_data.tsne(model, mapped[model.run.id], task, value)
             for model in models
-            if model.run.id in known
+            if model.run.id in mapped
             for value in PERPLEXITIES
         }
         trust = {
-            f"{run_id}:perplexity {value}": feature_data.trusted(found, task, value)
-            for run_id, found in known.items()
+            f"{run_id}:perplexity {value}": feature_data.trusted(one, task, value)
+            for run_id, one in mapped.items()
             for value in PERPLEXITIES
         }
-        maps([m for m in models if m.run.id in known], placed, trust, task, classes, TSNE, TRAP, 3)
+        maps([m for m in models if m.run.id in mapped], placed, trust, task, classes, TSNE, TRAP, 3)
 
 
 def _mapped(models: Sequence[Model]) -> dict[str, Measured]:
-    """{run id: stored t-SNE maps}, and the offer to draw the others."""
-    found = {model.run.id: measurements.find(measurements.TSNE, model.run.id) for model in models}
-    known = {run_id: measurement for run_id, measurement in found.items() if measurement is not None}
-    if rest := [model.run for model in models if model.run.id not in known]:
-        measure_button.missing(measurements.TSNE, rest, NO_MAPS, list(known.values()))
-    return known
+    """{run id: stored t-SNE maps}; shows a button that makes the others."""
+    results = {model.run.id: measurements.find(measurements.TSNE, model.run.id) for model in models}
+    mapped = {run_id: one for run_id, one in results.items() if one is not None}
+    if rest := [model.run for model in models if model.run.id not in mapped]:
+        measure_button.missing(measurements.TSNE, rest, NO_MAPS, list(mapped.values()))
+    return mapped
 
 
 @st.fragment
@@ -128,36 +128,36 @@ def maps(
     caption: str,
     per_row: int = 2,
 ) -> None:
-    """The picture, the numbers beside it, and what is circled: redrawn by the lasso without the rest of the page."""
+    """The maps, their numbers, and the circled images; the lasso redraws only them."""
     placed = {panel: coordinates for panel, coordinates in placed.items() if len(coordinates)}
     if not placed:
         st.info("There are too few images for a map of this perplexity.")
         return
     run_id, chosen = images.circled()
     table = feature_data.map_table(models, placed, task, classes)
-    shown = [image for image in chosen if image in set(table["image"])]
+    circled = [image for image in chosen if image in set(table["image"])]
     notes = {name: f"trustworthiness {value:.3f}" for name, value in trust.items() if math.isfinite(value)}
-    look = {"kind": kind, "groups": _groups(models, task), "notes": notes, "selected": shown, "per_row": per_row}
+    options = {"kind": kind, "groups": _groups(models, task), "notes": notes, "selected": circled, "per_row": per_row}
     name = f"features_{kind.lower()}_{task}"
     click = images.circle
-    drawn, count = models[0].found.notes, plural(table["image"].nunique(), "image")
+    drawn, count = models[0].measurement.notes, plural(table["image"].nunique(), "image")
     chart.chart(
-        "feature_map", table, name=name, on_click=click, lasso=True, shared=kind == PCA, **look, caption=caption,
+        "feature_map", table, name=name, on_click=click, lasso=True, shared=kind == PCA, **options, caption=caption,
         said=f"n = {count} of the choosing half, drawn with seed {drawn['seed']}.", of=[model.run for model in models],
     )  # fmt: skip
     numbers(models, task, trust if per_row < 3 else {})
-    images.thumbnails(models, table, run_id, shown)
+    images.thumbnails(models, table, run_id, circled)
 
 
 def _groups(models: Sequence[Model], task: str) -> list[str]:
-    """All data sets, or all classes of one, so that colors stay when some are left out."""
+    """All data sets, or all classes of one, so that colors stay the same when some are left out."""
     table, titles = feature_data.images(models[0], task), measurements.titles()
     names = table["task"].map(titles).fillna(table["task"]) if task == TOGETHER else table["truth"]
     return list(dict.fromkeys(names))
 
 
 def numbers(models: Sequence[Model], task: str, trust: Mapping[str, float]) -> None:
-    """What may be trusted, computed in the original space."""
+    """The numbers, computed in the original feature space."""
     table = feature_data.numbers(models, task, trust)
     if not trust:
         table = table.drop(columns="trust")
@@ -168,11 +168,11 @@ def numbers(models: Sequence[Model], task: str, trust: Mapping[str, float]) -> N
         for name in table
     }
     st.dataframe(table, hide_index=True, column_config=columns, alt="Separability of the classes in every model")
-    notes = models[0].found.notes
+    notes = models[0].measurement.notes
     whole = " A class here is a class of a data set." if task == TOGETHER else ""
     st.caption(
-        f"Computed from the features scaled to unit length, not from the map, over all classes.{whole} Images: "
-        f"n = {plural(int(table['n'].max()), 'image')} of the choosing half, seed {notes['seed']}, balanced by "
-        "class, the same for every model; features are kept in half precision. "
-        f"{measure_button.origin([model.found for model in models])}"
+        f"Computed from the features scaled to unit length, not from the map, over all classes.{whole} Images: n = "
+        f"{plural(int(table['n'].max()), 'image')} of the choosing half, seed {notes['seed']}, balanced by class, the "
+        "same for every model; features are stored in half precision. "
+        f"{measure_button.origin([model.measurement for model in models])}"
     )

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 def in_words(table: pd.DataFrame, ratio: float, own: float | None) -> str:
-    """What the final mask keeps; ``own`` is the ratio that the run itself used, None if it did not prune. Markdown."""
+    """What the final mask keeps, in Markdown; ``own`` is the ratio that the run used, None if it did not prune."""
     tensors = table.groupby("tensor", sort=False).agg(numel=("numel", "first"), final=("final", "any"))
     kept = tensors[tensors["final"]]
     share = kept["numel"].sum() / tensors["numel"].sum()
-    used = "" if own is None else ", as in this run" if abs(ratio - own) < 1e-9 else f"; this run itself used {own:g}"
+    used = "" if own is None else ", as in this run" if abs(ratio - own) < 1e-9 else f"; this run used {own:g}"
     return (
         f"At prune ratio {ratio:g}{used}: **{len(kept)} of {plural(len(tensors), 'tensor')}** are kept for at "
         f"least one expert, **{kept['numel'].sum():,} of {tensors['numel'].sum():,} scalars "
-        f"({percent(share)})**; the others stay as pretrained."
+        f"({percent(share)})**; the others stay pretrained."
     )
 
 
@@ -32,8 +32,8 @@ def by_masks(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_weights(run: Run) -> tuple[pd.DataFrame, str]:
-    """A row for each tensor of a run: what the merge changed; and what that means."""
+    """A row for each tensor of a run with the scalars that the merge changed; and how they are counted."""
     table = data.table(run.id, "tensors")
     whose = "any of its models differs" if run.per_task else "the merged model differs"
-    said = f"Every scalar in which {whose} from the pretrained one, before it is rounded to its type, counts as kept."
-    return table.assign(kept=table["kept_numel"] > 0), said
+    rule = f"Every scalar in which {whose} from the pretrained one counts as kept, before rounding to its data type."
+    return table.assign(kept=table["kept_numel"] > 0), rule

@@ -1,4 +1,4 @@
-"""The left-hand side of the Merge page: which experts, which edits, which merge, with which values."""
+"""The left-hand side of the Merge page: experts, edits and merge, with their values."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from viz.text import clean_text, percent
 
 FIRST = "task_arithmetic_lwptv"  # the preset that the page opens with
 DEAD = (
-    "This checkpoint carries tensors of a text tower that no expert changed. Published code counts them when it takes "
+    "This checkpoint has tensors of a text encoder that no expert changed. Published code counts them when it takes "
     "the largest scalars or layers of a task vector; turn this on to compare with published figures."
 )
 ACTIVATION = (
-    "Nothing beside the weights says which activation the models were trained with. OpenAI's have QuickGELU, those of "
-    "LAION and DataComp mostly GELU. Exemplars and evaluations go through it."
+    "The files do not state which activation the models were trained with. OpenAI's models use QuickGELU, those of "
+    "LAION and DataComp mostly GELU. Exemplars and evaluations depend on it."
 )
-SAID = {"": "as the files say, or assumed", "quick_gelu": "QuickGELU", "gelu": "GELU"}
-SET, CHOSEN = "models_chosen", "experts_chosen"  # widgets of the set of models and of the chosen experts
+ACTIVATION_TITLES = {"": "from the files, or assumed", "quick_gelu": "QuickGELU", "gelu": "GELU"}
+SET, CHOSEN = "models_chosen", "experts_chosen"  # widget keys: the set of models, the chosen experts
 LONGEST = 100_000  # characters of a recipe; real ones have a few hundred
 
 
 def choose_models() -> ModelSet:
-    """The models that are merged: the benchmark's, or a set of one's own.
+    """The models to merge: the benchmark's, or a set of the user's own.
 
     Raises:
-        TaskError: there are none.
+        TaskError: no models.
     """
     sets = data.model_sets()
     picked, missing = state.picked_set(list(sets))
     if missing:
-        st.warning(f"The set of models “{text.safe_text(missing, 20)}” is not here any more; these are others.")
+        st.warning(f"The set of models “{text.safe_text(missing, 20)}” is no longer available; this is another set.")
     picked = picked if picked in sets else next(iter(sets))
-    st.session_state[SET] = picked  # the picker shows what the link says
+    st.session_state[SET] = picked  # the picker follows the link
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox(
             "Models", list(sets), format_func=lambda key: clean_text(sets[key].title, 60), key=SET,
-            on_change=_choose_set, width=420, help="Sets of your own are put together on Models & runs.",
+            on_change=_choose_set, width=420, help="Your own sets are made on Models & runs.",
         )  # fmt: skip
         page.open_page(pages.MODELS, "Use your own models", "add")
     return sets[picked]
@@ -60,26 +60,26 @@ def _choose_set() -> None:
 
 
 def draft(models: ModelSet) -> Draft:
-    """The recipe being built: the link's, else this session's, else a preset; always on these models."""
-    found, experts = state.draft(), dict(models.experts)
-    if linked := state.linked_chain():
-        chain, names = linked
+    """The recipe being built: from the link, this session or a preset, in this order; always on these models."""
+    current, experts = state.draft(), dict(models.experts)
+    if link := state.linked_chain():
+        chain, names = link
         try:
             chosen = in_order(names, experts) or list(experts)
-            found = parse_chain(chain, models.pretrained, chosen)
+            current = parse_chain(chain, models.pretrained, chosen)
         except MergingError as error:
             st.warning(f"The recipe in this link cannot be used: {text.safe_text(error, 300)}")
-    if found is None:
-        found = _preset(FIRST, models.pretrained, experts)
-    if found.pretrained != models.pretrained or not set(found.experts) <= set(experts):
-        found.pretrained, found.experts = models.pretrained, list(experts)
-    state.keep_draft(found)
-    return found
+    if current is None:
+        current = _preset(FIRST, models.pretrained, experts)
+    if current.pretrained != models.pretrained or not set(current.experts) <= set(experts):
+        current.pretrained, current.experts = models.pretrained, list(experts)
+    state.keep_draft(current)
+    return current
 
 
 def presets(current: Draft, experts: Mapping[str, str]) -> None:
-    """Start from a paper's combination, or from a recipe of one's own."""
-    by_key = {found.key: found for found in PRESETS}
+    """Pickers of a paper's combination, or of the user's own recipe."""
+    by_key = {one.key: one for one in PRESETS}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox(
             "Start from a combination in the papers",
@@ -115,25 +115,25 @@ def _use_preset(current: Draft, experts: Mapping[str, str]) -> None:
 
 
 def _use_recipe() -> None:
-    """Take over a recipe, if it names checkpoints that are offered here: a page opens no other files."""
+    """Callback: use a recipe if it names checkpoints that are listed; a page opens no other files."""
     upload = st.session_state.get("recipe_file")
     try:
         written = upload.getvalue().decode("utf-8") if upload else st.session_state["recipe_text"]
         recipe = Recipe.from_yaml(written[:LONGEST])
     except UnicodeDecodeError:
-        st.session_state["recipe_problem"] = "The file is not text, so it is no recipe."
+        st.session_state["recipe_problem"] = "This file is not text, so it is not a recipe."
     except MergingError as error:
         st.session_state["recipe_problem"] = str(error)
     else:
-        held = [key for key, models in data.model_sets().items() if _offers(models, recipe)]
-        if not held:
+        sets = [key for key, models in data.model_sets().items() if _offers(models, recipe)]
+        if not sets:
             names = first_few((name for name, _ in recipe.experts), 3)
             st.session_state["recipe_problem"] = (
-                f"This recipe uses checkpoints that this page does not offer as one set ({names}). Make a set of them "
-                "on Models & runs, or run it with `python -m merging run recipe.yaml`."
+                f"This recipe uses checkpoints that are not one of the sets on this page ({names}). Make a set of them "
+                "on Models & runs, or run the recipe with `python -m merging run recipe.yaml`."
             )
         else:
-            state.pick_set(held[0])
+            state.pick_set(sets[0])
             state.keep_draft(Draft.of(recipe))
             st.session_state["preset_shown"] = ""
 
@@ -144,17 +144,17 @@ def _offers(models: ModelSet, recipe: Recipe) -> bool:
 
 
 def controls_of(stage: DraftStep, method: Method) -> bool:
-    """One stage's summary and parameters; whether they are valid."""
+    """A step's summary and parameters; returns whether they are valid."""
     st.caption(text.safe_text(method.summary, 300))
     return controls.draw(method.params, stage.values, f"stage{stage.uid}") is not None
 
 
 def models(current: Draft, experts: Mapping[str, str], own: Mapping[str, float]) -> None:
-    """The pretrained model and a picker for the experts, each with its own accuracy."""
+    """The pretrained model and a picker of experts, each with its accuracy on its own task."""
     from merging.checkpoints.references import without_folders  # loads torch
 
     st.markdown(f"Pretrained: **{text.safe_text(without_folders(current.pretrained))}**")
-    st.session_state[CHOSEN] = in_order(current.experts, experts)  # the callback has put the user's choice there
+    st.session_state[CHOSEN] = in_order(current.experts, experts)  # the callback stored the user's choice in the draft
     st.multiselect(
         "Experts",
         list(experts),
@@ -172,7 +172,7 @@ def _choose_experts(current: Draft, experts: Mapping[str, str]) -> None:
 
 
 def controls_all(current: Draft) -> bool:
-    """The chain: edits in order, then the merge; whether every value is valid."""
+    """The chain: edits in order, then the merge; returns whether every value is valid."""
     methods = registry.methods()
     edits = {m.key: m for m in methods if isinstance(m, Edit)}
     merges = {m.key: m for m in methods if isinstance(m, Merge)}
@@ -212,21 +212,22 @@ def controls_all(current: Draft) -> bool:
         )
     if current.activation or _silent(current.pretrained, data.file_state(current.pretrained)):
         current.activation = st.selectbox(
-            "Activation", list(SAID), list(SAID).index(current.activation), format_func=SAID.__getitem__,
+            "Activation", list(ACTIVATION_TITLES), list(ACTIVATION_TITLES).index(current.activation),
+            format_func=ACTIVATION_TITLES.__getitem__,
             key=f"activation{current.merge.uid}", help=ACTIVATION,
         )  # fmt: skip
     if current.needs_exemplars:
         with st.container(border=True):
             st.markdown("**Exemplars**")
             labels = "with" if Needs.LABELED_EXEMPLARS in current.needs else "without"
-            st.caption(f"Training images that the chain looks at, {labels} their labels. They come from the benchmark.")
+            st.caption(f"Training images that the chain uses, {labels} their labels. They come from the benchmark.")
             valid &= controls.draw(Exemplars, current.exemplars, f"exemplars{current.merge.uid}") is not None
     return valid
 
 
 @st.cache_data(max_entries=100, show_spinner=False)
 def _silent(pretrained: str, file: tuple[int, ...]) -> bool:
-    """Whether a checkpoint says nothing of its activation; one that cannot be read has nothing to choose."""
+    """Whether a checkpoint does not state its activation; False if it cannot be read."""
     from merging.checkpoints.architecture import stated_by
     from merging.formats.opening import open_checkpoint
 
@@ -237,7 +238,7 @@ def _silent(pretrained: str, file: tuple[int, ...]) -> bool:
 
 
 def _icon(icon: str, stage: DraftStep, words: str, off: bool, act: Callable[..., None], *args: int) -> None:
-    """A small button in the head of a stage."""
+    """A small button in the head of a step."""
     st.button(
         "", icon=f":material/{icon}:", key=f"{icon}{stage.uid}", type="tertiary", disabled=off, help=words,
         on_click=act, args=args,
@@ -251,7 +252,7 @@ def _add_edit(current: Draft) -> None:
 
 
 def all_controls(current: Draft, experts: Mapping[str, str], own: Mapping[str, float]) -> bool:
-    """Everything on the left; whether every value is valid."""
+    """Everything on the left; returns whether every value is valid."""
     st.subheader("Models", anchor=False)
     models(current, experts, own)
     st.subheader("Chain", anchor=False)

@@ -1,4 +1,4 @@
-"""The card of one method: what it is, what can be set, where ours decides, what it scored."""
+"""The card of one method: idea, parameters, choices of our implementation, and scores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from merging.runs.run import Run
 
 
 def card(method: Method, shown: Sequence[Method], runs: Sequence[Run], stored: Sequence[Run]) -> None:
-    """Everything about one method; ``shown`` are those that a click leads to next."""
+    """Everything about one method; ``shown`` are the methods that Previous and Next step through."""
     with st.container(border=True, key="card"):
         _head(method, shown)
         with st.grid(2, min_column_width=380, gap="large"):
@@ -58,7 +58,7 @@ def _idea(method: Method) -> None:
     if bounds:
         st.toggle("With the default values", key="filled", persist_state="session")
     if method.variant:
-        st.markdown(f"**Where ours decides.** {text.safe_text(method.variant, 1000)}")
+        st.markdown(f"**Choices of our implementation.** {text.safe_text(method.variant, 1000)}")
     st.caption(f":material/menu_book: {text.safe_text(method.cite.text(), 400)}")
 
 
@@ -67,7 +67,7 @@ def _parameters(method: Method) -> None:
         table = gallery.parameters(method)
         st.table(table, border="horizontal", hide_index=True, alt=f"Parameters of {method.title}")
     else:
-        st.markdown("There is nothing to set.")
+        st.markdown("It has no parameters.")
     file, code = gallery.code(method)
     with st.expander(f"Our code, in `{file}`", icon=":material/code:"):
         st.code(code, language="python")
@@ -87,25 +87,25 @@ def _doors(method: Method) -> None:
 
 
 def _figures(method: Method, runs: Sequence[Run], stored: Sequence[Run]) -> None:
-    """What papers print for chains with the method, beside our runs of the same chains."""
+    """What papers print for chains with the method, and our runs of the same chains."""
     st.subheader("What papers print, and what we measure", anchor=False)
-    apart = method.role == "merge"  # chains with edits before a merge have a table of their own
-    found, own = with_method(method.role, method.key), gallery.with_method(method, runs)
+    separate = method.role == "merge"  # chains with edits before a merge have a table of their own
+    figures, own = with_method(method.role, method.key), gallery.with_method(method, runs)
     alone = published.rows(
-        [figure for figure in found if not apart or len(figure.chain) == 1],
-        [run for run in own if not apart or len(run.chain) == 1],
+        [figure for figure in figures if not separate or len(figure.chain) == 1],
+        [run for run in own if not separate or len(run.chain) == 1],
     )
     if alone:
         _table(alone, f"Published accuracies of {method.title} beside ours", stored)
     else:
-        st.markdown("No figure of it is known, and no run of it is stored here. Open it in Merge and press Run.")
-    chains = [figure for figure in found if apart and len(figure.chain) > 1]
-    combined = published.rows(chains, [run for run in own if apart and len(run.chain) > 1])
+        st.markdown("No paper figure is known, and no run is stored here. Open it in Merge and press Run.")
+    chains = [figure for figure in figures if separate and len(figure.chain) > 1]
+    combined = published.rows(chains, [run for run in own if separate and len(run.chain) > 1])
     if combined:
         with st.expander(f"With edits before it ({len(combined)})", icon=":material/account_tree:"):
             _table(combined, f"The same for chains of edits and {method.title}", stored)
     if alone or combined:
-        _explain(method, found)
+        _explain(method, figures)
 
 
 def _table(rows: Sequence[published.Row], alt: str, stored: Sequence[Run]) -> None:
@@ -129,12 +129,12 @@ def _column(group: str, name: str) -> Any:
 
 
 def _explain(method: Method, figures: Sequence[Figure]) -> None:
-    """What the two groups of columns are, and why they are two."""
-    named = [f"{key}: {said}." for key, said in SOURCES.items() if any(f.source.startswith(key) for f in figures)]
+    """What the two groups of columns are, and why they are separate."""
+    named = [f"{key}: {source}." for key, source in SOURCES.items() if any(f.source.startswith(key) for f in figures)]
     st.caption(
         f"{published.PUBLISHED}: as printed, for other models on other images, eight data sets in domain and thirteen "
-        f"out of it. {published.OURS}: the bundled miniature on the reporting half of its own data sets, with 95% "
-        "intervals. Only normalized accuracies (Norm.) bear a comparison. " + text.safe_text(" ".join(named), 1000)
+        f"out of it. {published.OURS}: the bundled benchmark on the reporting half of its data sets, with 95% "
+        "intervals. Only normalized accuracies (Norm.) can be compared. " + text.safe_text(" ".join(named), 1000)
     )
     if isinstance(method, Merge) and method.per_task:
         st.caption(PER_TASK)

@@ -1,4 +1,4 @@
-"""Making a benchmark of one's own: which data sets belong to which expert, what is recognized, and the job."""
+"""The form for the user's own benchmark: which data set belongs to which expert, what was recognized, and the job."""
 
 from __future__ import annotations
 
@@ -20,136 +20,135 @@ from merging.files.short_digest import short_digest
 from viz.text import clean_text
 
 if TYPE_CHECKING:
-    from app.views.models.benchmark_plan import Looked
+    from app.views.models.benchmark_plan import DataSetFacts
     from merging.catalog.data_sets import DataSetLocation
     from merging.catalog.model_sets import ModelSet
     from merging.catalog.scan import CatalogEntry
     from merging.jobs.records import Job
 
 BUILD, PROBLEM, TYPED = "data", "build_problem", "data_typed"
-FIRST = "mine"  # the name that is proposed
-NOBODY = "nobody: out of domain"
+FIRST = "mine"  # the proposed name
+NONE = "none: out of domain"
 OWN_NAMES, BY_HAND, PUBLISHED, HEAD = "own", "by hand", "prompts:", "head:"
-MOST = 40  # data sets of a benchmark that is made here
+MOST = 40  # data sets in a benchmark
 NOTHING = (
     "No data set was found. One is a folder with a folder of images for each class (perhaps in parts `train`, `val` "
     "and `test`), an npz with `images` and `labels`, or a Hugging Face data set on disk (arrow or parquet files)."
 )
-LEARN = "What is drawn and how, and what is refused, is said in `sample_data/README.md`."
+LEARN = "`sample_data/README.md` states which images are drawn, and which data sets are refused."
 
 
 def typed() -> str:
-    """The path that was typed, which the field below shows; empty where nothing may be typed."""
+    """The typed path, which the field below shows; empty where typing is not allowed."""
     return str(st.session_state.get(TYPED, "")).strip() if model_files.local() else ""
 
 
 def form(listed: Sequence[CatalogEntry]) -> None:
-    """Choose models and data sets, see what they are, make the benchmark."""
-    st.subheader("Make a benchmark from images of yours", anchor=False)
+    """Pickers of models and data sets, what was recognized, and the button."""
+    st.subheader("Make a benchmark from your images", anchor=False)
     _jobs()
     with st.container(border=True):
         _sources()
-        found = {one.reference: one for one in model_files.data_sets(typed())}
+        places = {one.reference: one for one in model_files.data_sets(typed())}
         try:
             sets = data.model_sets()
         except TaskError:
             sets = {}
         if not sets:
-            st.info("First put models together under models: a benchmark holds a pretrained model and its experts.")
+            st.info("First make a set under models: a benchmark holds a pretrained model and its experts.")
             return
-        if not found:
+        if not places:
             st.markdown(NOTHING)
             return
         models = _models(sets)
         chosen = st.multiselect(
-            "Data sets", list(found), format_func=lambda ref: clean_text(found[ref].place, 100), key="build_data",
+            "Data sets", list(places), format_func=lambda ref: clean_text(places[ref].place, 100), key="build_data",
             max_selections=MOST, placeholder="Choose folders of images",
         )  # fmt: skip
         if not chosen:
-            st.caption(f"Nothing is computed before you have seen what was recognized. {LEARN}")
+            st.caption(f"Nothing is computed until you have seen what was recognized. {LEARN}")
             return
-        tasks = _tasks([found[reference] for reference in chosen], models, listed)
+        tasks = _tasks([places[reference] for reference in chosen], models, listed)
         name, plain = _options(models, tasks, listed)
         if tasks:
             _offer(name, plain)
 
 
 def _sources() -> None:
-    """Where data sets come from: listed folders, and a typed path where only this machine's user reaches the app."""
+    """Where data sets come from: listed folders, and a typed path if only this machine's user can reach the app."""
     folder_names = [f"**{text.safe_text(name)}**" for name in settings.models_folders()]
     if folder_names:
         st.markdown(f":material/folder_open: Data sets in {text.listed(folder_names)} are listed.")
     if not model_files.local():
         return
     st.text_input(
-        "A folder of data sets of yours", key=TYPED, max_chars=1000, placeholder="/home/me/data",
-        help="Folders that MERGESCOPE_MODELS names are listed without typing.",
+        "Folder of your data sets", key=TYPED, max_chars=1000, placeholder="/home/me/data",
+        help="Folders in MERGESCOPE_MODELS are always listed.",
     )  # fmt: skip
 
 
 def _models(sets: Mapping[str, ModelSet]) -> ModelSet:
     picked = st.selectbox(
         "Models", list(sets), format_func=lambda key: clean_text(sets[key].title, 60), key="build_models",
-        help="The pretrained model and the experts that are copied into the benchmark. Sets are put together under "
-        "models.",
+        help="The pretrained model and the experts that are copied into the benchmark. Sets are made under models.",
     )  # fmt: skip
     return sets[picked]
 
 
 def _tasks(
-    found: Sequence[DataSetLocation], models: ModelSet, listed: Sequence[CatalogEntry]
+    places: Sequence[DataSetLocation], models: ModelSet, listed: Sequence[CatalogEntry]
 ) -> dict[str, dict[str, Any]]:
-    """What a description says of each data set, as far as it was chosen or proposed here."""
+    """The fields of each data set in the description, as chosen or proposed here."""
     from merging.catalog import data_sets
 
     tasks: dict[str, dict[str, Any]] = {}
-    for one in found:
+    for one in places:
         key = short_digest(one.reference)
         with st.container(border=True, gap="small"):
             st.markdown(f":material/photo_library: **{text.safe_text(one.place, 120)}**")
-            looked = benchmark_plan.look(one.reference)
-            if looked.problem:
-                st.error(text.safe_text(looked.problem, 600), icon=":material/block:")
+            facts = benchmark_plan.inspect(one.reference)
+            if facts.problem:
+                st.error(text.safe_text(facts.problem, 600), icon=":material/block:")
                 continue
-            st.caption(text.safe_text(looked.said, 400))
+            st.caption(text.safe_text(facts.sentence, 400))
             with st.grid(3, min_column_width=170):
                 name = st.text_input(
                     "Task", data_sets.task_key(one.name, tasks), max_chars=40, key=f"task_{key}",
                     help="Small letters, digits, - and _.",
                 ).strip()  # fmt: skip
                 expert = _expert(key, one.name, models)
-                names = _names(key, one.name, looked, listed)
+                names = _names(key, one.name, facts, listed)
             task = {"images": one.reference, "expert": expert, **names}
             if "classes" in names:
                 task["classes"] = _by_hand(key)
         if name in tasks:
-            st.error(f"Two data sets are called {text.safe_text(name)}; give one another name.")
+            st.error(f"Two data sets have the name {text.safe_text(name)}; rename one.")
         tasks[name] = {option: value for option, value in task.items() if value}
     return tasks
 
 
 def _expert(key: str, name: str, models: ModelSet) -> str | None:
-    """The reference of the expert that was trained for a data set; proposed by its name."""
+    """The reference of the expert that was trained for a data set; proposed by name."""
     from merging.catalog.data_sets import alike
 
     experts = dict(models.experts)
     near = alike(name, experts)
     picked = st.selectbox(
-        "Its expert", [NOBODY, *experts], 1 + list(experts).index(near) if near else 0, key=f"expert_{models.id}_{key}",
+        "Its expert", [NONE, *experts], 1 + list(experts).index(near) if near else 0, key=f"expert_{models.id}_{key}",
         format_func=lambda one: clean_text(one, 60),
     )  # fmt: skip
     return experts.get(picked)
 
 
 def _by_hand(key: str) -> list[str]:
-    """Class names that are typed."""
+    """Typed class names."""
     typed = st.text_area(
-        "Class names, one a line, in the order of the labels", key=f"classes_{key}", height=120, max_chars=100_000
+        "Class names, one per line, in the order of the labels", key=f"classes_{key}", height=120, max_chars=100_000
     )
     return [line.strip() for line in typed.splitlines() if line.strip()]
 
 
-def _names(key: str, name: str, looked: Looked, listed: Sequence[CatalogEntry]) -> dict[str, str]:
+def _names(key: str, name: str, facts: DataSetFacts, listed: Sequence[CatalogEntry]) -> dict[str, str]:
     """Where the head of a task comes from: the data's class names, published or typed ones, or a released head."""
     from merging.catalog.data_sets import alike
     from merging.catalog.groups import HEAD_NAME
@@ -157,9 +156,9 @@ def _names(key: str, name: str, looked: Looked, listed: Sequence[CatalogEntry]) 
 
     heads = {f"{HEAD}{item.reference}": item for item in listed if HEAD_NAME.fullmatch(item.name)}
     named = [f"{PUBLISHED}{key}" for key in prompt_keys()]
-    options = [*([OWN_NAMES] if looked.class_names else []), BY_HAND, *heads, *named]
+    options = [*([OWN_NAMES] if facts.class_names else []), BY_HAND, *heads, *named]
     of_name = {item.name[5:]: one for one, item in heads.items()}  # behind "head_"
-    released, of_papers = alike(name, of_name), benchmark_plan.fitting(name, looked.class_names)
+    released, of_papers = alike(name, of_name), benchmark_plan.fitting(name, facts.class_names)
     first = of_name[released] if released else f"{PUBLISHED}{of_papers}" if of_papers else options[0]
 
     def label(option: str) -> str:
@@ -170,7 +169,7 @@ def _names(key: str, name: str, looked: Looked, listed: Sequence[CatalogEntry]) 
         return "the data's own names" if option == OWN_NAMES else "typed by hand"
 
     picked = st.selectbox("Class names", options, options.index(first), format_func=label, key=f"names_{key}")
-    if picked in heads:  # its rows are in the order of the published names, if there are some
+    if picked in heads:  # its rows follow the published names, if there are any
         return {"head": heads[picked].reference} | ({"prompts": of_papers} if of_papers else {})
     if picked == BY_HAND:
         return {"classes": ""}
@@ -186,11 +185,11 @@ def _options(models: ModelSet, tasks: Mapping[str, Any], listed: Sequence[Catalo
         name = st.text_input("Name of the benchmark", free, max_chars=40, key="build_name").strip()
         images = st.number_input(
             "Images in each half, at most", 0, 1_000_000, 250, key="build_images",
-            help="Of each test set: one half is for choosing values, one to report on. 0 takes all.",
+            help="Of each test set: one half to choose values on, one to report on. 0 takes all.",
         )  # fmt: skip
         exemplars = st.number_input(
             "Training images, at most", 0, 1_000_000, 96, key="build_exemplars",
-            help="Of each data set, for methods that look at images. 0 takes all.",
+            help="Of each data set, for methods that use images. 0 takes all.",
         )  # fmt: skip
         seed = st.number_input("Seed of the draw", 0, 1_000_000, 0, key="build_seed")
         whole = [models.pretrained, *(item.reference for item in listed if item.reference != models.pretrained)]
@@ -206,13 +205,13 @@ def _options(models: ModelSet, tasks: Mapping[str, Any], listed: Sequence[Catalo
 
 
 def _offer(name: str, plain: Mapping[str, Any]) -> None:
-    """What was recognized, what it will take, and the button."""
+    """What was recognized, what making it takes, and the button."""
     out = folders.place_of(name, data.store().root)
     try:
         if not folders.NAME.fullmatch(name):
-            raise TaskError("A benchmark is called by small letters, digits, - and _.")
+            raise TaskError("The name of a benchmark consists of small letters, digits, - and _.")
         if out.exists():
-            st.info(f"There is a benchmark called {name} already; for one more, choose another name.")
+            st.info(f"A benchmark named {name} exists already; choose another name.")
             return
         benchmark_plan.show(plain, out)
     except (MergingError, OSError) as error:
@@ -220,7 +219,7 @@ def _offer(name: str, plain: Mapping[str, Any]) -> None:
         return
     evaluate = st.checkbox(
         "Evaluate the pretrained model and every expert, too", True, key="build_evaluate",
-        help="Charts then have them as bounds, and accuracies can be told relative to the experts'.",
+        help="Charts then show them as bounds, and accuracies relative to the experts'.",
     )  # fmt: skip
     st.button(
         "Make the benchmark", type="primary", icon=":material/dataset:", key="build_start", on_click=_start,
@@ -231,7 +230,7 @@ def _offer(name: str, plain: Mapping[str, Any]) -> None:
 
 
 def _start(name: str, plain: Mapping[str, Any], evaluate: bool) -> None:
-    """Callback: write the description down and queue the job."""
+    """Callback: write the description and queue the job."""
     out = folders.place_of(name, data.store().root)
     described = out.with_name(f"{name}.yaml")
     try:
@@ -244,29 +243,29 @@ def _start(name: str, plain: Mapping[str, Any], evaluate: bool) -> None:
 
 
 def subject(name: str) -> str:
-    """What the job is about."""
+    """The subject of the job."""
     return fit_report.subject_of(name, {})
 
 
 def _jobs() -> None:
-    """Benchmarks that are being made, with progress; one that is made can be worked on."""
-    live = any(job.live for job in _known())
-    st.fragment(_shown, run_every=tray.POLL if live else None)()
+    """Benchmarks in progress, and a button that switches to a finished one."""
+    live = any(job.live for job in _build_jobs())
+    st.fragment(_show_jobs, run_every=tray.POLL if live else None)()
 
 
-def _known() -> list[Job]:
+def _build_jobs() -> list[Job]:
     return [job for job in data.runner().jobs() if job.kind == BUILD]
 
 
-def _shown() -> None:
+def _show_jobs() -> None:
     built = {subject(path.name): (key, path) for key, path in folders.built(data.store().root).items()}
-    for job in _known():
+    for job in _build_jobs():
         key, path = built.get(job.subject, ("", None))
         if job.live or job.error:
             tray.show(job, "build")
         elif path is not None and key != benchmark.key():
             with st.container(border=True, horizontal=True, vertical_alignment="center"):
-                st.markdown(f":material/check_circle: The benchmark **{text.safe_text(path.name)}** is made.")
-                if st.button("Work on it", key=f"use_{job.id}", type="primary"):
+                st.markdown(f":material/check_circle: The benchmark **{text.safe_text(path.name)}** is ready.")
+                if st.button("Switch to it", key=f"use_{job.id}", type="primary"):
                     benchmark.use(key)
                     st.rerun()  # the whole page, not this fragment of it

@@ -1,4 +1,4 @@
-"""The benchmark that a session works on: what it holds, and changing to another one."""
+"""The current benchmark of a session: what it holds, and how to switch to another one."""
 
 from __future__ import annotations
 
@@ -22,46 +22,46 @@ from viz.text import clean_text
 if TYPE_CHECKING:
     from merging.catalog.scan import CatalogEntry
 
-PICKER, SAID = "benchmark_picked", "benchmark_said"
+PICKER, NOTICE = "benchmark_picked", "benchmark_said"
 HELP = (
-    "Scores, exemplars, measurements and sweeps are of this benchmark, and so is every chart: runs that were scored on "
-    "another one are not shown beside its own. The choice is this session's; links carry it."
+    "Scores, exemplars, measurements, sweeps and charts belong to this benchmark; runs scored on another one are not "
+    "shown with its own. The choice applies to this session, and links include it."
 )
 
 
 def offered(listed: Sequence[CatalogEntry]) -> dict[str, Path]:
-    """{name: folder} of what this session may work on: the server's, those built here, listed ones, a typed one."""
-    found = {SERVER: settings.benchmark_folder(), **folders.built(data.store().root)}
+    """{key: folder} of the benchmarks that this session can choose: the server's, those made here, listed ones."""
+    choices = {SERVER: settings.benchmark_folder(), **folders.built(data.store().root)}
     for item in listed:
-        if item.path.resolve() not in [path.resolve() for path in found.values()]:
-            found[key(item)] = item.path.resolve()
-    return found
+        if item.path.resolve() not in [path.resolve() for path in choices.values()]:
+            choices[key(item)] = item.path.resolve()
+    return choices
 
 
 def key(item: CatalogEntry) -> str:
-    """What this session calls a benchmark folder that is listed."""
+    """The key of a listed benchmark folder in this session."""
     listed = folders.find(item.reference, data.store().root)
     return item.reference if listed else benchmark.typed(item.path)
 
 
 def chooser(listed: Sequence[CatalogEntry]) -> None:
-    """A picker of the benchmark, with what the chosen one holds."""
-    st.subheader("What is everything measured on?", anchor=False)
-    known = offered(listed)
+    """A picker of the benchmark, and the contents of the chosen one."""
+    st.subheader("Which benchmark is everything measured on?", anchor=False)
+    choices = offered(listed)
     current = benchmark.key()
-    if current not in known:  # typed before, and not listed at the moment
-        known[current] = benchmark.folder()
+    if current not in choices:  # typed earlier, and not listed now
+        choices[current] = benchmark.folder()
     st.session_state[PICKER] = current
     with st.container(border=True):
         st.selectbox(
-            "Benchmark", list(known), format_func=lambda key: _label(key, known[key]), key=PICKER, help=HELP,
+            "Benchmark", list(choices), format_func=lambda key: _label(key, choices[key]), key=PICKER, help=HELP,
             on_change=_pick, width=420,
         )  # fmt: skip
         _holds()
         if models.local():
-            _delete(known)
-    if said := st.session_state.pop(SAID, ""):
-        st.info(text.safe_text(said, 300))
+            _delete(choices)
+    if notice := st.session_state.pop(NOTICE, ""):
+        st.info(text.safe_text(notice, 300))
 
 
 def _label(key: str, folder: Path) -> str:
@@ -70,60 +70,60 @@ def _label(key: str, folder: Path) -> str:
 
 
 def _pick() -> None:
-    """Callback: work on the one that was picked."""
+    """Callback: switch to the picked benchmark."""
     benchmark.use(st.session_state[PICKER])
 
 
 def _holds() -> None:
-    """Tasks, images and experts of the chosen benchmark in two lines."""
+    """Tasks, images and experts of the current benchmark, in a few lines."""
     try:
-        found = data.benchmark()
-        counts = [found.count(task.key, data.SPLIT) for task in found.tasks]
-        digest = found.digest
+        loaded = data.benchmark()
+        counts = [loaded.count(task.key, data.SPLIT) for task in loaded.tasks]
+        digest = loaded.digest
     except (MergingError, OSError) as error:
         st.error(text.safe_text(error, 600), icon=":material/error:")
         return
-    inside = [clean_text(task.title, 40) for task in found.tasks if task.has_expert]
-    outside = [clean_text(task.title, 40) for task in found.tasks if not task.has_expert]
+    inside = [clean_text(task.title, 40) for task in loaded.tasks if task.has_expert]
+    outside = [clean_text(task.title, 40) for task in loaded.tasks if not task.has_expert]
     lines = [
         f"{where}: {text.safe_text(first_few(titles, 10), 600)}."
         for where, titles in (("With an expert", inside), ("Out of domain for every merge", outside))
         if titles
     ]
     side, most = (
-        found.image_size,
+        loaded.image_size,
         f"{min(counts):,} to {max(counts):,}" if min(counts) < max(counts) else f"{min(counts):,}",
     )
     lines.append(f"Images of {side} × {side} pixels, {most} of each data set to report on. Digest {digest[:8]}.")
     st.markdown("  \n".join(lines))
     if inside and not data.references(digest, data.stored()):
         st.caption(
-            "The pretrained model and the experts have not been evaluated on it, so charts lack these bounds; "
-            "`python -m merging benchmark make` does so with `--evaluate`."
+            "The pretrained model and the experts have not been evaluated on it, so charts lack these bounds; `python "
+            "-m merging benchmark make --evaluate` adds them."
         )
 
 
-def _delete(known: dict[str, Path]) -> None:
-    """A way to let benchmarks go that were made here."""
-    made = {key: path for key, path in known.items() if key.startswith(OWN_PREFIX) and key != benchmark.key()}
+def _delete(folders_by_key: dict[str, Path]) -> None:
+    """Buttons that delete benchmarks made here."""
+    made = {key: path for key, path in folders_by_key.items() if key.startswith(OWN_PREFIX) and key != benchmark.key()}
     if not made:
         return
-    with st.popover("Delete one that was made here", icon=":material/delete:", type="tertiary"):
-        st.caption("Its scores stay in the runs, which are of no benchmark that is known then.")
+    with st.popover("Delete a benchmark made here", icon=":material/delete:", type="tertiary"):
+        st.caption("Its scores stay in the runs, which then belong to an unknown benchmark.")
         for key, path in made.items():
             st.button(f"Delete {clean_text(path.name, 40)}", key=f"unmake_{key}", on_click=_forget, args=(key,))
 
 
 def _forget(key: str) -> None:
-    """Callback: delete a benchmark that was made here, unless a job works on it."""
+    """Callback: delete a benchmark made here, unless a job uses it."""
     from merging.files import atomic
 
     path = folders.built(data.store().root).get(key)
     if path is None or not models.local():
         return
     if any(job.live and job.benchmark == str(path) for job in data.runner().jobs()):
-        st.session_state[SAID] = f"A job is working on {path.name}; it was left as it is."
+        st.session_state[NOTICE] = f"A job is using {path.name}, so it was not deleted."
         return
     atomic.retire(path)
     path.with_name(f"{path.name}.yaml").unlink(missing_ok=True)  # what it was made from
-    st.session_state[SAID] = f"{path.name} was deleted."
+    st.session_state[NOTICE] = f"{path.name} was deleted."

@@ -1,4 +1,4 @@
-"""The list of models on Models & runs: where they come from, what each is, and which files cannot be read."""
+"""The list of models on Models & runs: their folders, what each file is, and which files cannot be read."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from viz.text import clean_text, plural
 if TYPE_CHECKING:
     from merging.catalog.groups import ModelGroup
 
-TYPED, UPLOAD, SAID = "models_typed", "models_upload", "upload_said"
+TYPED, UPLOAD, NOTICE = "models_typed", "models_upload", "upload_said"
 DIGEST = "digest"  # the job that reads files for their digests
 MOST_TALL = 460  # px of the table
-FEW, MOST = 8, 200  # files that cannot be read: listed at once, and in all
+FEW, MOST = 8, 200  # unreadable files: listed at first, and in all
 NO_FOLDER = (
-    "No folder of models is listed here. Start the app with `MERGESCOPE_MODELS=/path/to/your/models`; several folders "
-    "are separated by `{}`."
+    "No folder of models is listed. Start the app with `MERGESCOPE_MODELS=/path/to/your/models`; separate several "
+    "folders by `{}`."
 )
 UPLOAD_HELP = (
-    "safetensors or a torch file. The server holds it in memory while it arrives, so large files come from a folder."
+    "safetensors or a torch file. The server keeps it in memory during the upload, so list a folder for large files."
 )
 
 
 def sources() -> str:
-    """Where models come from: listed folders, a typed path, uploads. Gives the typed path."""
+    """The sources of models: listed folders, a typed path, uploads. Returns the typed path."""
     from merging.catalog import uploads
 
     folders = list(settings.models_folders())
@@ -43,18 +43,20 @@ def sources() -> str:
     with st.container(border=True):
         if folders:
             named = text.listed([f"**{text.safe_text(name)}**" for name in folders])
-            many = "Folders" if len(folders) > 1 else "The folder"
-            st.markdown(f":material/folder_open: {many} {named} {'are' if len(folders) > 1 else 'is'} listed here.")
+            subject = "Folders" if len(folders) > 1 else "The folder"
+            st.markdown(f":material/folder_open: {subject} {named} {'are' if len(folders) > 1 else 'is'} listed here.")
         else:
             st.markdown(f":material/folder_off: {NO_FOLDER.format(os.pathsep)}")
         if not model_files.local():
-            st.caption("Several people use this server: its host lists the folders; nothing is uploaded or deleted.")
+            st.caption(
+                "Several people use this server: its host chooses the folders, and uploads and deletions are off."
+            )
             return ""
         with st.grid(2, min_column_width=280):
             with st.container():
                 typed = st.text_input(
-                    "A folder or file of yours", key=TYPED, max_chars=1000, placeholder="/home/me/experts",
-                    help="It is listed in this session; what you make a set of stays.",
+                    "Your folder or file", key=TYPED, max_chars=1000, placeholder="/home/me/experts",
+                    help="It is listed in this session; sets that you make of it are kept.",
                 )  # fmt: skip
             with st.container():
                 number = st.session_state.get(f"{UPLOAD}_number", 0)
@@ -63,13 +65,13 @@ def sources() -> str:
                     key=f"{UPLOAD}_{number}", max_upload_size=uploads.LIMIT_MB, on_change=_keep_upload, args=(number,),
                     help=UPLOAD_HELP,
                 )  # fmt: skip
-        if said := st.session_state.pop(SAID, None):
-            (st.success if said[0] else st.error)(text.safe_text(said[1], 600))
+        if notice := st.session_state.pop(NOTICE, None):
+            (st.success if notice[0] else st.error)(text.safe_text(notice[1], 600))
     return typed.strip()
 
 
 def _keep_upload(number: int) -> None:
-    """Callback: look into an uploaded file, keep it if it is a checkpoint, and let go of its memory."""
+    """Callback: inspect an uploaded file, keep it if it is a checkpoint, and free its memory."""
     from merging.catalog import uploads
 
     upload = st.session_state.get(f"{UPLOAD}_{number}")
@@ -77,20 +79,20 @@ def _keep_upload(number: int) -> None:
         return
     try:
         item = uploads.keep(data.store().root, upload.name, upload.getbuffer())
-        st.session_state[SAID] = True, f"{item.name} was kept; it is in the list."
+        st.session_state[NOTICE] = True, f"{item.name} was uploaded; it is in the list."
     except MergingError as error:
-        st.session_state[SAID] = False, str(error)
+        st.session_state[NOTICE] = False, str(error)
     st.session_state[f"{UPLOAD}_number"] = number + 1  # a new, empty widget
 
 
-def models(found: Shelf, known: Sequence[ModelGroup]) -> None:
-    """The table of models, what is still to be looked into, and what was left out."""
-    for note in found.notes:
+def models(shelf: Shelf, groups: Sequence[ModelGroup]) -> None:
+    """The table of models, the progress of inspecting files, and what was left out."""
+    for note in shelf.notes:
         st.caption(f":material/info: {text.safe_text(note, 300)}")
-    if found.left:
-        done = len(found.seen) / (len(found.seen) + found.left)
-        st.progress(done, f"Looking into files: {plural(found.left, 'file')} left.")
-    rows = model_files.table(found, known)
+    if shelf.left:
+        done = len(shelf.seen) / (len(shelf.seen) + shelf.left)
+        st.progress(done, f"Inspecting files: {plural(shelf.left, 'file')} left.")
+    rows = model_files.table(shelf, groups)
     if len(rows):
         for column in rows.columns.difference(["size"]):
             rows[column] = [clean_text(value, 120) for value in rows[column]]
@@ -103,9 +105,7 @@ def models(found: Shelf, known: Sequence[ModelGroup]) -> None:
                 "name": column.TextColumn("Name", pinned=True, width=150),
                 "folder": column.TextColumn("Where", width=190),
                 "what": "What",
-                "fits": column.TextColumn(
-                    "Trained from", width=190, help="The listed pretrained model that is nearest."
-                ),
+                "fits": column.TextColumn("Trained from", width=190, help="The nearest listed pretrained model."),
                 "architecture": "Architecture",
                 "format": "Format",
                 "names": "Names",
@@ -114,29 +114,29 @@ def models(found: Shelf, known: Sequence[ModelGroup]) -> None:
                 "size": column.NumberColumn("Size", format="bytes"),
                 "digest": column.TextColumn("Digest", help="First eight digits of the SHA-256 of the tensors."),
             },
-            alt="Models that can be merged, with what each is",
+            alt="Models that can be merged, with their properties",
         )
-    _digests(found)
-    _unreadable(found)
+    _digests(shelf)
+    _unreadable(shelf)
     with st.container(horizontal=True, vertical_alignment="center"):
-        if found.others:
-            st.caption(f"Left out, no checkpoints: {text.safe_text(first_few(found.others), 400)}.")
-        if found.data_sets:
-            sets = plural(len(found.data_sets), "data set")
-            st.caption(f":material/photo_library: {sets} in these folders: under data, they become a benchmark.")
-        st.button("Look again", on_click=model_files.look_again, type="tertiary", icon=":material/refresh:")
-    _delete_uploads(found)
+        if shelf.others:
+            st.caption(f"Left out because they are not checkpoints: {text.safe_text(first_few(shelf.others), 400)}.")
+        if shelf.data_sets:
+            sets = plural(len(shelf.data_sets), "data set")
+            st.caption(f":material/photo_library: {sets} in these folders: make a benchmark of them under data.")
+        st.button("Refresh", on_click=model_files.look_again, type="tertiary", icon=":material/refresh:")
+    _delete_uploads(shelf)
 
 
-def _digests(found: Shelf) -> None:
-    """Large files are read in the background, when somebody asks."""
-    unread = [item for item, look in found.readable if not model_files.digest(look)]
+def _digests(shelf: Shelf) -> None:
+    """A button that reads large files in the background for their digests, or the progress of that job."""
+    unread = [item for item, facts in shelf.readable if not model_files.digest(facts)]
     subject = fit_report.subject_of("", {item.key: item.reference for item in unread})
     job = fit_report.find_job(DIGEST, subject)
     if job is not None and (job.live or job.error):
         tray.show(job, "digests")
     elif unread:
-        size = sum(look.nbytes for item, look in found.readable if item in unread)
+        size = sum(facts.nbytes for item, facts in shelf.readable if item in unread)
         st.button(
             f"Compute {plural(len(unread), 'digest')}", icon=":material/fingerprint:", on_click=_start_digests,
             args=(subject, [item.reference for item in unread]), key="start_digests",
@@ -149,15 +149,15 @@ def _start_digests(subject: str, references: Sequence[str]) -> None:
     data.runner().command(DIGEST, subject, title, ["digest", *references])
 
 
-def _unreadable(found: Shelf) -> None:
-    """Files that are called like checkpoints and cannot be read, with the reason."""
-    if not found.unreadable:
+def _unreadable(shelf: Shelf) -> None:
+    """Files named like checkpoints that cannot be read, with the reason."""
+    if not shelf.unreadable:
         return
-    count = len(found.unreadable)
+    count = len(shelf.unreadable)
     st.markdown(f":material/error: **{plural(count, 'file')} cannot be read:**")
     lines = []
-    for item, look in found.unreadable:
-        why = look.problem.removeprefix(f"{item.path.name}: ")
+    for item, facts in shelf.unreadable:
+        why = facts.problem.removeprefix(f"{item.path.name}: ")
         lines.append(f"- **{text.safe_text(item.place, 120)}**: {text.safe_text(why, 300)}")
     st.markdown("\n".join(lines[:FEW]))
     if rest := lines[FEW:]:
@@ -167,14 +167,14 @@ def _unreadable(found: Shelf) -> None:
                 st.caption(f"and {len(rest) - MOST:,} more")
 
 
-def _delete_uploads(found: Shelf) -> None:
-    """A way to let uploads go."""
-    kept = [item for item, _ in found.own if item.place.startswith("uploads/")]
+def _delete_uploads(shelf: Shelf) -> None:
+    """Buttons that delete uploads."""
+    kept = [item for item, _ in shelf.own if item.place.startswith("uploads/")]
     if not kept or not model_files.local():
         return
     with st.popover("Delete uploads", icon=":material/delete:", type="tertiary"):
         for item in kept:
-            size = size_text(sum(look.nbytes for other, look in found.own if other is item))
+            size = size_text(sum(facts.nbytes for other, facts in shelf.own if other is item))
             st.button(
                 f"Delete {clean_text(item.name, 40)} ({size})", key=f"upload_{item.key}", on_click=_delete,
                 args=(item.reference,),

@@ -1,4 +1,4 @@
-"""Choosing a pretrained model and experts, seeing at once whether they fit, and offering them on the Merge page."""
+"""The form for a set: a pretrained model and experts, whether they fit, and a button for the Merge page."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
     from merging.catalog.scan import CatalogEntry
 
 GROUP, PROBLEM, MADE = "set_group", "set_problem", "set_made"
-NAMED_HELP = (
-    "Names are shown in charts; experts that are called like the benchmark's tasks are scored in domain on them."
-)
+NAMED_HELP = "Charts show these names; an expert named like a task of the benchmark is scored in domain on it."
 NO_SCORES = (
-    "What is merged from these models is **not evaluated** here: {} Merging, masks, conflicts and export work all the "
-    "same. For scores, make a benchmark from images of yours: on Models & runs, under **data**, or so:"
+    "Merges of these models are **not evaluated** here: {} Merging, masks, conflicts and export work nevertheless. For "
+    "scores, make a benchmark from your images on Models & runs, under **data**, or with this command:"
 )
 MAKE = "python -m merging benchmark make mine --pretrained PRETRAINED --task cars=DATA,prompts=cars,expert=CARS"
 
 
-def chooser(found: Shelf, groups: Sequence[ModelGroup]) -> None:
-    """The form: what belongs together, what is pretrained, what the experts are called, whether it fits."""
-    st.subheader("Use these for a merge", anchor=False)
+def chooser(shelf: Shelf, groups: Sequence[ModelGroup]) -> None:
+    """The form: which models belong together, which is pretrained, names of the experts, whether all fit."""
+    st.subheader("Use these models for a merge", anchor=False)
     if made := st.session_state.pop(MADE, None):
         with st.container(border=True, horizontal=True, vertical_alignment="center"):
-            st.markdown(f":material/check_circle: **{text.safe_text(made[0])}** is offered on the Merge page.")
+            st.markdown(f":material/check_circle: **{text.safe_text(made[0])}** is now on the Merge page.")
             page.open_page(pages.MERGE, "Open in Merge", "merge", models=made[1])
-    usable = {item.reference: item for item, look in found.readable if _usable(look)}
+    usable = {item.reference: item for item, facts in shelf.readable if _usable(facts)}
     if not any(not models.is_bundled(item) for item in usable.values()):
-        st.info("No model of yours is listed yet. List a folder above, and choose here which models belong together.")
+        st.info(
+            "None of your models is listed yet. List a folder above, then choose here which models belong together."
+        )
         return
     group = _group(groups)
     prefix = f"set_{_subject(group)}"
@@ -61,13 +61,13 @@ def chooser(found: Shelf, groups: Sequence[ModelGroup]) -> None:
     _keep(prefix, group, pretrained, experts, fits)
 
 
-def _usable(look: ModelFacts) -> bool:
-    """Whether something can be merged at all."""
-    return look.kind == "adapter" or (look.kind == "model" and not look.problem)
+def _usable(facts: ModelFacts) -> bool:
+    """Whether a file can be merged at all."""
+    return facts.kind == "adapter" or (facts.kind == "model" and not facts.problem)
 
 
 def _subject(group: ModelGroup | None) -> str:
-    """A name for the form's fields, so that each group has its own."""
+    """A prefix for the keys of the form's fields, different for each group."""
     if group is None:
         return "own"
     below = group.pretrained.reference if group.pretrained else ""
@@ -75,26 +75,26 @@ def _subject(group: ModelGroup | None) -> str:
 
 
 def _group(groups: Sequence[ModelGroup]) -> ModelGroup | None:
-    """What the form begins with."""
+    """The picker of the group that fills the form."""
     if not groups:
         return None
     picked = st.selectbox(
         "Models that belong together",
         [*range(len(groups)), -1],
-        format_func=lambda number: _title(groups[number]) if number >= 0 else "A choice of my own",
+        format_func=lambda number: _title(groups[number]) if number >= 0 else "My own choice",
         key=GROUP,
     )
     if picked < 0:
         return None
     group = groups[picked]
-    said = [f"{group.layout}; {plural(len(group.experts), 'expert')}"]
-    said += [f"{plural(len(group.heads), 'zero-shot head')} for a benchmark"] if group.heads else []
+    notes = [f"{group.layout}; {plural(len(group.experts), 'expert')}"]
+    notes += [f"{plural(len(group.heads), 'zero-shot head')} for a benchmark"] if group.heads else []
     if group.guessed:
-        said.append("the pretrained model was told by its numbers: it is the nearest to all of them")
+        notes.append("the pretrained model was found by distance: it is the nearest to all of them")
     if group.apart:
         names = text.listed([clean_text(name, 40) for name in group.apart[:5]])
-        said.append(f"left out, because they look trained from another model: {names}")
-    st.caption(text.safe_text(f"{'. '.join(one[0].upper() + one[1:] for one in said)}.", 500))
+        notes.append(f"left out, because they seem to come from another pretrained model: {names}")
+    st.caption(text.safe_text(f"{'. '.join(one[0].upper() + one[1:] for one in notes)}.", 500))
     return group
 
 
@@ -115,34 +115,34 @@ def _models(prefix: str, group: ModelGroup | None, names: Mapping[str, str]) -> 
         format_func=names.__getitem__, key=f"{prefix}_experts", placeholder="Choose at least one expert",
     )  # fmt: skip
     if pretrained is None or not experts:
-        st.caption("Choose a pretrained model and experts; whether they fit is then told here.")
+        st.caption("Choose a pretrained model and experts to see whether they fit.")
         return None
     return pretrained, experts
 
 
 def _named(prefix: str, group: ModelGroup | None, references: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:
-    """{name: reference} of the experts, under names that can be edited."""
+    """{name: reference} of the experts; the names can be edited."""
     from merging.catalog.model_sets import LONGEST, free_name, usable_name
 
-    given = {item.reference: name for name, item in group.experts.items()} if group else {}
-    found: dict[str, str] = {}
-    with st.expander("What the experts are called", icon=":material/label:"):
+    group_names = {item.reference: name for name, item in group.experts.items()} if group else {}
+    experts: dict[str, str] = {}
+    with st.expander("Names of the experts", icon=":material/label:"):
         st.caption(NAMED_HELP)
         with st.grid(3, min_column_width=170):
             for reference in references:
-                name = usable_name(given.get(reference) or _last(own[reference]))
+                name = usable_name(group_names.get(reference) or _last(own[reference]))
                 typed = st.text_input(
                     clean_text("/".join(own[reference].split("/")[-2:]), 50),
                     name,
                     max_chars=LONGEST,
                     key=f"{prefix}_name_{reference}",
                 )
-                found[free_name(typed.strip() or name, found)] = reference
-    return found
+                experts[free_name(typed.strip() or name, experts)] = reference
+    return experts
 
 
 def _last(place: str) -> str:
-    """What an expert is called if nothing else is known: its file, or its folder where files are called alike."""
+    """The default name of an expert: its file, or its folder if the file has a generic name."""
     *folders, last = place.split("/")
     stem, dot, _ = last.rpartition(".")
     stem = stem if dot else last
@@ -150,27 +150,27 @@ def _last(place: str) -> str:
 
 
 def evaluation(pretrained: str, experts: Mapping[str, str]) -> None:
-    """Says if what is merged cannot be evaluated, why, and what to do; or that no task belongs to these experts."""
+    """Says why merges of these models cannot be evaluated and what to do; or that no task belongs to the experts."""
     if reason := data.not_evaluated(pretrained):
         st.markdown(f":material/info: {NO_SCORES.format(text.safe_text(reason, 300))}")
         st.code(MAKE, language=None, wrap_lines=True)
-    elif not set(experts) & set(known := data.benchmark().experts):
-        named = text.safe_text(first_few(known), 300)
+    elif not set(experts) & set(tasks := data.benchmark().experts):
+        named = text.safe_text(first_few(tasks), 300)
         st.markdown(
-            ":material/info: None of these experts is called like a task of the benchmark, so all its data sets count "
+            ":material/info: None of these experts is named like a task of the benchmark, so all its data sets count "
             f"as out of domain. Its tasks are {named}."
         )
 
 
 def _keep(prefix: str, group: ModelGroup | None, pretrained: str, experts: Mapping[str, str], fits: bool) -> None:
-    """The title, and the button that offers the set on the Merge page."""
+    """The title, and the button that puts the set on the Merge page."""
     from merging.catalog.model_sets import LONGEST, usable_name
 
     with st.container(horizontal=True, vertical_alignment="bottom"):
         begin = usable_name(group.title) if group else "My models"
         title = st.text_input("Title of the set", begin, max_chars=LONGEST, key=f"{prefix}_title", width=320)
         st.button(
-            "Offer on the Merge page", type="primary", icon=":material/playlist_add:", key="keep_set",
+            "Add to the Merge page", type="primary", icon=":material/playlist_add:", key="keep_set",
             on_click=_save, args=(title, pretrained, dict(experts)), disabled=not fits,
         )  # fmt: skip
     if problem := st.session_state.pop(PROBLEM, ""):
@@ -178,7 +178,7 @@ def _keep(prefix: str, group: ModelGroup | None, pretrained: str, experts: Mappi
 
 
 def _save(title: str, pretrained: str, experts: Mapping[str, str]) -> None:
-    """Callback: keep the set."""
+    """Callback: store the set."""
     from merging.catalog.model_sets import all_sets, free_name, keep, make
 
     root = data.store().root
@@ -194,7 +194,7 @@ def _save(title: str, pretrained: str, experts: Mapping[str, str]) -> None:
 
 
 def saved() -> None:
-    """The sets that the Merge page offers."""
+    """The sets on the Merge page."""
     from merging.catalog.model_sets import all_sets
 
     if not (sets := all_sets(data.store().root)):
@@ -209,29 +209,27 @@ def saved() -> None:
             if models.local():
                 st.button(
                     "Forget", key=f"forget_{made.id}", type="tertiary", on_click=_forget, args=(made.id,),
-                    help="The set is no longer offered. Its files stay where they are, and so do its runs.",
+                    help="Removes the set from the Merge page. Its files and runs stay.",
                 )  # fmt: skip
 
 
 def _forget(set_id: str) -> None:
-    """Callback: no longer offer a set."""
+    """Callback: remove a set from the Merge page."""
     from merging.catalog.model_sets import forget
 
     forget(data.store().root, set_id)
 
 
-def folders(found: Shelf) -> None:
-    """Benchmark folders among what is listed, and a way to work on one."""
-    for item in found.benchmarks:
+def folders(shelf: Shelf) -> None:
+    """Listed benchmark folders, each with a button that switches to it."""
+    for item in shelf.benchmarks:
         if item.path.resolve() == benchmark.folder():
             continue
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f":material/dataset: **{text.safe_text(item.place, 100)}** is a benchmark folder.")
-            st.button(
-                "Measure everything on it", key=f"use_{item.key}", type="tertiary", on_click=_work_on, args=(item,)
-            )
+            st.button("Switch to it", key=f"use_{item.key}", type="tertiary", on_click=_switch_to, args=(item,))
 
 
-def _work_on(item: CatalogEntry) -> None:
-    """Callback: work on a benchmark folder that is listed."""
+def _switch_to(item: CatalogEntry) -> None:
+    """Callback: switch to a listed benchmark folder."""
     benchmark.use(benchmarks.key(item))

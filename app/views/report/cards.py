@@ -1,4 +1,4 @@
-"""The views on the Report page: what each is, its title and note, its place among the others."""
+"""The views on the Report page: origin, title, note and position of each."""
 
 from __future__ import annotations
 
@@ -12,52 +12,52 @@ from app.widgets import page as page_parts
 from merging.text import size_text
 
 
-def say(widget: str, number: int, name: str) -> None:
+def edit(widget: str, number: int, name: str) -> None:
     """Callback of a view's fields."""
     state.report().say(number, **{name: st.session_state[widget]})
 
 
 def view(kept: Kept, place: int, last: int) -> None:
-    """One view: its words, and its place among the others."""
+    """One view: title and note, and buttons to move it."""
     from viz.registry import find
 
-    number, shown = kept.number, kept.view
-    question = find(shown.key).question
+    number, report_view = kept.number, kept.view
+    question = find(report_view.key).question
     with st.container(border=True, gap="small", key=f"report_view_{number}"):
         with st.container(gap=None):
-            st.markdown(f"**{place + 1}. {text.safe_text(shown.title, 160) or question}**")
+            st.markdown(f"**{place + 1}. {text.safe_text(report_view.title, 160) or question}**")
             st.caption(origin(kept))
         title, note = f"view_title_{number}", f"view_note_{number}"
-        st.session_state.setdefault(title, shown.title)
-        st.session_state.setdefault(note, shown.note)
+        st.session_state.setdefault(title, report_view.title)
+        st.session_state.setdefault(note, report_view.note)
         heading, remark = st.columns([2, 3], gap="small")
         heading.text_input(
-            "Title", key=title, max_chars=160, placeholder=question, on_change=say, args=(title, number, "title"),
+            "Title", key=title, max_chars=160, placeholder=question, on_change=edit, args=(title, number, "title"),
             label_visibility="collapsed",
         )  # fmt: skip
         remark.text_area(
-            "Note", key=note, max_chars=10_000, height=68, placeholder="What is to be seen in it", on_change=say,
+            "Note", key=note, max_chars=10_000, height=68, placeholder="What it shows", on_change=edit,
             args=(note, number, "note"), label_visibility="collapsed",
         )  # fmt: skip
         with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"):
-            looked_at = st.toggle("Show", key=f"show_{number}", help="The chart as it goes into the report.")
+            expanded = st.toggle("Show", key=f"show_{number}", help="The chart as it will appear in the report.")
             st.space("stretch")
             move(number, place, last)
-        if looked_at:
+        if expanded:
             picture(kept)
 
 
 def picture(kept: Kept) -> None:
-    """The view itself."""
+    """The chart of a view."""
     from viz import theme
 
-    shown, key = kept.view, f"shown_{kept.number}"
-    figure = data.figure(shown.key, shown.table, {"present": state.present(), **shown.options})
+    report_view, key = kept.view, f"shown_{kept.number}"
+    figure = data.figure(report_view.key, report_view.table, {"present": state.present(), **report_view.options})
     st.plotly_chart(figure, theme=None, key=key, config=theme.config(key), alt=figure.layout.meta["alt"])
 
 
 def origin(kept: Kept) -> str:
-    """Which runs a view is of, and what it takes; Markdown."""
+    """Page, runs and size of a view; Markdown."""
     draft = state.report()
     titles = [text.safe_text(draft.sources[key].title, 50) for key in kept.view.sources if key in draft.sources]
     few = titles[:3] + ([f"{len(titles) - 3} more"] if len(titles) > 3 else [])
@@ -67,7 +67,7 @@ def origin(kept: Kept) -> str:
 
 
 def move(number: int, place: int, last: int) -> None:
-    """Up, down, out, and back to where it came from."""
+    """Buttons that open the view's page, move it up or down, and remove it."""
     draft = state.report()
     page, query = report_sources.opened(draft.kept[place].view.place)
     page_parts.open_page(f"screens/{page}.py", "Open", "open_in_new", **query)

@@ -1,4 +1,4 @@
-"""The beginning of a report: what the pages show first of one run, put into it by one click."""
+"""The beginning of a report: the first views of one run, added by one click."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NAME = "starter"
-CHARTS = "Its scores, what it keeps, its masks if it pruned, its drift if that is measured."
+CHARTS = "Its scores, what it keeps, its masks if it pruned, its drift if that was measured."
 
 
 def picker(stored: Sequence[Run]) -> None:
-    """A run, and a button that adds what belongs to it."""
+    """A picker of a run, and a button that adds its views."""
     runs = {run.id: run for run in data.runs(stored)}
     if not runs:
         return
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         chosen = st.selectbox(
-            "Add what belongs to a run", runs, format_func=lambda run_id: text.label(runs[run_id]), key="starter_run",
+            "Add the charts of a run", runs, format_func=lambda run_id: text.label(runs[run_id]), key="starter_run",
             help=CHARTS, width=360,
         )  # fmt: skip
         st.button("Add", key="starter_add", icon=":material/note_add:", on_click=add, args=(runs[chosen], stored))
@@ -40,7 +40,7 @@ def picker(stored: Sequence[Run]) -> None:
 
 
 def add(run: Run, stored: Sequence[Run]) -> None:
-    """Callback: put in what is not there yet."""
+    """Callback: add the views that the report does not hold yet."""
     try:
         source = report_sources.source(run)
         for view in views(run, stored):
@@ -51,38 +51,38 @@ def add(run: Run, stored: Sequence[Run]) -> None:
 
 
 def views(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
-    """The views of a run as the pages show them first."""
+    """The views of a run, as its pages show them at first."""
     if run.has_scores:
         averages, accuracies = score_tables.averages([run], stored), score_tables.accuracies([run], stored)
         of = f"scores?{state.RUNS}={run.id}"
         yield _view(run, "id_ood_scatter", averages, {}, score_tables.averages_in_words(averages), of)
-        look = {"normalized": False, "runs": [run.id]}
-        yield _view(run, "task_accuracy", accuracies, look, score_tables.accuracies_in_words(accuracies), of)
+        options = {"normalized": False, "runs": [run.id]}
+        yield _view(run, "task_accuracy", accuracies, options, score_tables.accuracies_in_words(accuracies), of)
     yield from _masks(run, stored)
-    if found := measurements.find(measurements.DRIFT, run.id):
+    if measurement := measurements.find(measurements.DRIFT, run.id):
         token, distance = next(iter(by_depth.TOKENS)), next(iter(by_depth.DISTANCES.values()))
-        table = measurements.by_depth([(run, found)], by_depth.TOKENS[token])
-        look = {"value": distance, "runs": [run.id], "band": run.id}
-        said = by_depth.in_words([found], token)
-        yield _view(run, "drift_depth", table, look, said, f"drift?{state.RUNS}={run.id}")
+        table = measurements.by_depth([(run, measurement)], by_depth.TOKENS[token])
+        options = {"value": distance, "runs": [run.id], "band": run.id}
+        caption = by_depth.in_words([measurement], token)
+        yield _view(run, "drift_depth", table, options, caption, f"drift?{state.RUNS}={run.id}")
 
 
 def _masks(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
-    """Masks, and what they keep of each block; of a run that did not prune, what its weights keep."""
+    """Masks, and the share of each block that they keep; for a run that did not prune, the share that changed."""
     from merging.methods.shared.saliency import with_ratio
     from merging.recipes.presets import settings_of
     from merging.runs.edit_pairs import same_saliency
 
     of = f"masks?{state.RUN}={run.id}"
-    table, said = kept_share.by_weights(run)
+    table, caption = kept_share.by_weights(run)
     if stored_run.SALIENCY in run.tables or same_saliency(run, stored):
         ratio, shared = settings_of(run.recipe)
         masks = with_ratio(data.saliency(run, stored)[0], ratio, shared)
-        said = kept_share.in_words(masks, ratio, ratio)
-        yield _view(run, "saliency_matrix", masks, {"selected": (None, None), "group": "order"}, said, of)
-        table, said = kept_share.by_masks(masks), f"Counted from the masks at prune ratio {ratio:g}."
-    yield _view(run, "kept_share", table, {"by": "role"}, said, of)
+        caption = kept_share.in_words(masks, ratio, ratio)
+        yield _view(run, "saliency_matrix", masks, {"selected": (None, None), "group": "order"}, caption, of)
+        table, caption = kept_share.by_masks(masks), f"Counted from the masks at prune ratio {ratio:g}."
+    yield _view(run, "kept_share", table, {"by": "role"}, caption, of)
 
 
-def _view(run: Run, key: str, table: pd.DataFrame, look: Mapping[str, Any], said: str, place: str) -> ReportView:
-    return ReportView(key, table, look, caption=text.plain(said), place=place, sources=(run.id,))
+def _view(run: Run, key: str, table: pd.DataFrame, options: Mapping[str, Any], caption: str, place: str) -> ReportView:
+    return ReportView(key, table, options, caption=text.plain(caption), place=place, sources=(run.id,))

@@ -1,4 +1,4 @@
-"""What can be done with chosen runs: open them elsewhere, keep the tables only, delete them."""
+"""Actions on chosen runs: open them on other pages, drop their weights, delete them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from merging.text import size_text
 from viz.text import plural
 
 PROBLEM, DONE = "runs_problem", "runs_done"
-NAMED = 8  # runs that a question names
+NAMED = 8  # runs named in a confirmation
 
 
-def said() -> None:
-    """What came of the last click."""
+def notices() -> None:
+    """The result of the last click."""
     if problem := st.session_state.pop(PROBLEM, ""):
         st.error(text.safe_text(problem, 500), icon=":material/error:")
     if done := st.session_state.pop(DONE, ""):
@@ -28,7 +28,7 @@ def said() -> None:
 
 
 def show(runs: Sequence[Run]) -> None:
-    """Links, and the two ways to let go."""
+    """Links to other pages, and the buttons that drop weights or delete."""
     ids = ",".join(run.id for run in runs)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if len(runs) == 2:
@@ -43,11 +43,11 @@ def show(runs: Sequence[Run]) -> None:
             _delete(runs)
         page.link()
     if not models.local():
-        st.caption("Several people use this server, so runs are not deleted from the page.")
+        st.caption("Several people use this server, so runs cannot be deleted here.")
 
 
 def _busy(runs: Sequence[Run]) -> list[Run]:
-    """Those that a job is working on."""
+    """The runs that a job uses."""
     live = {job.subject for job in data.runner().jobs() if job.live}
     return [run for run in runs if run.id in live]
 
@@ -63,7 +63,7 @@ def _named(runs: Sequence[Run]) -> str:
 
 
 def _drop(runs: Sequence[Run]) -> None:
-    """Keep tables and scores, drop the weights."""
+    """Drop the weights; tables and scores stay."""
     heavy = [run for run in _own(runs) if run.has_model]
     if not heavy:
         return
@@ -77,17 +77,17 @@ def _drop(runs: Sequence[Run]) -> None:
 
 
 def _models(run: Run) -> list:  # type: ignore[type-arg]
-    """Files of the merged model, as far as they are there."""
+    """Existing files of the merged model."""
     return [path for name in run.models.values() if (path := run.path / name).is_file()]
 
 
 def _delete(runs: Sequence[Run]) -> None:
-    """Delete own runs, after a question that names them and what it frees."""
+    """Delete own runs, after a confirmation with their names and the space it frees."""
     from app.reading.data import size
 
     own = _own(runs)
     with st.popover("Delete", icon=":material/delete:", type="tertiary", disabled=not own,
-                    help=None if own else "Precomputed runs come with the program and stay."):  # fmt: skip
+                    help=None if own else "Precomputed runs come with the program and cannot be deleted."):  # fmt: skip
         freed = size_text(sum(size(run) for run in own))
         kept = len(runs) - len(own)
         stays = f" {plural(kept, 'precomputed run')} stay." if kept else ""
@@ -99,10 +99,10 @@ def _delete(runs: Sequence[Run]) -> None:
 
 
 def _button(label: str, key: str, runs: Sequence[Run], act: Callable[[list[str]], None]) -> None:
-    """The button that does it, unless a job needs one of the runs."""
+    """The button that confirms, unless a job needs one of the runs."""
     if busy := _busy(runs):
         names = text.listed([text.safe_text(run.title, 40) for run in busy])
-        st.caption(f":material/hourglass_top: A job is working on {names}. Cancel it, or wait until it has ended.")
+        st.caption(f":material/hourglass_top: A job is using {names}. Cancel it, or wait until it ends.")
         return
     st.button(label, type="primary", key=f"{key}_runs", on_click=act, args=([run.id for run in runs],))
 
@@ -115,22 +115,22 @@ def _drop_now(run_ids: list[str]) -> None:
 def _delete_now(run_ids: list[str]) -> None:
     """Callback: delete runs that no job needs."""
     _each(run_ids, data.store().delete, "{} deleted.")
-    known = {run.id for run in data.stored()}
-    chosen, _ = state.chosen_runs(list(known))
+    run_ids_left = {run.id for run in data.stored()}
+    chosen, _ = state.chosen_runs(list(run_ids_left))
     state.choose_runs(chosen)
 
 
-def _each(run_ids: list[str], act: Callable[[str], None], said: str) -> None:
+def _each(run_ids: list[str], act: Callable[[str], None], success: str) -> None:
     if not models.local():
         return
     live = {job.subject for job in data.runner().jobs() if job.live}
     try:
         for run_id in run_ids:
             if run_id in live:
-                st.session_state[PROBLEM] = f"A job has begun to work on run {run_id[:8]}; it was left as it is."
+                st.session_state[PROBLEM] = f"A job has started to use run {run_id[:8]}, so it was not changed."
             else:
                 act(run_id)
     except MergingError as error:
         st.session_state[PROBLEM] = str(error)
     else:
-        st.session_state[DONE] = said.format(plural(len(run_ids), "run"))
+        st.session_state[DONE] = success.format(plural(len(run_ids), "run"))

@@ -1,4 +1,4 @@
-"""Taking merged models along: folders for Transformers or open_clip, written in the background, to download."""
+"""Exports of merged models: folders for Transformers or open_clip, written in the background, to download."""
 
 from __future__ import annotations
 
@@ -22,47 +22,47 @@ from viz.text import clean_text, plural
 if TYPE_CHECKING:
     from merging.jobs.records import Job
 
-TARGETS = {"hf": "Transformers", "open_clip": "open_clip", STORED: "one file, names as they were"}
+TARGETS = {"hf": "Transformers", "open_clip": "open_clip", STORED: "one file, original names"}
 PREFIX = "export-"  # of the jobs' keys
 PROBLEM = "export_problem"
-LARGEST = 100_000_000  # bytes that are handed out as a zip file, which is put together in memory
-AS_FILES = "as the files say"
+LARGEST = 100_000_000  # bytes of an export that can be downloaded as a zip file, which is made in memory
+AS_FILES = "from the files"
 ACTIVATIONS = (AS_FILES, "quick_gelu", "gelu")
 
 
 def section(runs: Sequence[Run]) -> None:
-    """The form, and what has been exported of these runs."""
-    st.subheader("Take the model along", anchor=False)
+    """The form, and the exports of these runs."""
+    st.subheader("Export", anchor=False)
     runs = [run for run in runs if run.recipe_yaml]
     with st.container(border=True):
         _form(runs)
-    for export, job in _known(runs):
-        _shown(export, job, runs)
+    for export, job in _exports(runs):
+        _show(export, job, runs)
 
 
 def _form(runs: Sequence[Run]) -> None:
-    """For which library, and where to."""
+    """For which library, and to which folder."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         to = st.segmented_control(
             "For", TARGETS, default="hf", format_func=TARGETS.__getitem__, key="export_to", required=True
         )
         activation = st.selectbox(
             "Activation", ACTIVATIONS, key="export_activation", width=170,
-            help="Weights do not say whether a model was trained with QuickGELU. Choose it only where the files of the "
-            "experts do not say so either; the model card then warns.",
+            help="Weights do not show whether a model was trained with QuickGELU. Choose it only if the files of the "
+            "experts do not state it either; the model card then has a warning.",
         )  # fmt: skip
     folder = ""
     if models.local() and len(runs) == 1:
         folder = st.text_input(
-            "Folder", key="export_folder", max_chars=1000, placeholder="beside the runs, in this app's own folder",
-            help="A new folder, or one that an earlier export has written.",
+            "Folder", key="export_folder", max_chars=1000, placeholder="in the folder of this app, beside the runs",
+            help="A new folder, or the folder of an earlier export.",
         ).strip()  # fmt: skip
     alone = [run for run in runs if run.per_task] if to == STORED else []
     if alone:
-        st.caption("Merges that give one model per task do not fit into one file; choose one of the libraries.")
+        st.caption("Merges with one model per task do not fit into one file; choose one of the libraries.")
     remade = sum(not run.has_model for run in runs)
     if remade:
-        st.caption(f"The weights of {plural(remade, 'run')} are not kept; they are computed again first.")
+        st.caption(f"The weights of {plural(remade, 'run')} are not stored; they are computed again first.")
     st.button(
         f"Export {plural(len(runs), 'model')}" if len(runs) > 1 else "Export the model",
         type="primary", icon=":material/output:", key="export_start", on_click=_start,
@@ -92,17 +92,17 @@ def _start(runs: Sequence[tuple[str, str]], to: str, folder: str, activation: st
         data.runner().command(f"{PREFIX}{to}", run_id, f"Export for {TARGETS[to]}: {title}", words)
 
 
-def _known(runs: Sequence[Run]) -> list[tuple[Export, Job | None]]:
-    """Exports of these runs that there are or that are under way, each with its job."""
+def _exports(runs: Sequence[Run]) -> list[tuple[Export, Job | None]]:
+    """Finished and running exports of these runs, each with its job."""
     ids = {run.id for run in runs}
     jobs = {
         (job.subject, job.kind.removeprefix(PREFIX)): job
         for job in reversed(data.runner().jobs())
         if job.kind.startswith(PREFIX) and job.subject in ids
     }
-    found = {(export.run_id, export.to): export for export in stored.exports(data.store().root)}
-    elsewhere = {key: Export(*key, _out(job)) for key, job in jobs.items()}
-    both = {key: export for key, export in (found | elsewhere).items() if key[0] in ids}
+    finished = {(export.run_id, export.to): export for export in stored.exports(data.store().root)}
+    queued = {key: Export(*key, _out(job)) for key, job in jobs.items()}
+    both = {key: export for key, export in (finished | queued).items() if key[0] in ids}
     return [(export, jobs.get(key)) for key, export in both.items()]
 
 
@@ -112,8 +112,8 @@ def _out(job: Job) -> Path:
     return out.parent if out.name == stored.MODEL else out
 
 
-def _shown(export: Export, job: Job | None, runs: Sequence[Run]) -> None:
-    """One export: how far it is, or its files, its card and a download."""
+def _show(export: Export, job: Job | None, runs: Sequence[Run]) -> None:
+    """One export: its progress, or its files, card and download."""
     title = next(run.title for run in runs if run.id == export.run_id)
     key = f"{export.run_id}_{export.to}"
     if job is not None and (job.live or job.state != "done"):
@@ -137,7 +137,7 @@ def _shown(export: Export, job: Job | None, runs: Sequence[Run]) -> None:
                     key=f"zip_{key}", on_click="ignore", icon=":material/download:",
                 )  # fmt: skip
             else:
-                st.caption(f"Larger than {size_text(LARGEST)}: take it from the folder.")
+                st.caption(f"Larger than {size_text(LARGEST)}: copy it from the folder.")
             ours = export.folder.parent == data.store().root.absolute() / stored.FOLDER
             if models.local() and ours:
                 st.button(
@@ -151,7 +151,7 @@ def _shown(export: Export, job: Job | None, runs: Sequence[Run]) -> None:
 
 
 def zipped(export: Export) -> bytes:
-    """The files as one zip archive, with paths from the export's folder on."""
+    """The files as one zip archive; paths begin with the export's name."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         for name, _ in export.files:
@@ -160,7 +160,7 @@ def zipped(export: Export) -> bytes:
 
 
 def _delete(export: Export) -> None:
-    """Callback: remove an export, and forget the job that wrote it."""
+    """Callback: delete an export, and dismiss the job that wrote it."""
     root = data.store().root
     stored.delete(root, export)
     for job in data.runner().jobs():

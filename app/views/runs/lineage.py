@@ -1,4 +1,4 @@
-"""The picture of where a run's model comes from, and the table behind it."""
+"""The lineage of a run: a chart of its checkpoints and steps, and the chart's table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
 
 DIGEST = 8  # digits of a digest that are shown
-OTHERS = 5  # runs of the same experts that are shown beside
+OTHERS = 5  # other runs of the same experts in the chart
 
 
 def show(run: Run, stored: Sequence[Run]) -> None:
@@ -33,9 +33,9 @@ def show(run: Run, stored: Sequence[Run]) -> None:
         return
     others = [other for other in stored if other.kind == "merge" and other.id != run.id and same_experts(run, other)]
     caption = (
-        f"Of **{text.safe_text(run.title, 60)}**. Under a checkpoint stand the first digits of its digest, under a "
+        f"Of **{text.safe_text(run.title, 60)}**. A checkpoint has the first digits of its digest below it, a run "
+        "those of its id."
     )
-    caption += "run those of its id."
     if others:
         caption += " Faint boxes are other runs of the same experts."
     if len(others) > OTHERS:
@@ -70,7 +70,7 @@ def table(run: Run, recipe: Recipe, others: Sequence[Run]) -> pd.DataFrame:
 
 
 def _name(reference: str) -> str:
-    """A checkpoint without what stands before and behind its name."""
+    """The name of a checkpoint, without prefix and suffix."""
     for prefix in ("bundled:", "hf-hub:"):
         reference = reference.removeprefix(prefix)
     return reference.removesuffix(".safetensors")

@@ -1,4 +1,4 @@
-"""The runs on Models & runs: a table to choose from, and what can be done with those that are chosen."""
+"""The runs on Models & runs: a table to choose from, and actions on the chosen runs."""
 
 from __future__ import annotations
 
@@ -39,41 +39,41 @@ def show(stored: Sequence[Run]) -> None:
     if missing:
         run_picker.missing_runs(missing)
         return
-    actions.said()
+    actions.notices()
     _table(runs, chosen, stored)
     _others()
-    st.session_state[CHOSEN] = chosen  # the callbacks have put the user's choice there
+    st.session_state[CHOSEN] = chosen  # the callbacks stored the user's choice
     st.multiselect(
         "Chosen runs", list(by_id), format_func=lambda run_id: text.label(by_id[run_id]), key=CHOSEN,
         on_change=_from_picker, placeholder="Choose rows of the table, or runs here",
     )  # fmt: skip
-    found = [by_id[run_id] for run_id in chosen]
-    if not found:
-        st.caption("Choose one run to see where it comes from and to export it; two to compare them.")
+    selected = [by_id[run_id] for run_id in chosen]
+    if not selected:
+        st.caption("Choose one run to see its lineage and to export it; choose two to compare them.")
         page.link()
         return
-    actions.show(found)
-    export.section(found)
-    lineage.show(found[0], stored)
+    actions.show(selected)
+    export.section(selected)
+    lineage.show(selected[0], stored)
 
 
 def _others() -> None:
-    """How many runs are not in the table, because their scores are on another benchmark."""
+    """The number of runs that are not in the table because they were scored on another benchmark."""
     if count := sum(not data.belongs(run) for run in data.store().runs() if run.provenance != PRECOMPUTED):
         are = "is" if count == 1 else "are"
         st.caption(
             f":material/dataset: {plural(count, 'more run')} of this machine {are} scored on other benchmarks. "
-            "What this page is on is chosen under data."
+            "Choose the benchmark under data."
         )
 
 
 def _table(runs: Sequence[Run], chosen: Sequence[str], stored: Sequence[Run]) -> None:
-    """Every run in a row; rows can be chosen."""
+    """One row for each run; rows can be selected."""
     ids = [run.id for run in runs]
     rows = _rows(runs, stored)
     number = st.column_config.NumberColumn
     column = st.column_config.TextColumn
-    # Another list of runs is another table: a choice is kept by row, and rows would be other runs.
+    # The key changes with the list of runs: Streamlit stores a selection by row number.
     key = f"runs_{short_digest(' '.join(ids))}_{st.session_state.get(NUMBER, 0)}"
     st.dataframe(
         rows,
@@ -92,7 +92,7 @@ def _table(runs: Sequence[Run], chosen: Sequence[str], stored: Sequence[Run]) ->
             "experts": number("Experts"),
             "Seed": number(format="%d"),
             "size": number("Size", format="%.2f MB"),
-            "weights": st.column_config.CheckboxColumn("Weights", help="Whether the merged model itself is kept."),
+            "weights": st.column_config.CheckboxColumn("Weights", help="Whether the merged weights are stored."),
             "date": column("Date", width=130),
             "id": column("Id", width=110),
         },
@@ -134,12 +134,12 @@ def chain(run: Run) -> str:
 
 
 def _from_table(key: str, ids: Sequence[str]) -> None:
-    """Callback: choose the rows that are marked."""
+    """Callback: choose the selected rows."""
     rows = st.session_state[key].selection.rows
     state.choose_runs([ids[row] for row in rows if row < len(ids)])
 
 
 def _from_picker() -> None:
-    """Callback: choose what the picker holds; the table is drawn anew with those rows marked."""
+    """Callback: choose the runs in the picker; the table is redrawn with their rows selected."""
     state.choose_runs(st.session_state[CHOSEN])
     st.session_state[NUMBER] = st.session_state.get(NUMBER, 0) + 1

@@ -1,4 +1,4 @@
-"""What runs take on the disk, and what this machine is."""
+"""Disk usage of the store, and facts about this machine."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from merging.runs.run import PRECOMPUTED, Run
 from merging.text import size_text
 from viz.text import plural
 
-FRESH = 15.0  # seconds for which a count of the store's files stands
+FRESH = 15.0  # seconds for which the count of the store's files is cached
 
 
 def show(stored: Sequence[Run]) -> None:
-    """The meter, then the machine."""
+    """Disk usage, then the machine."""
     _meter(stored)
     _machine()
 
@@ -33,18 +33,18 @@ def _usage(root: str) -> dict[str, int]:
 
 
 def _meter(stored: Sequence[Run]) -> None:
-    """What takes how much, and how much is free."""
+    """Used bytes by purpose, and free bytes."""
     from merging.files.disk import free_bytes
     from merging.runs.disk_usage import WEIGHTS
 
-    st.subheader("What takes room?", anchor=False)
+    st.subheader("What uses disk space?", anchor=False)
     root = data.store().root
     used, free = _usage(str(root)), free_bytes(root)
     total = sum(used.values())
     own = sum(run.provenance != PRECOMPUTED for run in stored)
     st.progress(
         min(total / max(total + free, 1), 1.0),
-        f"{size_text(total)} by {plural(own, 'own run')} and what belongs to them; {size_text(free)} are free.",
+        f"{size_text(total)} for {plural(own, 'own run')} and related files; {size_text(free)} free.",
     )
     most = max(used.values(), default=0) or 1
     rows = [{"What": what, "Size": size_text(size), "Share": size / most} for what, size in used.items()]
@@ -59,17 +59,17 @@ def _meter(stored: Sequence[Run]) -> None:
                 "Against the largest", format=" ", min_value=0.0, max_value=1.0, color="#0072B2"
             ),
         },
-        alt="Bytes by what they are for",
+        alt="Bytes by purpose",
     )
     if used[WEIGHTS]:
         st.caption(
-            "Merged weights can be made again from recipes, byte for byte. Under runs, choose some and drop their "
-            "weights: recipes, tables and scores stay."
+            "Merged weights can be computed again from recipes, byte for byte. Choose some on the view “runs” and drop "
+            "their weights: recipes, tables and scores stay."
         )
 
 
 def _machine() -> None:
-    """What computes here, with which versions."""
+    """Device, memory and versions."""
     import psutil
 
     from merging.devices import choose_device, describe_device
@@ -89,5 +89,5 @@ def _machine() -> None:
         facts["Runs are in"] = str(data.store().root.absolute())
     else:
         facts["Mode"] = "shared by several people"
-    shown = {name: text.safe_text(value, 300) for name, value in facts.items()}
-    st.table(shown, border="horizontal", width="content", alt="About this machine")
+    rows = {name: text.safe_text(value, 300) for name, value in facts.items()}
+    st.table(rows, border="horizontal", width="content", alt="About this machine")

@@ -1,4 +1,4 @@
-"""The tables of the ablations on Scores: the members of a family, their runs, and what their paper prints."""
+"""The tables of the ablations on Scores: the members of a family, their runs, and the paper's figures."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ CHANGES = {(OURS, "In, change"): "in_domain", (OURS, "Out, change"): "out_of_dom
 
 @dataclass(frozen=True)
 class Member:
-    """One of a family: its recipe on the chosen experts, its run if there is one, and what its paper prints.
+    """One of a family: its recipe on the chosen experts, its run if there is one, and the paper's figures.
 
-    ``title`` leaves out the merge that all are put in front of.
+    ``title`` omits the merge that all members share.
     """
 
     key: str
@@ -38,23 +38,25 @@ class Member:
 
 
 def members(runs: Sequence[Run], family: AblationFamily) -> list[Member]:
-    """Everybody in the family, in its order; the runs are all of one subject."""
+    """All members of the family, in its order; the runs merge the same experts."""
     model = next((recipe for run in runs if (recipe := edit_pairs.recipe_of(run))), None)
     if model is None:
         return []
-    found, common = [], f"{preset(family.base).title} w/ "
+    family_members, common = [], f"{preset(family.base).title} w/ "
     for key in family.keys:
-        made = preset(key)
-        recipe = made.recipe(model.pretrained, dict(model.experts), large=data.is_large(model.pretrained))
+        variant = preset(key)
+        recipe = variant.recipe(model.pretrained, dict(model.experts), large=data.is_large(model.pretrained))
         steps = [(step.key, step.params.values()) for step in recipe.steps]
         figures = tuple(f for f in FROM_LWPTV if f.model == B32 and f.is_of(steps))
-        title = made.title.removeprefix(common)
-        found.append(Member(key, title[:1].upper() + title[1:], recipe, edit_pairs.find(recipe, runs), figures))
-    return found
+        title = variant.title.removeprefix(common)
+        family_members.append(
+            Member(key, title[:1].upper() + title[1:], recipe, edit_pairs.find(recipe, runs), figures)
+        )
+    return family_members
 
 
 def means(members: Sequence[Member], family: AblationFamily, stored: Sequence[Run]) -> pd.DataFrame:
-    """The paper's averages and ours, a row for each member; two where the paper leaves values open."""
+    """The paper's averages and ours, a row for each member; two rows where the paper does not state all values."""
     rows, groups = [], []
     for member in members:
         stated, open_ = ({f.model: f for f in member.figures if f.unstated == unstated} for unstated in (False, True))
@@ -64,12 +66,12 @@ def means(members: Sequence[Member], family: AblationFamily, stored: Sequence[Ru
             rows.append(Row(member.title, stated, member.run))
         groups += [family.group(member.key)] * (len(rows) - len(groups))
     table = published.table(rows, stored)
-    table.insert(1, GROUP, groups + [""] * (len(table) - len(groups)))  # the references are of no group
+    table.insert(1, GROUP, groups + [""] * (len(table) - len(groups)))  # the references have no group
     base = next((member.run for member in members if member.key == family.base), None)
     for place, (column, value) in enumerate(CHANGES.items()):
         cells = [_change(row.run, base, value, stored) for row in rows] + [""] * (len(table) - len(rows))
         table.insert(_after(table, (OURS, "Norm.")) + place, column, cells)
-    table = table[[name for name in table.columns if name != SOURCE] + [SOURCE]]  # the same for nearly all
+    table = table[[name for name in table.columns if name != SOURCE] + [SOURCE]]  # nearly all have the same
     if (OURS, "Setting") in table:
         times = [f"{row.run.seconds.get('merging', 0.0):.2f} s" if row.run else "" for row in rows]
         table.insert(_after(table, (OURS, "Setting")), (OURS, "Merging"), times + [""] * (len(table) - len(rows)))
@@ -77,9 +79,9 @@ def means(members: Sequence[Member], family: AblationFamily, stored: Sequence[Ru
 
 
 def _after(table: pd.DataFrame, column: tuple[str, str]) -> int:
-    """The place behind a column, or behind all where the table lacks it."""
-    known = list(table.columns)
-    return known.index(column) + 1 if column in known else len(known)
+    """The position after a column, or the end if the table lacks it."""
+    columns = list(table.columns)
+    return columns.index(column) + 1 if column in columns else len(columns)
 
 
 def _change(run: Run | None, base: Run | None, value: str, stored: Sequence[Run]) -> str:
@@ -89,19 +91,19 @@ def _change(run: Run | None, base: Run | None, value: str, stored: Sequence[Run]
     if now is None or before is None:
         return ""
     points = round(100 * (getattr(now, value) - getattr(before, value)), 1)
-    return f"{points + 0.0:+.1f}"  # a change too small to show is written without a minus
+    return f"{points + 0.0:+.1f}"  # + 0.0 turns -0.0 into 0.0
 
 
 def named(table: pd.DataFrame, members: Sequence[Member]) -> pd.DataFrame:
-    """A table of runs with the members' titles for labels; others keep theirs."""
+    """A table of runs with the members' titles as labels; other runs keep theirs."""
     titles = {member.run.id: member.title for member in members if member.run}
     return table.assign(label=table["run"].map(titles).fillna(table["label"]))
 
 
 def ends(members: Sequence[Member], family: AblationFamily) -> list[tuple[str, str]]:
     """The arrow from the merge alone to the whole method, if both have runs."""
-    known = {member.key: member.run.id for member in members if member.run}
-    return [(known[family.base], known[family.whole])] if {family.base, family.whole} <= set(known) else []
+    ids = {member.key: member.run.id for member in members if member.run}
+    return [(ids[family.base], ids[family.whole])] if {family.base, family.whole} <= set(ids) else []
 
 
 def data_sets(members: Sequence[Member], stored: Sequence[Run], inside: bool, intervals: bool) -> pd.DataFrame:
@@ -127,14 +129,14 @@ def data_sets(members: Sequence[Member], stored: Sequence[Run], inside: bool, in
 
 
 def images(members: Sequence[Member]) -> str:
-    """How many images a data set has, or from how many to how many."""
+    """The number of images of a data set, or the range over data sets."""
     scores = [rows for member in members if member.run and (rows := data.scores(member.run)) is not None]
     sizes = {int(n) for rows in scores for n in rows["n"]}
     return f"{min(sizes)}" if len(sizes) == 1 else f"{min(sizes)} to {max(sizes)}"
 
 
 def printed(members: Sequence[Member], names: Sequence[str], field: str) -> pd.DataFrame:
-    """What the paper prints for each member on its own data sets, on ViT-B/32."""
+    """The paper's figures for each member on the paper's data sets, on ViT-B/32."""
     import pandas as pd
 
     average = {"tasks": "in_domain", "outside": "out_of_domain"}[field]

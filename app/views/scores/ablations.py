@@ -1,4 +1,4 @@
-"""Ablations on Scores: one method with its parts changed and beside its rivals (LwPTV, Tables 3 and 8 to 14)."""
+"""Ablations on Scores: one method with parts changed, beside alternatives (LwPTV, Tables 3 and 8 to 14)."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from merging.runs.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-COMPONENTS = "components"  # what Features calls its view of Fig. 9
+COMPONENTS = "components"  # the name of the view of Fig. 9 on Features
 
 
 def view(runs: Sequence[Run], stored: Sequence[Run]) -> None:
-    """Means beside the paper's, the plane of both domains, and every data set."""
+    """Means beside the paper's, the chart of both domains, and every data set."""
     members = ablation_data.members(plugin_data.pick_group(runs), FAMILY)
-    known = [member for member in members if member.run]
-    st.subheader(f"{FAMILY.title}: what does each part do, and what does something else in its place?", anchor=False)
-    if known:
+    with_runs = [member for member in members if member.run]
+    st.subheader(f"{FAMILY.title}: what does each part do, and what do alternatives do?", anchor=False)
+    if with_runs:
         _means(members, stored)
-        _plane(known, stored)
-        _data_sets(known, stored)
+        _plane(with_runs, stored)
+        _data_sets(with_runs, stored)
     compute_button.missing([member.recipe for member in members if not member.run], "ablations", stored)
     _printed(members)
-    _by_kind(known)
+    _by_kind(with_runs)
 
 
 def _means(members: Sequence[Member], stored: Sequence[Run]) -> None:
@@ -50,8 +50,8 @@ def _means(members: Sequence[Member], stored: Sequence[Run]) -> None:
     st.caption(
         f"{published.PUBLISHED}: as printed, on eight data sets in domain and thirteen out of it ({SOURCES['LwPTV']}). "
         f"{published.OURS}: the bundled miniature or your own models, on the reporting half of their own data sets, "
-        "with 95% intervals; changes against the first row, in points. All rows answer the same images, so a change is "
-        "surer than the intervals suggest. Only their order compares between the two."
+        "with 95% intervals; changes against the first row, in points. All rows are evaluated on the same images, so a "
+        "change is more certain than the intervals suggest. Between the two, compare only the order."
     )
     st.caption(FAMILY.note)
 
@@ -64,7 +64,7 @@ def _column(group: str, name: str) -> Any:
 
 
 def _plane(members: Sequence[Member], stored: Sequence[Run]) -> None:
-    """All of them in the plane, an arrow from the merge alone to the whole method."""
+    """All members by both domains, with an arrow from the merge alone to the whole method."""
     runs, ends = [member.run for member in members if member.run], ablation_data.ends(members, FAMILY)
     table = ablation_data.named(score_tables.averages(runs, stored), members)
     caption = (
@@ -75,13 +75,13 @@ def _plane(members: Sequence[Member], stored: Sequence[Run]) -> None:
 
 
 def _data_sets(members: Sequence[Member], stored: Sequence[Run]) -> None:
-    """Every data set: a picture of three, and the numbers of all."""
+    """Every data set: a chart of three members, and the numbers of all."""
     chart.ask("task_accuracy")
     others = {member.title: member for member in members if member.key not in (FAMILY.base, FAMILY.whole)}
     chosen = [member.run for member in members if member.key in (FAMILY.base, FAMILY.whole) and member.run]
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         if others:
-            title = st.selectbox("Beside both", list(others), key=state.VARIANT, bind=state.BIND, width=420)
+            title = st.selectbox("Compare with", list(others), key=state.VARIANT, bind=state.BIND, width=420)
             chosen += [run for run in (others[title].run,) if run]
         relative = st.toggle("Relative to each task's own expert", key=state.RELATIVE, bind=state.BIND)
     table, colors = ablation_data.named(score_tables.accuracies(chosen, stored), members), [run.id for run in chosen]
@@ -94,7 +94,7 @@ def _data_sets(members: Sequence[Member], stored: Sequence[Run]) -> None:
         _numbers(ablation_data.data_sets(members, stored, inside, intervals), where, intervals)
     st.caption(
         f"Accuracy in percent on the reporting half, n = {ablation_data.images(members)} images of each data set; the "
-        "mean is over data sets, each counting the same."
+        "mean is over data sets, each with the same weight."
     )
 
 
@@ -116,7 +116,7 @@ def _numbers(table: pd.DataFrame, where: str, intervals: bool) -> None:
 
 
 def _printed(members: Sequence[Member]) -> None:
-    """The paper's own data sets."""
+    """The paper's figures on its own data sets."""
     with st.expander(f"The paper's own data sets, as it prints them ({B32})", icon=":material/menu_book:"):
         for title, names, field in (("In domain", TASKS, "tasks"), ("Out of domain", OUTSIDE, "outside")):
             st.markdown(f"**{title}**")
@@ -130,16 +130,16 @@ def _printed(members: Sequence[Member]) -> None:
                 column_config={table.columns[0]: st.column_config.TextColumn(width=200, pinned=True), **columns},
                 alt=f"Published accuracy of every variant, {title.lower()}",
             )
-        st.caption(f"{published.PUBLISHED}. {SOURCES['LwPTV']}. Averages are the printed ones.")
+        st.caption(f"{published.PUBLISHED}. {SOURCES['LwPTV']}. Averages are as printed.")
 
 
 def _by_kind(members: Sequence[Member]) -> None:
-    """Where the analysis of saliency by kind of layer is (LwPTV, Fig. 9)."""
+    """A link to the analysis of saliency by kind of layer (LwPTV, Fig. 9)."""
     whole = next((member.run for member in members if member.key == FAMILY.whole and member.run), None)
     st.subheader("Does pruning prefer a kind of layer?", anchor=False)
     st.markdown(
-        "Saliency of one task's tensors by attention, MLP and everything else, with how many of each are kept, is on "
-        "the Features page."
+        "The Features page shows the saliency of one task's tensors by attention, MLP and everything else, with the "
+        "number kept of each."
     )
     query = {state.LOOK: COMPONENTS} | ({state.RUNS: whole.id} if whole else {})
     page.open_page(pages.FEATURES, "Saliency by kind of layer", "bar_chart", **query)

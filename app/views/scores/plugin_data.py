@@ -1,4 +1,4 @@
-"""What the plug-in matrix is made of: comparable runs, the edits that have pairs among them, and the tables."""
+"""The data of the plug-in matrix: comparable runs, the edits with pairs among them, and the tables."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import streamlit as st
 from app import text
 from app.reading import data, published, score_tables
 from app.session import state
-from app.session.draft import EXEMPLARS, DraftStep
 from merging.methods import registry
 from merging.methods.method import Needs
+from merging.recipes.chain_text import exemplars_text, step_text
 from merging.recipes.papers.published import B32, FIGURES, Figure
 from merging.recipes.presets import PLUGIN
 from merging.recipes.recipe import NEEDS_EXEMPLARS, Exemplars, Step
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 VALUES = {"in_domain": "In-domain", "out_of_domain": "Out-of-domain", "h_score": "H-score"}
-FEW = 3  # numbers of an edit that a picker has room for
+FEW = 3  # numbers of an edit that fit into a picker
 COUNTS = {"in": "In-domain", "out": "Out-of-domain"}
 
 
@@ -38,8 +38,8 @@ def pick_group(runs: Sequence[Run]) -> list[Run]:
     for group in edit_pairs.by_subject(runs):
         names = group[0].experts
         label = f"{plural(len(names), 'expert')}: {clean_text(', '.join(names), 60)}"
-        known = sum(said == label or said.startswith(f"{label} (") for said in groups)
-        groups[f"{label} ({known + 1})" if known else label] = group
+        same = sum(other == label or other.startswith(f"{label} (") for other in groups)
+        groups[f"{label} ({same + 1})" if same else label] = group
     if len(groups) == 1:
         return next(iter(groups.values()))
     chosen = st.selectbox("Merged experts", list(groups), key=state.MERGED, bind=state.BIND, width=420)
@@ -47,13 +47,13 @@ def pick_group(runs: Sequence[Run]) -> list[Run]:
 
 
 def fronts(runs: Sequence[Run]) -> dict[str, LeadingEdit]:
-    """The edits that have pairs among the runs, as chains write them; the one of ``PLUGIN`` first, and always."""
+    """{text of a chain: edit} for the edits that have pairs among the runs; that of ``PLUGIN`` always, and first."""
     key, params = PLUGIN
     step = Step(key, registry.edit(key).params.build(params))
-    found = edit_pairs.fronts(edit_pairs.pairs(runs))
-    first = [front for front in found if front.step == step] or [LeadingEdit(step)]
+    leading = edit_pairs.fronts(edit_pairs.pairs(runs))
+    first = [front for front in leading if front.step == step] or [LeadingEdit(step)]
     order = {method.key: place for place, method in enumerate(registry.methods())}
-    rest = [front for front in found if front.step != step]
+    rest = [front for front in leading if front.step != step]
     return {
         written(front): front
         for front in [*first, *sorted(rest, key=lambda front: (front.step.key != key, order[front.step.key]))]
@@ -61,37 +61,37 @@ def fronts(runs: Sequence[Run]) -> dict[str, LeadingEdit]:
 
 
 def written(front: LeadingEdit) -> str:
-    """An edit as a link writes it, how its exemplars are drawn first."""
-    edit = DraftStep.of(front.step).text()
-    return f"{DraftStep(EXEMPLARS, front.draw.values()).text()};{edit}" if front.draw else edit
+    """An edit as a link writes it; the draw of its exemplars comes first."""
+    edit = step_text(registry.edit(front.step.key), front.step.params.values())
+    return f"{exemplars_text(front.draw.values())};{edit}" if front.draw else edit
 
 
 def in_words(front: LeadingEdit) -> str:
-    """An edit for people, with its numbers if they are few, and with what is not its default."""
+    """An edit in words, with its numbers if they are few, and with values that are not its defaults."""
     numbers = [bound for bound in front.step.params.bounds().values() if bound.kind in text.NUMBERS]
     drawn = f", {plural(front.draw.per_task, 'exemplar')} per task" if front.draw else ""
     return text.step_words(front.step, numbers=len(numbers) <= FEW) + drawn
 
 
 def name(front: LeadingEdit) -> str:
-    """An edit for titles, with what is not its default."""
+    """An edit for titles, with values that are not its defaults."""
     return text.step_words(front.step, numbers=False)
 
 
 def entries(runs: Sequence[Run], front: LeadingEdit) -> list[EditPairRow]:
-    """Every merge that the edit can stand in front of, as far as there are runs of it."""
-    recipe = next((found for run in runs if (found := edit_pairs.recipe_of(run))), None)
+    """The merges that have runs and that the edit can be put in front of."""
+    recipe = next((one for run in runs if (one := edit_pairs.recipe_of(run))), None)
     if recipe is None:
         return []
     if front.draw is None and _needs_exemplars(front.step):
         front = LeadingEdit(front.step, Exemplars())
-    found = edit_pairs.matrix(runs, front, name(front), large=data.is_large(recipe.pretrained))
-    titles = [entry.title for entry in found]
-    return [entry if titles.count(entry.title) == 1 else _told_apart(entry) for entry in found]
+    rows = edit_pairs.matrix(runs, front, name(front), large=data.is_large(recipe.pretrained))
+    titles = [entry.title for entry in rows]
+    return [entry if titles.count(entry.title) == 1 else _with_id(entry) for entry in rows]
 
 
-def _told_apart(entry: EditPairRow) -> EditPairRow:
-    """The entry with its run's id in the title, where another has the same."""
+def _with_id(entry: EditPairRow) -> EditPairRow:
+    """The entry with its run's id in the title, for titles that several entries share."""
     run = entry.plain or entry.plugged
     return replace(entry, title=f"{entry.title} · {run.id[:6]}") if run else entry
 
@@ -101,11 +101,11 @@ def _needs_exemplars(step: Step) -> bool:
     return needed in NEEDS_EXEMPLARS
 
 
-def points(found: Sequence[EditPairRow], stored: Sequence[Run]) -> pd.DataFrame:
+def points(pairs: Sequence[EditPairRow], stored: Sequence[Run]) -> pd.DataFrame:
     """The table of the chart: the references, then two rows for each entry that has both runs."""
     import pandas as pd
 
-    ends = [(entry, kind, run) for entry in found for kind, run in _ends(entry)]
+    ends = [(entry, kind, run) for entry in pairs for kind, run in _ends(entry)]
     averages = score_tables.averages([run for *_, run in ends], stored)
     references = averages[averages["kind"].isin(score_tables.NAMES)]
     by_run = averages.drop_duplicates("run").set_index("run")
@@ -124,13 +124,13 @@ def _ends(entry: EditPairRow) -> list[tuple[str, Run]]:
 
 
 def titled(entry: EditPairRow) -> str:
-    """A merge's name, with what keeps it from being compared."""
+    """A merge's name, marked ‡ if it gives one model per task."""
     run = entry.plain or entry.plugged
     return f"{entry.title} ‡" if run and run.per_task else entry.title
 
 
-def matrix(table: pd.DataFrame, found: Sequence[EditPairRow]) -> pd.DataFrame:
-    """One row for each pair of the chart's table, in percent; columns have two heads."""
+def matrix(table: pd.DataFrame, pairs: Sequence[EditPairRow]) -> pd.DataFrame:
+    """One row for each pair of the chart's table, in percent; columns have two header rows."""
     import pandas as pd
 
     sides = {kind: table[table["kind"] == kind].set_index("pair") for kind in (PLAIN, PLUGGED)}
@@ -142,19 +142,19 @@ def matrix(table: pd.DataFrame, found: Sequence[EditPairRow]) -> pd.DataFrame:
             (title, "With it"): 100 * plugged[key].to_numpy(float),
             (title, "Change"): 100 * (plugged[key] - plain[key]).to_numpy(float),
         }
-    printed = [_printed_changes(entry) for entry in found if entry.plain and entry.plugged]
+    printed = [_printed_changes(entry) for entry in pairs if entry.plain and entry.plugged]
     if any(changes for changes in printed):
-        for key, name in zip(VALUES, published.AVERAGES, strict=False):  # those that tables of papers begin with
+        for key, name in zip(VALUES, published.AVERAGES, strict=False):  # the first columns of papers' tables
             columns[published.MODELS[B32], f"{name}, change"] = [changes.get(key, math.nan) for changes in printed]
     for key, title in COUNTS.items():
-        columns |= {(f"{title}, 95%", said): _intervals(side, key) for said, side in _said(plain, plugged)}
+        columns |= {(f"{title}, 95%", head): _intervals(side, key) for head, side in _sides(plain, plugged)}
         columns[f"{title}, 95%", "Images"] = plain[f"n_{key}"].to_list()
     frame = pd.DataFrame(columns)
     frame.columns = pd.MultiIndex.from_tuples(columns)
     return frame
 
 
-def _said(plain: pd.DataFrame, plugged: pd.DataFrame) -> tuple[tuple[str, pd.DataFrame], ...]:
+def _sides(plain: pd.DataFrame, plugged: pd.DataFrame) -> tuple[tuple[str, pd.DataFrame], ...]:
     return ("Plain", plain), ("With it", plugged)
 
 
@@ -164,7 +164,7 @@ def _intervals(rows: pd.DataFrame, side: str) -> list[str]:
 
 
 def _printed_changes(entry: EditPairRow) -> Mapping[str, float]:
-    """By how many points a paper's averages change between the same two chains, as far as it prints them."""
+    """The change of a paper's printed averages between the same two chains, in points."""
     figures = [_printed(run) for run in (entry.plain, entry.plugged)]
     plain, plugged = figures
     if plain is None or plugged is None:
@@ -178,7 +178,7 @@ def _printed_changes(entry: EditPairRow) -> Mapping[str, float]:
 
 
 def _printed(run: Run | None) -> Figure | None:
-    """What a paper prints for a run's chain on ViT-B/32, out of domain, too."""
+    """The paper's figure for a run's chain on ViT-B/32 that includes out-of-domain accuracy."""
     recipe = edit_pairs.recipe_of(run) if run else None
     steps = [(step.key, step.params.values()) for step in recipe.steps] if recipe else []
     for figure in FIGURES:

@@ -24,70 +24,70 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PICKER = "plugin_front"
-NOT_HERE = "No stored run differs from another by just “{}” in front. Below is {}."
-CHANGE = "In percentage points, with the edit less without."
+NOT_HERE = "No two stored runs differ by exactly “{}” in front. Below is {}."
+CHANGE = "In percentage points, with the edit minus without it."
 
 
 def view(runs: Sequence[Run], stored: Sequence[Run]) -> None:
-    """The arrows, their numbers, and what is not computed yet."""
+    """The chart, its numbers, and the merges that are not computed yet."""
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         group = plugin_data.pick_group(runs)
         front = _pick_front(group)
-    found = plugin_data.entries(group, front)
-    if whole := [entry for entry in found if entry.plain and entry.plugged]:
+    pairs = plugin_data.entries(group, front)
+    if whole := [entry for entry in pairs if entry.plain and entry.plugged]:
         _whole(whole, front, stored)
     else:
-        st.info("No merge has been run both without and with this edit. Compute some below.")
-    _refused(found)
-    compute_button.missing([recipe for entry in found for recipe in entry.missing], "plugin", stored)
+        st.info("No merge has been run both with and without this edit. Compute some below.")
+    _refused(pairs)
+    compute_button.missing([recipe for entry in pairs for recipe in entry.missing], "plugin", stored)
 
 
 def _pick_front(runs: Sequence[Run]) -> LeadingEdit:
-    """Which edit stands in front; a link may name one that has no pair here."""
-    known = plugin_data.fronts(runs)
-    chosen, missing = state.picked_front(list(known), next(iter(known)))
+    """The picker of the edit in front; a link may name an edit without a pair."""
+    choices = plugin_data.fronts(runs)
+    chosen, missing = state.picked_front(list(choices), next(iter(choices)))
     st.session_state[PICKER] = chosen
     st.selectbox(
         "Edit in front of the merge",
-        list(known),
-        format_func=lambda written: plugin_data.in_words(known[written]),
+        list(choices),
+        format_func=lambda written: plugin_data.in_words(choices[written]),
         key=PICKER,
         on_change=state.pick_front_from,
         args=(PICKER,),
         width=420,
-        help="Every edit by which two stored runs differ.",
+        help="All edits by which two stored runs differ.",
     )
     if missing:
-        sentence = NOT_HERE.format(text.safe_text(missing, 80), text.safe_text(plugin_data.in_words(known[chosen])))
+        sentence = NOT_HERE.format(text.safe_text(missing, 80), text.safe_text(plugin_data.in_words(choices[chosen])))
         st.warning(sentence, icon=":material/link_off:")
-    return known[chosen]
+    return choices[chosen]
 
 
-def _whole(found: Sequence[EditPairRow], front: LeadingEdit, stored: Sequence[Run]) -> None:
-    points = plugin_data.points(found, stored)
-    table = plugin_data.matrix(points, found)
+def _whole(pairs: Sequence[EditPairRow], front: LeadingEdit, stored: Sequence[Run]) -> None:
+    points = plugin_data.points(pairs, stored)
+    table = plugin_data.matrix(points, pairs)
     name = clean_text(plugin_data.name(front), 60)
     words = _in_words(table, name)
     st.markdown(words)
     caption = (
-        "Each arrow starts at a merge alone, open, and ends at the same merge of the same experts with the edit in "
-        "front, filled. Gray bars are 95% intervals; both ends answer the same images, so a change is surer than they "
-        "suggest. The merges keep their own parameters: nothing is tuned again for the edit."
+        "Each arrow starts at a merge alone (open mark) and ends at the same merge of the same experts with the edit "
+        "in front (filled mark). Gray bars are 95% intervals; both ends are evaluated on the same images, so a change "
+        "is more certain than the intervals suggest. The merges keep their own parameters; none is tuned for the edit."
     )
     chart.chart("plugin_arrows", points, name="scores_plugin", edit=name, caption=caption, said=words)
     _table(table, name)
-    if any(entry.plain and entry.plain.per_task for entry in found):
+    if any(entry.plain and entry.plain.per_task for entry in pairs):
         st.caption(f"Marked ‡. {PER_TASK}")
 
 
 def _in_words(table: pd.DataFrame, name: str) -> str:
-    """How often the edit helps, and by how much in the middle: one merge that was far off would carry a mean away."""
+    """How often the edit helps, and the median changes; a mean would depend on a single outlier."""
     changes = {title: table[title, "Change"] for title in plugin_data.VALUES.values()}
     rises = int((changes["H-score"] >= 0).sum())
     medians = ", ".join(f"{title.lower()} {change.median():+.1f}" for title, change in changes.items())
     return (
         f"With **{text.safe_text(name)}** in front, the H-score of {rises} of {plural(len(table), 'merge')} does "
-        f"not fall. Median change in points: {text.safe_text(medians.replace('h-score', 'H-score'), 120)}."
+        f"not drop. Median change in points: {text.safe_text(medians.replace('h-score', 'H-score'), 120)}."
     )
 
 
@@ -109,13 +109,13 @@ def _table(table: pd.DataFrame, name: str) -> None:
     )  # fmt: skip
     note = (
         f" {published_rows.PUBLISHED}: changes between the averages that the paper prints, of other experts on other "
-        "images; only their signs and order compare."
+        "images; compare only their signs and order."
         if printed
         else ""
     )
     st.caption(
-        "Means over data sets on the reporting half, in percent; changes in points. A click on a head sorts. Images "
-        f"are counted over all data sets.{note}"
+        "Means over data sets on the reporting half, in percent; changes in points. Click a column head to sort. "
+        f"Images are counted over all data sets.{note}"
     )
 
 
@@ -132,8 +132,8 @@ def _column(group: str, name: str) -> Any:
     return st.column_config.TextColumn(alignment="right")
 
 
-def _refused(found: Sequence[EditPairRow]) -> None:
-    """The merges with which the edit makes no sense, and why."""
-    for entry in found:
+def _refused(pairs: Sequence[EditPairRow]) -> None:
+    """The merges that the edit cannot be combined with, and why."""
+    for entry in pairs:
         if entry.refused:
             st.markdown(f":material/block: **{text.safe_text(entry.title)}**: {text.safe_text(entry.refused, 300)}")

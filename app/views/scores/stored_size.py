@@ -1,4 +1,4 @@
-"""The section of Scores that says what merges take to store: a chart, its numbers, and what they count."""
+"""The section of Scores on the size of stored merges: a chart, its numbers, and how they are counted."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from merging.runs.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-LABEL = 250  # px: most names, and that there is one model per task
+LABEL = 250  # px, enough for most names with "(one model per task)"
 COUNTED = (
-    "Paper's rule: 4 bytes for each non-zero entry of the merged task vector, nothing for where they are (LwPTV, "
-    "Table 15); a dense vector counts whole, with the unused text tensors that a checkpoint may carry. Files: what was "
-    "written. Changes only: what differs from the pretrained model, each tensor left out, whole, with a bitmap or with "
-    "coordinates, whichever is smallest, and a header; it is of use beside the pretrained model only. All that its "
-    "user needs: the model and the heads of the merged tasks. 1 MiB is 1,048,576 bytes."
+    "Paper's rule: 4 bytes for each non-zero entry of the merged task vector, none for positions (LwPTV, Table 15); a "
+    "dense vector counts in full, including unused text tensors of the checkpoint. Files: the written files. Changes "
+    "only: the difference from the pretrained model, with a header and each tensor omitted, whole, with a bitmap or "
+    "with coordinates, whichever is smallest; it is useful only with the pretrained model. All that its user needs: "
+    "the model and the heads of the merged tasks. 1 MiB is 1,048,576 bytes."
 )
 SHARED = (
-    " Where models of several tasks share one task vector, that vector is counted once, with a bit for each scalar and "
-    "one number per task, and beside the pretrained model in what a user needs; the files hold every model whole."
+    " If models of several tasks share one task vector, it is counted once, with a bit for each scalar and one number "
+    "per task, and together with the pretrained model in what a user needs; the files contain every model in full."
 )
 
 
 def section(runs: Sequence[Run]) -> None:
-    """What the merges take on a disk, counted in four ways."""
+    """The bytes of the merges, counted in four ways."""
     from viz.figures.scores.storage import ACCOUNTS
 
     run_ids = tuple(run.id for run in runs)

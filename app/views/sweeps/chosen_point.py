@@ -1,4 +1,4 @@
-"""The chosen point of a sweep: its scores, the run that it is, and where known models lie in a plane."""
+"""The chosen point of a sweep: its scores, its run, and the positions of known models in a plane."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from viz.figures.sweeps.sweep_contour import Mark
 from viz.text import percent, plural
 
 
-def panel(found: SweepResults, chosen: str, stored: Sequence[Run]) -> None:
-    """The picker of points, the scores of the chosen one, and the way to its run."""
-    known = [str(point) for point in found.averages["point"].drop_duplicates()]
+def panel(results: SweepResults, chosen: str, stored: Sequence[Run]) -> None:
+    """The picker of points, the scores of the chosen one, and a link to its run."""
+    points = [str(point) for point in results.averages["point"].drop_duplicates()]
     key = pickers.key("chosen_point", chosen)
     with st.container(border=True, key="chosen"):
         st.selectbox(
             "Chosen point (click one in a picture, or pick it here)",
-            known,
-            format_func=lambda point: sweeps.described(found, point),
+            points,
+            format_func=lambda point: sweeps.described(results, point),
             key=key,
             on_change=state.pick_point_from,
             args=(key,),
         )
-        if chosen == found.best:
-            st.caption(f"The best of the points{'' if found.complete else ' so far'}.")
-        row = found.averages[found.averages["point"] == chosen].iloc[0].to_dict()
-        _scores(row, f"On the {found.sweep.split} half, as in the pictures")
-        _run(found.planned(chosen), stored)
+        if chosen == results.best:
+            st.caption(f"The best point{'' if results.complete else ' so far'}.")
+        row = results.averages[results.averages["point"] == chosen].iloc[0].to_dict()
+        _scores(row, f"On the {results.sweep.split} half, as in the charts")
+        _run(results.planned(chosen), stored)
 
 
 def _scores(row: Mapping[str, Any], words: str) -> None:
@@ -50,7 +50,7 @@ def _scores(row: Mapping[str, Any], words: str) -> None:
             ("In-domain", "in_domain", "in_low", "in_high", "tasks_in", "n_in"),
             ("Out-of-domain", "out_of_domain", "out_low", "out_high", "tasks_out", "n_out"),
         ):
-            if row[n]:  # a plane has nothing out of domain
+            if row[n]:  # a plane has no tasks out of domain
                 with st.container(gap="xsmall"):
                     st.metric(name, percent(row[score]))
                     of = f"{plural(int(row[tasks]), 'task')}, n = {int(row[n]):,}"
@@ -62,9 +62,9 @@ def _scores(row: Mapping[str, Any], words: str) -> None:
 
 
 def _run(one: NamedPoint, stored: Sequence[Run]) -> None:
-    """The point as a run: what it scores on the reporting half, or a button that makes it."""
+    """The point as a run: its scores on the reporting half, or a button that computes it."""
     if not one.run_id:
-        st.caption("Weights between models are no recipe, so this point cannot be opened as a run.")
+        st.caption("This point interpolates weights and has no recipe, so it cannot be opened as a run.")
         return
     run = data.store().find(one.run_id)
     summary = data.summary(run, stored) if run is not None and run.has_scores else None
@@ -82,50 +82,50 @@ def _run(one: NamedPoint, stored: Sequence[Run]) -> None:
     except StoreError:
         job = None
     if job is not None and job.live:
-        st.markdown(":material/hourglass_top: Its run is being computed; the tray on the left shows how far it is.")
+        st.markdown(":material/hourglass_top: Its run is being computed; the tray on the left shows the progress.")
         return
     if job is not None and job.error:
         tray.show(job, "sweep")
-    wanted = st.button(
+    clicked = st.button(
         "Open as a run", icon=":material/open_in_new:", type="primary", key="open_run",
-        help=f"Merges it into the store and evaluates it whole, on the {SPLITS[1]} half, too.",
+        help=f"Stores the merged model and evaluates it on all images, also of the {SPLITS[1]} half.",
     )  # fmt: skip
-    if wanted:
+    if clicked:
         recipe = one.place.recipe
         data.runner().submit(replace(recipe, title=text.chain_title(recipe)))
         st.rerun()  # the whole page, so that the tray follows the job from now on
 
 
-def marks(found: SweepResults) -> list[Mark]:
-    """Known models in a plane: pretrained, both experts, and where the chain's merge of the two lies."""
-    if found.sweep.kind != PLANE:
+def marks(results: SweepResults) -> list[Mark]:
+    """Known models in a plane: pretrained, both experts, and the chain's merge of the two."""
+    if results.sweep.kind != PLANE:
         return []
-    first, second = (axis.target for axis in found.sweep.axes)
-    known: list[Mark] = [
+    first, second = (axis.target for axis in results.sweep.axes)
+    models: list[Mark] = [
         ("Pretrained", 0.0, 0.0, "pretrained"),
         (f"Expert {first}", 1.0, 0.0, "individual"),
         (f"Expert {second}", 0.0, 1.0, "individual"),
     ]
-    if at := _merge_at(found).get("at"):
-        known.append((f"Merge: {sweeps.titles(found.sweep)[0]}", at[first], at[second], "merge"))
-    return known
+    if at := _merge_at(results).get("at"):
+        models.append((f"Merge: {sweeps.titles(results.sweep)[0]}", at[first], at[second], "merge"))
+    return models
 
 
-def _merge_at(found: SweepResults) -> Mapping[str, Any]:
-    one = next((one for one in found.every if not one.place.values), None)
-    point = found.points.get(one.name) if one is not None else None
+def _merge_at(results: SweepResults) -> Mapping[str, Any]:
+    one = next((one for one in results.every if not one.place.values), None)
+    point = results.points.get(one.name) if one is not None else None
     return point.notes if point is not None else {}
 
 
-def off_plane(found: SweepResults) -> None:
-    """How far the merge of the two experts is from their plane, and what it scores itself."""
-    notes = _merge_at(found)
-    one = next((one for one in found.every if not one.place.values), None)
+def off_plane(results: SweepResults) -> None:
+    """The distance of the merge of the two experts from their plane, and its own accuracy."""
+    notes = _merge_at(results)
+    one = next((one for one in results.every if not one.place.values), None)
     if not notes or one is None:
         return
-    scores = found.points[one.name].scores
+    scores = results.points[one.name].scores
     st.caption(
-        f"The chain merges these two experts nearest to the marked place of their plane; "
-        f"{percent(notes['off_plane'])} of its change (in length) lies off the plane. That merge itself scores "
+        "The mark is the point of the plane nearest to the chain's merge of these two experts; "
+        f"{percent(notes['off_plane'])} of its change (in length) lies off the plane. The merge itself scores "
         f"{percent(float(scores['accuracy'].mean()))} on the two tasks."
     )

@@ -1,4 +1,4 @@
-"""One sweep: how far it is, its pictures as points arrive, and the chosen point."""
+"""One sweep: its progress, its charts as points arrive, and the chosen point."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ from merging.sweeps import storage
 from merging.sweeps.sweep import PLANE, VALUES, Sweep
 from viz.text import plural
 
-POLL = 2.0  # seconds between two looks while points are being computed
+POLL = 2.0  # seconds between updates while points are being computed
 SCORES = {"H-score": "h_score", "in-domain": "in_domain", "out-of-domain": "out_of_domain"}  # words in links -> column
 FEWER = (
-    "Each number of experts is judged in domain on the tasks of the merged experts only, so the averages are over "
-    "different tasks; those of experts that are left out are in neither average."
+    "In domain, each number of experts is evaluated only on the tasks of the merged experts, so the averages are over "
+    "different tasks; tasks of experts that are left out are in neither average."
 )
 
 
 def view(sweep: Sweep, stored: Sequence[Run]) -> None:
-    """Everything about a sweep; drawn again every two seconds while something is computed."""
+    """Everything about a sweep; redrawn every two seconds while points are computed."""
     job = sweeps.job(sweep)
     live = job is not None and job.live
     st.fragment(_view, run_every=POLL if live else None)(sweep, stored)
 
 
 def _view(sweep: Sweep, stored: Sequence[Run]) -> None:
-    job, found = sweeps.job(sweep), sweeps.results(sweep)
-    _status(found, job)
+    job, results = sweeps.job(sweep), sweeps.results(sweep)
+    _status(results, job)
     if sweep.split != SPLITS[0]:
         st.warning(ON_REPORTING, icon=":material/warning:")
-    if found.averages.empty:
-        st.info("No point is there yet. The first one appears here as soon as it is computed.")
+    if results.averages.empty:
+        st.info("No point is computed yet. The first one appears here as soon as it is.")
         return
-    chosen = _chosen(found)
+    chosen = _chosen(results)
     if len(sweep.axes) == 1:
-        _lines(found, chosen)
+        _lines(results, chosen)
     else:
-        _map(found, chosen)
-    chosen_point.panel(found, chosen, stored)
-    _tasks(found, chosen)
-    _table(found)
+        _map(results, chosen)
+    chosen_point.panel(results, chosen, stored)
+    _tasks(results, chosen)
+    _table(results)
 
 
-def _status(found: SweepResults, job: Job | None) -> None:
-    """How many points are there, and what can be done about the others."""
-    there, total = len(found.points), found.total
+def _status(results: SweepResults, job: Job | None) -> None:
+    """The number of computed points, and buttons for the rest."""
+    computed, total = len(results.points), results.total
     live = job is not None and job.live
     with st.container(border=True, key="sweep_status", gap="xsmall"):
         left = (
@@ -69,25 +69,27 @@ def _status(found: SweepResults, job: Job | None) -> None:
             words = f"queued, place {job.position}" if job.position else f"computing{left}"
         else:
             words = (
-                "complete" if found.complete else job.state if job is not None and job.state != "done" else "stopped"
+                "complete" if results.complete else job.state if job is not None and job.state != "done" else "stopped"
             )
-        st.progress(there / total, f"{there:,} of {plural(total, 'point')}: {words}")
+        st.progress(computed / total, f"{computed:,} of {plural(total, 'point')}: {words}")
         if job is not None and job.error:
             st.caption(f":material/error: {text.safe_text(job.error, 400)}")
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             if live and job is not None:
                 st.button("Pause", icon=":material/pause:", on_click=data.runner().pause, args=(job.id,), key="pause",
-                          help="Stops after the point in hand.")  # fmt: skip
+                          help="Stops after the current point.")  # fmt: skip
                 st.button("Cancel", icon=":material/stop:", on_click=data.runner().cancel, args=(job.id,), key="stop",
-                          help="Stops at once; the points that are there stay.")  # fmt: skip
-            elif not found.complete and st.button("Resume", icon=":material/play_arrow:", key="resume", type="primary"):
-                data.runner().sweep(found.sweep.id, sweeps.title(found.sweep))
+                          help="Stops at once; computed points stay.")  # fmt: skip
+            elif not results.complete and st.button(
+                "Resume", icon=":material/play_arrow:", key="resume", type="primary"
+            ):
+                data.runner().sweep(results.sweep.id, sweeps.title(results.sweep))
                 st.rerun()  # the whole page, so that it and the tray follow the job from now on
-            _manage(found.sweep)
+            _manage(results.sweep)
 
 
 def _manage(sweep: Sweep) -> None:
-    """Rename, delete, take along."""
+    """Rename, delete and download."""
     with st.popover("Manage", icon=":material/more_horiz:", type="tertiary"):
         if storage.is_own(data.store(), sweep.id):
             st.text_input("Title", sweep.title, key="sweep_rename", max_chars=100, on_change=_rename, args=(sweep,))
@@ -111,76 +113,76 @@ def _delete(sweep: Sweep) -> None:
     state.pick_sweep("")
 
 
-def _chosen(found: SweepResults) -> str:
+def _chosen(results: SweepResults) -> str:
     """The chosen point: the link's, the session's, else the best so far."""
-    known = [str(point) for point in found.averages["point"].drop_duplicates()]
-    return state.picked_point(known, found.best)
+    points = [str(point) for point in results.averages["point"].drop_duplicates()]
+    return state.picked_point(points, results.best)
 
 
-def _lines(found: SweepResults, chosen: str) -> None:
+def _lines(results: SweepResults, chosen: str) -> None:
     """Scores against the one axis."""
     chart.chart(
-        "sweep_lines", found.averages, name=f"sweep_{found.sweep.id}", on_click=lambda: _click("sweep_lines"),
-        title=found.sweep.labels[0], values=list(found.sweep.axes[0].values), lines=_line_ids(found), selected=chosen,
-        note=sweeps.note(found), of=[found.sweep],
-        caption=FEWER if found.sweep.kind == VALUES and found.sweep.axes[0].target == axes.EXPERTS else "",
+        "sweep_lines", results.averages, name=f"sweep_{results.sweep.id}", on_click=lambda: _click("sweep_lines"),
+        title=results.sweep.labels[0], values=list(results.sweep.axes[0].values), lines=_line_ids(results),
+        selected=chosen, note=sweeps.note(results), of=[results.sweep],
+        caption=FEWER if results.sweep.kind == VALUES and results.sweep.axes[0].target == axes.EXPERTS else "",
     )  # fmt: skip
 
 
-def _map(found: SweepResults, chosen: str) -> None:
+def _map(results: SweepResults, chosen: str) -> None:
     """A score over both axes."""
     chart.ask("sweep_contour")
     score = "h_score"
-    if found.sweep.kind != PLANE:
+    if results.sweep.kind != PLANE:
         words = st.segmented_control(
             "Score", list(SCORES), default=next(iter(SCORES)), key=state.SCORE, bind=state.BIND, required=True
         )
         score = SCORES[words]
-    first, second = found.sweep.axes
+    first, second = results.sweep.axes
     chart.chart(
-        "sweep_contour", found.averages, name=f"sweep_{found.sweep.id}", asked=True,
-        on_click=lambda: _click("sweep_contour"), value=sweeps.value(found.sweep, score), titles=found.sweep.labels,
-        values=(list(first.values), list(second.values)), marks=chosen_point.marks(found), selected=chosen,
-        note=sweeps.note(found), of=[found.sweep],
+        "sweep_contour", results.averages, name=f"sweep_{results.sweep.id}", asked=True,
+        on_click=lambda: _click("sweep_contour"), value=sweeps.value(results.sweep, score), titles=results.sweep.labels,
+        values=(list(first.values), list(second.values)), marks=chosen_point.marks(results), selected=chosen,
+        note=sweeps.note(results), of=[results.sweep],
     )  # fmt: skip
-    if found.sweep.kind == PLANE:
-        chosen_point.off_plane(found)
+    if results.sweep.kind == PLANE:
+        chosen_point.off_plane(results)
 
 
-def _tasks(found: SweepResults, chosen: str) -> None:
+def _tasks(results: SweepResults, chosen: str) -> None:
     """Every task along the first axis; of a map, the row of the chosen point."""
-    rows, words, caption = found.tasks, found.sweep.labels[0], ""
+    rows, words, caption = results.tasks, results.sweep.labels[0], ""
     if "y" in rows:
         at = float(rows.loc[rows["point"] == chosen, "y"].iloc[0])
         rows = rows[rows["y"] == at].reset_index(drop=True)
-        caption = f"With {text.safe_text(found.sweep.labels[1], 60)} at {at:g}, as the chosen point has it."
+        caption = f"With {text.safe_text(results.sweep.labels[1], 60)} at {at:g}, as the chosen point has it."
     chart.chart(
-        "sweep_tasks", rows, name=f"sweep_tasks_{found.sweep.id}", on_click=lambda: _click("sweep_tasks"), title=words,
-        values=list(found.sweep.axes[0].values), lines=_line_ids(found), selected=chosen,
-        note=f"{sweeps.note(found)} In-domain tasks are in bold.", caption=caption, of=[found.sweep],
+        "sweep_tasks", rows, name=f"sweep_tasks_{results.sweep.id}", on_click=lambda: _click("sweep_tasks"),
+        title=words, values=list(results.sweep.axes[0].values), lines=_line_ids(results), selected=chosen,
+        note=f"{sweeps.note(results)} In-domain tasks are in bold.", caption=caption, of=[results.sweep],
     )  # fmt: skip
 
 
-def _table(found: SweepResults) -> None:
-    """The numbers behind the lines."""
+def _table(results: SweepResults) -> None:
+    """The numbers of the charts."""
     with st.expander("Every point as a table", icon=":material/table:"):
-        wanted = [
+        columns = [
             "label",
-            *(name for name in "xy" if name in found.averages),
+            *(name for name in "xy" if name in results.averages),
             *("in_domain", "out_of_domain", "h_score"),
         ]
-        shown = found.averages[[*wanted, "n_in", "n_out", "run"]].copy()
+        rows = results.averages[[*columns, "n_in", "n_out", "run"]].copy()
         for name in ("in_domain", "out_of_domain", "h_score"):
-            shown[name] = [round(100 * value, 2) if math.isfinite(value) else None for value in shown[name]]
-        names = dict(zip("xy", found.sweep.labels, strict=False)) | {
+            rows[name] = [round(100 * value, 2) if math.isfinite(value) else None for value in rows[name]]
+        names = dict(zip("xy", results.sweep.labels, strict=False)) | {
             "label": "Recipe", "in_domain": "In-domain (%)", "out_of_domain": "Out-of-domain (%)",
             "h_score": "H-score (%)", "n_in": "Images in", "n_out": "Images out", "run": "Run",
         }  # fmt: skip
-        st.dataframe(shown, hide_index=True, column_config=names, alt="Scores of every point")
+        st.dataframe(rows, hide_index=True, column_config=names, alt="Scores of every point")
 
 
-def _line_ids(found: SweepResults) -> list[str]:
-    return [str(line) for line in range(len(found.sweep.recipes))]
+def _line_ids(results: SweepResults) -> list[str]:
+    return [str(line) for line in range(len(results.sweep.recipes))]
 
 
 def _click(key: str) -> None:

@@ -154,7 +154,7 @@ def _three(value: Any, name: str) -> tuple[float, ...]:
 
 
 def read_classes(path: Path) -> ClassNames:
-    """Class names from a file: one a line in the order of labels, or YAML or JSON with a list or a mapping.
+    """Class names from a file: one per line, in the order of labels, or YAML or JSON with a list or a mapping.
 
     Raises:
         TaskError: it cannot be read.

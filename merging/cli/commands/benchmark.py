@@ -1,4 +1,4 @@
-"""The command ``benchmark``: make a benchmark folder of one's own, check one, look at a data set, score features."""
+"""The command ``benchmark``: make a benchmark folder, check one, describe a data set, score features."""
 
 from __future__ import annotations
 

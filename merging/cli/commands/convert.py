@@ -14,7 +14,7 @@ from merging.cli.output import dumps, export_facts, reporting
 
 
 def _destination(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path | None:
-    """The folder to write, which must be free; by default it is called like the checkpoint and the target."""
+    """The folder to write, which must be free; by default it is named after the checkpoint and the target."""
     from merging.export.destination import refusal
 
     reference, to = ctx.params.get("checkpoint"), ctx.params.get("to")

@@ -21,8 +21,8 @@ from merging.numerics.quantile import kth_smallest
 class LwptvParams(Params):
     """The parameters of LwPTV."""
 
-    prune_ratio: float = fields.prune_ratio("Share of layers (or parameters) that each expert gives up.")
-    shared: bool = flag(True, label="Shared mask", help="Keep for all experts what any of them keeps.")
+    prune_ratio: float = fields.prune_ratio("Share of layers (or parameters) that each expert drops.")
+    shared: bool = flag(True, label="Shared mask", help="Keep for all experts what any expert keeps.")
     score: str = choice(
         saliency.DEVIATION,
         saliency.MEAN_ABS,

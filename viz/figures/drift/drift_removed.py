@@ -60,8 +60,8 @@ def drift_removed(
 
 def _hover(row: dict[Any, Any]) -> str:
     return (
-        f"<b>{short_name(row['tensor'])}</b><br>{safe_text(row['title'])} drops {percent(row['removed'], 2)} of "
-        f"its squared norm<br>conflicts in the others' vectors: {count(row['conflicts'])}, worst "
+        f"<b>{short_name(row['tensor'])}</b><br>{safe_text(row['title'])} loses {percent(row['removed'], 2)} of "
+        f"its squared norm<br>conflicts with the others: {count(row['conflicts'])}, worst "
         f"{real(row['conflict_top'])}, sum {real(row['conflict_sum'])}<br>{safe_text(row['section'])}, "
         f"{safe_text(row['part'])} ({safe_text(str(row['role']).replace('_', ' '))})"
     )
@@ -74,6 +74,6 @@ def _alt(table: pd.DataFrame, experts: list[str], columns: depth.Columns) -> str
         return words
     most = finite.loc[finite["removed"].idxmax()]
     return (
-        f"{words} Most in {clean_text(most['tensor'])}: {clean_text(most['title'])} drops "
+        f"{words} Most in {clean_text(most['tensor'])}: {clean_text(most['title'])} loses "
         f"{percent(most['removed'])} of its squared norm there."
     )

@@ -1,0 +1,36 @@
+"""The box for results that a view lacks: those being computed, those that failed, and an offer for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import streamlit as st
+
+from app.widgets import tray
+from merging.jobs.records import Job
+
+Item = TypeVar("Item")
+GO_ON = "You can go on working: the tray on the left shows the progress on every page."
+
+
+def box(
+    key: str,
+    items: Sequence[tuple[Item, Job | None]],
+    running: Callable[[list[Item], list[Job]], None],
+    offer: Callable[[list[Item]], None],
+) -> None:
+    """Draw the box of items and their newest jobs: ``running`` draws the live ones, ``offer`` the rest.
+
+    Failed jobs are shown with their error above the offer, which includes their items.
+    """
+    live = [(item, job) for item, job in items if job is not None and job.live]
+    rest = [(item, job) for item, job in items if job is None or not job.live]
+    with st.container(border=True, key=f"missing_{key}"):
+        if live:
+            running([item for item, _ in live], [job for _, job in live])
+        for _, job in rest:
+            if job is not None and job.error:
+                tray.show(job, key)
+        if rest:
+            offer([item for item, _ in rest])
