@@ -1,15 +1,21 @@
-"""Fixtures that several test files share: the tiny family, the tiny benchmark, an empty store."""
+"""Fixtures that several test files share: the tiny family, the tiny benchmark, a merge of many models, a page."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny
 import torch
+from per_task_merge import KEY
 
 from merging.benchmarks.benchmark import Benchmark
+from merging.methods import method as method_module
+from merging.methods import registry
+from merging.methods.method import Merge
 
 torch.set_num_threads(1)  # tensors are tiny here: handing pieces of them to other threads only costs time
 
@@ -38,3 +44,55 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_benchmark(tiny_folder: Path) -> Benchmark:
     """The loaded tiny benchmark."""
     return Benchmark.load(tiny_folder)
+
+
+@pytest.fixture
+def other_benchmark(tiny_folder: Path, tmp_path: Path) -> Benchmark:
+    """The same models and images as the tiny benchmark's, with another digest."""
+    folder = tmp_path / "other"
+    shutil.copytree(tiny_folder, folder)
+    (folder / "tasks.json").write_text((folder / "tasks.json").read_text() + "\n")
+    return Benchmark.load(folder)
+
+
+@pytest.fixture
+def doubles() -> Iterator[None]:
+    """A merge that gives one model per task: each expert's task vector, doubled."""
+    registry.methods()
+    method_module.REGISTERED["merge", KEY] = Merge(
+        key=KEY, title="Doubles", summary="", formula="", cite=registry.merge("ties").cite, per_task=True,
+        run=lambda slot, params, found: 2 * slot.task_vectors, elementwise=lambda params: True,
+    )  # fmt: skip
+    yield
+    del method_module.REGISTERED["merge", KEY]
+
+
+@pytest.fixture
+def open_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A function that opens a page of the app on a benchmark, with an empty store."""
+    import streamlit as st
+    from page_harness import MAIN, SLOW
+    from streamlit.testing.v1 import AppTest
+
+    from app.reading import data
+
+    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
+
+    def clear() -> None:
+        st.cache_data.clear()
+        st.cache_resource.clear()
+
+    def opened(page: str, benchmark: Path, **query: str) -> Any:
+        monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(benchmark))
+        clear()
+        at = AppTest.from_file(str(MAIN), default_timeout=SLOW)
+        if page != "home":
+            at.run()
+            at.switch_page(f"screens/{page}.py")
+        for key, value in query.items():
+            at.query_params[key] = value
+        return at.run()
+
+    yield opened
+    data.runner().close()
+    clear()

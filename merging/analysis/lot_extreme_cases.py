@@ -37,7 +37,7 @@ def extreme_case(shared: int = 0, energy: float = 1.0, agreement: float = 0.0) -
     every direction.
     """
     grams = _grams(shared, energy)  # (2, d): inputs lie along the axes, so XᵀX is diagonal
-    vectors = _task_vectors(grams.shape[1], agreement)
+    vectors = task_vectors(grams.shape[1], agreement)
     total = grams.sum(axis=0)
     shares = grams / total
     mean = vectors.mean(axis=0)
@@ -73,7 +73,7 @@ def _grams(shared: int, energy: float) -> Floats:
     return grams
 
 
-def _task_vectors(width: int, agreement: float) -> Floats:
+def task_vectors(width: int, agreement: float) -> Floats:
     """Two task vectors (2, d, outputs), of length one on every direction, with that cosine there."""
     draws = np.random.default_rng(SEED).normal(size=(2, 2 * RANK, OUTPUTS))[:, :width]
     first = draws[0] / np.linalg.norm(draws[0], axis=1, keepdims=True)

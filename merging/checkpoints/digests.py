@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from merging.progress import Cancel, Meter, ProgressCallback
 READING = "Reading checkpoints"
 FOLDER, VERSION = "digests", 1
 MOST = 5000  # entries that are read at most; the newest ones
+DIGEST = re.compile("[0-9a-f]{64}")
 AT_ONCE = 500_000_000  # bytes that a page may read while the user waits
 
 
@@ -104,8 +106,10 @@ def _records(root: Path) -> JsonRecords:
 
 
 def _entry(record: Any) -> tuple[tuple[int, ...], str]:
-    """State and digest of a file."""
-    return tuple(map(int, record["state"])), str(record["digest"])
+    """State and digest of a file; raises ValueError or TypeError for what is no digest."""
+    if not DIGEST.fullmatch(record["digest"]):
+        raise ValueError(record["digest"])
+    return tuple(map(int, record["state"])), record["digest"]
 
 
 def _bytes_read(checkpoint: Checkpoint, meter: Meter | None) -> OnBytes:

@@ -114,18 +114,16 @@ def test_a_score_that_came_out_otherwise_is_counted(store: Store, benchmark: Ben
     changed = replace(run)
     changed.__dict__["scores"] = other
     subject = context.MeasurementContext(store, benchmark, run.id, "cpu", None, None)
-    table = found(store, benchmark, "Ties").table("answers")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Store, "run", lambda self, run_id: changed)
-        assert predictions._differing(table, subject) == 2 * len(benchmark.tasks)
+        assert predictions.measure_predictions(subject).notes["differing"] == 2 * len(benchmark.tasks)
 
 
 def test_a_model_of_another_size_is_refused(store: Store, benchmark: Benchmark, tmp_path: Path) -> None:
     small = replace(benchmark, image_size=benchmark.image_size + 8)
     subject = context.MeasurementContext(store, small, run_of(store, "Ties").id, "cpu", None, None)
-    model = open_checkpoint(benchmark.pretrained)
     with pytest.raises(TaskError, match="cannot be measured on this benchmark"):
-        predictions._parts({"merged": model}, subject)
+        predictions.measure_predictions(subject)
 
 
 def test_evaluation_still_counts_what_it_predicts(benchmark: Benchmark) -> None:

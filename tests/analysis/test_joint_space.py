@@ -1,4 +1,4 @@
-"""The joint space of one layer: what DRM itself computes, what pruning drops, reduced pictures, figures, the panel."""
+"""The joint space of one layer: what DRM itself computes, what pruning drops, reduced pictures, figures."""
 
 from __future__ import annotations
 
@@ -10,18 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import test_app
-import tiny
 import torch
 import viz_tables
 from safetensors.torch import load_file
-from test_app import charts, words
-from test_drift_page import click
 from torch import Tensor
 
 import viz
-from app.views.conflicts import layers
-from merging.analysis import drm_joint_space as analysis
 from merging.analysis.drm_joint_space import (
     JointSpace,
     TaskMatrices,
@@ -43,8 +37,6 @@ from merging.runs.execute import execute
 from merging.runs.run import Run
 from merging.runs.store import Store
 
-library, open_app = test_app.library, test_app.open_app  # fixtures
-VIEW = "joint space of DRM"
 EXPERTS = ("one", "two", "three")
 SHAPES = [(9, 6), (6, 9), (24, 5)]  # the last one is taller than all experts side by side are wide
 
@@ -233,42 +225,10 @@ def test_spectrum_tells_the_cut() -> None:
 # The panel
 
 
-@pytest.mark.slow
-def test_the_panel_of_a_layer(open_app: Any, library: Any) -> None:
-    at = open_app("conflicts", library, about=VIEW)
-    assert not at.exception
-    assert charts(at) == 4
-    said = words(at)
-    assert "with 100.00% of the energy" in said and "mean of |x| over a block" in said
-    assert "DRM, Fig. 3" in said
-    at = click(at, "joint_energy", "flags")
-    assert not at.exception
-    assert at.selectbox(key="expert").value == "flags"
-
-
-@pytest.mark.slow
-def test_the_panel_follows_its_controls(open_app: Any, library: Any) -> None:
-    layer = "visual.transformer.resblocks.0.mlp.c_proj.weight"
-    at = open_app("conflicts", library, about=VIEW, layer=layer, direction="V, on top of each other", drop="0.8")
-    assert not at.exception
-    assert at.selectbox(key="layer").value == layer
-    assert "on top of each other" in words(at) and "The smallest 80%" in words(at)
-    at.slider(key="cut").set_value(0.1).run()
-    at.selectbox(key="ranked").select("all together").run()
-    assert not at.exception
-    assert "all matrices together" in words(at)
-
-
-@pytest.mark.slow
-def test_long_decompositions_ask_first(open_app: Any, library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(analysis, "estimated_seconds", lambda *size: 75.0)
-    at = open_app("conflicts", library, about=VIEW)
-    assert charts(at) == 0
-    assert f"{len(tiny.EXPERTS)} matrices of" in words(at) and "about 1 min 15 s" in words(at)
-    at.button(key="decompose").click().run()
-    assert not at.exception and charts(at) == 4
-    at.slider(key="drop").set_value(0.2).run()
-    assert charts(at) == 4  # kept: it does not ask again
+def test_tables_are_tidy() -> None:
+    table = dropped(space_of((9, 6), False), 0.5)
+    assert list(table.columns) == ["direction", "expert", "renorm", "dropped"]
+    assert not pd.isna(table).any(axis=None)
 
 
 def stored_run(folder: Path, store: Store) -> Run:
@@ -297,17 +257,3 @@ def test_a_run_with_other_files_gives_no_matrices(tiny_folder: Path, tmp_path: P
     evaluation: Any = SimpleNamespace(id="abc", recipe=None)
     with pytest.raises(StoreError, match="is not a merge"):
         TaskMatrices.of(evaluation)
-
-
-def test_only_the_last_decompositions_are_kept() -> None:
-    layers.decomposition.clear()
-    first, *others = (layers.decomposition("run", f"layer {n}", False) for n in range(5))
-    assert layers.decomposition("run", "layer 4", False) is others[-1]
-    assert layers.decomposition("run", "layer 0", False) is not first
-    layers.decomposition.clear()
-
-
-def test_tables_are_tidy() -> None:
-    table = dropped(space_of((9, 6), False), 0.5)
-    assert list(table.columns) == ["direction", "expert", "renorm", "dropped"]
-    assert not pd.isna(table).any(axis=None)

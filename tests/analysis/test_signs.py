@@ -1,24 +1,17 @@
-"""Sign agreement and elections: worked numbers, plain NumPy, invariances, and what the pictures draw of the tables."""
+"""Sign agreement and elections: worked numbers, plain NumPy, invariances."""
 
 from __future__ import annotations
 
 import math
-import shutil
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import tiny
 import torch
 
-import viz
-from app.views.conflicts import signs as conflict_signs
-from merging.analysis import context, measure, stored
 from merging.analysis.drm_joint_space import joint_space
 from merging.analysis.measurements import signs
 from merging.analysis.measurements.signs import (
-    SPACES,
     agreement,
     count_votes,
     estimated_seconds,
@@ -26,20 +19,13 @@ from merging.analysis.measurements.signs import (
     inspect_layer,
     random_agreement,
 )
-from merging.analysis.stored import Measured, same_experts
-from merging.benchmarks.benchmark import Benchmark
 from merging.checkpoints.families import Parameter, Role
-from merging.errors import Cancelled, CheckpointError, StoreError
 from merging.methods import registry
 from merging.methods.merges.ties import TrimThresholds as TiesElection
 from merging.methods.merges.ties import ties
 from merging.methods.slot import Slot
 from merging.numerics.linear_algebra import left_basis
 from merging.numerics.sign_election import elect, trimmed
-from merging.progress import Progress
-from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
 
 WORKED = [[1, -1, 0, 0, 2, 0], [1, 1, 0, 0, -2, 0], [-1, 1, 3, 0, 0, 0], [1, -1, 0, -2, 0, 0]]
 
@@ -241,142 +227,3 @@ def test_what_ties_merges_is_what_survives() -> None:
     survivors = vectors * (vectors * vectors.sum(dim=0) > 0)
     torch.testing.assert_close(merged, survivors.sum(dim=0))
     assert elect(vectors).won.tolist() == (survivors != 0).flatten(1).sum(dim=1).tolist()
-
-
-# As a measurement
-
-
-def uniform(benchmark: Benchmark, experts: dict[str, str] | None = None, merge: str = "weight_averaging") -> Recipe:
-    return Recipe.build(merge, {}, [], benchmark.pretrained, experts or benchmark.experts)
-
-
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory, tiny_benchmark: Benchmark) -> tuple[Store, list[str], Measured]:
-    """A store with two merges of the same experts, one of fewer, and what was measured of the first."""
-    store = Store(tmp_path_factory.mktemp("signs"), libraries=())
-    fewer = dict(list(tiny_benchmark.experts.items())[:3])
-    recipes = [uniform(tiny_benchmark), uniform(tiny_benchmark, merge="ties"), uniform(tiny_benchmark, fewer)]
-    ids = [execute(r, store, benchmark=tiny_benchmark, evaluate=False, keep_model=False).id for r in recipes]
-    return store, ids, measure.measure("signs", store, tiny_benchmark, ids[0], device="cpu")
-
-
-def test_runs_on_the_same_experts_share_what_is_measured(
-    measured: tuple[Store, list[str], Measured], tiny_benchmark: Benchmark
-) -> None:
-    store, (first, second, fewer), found = measured
-    assert stored.find("signs", store, tiny_benchmark, second) == found
-    assert measure.measure("signs", store, tiny_benchmark, second, cancel=lambda: True) == found
-    assert stored.find("signs", store, tiny_benchmark, fewer) is None
-    assert stored.find("signs", store, tiny_benchmark, "0" * 12) is None
-    assert same_experts(store.run(first), store.run(second))
-    assert not same_experts(store.run(first), store.run(fewer))
-
-
-def test_the_tables_are_those_of_every_layer(
-    measured: tuple[Store, list[str], Measured], tiny_benchmark: Benchmark
-) -> None:
-    _, _, found = measured
-    layers = found.table("layers")
-    assert set(layers["role"]) == {"linear", "projection"}
-    assert (found.notes["layers"], found.notes["tasks"]) == (len(layers), len(tiny_benchmark.experts))
-    base, tuned = tiny.family()
-    name = "visual.transformer.resblocks.1.mlp.c_fc.weight"
-    half = {key: value.half().float() for key, value in base.items()}
-    vectors = torch.stack([expert[name].half().float() - half[name] for expert in tuned.values()])
-    live = inspect_layer(vectors)
-    order = int(layers.set_index("tensor").loc[name, "order"])
-    agreed = found.table("agreement").set_index(["order", "space", "density"]).loc[order]
-    for key, counts in live.votes.items():
-        said = agreement(counts)
-        expected = [said.mean, said.null, said.density, said.positions]
-        np.testing.assert_allclose(agreed.loc[key].to_numpy(float), expected, rtol=1e-6)
-    held = found.table("elections").set_index(["order", "density"]).loc[(order, 0.2)]
-    assert held["won"].tolist() == live.elections[0.2].won.tolist()
-    assert list(held["expert"]) == list(tiny_benchmark.experts)
-    weighted = found.table("agreement").assign(total=lambda rows: rows["mean"] * rows["positions"])
-    sums = weighted.groupby(["space", "density"])[["total", "positions"]].sum()
-    for (space, density), counts in conflict_signs.whole(found).items():
-        said = agreement(counts)
-        assert said.positions == sums.loc[(space, density), "positions"]
-        assert said.mean == pytest.approx(sums.loc[(space, density), "total"] / said.positions, rel=1e-5)
-
-
-def test_measuring_tells_how_far_it_is_and_can_be_cancelled(
-    measured: tuple[Store, list[str], Measured], tiny_benchmark: Benchmark
-) -> None:
-    store, (_, _, fewer), _ = measured
-    told: list[Progress] = []
-    before = sorted((store.root / context.FOLDER).iterdir())
-    with pytest.raises(Cancelled):
-        measure.measure(
-            "signs", store, tiny_benchmark, fewer, progress=told.append, cancel=lambda: bool(told) and told[-1].done > 9
-        )
-    assert sorted((store.root / context.FOLDER).iterdir()) == before
-    measure.measure("signs", store, tiny_benchmark, fewer, progress=told.append)
-    assert told[-1].fraction == 1.0
-    assert {progress.phase for progress in told} == {"Counting signs"}
-
-
-def test_what_cannot_be_measured_is_explained(tmp_path: Path, tiny_benchmark: Benchmark) -> None:
-    store = Store(tmp_path / "store", libraries=())
-    with pytest.raises(StoreError, match="There is no run"):
-        measure.measure("signs", store, tiny_benchmark, "0" * 12)
-    with pytest.raises(StoreError, match="is a measurement of the experts of a run"):
-        measure.measure("signs", store, tiny_benchmark)
-    folder = shutil.copytree(tiny_benchmark.folder / "models", tmp_path / "models")
-    mine = {"mine": str(folder / "circles.safetensors"), "yours": str(folder / "digits.safetensors")}
-    run = execute(uniform(tiny_benchmark, mine), store, benchmark=tiny_benchmark, evaluate=False, keep_model=False)
-    shutil.copy(folder / "flags.safetensors", folder / "circles.safetensors")
-    with pytest.raises(CheckpointError, match="not the ones that this run merged: mine"):
-        measure.measure("signs", store, tiny_benchmark, run.id)
-    shutil.copy(tiny_benchmark.folder / "models" / "circles.safetensors", folder / "circles.safetensors")
-    found = measure.measure("signs", store, tiny_benchmark, run.id)  # no task of the benchmark is called so
-    assert set(found.table("elections")["expert"]) == {"mine", "yours"}
-
-
-# Pictures
-
-
-@pytest.mark.parametrize("density", [1.0, 0.2])
-def test_the_histogram_draws_its_table(measured: tuple[Store, list[str], Measured], density: float) -> None:
-    table = conflict_signs.bins(conflict_signs.whole(measured[2]), density)
-    assert list(dict.fromkeys(table["space"])) == list(SPACES)
-    fig = viz.draw("sign_histogram", table)
-    bars = [trace for trace in fig.data if trace.type == "bar"]
-    assert [bar.name for bar in bars] == ["Before pruning", "Pruned to 20%"][: 1 if density == 1 else 2]
-    for bar, state in zip(bars, ("before", "after"), strict=False):
-        rows = table[table["state"] == state]
-        np.testing.assert_allclose(bar.y, rows["share"], rtol=1e-6)
-        assert len(set(bar.base.tolist())) == len(SPACES)
-    marks = next(trace for trace in fig.data if trace.type == "scatter")
-    bases = dict(zip(table[table["state"] == "before"]["space"], bars[0].base, strict=True))
-    np.testing.assert_allclose(marks.y - table["space"].map(bases).to_numpy(), table["random"], atol=1e-5)
-    numbers = [note.text for note in fig.layout.annotations]
-    means = table[table["state"] == ("before" if density == 1 else "after")].drop_duplicates("space")["mean"]
-    assert all(f"<b>{100 * mean:.1f}%</b>" in words for mean, words in zip(means, numbers, strict=True))
-
-
-@pytest.mark.parametrize("value", ["excess", "mean", "kept"])
-def test_the_heat_map_draws_its_table(measured: tuple[Store, list[str], Measured], value: str) -> None:
-    table = conflict_signs.by_layer(measured[2], 0.2)
-    fig = viz.draw("sign_layers", table, value=value)
-    wide = table.pivot(index="space", columns="tensor", values=value)
-    order = dict.fromkeys(names[1] for names in fig.data[1].customdata)
-    np.testing.assert_allclose(fig.data[0].z, wide.loc[list(SPACES), list(order)].to_numpy(), rtol=1e-6)
-    low, high = fig.data[0].zmin, fig.data[0].zmax
-    assert (low, high) == {"mean": (0.5, 1.0), "kept": (0.0, 1.0)}.get(value, (-high, high))
-
-
-@pytest.mark.parametrize("value", ["survived", "taken"])
-def test_the_election_draws_its_table(measured: tuple[Store, list[str], Measured], value: str) -> None:
-    table = conflict_signs.elections(measured[2], 0.2)
-    fig = viz.draw("election_layers", table, value=value, selected="visual.proj")
-    rows = table.set_index(["tensor", "expert"])[value]
-    for trace in fig.data:
-        assert trace.y.tolist() == pytest.approx([rows[tensor, expert] for tensor, expert in trace.customdata])
-    np.testing.assert_allclose(table.groupby("tensor")["taken"].sum(), 1)
-    assert sum(shape.name == "selected" for shape in fig.layout.shapes) == 1
-    whole = conflict_signs.in_numbers(table, None)
-    assert whole["won"].sum() == table["won"].sum()
-    one = conflict_signs.in_numbers(table, "visual.proj").set_index("expert")
-    assert one["survived"].to_dict() == pytest.approx(rows.loc["visual.proj"].to_dict()) or value == "taken"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
-import streamlit as st
 import tiny
 import torch
 import viz_tables
+from page_harness import words
 from safetensors.torch import load_file
 from streamlit.testing.v1 import AppTest
 
 import viz
-from app.reading import data
 from app.views.conflicts import drm_ablations as conflict_ablations
 from merging.analysis import measure, trial_merges
 from merging.analysis.measurements import drm_ablations, task_counts
@@ -35,7 +33,6 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
 
-MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
 VARIANTS = drm_ablations.VARIANTS
 METHODS, CUTS = ("drm_h", "drm_v", "task_arithmetic_lwptv"), (0.0, 0.01, 0.2)
 
@@ -271,30 +268,14 @@ def test_the_papers_figures_stand_beside_their_chains() -> None:
 
 
 @pytest.fixture
-def open_view(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def open_view(open_app: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A function that opens a view of Conflicts, with or without the measurements in the library."""
 
-    def clear() -> None:
-        st.cache_data.clear()
-        st.cache_resource.clear()
-
-    def opened(about: str, store: Path, **query: str) -> AppTest:
-        monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(folder))
+    def opened(about: str, store: Path) -> AppTest:
         monkeypatch.setenv("MERGESCOPE_STORE", str(store))
-        clear()
-        at = AppTest.from_file(str(MAIN), default_timeout=60).run()
-        at.switch_page("screens/conflicts.py")
-        for key, value in {"about": about, **query}.items():
-            at.query_params[key] = value
-        return at.run()
+        return open_app("conflicts", folder, about=about)
 
-    yield opened
-    data.runner().close()
-    clear()
-
-
-def words(at: AppTest) -> str:
-    return "\n".join(str(e.value) for kind in ("subheader", "markdown", "caption") for e in at.get(kind))
+    return opened
 
 
 @pytest.mark.parametrize("about", ["ablations of DRM", "number of tasks"])

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import test_app
 import tiny_library
+from page_harness import charts, click, labels, runs, words
 from streamlit.testing.v1 import AppTest
-from test_app import charts, words
-from test_drift_page import click, labels, runs
 
 from app.views.conflicts import layers, signs
 from merging.analysis import context, drm_joint_space, measure
@@ -22,7 +20,6 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
 
-library, open_app = test_app.library, test_app.open_app  # fixtures
 LAYER = "visual.transformer.resblocks.1.mlp.c_fc.weight"
 OTHER = "visual.transformer.resblocks.0.attn.out_proj.weight"
 
@@ -182,7 +179,7 @@ def test_a_changed_checkpoint_is_explained(open_app: Any, tiny_folder: Path) -> 
 
 def test_layers_are_the_linear_ones_in_forward_order(open_app: Any, library: Path) -> None:
     open_app("conflicts", library)
-    run = next(run for run in runs(library).values())
+    run = next(run for run in runs(library).values() if run.recipe is not None)
     rows = layers.linear(run)
     assert set(rows["role"]) == {"linear", "projection"}
     assert rows["tensor"].iloc[-1] == "visual.proj"

@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_app
 import tiny
 import tiny_data
 import torch
+from page_harness import MAIN, SLOW, finish, press, serve_several, words
 from streamlit.testing.v1 import AppTest
-from test_app import finish, press, words
-from test_models_page import shared
 
 from app.reading import data
 from app.views.models import benchmark_form
@@ -27,7 +25,6 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
 
-library, open_app = test_app.library, test_app.open_app  # fixtures
 EXPERTS = ("fruit", "cars")
 HOSTILE = "<img src=x onerror=alert(1)> **b**"
 
@@ -153,7 +150,7 @@ def test_published_names_are_proposed_where_they_fit(open_app: Any, library: Pat
 def test_where_several_people_work_no_path_is_typed(
     open_app: Any, library: Path, mine: str, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shared(monkeypatch, how)
+    serve_several(monkeypatch, how)
     tiny_data.folder(tmp_path / "secret", {"": tiny_data.rows(2)})
     tiny.write_benchmark(folders.place_of("made", tmp_path / "store"))
     at = open_app("models", library, shelf="data")
@@ -227,7 +224,7 @@ def test_a_link_says_which_benchmark_it_is_on(open_app: Any, library: Path, two:
 
 def test_another_session_goes_on_with_its_own(open_app: Any, library: Path, two: tuple[Path, str]) -> None:
     at = open_app("models", library, shelf="data", on="own:made")
-    other = AppTest.from_file(str(test_app.MAIN), default_timeout=test_app.SLOW).run()
+    other = AppTest.from_file(str(MAIN), default_timeout=SLOW).run()
     assert "On the benchmark" in words(at) and "On the benchmark" not in words(other)
     at.run()
     assert at.selectbox(key="benchmark_picked").value == "own:made"

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-import test_app
 import tiny
 import tiny_library
-from streamlit.proto.WidgetStates_pb2 import WidgetStates
-from streamlit.testing.v1 import AppTest
-from test_app import charts, words
+from page_harness import charts, click, labels, runs, words
 
 from merging.analysis import context, measure
 from merging.analysis.measurements import exemplar_sensitivity
 from merging.benchmarks.benchmark import Benchmark
 from merging.jobs.runner import Runner
-from merging.runs.run import Run
 from merging.runs.store import Store
 
-library, open_app = test_app.library, test_app.open_app  # fixtures
 DEPTH, LAYERS, CASES, EXEMPLARS, CAT = (
     "by depth",
     "layer by layer",
@@ -47,31 +40,6 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
         found = measure.measure("exemplars", store, Benchmark.load(folder), device="cpu")
     shutil.copytree(found.path, folder / context.FOLDER / found.path.name)
     return folder
-
-
-def runs(folder: Path) -> Mapping[str, Run]:
-    """The merges of a library by title."""
-    return {run.title: run for run in Store(libraries=(folder / "runs",)).runs() if run.recipe is not None}
-
-
-def labels(at: AppTest, kind: str) -> list[str]:
-    return [element.label for element in at.get(kind)]
-
-
-def click(at: AppTest, key: str, *fields: str) -> AppTest:
-    """Run the page as after a click on a mark of a chart, whose customdata the front end sends as {"0": ..., ...}."""
-    chart = next(chart for chart in at.get("plotly_chart") if chart.proto.id.endswith(f"chart_{key}"))
-    points = [{"customdata": {str(place): field for place, field in enumerate(fields)}}] if fields else []
-    held = at._tree.get_widget_states
-
-    def clicked() -> WidgetStates:
-        states = held()
-        state = states.widgets.add()
-        state.id, state.string_value = chart.proto.id, json.dumps({"selection": {"points": points}})
-        return states
-
-    at._tree.get_widget_states = clicked  # type: ignore[method-assign]
-    return at.run()
 
 
 # The views

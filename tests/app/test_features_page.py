@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-import test_app
 import tiny
 import tiny_library
-from streamlit.proto.WidgetStates_pb2 import WidgetStates
+from page_harness import charts, runs, select, words
 from streamlit.testing.v1 import AppTest
-from test_app import charts, words
 
 import viz
 from app.views.features import data
@@ -25,10 +22,8 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.jobs.runner import Runner
 from merging.recipes.recipe import Recipe
 from merging.runs import execute
-from merging.runs.run import Run
 from merging.runs.store import Store
 
-library, open_app = test_app.library, test_app.open_app  # fixtures
 MAPS, PERPLEXITIES, NUMBERS, DISTANCE, COMPONENTS = (
     "maps",
     "perplexities",
@@ -53,10 +48,6 @@ def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def runs(folder: Path) -> dict[str, Run]:
-    return {run.title: run for run in Store(libraries=(folder / "runs",)).runs()}
-
-
 def chosen(folder: Path) -> str:
     known = runs(folder)
     return f"{known['Task Arithmetic w/ LwPTV'].id},{known['Ties'].id}"
@@ -70,18 +61,7 @@ def models(folder: Path) -> list[Model]:
 
 def circle(at: AppTest, *marks: tuple[str, str]) -> AppTest:
     """Run the page as after a lasso round marks (run, image) of the map."""
-    chart = next(chart for chart in at.get("plotly_chart") if chart.proto.id.endswith("chart_feature_map"))
-    points = [{"customdata": {"0": run, "1": image}} for run, image in marks]
-    held = at._tree.get_widget_states
-
-    def circled() -> WidgetStates:
-        states = held()
-        state = states.widgets.add()
-        state.id, state.string_value = chart.proto.id, json.dumps({"selection": {"points": points}})
-        return states
-
-    at._tree.get_widget_states = circled  # type: ignore[method-assign]
-    return at.run()
+    return select(at, "feature_map", marks)
 
 
 # The views

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
-import test_app
 import tiny_library
+from page_harness import charts, finish, words
+from stand_in_jobs import SLEEP
 from streamlit.testing.v1 import AppTest
-from test_app import charts, words
 
+from app import text
 from app.reading import data
 from merging.benchmarks.benchmark import Benchmark
+from merging.errors import MergingError
+from merging.jobs.records import JobFiles
 from merging.recipes.presets import bases, preset
 from merging.recipes.recipe import Recipe
 from merging.runs import execute
 from merging.runs.store import Store
 
-library, open_app = test_app.library, test_app.open_app  # fixtures
 MATRIX, ABLATIONS = "plug-in matrix", "ablations"
 
 
@@ -71,7 +75,7 @@ def test_what_the_matrix_lacks_is_named_and_queued(open_app: Any, library: Path,
     said = words(at)
     assert "Not computed yet" in said and "About **" in said
     lacking = [base.title for base in bases("lwptv") if base.key != "task_arithmetic"]
-    assert all(test_app.text.safe_text(f"{title} w/ LwPTV") in said for title in lacking)
+    assert all(text.safe_text(f"{title} w/ LwPTV") in said for title in lacking)
     compute(at, "plugin")
     assert not at.exception and not at.error
     titles = [recipe.title for recipe in submitted]
@@ -82,7 +86,7 @@ def test_what_the_matrix_lacks_is_named_and_queued(open_app: Any, library: Path,
 @pytest.mark.slow
 def test_a_recipe_that_cannot_be_queued_says_why(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Any, recipe: Recipe, benchmark: Any) -> None:
-        raise test_app.MergingError("The disk is *full*.")
+        raise MergingError("The disk is *full*.")
 
     at = open_app("scores", library, show=MATRIX)
     monkeypatch.setattr("merging.jobs.runner.Runner.submit", refuse)
@@ -91,14 +95,20 @@ def test_a_recipe_that_cannot_be_queued_says_why(open_app: Any, library: Path, m
     assert at.error[0].value == "The disk is \\*full\\*\\."
 
 
+def sleeping(files: JobFiles, store_root: Path, device: str) -> subprocess.Popen[bytes]:
+    """A child that does nothing for a minute."""
+    return subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True)
+
+
 @pytest.mark.slow
 def test_queued_recipes_are_not_offered_again(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at = open_app("scores", library, show=ABLATIONS)
-    monkeypatch.setattr("merging.jobs.runner.Runner._start_thread", lambda self: None)  # nothing leaves the queue
+    monkeypatch.setattr(JobFiles, "start", sleeping)  # nothing gets done
     compute(at, "ablations")
     assert "In the queue" in words(at)
     assert "Not computed yet" not in words(at)
     at.button(key="stop_ablations").click().run()
+    finish(at)
     assert {job.state for job in data.runner().jobs()} == {"cancelled"}
     assert "Not computed yet" in words(at)
 

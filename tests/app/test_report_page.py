@@ -6,11 +6,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import test_app
 import tiny_library
 import viz_tables
+from page_harness import charts, words
 from streamlit.testing.v1 import AppTest
-from test_app import words
 
 from app import text
 from app.reading import report_sources
@@ -21,7 +20,6 @@ from merging.runs.store import Store
 from viz.report import render
 from viz.report.contents import ReportView, Source
 
-library, open_app = test_app.library, test_app.open_app  # fixtures
 ADD, IN = "Add to report", "In the report"
 
 
@@ -91,16 +89,16 @@ def test_a_view_is_looked_at_on_the_page(open_app: Any, library: Any) -> None:
     button(at, ADD).click().run()
     go(at, "report")
     number = draft(at).kept[0].number
-    assert test_app.charts(at) == 0
+    assert charts(at) == 0
     at.toggle(key=f"show_{number}").set_value(True).run()
-    assert not at.exception and test_app.charts(at) == 1
+    assert not at.exception and charts(at) == 1
 
 
 @pytest.mark.slow
 def test_the_button_knows_the_very_view(open_app: Any, library: Any) -> None:
     at = open_app("masks", library)
     assert [found.label for found in at.button if found.label in (ADD, IN)] == [ADD, ADD]
-    assert test_app.charts(at) == 2
+    assert charts(at) == 2
     button(at, ADD).click().run()
     assert [found.label for found in at.button if found.label in (ADD, IN)] == [IN, ADD]
     at.slider(key="ratio").set_value(0.31).run()

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import test_app
+from page_harness import charts, words
 from streamlit.testing.v1 import AppTest
-from test_app import charts, words
 
 from app.reading import data, sweeps
 from merging.benchmarks.benchmark import Benchmark
@@ -20,7 +19,6 @@ from merging.sweeps import compute as sweep_compute
 from merging.sweeps import points, storage
 from merging.sweeps.sweep import LINE, PLANE, Axis, Sweep
 
-library, open_app = test_app.library, test_app.open_app  # fixtures
 PAIR = ("circles", "digits")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import App, new_tab
+from browser_tab import App, new_tab
 from playwright.sync_api import BrowserContext, expect
 
 pytestmark = pytest.mark.browser

@@ -8,7 +8,7 @@ import pytest
 import tiny
 import tiny_data
 import torch
-from conftest import App
+from browser_tab import App
 from playwright.sync_api import Locator, expect
 
 pytestmark = pytest.mark.browser

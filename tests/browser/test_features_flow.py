@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from conftest import App
+from browser_tab import App
 from playwright.sync_api import expect
 
 pytestmark = pytest.mark.browser

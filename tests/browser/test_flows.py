@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 import tiny_library
-from conftest import App, new_tab
+from browser_tab import App, new_tab
 from playwright.sync_api import BrowserContext, expect
 
 pytestmark = pytest.mark.browser
@@ -156,7 +156,7 @@ def test_home_loads_no_torch(server: str) -> None:
     )
     import sys
 
-    from conftest import ROOT
+    from browser_tab import ROOT
 
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()

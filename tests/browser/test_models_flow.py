@@ -10,7 +10,7 @@ from pathlib import Path
 import peers
 import pytest
 import torch
-from conftest import App
+from browser_tab import App
 from playwright.sync_api import expect
 
 import merging

@@ -8,7 +8,7 @@ import time
 import pytest
 import tiny
 import torch
-from test_core import _entry, _file
+from safetensors_header import container, entry
 
 import merging
 from merging.checkpoints.architecture import Architecture
@@ -83,7 +83,7 @@ HEADERS = {
     "digits": b'{"a":{"dtype":"F32","shape":[' + b"9" * 5000 + b'],"data_offsets":[0,4]}}',
     "dtype list": {"a": {"dtype": ["F32"], "shape": [1], "data_offsets": [0, 4]}},
     "shape text": {"a": {"dtype": "F32", "shape": "", "data_offsets": [0, 4]}},
-    "huge": {"a": _entry(0, 0, [0, 10**30])},
+    "huge": {"a": entry(0, 0, [0, 10**30])},
     "surrogate": b'{"\\ud800":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}',
 }
 
@@ -91,7 +91,7 @@ HEADERS = {
 @pytest.mark.parametrize("name", HEADERS)
 def test_odd_headers_are_refused(name, tmp_path):
     with pytest.raises(CheckpointError, match=r"bad\.safetensors"):
-        open_checkpoint(_file(tmp_path, HEADERS[name], b"x" * 4))
+        open_checkpoint(container(tmp_path, HEADERS[name], b"x" * 4))
 
 
 @pytest.mark.parametrize("source", ["a\0b", "~nobody-of-that-name/x", None, 3, "x" * 5000])

@@ -9,6 +9,7 @@ import plain_tower
 import pytest
 import tiny
 import torch
+from held_tensors import held
 
 import merging
 from merging.checkpoints.checkpoint import MappingCheckpoint
@@ -98,11 +99,12 @@ def test_memory_does_not_grow_with_the_number_of_exemplars(count, monkeypatch):
     captured, seen = CapturedInputs(experts, images, CPU), []
     for parameter in next(iter(experts.values())).parameters:
         captured.moments(parameter)
-        held = [tensor for found in captured._moments for one in found.values()
-                for tensor in (one._total, one._squares, *one._rows) if tensor is not None]  # fmt: skip
-        seen.append(sum(tensor.untyped_storage().nbytes() for tensor in held))
-        tokens = sum(x.untyped_storage().nbytes() for x in captured._tokens.values())
-        assert tokens == len(experts) * count * tiny.TOKENS * tiny.WIDTH * 4
+        tensors = list(held(captured))
+        seen.append(sum(t.untyped_storage().nbytes() for holder, t in tensors if isinstance(holder, Moments)))
+        tokens = [t for _, t in tensors if t.shape == (count, tiny.TOKENS, tiny.WIDTH)]
+        assert len(tokens) == len(experts)
+        most = sum(i.nbytes for i in images.values()) + sum(t.untyped_storage().nbytes() for t in tokens)
+        assert sum(t.untyped_storage().nbytes() for _, t in tensors if len(t) == count) == most
     widths = [tiny.WIDTH, 4 * tiny.WIDTH]
     block = 3 * (widths[0] ** 2 + widths[0]) + widths[1] ** 2 + widths[1] + 2 * 2 * widths[0]
     assert max(seen) <= len(experts) * 8 * max(block, 192**2 + 192 + 2 * widths[0])
@@ -146,7 +148,8 @@ def test_query_key_and_value_share_their_moments():
     captured = CapturedInputs({"a": checkpoint}, _images(states), CPU)
     q, k, v = (captured.moments(p)[0] for p in checkpoint.parameters
                if p.block == 1 and p.role == Role.LINEAR and p.part[5:] in ("q_proj", "k_proj", "v_proj"))  # fmt: skip
-    assert q is k is v and len(captured._moments[0]) == 6  # two norms, attention's inputs, three more matrices
+    distinct = {id(holder) for holder, _ in held(captured) if isinstance(holder, Moments)}
+    assert q is k is v and len(distinct) == 6  # two norms, attention's inputs, three more matrices
 
 
 @pytest.mark.parametrize("opened", [tiny.checkpoint, _hugging_face])

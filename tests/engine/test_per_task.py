@@ -1,50 +1,29 @@
-"""Merges that give one model per task: what is stored, evaluated, estimated, written, and said about them."""
+"""Merges that give one model per task: what is stored, evaluated, estimated, and written."""
 
 from __future__ import annotations
 
 import json
-import time
-from pathlib import Path
 
 import pandas as pd
 import pytest
-import streamlit as st
 import tiny
 import torch
+from per_task_merge import KEY, accuracy
 from safetensors import safe_open
 from safetensors.torch import load_file
-from streamlit.testing.v1 import AppTest
 
 import merging
-from app.reading import data
 from merging.benchmarks.evaluate import evaluate, evaluate_per_task
 from merging.benchmarks.metrics import PER_TASK, summarize, wilson
 from merging.cli.main import main
 from merging.errors import Cancelled, StoreError
-from merging.methods import method as method_module
-from merging.methods import registry
-from merging.methods.method import Merge
 from merging.recipes.recipe import Recipe
 from merging.runs.estimate import EVALUATING, MERGING, estimate
 from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
-from merging.runs.reference_models import references
 from merging.runs.store import Store
 
-KEY = "doubles"
-MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
-
-
-@pytest.fixture(autouse=True)
-def method():
-    """A merge that gives one model per task: each expert's task vector, doubled."""
-    registry.methods()
-    method_module.REGISTERED["merge", KEY] = Merge(
-        key=KEY, title="Doubles", summary="", formula="", cite=registry.merge("ties").cite, per_task=True,
-        run=lambda slot, params, found: 2 * slot.task_vectors, elementwise=lambda params: True,
-    )  # fmt: skip
-    yield
-    del method_module.REGISTERED["merge", KEY]
+pytestmark = pytest.mark.usefixtures("doubles")
 
 
 @pytest.fixture
@@ -63,11 +42,6 @@ def run_it(store, tiny_benchmark):
         return execute(recipe, options.pop("store", store), **{"benchmark": tiny_benchmark, "device": "cpu"} | options)
 
     return call
-
-
-def accuracy(scores, task, split="reporting"):
-    (row,) = scores[(scores["task"] == task) & (scores["split"] == split)].to_dict("records")
-    return row["accuracy"]
 
 
 # What is stored
@@ -251,91 +225,6 @@ def test_json_says_so_too(command, tmp_path):
     told = json.loads(said.out)
     assert told["per_task"] is True
     assert set(told["models"]) == set(tiny.EXPERTS)
-
-
-# Pages
-
-
-@pytest.fixture
-def page(tiny_benchmark, tmp_path, monkeypatch):
-    """A function that opens a page on a store with one such run and one single model, and their ids."""
-    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "app"))
-    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_benchmark.folder))
-    store = Store(tmp_path / "app", libraries=())
-    references(store, tiny_benchmark, device="cpu")
-    runs = [
-        execute(Recipe.build(key, {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts, key.upper()), store)
-        for key in (KEY, "weight_averaging")
-    ]
-
-    def opened(name, **query):
-        st.cache_data.clear()
-        st.cache_resource.clear()
-        at = AppTest.from_file(str(MAIN), default_timeout=60)
-        at.run().switch_page(f"screens/{name}.py")
-        for key, value in query.items():
-            at.query_params[key] = value
-        return at.run()
-
-    yield opened, [run.id for run in runs]
-    data.runner().close()
-    st.cache_data.clear()
-    st.cache_resource.clear()
-
-
-def words(at):
-    kinds = ("markdown", "caption", "info", "warning")
-    return "\n".join(str(element.value) for kind in kinds for element in at.get(kind)).replace("\\", "")
-
-
-def test_scores_mark_it_and_say_why(page):
-    opened, ids = page
-    at = opened("scores", runs=",".join(ids))
-    assert not at.exception
-    assert PER_TASK in at.info[0].value
-    assert "into one model per task" in words(at)
-    numbers = at.dataframe[0].value.set_index("run")["kind"]
-    assert numbers[ids[0]] == "one model per task ‡"
-    assert numbers[ids[1]] == "merge"
-    assert any("one model per task" in option for option in at.multiselect(key="compare").options)
-    drawn = [json.loads(chart.proto.spec) for chart in at.get("plotly_chart")]
-    scatter, tasks, storage = drawn
-    marks = {trace["name"]: trace for trace in scatter["data"] if trace.get("mode") == "markers"}
-    (marked,) = (trace for name, trace in marks.items() if "one model per task" in name)
-    assert "DOUBLES" in marked["text"][0]
-    assert "one model per task" in marked["text"][0]
-    assert marked["marker"]["symbol"] != marks["Merge"]["marker"]["symbol"]
-    assert "DOUBLES (one model per task)" in {trace["name"] for trace in tasks["data"]}
-    assert "DOUBLES (one model per<br>task)" in storage["layout"]["yaxis"]["ticktext"]
-
-
-def test_scores_without_it_say_nothing(page):
-    opened, ids = page
-    at = opened("scores", runs=ids[1])
-    assert not at.info
-    assert "one model per task" not in words(at)
-
-
-def test_masks_of_it_count_all_models(page):
-    opened, ids = page
-    at = opened("masks", run=ids[0])
-    assert not at.exception
-    assert "into one model per task" in words(at)
-    at.segmented_control(key="source").set_value("weights").run()
-    assert not at.exception
-    assert "any of its models" in words(at)
-
-
-def test_the_result_of_merging_says_so(page):
-    opened, ids = page
-    at = opened("merge")
-    at.session_state["_watched"] = data.runner().submit(data.store().run(ids[0]).recipe).subject
-    limit = time.monotonic() + 60
-    while any(job.live for job in data.runner().jobs()) and time.monotonic() < limit:
-        time.sleep(0.2)
-    at.run()
-    assert not at.exception
-    assert PER_TASK in words(at)
 
 
 # The merge that there is

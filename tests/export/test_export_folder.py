@@ -126,6 +126,8 @@ def test_images_are_prepared_as_those_that_were_scored(run, tiny_benchmark, tmp_
     pixels = np.random.default_rng(0).integers(0, 256, (1, tiny.SIZE, tiny.SIZE, 3), dtype=np.uint8)
     expected = tiny_benchmark.preprocess(pixels)
     image = Image.fromarray(pixels[0])
+
+    peers.transformers()  # first, because it makes torchvision importable
     from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
     config = json.loads((tmp_path / "hf" / "preprocessor_config.json").read_text())

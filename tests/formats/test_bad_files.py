@@ -16,7 +16,11 @@ from pathlib import Path
 
 import bad_archives
 import bad_files
+import bad_parts
+import bad_paths
+import bad_pickles
 import pytest
+import safetensors_header
 import tiny
 import torch
 from safetensors.torch import load_file, save_file
@@ -42,7 +46,7 @@ def test_a_bad_file_is_refused_with_a_reason(name, tmp_path):
     assert time.process_time() - started < 5  # of this process: other work on the machine does not count
     text = str(caught.value)
     assert len(text) < 600 and text.isprintable() and "weights_only" not in text and str(tmp_path) not in text
-    assert not (folder / bad_files.MARKER).exists()
+    assert not (folder / bad_parts.MARKER).exists()
 
 
 def test_the_files_that_run_code_would_run_it(tmp_path):
@@ -50,9 +54,9 @@ def test_the_files_that_run_code_would_run_it(tmp_path):
     for name in ("exec", "inst", "named safetensors"):
         folder = tmp_path / name
         folder.mkdir()
-        path = bad_files.RUNNING[name][0](folder)
+        path = bad_pickles.RUNNING[name][0](folder)
         pickle.loads(path.read_bytes())
-        assert (folder / bad_files.MARKER).exists(), name
+        assert (folder / bad_parts.MARKER).exists(), name
 
 
 MEASURE = """
@@ -83,14 +87,14 @@ def test_bad_files_take_little_memory(tmp_path):
 
 
 GOOD = {
-    "zero size": lambda f: _saved(f, bad_files.state() | {"none": torch.empty(0, 4)}),
-    "scalar": lambda f: _saved(f, bad_files.state() | {"scale": torch.tensor(3.0)}),
-    "8 MB of metadata": lambda f: _saved(f, bad_files.state(), {"long": "x" * (8 << 20)}),
-    "safetensors named pt": lambda f: _saved(f, bad_files.state()).rename(f / "x.pt"),
-    "torch named safetensors": lambda f: bad_files.torch_saved(bad_files.state(), f, "x.safetensors"),
-    "legacy": lambda f: bad_files.torch_saved(bad_files.state(), f, _use_new_zipfile_serialization=False),
-    "link in the folder": lambda f: _link(_saved(f, bad_files.state()), f / "link"),
-    "index": lambda f: bad_files.shards(f, lambda index, at: None),
+    "zero size": lambda f: _saved(f, bad_parts.state() | {"none": torch.empty(0, 4)}),
+    "scalar": lambda f: _saved(f, bad_parts.state() | {"scale": torch.tensor(3.0)}),
+    "8 MB of metadata": lambda f: _saved(f, bad_parts.state(), {"long": "x" * (8 << 20)}),
+    "safetensors named pt": lambda f: _saved(f, bad_parts.state()).rename(f / "x.pt"),
+    "torch named safetensors": lambda f: bad_parts.torch_saved(bad_parts.state(), f, "x.safetensors"),
+    "legacy": lambda f: bad_parts.torch_saved(bad_parts.state(), f, _use_new_zipfile_serialization=False),
+    "link in the folder": lambda f: _link(_saved(f, bad_parts.state()), f / "link"),
+    "index": lambda f: bad_paths.shards(f, lambda index, at: None),
 }
 
 
@@ -108,13 +112,13 @@ def _link(target, path):
 def test_odd_but_good_files_open(name, tmp_path):
     checkpoint = open_checkpoint(GOOD[name](tmp_path))
     assert not checkpoint.cautions
-    for key, value in bad_files.state().items():
+    for key, value in bad_parts.state().items():
         assert torch.equal(checkpoint.read(key), value)
 
 
 def test_names_that_forge_lines_are_written_out(tmp_path):
     evil = "a\nERROR: all is lost \u202e" + "x" * 300
-    path = bad_files.container(tmp_path, {evil: bad_files.entry(0, 4, [2])}, b"1234")
+    path = safetensors_header.container(tmp_path, {evil: safetensors_header.entry(0, 4, [2])}, b"1234")
     with pytest.raises(CheckpointError) as caught:
         open_checkpoint(path)
     assert str(caught.value).isprintable() and len(str(caught.value)) < 400
@@ -124,9 +128,9 @@ def test_snapshots_of_the_hub_cache_open(tmp_path):
     repository = tmp_path / "models--someone--something"
     (repository / "blobs").mkdir(parents=True)
     (repository / "snapshots" / "abc").mkdir(parents=True)
-    _saved(repository / "blobs", bad_files.state()).rename(repository / "blobs" / "0123")
+    _saved(repository / "blobs", bad_parts.state()).rename(repository / "blobs" / "0123")
     _link(Path("../../blobs/0123"), repository / "snapshots" / "abc" / "model.safetensors")
-    assert set(open_checkpoint(repository / "snapshots" / "abc").infos) == set(bad_files.state())
+    assert set(open_checkpoint(repository / "snapshots" / "abc").infos) == set(bad_parts.state())
 
 
 def _unlisted(index, folder):
@@ -134,11 +138,11 @@ def _unlisted(index, folder):
 
 
 WARNED = {
-    "unlisted": (lambda f: bad_files.shards(f, _unlisted), "does not list; ignored: conv1.bias"),
-    "total size": (lambda f: bad_files.shards(f, lambda i, _: i["metadata"].update(total_size=3)), "promises 3 bytes"),
-    "texts": (lambda f: bad_files.torch_saved(bad_files.state() | {"arch": "ViT", "n": None}, f), "arch .text., n"),
+    "unlisted": (lambda f: bad_paths.shards(f, _unlisted), "does not list; ignored: conv1.bias"),
+    "total size": (lambda f: bad_paths.shards(f, lambda i, _: i["metadata"].update(total_size=3)), "promises 3 bytes"),
+    "texts": (lambda f: bad_parts.torch_saved(bad_parts.state() | {"arch": "ViT", "n": None}, f), "arch .text., n"),
     "module": (
-        lambda f: bad_files.torch_saved({f"module.{n}": t for n, t in bad_files.state().items()}, f),
+        lambda f: bad_parts.torch_saved({f"module.{n}": t for n, t in bad_parts.state().items()}, f),
         "begin with 'module.'",
     ),
 }  # fmt: skip
@@ -149,11 +153,11 @@ def test_what_is_odd_is_said(name, tmp_path):
     build, says = WARNED[name]
     checkpoint = open_checkpoint(build(tmp_path))
     assert any(re.search(says, caution) for caution in checkpoint.cautions), checkpoint.cautions
-    assert torch.equal(checkpoint.read("conv1.weight"), bad_files.state()["conv1.weight"])
+    assert torch.equal(checkpoint.read("conv1.weight"), bad_parts.state()["conv1.weight"])
 
 
 def test_a_torch_file_cut_while_open_is_an_error(tmp_path):
-    path = bad_files.torch_saved({"w": torch.ones(100_000)}, tmp_path)
+    path = bad_parts.torch_saved({"w": torch.ones(100_000)}, tmp_path)
     checkpoint = open_checkpoint(path)
     os.truncate(path, 4000)
     with pytest.raises(CheckpointError, match="became shorter"):
@@ -167,7 +171,7 @@ def test_views_of_storages_read_as_torch_reads_them(tmp_path):
         "half": whole.half(), "brain": whole.bfloat16()[1:], "empty": torch.empty(0, 3), "scalar": torch.tensor(2.5),
     }  # fmt: skip
     for options in ({}, {"_use_new_zipfile_serialization": False}):
-        checkpoint = open_checkpoint(bad_files.torch_saved(tensors, tmp_path, **options))
+        checkpoint = open_checkpoint(bad_parts.torch_saved(tensors, tmp_path, **options))
         for name, value in tensors.items():
             assert torch.equal(checkpoint.read(name), value) and checkpoint.read(name).dtype == value.dtype
             half = value.numel() // 2
@@ -177,8 +181,8 @@ def test_views_of_storages_read_as_torch_reads_them(tmp_path):
 @pytest.mark.parametrize("dtype", DTYPE_NAMES, ids=dtype_name)
 def test_every_dtype_has_the_names_that_the_libraries_give_it(dtype, tmp_path):
     values = torch.arange(6).to(dtype)
-    legacy = bad_files.torch_saved({"w": values}, tmp_path, "legacy.pt", _use_new_zipfile_serialization=False)
-    paths = [bad_files.torch_saved({"w": values}, tmp_path), legacy, _saved(tmp_path, {"w": values})]
+    legacy = bad_parts.torch_saved({"w": values}, tmp_path, "legacy.pt", _use_new_zipfile_serialization=False)
+    paths = [bad_parts.torch_saved({"w": values}, tmp_path), legacy, _saved(tmp_path, {"w": values})]
     ours = tmp_path / "ours.safetensors"
     safetensors.save(ours, {"w": values})
     for stored in (*(open_checkpoint(path).read("w") for path in paths), load_file(ours)["w"]):
@@ -188,20 +192,21 @@ def test_every_dtype_has_the_names_that_the_libraries_give_it(dtype, tmp_path):
 
 def test_tied_tensors_are_told(tmp_path):
     weight = torch.ones(3, 2)
-    checkpoint = open_checkpoint(bad_files.torch_saved({"a": weight, "b": weight}, tmp_path))
+    checkpoint = open_checkpoint(bad_parts.torch_saved({"a": weight, "b": weight}, tmp_path))
     assert checkpoint.notes == ("Some tensors share their numbers: a = b.",)
 
 
 @pytest.mark.slow
 def test_the_reader_survives_any_change_of_a_byte(tmp_path):
     """Whatever a damaged pickle says, it is opened or refused with our own error."""
-    path = bad_files.torch_saved({"a": torch.ones(3), "b": {"c": torch.nn.Linear(2, 2)}}, tmp_path)
-    legacy = bad_files.torch_saved(torch.nn.Linear(2, 2), tmp_path, "l.pt", _use_new_zipfile_serialization=False)
+    path = bad_parts.torch_saved({"a": torch.ones(3), "b": {"c": torch.nn.Linear(2, 2)}}, tmp_path)
+    legacy = bad_parts.torch_saved(torch.nn.Linear(2, 2), tmp_path, "l.pt", _use_new_zipfile_serialization=False)
     plain = tmp_path / "p.pkl"
     plain.write_bytes(pickle.dumps(torch.nn.Linear(2, 2)))
     draw = torch.Generator().manual_seed(0)
     for source in (path, legacy, plain):
         good = source.read_bytes()
+        opened = 0
         for _ in range(300):
             changed = bytearray(good)
             at, value = torch.randint(0, len(good), (), generator=draw), torch.randint(0, 256, (), generator=draw)
@@ -210,10 +215,13 @@ def test_the_reader_survives_any_change_of_a_byte(tmp_path):
             spoiled.write_bytes(changed)
             try:
                 checkpoint = open_checkpoint(spoiled)
-                for name in checkpoint.infos:
-                    checkpoint.read(name)
-            except CheckpointError:
-                pass
+                shapes = {name: checkpoint.read(name).shape for name in checkpoint.infos}
+            except CheckpointError as error:
+                assert spoiled.name in str(error)
+            else:
+                opened += 1
+                assert shapes == {name: info.shape for name, info in checkpoint.infos.items()}
+        assert 0 < opened < 300, "a change in numbers goes unnoticed, and one elsewhere does not"
 
 
 @pytest.mark.parametrize("name", bad_archives.UNUSUAL)
@@ -239,7 +247,7 @@ def test_damaged_archives_are_refused_or_opened_and_nothing_else(name, tmp_path)
 
 
 def test_an_architecture_beside_the_weights_that_is_damaged_is_said(tmp_path):
-    save_file(bad_files.state(), tmp_path / "model.safetensors")
+    save_file(bad_parts.state(), tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "clip", "vision_config": {"hidden_size": -1}}))
     assert "odd sizes" in open_checkpoint(tmp_path).cautions[0]
 
@@ -262,8 +270,8 @@ def _pickled(folder, tensors):
 STORED = {
     "safetensors": _saved,
     "shards": _sharded,
-    "zip": lambda f, s: bad_files.torch_saved(s, f),
-    "legacy": lambda f, s: bad_files.torch_saved(s, f, _use_new_zipfile_serialization=False),
+    "zip": lambda f, s: bad_parts.torch_saved(s, f),
+    "legacy": lambda f, s: bad_parts.torch_saved(s, f, _use_new_zipfile_serialization=False),
     "pickle": _pickled,
 }
 

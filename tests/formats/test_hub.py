@@ -105,7 +105,9 @@ def test_pretrained_tags_of_open_clip_are_found(fake, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pytest.importorskip("open_clip")
-    repository = hub._repository("ViT-B-32/openai")[0]
+    with pytest.raises(CheckpointError):
+        open_checkpoint("ViT-B-32/openai")  # the stand-in does not have it yet
+    (repository,) = fake.asked
     shutil.copytree(fake.there / "tiny/clip", fake.there / repository)
     assert Architecture.of(open_checkpoint("ViT-B-32/openai")).width == tiny.WIDTH
     with pytest.raises(CheckpointError, match=r"no file ViT-B-32/opnai, .* Did you mean 'openai'"):

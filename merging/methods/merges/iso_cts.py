@@ -36,7 +36,7 @@ def iso_cts(slot: Slot, params: IsoCtsParams, statistics: None) -> Tensor:
     if slot.pretrained.dim() != 2:
         return params.scaling * vectors.mean(dim=0)
     full = min(slot.pretrained.shape)
-    common_count, own_count = _counts(full, len(vectors), params.common_fraction)
+    common_count, own_count = direction_counts(full, len(vectors), params.common_fraction)
     common = truncated_svd(double(vectors).sum(dim=0), common_count)
     own = []
     for index, vector in enumerate(vectors):
@@ -49,7 +49,7 @@ def iso_cts(slot: Slot, params: IsoCtsParams, statistics: None) -> Tensor:
     return (params.scaling * level * left @ right).to(vectors)
 
 
-def _counts(full: int, experts: int, common_fraction: float) -> tuple[int, int]:
+def direction_counts(full: int, experts: int, common_fraction: float) -> tuple[int, int]:
     """How many common directions, and how many for each task; they add up to ``full``."""
     common = int(full * common_fraction)
     own = round((full - common) / experts)

@@ -57,7 +57,7 @@ def wudi(slot: Slot, params: WudiParams, statistics: None) -> Tensor:
 
 def _optimize(slot: Slot, params: WudiParams) -> Tensor:
     """Adam on Σ ‖(X − τ_k) τ_kᵀ‖² / ‖τ_k‖² from X = Σ τ_k; its gradient is 2 (X A − B)."""
-    total, target = _normal_equations(slot.task_vectors)
+    total, target = normal_equations(slot.task_vectors)
     merged = slot.task_vectors.sum(dim=0)
     mean, square = torch.zeros_like(merged), torch.zeros_like(merged)
     for step in range(1, params.steps + 1):
@@ -71,7 +71,7 @@ def _optimize(slot: Slot, params: WudiParams) -> Tensor:
     return merged
 
 
-def _normal_equations(vectors: Tensor) -> tuple[Tensor, Tensor]:
+def normal_equations(vectors: Tensor) -> tuple[Tensor, Tensor]:
     """A = Σ G_k (n, n) and B = Σ τ_k G_k (m, n) with G_k = τ_kᵀ τ_k / ‖τ_k‖².
 
     Both are computed in float64, then rounded to the dtype of ``vectors``.

@@ -1,0 +1,69 @@
+"""Fixtures that the tests of pages share: small libraries, and models of one's own."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import tiny
+import tiny_library
+import torch
+from compared_runs import EMR, FEW, LWPTV, PRETRAINED, TIES
+
+from merging.analysis import context, measure
+from merging.benchmarks.benchmark import Benchmark
+from merging.catalog.model_sets import keep as keep_set
+from merging.catalog.model_sets import make as make_set
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.store import Store
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_library.write(tmp_path_factory.mktemp("library"))
+
+
+@pytest.fixture(scope="session")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library with everything measured that the page can show, and a run on fewer experts; do not change it."""
+    folder = tiny_library.write(tmp_path_factory.mktemp("compared"), ("task_arithmetic_lwptv", "ties", "cat", "emr"))
+    benchmark, making = Benchmark.load(folder), Store(folder / "more", libraries=(), dated=False)
+    few = Recipe.build(
+        "lot", {}, [], benchmark.pretrained, dict(list(benchmark.experts.items())[:3]), FEW, {"per_task": 4}
+    )
+    run = execute(few, making, benchmark=benchmark, keep_model=False)
+    shutil.copytree(run.path, folder / "runs" / run.id)
+    store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
+    for run in store.runs():
+        if run.title in (LWPTV, TIES, EMR, FEW):
+            for key in ("predictions", "drift", "signs", "pairs"):
+                measure.measure(key, store, benchmark, run.id, device="cpu")
+        if run.title in (LWPTV, TIES, PRETRAINED):
+            measure.measure("features", store, benchmark, run.id, device="cpu")
+        if run.title == PRETRAINED:
+            measure.measure("predictions", store, benchmark, run.id, device="cpu")
+    (folder / "measuring" / context.FOLDER).rename(folder / context.FOLDER)
+    return folder
+
+
+@pytest.fixture
+def own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A models folder with a pretrained model and two experts, as files."""
+    folder = tmp_path / "clip"
+    folder.mkdir()
+    base, tuned = tiny.family(("circles", "digits"))
+    for name, state in {"pretrained": base, **tuned}.items():
+        tiny.write(folder / f"{name}.safetensors", state, torch.float32)
+    monkeypatch.setenv("MERGESCOPE_MODELS", str(folder))
+    return folder
+
+
+@pytest.fixture
+def own_set(own_models: Path, tmp_path: Path) -> str:
+    """The id of a set of those models."""
+    made = make_set("Mine", "models:clip/pretrained.safetensors",
+                    {name: f"models:clip/{name}.safetensors" for name in ("circles", "digits")})  # fmt: skip
+    keep_set(tmp_path / "store", made)
+    return made.id

@@ -1,0 +1,147 @@
+"""Published figures agree with themselves, and a run stands beside a figure of its own chain only."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app.reading import published as published_rows
+from merging.methods import registry
+from merging.recipes.papers import published
+from merging.recipes.papers.published import B32, FIGURES, L14, REFERENCES, Figure, Printed
+from merging.recipes.recipe import Recipe
+from merging.runs.run import PRECOMPUTED, THIS_MACHINE
+
+ALL = [*FIGURES, *(figure for figures in REFERENCES.values() for figure in figures)]
+
+
+def named(figure: Figure) -> str:
+    return f"{figure.name}, {figure.model}, {figure.source}"
+
+
+# Published figures
+
+
+@pytest.mark.parametrize("figure", ALL, ids=named)
+def test_a_figure_agrees_with_itself(figure: Figure) -> None:
+    printed = figure.printed
+    assert figure.source.split(",")[0] in published.SOURCES
+    assert figure.model in (B32, L14)
+    assert (figure.experts, figure.model) in published.EXPERTS or figure.normalized == figure.normalized_as_printed
+    if printed.tasks:
+        assert len(printed.tasks) == len(published.TASKS)
+        agrees = sum(printed.tasks) / len(printed.tasks) == pytest.approx(printed.in_domain, abs=0.07)
+        assert agrees != (figure.note == published.AVERAGE_DIFFERS)
+    if printed.h_score is not None:
+        assert printed.out_of_domain is not None
+        harmonic = 2 / (1 / printed.in_domain + 1 / printed.out_of_domain)
+        assert harmonic == pytest.approx(printed.h_score, abs=0.11)  # of averages that were rounded before
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=named)
+def test_a_figure_states_values_that_its_methods_take(figure: Figure) -> None:
+    """Methods that are not registered yet are left alone; values of those that are must exist."""
+    known = {(method.role, method.key): method for method in registry.methods()}
+    for place, (key, stated) in enumerate(figure.chain):
+        role = "merge" if place == len(figure.chain) - 1 else "edit"
+        if method := known.get((role, key)):
+            assert method.params.build(stated)
+
+
+def test_no_line_of_a_table_is_there_twice() -> None:
+    lines = [(figure.name, figure.source, figure.model) for figure in FIGURES]
+    assert len(lines) == len(set(lines))
+
+
+@pytest.mark.parametrize(("name", "value"), [("LOT Merging", 90.877), ("Task Arithmetic", 75.806)])
+def test_normalized_accuracy_is_the_mean_of_ratios(name: str, value: float) -> None:
+    found = next(figure for figure in FIGURES if figure.name == name and figure.model == B32)
+    assert found.normalized == pytest.approx(value, abs=5e-4)
+
+
+def test_normalized_accuracy_needs_both_parts() -> None:
+    figure = FIGURES[0]
+    bare = Figure(name="x", chain=figure.chain, model=B32, printed=Printed(70.0), source=figure.source)
+    assert bare.normalized is None
+    other = Figure(name="x", chain=figure.chain, model=B32, printed=figure.printed, source="DRM", experts="nobody's")
+    assert other.normalized is None
+
+
+def test_published_figures_load_no_torch() -> None:
+    code = "import sys, merging.recipes.papers.published; sys.exit('torch' in sys.modules or 'pandas' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# Which run stands beside a figure
+
+
+def run(chain: Sequence[tuple[str, Mapping[str, Any]]], provenance: str = PRECOMPUTED, **exemplars: int) -> Any:
+    """As much of a stored run as the comparison looks at."""
+    *edits, (merge, params) = chain
+    recipe = Recipe.build(merge, params, edits, exemplars=exemplars)
+    name = f"{recipe.chain_digest}{provenance}"
+    keys = tuple(step.key for step in recipe.steps)
+    return SimpleNamespace(id=name, title=name, recipe=recipe, chain=keys, provenance=provenance)
+
+
+def figure(*chain: tuple[str, Mapping[str, Any]], **said: Any) -> Figure:
+    return Figure(name="x", chain=chain, model=B32, printed=Printed(50.0), source="LOT", **said)
+
+
+TIES = {"density": 0.2, "aggregation": "sum", "scaling": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("chain", "beside_it"),
+    [
+        ([("ties", TIES)], True),
+        ([("ties", TIES | {"scope": "tensor"})], True),  # the paper leaves it open
+        ([("ties", TIES | {"aggregation": "mean"})], False),
+        ([("ties", TIES | {"scaling": 0.4})], False),
+        ([("lwptv", {}), ("ties", TIES)], False),
+        ([("task_arithmetic", {})], False),
+    ],
+)
+def test_a_run_is_beside_a_figure_of_its_own_chain(chain: list[Any], beside_it: bool) -> None:
+    rows = published_rows.rows([figure(("ties", TIES))], [run(chain, THIS_MACHINE)])
+    assert [row.run is not None for row in rows] == [beside_it]
+
+
+def test_defaults_then_precomputed_runs_stand_beside_a_figure() -> None:
+    odd, own, stored = run([("ties", {"scope": "tensor"})]), run([("ties", {})], THIS_MACHINE), run([("ties", {})])
+    assert published_rows.rows([figure(("ties", TIES))], [odd, own])[0].run is own
+    assert published_rows.rows([figure(("ties", TIES))], [odd, own, stored])[0].run is stored
+
+
+def test_no_run_is_beside_a_figure_with_unknown_values() -> None:
+    assert (
+        published_rows.rows([figure(("ties", {}), unstated=True)], [run([("ties", {})], THIS_MACHINE)])[0].run is None
+    )
+
+
+def test_exemplars_must_be_as_many_where_a_paper_counts_them() -> None:
+    few, many = run([("lot", {})], per_task=16), run([("lot", {})], per_task=64)
+    assert published_rows.rows([figure(("lot", {"scaling": 1.2}), exemplars=16)], [many, few])[0].run is few
+    assert published_rows.rows([figure(("lot", {"scaling": 1.2}), exemplars=8)], [])[0].run is None
+
+
+def test_rows_of_one_name_say_whose_they_are() -> None:
+    same = [f for f in FIGURES if len(f.chain) == 1 and f.name.casefold() == "task arithmetic"]
+    assert [row.name for row in published_rows.rows(same, [])] == [
+        "Task Arithmetic (LwPTV)",
+        "Task Arithmetic (DRM)",
+        "Task arithmetic (FusionBench)",
+    ]
+
+
+def test_both_models_share_a_row_and_other_runs_follow() -> None:
+    small = [f for f in FIGURES if f.name == "Ties"]
+    other = run([("ties", {"density": 0.5})])
+    rows = published_rows.rows(small, [run([("ties", TIES)]), other])
+    assert [set(row.figures) for row in rows] == [{B32, L14}, set()]
+    assert rows[1].run is other

@@ -1,0 +1,76 @@
+"""The Compare page: where two runs agree, and the images behind each cell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+from compared_runs import CAT, EMR, LWPTV, TIES, both
+from page_harness import charts, click, runs, words
+
+from app.views.compare import data
+from app.views.compare import images as compare_images
+
+IMAGES = tiny.REPORTING * (len(tiny.EXPERTS) + len(tiny.OUTSIDE))
+
+
+# Images
+
+
+def test_agreement_counts_every_image_once(open_app: Any, compared: Path) -> None:
+    at = open_app("compare", compared, **both(compared), between="images")
+    assert not at.exception
+    assert charts(at) == 1
+    known = runs(compared)
+    of = data.pair(known[TIES], known[LWPTV])
+    images = data.images(of)
+    table = compare_images.agreement(images)
+    assert table["count"].sum() == IMAGES == len(images)
+    counted = {(row["a"], row["b"]): row["count"] for row in table.to_dict("records")}
+    right = [images[side] == images["truth"] for side in ("said_a", "said_b")]
+    for a in (True, False):
+        for b in (True, False):
+            words_of = tuple("right" if it else "wrong" for it in (a, b))
+            assert counted[words_of] == ((right[0] == a) & (right[1] == b)).sum()
+    assert f"n = {IMAGES} images" in words(at)
+
+
+@pytest.mark.slow
+def test_a_click_on_a_cell_shows_its_images(open_app: Any, compared: Path) -> None:
+    at = open_app("compare", compared, **both(compared), between="images")
+    at = click(at, "compare_agreement", "right", "right")
+    assert not at.exception
+    assert at.button_group(key="outcome").value == "both right"
+    assert ", both right." in words(at)
+    shown = [caption.value for caption in at.caption if "  \nA: " in caption.value]
+    assert len(shown) == compare_images.PAGE
+    assert all(value.split("  \n")[0].strip("*") in value.split("  \nA: ")[1] for value in shown)
+    at = click(at, "compare_agreement")  # the empty selection that follows every redraw
+    assert at.button_group(key="outcome").value == "both right"
+
+
+@pytest.mark.slow
+def test_images_of_a_run_with_several_models(open_app: Any, compared: Path) -> None:
+    link = both(compared, TIES, EMR)
+    at = open_app("compare", compared, **link, between="images", among="in domain")
+    assert not at.exception
+    assert "McNemar" in words(at)
+    at = open_app("compare", compared, **link, between="images", among="out of domain", outcome="both wrong")
+    assert not at.exception
+    assert "McNemar" not in words(at) and "means over its models" in words(at)
+    assert "of 4)" in words(at).replace("\\", "")
+
+
+def test_images_without_predictions(open_app: Any, compared: Path) -> None:
+    at = open_app("compare", compared, **both(compared, CAT, TIES), between="images")
+    assert not at.exception
+    assert charts(at) == 0
+    assert "Measure" in [button.label for button in at.button]
+
+
+def test_small_p_values_are_readable() -> None:
+    assert [compare_images.value(p) for p in (0.5, 0.031, 3.2e-7)] == ["0.5", "0.031", "3.2·10⁻⁷"]
+    assert compare_images.often(0.7) == "more often than not"
+    assert compare_images.often(0.01) == "once in 100 times"

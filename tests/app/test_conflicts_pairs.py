@@ -1,0 +1,66 @@
+"""Experts against experts on the Conflicts page: asked for, clicked, by layer and by value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_library
+from page_harness import charts, click, words
+from streamlit.testing.v1 import AppTest
+
+from merging.analysis import context, measure
+from merging.benchmarks.benchmark import Benchmark
+from merging.jobs.runner import Runner
+from merging.runs.store import Store
+
+VIEW = "experts against experts"
+
+
+# The page
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library whose experts are compared."""
+    folder = tiny_library.write(tmp_path_factory.mktemp("compared"), ("ties",))
+    store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
+    run = next(run for run in store.runs() if run.recipe is not None)
+    measure.measure("pairs", store, Benchmark.load(folder), run.id, device="cpu")
+    (folder / "measuring" / context.FOLDER).rename(folder / context.FOLDER)
+    return folder
+
+
+def test_the_page_asks_before_it_measures(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = open_app("conflicts", library, about=VIEW)
+    assert not at.exception and charts(at) == 0
+    assert "have not been compared" in words(at)
+    asked: list[str] = []
+    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append(key))
+    next(button for button in at.button if button.label == "Measure").click().run()
+    assert asked == ["pairs"]
+
+
+def test_a_click_on_a_pair_shows_it_by_depth(open_app: Any, compared: Path) -> None:
+    at: AppTest = open_app("conflicts", compared, about=VIEW)
+    assert not at.exception
+    assert charts(at) == 1 and "Precomputed" in words(at) and "average-linkage clustering on 1 − cosine" in words(at)
+    at = click(at, "pair_matrix", "digits", "leaves")
+    assert not at.exception
+    assert charts(at) == 2
+    assert at.selectbox(key="first").value == "digits" and at.selectbox(key="second").value == "leaves"
+    assert "**digits** and **leaves**, tensor by tensor" in words(at)
+
+
+def test_one_layer_and_the_other_values(open_app: Any, compared: Path) -> None:
+    layer = "visual.transformer.resblocks.1.mlp.c_fc.weight"
+    query = {"compare": "overlap of masks", "scope": "one layer", "layer": layer, "first": "digits", "second": "flags"}
+    at = open_app("conflicts", compared, about=VIEW, density="0.3", **query)
+    assert not at.exception and charts(at) == 2
+    said = words(at)
+    assert "Independent masks share 17.6%" in said and "of the layer visual" in said
+    at.selectbox(key="compare").select("sign conflict").run()
+    assert "the share in conflict" in words(at)
+    at.selectbox(key="second").select("digits").run()
+    assert "two different experts" in words(at)

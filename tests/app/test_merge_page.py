@@ -1,0 +1,142 @@
+"""The Merge page: a recipe put together, run, watched, cancelled, and taken from text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_harness import MAIN, SLOW, finish, press, words
+from streamlit.testing.v1 import AppTest
+
+from app import text
+from app.reading import data
+from app.session.draft import parse_chain
+from merging.recipes.presets import PRESETS
+from merging.recipes.recipe import Exemplars
+
+
+@pytest.mark.slow
+def test_merging_shows_accuracy_and_links(open_app: Any, library: Path) -> None:
+    at = open_app("merge", library, chain="lwptv:prune_ratio=0.4;task_arithmetic")
+    assert at.slider[0].value == 0.4
+    press(at, "Run")
+    assert not at.exception
+    assert "**Jobs**" in words(at)
+    at = finish(at)
+    assert [metric.label for metric in at.metric] == ["In-domain", "Out-of-domain", "H-score"]
+    assert all(metric.value.endswith("%") for metric in at.metric)
+    (job,) = data.runner().jobs()
+    assert job.title == "LwPTV (prune ratio 0.4) → Task arithmetic"
+    assert data.store().run(job.subject).has_scores
+    at.switch_page("screens/scores.py").run()
+    assert job.subject in at.multiselect(key="compare").options or job.subject in at.multiselect(key="compare").value
+
+
+@pytest.mark.slow
+def test_a_job_can_be_cancelled_and_dismissed(open_app: Any, library: Path) -> None:
+    at = open_app("merge", library, chain="ties:density=0.37")
+    press(at, "Run")
+    press(at, "Cancel")
+    at = finish(at)
+    (job,) = data.runner().jobs()
+    assert job.state == "cancelled"
+    assert not data.store().has(job.subject)
+    press(at, "Dismiss")
+    assert not at.exception
+    assert not data.runner().jobs()
+
+
+@pytest.mark.slow
+def test_a_job_is_seen_in_another_tab(open_app: Any, library: Path) -> None:
+    at = open_app("merge", library, chain="ties:density=0.41")
+    press(at, "Run")
+    other = AppTest.from_file(str(MAIN), default_timeout=SLOW).run()
+    assert "TIES" in words(other)
+    assert "density 0\\.41" in words(other)
+    press(other, "Cancel")
+    finish(at)
+
+
+@pytest.mark.slow
+def test_a_chain_that_needs_exemplars_can_be_run(open_app: Any, library: Path) -> None:
+    at = open_app("merge", library, chain="exemplars:per_task=8,seed=3;lot")
+    assert at.caption
+    assert "Training images that the chain uses" in words(at)
+    press(at, "Run")
+    at = finish(at)
+    assert not at.error
+    (job,) = data.runner().jobs()
+    assert job.state == "done"
+    recipe = data.store().run(job.subject).recipe
+    assert recipe is not None
+    assert recipe.exemplars == Exemplars(per_task=8, seed=3)
+
+
+def test_edits_are_added_moved_and_removed(open_app: Any, library: Path) -> None:
+    at = open_app("merge", library, chain="lwptv:prune_ratio=0.3;weight_averaging")
+    at.selectbox(key="new_edit").select("lwptv").run()
+    assert at.query_params["chain"] == "lwptv:prune_ratio=0.3;lwptv;weight_averaging"
+    later = [button for button in at.button if str(button.key).startswith("arrow_downward")]
+    later[0].click().run()
+    assert at.query_params["chain"] == "lwptv;lwptv:prune_ratio=0.3;weight_averaging"
+    next(button for button in at.button if str(button.key).startswith("close")).click().run()
+    assert at.query_params["chain"] == "lwptv:prune_ratio=0.3;weight_averaging"
+    assert not at.exception
+
+
+def test_another_merge_and_other_experts(open_app: Any, library: Path) -> None:
+    at = open_app("merge", library, chain="weight_averaging")
+    next(box for box in at.selectbox if box.label == "Then merge with").select("ties").run()
+    assert at.query_params["chain"] == "ties"
+    at.multiselect(key="experts_chosen").unselect("digits").run()
+    assert at.query_params["experts"] == "circles,flags,leaves"
+    at.multiselect(key="experts_chosen").set_value([]).run()
+    assert not at.exception
+    assert "Choose at least one expert" in at.error[0].value
+
+
+def test_the_recipe_survives_a_visit_to_another_page(open_app: Any, library: Path) -> None:
+    at = open_app("merge", library, chain="lwptv:prune_ratio=0.3;ties:density=0.5")
+    at.switch_page("screens/home.py").run()
+    del at.query_params["chain"]
+    at.switch_page("screens/merge.py").run()
+    assert [slider.value for slider in at.slider][:2] == [0.3, 0.5]
+
+
+@pytest.mark.slow
+def test_every_preset_can_be_chosen(open_app: Any, library: Path) -> None:
+    at = open_app("merge", library)
+    for preset in PRESETS:
+        at.selectbox(key="preset").select(preset.key).run()
+        assert not at.exception
+        assert not at.error
+        found = parse_chain(at.query_params["chain"], "p", [])
+        assert [stage.key for stage in found.edits] == [key for key, _ in preset.edits]
+        assert {name: found.merge.values[name] for name in preset.params} == dict(preset.params)
+
+
+def test_a_recipe_is_loaded_from_text(open_app: Any, library: Path) -> None:
+    at = open_app("merge", library)
+    recipe = at.code[0].value if at.code else ""
+    recipe = next(block.value for block in at.code if "pretrained:" in block.value)
+    at.text_area(key="recipe_text").set_value(recipe.replace("prune_ratio: 0.7", "prune_ratio: 0.25"))
+    press(at, "Use this recipe")
+    assert at.query_params["chain"].startswith("lwptv:prune_ratio=0.25;")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "says"),
+    [
+        ("a: [", "not valid YAML"),
+        ("just words", "A recipe is a mapping"),
+        ("merge: tiez\nexperts: {}", "Did you mean"),
+        ("merge: ties\npretrained: /etc/passwd\nexperts: {digits: /etc/shadow}", "not one of the sets on this page"),
+    ],
+)
+def test_a_recipe_that_cannot_be_used_says_why(open_app: Any, library: Path, recipe: str, says: str) -> None:
+    at = open_app("merge", library)
+    at.text_area(key="recipe_text").set_value(recipe)
+    press(at, "Use this recipe")
+    assert not at.exception
+    assert text.safe_text(says) in at.error[0].value

@@ -1,0 +1,140 @@
+"""Models & runs, runs: chosen, exported, dropped and deleted; the machine."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+from models_page import merged, table, tick
+from page_harness import charts, finish, press, words
+from safetensors.torch import load_file
+
+from app.reading import data
+from app.views.runs import export as run_export
+from merging.export import stored
+from merging.jobs.records import Job, State
+from merging.jobs.runner import Runner
+
+
+@pytest.mark.slow
+def test_runs_are_chosen_compared_and_drawn(open_app: Any, library: Path) -> None:
+    at = open_app("models", library, shelf="runs")
+    assert not at.exception and not at.error
+    rows = table(at)
+    assert len(rows) == 4 and set(rows["made"]) == {"precomputed"}
+    assert charts(at) == 0
+    first, second = rows["id"][:2]
+    tick(at, [first])
+    assert charts(at) == 1
+    assert not [link for link in at.page_link if link.value == "Compare"]
+    tick(at, [first, second])
+    assert at.query_params["chosen"] == f"{first},{second}"
+    assert [link for link in at.page_link if link.value == "Compare"]
+    again = open_app("models", library, shelf="runs", chosen=second)
+    assert again.multiselect(key="chosen_runs").value == [second]
+
+
+@pytest.mark.parametrize(
+    "query", [{"chosen": "000000000000"}, {"chosen": "../../etc"}, {"shelf": "EVIL", "chosen": ",,"}]
+)
+def test_a_bad_link(open_app: Any, library: Path, query: dict[str, str]) -> None:
+    at = open_app("models", library, **{"shelf": "runs", **query})
+    assert not at.exception
+    if query["chosen"].strip(","):
+        assert "does not have" in at.warning[0].value
+        press(at, "Show an available run")
+        assert not at.exception and len(table(at)) == 4
+
+
+def test_without_runs(open_app: Any, tiny_folder: Path) -> None:
+    at = open_app("models", tiny_folder, shelf="runs")
+    assert not at.exception
+    assert "There is no run yet" in words(at)
+    at.segmented_control(key="shelf").set_value("storage and machine").run()
+    assert not at.exception
+    assert "0 own runs" in str(at.get("progress")[0].proto) or at.dataframe
+
+
+@pytest.mark.slow
+def test_a_run_is_exported_dropped_and_deleted(
+    open_app: Any, library: Path, own_set: str, own_models: Path, tmp_path: Path
+) -> None:
+    at = open_app("merge", library, models=own_set, chain="task_arithmetic:scaling=0.4")
+    run_id = merged(at)
+    at.switch_page("screens/models.py")
+    at.query_params["shelf"], at.query_params["chosen"] = "runs", run_id
+    at.run()
+    press(at, "Export the model")
+    at = finish(at)
+    assert not at.exception and not at.error
+    (export,) = stored.exports(data.store().root)
+    assert {"model.safetensors", "config.json", "README.md", "recipe.yaml"} <= {name for name, _ in export.files}
+    assert any("library_name: transformers" in block.value for block in at.code)
+    archive = zipfile.ZipFile(io.BytesIO(run_export.zipped(export)))
+    assert archive.testzip() is None
+    assert all(name.startswith(f"{run_id}-hf/") and ".." not in name for name in archive.namelist())
+    config = json.loads(archive.read(f"{run_id}-hf/config.json"))
+    assert config["hidden_size"] == tiny.WIDTH
+
+    at.segmented_control(key="export_to").set_value("file").run()
+    press(at, "Export the model")
+    at = finish(at)
+    (single,) = [found for found in stored.exports(data.store().root) if found.to == "file"]
+    assert set(load_file(single.folder / "model.safetensors")) == set(tiny.shapes())
+
+    at.text_input(key="export_folder").set_value(str(own_models)).run()
+    at.segmented_control(key="export_to").set_value("open_clip").run()
+    press(at, "Export the model")
+    assert "not replaced" in at.error[0].value  # somebody's own folder
+    at.text_input(key="export_folder").set_value(str(tmp_path / "out")).run()
+    press(at, "Export the model")
+    at = finish(at)
+    assert (tmp_path / "out" / "open_clip_config.json").is_file()
+    assert str(tmp_path / "out") in [block.value for block in at.code]
+
+    press(at, "Drop the weights")
+    assert not data.store().run(run_id).has_model and data.store().run(run_id).has_scores
+    assert "computed again first" in words(at)
+    at.text_input(key="export_folder").set_value("").run()
+    at.segmented_control(key="export_to").set_value("hf").run()
+    press(at, "Delete this export")
+    press(at, "Export the model")
+    at = finish(at)
+    assert data.store().run(run_id).has_model
+
+    press(at, "Delete 1 run")
+    assert not at.exception
+    assert not data.store().has(run_id)
+    assert at.multiselect(key="chosen_runs").value == []
+    assert at.success[0].value == "1 run deleted\\."
+
+
+def test_a_run_that_a_job_works_on_is_not_deleted(
+    open_app: Any, library: Path, own_set: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = open_app("models", library, shelf="runs")
+    precomputed = table(at)["id"][0]
+    tick(at, [precomputed])
+    assert not [
+        button for button in at.button if button.key in {"delete_runs", "drop_runs"} and not button.disabled
+    ] or ("0 runs" in words(at))
+    shutil.copytree(library / "runs" / precomputed, data.store().root / "runs" / precomputed)
+    tick(at, []), tick(at, [precomputed])
+    job = Job(precomputed, "A job that began after the page was drawn", State.RUNNING, subject=precomputed)
+    monkeypatch.setattr(Runner, "jobs", lambda self: [job])
+    press(at, "Delete 1 run")
+    assert data.store().has(precomputed) and (data.store().root / "runs" / precomputed).is_dir()
+    assert "A job has begun to work on run" in at.error[0].value
+
+
+def test_the_machine_and_the_meter(open_app: Any, library: Path, own_set: str) -> None:
+    at = open_app("models", library, shelf="storage and machine")
+    assert not at.exception and not at.error
+    assert at.dataframe[0].value["What"][0] == "merged weights"
+    assert {"What uses disk space?", "About this machine"} == {sub.value for sub in at.subheader}

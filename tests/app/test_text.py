@@ -1,0 +1,58 @@
+"""Words on pages: sentences, durations, downloads without formulas, and no parameter named by the app."""
+
+from __future__ import annotations
+
+import io
+
+import pandas as pd
+import pytest
+from page_harness import MAIN
+
+from app import text
+from merging.files import tables
+from merging.methods import registry
+from merging.recipes.recipe import Recipe
+
+
+def test_sentences_name_what_counts() -> None:
+    recipe = Recipe.build("ties", {"aggregation": "mean"}, [("lwptv", {"shared": False})])
+    assert text.chain_words(recipe) == (
+        "LwPTV (prune ratio 0.7, shared mask off), then TIES (density 0.2, aggregation mean, scaling coefficient 0.3)"
+    )
+    assert text.chain_title(recipe) == "LwPTV (shared mask off) → TIES (aggregation mean)"
+
+
+@pytest.mark.parametrize(("seconds", "says"), [(0.01, "0.1 s"), (7.25, "7.2 s"), (42, "42 s"), (200, "3 min 20 s")])
+def test_durations(seconds: float, says: str) -> None:
+    assert text.duration(seconds) == says
+
+
+def test_downloads_hold_no_formulas() -> None:
+    table = pd.DataFrame({"=1+1": ["=cmd|' /C calc'!A0", "+1", "-1", "@x", "\tx", "plain"], "number": [-1.5] * 6})
+    read = pd.read_csv(io.BytesIO(tables.csv_bytes(table)))
+    assert list(read.columns) == ["'=1+1", "number"]
+    assert all(not str(cell).startswith(("=", "+", "-", "@", "\t")) for cell in read["'=1+1"])
+    assert read["number"].tolist() == [-1.5] * 6
+
+
+OTHERS_WORDS = {  # words that mean something of the page's own, and happen to be some method's parameter, too
+    "screens/masks.py": {"shared"},  # a choice of the live picture
+    "session/state.py": {"shared", "density", "direction", "scope", "score"},  # keys of links
+    "views/conflicts/signs.py": {"density", "rank_tol"},  # columns and notes of the measurement
+    "views/conflicts/joint_space.py": {"renorm"},  # a column of its table
+    "screens/features.py": {"components"},  # a view
+    "views/scores/ablations.py": {"components"},  # the same
+    "views/compare/data.py": {"scope"},  # a column of its table
+    "views/compare/pictures.py": {"direction"},  # a column of its table: singular vectors are numbered
+    "views/sweeps/form.py": {"alpha"},  # the key of interpolation coefficients
+    "views/models/benchmark_form.py": {"seed"},  # of the draw of images
+}
+
+
+def test_the_app_names_no_parameter() -> None:
+    names = {name for kind in (m.params for m in registry.methods()) for name in kind.bounds()}
+    for path in sorted((MAIN.parent).rglob("*.py")):
+        source = path.read_text("utf-8")
+        named = {name for name in names if f'"{name}"' in source}
+        place = path.relative_to(MAIN.parent).as_posix()
+        assert named <= OTHERS_WORDS.get(place, set()), place

@@ -1,0 +1,19 @@
+"""What importing the program loads, seen in a process of its own."""
+
+from __future__ import annotations
+
+import pytest
+from loading import loaded_by
+
+
+@pytest.mark.parametrize(
+    "package,forbidden",
+    [
+        ("merging", ("torch", "streamlit", "plotly", "pandas")),
+        ("merging.engine.run, merging.runs.execute, merging.jobs.runner", ("streamlit", "plotly", "viz", "app")),
+        ("viz", ("streamlit", "app")),
+    ],
+)
+@pytest.mark.slow
+def test_import_directions(package, forbidden):
+    assert not set(forbidden) & loaded_by(f"import {package}")

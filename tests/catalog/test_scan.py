@@ -1,0 +1,85 @@
+"""Models folders: their names, references that stay inside, links, bounds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import bad_parts
+import pytest
+from safetensors.torch import save_file
+from shelf_folders import listed
+
+from merging import settings
+from merging.catalog import folder_walk, scan
+from merging.catalog.recognize import recognize
+from merging.checkpoints import references
+from merging.errors import CheckpointError
+from merging.formats.opening import open_checkpoint
+
+
+def test_models_folders_have_distinct_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = tmp_path / "a" / "clip", tmp_path / "b" / "clip"
+    monkeypatch.setenv("MERGESCOPE_MODELS", os.pathsep.join(["", str(one), str(other), str(one)]))
+    assert settings.models_folders() == {"clip": one, "clip-2": other}
+    assert references.locate("models:clip-2/x.pt") == other / "x.pt"
+    assert references.locate("models:clip") == one
+
+
+@pytest.mark.parametrize(
+    "reference",
+    ["models:clip/../secret", "models:clip//etc", "models:clip/a\\b", "models:clip/.", "models:clip/",
+     "models:nobody/x", "models:clip/a\0b", "models:clip/out/secret.safetensors"],
+)  # fmt: skip
+def test_a_reference_cannot_lead_out_of_a_models_folder(root: Path, tmp_path: Path, reference: str) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    save_file(bad_parts.state(), tmp_path / "elsewhere" / "secret.safetensors")
+    (root / "out").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CheckpointError):
+        open_checkpoint(reference)
+
+
+@pytest.mark.parametrize(("text", "on"), [("", False), ("0", False), ("off", False), ("1", True), ("yes", True)])
+def test_shared_is_a_switch(text: str, on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MERGESCOPE_SHARED", text)
+    assert settings.shared() is on
+
+
+def test_links_to_folders_are_named_and_not_followed(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    save_file(bad_parts.state(), tmp_path / "elsewhere" / "secret.safetensors")
+    (root / "out").symlink_to(tmp_path / "elsewhere")
+    (root / "loop").symlink_to(root)
+    (root / "file.safetensors").symlink_to(tmp_path / "elsewhere" / "secret.safetensors")
+    found = {item.place: recognize(item) for item in listed(root).items}
+    assert set(found) == {"clip/out", "clip/loop", "clip/file.safetensors"}
+    assert all(what.kind == "unreadable" for what in found.values())
+    assert "not followed" in found["clip/out"].problem
+    assert "outside of" in found["clip/file.safetensors"].problem
+    assert str(tmp_path) not in "".join(what.problem for what in found.values())
+
+
+def test_the_walk_has_bounds(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = root
+    for level in range(folder_walk.DEEPEST + 2):
+        deep = deep / f"level{level}"
+        deep.mkdir()
+        (deep / "x.pt").touch()
+    (root / ".hidden").mkdir()
+    (root / ".hidden" / "y.pt").touch()
+    found = listed(root)
+    assert len(found.items) == folder_walk.DEEPEST
+    assert any("too deep" in note for note in found.notes)
+    for number in range(30):
+        (root / f"many{number:02}.pt").touch()
+    monkeypatch.setattr(folder_walk, "MOST", 10)
+    found = listed(root)
+    assert len(found.items) <= 10
+    assert any("only the first 10" in note for note in found.notes)
+
+
+def test_a_folder_that_is_gone_is_a_note(root: Path) -> None:
+    root.rmdir()
+    found = listed(root)
+    assert not found.items and "cannot be read" in found.notes[0]
+    assert recognize(scan.typed(str(root)).items[0]).kind == "unreadable"

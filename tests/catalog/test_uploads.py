@@ -1,0 +1,49 @@
+"""Uploads: kept under their hash, named like files, checked, limited."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tiny
+
+from merging.catalog import uploads
+from merging.catalog.recognize import recognize
+from merging.catalog.scan import CatalogEntry
+from merging.errors import CheckpointError, StoreError
+
+
+def test_an_upload_is_kept_under_its_hash(tmp_path: Path) -> None:
+    content = tiny.write(tmp_path / "x.safetensors", tiny.pretrained()).read_bytes()
+    item = uploads.keep(tmp_path, "../../My model?.SAFETENSORS", content)
+    assert item.path.name == "My_model.safetensors" and item.path.parent.parent == tmp_path / "uploads"
+    assert recognize(item).kind == "model"
+    assert uploads.keep(tmp_path, "again.pt", content) == item == uploads.items(tmp_path)[0]
+    uploads.delete(tmp_path, item)
+    assert uploads.items(tmp_path) == []
+    with pytest.raises(StoreError, match="no upload"):
+        uploads.delete(tmp_path, CatalogEntry("x", tmp_path / "x.safetensors", "x"))
+
+
+@pytest.mark.parametrize("name", ["CON", "a\0b", "x" * 300, "\u202egnp.pt", "", "/", "..", "=1+1.pt"])
+def test_names_of_uploads_are_names_of_files(name: str) -> None:
+    safe = uploads.safe_name(name)
+    assert safe.isascii() and "/" not in safe and "\0" not in safe and len(safe) < 80
+    assert safe.endswith((".safetensors", ".pt")) and not safe.startswith(".")
+
+
+def test_an_upload_that_is_no_checkpoint_is_not_kept(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"web page.*not kept"):
+        uploads.keep(tmp_path, "x.safetensors", b"<!DOCTYPE html>")
+    with pytest.raises(StoreError, match="64 MB"):
+        uploads.keep(tmp_path, "x.safetensors", bytes(uploads.LIMIT + 1))
+    assert uploads.items(tmp_path) == []
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_uploads_have_a_limit_in_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [tiny.write(tmp_path / f"{seed}.st", tiny.pretrained(seed)).read_bytes() for seed in (0, 1)]
+    monkeypatch.setattr(uploads, "TOTAL", len(files[0]) + 10)
+    uploads.keep(tmp_path, "a.safetensors", files[0])
+    with pytest.raises(StoreError, match="delete some"):
+        uploads.keep(tmp_path, "b.safetensors", files[1])

@@ -1,0 +1,59 @@
+"""Digests of checkpoints: told as they are read, stopped when asked, remembered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tiny
+
+from merging.checkpoints import digests
+from merging.cli.main import main
+from merging.errors import Cancelled
+from merging.formats.opening import open_checkpoint
+from merging.progress import Meter
+
+
+def test_a_digest_tells_what_was_read_and_stops_when_asked(tmp_path, monkeypatch):
+    path = tiny.write_family(tmp_path, experts=()).pretrained
+    monkeypatch.setattr("merging.checkpoints.checkpoint.DIGEST_PIECE", 100)
+    digests.DIGESTS.clear()
+    seen = []
+    opened = open_checkpoint(path)
+    found = digests.DIGESTS.digest(opened, Meter(opened.nbytes, seen.append))
+    assert found == open_checkpoint(path).digest and len(seen) > 20
+    assert [progress.done for progress in seen] == sorted(progress.done for progress in seen)
+    assert seen[-1].fraction == 1.0
+    digests.DIGESTS.clear()
+    with pytest.raises(Cancelled):
+        digests.DIGESTS.digest(opened, Meter(opened.nbytes, None, lambda: True))
+    assert digests.DIGESTS.remembered(opened.state()) == ""
+
+
+def test_digests_are_remembered_between_processes(tmp_path: Path, tiny_family: tiny.Family) -> None:
+    path = tmp_path / "p.safetensors"
+    path.write_bytes(tiny_family.pretrained.read_bytes())
+    assert main(["digest", str(path), "--store", str(tmp_path / "store"), "--json"]) == 0
+    opened = open_checkpoint(path)
+    digests.DIGESTS.clear()
+    assert digests.DIGESTS.remembered(opened.state()) == ""
+    digests.DIGESTS.load(tmp_path / "store")
+    assert digests.DIGESTS.remembered(opened.state()) == opened.content_digest()
+    path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")
+    assert digests.DIGESTS.remembered(open_checkpoint(path).state()) == ""
+
+
+DAMAGED = ["", "[]", '{"state": "x"}', '{"state": STATE}', '{"state": STATE, "digest": 7}',
+           '{"state": STATE, "digest": null}', '{"state": STATE, "digest": "5c"}']  # fmt: skip
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_damaged_digests_are_no_digests(text: str, tmp_path: Path) -> None:
+    state = open_checkpoint(tiny.write_family(tmp_path / "family", experts=()).pretrained).state()
+    (tmp_path / "digests").mkdir()
+    (tmp_path / "digests" / "a.json").write_text(text.replace("STATE", str(list(state))))
+    (tmp_path / "digests" / "b.json").write_text(f'{{"state": [1, 2, 3], "digest": "{"5c" * 32}"}}')
+    cache = digests.DigestCache()
+    cache.load(tmp_path)
+    cache.load(tmp_path / "nowhere")
+    assert cache.remembered(state) == "" and cache.remembered((1, 2, 3)) == "5c" * 32

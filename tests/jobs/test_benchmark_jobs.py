@@ -1,0 +1,57 @@
+"""Jobs on several benchmarks: when a run is done, what a child is told, what a killed build leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from plain_recipes import plain_recipe
+from stand_in_jobs import SLEEP, child_of
+
+from merging.errors import StoreError
+from merging.jobs import records
+from merging.jobs.cleanup import sweep_up
+from merging.jobs.records import State
+from merging.runs.execute import execute
+from merging.runs.store import Store
+
+
+def test_a_run_is_not_done_before_it_is_scored_on_the_benchmark(
+    runner, store, child, tiny_benchmark, other_benchmark
+) -> None:
+    child(SLEEP)
+    execute(plain_recipe(tiny_benchmark), store, benchmark=tiny_benchmark, device="cpu")
+    assert runner.submit(plain_recipe(tiny_benchmark), benchmark=tiny_benchmark).state == State.DONE
+    job = runner.submit(plain_recipe(tiny_benchmark), benchmark=other_benchmark)
+    assert job.live and job.benchmark == str(other_benchmark.folder)
+    assert runner.submit(plain_recipe(tiny_benchmark), benchmark=other_benchmark).id == job.id
+    runner.measure("drift", job.id, str(other_benchmark.folder))
+    for ask in (
+        lambda: runner.measure("drift", job.id, str(tiny_benchmark.folder)),
+        lambda: runner.submit(plain_recipe(tiny_benchmark), benchmark=tiny_benchmark),
+    ):
+        with pytest.raises(StoreError, match="on another benchmark"):
+            ask()
+
+
+def test_a_job_works_on_its_benchmark(store, monkeypatch, other_benchmark) -> None:
+    def told(benchmark: str) -> str | None:
+        """What the child of a job on that benchmark is told to work on."""
+        files = records.JobFiles(store.root / "jobs", "a" * 12)
+        files.create("merge: ties\n", title="A job", base=Path("/"), subject="a" * 12, benchmark=benchmark)
+        return child_of(files, store, monkeypatch)[1].get("MERGESCOPE_BENCHMARK")
+
+    monkeypatch.delenv("MERGESCOPE_BENCHMARK", raising=False)
+    assert told("") is None
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", "elsewhere")
+    assert told(str(other_benchmark.folder)) == str(other_benchmark.folder)
+
+
+def test_what_a_killed_build_leaves_is_removed(tmp_path: Path) -> None:
+    store, out = Store(tmp_path / "store", libraries=()), tmp_path / "benchmarks" / "mine"
+    left = out.parent / f"tmp-{'0' * 32}-4194000"
+    left.mkdir(parents=True)
+    words = ("benchmark", "make", str(out), "--from", "x.yaml")
+    owner = records.ProcessId()
+    sweep_up(store, records.Record(State.RUNNING, "", "", False, 0.0, owner, kind="data", words=words), 4194000)
+    assert not left.exists()

@@ -1,0 +1,186 @@
+"""The queue of child processes: order, cancel, death, commands. Most children here are stand-ins that start quickly."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from plain_recipes import plain_recipe
+from stand_in_jobs import EVENT, SLEEP, STUBBORN, child_of, ended, until
+
+from merging.errors import CheckpointError, StoreError
+from merging.jobs import records
+from merging.jobs.records import JobFiles, State
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+
+
+@pytest.mark.slow
+def test_a_real_merge_ends_up_in_the_store(runner, store, tiny_benchmark):
+    job = runner.submit(plain_recipe(tiny_benchmark))
+    assert runner.submit(plain_recipe(tiny_benchmark)).id == job.id
+    done = ended(runner, job.id)
+    assert (done.state, done.error, done.fraction, done.position) == (State.DONE, "", 1.0, 0)
+    assert store.run(done.subject).scores is not None
+    assert runner.submit(plain_recipe(tiny_benchmark)).submitted == job.submitted
+    events = [json.loads(line) for line in (store.root / "jobs" / job.id / "events.jsonl").read_text().splitlines()]
+    assert all(0 <= event["fraction"] <= 1 for event in events)
+    assert {"Reading checkpoints", "Evaluating"} <= {event["phase"] for event in events}
+    store.delete(job.id)
+    assert runner.jobs() == []
+
+
+def test_what_is_stored_is_done_at_once(runner, store, child, tiny_benchmark):
+    child("raise SystemExit('not to be started')")
+    run = execute(plain_recipe(tiny_benchmark), store, benchmark=tiny_benchmark, device="cpu")
+    job = runner.submit(plain_recipe(tiny_benchmark))
+    assert (job.id, job.state, job.fraction) == (run.id, State.DONE, 1.0)
+    assert runner.get(run.id).state == State.DONE
+
+
+def test_a_run_without_scores_is_not_done_unless_it_cannot_have_any(runner, store, child, tiny_benchmark):
+    child(SLEEP)
+    execute(plain_recipe(tiny_benchmark, 0.1), store, device="cpu", evaluate=False)
+    assert runner.submit(plain_recipe(tiny_benchmark, 0.1)).live
+    bigger = replace(tiny_benchmark, image_size=32)
+    execute(plain_recipe(tiny_benchmark, 0.2), store, benchmark=bigger, device="cpu")
+    assert runner.submit(plain_recipe(tiny_benchmark, 0.2)).state == State.DONE
+
+
+def test_progress_is_read_from_the_events(runner, store, child, tiny_benchmark):
+    child(SLEEP, EVENT)
+    job = runner.submit(plain_recipe(tiny_benchmark))
+    job = until(lambda: (found := runner.get(job.id)).state == State.RUNNING and found.phase == "Merging" and found)
+    assert (job.detail, job.fraction, job.seconds_left) == ("a tensor", 0.25, 3.0)
+    with (store.root / "jobs" / job.id / "events.jsonl").open("a") as file:
+        file.write('{"phase": "Evaluating", "fraction": 0.5}\n{"phase": "half a li')
+    assert runner.get(job.id).phase == "Evaluating"
+
+
+def test_one_at_a_time_in_order(runner, child, tiny_benchmark):
+    child(SLEEP)
+    ids = [runner.submit(plain_recipe(tiny_benchmark, 0.1 * n)).id for n in range(1, 4)]
+    assert [job.id for job in runner.jobs()] == ids[::-1]
+    until(lambda: runner.get(ids[0]).state == State.RUNNING)
+    assert [runner.get(i).position for i in ids] == [0, 1, 2]
+    runner.cancel(ids[1])
+    assert [runner.get(i).state for i in ids] == [State.RUNNING, State.CANCELLED, State.QUEUED]
+    assert runner.get(ids[2]).position == 1
+    runner.cancel(ids[0])
+    until(lambda: runner.get(ids[2]).state == State.RUNNING)
+    assert runner.get(ids[0]).state == State.CANCELLED
+    runner.cancel(ids[0])  # has ended: nothing happens
+    assert runner.get(ids[2]).state == State.RUNNING
+
+
+def test_a_deaf_child_is_killed_in_three_seconds(runner, child, store, tiny_benchmark, monkeypatch):
+    monkeypatch.setattr(records, "PATIENCE", 0.5)
+    child(STUBBORN)
+    job = runner.submit(plain_recipe(tiny_benchmark))
+    until((store.root / "jobs" / job.id / "log.txt").exists)
+    until(lambda: "deaf" in (store.root / "jobs" / job.id / "log.txt").read_text())
+    started = time.monotonic()
+    runner.cancel(job.id)
+    assert time.monotonic() - started < 0.2  # whoever asks does not wait
+    assert ended(runner, job.id).state == State.CANCELLED
+    assert time.monotonic() - started < 3
+
+
+@pytest.mark.parametrize(
+    "code,error",
+    [
+        ("import os; os.kill(os.getpid(), 9)", "killed, likely because the computer ran out of memory"),
+        ("import os; os.abort()", "ended by SIGABRT; see log.txt"),
+        ("raise SystemExit(3)", "ended with code 3; see log.txt"),
+        ("", "ended with code 0; see log.txt"),  # a child that says it is done, but there is no run
+    ],
+)
+def test_how_a_child_dies_is_said(runner, child, tiny_benchmark, code, error):
+    child(code)
+    job = ended(runner, runner.submit(plain_recipe(tiny_benchmark)).id)
+    assert job.state == State.FAILED
+    assert error in job.error
+
+
+def test_a_failure_gives_the_childs_own_sentence_and_can_be_tried_again(runner, child, tiny_benchmark):
+    child("raise SystemExit(1)", {"error": "Two tensors do not fit.", "code": 1})
+    job = ended(runner, runner.submit(plain_recipe(tiny_benchmark)).id)
+    assert (job.state, job.error) == (State.FAILED, "Two tensors do not fit.")
+    child(SLEEP)
+    again = runner.submit(plain_recipe(tiny_benchmark))
+    assert again.id == job.id
+    assert again.live
+    assert again.error == ""
+
+
+def test_what_a_killed_child_left_is_swept(runner, child, store, tiny_benchmark):
+    leave = f"""
+import os, pathlib
+pathlib.Path({str(store.root)!r}, "runs", f"tmp-{"0" * 32}-{{os.getpid()}}").mkdir(parents=True)
+os.kill(os.getpid(), 9)
+"""
+    child(leave)
+    ended(runner, runner.submit(plain_recipe(tiny_benchmark)).id)
+    assert list((store.root / "runs").iterdir()) == []
+
+
+def test_bad_input_is_refused_at_once(runner, tiny_benchmark):
+    recipe = Recipe.build("ties", {}, [], tiny_benchmark.pretrained, {"x": "no such file.safetensors"})
+    with pytest.raises(CheckpointError, match="not found"):
+        runner.submit(recipe)
+    assert runner.jobs() == []
+    with pytest.raises(StoreError, match="There is no job"):
+        runner.get("f" * 12)
+
+
+def test_the_child_gets_all_cores_once_and_starts_elsewhere(store, monkeypatch):
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", "relative")
+    files = JobFiles(store.root / "jobs", "a" * 12)
+    files.create("merge: ties\n", title="A job", base=Path("/"), subject="a" * 12)
+    _, found = child_of(files, store, monkeypatch)
+    assert int(found["OMP_NUM_THREADS"]) == len(os.sched_getaffinity(0))
+    assert found["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert os.path.isabs(found["MERGESCOPE_BENCHMARK"])  # noqa: PTH117
+
+
+def test_a_command_is_a_job_with_its_own_words(runner, store, child, monkeypatch):
+    child("pass")
+    words = ("export", "0" * 12, "--out", "/x")
+    job = runner.command("export-hf", "0" * 12, "An export", words)
+    assert (job.subject, job.kind, job.words) == ("0" * 12, "export-hf", words)
+    command, _ = child_of(JobFiles(store.root / "jobs", job.id), store, monkeypatch)
+    assert command[1 : 3 + len(words)] == ["-m", "merging", *words] and "--device" not in command
+    assert ended(runner, job.id).state == State.DONE
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_recipe_follows_its_command_only_if_that_is_done(runner, child, tiny_benchmark, fails):
+    child("raise SystemExit(1)" if fails else "pass")
+    job = runner.command("read", "a" * 12, "Reading", ["digest"], then=plain_recipe(tiny_benchmark))
+    assert ended(runner, job.id).state == (State.FAILED if fails else State.DONE)
+    assert [job.title for job in runner.jobs() if job.kind == "merge"] == ([] if fails else ["task_arithmetic"])
+
+
+def test_a_recipe_that_cannot_follow_says_why(runner, child, tmp_path):
+    child("pass")
+    gone = Recipe.build("ties", {}, [], str(tmp_path / "gone.safetensors"), {"a": "x"})
+    job = ended(runner, runner.command("read", "a" * 12, "Reading", ["digest"], then=gone).id)
+    assert job.state == State.FAILED
+    assert "gone.safetensors: not found" in job.error
+
+
+def test_what_a_cancelled_export_leaves_is_removed(runner, store, child, tmp_path):
+    out = tmp_path / "exports" / "model"
+    child(
+        f"import os, pathlib, time; there = pathlib.Path({str(out.parent)!r}, f'tmp-{'0' * 32}-{{os.getpid()}}')\n"
+        "there.mkdir(parents=True); (there / 'weights').write_text('half'); time.sleep(60)"
+    )
+    job = runner.command("export-hf", "0" * 12, "An export", ["export", "0" * 12, "--out", str(out)])
+    until(lambda: list(out.parent.glob("*/weights")))
+    runner.cancel(job.id)
+    assert ended(runner, job.id).state == State.CANCELLED
+    assert list(out.parent.iterdir()) == []

@@ -1,0 +1,45 @@
+"""Fixtures that the tests of runs share: a store, a recipe, and a call that runs it."""
+
+from __future__ import annotations
+
+import pytest
+
+from merging.methods import method as method_module
+from merging.methods import registry
+from merging.methods.method import Merge
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.store import Store
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "store", libraries=())
+
+
+@pytest.fixture
+def recipe(tiny_benchmark):
+    return Recipe.build("ties", {}, ["lwptv"], tiny_benchmark.pretrained, tiny_benchmark.experts)
+
+
+@pytest.fixture
+def run_it(store, tiny_benchmark):
+    """execute with everything but the recipe filled in."""
+
+    def call(recipe, **options):
+        return execute(recipe, options.pop("store", store), **{"benchmark": tiny_benchmark, "device": "cpu"} | options)
+
+    return call
+
+
+@pytest.fixture
+def per_task():
+    """A merge that gives one model per task: each expert, halved."""
+    method = Merge(
+        key="halves", title="Halves", summary="", formula="", cite=registry.merge("ties").cite, per_task=True,
+        run=lambda slot, params, found: slot.task_vectors / 2,
+    )  # fmt: skip
+    registry.methods()
+    method_module.REGISTERED["merge", "halves"] = method
+    yield method
+    del method_module.REGISTERED["merge", "halves"]

@@ -1,0 +1,127 @@
+"""Damaged runs count as absent, are set aside, and never hide a good copy."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import random
+
+import pandas as pd
+import pytest
+from stored_runs import ID, TABLE, fill, write_run
+
+from merging.errors import StoreError
+from merging.files import atomic
+from merging.runs import run as stored_run
+
+
+def test_a_good_copy_takes_the_place_of_a_damaged_one(store):
+    """Damage that nobody has looked at must not make the good copy the loser."""
+    run = write_run(store, title="bad")
+    with store.writing(ID) as folder:
+        fill(folder, title="good")
+        (run.path / atomic.MANIFEST).write_text("{}")
+    assert store.run(ID).title == "good"
+
+
+def _whole_files(run):
+    return [path for path in sorted(run.path.rglob("*")) if path.is_file()]
+
+
+def _cut(path, rng):
+    os.truncate(path, rng.randrange(path.stat().st_size))
+
+
+def _flip(path, rng):
+    data = bytearray(path.read_bytes())
+    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    path.write_bytes(data)
+
+
+def _empty(path, rng):
+    path.write_bytes(b"")
+
+
+def _lose(path, rng):
+    path.unlink()
+
+
+@pytest.mark.parametrize("damage", [_cut, _flip, _empty, _lose])
+@pytest.mark.parametrize("seed", range(5))
+def test_damage_is_a_miss(store, damage, seed, caplog):
+    """Twenty random faults: never a wrong number, one warning, set aside, and the run can be written anew."""
+    run = write_run(store)
+    rng = random.Random(f"{damage.__name__} {seed}")
+    files = _whole_files(run)
+    damage(rng.choice(files), rng)
+    with caplog.at_level(logging.WARNING), contextlib.suppress(StoreError):
+        found = store.find(ID)
+        if found is not None:  # damage inside a file that is not read for the facts
+            pd.testing.assert_frame_equal(found.table("saliency"), TABLE)
+            assert found.recipe_yaml
+            assert found.model_path
+            pytest.fail("the damage was not seen")
+    assert len(caplog.records) == 1
+    assert not store.has(ID)
+    assert store.runs() == []
+    assert [path.name[:12] for path in (store.root / "corrupt").iterdir()] == [ID]
+    assert write_run(store).id == ID
+
+
+def test_sizes_are_checked_before_anything_is_used(store):
+    os.truncate(write_run(store).model_path, 10)
+    assert store.runs() == []
+
+
+def test_a_good_copy_is_not_set_aside_for_what_was_there_before(store, monkeypatch):
+    monkeypatch.setattr(stored_run, "ATTEMPTS", 1)
+    run = write_run(store)
+    with store.writing(ID, replace=True) as folder:
+        monkeypatch.setattr("stored_runs.TABLE", TABLE.assign(value=0.5))
+        fill(folder)
+    with pytest.raises(StoreError, match="damaged"):
+        run.table("saliency")
+    assert set(store.run(ID).table("saliency")["value"]) == {0.5}
+
+
+def test_damage_after_the_first_use_is_seen(store):
+    run = write_run(store)
+    run.table("saliency")
+    path = run.path / "tables" / "saliency.csv"
+    text = path.read_text()
+    path.write_text(text.replace("0.1", "0.2"))
+    os.utime(path, (1, 1))
+    with pytest.raises(StoreError, match=r"damaged .*saliency\.csv does not have the sha-256.*Run its recipe again"):
+        run.table("saliency")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"files": 1}', '{"files": {"run.json": 1}}', "[" * 100_000, '{"files": {"../x": {}}}']
+)
+def test_odd_manifests_are_damage(store, text):
+    run = write_run(store)
+    (run.path / atomic.MANIFEST).write_text(text)
+    assert not store.has(ID)
+    assert store.runs() == []
+
+
+def test_a_run_that_is_swapped_while_it_is_looked_at_is_not_set_aside(store, monkeypatch, tmp_path):
+    run, whole = write_run(store), atomic.is_whole
+    (run.path / atomic.MANIFEST).write_text("{}")
+    good = tmp_path / "good"
+    with store.writing("f" * 12) as folder:
+        fill(folder)
+    (store.root / "runs" / ("f" * 12)).rename(good)
+
+    def swapped_meanwhile(path):
+        found = whole(path)
+        if good.exists():  # just behind the first look
+            atomic.retire(run.path)
+            good.rename(run.path)
+        return found
+
+    monkeypatch.setattr(atomic, "is_whole", swapped_meanwhile)
+    store.find(ID)
+    assert not good.exists() and store.has(ID)
+    assert not (store.root / "corrupt").exists()

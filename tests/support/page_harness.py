@@ -1,0 +1,80 @@
+"""What the tests of pages share: a page's text, its charts, its buttons, and clicks on marks."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from streamlit.proto.WidgetStates_pb2 import WidgetStates
+from streamlit.testing.v1 import AppTest
+
+from app.reading import data, models
+from merging.runs.run import Run
+from merging.runs.store import Store
+
+MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
+SLOW = 60  # seconds that a page may take on a busy machine
+
+
+def words(at: AppTest) -> str:
+    """All text on the page."""
+    kinds = ("title", "subheader", "markdown", "caption", "text", "info", "warning", "error", "success")
+    return "\n".join(str(element.value) for kind in kinds for element in at.get(kind))
+
+
+def charts(at: AppTest) -> int:
+    return len(at.get("plotly_chart"))
+
+
+def press(at: AppTest, label: str) -> AppTest:
+    """Click the button of that label."""
+    return next(button for button in at.button if button.label == label).click().run()
+
+
+def finish(at: AppTest) -> AppTest:
+    """Run the page until nothing is live any more."""
+    limit = time.monotonic() + SLOW
+    while any(job.live for job in data.runner().jobs()) and time.monotonic() < limit:
+        time.sleep(0.2)
+    return at.run()
+
+
+def runs(folder: Path) -> dict[str, Run]:
+    """The stored runs of a library by title."""
+    return {run.title: run for run in Store(libraries=(folder / "runs",)).runs()}
+
+
+def labels(at: AppTest, kind: str) -> list[str]:
+    return [element.label for element in at.get(kind)]
+
+
+def click(at: AppTest, key: str, *fields: str) -> AppTest:
+    """Run the page as after a click on a mark of a chart; without fields, as after the selection was emptied."""
+    return select(at, key, [fields] if fields else [])
+
+
+def select(at: AppTest, key: str, marks: Sequence[Sequence[str]]) -> AppTest:
+    """Run the page as after a selection of marks, whose customdata the front end sends as {"0": ..., ...}."""
+    chart = next(chart for chart in at.get("plotly_chart") if chart.proto.id.endswith(f"chart_{key}"))
+    points = [{"customdata": {str(place): field for place, field in enumerate(fields)}} for fields in marks]
+    held = at._tree.get_widget_states
+
+    def selected() -> WidgetStates:
+        states = held()
+        state = states.widgets.add()
+        state.id, state.string_value = chart.proto.id, json.dumps({"selection": {"points": points}})
+        return states
+
+    at._tree.get_widget_states = selected  # type: ignore[method-assign]
+    return at.run()
+
+
+def serve_several(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """Make the app think that several people work on it, because of a switch or of the server's address."""
+    if how == "switch":
+        monkeypatch.setenv("MERGESCOPE_SHARED", "1")
+    else:
+        monkeypatch.setattr(models, "LOOPBACK", {"nothing"})  # the server listens on another address

@@ -1,0 +1,51 @@
+"""Gradients of labeled exemplars: as the engine gathers them, and by plain backward passes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import tiny
+import torch
+
+from merging.checkpoints.checkpoint import MappingCheckpoint, UnusedText
+from merging.checkpoints.families import describe
+from merging.clip.image_encoder import Encoder
+from merging.engine.gradients import gather
+from merging.engine.inputs import Inputs
+from merging.methods.slot import Slot
+from merging.progress import Meter
+
+(PARAMETER,) = describe(["visual.proj"])
+
+
+def inputs_of(base, experts):
+    opened = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
+    return Inputs(tiny.checkpoint(base), opened, None, torch.device("cpu"), UnusedText())
+
+
+def gathered(base, experts, shown, kind, seed=0):
+    """{tensor: (K, *S)}"""
+    inputs = inputs_of(base, experts)
+    with gather({kind}, inputs, shown, seed, Meter(0)) as found:
+        return {n: found[kind].read(n, 0, v.numel()).reshape(-1, *v.shape) for n, v in base.items()}
+
+
+def logits(state, image, task):
+    """What a task's head says of one image (classes,), with the tower in the precision of ``state``."""
+    tensors = {name.removeprefix("visual."): value for name, value in state.items()}
+    encoder = replace(Encoder.of(tiny.checkpoint(tiny.pretrained())), tensors=tensors)
+    features = torch.nn.functional.normalize(encoder(image[None].to(state["visual.proj"].dtype)), dim=-1)
+    return task.logit_scale * features[0] @ task.head.to(features.dtype).T
+
+
+def gradient(state, image, label, task):
+    """{tensor: gradient of one image's loss}, by a plain backward pass."""
+    leaves = {name: value.clone().requires_grad_() for name, value in state.items()}
+    torch.nn.functional.cross_entropy(logits(leaves, image, task)[None], label.reshape(1)).backward()
+    return {name: leaf.grad for name, leaf in leaves.items()}
+
+
+def slot_with(vectors, kind, gradients):
+    vectors, gradients = (torch.tensor(rows, dtype=torch.float64) for rows in (vectors, gradients))
+    names = tuple(f"expert {k}" for k in range(len(vectors)))
+    return Slot(PARAMETER, names, torch.zeros_like(vectors[0]), vectors, gradients={kind: gradients})

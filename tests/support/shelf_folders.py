@@ -1,0 +1,46 @@
+"""Folders of models as people have them, and what the catalog sees in them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import tiny
+from safetensors.torch import save_file
+
+from merging.catalog import scan
+from merging.catalog.groups import ModelGroup
+from merging.catalog.recognize import ModelFacts, recognize
+from merging.catalog.scan import CatalogEntry, Listing
+from merging.checkpoints.views import to_naming
+
+CONFIG = {
+    "model_type": "clip_vision_model", "hidden_act": "quick_gelu", "hidden_size": tiny.WIDTH, "num_attention_heads": 2,
+    "num_hidden_layers": tiny.LAYERS, "image_size": tiny.SIZE, "patch_size": tiny.PATCH, "projection_dim": tiny.EMBED,
+}  # fmt: skip
+
+
+def listed(folder: Path) -> Listing:
+    return scan.models_folder(folder.name, folder)
+
+
+def seen(folder: Path) -> list[tuple[CatalogEntry, ModelFacts]]:
+    return [(item, recognize(item)) for item in listed(folder).items]
+
+
+def one(found: list[ModelGroup]) -> ModelGroup:
+    assert len(found) == 1, found
+    return found[0]
+
+
+def names(group: ModelGroup) -> dict[str, str]:
+    """What a group's experts are called, and where they are."""
+    return {name: item.place for name, item in group.experts.items()}
+
+
+def transformers(folder: Path, state: tiny.StateDict) -> Path:
+    folder.mkdir(parents=True)
+    converted = {name: value.contiguous() for name, value in to_naming(state, "hf").items()}
+    save_file(converted, folder / "model.safetensors", {"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    return folder

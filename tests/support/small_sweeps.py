@@ -1,0 +1,38 @@
+"""Small sweeps on the tiny benchmark, and their points."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from merging.benchmarks.benchmark import Benchmark
+from merging.recipes.recipe import Recipe
+from merging.runs.store import Store
+from merging.sweeps import compute as sweep_compute
+from merging.sweeps import points, storage
+from merging.sweeps.sweep import Axis, Sweep
+
+RATIO = Axis("lwptv.prune_ratio", (0.0, 0.5, 0.9))
+
+
+def recipe(benchmark: Benchmark, merge: str = "task_arithmetic", **said: Any) -> Recipe:
+    edits = said.pop("edits", ["lwptv"])
+    return Recipe.build(merge, said.pop("params", {}), edits, benchmark.pretrained, benchmark.experts, **said)
+
+
+def sweep(benchmark: Benchmark, *merges: str, **said: Any) -> Sweep:
+    recipes = tuple(recipe(benchmark, merge) for merge in merges or ("task_arithmetic",))
+    return Sweep(**({"recipes": recipes, "axes": (RATIO,), "images": 0} | said))
+
+
+def run(found: Sweep, store: Store, benchmark: Benchmark, **said: Any) -> sweep_compute.Outcome:
+    storage.keep(found, store)
+    return sweep_compute.run(found, store, benchmark, device="cpu", **said)
+
+
+def names(store: Store) -> set[str]:
+    return {path.name for path in points.folder(store).iterdir() if len(path.name) == 12}
+
+
+def points_of(found: Sweep, store: Store, benchmark: Benchmark) -> dict[str, points.Point]:
+    every = sweep_compute.plan(found, benchmark)
+    return {one.name: point for one in every if (point := sweep_compute.stored(one, store, benchmark, found.sample))}

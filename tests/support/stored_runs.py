@@ -1,0 +1,43 @@
+"""Small stored runs, with a stand-in for the model."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from merging.files.records import write_json
+from merging.files.tables import write_table
+from merging.runs.facts import facts
+from merging.runs.run import FACTS
+
+ID, OTHER = "0123456789ab", "ba9876543210"
+
+
+TABLE = pd.DataFrame(
+    {
+        "expert": ["1", "NA", "a, \"b\"\n'c'", ""],
+        "value": [0.1, math.nan, math.inf, 1 / 3],
+        "count": [1, 2, 3, 2**60],
+        "kept": [True, False, True, False],
+    }
+)
+
+
+def fill(folder, run_id=ID, title="A run", **changes):
+    """What a run consists of, with a small stand-in for the model."""
+    schema = write_table(folder, "saliency", TABLE)
+    (folder / "recipe.yaml").write_text("merge: ties\nexperts: {a: a.safetensors}\n")
+    (folder / "model.safetensors").write_bytes(bytes(range(256)) * 16)
+    said = facts(
+        run_id=run_id, created=True, device="CPU", kind="merge", title=title, seconds={"merging": 1.0}, warnings=[],
+        seed=None, chain=["ties"], experts=["a"], inputs={}, benchmark=None, work={},
+        models={"merged": "model.safetensors"}, tables={"saliency": schema},
+    )  # fmt: skip
+    write_json(folder / FACTS, said | changes)
+
+
+def write_run(store, run_id=ID, **changes):
+    with store.writing(run_id) as folder:
+        fill(folder, run_id, **changes)
+    return store.run(run_id)

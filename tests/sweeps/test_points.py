@@ -1,0 +1,177 @@
+"""Points of sweeps: dense sums, scores like those of runs, draws of images, averages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from small_sweeps import RATIO, names, points_of, recipe, run, sweep
+
+from merging.benchmarks.benchmark import Benchmark
+from merging.benchmarks.evaluate import evaluate
+from merging.benchmarks.metrics import summarize
+from merging.checkpoints.checkpoint import MappingCheckpoint
+from merging.errors import CompatibilityError, RecipeError
+from merging.runs import execute
+from merging.runs.store import Store
+from merging.sweeps import axis as axes
+from merging.sweeps import compute as sweep_compute
+from merging.sweeps import points, tables
+from merging.sweeps.axis import EXPERTS
+from merging.sweeps.points import DrawnImages, Sample
+from merging.sweeps.sweep import LINE, PLANE, Axis, Sweep
+from merging.sweeps.weighted_sum import CombinedCheckpoint
+
+# Weighted sums
+
+
+def test_a_combination_is_the_dense_sum() -> None:
+    base, experts = tiny.family()
+    terms = [(0.4, experts["circles"]), (-1.3, experts["digits"])]
+    made = CombinedCheckpoint(MappingCheckpoint(base, "base"), [(c, MappingCheckpoint(e, "e")) for c, e in terms])
+    for name, first in base.items():
+        dense = first.double() + sum(c * (e[name].double() - first.double()) for c, e in terms)
+        torch.testing.assert_close(made.read(name).double(), dense, rtol=1e-5, atol=1e-6)
+        assert made.read(name).dtype == first.dtype
+        piece = made.read_flat(name, 1, 5)
+        assert torch.equal(piece, made.read(name).reshape(-1)[1:5])
+
+
+def test_a_combination_is_exact_at_its_corners_and_in_double() -> None:
+    base, experts = tiny.family()
+    pretrained, one = MappingCheckpoint(base, "base"), MappingCheckpoint(experts["circles"], "one")
+    for coefficient, same in ((1.0, one), (0.0, pretrained)):
+        assert CombinedCheckpoint(pretrained, [(coefficient, one)]).digest == same.digest
+    assert CombinedCheckpoint(pretrained, []).digest == pretrained.digest
+    double = {name: value.double() for name, value in base.items()}
+    far = {name: value + 1e-12 for name, value in double.items()}
+    made = CombinedCheckpoint(MappingCheckpoint(double, "base"), [(0.5, MappingCheckpoint(far, "far"))])
+    assert all(not torch.equal(made.read(name), value) for name, value in double.items())
+
+
+def test_a_combination_of_what_does_not_fit_is_refused() -> None:
+    base, experts = tiny.family()
+    odd = {name: value for name, value in experts["circles"].items() if name != "visual.proj"}
+    with pytest.raises(CompatibilityError, match=r"visual\.proj"):
+        CombinedCheckpoint(MappingCheckpoint(base, "base"), [(1.0, MappingCheckpoint(odd, "odd"))])
+
+
+def test_where_a_merge_lies_in_its_plane(tiny_benchmark: Benchmark, store: Store) -> None:
+    pair = ("circles", "digits")
+    axes_ = tuple(Axis(name, (0.0, 1.0)) for name in pair)
+    plain = Sweep(recipes=(recipe(tiny_benchmark, edits=[]),), axes=axes_, kind=PLANE, images=0)
+    outcome = run(plain, store, tiny_benchmark)
+    assert outcome == sweep_compute.Outcome(5, 5, False)
+    merged = next(one for one in sweep_compute.plan(plain, tiny_benchmark) if not one.place.values)
+    notes = points.find(store, merged.name).notes  # type: ignore[union-attr]
+    assert notes["at"] == pytest.approx(dict.fromkeys(pair, 0.3), abs=2e-3)  # stored in float16
+    assert notes["off_plane"] < 0.02
+    found = points_of(plain, store, tiny_benchmark)
+    rows = tables.table(plain, sweep_compute.plan(plain, tiny_benchmark), found)
+    assert set(rows["task"]) == set(pair) and len(rows) == 8
+    corner = rows[(rows["x"] == 1) & (rows["y"] == 0)].set_index("task")["correct"]
+    own = evaluate(tiny_benchmark.experts["circles"], tiny_benchmark, splits=("choosing",), tasks=pair, device="cpu")
+    assert corner.to_dict() == own.set_index("task")["correct"].to_dict()
+
+
+# Points
+
+
+@pytest.mark.slow
+def test_points_have_the_scores_of_the_run_of_the_same_recipe(tiny_benchmark: Benchmark, store: Store) -> None:
+    made = sweep(tiny_benchmark, "task_arithmetic", "ties")
+    run(made, store, tiny_benchmark)
+    every = sweep_compute.plan(made, tiny_benchmark)
+    found = points_of(made, store, tiny_benchmark)
+    means = tables.averages(tables.table(made, every, found)).set_index("point")
+    other = Store(store.root / "other", libraries=())
+    for one in every:
+        stored = execute.execute(one.place.recipe, other, benchmark=tiny_benchmark, device="cpu")
+        assert stored.id == one.run_id and stored.scores is not None
+        expected = stored.scores[stored.scores["split"] == "choosing"].reset_index(drop=True)
+        assert found[one.name].scores.to_csv() == expected.to_csv()
+        summary = summarize(stored.scores, stored.experts, split="choosing")
+        assert means.loc[one.name, "h_score"] == summary.h_score
+        assert means.loc[one.name, "in_low"] == summary.in_low
+
+
+def test_merges_of_one_model_per_task_are_judged_as_runs_are(tiny_benchmark: Benchmark, store: Store) -> None:
+    emr = recipe(tiny_benchmark, "emr")
+    made = Sweep(recipes=(emr,), axes=(Axis(RATIO.target, (0.2, 0.7)),), images=0)
+    run(made, store, tiny_benchmark)
+    one = next(one for one in sweep_compute.plan(made, tiny_benchmark) if one.place.values == (0.7,))
+    stored = execute.execute(one.place.recipe, Store(store.root / "x", libraries=()), benchmark=tiny_benchmark)
+    assert stored.scores is not None
+    expected = stored.scores[stored.scores["split"] == "choosing"].reset_index(drop=True)
+    assert points.find(store, one.name).scores.to_csv() == expected.to_csv()  # type: ignore[union-attr]
+    with pytest.raises(RecipeError, match="no line through it"):
+        Sweep(recipes=(emr,), axes=(Axis("alpha", (0.0, 1.0)),), kind=LINE)
+
+
+def test_points_that_a_stored_run_has_are_taken_from_it(tiny_benchmark: Benchmark, store: Store) -> None:
+    made = sweep(tiny_benchmark)
+    middle = axes.varied(made.recipes[0], RATIO.target, 0.5)
+    execute.execute(middle, store, benchmark=tiny_benchmark, device="cpu")
+    assert tables.budget(made, store, tiny_benchmark).stored == 1
+    run(made, store, tiny_benchmark)
+    assert len(names(store)) == 2
+    assert len(points_of(made, store, tiny_benchmark)) == 3
+    few = replace(made, images=5)  # the run was judged on all images
+    assert tables.budget(few, store, tiny_benchmark).stored == 0
+
+
+def test_a_line_ends_in_the_pretrained_and_the_merged_model(tiny_benchmark: Benchmark, store: Store) -> None:
+    line = sweep(tiny_benchmark, kind=LINE, axes=(Axis("alpha", (0.0, 0.5, 1.0)),))
+    run(line, store, tiny_benchmark)
+    every = {one.place.values[0]: one for one in sweep_compute.plan(line, tiny_benchmark)}
+    found = points_of(line, store, tiny_benchmark)
+    zero = evaluate(tiny_benchmark.pretrained, tiny_benchmark, splits=("choosing",), device="cpu")
+    assert found[every[0.0].name].scores["correct"].tolist() == zero["correct"].tolist()
+    stored = execute.execute(line.recipes[0], Store(store.root / "x", libraries=()), benchmark=tiny_benchmark)
+    assert every[1.0].run_id == stored.id and not every[0.5].run_id
+    assert stored.scores is not None
+    expected = stored.scores[stored.scores["split"] == "choosing"]["correct"].tolist()
+    assert found[every[1.0].name].scores["correct"].tolist() == expected
+
+
+def test_a_point_that_lines_share_counts_once(tiny_benchmark: Benchmark, store: Store) -> None:
+    lines = sweep(tiny_benchmark, "task_arithmetic", "ties", kind=LINE, axes=(Axis("alpha", (0.0, 1.0)),))
+    assert len(lines.places) == 4
+    assert tables.budget(lines, store, tiny_benchmark).points == 3
+    assert run(lines, store, tiny_benchmark) == sweep_compute.Outcome(3, 3, False)
+    every = sweep_compute.plan(lines, tiny_benchmark)
+    means = tables.averages(tables.table(lines, every, points_of(lines, store, tiny_benchmark)))
+    assert list(means["x"]) == [0.0, 1.0, 0.0, 1.0]  # and is on both lines
+    assert means["in_domain"].iloc[0] == means["in_domain"].iloc[2]
+
+
+def test_a_draw_of_images_is_seeded_and_of_the_stated_size(tiny_benchmark: Benchmark) -> None:
+    def shown(images: int, seed: int) -> Any:
+        return DrawnImages.of(tiny_benchmark, Sample(images=images, seed=seed)).images("circles", "choosing")
+
+    few, labels = shown(7, 0)
+    assert len(few) == len(labels) == 7
+    assert np.array_equal(shown(7, 0)[0], few) and not np.array_equal(shown(7, 1)[0], few)
+    whole, every = tiny_benchmark.images("circles", "choosing")
+    places = [int(np.flatnonzero((whole == image).all(axis=(1, 2, 3)))[0]) for image in few]
+    assert [every[place] for place in places] == list(labels)
+    assert (
+        len(shown(500, 0)[0]) == tiny.CHOOSING == DrawnImages.of(tiny_benchmark, Sample()).count("circles", "choosing")
+    )
+    assert Sample(images=500, seed=3).on(tiny_benchmark) == Sample()  # nothing is drawn, so the seed means nothing
+    exemplars = DrawnImages.of(tiny_benchmark, Sample(images=3)).labeled_exemplars(8)
+    assert all(len(task.images) == 8 for task in exemplars.values())
+
+
+def test_left_out_experts_tasks_are_in_neither_average(tiny_benchmark: Benchmark, store: Store) -> None:
+    made = sweep(tiny_benchmark, axes=(Axis(EXPERTS, (2.0, 4.0)),))
+    run(made, store, tiny_benchmark)
+    every = sweep_compute.plan(made, tiny_benchmark)
+    rows = tables.table(made, every, points_of(made, store, tiny_benchmark))
+    means = tables.averages(rows).set_index("x")
+    assert means["tasks_in"].to_dict() == {2.0: 2, 4.0: 4}
+    assert means["tasks_out"].to_dict() == {2.0: 2, 4.0: 2}

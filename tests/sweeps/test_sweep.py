@@ -1,0 +1,203 @@
+"""Sweeps: what can be varied, what makes no sense, and how they are stored and read back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_sweeps import RATIO, recipe, sweep
+
+from merging.benchmarks.benchmark import Benchmark
+from merging.errors import MergingError, ParameterError, RecipeError, StoreError
+from merging.methods import registry
+from merging.methods.params import Bound
+from merging.recipes.presets import PRESETS
+from merging.runs.store import Store
+from merging.sweeps import axis as axes
+from merging.sweeps import compute as sweep_compute
+from merging.sweeps import points, storage, tables
+from merging.sweeps import sweep as sweep_module
+from merging.sweeps.axis import ALPHA, EXPERTS, LAMBDA
+from merging.sweeps.sweep import LINE, PLANE, Axis, Sweep
+
+# What can be varied
+
+
+def test_every_numeric_parameter_of_every_preset_can_be_varied(tiny_benchmark: Benchmark) -> None:
+    """Values that are offered are valid, reach the recipe, and nothing but numbers is offered."""
+    for preset in PRESETS:
+        base = preset.recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)
+        known = axes.targets([base])
+        numeric = [b for step in base.steps for b in step.params.bounds().values() if b.kind in axes.NUMBERS]
+        assert len([t for t in known if "." in t.name and t.name.partition(".")[0] != "exemplars"]) == len(numeric)
+        for target in known:
+            values = axes.offered(target.bound)
+            assert 2 <= len(values) <= 20, (preset.key, target.name, values)
+            assert axes.check_values(values, target.bound, "x") == values
+            for value in (values[0], values[-1]):
+                try:
+                    changed = axes.varied(base, target.name, value)
+                except RecipeError:
+                    continue  # a value with which a chain makes no sense, such as trimming to nothing before TIES
+                assert axes.current(changed, target.name) == pytest.approx(value)
+
+
+def test_offered_values_are_round() -> None:
+    share = Bound(kind="real", default=0.5, label="x", help="", low=0.0, high=1.0)
+    assert axes.offered(share) == tuple(round(i / 10, 10) for i in range(11))
+    assert axes.offered(replace(share, open_low=True)) == tuple(round(i / 10, 10) for i in range(1, 11))
+    assert {0.0, 1.0, 1.5} <= set(axes.offered(ALPHA)) and {0.0, 1.0} <= set(axes.offered(LAMBDA))
+    whole = Bound(kind="integer", default=4, label="x", help="", low=1, slider=(1, 64))
+    assert all(value.is_integer() for value in axes.offered(whole))
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [("0:1:0.25", (0, 0.25, 0.5, 0.75, 1)), ("0, 0.5;1", (0, 0.5, 1)), ("0.1:0.35:0.1", (0.1, 0.2, 0.3))],
+)
+def test_values_are_read_and_written(text: str, values: tuple[float, ...]) -> None:
+    assert axes.parse_values(text, "x") == pytest.approx(values)
+    assert axes.parse_values(axes.written(values), "x") == pytest.approx(values)
+
+
+@pytest.mark.parametrize("text", ["a lot", "0:1:0", "1:0:0.1", "0:1", "0:1:1e-9", "0:inf:1", "nan:1:0.1"])
+def test_values_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(ParameterError, match=r"x: write values as 0:1:0\.1"):
+        axes.parse_values(text, "x")
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        (
+            {"axes": (Axis("lwptv.prune_ratio", (0.0, 1.5)),)},
+            r"lwptv.prune_ratio must be a number in \[0, 1\]. Got 1.5",
+        ),
+        ({"axes": (Axis("lwptv.prune_ratio", (float("nan"), 0.5)),)}, "Got nan instead"),
+        ({"axes": (Axis("lwptv.prune_ratio", (0.5, 0.5)),)}, "takes 2 to 201 different values; got 1"),
+        ({"axes": (Axis("lwptv.prune_rato", (0.0, 1.0)),)}, "Did you mean 'lwptv.prune_ratio'"),
+        ({"axes": (Axis("lwptv.shared", (0.0, 1.0)),)}, "cannot be varied in the recipe"),
+        ({"axes": (Axis(EXPERTS, (1.0, 9.0)),)}, r"whole number in \[1, 4\]. Got 9"),
+        ({"axes": (Axis(EXPERTS, (1.0, 1.5)),)}, "Got 1.5 instead"),
+        ({"axes": (RATIO, RATIO)}, "same thing twice"),
+        ({"axes": ()}, "varies 1 or 2; got 0"),
+        ({"kind": "tour"}, "one of values, line, plane"),
+        ({"split": "chosing"}, "Did you mean 'choosing'"),
+        ({"images": -1}, "whole numbers of at least 0"),
+        ({"kind": LINE, "axes": (Axis("alpha", (0.0, 9.0)),)}, "alpha must be a number in"),
+        ({"kind": PLANE, "axes": (Axis("circles", (0, 1)), Axis("digit", (0, 1)))}, "Did you mean 'digits'"),
+        ({"recipes": ()}, "1 to 8 recipes; got 0"),
+        (
+            {"axes": tuple(Axis(t, tuple(np.linspace(0, 1, 40))) for t in (RATIO.target, "task_arithmetic.scaling"))},
+            "at most 1000 points; this one has 1,600",
+        ),
+    ],
+)
+def test_a_sweep_that_makes_no_sense_says_so(tiny_benchmark: Benchmark, said: dict[str, Any], error: str) -> None:
+    with pytest.raises(MergingError, match=error):
+        sweep(tiny_benchmark, **said)
+
+
+def test_several_recipes_vary_what_they_share(tiny_benchmark: Benchmark) -> None:
+    ours = [recipe(tiny_benchmark, merge) for merge in ("task_arithmetic", "ties")]
+    assert [target.name for target in axes.targets(ours)] == ["lwptv.prune_ratio", EXPERTS, "scaling"]
+    made = sweep(tiny_benchmark, "task_arithmetic", "ties", axes=(Axis("scaling", (0.1, 0.2)),))
+    assert {axes.current(place.recipe, "scaling") for place in made.places} == {0.1, 0.2}
+    with pytest.raises(RecipeError, match="takes one recipe"):
+        sweep(tiny_benchmark, "task_arithmetic", "ties", axes=(RATIO, Axis("scaling", (0.1, 0.2))))
+
+
+def test_the_second_step_of_a_key_has_a_name_of_its_own(tiny_benchmark: Benchmark) -> None:
+    twice = recipe(tiny_benchmark, edits=[("dare", {"drop_rate": 0.2}), ("dare", {"drop_rate": 0.4, "seed": 1})])
+    changed = axes.varied(twice, "dare#2.drop_rate", 0.9)
+    assert [step.params.values()["drop_rate"] for step in changed.edits] == [0.2, 0.9]
+    assert axes.varied(twice, "dare.drop_rate", 0.9).edits[0].params.values()["drop_rate"] == 0.9
+
+
+def test_experts_come_in_one_seeded_order(tiny_benchmark: Benchmark) -> None:
+    base = recipe(tiny_benchmark)
+    chosen = [{name for name, _ in axes.varied(base, EXPERTS, count, seed=3).experts} for count in (1, 2, 3, 4)]
+    assert [len(names) for names in chosen] == [1, 2, 3, 4]
+    assert all(a < b for a, b in pairwise(chosen))
+    orders = {tuple(axes.varied(base, EXPERTS, 2, seed).experts) for seed in range(8)}
+    assert len(orders) > 1
+
+
+def test_exemplars_are_varied_where_a_chain_needs_them(tiny_benchmark: Benchmark) -> None:
+    lot = recipe(tiny_benchmark, "lot", edits=[])
+    assert axes.varied(lot, "exemplars.per_task", 4).exemplars.per_task == 4  # type: ignore[union-attr]
+    assert not [target for target in axes.targets([recipe(tiny_benchmark)]) if "exemplars" in target.name]
+
+
+# What a sweep is
+
+
+@pytest.mark.parametrize("kind", ["values", LINE, PLANE])
+def test_a_sweep_reads_back(tiny_benchmark: Benchmark, store: Store, kind: str) -> None:
+    said: dict[str, Any] = {
+        "values": {},
+        LINE: {"axes": (Axis("alpha", (0.0, 0.5, 1.0)),)},
+        PLANE: {"axes": (Axis("circles", (0.0, 1.0)), Axis("digits", (0.0, 1.0)))},
+    }[kind]
+    made = sweep(tiny_benchmark, kind=kind, seed=4, images=8, title="Mine: a <b>title</b>", **said)
+    assert Sweep.from_yaml(made.to_yaml()) == made
+    assert replace(made, title="").id == made.id != replace(made, seed=5).id
+    storage.keep(made, store)
+    assert storage.find(store, made.id) == made
+    storage.keep(replace(made, title="Renamed"), store)
+    assert [found.title for found in storage.listed(store).values()] == ["Renamed"]
+    storage.delete(store, made.id)
+    assert not storage.listed(store)
+    with pytest.raises(StoreError, match="cannot be deleted"):
+        storage.delete(store, made.id)
+
+
+def test_sweeps_that_cannot_be_read_are_left_out(tiny_benchmark: Benchmark, store: Store) -> None:
+    made = sweep(tiny_benchmark)
+    storage.keep(made, store)
+    folder = store.root / storage.FOLDER
+    (folder / "000000000000.yaml").write_text(made.to_yaml())  # says that it is another one
+    (folder / "111111111111.yaml").write_text("recipes: [&a {}, *a]")
+    (folder / "222222222222.yaml").write_bytes(b"\xff")
+    assert list(storage.listed(store)) == [made.id]
+    for bad in ("333333333333", "../../etc/passwd"):
+        with pytest.raises(StoreError):
+            storage.find(store, bad)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"axis": {}}, "Did you mean 'axes'"),
+        ({"version": 9}, "is of version 9; this program reads version 1"),
+        ({"recipes": "ties"}, "recipes is a list"),
+        ({"axes": {"experts": ["two"]}}, "a list of numbers"),
+        ({"axes": {"experts": [True, False]}}, "a list of numbers"),
+    ],
+)
+def test_a_malformed_sweep_says_what_is_wrong(tiny_benchmark: Benchmark, change: dict[str, Any], error: str) -> None:
+    with pytest.raises(RecipeError, match=error):
+        Sweep.from_yaml(json.dumps(sweep(tiny_benchmark).plain() | change))
+
+
+def test_the_ends_and_the_middle_come_first(tiny_benchmark: Benchmark) -> None:
+    made = sweep(tiny_benchmark, axes=(Axis(RATIO.target, tuple(i / 8 for i in range(9))),))
+    values = [place.values[0] for place in made.places]
+    assert sorted(values) == [i / 8 for i in range(9)]
+    assert set(values[:3]) == {0.0, 0.5, 1.0}
+
+
+# The command, and the job that runs it
+
+
+def test_methods_are_found_by_sweeps_without_being_named() -> None:
+    """No file of the sweeps knows a method or one of its parameters by name."""
+    keys = {method.key for method in registry.methods()}
+    for module in (axes, points, sweep_module, sweep_compute, tables):
+        source = Path(str(module.__file__)).read_text("utf-8")
+        assert not [key for key in keys if f'"{key}"' in source], module.__name__

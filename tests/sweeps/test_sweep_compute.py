@@ -1,0 +1,191 @@
+"""Computing sweeps: points are kept one by one, whatever is paused, killed, damaged or fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_sweeps import RATIO, names, points_of, recipe, run, sweep
+from stand_in_jobs import until
+
+from merging.benchmarks.benchmark import Benchmark
+from merging.cli import exit_codes
+from merging.cli.main import main
+from merging.errors import MergingError
+from merging.jobs import records
+from merging.jobs.records import JobFiles, State
+from merging.jobs.runner import Runner
+from merging.runs.store import Store
+from merging.sweeps import compute as sweep_compute
+from merging.sweeps import points, storage, tables
+from merging.sweeps.sweep import Axis, Sweep
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+# Stopping and going on
+
+
+def test_a_paused_sweep_goes_on_where_it_was(tiny_benchmark: Benchmark, store: Store) -> None:
+    made = sweep(tiny_benchmark, "task_arithmetic", "ties")
+    asked = iter(range(99))
+    assert run(made, store, tiny_benchmark, paused=lambda: next(asked) >= 2) == sweep_compute.Outcome(2, 6, True)
+    first = {name: (points.folder(store) / name).stat().st_mtime_ns for name in names(store)}
+    said: list[str] = []
+    run(made, store, tiny_benchmark, progress=lambda progress: said.append(progress.phase))
+    assert len(names(store)) == 6
+    assert all((points.folder(store) / name).stat().st_mtime_ns == time_ for name, time_ in first.items())
+    assert list(dict.fromkeys(said)) == [f"Point {number} of 6" for number in (3, 4, 5, 6)]
+
+
+@pytest.mark.parametrize("file", ["scores.csv", "point.json", "manifest.json"])
+def test_only_a_damaged_point_is_computed_again(tiny_benchmark: Benchmark, store: Store, file: str) -> None:
+    made = sweep(tiny_benchmark)
+    run(made, store, tiny_benchmark)
+    before = points_of(made, store, tiny_benchmark)
+    victim = sorted(names(store))[1]
+    written = {name: (points.folder(store) / name).stat().st_ino for name in names(store)}
+    path = points.folder(store) / victim / file
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b",20,", b",19,", 1) if file == "scores.csv" else whole[:-9] + b"something")
+    assert path.read_bytes() != whole and path.stat().st_size == len(whole)
+    assert set(points_of(made, store, tiny_benchmark)) == set(before) - {victim}
+    run(made, store, tiny_benchmark)
+    after = points_of(made, store, tiny_benchmark)
+    assert after[victim].scores.to_csv() == before[victim].scores.to_csv()
+    changed = {name for name in names(store) if (points.folder(store) / name).stat().st_ino != written[name]}
+    assert changed == {victim}
+
+
+def test_a_failing_point_does_not_stop_the_others(
+    tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, compute = sweep(tiny_benchmark), sweep_compute.Session.compute
+
+    def fail(self: Any, planned: sweep_compute.NamedPoint, tell: Any) -> Any:
+        if planned.place.values == (0.5,):
+            raise MergingError("The merged tensor overflows.")
+        return compute(self, planned, tell)
+
+    monkeypatch.setattr(sweep_compute.Session, "compute", fail)
+    with pytest.raises(MergingError, match=r"1 of 3 points .* lwptv.prune_ratio 0.5: The merged tensor overflows"):
+        run(made, store, tiny_benchmark)
+    assert len(names(store)) == 2
+
+
+def test_the_budget_learns_from_points(tiny_benchmark: Benchmark, store: Store) -> None:
+    made = sweep(tiny_benchmark, images=8)
+    guess = tables.budget(made, store, tiny_benchmark)
+    assert (guess.points, guess.stored, guess.known) == (3, 0, False) and guess.seconds > 0
+    asked = iter(range(99))
+    run(made, store, tiny_benchmark, paused=lambda: next(asked) >= 1)
+    learned = tables.budget(made, store, tiny_benchmark)
+    took = next(iter(points_of(made, store, tiny_benchmark).values())).seconds
+    assert (learned.stored, learned.known) == (1, True)
+    assert learned.each == pytest.approx(sum(took.values()), rel=0.02)
+
+
+def test_models_that_do_not_fit_the_benchmark_are_refused(tiny_benchmark: Benchmark, store: Store) -> None:
+    with pytest.raises(MergingError, match="cannot be evaluated on the benchmark"):
+        run(sweep(tiny_benchmark), store, replace(tiny_benchmark, image_size=32))
+
+
+# The command, and the job that runs it
+
+
+def command(found: Sweep, store: Store, *more: str) -> list[str]:
+    wanted = ["sweep", "--stored", found.id, "--store", str(store.root), "--device", "cpu"]
+    return [sys.executable, "-m", "merging", *wanted, *more]
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_goes_on_without_redoing_points(
+    tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = Axis(RATIO.target, tuple(round(i / 24, 4) for i in range(24)))
+    made = sweep(tiny_benchmark, axes=(many,))
+    storage.keep(made, store)
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_benchmark.folder))
+    process = subprocess.Popen(command(made, store), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + 60
+    while not (points.folder(store).is_dir() and len(names(store)) >= 3):
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    before = points_of(made, store, tiny_benchmark)
+    assert 3 <= len(before) < 24
+    inodes = {name: (points.folder(store) / name).stat().st_ino for name in before}
+    run(made, store, tiny_benchmark)
+    assert len(points_of(made, store, tiny_benchmark)) == 24
+    assert all((points.folder(store) / name).stat().st_ino == inode for name, inode in inodes.items())
+    points.sweep_up(store, process.pid)
+    assert len(list(points.folder(store).iterdir())) == 24
+
+
+@pytest.mark.slow
+def test_the_command_describes_pauses_and_goes_on(
+    tiny_benchmark: Benchmark, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_benchmark.folder))
+    file, flag = tmp_path / "recipe.yaml", tmp_path / "pause"
+    file.write_text(recipe(tiny_benchmark).to_yaml())
+    flag.touch()
+    common = ["sweep", str(file), "--vary", "lwptv.prune_ratio=0,0.5", "--store", str(store.root), "--device", "cpu"]
+    assert main([*common, "--pause-file", str(flag)]) == exit_codes.PAUSED
+    said = capsys.readouterr().out
+    assert "2 points, 0 of them stored" in said and "Paused at 0 of 2 points" in said
+    assert main([*common, "--json"]) == exit_codes.DONE
+    told = json.loads(capsys.readouterr().out)
+    assert [point["x"] for point in told["points"]] == [0.0, 0.5] and len(told["tasks"]) == 12
+    assert main(["sweep", "--stored", told["id"], "--store", str(store.root)]) == exit_codes.DONE
+    assert "LwPTV: prune ratio" in capsys.readouterr().out
+    assert main([*common[:2], "--line", "0,1", "--images", "4", *common[4:]]) == exit_codes.DONE
+    assert main([*common[:2], "--plane", "circles,digits", "--vary", "circles=0,1", *common[4:]]) == exit_codes.DONE
+    capsys.readouterr()
+    assert main(["sweep"]) == exit_codes.USAGE
+    assert main([*common[:2], "--vary", "lwptv.prune_ratio=0,2", *common[4:]]) == exit_codes.FAILED
+    assert capsys.readouterr().err.endswith("lwptv.prune_ratio must be a number in [0, 1]. Got 2 instead.\n")
+
+
+@pytest.fixture
+def runner(store: Store, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_folder))
+    made = Runner(store, device="cpu")
+    yield made
+    made.close()
+
+
+@pytest.mark.slow
+def test_a_job_computes_a_sweep_and_pauses(
+    runner: Runner, store: Store, tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = sweep(tiny_benchmark, axes=(Axis(RATIO.target, tuple(round(i / 90, 4) for i in range(90))),))
+    storage.keep(made, store)
+    job = runner.sweep(made.id, "mine")
+    assert (job.title, job.kind, job.subject) == ("Sweep: mine", records.SWEEP, made.id)
+    assert runner.sweep(made.id, "mine").submitted == job.submitted
+    until(lambda: points.folder(store).is_dir() and len(names(store)) >= 2)
+    runner.pause(job.id)
+    until(lambda: not runner.get(job.id).live)
+    assert runner.get(job.id).state == State.PAUSED
+    assert 2 <= len(names(store)) < 90
+    wait = [sys.executable, "-c", "import time; time.sleep(9)"]
+    monkeypatch.setattr(JobFiles, "start", lambda *_: subprocess.Popen(wait, start_new_session=True))
+    other = replace(made, seed=1)
+    storage.keep(other, store)
+    runner.sweep(made.id, "mine")
+    waiting = runner.sweep(other.id, "other")
+    runner.pause(waiting.id)
+    assert runner.get(waiting.id).state == State.PAUSED
+    runner.cancel(job.id)
+    until(lambda: runner.get(job.id).state == State.CANCELLED)

@@ -1,0 +1,147 @@
+"""The figures of masks draw the numbers of their tables, and clicks meet the cells that they name."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import viz_tables
+from figures import one_chart, traces
+
+import viz
+from viz import text, theme
+from viz.chart import ChartError
+
+# --- saliency_matrix
+
+
+def test_saliency_matrix_draws_the_tables_numbers_in_model_order() -> None:
+    table = viz_tables.saliency_matrix(3, 2)
+    shuffled = table.sample(frac=1, random_state=0)
+    shuffled["expert"] = pd.Categorical(shuffled["expert"])
+    fig = viz.draw("saliency_matrix", shuffled, log=False)
+    experts = list(dict.fromkeys(shuffled["expert"]))
+    wide = table.pivot(index="expert", columns="order", values=["saliency", "kept", "final"]).loc[experts]
+    saliency, own, final = fig.data[:3]
+    np.testing.assert_allclose(saliency.z, wide["saliency"].astype(float), rtol=1e-6)
+    np.testing.assert_array_equal(own.z, wide["kept"].astype(int))
+    np.testing.assert_array_equal(final.z, wide["final"].astype(int).iloc[:1])
+    assert [trace.yaxis for trace in fig.data[:3]] == ["y", "y2", "y3"]
+    logged = viz.draw("saliency_matrix", shuffled, log=True).data[0]
+    np.testing.assert_allclose(10.0**logged.z, wide["saliency"].astype(float), rtol=1e-5)
+
+
+def test_saliency_matrix_hovers_and_clicks_name_the_cell_they_lie_on() -> None:
+    table = viz_tables.saliency_matrix(2, 2)
+    for group in ("order", "block", "part"):
+        fig = viz.draw("saliency_matrix", table, group=group, log=False)
+        heat, cells = fig.data[0], fig.data[3]
+        by_name = table.set_index(["expert", "tensor"])["saliency"]
+        for x, y, (expert, tensor), words in zip(cells.x, cells.base + 0.5, cells.customdata, cells.text, strict=True):
+            assert heat.z[int(y), int(x)] == pytest.approx(by_name[expert, tensor], rel=1e-6)
+            assert tensor in words and expert in words and text.real(by_name[expert, tensor]) in words
+
+
+def test_saliency_matrix_covers_every_cell_with_a_bar_that_takes_the_click() -> None:
+    fig = viz.draw("saliency_matrix", viz_tables.saliency_matrix(3, 2))
+    assert fig.layout.barmode == "overlay"  # stacked, the bars would drift off their rows
+    for heat, cells in zip(fig.data[:3], fig.data[3:], strict=True):
+        assert (cells.type, cells.width, cells.marker.opacity, cells.yaxis) == ("bar", 1, 0, heat.yaxis)
+        covered = {(int(base + 0.5), int(x)) for base, x, y in zip(cells.base, cells.x, cells.y, strict=True) if y == 1}
+        assert covered == {(i, j) for i in range(heat.z.shape[0]) for j in range(heat.z.shape[1])}
+    shared = [{"customdata": {"0": "", "1": "visual.proj"}}]
+    assert one_chart("saliency_matrix").picked(shared) == {"tensor": "visual.proj"}
+
+
+def test_saliency_matrix_groups_columns() -> None:
+    table = viz_tables.saliency_matrix(2, 3)
+    part_of = table.set_index("tensor")["part"].to_dict()
+    by_part = [name for _, name in viz.draw("saliency_matrix", table, group="part").data[5].customdata]
+    inside = [part_of[name] for name in by_part if "resblocks" in name]
+    assert len([1 for a, b in pairwise(inside) if a != b]) == len(set(inside)) - 1
+    in_order = [name for _, name in viz.draw("saliency_matrix", table).data[5].customdata]
+    assert in_order == list(viz_tables.tensors(3)["tensor"])
+    with pytest.raises(ChartError, match="option group is 'size'"):
+        viz.draw("saliency_matrix", table, group="size")
+
+
+def test_saliency_matrix_outlines_the_selection() -> None:
+    table = viz_tables.saliency_matrix(3, 2)
+    tensor = table["tensor"].iloc[7]
+
+    def outlines(*selected: str | None) -> list[Any]:
+        fig = viz.draw("saliency_matrix", table, selected=selected)
+        return [shape for shape in fig.layout.shapes if shape.name == "selected"]
+
+    assert outlines(None, None) == []
+    cell = outlines("Digits", tensor)
+    assert [(s.x0, s.x1, s.yref) for s in cell] == [(6.5, 7.5, "y"), (6.5, 7.5, "y2"), (6.5, 7.5, "y3")]
+    assert (cell[0].y0, cell[0].y1) == (0.5, 1.5)
+    assert len(outlines("Digits", None)) == 2 and len(outlines(None, tensor)) == 3
+    assert outlines("Nobody", "nothing") == []
+
+
+def test_saliency_matrix_normalizes_rows_and_survives_zeros() -> None:
+    table = viz_tables.saliency_matrix(3, 2)
+    table.loc[table["expert"] == "Digits", "saliency"] = 0.0
+    z = viz.draw("saliency_matrix", table, normalize=True, log=False).data[0].z
+    np.testing.assert_allclose(z.max(axis=1), [1, 0, 1])
+    for log in (True, False):
+        zeros = viz.draw("saliency_matrix", table.assign(saliency=0.0), log=log).data[0]
+        assert np.isfinite(zeros.z).all() and zeros.zmin < zeros.zmax
+
+
+def test_saliency_matrix_needs_every_pair_and_says_when_no_mask_is_shared() -> None:
+    table = viz_tables.saliency_matrix(2, 2)
+    with pytest.raises(ChartError, match="lacks the row of expert 'Digits'"):
+        viz.draw("saliency_matrix", table.iloc[:-1])
+    captions = [a.text for a in viz.draw("saliency_matrix", table.assign(final=table["kept"])).layout.annotations]
+    assert any("no mask is shared" in caption for caption in captions)
+
+
+def test_saliency_matrix_locks_the_color_range() -> None:
+    heat = viz.draw("saliency_matrix", viz_tables.saliency_matrix(2, 2), limits=(1e-6, 1e-2)).data[0]
+    assert (heat.zmin, heat.zmax) == pytest.approx((-6, -2))
+
+
+# --- the others
+
+
+def test_saliency_tensor_splits_kept_from_pruned() -> None:
+    table = viz_tables.saliency_tensor(8)
+    fig = viz.draw("saliency_tensor", table)
+    (kept,), (pruned,), (threshold,) = (traces(fig, name) for name in ("Kept", "Pruned", "Threshold"))
+    np.testing.assert_allclose(np.where(table["kept"], kept.x, pruned.x), table["saliency"], rtol=1e-6)
+    np.testing.assert_array_equal(np.isnan(kept.x), ~table["kept"])
+    np.testing.assert_allclose(threshold.x, table["threshold"], rtol=1e-6)
+
+
+def test_saliency_tensor_keeps_colors_when_experts_are_filtered() -> None:
+    table = viz_tables.saliency_tensor(4)
+    names = list(table["expert"])
+    few = viz.draw("saliency_tensor", table.iloc[2:], experts=names)
+    assert traces(few, "Kept")[0].marker.color == (theme.PALETTE[2], theme.PALETTE[3])
+
+
+@pytest.mark.parametrize("by", ["role", "part"])
+def test_kept_share_adds_up(by: str) -> None:
+    table = viz_tables.kept_share(3, 4)
+    table["kept_numel"] = (table["numel"] * table["kept"] * 0.5).astype(int)
+    fig = viz.draw("kept_share", table, by=by)
+    bars = [trace for trace in fig.data if trace.type == "bar"]
+    np.testing.assert_allclose(np.sum([bar.x for bar in bars], axis=0), 1, rtol=1e-6)
+    totals = table.groupby("section", sort=False)[["kept_numel", "numel"]].sum()
+    shown = np.sum([bar.x for bar in bars if bar.name != "pruned"], axis=0)
+    np.testing.assert_allclose(shown, totals["kept_numel"] / totals["numel"], rtol=1e-5)
+    assert by == "part" or "norm scale" in {bar.name for bar in bars}
+
+
+def test_task_vector_norms_draws_either_value() -> None:
+    table = viz_tables.task_vector_norms(3, 2)
+    for value in ("norm", "relative"):
+        wide = table.pivot(index="expert", columns="section", values=value)
+        wide = wide.loc[list(dict.fromkeys(table["expert"])), list(dict.fromkeys(table["section"]))]
+        np.testing.assert_allclose(viz.draw("task_vector_norms", table, value=value).data[0].z, wide, rtol=1e-6)

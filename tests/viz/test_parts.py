@@ -1,0 +1,57 @@
+"""What all charts share: colors of experts, interaction, text that is safe, numbers, ticks."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from figures import HOSTILE
+
+from viz import text, theme
+
+
+def test_every_expert_keeps_one_color_and_symbol() -> None:
+    for number in (1, 8, 9, 40):
+        names = [f"e{i}" for i in range(number)]
+        looks = theme.looks(names)
+        assert len(set(looks.values())) == number
+        assert looks == theme.looks(names)
+        assert all(set(looks[a]).isdisjoint(looks[b]) for a, b in pairwise(names))
+    assert len({look.color for look in theme.looks([f"e{i}" for i in range(8)]).values()}) == 8
+    grouped = theme.looks([f"e{i}" for i in range(10)], {f"e{i}": "digits" if i < 4 else "scenes" for i in range(10)})
+    assert len({grouped[f"e{i}"].color for i in range(4)}) == 1
+    assert len(set(grouped.values())) == 10
+
+
+def test_config_has_no_selection_tools_where_clicks_matter() -> None:
+    config = theme.config("Run <1>/a", clicks=True)
+    assert {"select2d", "lasso2d"} <= set(config["modeBarButtonsToRemove"])
+    assert config["toImageButtonOptions"] == {"format": "svg", "filename": "Run_1_a"}
+    assert config["displaylogo"] is False
+    assert "lasso2d" not in theme.CONFIG["modeBarButtonsToRemove"]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_safe_text(name: str) -> None:
+    safe = text.safe_text(name)
+    assert not set(safe) & set("<>$\u202e\x00\n\ud800")
+    assert len(text.clean_text(name)) <= 80
+    json.dumps(text.identifier(name)).encode("utf-8")
+    assert text.safe_text("mlp.c_fc 100%") == "mlp.c_fc 100%"
+
+
+def test_numbers_are_written_one_way() -> None:
+    assert [text.percent(0.6234), text.percent(float("nan")), text.count(12345), text.real(0.000123456)] == [
+        "62.3%", "—", "12,345", "0.000123",
+    ]  # fmt: skip
+    assert [text.power(v) for v in (0, 1e-4, 2.5e-5, 0.5)] == ["0", "10⁻⁴", "2.5·10⁻⁵", "0.5"]
+    assert text.short_name("visual.transformer.resblocks.3.mlp.c_fc.weight", 20) == "visual.tr…_fc.weight"
+    assert text.first_few("abcde", 2) == "a, b and 3 more"
+
+
+def test_ticks_are_round_and_inside() -> None:
+    for low, high in ((0, 2.6e-4), (0, 0.9), (0.2, 0.31)):
+        values = theme.ticks(low, high)["tickvals"]
+        assert 4 <= len(values) <= 8 and low - 1e-9 <= values[0] and values[-1] <= high + 1e-9
+    assert theme.ticks(1e-5, 1e-2, log=True)["ticktext"] == ["10⁻⁵", "10⁻⁴", "10⁻³", "0.01"]
