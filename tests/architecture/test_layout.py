@@ -1,4 +1,7 @@
-"""The rules of the house that import-linter cannot hold: sizes, sentences, names. Nothing here starts torch."""
+"""The rules of the layout that import-linter cannot hold: sizes, sentences, names. Nothing here starts torch.
+
+A rule is one test that lists every place where it is broken.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,9 @@ import ast
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("merging", "viz", "app")
@@ -17,15 +19,11 @@ MOST_FILES, MOST_LINES, LONGEST_FUNCTION = 12, 350, 60
 ONE_FILE_A_METHOD = {"merging/methods/edits", "merging/methods/merges"}
 FACES = {"merging", "merging/export", "viz", "viz/report"}  # folders whose __init__.py hands names on
 DOTTED = re.compile(r"(?:merging|viz|app)(?:\.\w+)+(?::\w+)?")
-PUBLIC_API = {("merging/__init__.py", "merge")}  # its arguments and errors are described in one place
 
 
-def files(*tops: str) -> list[Path]:
-    return sorted(path for top in tops for path in (ROOT / top).rglob("*.py"))
-
-
-def place(path: Path) -> str:
-    return path.relative_to(ROOT).as_posix()
+@cache
+def files(*tops: str) -> tuple[Path, ...]:
+    return tuple(sorted(path for top in tops for path in (ROOT / top).rglob("*.py")))
 
 
 @cache
@@ -33,54 +31,79 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"))
 
 
-def folders(*tops: str) -> list[str]:
-    return sorted({place(path.parent) for path in files(*tops)})
+def place(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("folder", folders(*ROOMS))
-def test_a_folder_holds_few_files_and_says_its_duty(folder: str) -> None:
-    here = ROOT / folder
-    count = len([path for path in here.glob("*.py") if path.name != "__init__.py"])
-    assert count <= MOST_FILES or folder in ONE_FILE_A_METHOD, f"{folder} holds {count} files"
-    face = parsed(here / "__init__.py")
-    sentence = ast.get_docstring(face)
-    assert sentence and sentence.split("\n")[0].endswith((".", "!")), f"{folder}/__init__.py says no sentence"
-    if folder not in FACES:
-        assert len(face.body) == 1, f"{folder}/__init__.py holds more than its sentence"
+def test_a_folder_holds_few_files() -> None:
+    counts = Counter(place(path.parent) for path in files(*ROOMS) if path.name != "__init__.py")
+    assert {name: n for name, n in counts.items() if n > MOST_FILES and name not in ONE_FILE_A_METHOD} == {}
 
 
-@pytest.mark.parametrize("path", files(*ROOMS, "tests"), ids=place)
-def test_files_and_functions_can_be_held_in_the_head(path: Path) -> None:
-    count = len(path.read_text("utf-8").splitlines())
-    assert count <= MOST_LINES, f"{place(path)} has {count} lines"
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.FunctionDef) and (place(path), node.name) not in PUBLIC_API:
-            lines = (node.end_lineno or 0) - node.lineno + 1
-            assert lines <= LONGEST_FUNCTION, f"{place(path)}: {node.name} has {lines} lines"
+def test_a_folder_says_its_duty_and_nothing_else() -> None:
+    folders = {path.parent for path in files(*ROOMS)}
+    assert [place(folder) for folder in folders if not (folder / "__init__.py").is_file()] == []
+    faces = {place(folder): parsed(folder / "__init__.py") for folder in folders}
+    sentences = {name: (ast.get_docstring(face) or "").split("\n")[0] for name, face in faces.items()}
+    assert [name for name, sentence in sentences.items() if not sentence.endswith(".")] == []
+    assert [name for name, face in faces.items() if name not in FACES and len(face.body) > 1] == []
+
+
+def test_files_and_functions_are_short() -> None:
+    lines = {place(path): len(path.read_text("utf-8").splitlines()) for path in files(*ROOMS, "tests")}
+    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
+    functions = [
+        (f"{place(path)}: {node.name}", (node.end_lineno or 0) - node.lineno + 1)
+        for path in files(*ROOMS, "tests")
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.FunctionDef)
+    ]
+    assert [(name, count) for name, count in functions if count > LONGEST_FUNCTION] == []
 
 
 def test_a_class_name_is_used_once_in_merging() -> None:
-    classes = [node.name for path in files("merging") for node in parsed(path).body if isinstance(node, ast.ClassDef)]
-    assert [name for name, count in Counter(classes).items() if count > 1] == []
+    classes = Counter(
+        node.name for path in files("merging") for node in parsed(path).body if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in classes.items() if count > 1] == []
 
 
-@pytest.mark.parametrize("path", files(*ROOMS, "tests", "sample_data"), ids=place)
-def test_no_private_name_crosses_a_file(path: Path) -> None:
+def test_a_module_binds_a_name_once() -> None:
+    names = {
+        path: Counter(name for node in parsed(path).body for name in bound(node)) for path in files(*ROOMS, "tests")
+    }
+    assert [(place(path), name) for path, counts in names.items() for name in counts if counts[name] > 1] == []
+
+
+def bound(node: ast.stmt) -> list[str]:
+    """The names that a statement of a module binds."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    parts = [part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    return [part.id for part in parts if isinstance(part, ast.Name)]
+
+
+def test_no_private_name_crosses_a_file() -> None:
+    assert [use for path in files(*ROOMS, "tests", "sample_data") for use in private_uses(path)] == []
+
+
+def private_uses(path: Path) -> Iterator[str]:
+    """The private names of other files that a file imports, takes from a module, or names in a string."""
     modules = set()
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").split(".")[0] in ROOMS):
-            private = [alias.name for alias in node.names if is_private(alias.name)]
-            assert not private, f"{place(path)} imports {', '.join(private)} of {node.module}"
+            yield from (f"{place(path)}: {node.module}.{alias.name}" for alias in node.names if private(alias.name))
             modules |= {alias.asname or alias.name for alias in node.names if is_module(node.module or "", alias.name)}
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
-            assert not is_private(node.attr), f"{place(path)} uses {node.value.id}.{node.attr}"
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and DOTTED.fullmatch(node.value):
-            private = [part for part in re.split("[.:]", node.value) if is_private(part)]
-            assert not private, f"{place(path)} names {node.value!r}"
+            if private(node.attr):
+                yield f"{place(path)}: {node.value.id}.{node.attr}"
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and DOTTED.fullmatch(node.value):
+            yield from (f"{place(path)}: {node.value}" for part in re.split("[.:]", node.value) if private(part))
 
 
-def is_private(name: str) -> bool:
+def private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
 
 
@@ -89,7 +112,7 @@ def is_module(package: str, name: str) -> bool:
 
 
 def dotted_strings() -> list[tuple[str, str]]:
-    """(file, string) for every string in the program that names a module of it, or something in one."""
+    """(file, string) for every string of the program that names a module of it, or something in one."""
     return [
         (place(path), node.value)
         for path in files(*ROOMS)
@@ -98,19 +121,24 @@ def dotted_strings() -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize("file,dotted", dotted_strings())
-def test_every_dotted_string_resolves(file: str, dotted: str) -> None:
+def test_every_dotted_string_resolves() -> None:
+    strings = dotted_strings()
+    assert {"merging.cli.commands.fit:digest", "merging.analysis.measurements.drift:measure_drift"} <= {
+        dotted for _, dotted in strings
+    }
+    assert [(name, dotted) for name, dotted in strings if not resolves(dotted)] == []
+
+
+def resolves(dotted: str) -> bool:
+    """Whether there is such a module, and such a function or class in it."""
     module, _, name = dotted.partition(":")
     path = ROOT / module.replace(".", "/")
     source = path.with_suffix(".py") if path.with_suffix(".py").is_file() else path / "__init__.py"
-    assert source.is_file(), f"{file} names {dotted!r}, and there is no such module"
-    defined = {node.name for node in parsed(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    assert not name or name in defined, f"{file} names {dotted!r}, and {module} defines no {name}"
-
-
-def test_the_tables_of_dotted_strings_are_read() -> None:
-    named = {dotted for _, dotted in dotted_strings()}
-    assert {"merging.cli.commands.fit:digest", "merging.analysis.measurements.drift:measure_drift"} <= named
+    if not source.is_file():
+        return False
+    return not name or name in {
+        node.name for node in parsed(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
 
 
 def test_nothing_directly_in_app_is_called_like_a_standard_module() -> None:

@@ -6,21 +6,23 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 TESTS = Path(__file__).resolve().parents[1]
 FILES = sorted(TESTS.rglob("*.py"))
 IMPORT = re.compile(r"^\s*(?:from|import)\s+(test_\w+|conftest)\b", re.MULTILINE)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(TESTS).as_posix())
-def test_no_file_imports_a_test_file(path: Path) -> None:
-    tree = ast.parse(path.read_text("utf-8"))
-    named = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
-    named += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    in_code = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    found = [name for name in named if name.startswith("test_") or name == "conftest"]
-    assert found + [name for text in in_code for name in IMPORT.findall(text)] == []
+def test_no_file_imports_a_test_file() -> None:
+    assert [(path.relative_to(TESTS).as_posix(), name) for path in FILES for name in imported_tests(path)] == []
+
+
+def imported_tests(path: Path) -> list[str]:
+    """The test files that a file imports, also in code that it holds as text."""
+    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+    modules = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    modules += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    tests = [name for name in modules if name.startswith("test_") or name == "conftest"]
+    return tests + [name for text in texts for name in IMPORT.findall(text)]
 
 
 def test_names_of_test_files_are_different() -> None:
