@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from merging.jobs.records import Job
     from merging.recipes.recipe import Recipe
 
+AT_ONCE = 500_000_000  # bytes of new files that a merge may read itself; more are read by a job before
 SMALL = 64_000_000  # bytes of all models up to which every number is read while the page is drawn
 SHOWN, ROWS = 6, 2000  # groups of problems outside of the expander, rows of the table of problems
 MOST_TALL = 250  # px of that table
@@ -230,7 +231,7 @@ def submit(recipe: Recipe) -> Job:
     from merging.runs.inputs import open_inputs
 
     digests.DIGESTS.load(data.store().root)
-    if open_inputs(recipe).unread <= digests.AT_ONCE:
+    if open_inputs(recipe).unread <= AT_ONCE:
         return data.runner().submit(recipe)
     references = [recipe.pretrained, *(reference for _, reference in recipe.experts)]
     title = f"Reading the files of {recipe.title or recipe.text()}"

@@ -10,8 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from numpy.typing import NDArray
-
 from merging.errors import CheckpointError, StoreError, TaskError
 from merging.files import atomic
 from merging.progress import Cancel, Phases, ProgressCallback
@@ -21,6 +19,7 @@ from merging.text import first_few
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import NDArray
 
     from merging.benchmarks.benchmark import Benchmark
     from merging.checkpoints.checkpoint import Checkpoint

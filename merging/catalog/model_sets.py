@@ -110,8 +110,8 @@ def keep(root: Path, model_set: ModelSet) -> None:
         raise StoreError(f"There are {MOST} sets already; delete some of them first.")
     try:
         records.write(model_set.id, record)
-    except OSError as error:
-        raise StoreError(f"The set cannot be kept ({error.strerror}).") from None
+    except (OSError, ValueError) as error:  # ValueError: a path that is no text
+        raise StoreError(f"The set cannot be kept ({error}).") from None
 
 
 def forget(root: Path, set_id: str) -> None:

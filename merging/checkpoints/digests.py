@@ -20,7 +20,6 @@ READING = "Reading checkpoints"
 FOLDER, VERSION = "digests", 1
 MOST = 5000  # entries that are read at most; the newest ones
 DIGEST = re.compile("[0-9a-f]{64}")
-AT_ONCE = 500_000_000  # bytes that a page may read while the user waits
 
 
 class DigestCache:

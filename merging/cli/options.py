@@ -104,6 +104,14 @@ class Command(click.Command):
         return rest
 
 
+class OrderedGroup(click.Group):
+    """A group that lists its commands in the order in which they are defined."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in that order."""
+        return list(self.commands)
+
+
 option = functools.partial(click.option, cls=Option)
 argument = functools.partial(click.argument, cls=Argument)
 

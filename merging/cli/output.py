@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from merging.progress import Progress, ProgressCallback
-from merging.text import percent
+from merging.text import duration_text, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,7 +45,7 @@ class Bar:
                 self._shown.append(progress.phase)
         elif now - self._last > BAR_INTERVAL or progress.fraction == 1.0:
             full = round(BAR * progress.fraction)
-            left = f"  {_duration(progress.seconds_left)} left" if progress.seconds_left is not None else ""
+            left = f"  {duration_text(progress.seconds_left)} left" if progress.seconds_left is not None else ""
             text = f"{'█' * full}{'·' * (BAR - full)} {progress.fraction:4.0%}  {progress.phase}{left}"
             print(f"\r\x1b[2K{text}", end="", file=self._stream, flush=True)
             self._last = now
@@ -88,11 +88,6 @@ def reporting(events: Path | None) -> Iterator[ProgressCallback]:
         yield display
     finally:
         display.end()
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02} min" if minutes else f"{rest} s"
 
 
 def dumps(data: Any, indent: int | None = 1) -> str:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import numpy as np
@@ -28,9 +28,11 @@ from merging.checkpoints.tensor_info import raw_bytes, read_span
 from merging.checkpoints.tower_names import assemble
 from merging.clip.image_encoder import Encoder
 from merging.errors import MergingError, NeedsError
+from merging.files.disk import free_bytes
 from merging.inspection.fit import fit
 from merging.methods.slot import Gradients
 from merging.numerics.linear_algebra import double
+from merging.text import size_text
 
 if TYPE_CHECKING:
     from merging.engine.inputs import Inputs
@@ -86,7 +88,7 @@ def gather(
     needed = len(kinds) * scalars * len(inputs.experts) * inputs.dtype.itemsize
     gathered = {}
     with ExitStack() as files:
-        if shutil.disk_usage(tempfile.gettempdir()).free < needed:
+        if free_bytes(Path(tempfile.gettempdir())) < needed:
             raise _no_room(needed)
         for kind in sorted(kinds):
             file = files.enter_context(tempfile.TemporaryFile(prefix="mergescope-"))
@@ -104,7 +106,7 @@ def gather(
 
 def _no_room(needed: int) -> MergingError:
     return MergingError(
-        f"The gradients of all experts take {needed / 1e9:.3g} GB in the folder for temporary files, "
+        f"The gradients of all experts take {size_text(needed)} in the folder for temporary files, "
         f"{tempfile.gettempdir()}, which has less free. Let the environment variable TMPDIR name a roomier folder."
     )
 

@@ -72,4 +72,4 @@ def state_of(path: Path) -> tuple[int, ...]:
         stats = [entry.stat() for entry in paths]
     except OSError:
         return ()
-    return tuple(number for stat in stats for number in (stat.st_size, stat.st_mtime_ns, stat.st_ino))
+    return tuple(number for entry in stats for number in (entry.st_size, entry.st_mtime_ns, entry.st_ino))

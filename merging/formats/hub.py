@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from merging.checkpoints.references import HUB_PREFIX
 from merging.errors import CheckpointError, MergingError
+from merging.files.disk import free_bytes
 from merging.formats import configs
 from merging.formats.configs import ADAPTERS
 from merging.progress import Cancel, Meter, ProgressCallback
 from merging.settings import HUB_SWITCH
-from merging.text import did_you_mean, printable
+from merging.text import did_you_mean, printable, size_text
 
 OFF, CACHED = "off", "cached"
 SITE = "huggingface.co"
@@ -174,9 +174,9 @@ def _download_error(error: Exception, repository: str) -> CheckpointError:
 
 
 def _check_room(needed: int, repository: str) -> None:
-    free = shutil.disk_usage(Path.home()).free
+    free = free_bytes(Path.home())
     if needed > free:
-        raise CheckpointError(f"{repository} takes {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free.")
+        raise CheckpointError(f"{repository} takes {size_text(needed)}, and {size_text(free)} are free.")
 
 
 def _bar(meter: Meter, repository: str) -> type:

@@ -251,7 +251,7 @@ def job_of(kind: str, subject: str = "") -> str:
 def _with_kind(plain: dict[str, Any], job_id: str) -> dict[str, Any]:
     """The fields of a state.json; earlier versions wrote ``measures``, empty for a merge, and no subject."""
     measures = plain.pop("measures", "")
-    return {"kind": measures or MERGE, "subject": job_id.rpartition("-")[2], **plain}
+    return {"kind": measures or MERGE, "subject": job_id.removeprefix(f"{measures}-"), **plain}
 
 
 def _environment(benchmark: str = "") -> dict[str, str]:

@@ -51,14 +51,14 @@ class SweepTarget:
 def targets(recipes: Sequence[Recipe]) -> list[SweepTarget]:
     """What can be varied in every one of these recipes, parameters of single steps first."""
     own = [{target.name: target for target in _own(recipe)} for recipe in recipes]
-    shared = [name for name in own[0] if all(name in shared_targets for shared_targets in own)] if own else []
-    shared_targets = [_narrowed([each[name] for each in own]) for name in shared]
+    shared = [name for name in own[0] if all(name in each for each in own)] if own else []
+    common_targets = [_narrowed([each[name] for each in own]) for name in shared]
     if len(recipes) > 1:  # such as the scaling of different merges
         taken = {name.rpartition(".")[2] for name in shared}
         bare = [_bare(each) for each in own]
         common = [name for name in bare[0] if name not in taken and all(name in other for other in bare)]
-        shared_targets += [_narrowed([replace(each[name], name=name, owner="") for each in bare]) for name in common]
-    return shared_targets
+        common_targets += [_narrowed([replace(each[name], name=name, owner="") for each in bare]) for name in common]
+    return common_targets
 
 
 def _own(recipe: Recipe) -> Iterator[SweepTarget]:

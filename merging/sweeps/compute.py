@@ -31,6 +31,7 @@ from merging.sweeps import points
 from merging.sweeps.points import DrawnImages, Identity, Point, Sample
 from merging.sweeps.sweep import Sweep, SweepPoint
 from merging.sweeps.weighted_sum import CombinedCheckpoint
+from merging.text import size_text
 
 MERGED = "merged"
 STAGES = (MERGING, EVALUATING)
@@ -171,7 +172,7 @@ class Session:
         models = len(opened.experts) if opened.recipe.per_task else 1
         needed = estimate(opened).anonymous_bytes + models * sum(i.nbytes for i in opened.pretrained.infos.values())
         if needed > (free := psutil.virtual_memory().available):
-            raise MergingError(f"A point needs about {needed / 1e9:.1f} GB of memory; {free / 1e9:.1f} GB are free.")
+            raise MergingError(f"A point needs about {size_text(needed)} of memory; {size_text(free)} are free.")
 
 
 def coefficients(opened: OpenedRecipe, merged: Checkpoint) -> dict[str, Any]:

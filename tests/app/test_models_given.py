@@ -80,7 +80,7 @@ def test_large_files_are_read_by_a_job(
     for name in ("SMALL", "PATIENCE"):
         monkeypatch.setattr(models, name, 10)
     monkeypatch.setattr(fit_report, "SMALL", 10)
-    monkeypatch.setattr(digests, "AT_ONCE", 10)
+    monkeypatch.setattr(fit_report, "AT_ONCE", 10)
     digests.DIGESTS.clear()
     at = open_app("models", library)
     assert set(table(at)["digest"]) == {"not read yet"}

@@ -271,12 +271,11 @@ def test_a_folder_is_never_overwritten_by_mistake_and_a_stop_leaves_nothing(base
 
 
 def test_a_disk_without_room_is_told_before_anything_is_written(base, tmp_path, monkeypatch):
-    from types import SimpleNamespace
 
     from merging.benchmarks.build import plan
 
-    monkeypatch.setattr(plan.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
-    with pytest.raises(TaskError, match=r"GB are free. Ask for fewer images"):
+    monkeypatch.setattr(plan, "free_bytes", lambda folder: 900)
+    with pytest.raises(TaskError, match=r"900 bytes are free. Ask for fewer images"):
         made(base, tmp_path / "bench", {"fruit": "folder"})
 
 

@@ -258,7 +258,7 @@ def test_the_bar_moves_on_a_terminal_only():
         if expected is not None:
             assert stream.getvalue() == expected
         else:
-            assert "100%  Merging  1:15 min left" in stream.getvalue()
+            assert "100%  Merging  1 min 15 s left" in stream.getvalue()
             assert stream.getvalue().endswith("\r\x1b[2K")
 
 

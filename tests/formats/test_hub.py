@@ -185,8 +185,8 @@ def test_it_can_be_switched_off_and_held_to_the_cache(fake, monkeypatch):
 def test_a_download_can_be_stopped_and_needs_room(fake, monkeypatch):
     with pytest.raises(Cancelled):
         hub.fetch("hf-hub:tiny/clip", cancel=lambda: True)
-    monkeypatch.setattr(hub.shutil, "disk_usage", lambda path: SimpleNamespace(free=10))
-    with pytest.raises(CheckpointError, match="GB are free"):
+    monkeypatch.setattr(hub, "free_bytes", lambda folder: 10)
+    with pytest.raises(CheckpointError, match="10 bytes are free"):
         hub.fetch("hf-hub:tiny/clip")
 
 

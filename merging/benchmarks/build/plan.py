@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,9 @@ from merging.clip.text_encoder import LOGIT_SCALE, TextTower, find_tower
 from merging.datasets.base import DataSet
 from merging.datasets.opening import open_data
 from merging.errors import CheckpointError, TaskError
+from merging.files.disk import free_bytes
 from merging.formats.opening import open_checkpoint
+from merging.text import size_text
 
 LOGIT = "logit_scale"
 
@@ -139,11 +140,10 @@ def logit_scale(pretrained: Checkpoint) -> float:
 
 def check_room(plan: Plan, folder: Path) -> None:
     """Raise TaskError if the disk has too little room; temporary pixels count a second time."""
-    existing = next(parent for parent in folder.absolute().parents if parent.exists())
     square = 3 * plan.models.architecture.image_size**2
-    needed, free = 2 * plan.images * square + plan.models.nbytes, shutil.disk_usage(existing).free
+    needed, free = 2 * plan.images * square + plan.models.nbytes, free_bytes(folder.absolute().parent)
     if needed > free:
         raise TaskError(
-            f"The benchmark needs up to {needed / 1e9:.1f} GB for {plan.images:,} images and the models; "
-            f"{free / 1e9:.1f} GB are free. Ask for fewer images."
+            f"The benchmark needs up to {size_text(needed)} for {plan.images:,} images and the models; "
+            f"{size_text(free)} are free. Ask for fewer images."
         )

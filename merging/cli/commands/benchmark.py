@@ -11,7 +11,7 @@ import click
 from merging.cli.call import Call
 from merging.cli.commands.benchmark_options import description, description_options
 from merging.cli.exit_codes import DONE, FAILED
-from merging.cli.options import PATH, Command, argument, device_option, events_option, nice_option, option
+from merging.cli.options import PATH, Command, OrderedGroup, argument, device_option, events_option, nice_option, option
 from merging.cli.output import columns, dumps, reporting
 from merging.text import percent
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAKING, EVALUATING = "Making", "Evaluating"
 
 
-@click.group(no_args_is_help=False, subcommand_metavar="ACTION ...")
+@click.group(cls=OrderedGroup, no_args_is_help=False, subcommand_metavar="ACTION ...")
 def benchmark() -> None:
     """Make a benchmark folder from your own data, or check one."""
 
