@@ -153,6 +153,7 @@ ONE: dict[str, tuple[Params, Callable[..., State]]] = {
     "pcb": ({"density": 0.2, "clip": 0.05}, winners),
     "model_stock": ({}, unchanged),
     "emr": ({}, unchanged),
+    "sce": ({"density": 0.3}, unchanged),
     "drm": ({"density": 1.0, "rank_tol": 0.0}, unchanged),
     "tsv_m": ({}, unchanged),
     "iso_c": ({}, flattened),
@@ -216,6 +217,7 @@ EQUAL: dict[str, list[tuple[Params, Callable[[Alone], State]]]] = {
     "pcb": [({"density": 0.2}, first)],
     "model_stock": [({}, first)],
     "emr": [({}, first)],
+    "sce": [({}, first), ({"density": 0.4}, lambda alone: times(0.0, first(alone)))],  # nothing varies
     "drm": [({"density": 0.25}, first), ({"density": 0.25, "direction": "vertical"}, first)],
     "tsv_m": [({}, lambda alone: alone(rank_fraction=1 / len(alone()))[0])],
     "iso_c": [({}, summed_matrices)],
@@ -292,6 +294,7 @@ LIMITS: dict[tuple[str, str, float], tuple[Params, Any]] = {
 }
 NO_LIMIT = {
     ("pcb", "density", 1.0): "scores still weigh scalars, and the lowest one counts for nothing",
+    ("sce", "density", 1.0): "what all experts change is still weighed by expert, and minority signs are dropped",
     ("tsv_m", "rank_fraction", 1.0): "task vectors of full rank are still made orthogonal to each other",
     ("iso_cts", "common_fraction", 0.0): "nothing simpler comes out when all directions are the tasks' own",
     ("drm", "rank_tol", 0.0): "a tolerance",

@@ -1,14 +1,18 @@
-"""What consensus, PCB, Model Stock and EMR promise beyond the common checks."""
+"""What consensus, PCB, Model Stock, EMR and SCE promise beyond the common checks."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, permutations
+from statistics import pvariance
 
 import common_checks
 import pytest
 import torch
 
 import merging
+from merging.checkpoints.families import Parameter, Role
+from merging.methods import registry
+from merging.methods.slot import Slot
 
 
 @pytest.fixture(scope="module")
@@ -232,3 +236,60 @@ def test_emr_takes_the_sign_of_an_even_vote_to_be_minus(family):
     found = _merge(zero, {"plus": plus, "minus": minus}, "emr").task_state_dicts
     assert not _change(zero, found["plus"]).any()  # an empty mask: nothing to rescale, and nothing that is not finite
     assert torch.equal(_change(zero, found["minus"]), _change(zero, minus))
+
+
+# --- SCE -------------------------------------------------------------------------------------------------------------
+
+
+def _naive_sce(vectors, density):
+    """One tensor (K, n), scalar by scalar; with equal variances the first scalars are kept."""
+    columns = vectors.T.tolist()
+    if density < 1:
+        spread = [pvariance(column) for column in columns]
+        count = int(sum(s > 0 for s in spread) * density)
+        kept = set(sorted(range(len(columns)), key=lambda i: -spread[i])[:count])
+        columns = [column if i in kept else [0.0] * len(column) for i, column in enumerate(columns)]
+    means = [sum(x * x for x in row) / len(row) for row in zip(*columns, strict=True)]
+    shares = [mean / sum(means) if sum(means) else 1 / len(means) for mean in means]
+
+    def merged(column):
+        sign = 1 if sum(column) >= 0 else -1
+        won = [(share, x) for share, x in zip(shares, column, strict=True) if x * sign > 0]
+        return sum(share * x for share, x in won) / max(sum(share for share, _ in won), 1e-6)
+
+    return torch.tensor([merged(column) for column in columns], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("density", [0.1, 0.5, 1.0])
+def test_sce_follows_plain_arithmetic_per_tensor(family, density):
+    base, experts = family
+    found = _merge(base, experts, "sce", {"density": density}).state_dict
+    for n in base:
+        vectors = torch.stack([e[n] - base[n] for e in experts.values()]).flatten(1)
+        assert _close((found[n] - base[n]).flatten(), _naive_sce(vectors, density))
+
+
+def _sce(rows, **params):
+    """SCE of one vector with these task vectors."""
+    vectors = torch.tensor(rows, dtype=torch.float64)
+    slot = Slot(Parameter("visual.ln_post.bias", Role.SHIFT, "", "", None, 0), ("",) * len(rows), vectors[0], vectors)
+    method = registry.merge("sce")
+    return method.run(slot, method.params.build(params), None).tolist()
+
+
+def test_sce_decides_ties():
+    # Scalars 0, 1 and 3 vary alike, 2 not at all: int(3 · 0.7) are kept, the first ones, in any order of experts.
+    rows = [[0.1, 0.7, 0.5, 0.3], [0.3, 0.1, 0.5, 0.7], [0.7, 0.3, 0.5, 0.1]]
+    for some in permutations(rows):
+        first, second, *others = _sce(some, density=0.7)
+        assert first > 0 and second > 0 and others == [0, 0]
+    assert _sce(rows, density=0.3) == [0, 0, 0, 0]  # int(0.9)
+    assert _sce([[0.5, 0.0], [-0.5, 0.0]]) == [0.5, 0]  # an exactly zero sum elects plus
+
+
+def test_sce_of_one_expert_of_equal_ones_and_of_short_ones():
+    assert _sce([[0.5, -0.0, -0.25]], density=0.1) == [0.5, 0, -0.25]
+    assert _sce([[0.5, -0.25]] * 3, density=0.9) == [0, 0] and _sce([[0.5, -0.25]] * 4) == [0.5, -0.25]
+    assert _sce([[0.0, 0.0]] * 2) == [0, 0]
+    long, short = _sce([[4.0, 0.0], [8.0, 1.0]]), _sce([[4e-9, 0.0], [8e-9, 1e-9]])
+    assert long == pytest.approx([(16 * 4 + 65 * 8) / 81, 1.0]) and short == pytest.approx([x * 1e-9 for x in long])

@@ -1,0 +1,90 @@
+"""SCE: select the scalars that vary most, calculate a coefficient per expert and tensor, erase minority signs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from merging.methods.method import Citation, Merge, register
+from merging.methods.params import Params, fraction
+from merging.methods.slot import Slot
+from merging.numerics.linear_algebra import double
+
+FLOOR = 1e-6  # least sum of coefficients that a scalar is divided by
+
+
+@dataclass(frozen=True, kw_only=True)
+class SceParams(Params):
+    """The parameters of SCE."""
+
+    density: float = fraction(
+        1.0,
+        open_low=True,
+        symbol=r"\rho",
+        label="Density",
+        help="Share of each tensor's scalars kept: those that vary most over the experts.",
+    )
+
+
+def _selected(vectors: Tensor, density: float) -> Tensor:
+    """Which scalars (*S) of task vectors (K, *S) vary most over the experts; of equals, the first ones."""
+    ordered = vectors.sort(dim=0).values  # so that rounding, and with it ties, do not depend on the order of experts
+    variance = (ordered - ordered[0]).var(dim=0, correction=0).flatten()  # exactly 0 where all experts are equal
+    count = int(int(variance.count_nonzero()) * density)
+    chosen = torch.zeros_like(variance, dtype=torch.bool)
+    chosen[variance.sort(descending=True, stable=True).indices[:count]] = True
+    return chosen.reshape(vectors.shape[1:])
+
+
+def _coefficients(vectors: Tensor) -> list[float]:
+    """Each expert's share of the sum of mean squares; equal shares where that is 0."""
+    squares = [float(double(vector).square().sum()) for vector in vectors]  # all of one size: their sums will do
+    total = sum(squares)
+    return [square / total if total else 1 / len(squares) for square in squares]
+
+
+def sce(slot: Slot, params: SceParams, statistics: None) -> Tensor:
+    """Select, calculate, erase: (K, *S) -> (*S)."""
+    vectors = slot.task_vectors
+    if params.density < 1.0 and len(vectors) > 1:
+        vectors = vectors * _selected(vectors, params.density)
+    merged = torch.zeros_like(double(slot.pretrained))
+    weight = torch.zeros_like(merged)
+    positive = sum((double(vector) for vector in vectors), merged) >= 0
+    for vector, coefficient in zip(map(double, vectors), _coefficients(vectors), strict=True):
+        share = coefficient * ((vector != 0) & ((vector > 0) == positive)).to(vector)
+        merged += share * vector
+        weight += share
+    return (merged / weight.clamp(min=FLOOR)).to(slot.task_vectors)
+
+
+register(
+    Merge(
+        key="sce",
+        title="SCE",
+        summary="Keeps the scalars that vary most over the experts, and takes the mean of those that agree with the "
+        "elected sign, weighted by the size of each expert's change of the tensor.",
+        formula=r"\theta = \theta_0 + \frac{\sum_{k : \hat\tau_k \gamma > 0} c_k \hat\tau_k}"
+        r"{\sum_{k : \hat\tau_k \gamma > 0} c_k}, \quad "
+        r"c_k = \frac{\lVert \hat\tau_k \rVert^2}{\sum_j \lVert \hat\tau_j \rVert^2}, \quad "
+        r"\gamma = \mathrm{sign} \sum_k \hat\tau_k, \quad "
+        r"\hat\tau_k = [\,\mathrm{Var}_j\, \tau_j \in \mathrm{top}_{\rho}\,] \odot \tau_k",
+        cite=Citation(
+            key="wan2024fusechat",
+            authors="Wan et al.",
+            title="FuseChat: knowledge fusion of chat models",
+            venue="arXiv",
+            year=2024,
+            arxiv="2408.07990",
+        ),
+        params=SceParams,
+        run=sce,
+        variant="Without mergekit's threshold of 1e-6 on the sum of mean squares, below which it takes equal "
+        "coefficients: here only where that sum is exactly 0, so that short task vectors are weighed as long ones are. "
+        "Of equal variances the first scalars are kept. An exactly zero sum elects plus, as in mergekit, and a sum of "
+        "coefficients counts as at least 1e-6. Such sums are in float64. One expert comes out whole at any density; "
+        "equal experts vary nowhere, so that a density below 1 leaves the pretrained model. No scaling.",
+    )
+)
