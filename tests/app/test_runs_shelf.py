@@ -130,7 +130,7 @@ def test_a_run_that_a_job_works_on_is_not_deleted(
     monkeypatch.setattr(Runner, "jobs", lambda self: [job])
     press(at, "Delete 1 run")
     assert data.store().has(precomputed) and (data.store().root / "runs" / precomputed).is_dir()
-    assert "A job has begun to work on run" in at.error[0].value
+    assert "A job has started to use run" in at.error[0].value
 
 
 def test_the_machine_and_the_meter(open_app: Any, library: Path, own_set: str) -> None:

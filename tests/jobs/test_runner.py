@@ -152,9 +152,9 @@ def test_a_command_is_a_job_with_its_own_words(runner, store, child, monkeypatch
     words = ("export", "0" * 12, "--out", "/x")
     job = runner.command("export-hf", "0" * 12, "An export", words)
     assert (job.subject, job.kind, job.words) == ("0" * 12, "export-hf", words)
+    assert ended(runner, job.id).state == State.DONE
     command, _ = child_of(JobFiles(store.root / "jobs", job.id), store, monkeypatch)
     assert command[1 : 3 + len(words)] == ["-m", "merging", *words] and "--device" not in command
-    assert ended(runner, job.id).state == State.DONE
 
 
 @pytest.mark.parametrize("fails", [False, True])
