@@ -99,6 +99,12 @@ def private_uses(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
             if private(node.attr):
                 yield f"{place(path)}: {node.value.id}.{node.attr}"
+        elif isinstance(node, ast.Call) and len(node.args) > 1 and isinstance(node.args[0], ast.Name):
+            named = (
+                node.args[1].value if isinstance(node.args[1], ast.Constant) else None
+            )  # setattr(module, "_name", ...)
+            if node.args[0].id in modules and isinstance(named, str) and private(named):
+                yield f"{place(path)}: {node.args[0].id}, {named!r}"
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and DOTTED.fullmatch(node.value):
             yield from (f"{place(path)}: {node.value}" for part in re.split("[.:]", node.value) if private(part))
 

@@ -23,7 +23,7 @@ EXPECTED = {  # by role; a method that loses its registration would take its sha
     "edit": ["awd", "cat", "dare", "lines", "lwptv", "magnitude", "random_mask", "tatr", "wise_ft"],
     "merge": [
         "consensus", "drm", "emr", "fisher", "iso_c", "iso_cts", "lot", "model_stock", "pcb", "regmean",
-        "task_arithmetic", "ties", "tsv_m", "weight_averaging", "wudi",
+        "sce", "task_arithmetic", "ties", "tsv_m", "weight_averaging", "wudi",
     ],
     "adapt": [],
 }  # fmt: skip

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 import merging
@@ -159,3 +160,8 @@ def flat(state: State) -> torch.Tensor:
 def shaped(values: torch.Tensor) -> State:
     parts = values.split([math.prod(s) for s in SHAPES.values()])
     return {n: part.reshape(s) for (n, s), part in zip(SHAPES.items(), parts, strict=True)}
+
+
+few_examples = settings(
+    max_examples=4, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+)

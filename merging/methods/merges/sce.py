@@ -13,6 +13,8 @@ from merging.methods.slot import Slot
 from merging.numerics.linear_algebra import double
 
 FLOOR = 1e-6  # least sum of coefficients that a scalar is divided by
+FUSECHAT = Citation(key="wan2024fusechat", authors="Wan et al.", title="FuseChat: knowledge fusion of chat models",
+                    venue="arXiv", year=2024, arxiv="2408.07990")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,12 +22,9 @@ class SceParams(Params):
     """The parameters of SCE."""
 
     density: float = fraction(
-        1.0,
-        open_low=True,
-        symbol=r"\rho",
-        label="Density",
+        1.0, open_low=True, symbol=r"\rho", label="Density",
         help="Share of each tensor's scalars kept: those that vary most over the experts.",
-    )
+    )  # fmt: skip
 
 
 def _selected(vectors: Tensor, density: float) -> Tensor:
@@ -50,8 +49,7 @@ def sce(slot: Slot, params: SceParams, statistics: None) -> Tensor:
     vectors = slot.task_vectors
     if params.density < 1.0 and len(vectors) > 1:
         vectors = vectors * _selected(vectors, params.density)
-    merged = torch.zeros_like(double(slot.pretrained))
-    weight = torch.zeros_like(merged)
+    merged, weight = (torch.zeros_like(double(slot.pretrained)) for _ in range(2))
     positive = sum((double(vector) for vector in vectors), merged) >= 0
     for vector, coefficient in zip(map(double, vectors), _coefficients(vectors), strict=True):
         share = coefficient * ((vector != 0) & ((vector > 0) == positive)).to(vector)
@@ -64,27 +62,18 @@ register(
     Merge(
         key="sce",
         title="SCE",
-        summary="Keeps the scalars that vary most over the experts, and takes the mean of those that agree with the "
-        "elected sign, weighted by the size of each expert's change of the tensor.",
+        summary="Keeps the scalars that vary most over the experts, and averages those that agree with the elected "
+        "sign, weighted by the size of each expert's change of the tensor.",
         formula=r"\theta = \theta_0 + \frac{\sum_{k : \hat\tau_k \gamma > 0} c_k \hat\tau_k}"
         r"{\sum_{k : \hat\tau_k \gamma > 0} c_k}, \quad "
         r"c_k = \frac{\lVert \hat\tau_k \rVert^2}{\sum_j \lVert \hat\tau_j \rVert^2}, \quad "
         r"\gamma = \mathrm{sign} \sum_k \hat\tau_k, \quad "
         r"\hat\tau_k = [\,\mathrm{Var}_j\, \tau_j \in \mathrm{top}_{\rho}\,] \odot \tau_k",
-        cite=Citation(
-            key="wan2024fusechat",
-            authors="Wan et al.",
-            title="FuseChat: knowledge fusion of chat models",
-            venue="arXiv",
-            year=2024,
-            arxiv="2408.07990",
-        ),
+        cite=FUSECHAT,
         params=SceParams,
         run=sce,
-        variant="Without mergekit's threshold of 1e-6 on the sum of mean squares, below which it takes equal "
-        "coefficients: here only where that sum is exactly 0, so that short task vectors are weighed as long ones are. "
-        "Of equal variances the first scalars are kept. An exactly zero sum elects plus, as in mergekit, and a sum of "
-        "coefficients counts as at least 1e-6. Such sums are in float64. One expert comes out whole at any density; "
-        "equal experts vary nowhere, so that a density below 1 leaves the pretrained model. No scaling.",
+        variant="Coefficients are equal only where the sum of mean squares is exactly 0 (mergekit: below 1e-6). Of "
+        "equal variances the first scalars are kept. A zero sum elects plus, as in mergekit. A sum of coefficients "
+        "counts as at least 1e-6. Where experts are equal nothing varies, so that a density below 1 leaves pretrained.",
     )
 )
