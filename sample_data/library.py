@@ -21,8 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from merging import settings
 from merging.analysis import context, stored
 from merging.analysis import measure as measuring
-from merging.benchmarks.benchmark import PRETRAINED, Benchmark
+from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.metrics import summarize
+from merging.checkpoints.references import PRETRAINED
 from merging.files.atomic import MANIFEST
 from merging.files.records import write_json
 from merging.files.tables import table_file

@@ -16,6 +16,7 @@ from app.reading import data
 from app.session import benchmark as session_benchmark
 from app.session import state
 from merging import settings
+from merging.checkpoints.references import EXPERTS
 from merging.errors import MergingError
 from merging.files.plain_yaml import plain_yaml, write_yaml
 from merging.runs.run import PRECOMPUTED, Run
@@ -145,7 +146,7 @@ def _run_facts(run: Run) -> Iterator[tuple[str, str]]:
 def _digests(benchmark: str | None, inputs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """The sha-256 digests of what something was computed from, under the names of the files' roles."""
     files = [("Benchmark", benchmark)] if benchmark else []
-    files += [(name.removeprefix("experts/"), digest) for name, digest in inputs]
+    files += [(name.removeprefix(EXPERTS), digest) for name, digest in inputs]
     return tuple((f"{name}, sha-256", digest) for name, digest in files)
 
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from merging.checkpoints.references import EXPERTS
 from merging.errors import CheckpointError, StoreError, TaskError
 from merging.files import atomic
 from merging.progress import Cancel, Phases, ProgressCallback
@@ -163,8 +164,9 @@ class MeasurementContext:
 
     def _reference(self, run: Run) -> Checkpoint:
         """The benchmark's checkpoint behind a stored evaluation."""
-        from merging.benchmarks.benchmark import MULTITASK, PRETRAINED
+        from merging.benchmarks.benchmark import MULTITASK
         from merging.checkpoints.digests import DIGESTS
+        from merging.checkpoints.references import PRETRAINED
         from merging.formats.opening import open_checkpoint
 
         references = {PRETRAINED: self.benchmark.pretrained, MULTITASK: self.benchmark.multitask}
@@ -182,7 +184,7 @@ def open_merged(run: Run, recipe: Recipe) -> OpenedRecipe:
 
     opened = open_inputs(recipe)
     digests = opened.digests()
-    if others := [name.removeprefix("experts/") for name in run.inputs if digests.get(name) != run.inputs[name]]:
+    if others := [name.removeprefix(EXPERTS) for name in run.inputs if digests.get(name) != run.inputs[name]]:
         raise CheckpointError(
             f"The files that its recipe names are not the ones that this run merged: {first_few(others, 3)}. "
             "Restore them, or run the recipe again."

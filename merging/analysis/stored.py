@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from merging.analysis.context import FOLDER, MeasurementResult, Of, own_folder
 from merging.analysis.registry import Measurement, kind
+from merging.checkpoints.references import PRETRAINED, expert_key
 from merging.errors import StoreError
 from merging.files import atomic, records
 from merging.files.atomic import DamagedError
@@ -128,7 +129,7 @@ def same_experts(run: Run, other: Run) -> bool:
 
 def merged_from(run: Run) -> list[tuple[str, str]]:
     """Name and digest of the pretrained model and of each expert, in order."""
-    names = ["pretrained", *(f"experts/{name}" for name in run.experts)]
+    names = [PRETRAINED, *(expert_key(name) for name in run.experts)]
     return [(name, run.inputs.get(name, "")) for name in names]
 
 

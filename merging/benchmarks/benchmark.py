@@ -17,7 +17,7 @@ from torch import Tensor
 
 from merging.checkpoints.architecture import Architecture
 from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.references import BUNDLED_PREFIX, reference_to
+from merging.checkpoints.references import BUNDLED_PREFIX, PRETRAINED, reference_to
 from merging.errors import CheckpointError, TaskError
 from merging.files.npz import Npz
 from merging.formats.opening import open_checkpoint
@@ -27,7 +27,7 @@ from merging.text import did_you_mean
 
 SPLITS = ("choosing", "reporting")  # the halves of each test set: one to choose values on, one to report
 EXEMPLARS = "exemplars"  # from the training images; what methods may see
-PRETRAINED, MULTITASK = "pretrained", "multitask"
+MULTITASK = "multitask"
 PIECE = 1 << 22  # bytes hashed at a time
 
 

@@ -13,11 +13,10 @@ from merging.catalog.folder_walk import Entries, is_folder, typed_path, walk
 from merging.checkpoints.references import MODELS_PREFIX, hub_id_of
 from merging.files.short_digest import short_digest
 from merging.formats import configs
-from merging.formats.configs import ADAPTERS, SUFFIXES, WEIGHTS
+from merging.formats.configs import ADAPTERS, INDEX, SUFFIXES, WEIGHTS
 
 OF_A_BENCHMARK = {"data", "runs", "measured", "points", "sweeps"}  # its folders without models
 OF_A_CACHE = {"blobs", "refs"}  # of a repository in the Hub's cache, whose snapshots are the models
-INDEX = ".index.json"
 # Files that trainers and libraries write beside the weights in a model's folder.
 BESIDE = re.compile(
     r"(?:model|pytorch_model)-\d{5}-of-\d{5}\.(?:safetensors|bin)|training_args\.bin|(?:optimizer|scheduler|scaler)\.pt"

@@ -18,7 +18,8 @@ BENCHMARKS = "benchmarks"  # the folder of a store that holds the user's benchma
 NAMED = (BUNDLED_PREFIX, MODELS_PREFIX, OWN_PREFIX)  # references that do not depend on the current folder
 HUB_PREFIX = "hf-hub:"  # a model on huggingface.co, by organization/name
 PRETRAINED_TAG = re.compile(r"ViT-[\w-]{1,60}/[\w-]{1,60}")  # open_clip's model/tag, unless such a file exists
-PRETRAINED = "pretrained"
+PRETRAINED = "pretrained"  # the key of the pretrained model among the inputs of a run
+EXPERTS = "experts/"  # what begins the keys of the experts
 # The path of a snapshot in the Hub's cache names its repository and revision.
 SNAPSHOT = re.compile(r"(?:^|[\\/])models--([\w.-]+?)--([\w.-]+)[\\/]snapshots[\\/](\w+)")
 HUB_REFERENCE = re.compile(rf"{HUB_PREFIX}([\w.-]{{1,96}}/[\w.-]{{1,96}})(?:@\w[\w./-]{{0,119}})?")
@@ -29,6 +30,11 @@ SHARE = r"(?:file://|\\\\)[^\\/]+(?:[\\/]+[^\\/]+)?"
 PERSONAL = re.compile(rf"{HOMES}(?!{MODEL_FILE}$)[^\\/]*|{SHARE}", re.IGNORECASE | re.DOTALL)
 DRIVE = re.compile(r"^(?:[A-Z]|file):", re.IGNORECASE)
 UNNAMED = "model"  # the name of a checkpoint if the last part of its path is private
+
+
+def expert_key(name: str) -> str:
+    """The key of an expert among the inputs of a run."""
+    return f"{EXPERTS}{name}"
 
 
 def without_folders(reference: str) -> str:
@@ -68,14 +74,14 @@ def checkpoint_labels(pretrained: str, experts: Mapping[str, str]) -> tuple[str,
 
     These are the references without folders; if two different files share a name, the expert's name precedes it.
     """
-    references = {PRETRAINED: pretrained} | {f"experts/{name}": path for name, path in experts.items()}
+    references = {PRETRAINED: pretrained} | {expert_key(name): path for name, path in experts.items()}
     short = {key: without_folders(path) for key, path in references.items()}
     labels = {}
     for key, label in short.items():
         others = {references[other] for other in short if short[other] == label}
-        owner = quote(key.rpartition("experts/")[2], safe="")
+        owner = quote(key.removeprefix(EXPERTS), safe="")
         labels[key] = label if len(others) == 1 else f"{owner}/{label}"
-    return labels[PRETRAINED], {name: labels[f"experts/{name}"] for name in experts}
+    return labels[PRETRAINED], {name: labels[expert_key(name)] for name in experts}
 
 
 def locate(reference: str, base: Path | None = None) -> Path:

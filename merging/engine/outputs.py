@@ -18,6 +18,7 @@ from merging.methods.slot import Slot
 if TYPE_CHECKING:
     import pandas as pd
 
+MERGED = "merged"  # the name of a merge's one output; merges per task name their outputs by expert
 TENSOR_COLUMNS = ("tensor", "order", "section", "role", "part", "numel", "itemsize")  # what a tensor is
 
 

@@ -21,7 +21,7 @@ from merging.devices import choose_device, describe_device
 from merging.engine.inputs import Inputs
 from merging.engine.layer_inputs import CapturedInputs, Evidence, GivenInputs, LayerInputs
 from merging.engine.needs import check_needs, checked_exemplars
-from merging.engine.outputs import MemorySink, Notes, Output, Sink
+from merging.engine.outputs import MERGED, MemorySink, Notes, Output, Sink
 from merging.engine.stream import Stage, Stream
 from merging.inspection.fit import fit
 from merging.inspection.fit_report import FitReport
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from merging.recipes.recipe import Recipe
-
-MERGED = "merged"  # the name of a merge's one output; merges per task name their outputs by expert
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from merging.checkpoints.references import PRETRAINED, checkpoint_labels, hub_id_of
+from merging.checkpoints.references import PRETRAINED, checkpoint_labels, expert_key, hub_id_of
 from merging.errors import MergingError
 from merging.recipes.recipe import VERSION, Recipe
 from merging.runs.run import Run
@@ -57,7 +57,7 @@ def parents(run: Run, recipe: Recipe, hub_ids: Mapping[str, str]) -> tuple[Paren
     public = anonymous(recipe)
     paths = [recipe.pretrained, *(path for _, path in recipe.experts)]
     labels = [(PRETRAINED, public.pretrained, PRETRAINED)]
-    labels += [(name, label, f"experts/{name}") for name, label in public.experts]
+    labels += [(name, label, expert_key(name)) for name, label in public.experts]
     return tuple(
         Parent(name, label, run.inputs[key], hub_ids.get(name) or hub_id_of(path))
         for (name, label, key), path in zip(labels, paths, strict=True)
@@ -70,7 +70,7 @@ def metadata_of_run(run: Run, recipe: Recipe) -> dict[str, str]:
     chain = {
         key: plain[key] for key in ("exemplars", "count_dead_params", "activation", "edits", "merge") if key in plain
     }
-    sources = {name: run.inputs[f"experts/{name}"] for name, _ in recipe.experts}
+    sources = {name: run.inputs[expert_key(name)] for name, _ in recipe.experts}
     inputs = {PRETRAINED: run.inputs[PRETRAINED], "experts": sources}
     return {
         "merge_method": recipe.merge.key,

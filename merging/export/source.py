@@ -11,7 +11,7 @@ from urllib.parse import quote
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.digests import DIGESTS, READING
 from merging.checkpoints.references import PRETRAINED, hub_id_of, without_folders
-from merging.engine import run as engine
+from merging.engine.outputs import MERGED
 from merging.errors import CheckpointError, StoreError
 from merging.export.provenance import Parent, anonymous, check_hub_ids, metadata_of_run, parents
 from merging.formats.lora import AdapterCheckpoint
@@ -55,7 +55,7 @@ def of_run(run: Run, hub_ids: Mapping[str, str]) -> ExportSource:
         raise StoreError(f"Run {run.id} is the evaluation of one checkpoint, not a merge; convert that file instead.")
     if not run.has_model:
         raise StoreError(f"Run {run.id} keeps no weights; run its recipe again to get them.")
-    places = {task: _place(task) for task in run.models} if run.per_task else {engine.MERGED: ""}
+    places = {task: _place(task) for task in run.models} if run.per_task else {MERGED: ""}
     places = _distinct(places)
     models = {places[key]: open_checkpoint(path, key) for key, path in run.model_paths.items()}
     return ExportSource(

@@ -8,13 +8,13 @@ from pathlib import Path
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.files.records import write_json
+from merging.formats.configs import INDEX
 from merging.formats.safetensors import SafetensorsWriter
 from merging.progress import Meter
 
 SHARD = 5_000_000_000  # bytes above which a model is divided into files
 PIECE = 1 << 18  # scalars copied at a time: larger pieces need new memory from the system each time
 WRITING = "Writing the model"
-INDEX = ".index.json"
 
 Files = Mapping[str, Sequence[str]]  # file name -> the tensors in it
 

@@ -17,6 +17,7 @@ PREPROCESSOR = "preprocessor_config.json"
 MAX_CONFIG = 1 << 20
 OPEN_CLIP_WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin", "open_clip_pytorch_model.pt")
 TRANSFORMERS_WEIGHTS = ("model.safetensors.index.json", "model.safetensors", "pytorch_model.bin")
+INDEX = ".index.json"  # ends the name of an index of shards
 ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")
 WEIGHTS = (*TRANSFORMERS_WEIGHTS, *OPEN_CLIP_WEIGHTS)
 SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pkl")

@@ -18,7 +18,9 @@ import psutil
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import evaluate, evaluate_per_task
 from merging.checkpoints.architecture import Architecture, stated_activation
+from merging.checkpoints.references import expert_key
 from merging.engine import run as engine
+from merging.engine.outputs import MERGED
 from merging.errors import MergingError, StoreError
 from merging.files.disk import free_bytes
 from merging.files.records import write_json
@@ -139,11 +141,11 @@ class Work:
     def _metadata(self, name: str) -> dict[str, str]:
         """The metadata of a model file: nothing about this machine or the time, so that bytes repeat."""
         plain = self.recipe.plain()
-        experts = {key: self.digests[f"experts/{key}"] for key in self.opened.experts}
+        experts = {key: self.digests[expert_key(key)] for key in self.opened.experts}
         chain = {key: plain[key] for key in ("exemplars", "activation", "edits", "merge") if key in plain}
         metadata = {
             "format": "pt",
-            "role": engine.MERGED,
+            "role": MERGED,
             "run": self.run_id,
             "recipe": json.dumps({**chain, "pretrained": self.digests["pretrained"], "experts": experts}),
         }
@@ -163,9 +165,7 @@ class Work:
         if self.recipe.per_task:
             scores = evaluate_per_task(paths, self.benchmark, device=self.device, progress=progress, cancel=self.cancel)
         else:
-            scores = evaluate(
-                paths[engine.MERGED], self.benchmark, device=self.device, progress=progress, cancel=self.cancel
-            )
+            scores = evaluate(paths[MERGED], self.benchmark, device=self.device, progress=progress, cancel=self.cancel)
         self.schemas[SCORES] = write_table(folder, SCORES, scores)
         self.seconds[EVALUATING] = time.monotonic() - started
 
@@ -220,7 +220,7 @@ class Work:
 
 def _model_file(name: str, taken: Iterable[str]) -> str:
     """A file name for a model; an expert's name is untrusted text, so it is quoted and cut."""
-    if name == engine.MERGED:
+    if name == MERGED:
         return "model.safetensors"
     stem = f"model.{quote(name, safe='')[:MODEL_NAME]}"
     while f"{stem}.safetensors" in taken:

@@ -10,6 +10,7 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.checkpoints.architecture import stated_activation, with_activation
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.digests import DIGESTS
+from merging.checkpoints.references import PRETRAINED, expert_key
 from merging.errors import CheckpointError
 from merging.formats.opening import open_checkpoint
 from merging.progress import Cancel, Meter, ProgressCallback
@@ -45,7 +46,7 @@ class OpenedRecipe:
     def digests(self, progress: ProgressCallback | None = None, cancel: Cancel | None = None) -> dict[str, str]:
         """{"pretrained": sha-256, "experts/<name>": sha-256}; files that this process has read are not read again."""
         meter = Meter(self.nbytes, progress, cancel)
-        names = ["pretrained", *(f"experts/{name}" for name in self.experts)]
+        names = [PRETRAINED, *(expert_key(name) for name in self.experts)]
         digests = {}
         for name, checkpoint in zip(names, self, strict=True):
             digests[name] = DIGESTS.digest(checkpoint, meter)
@@ -54,7 +55,7 @@ class OpenedRecipe:
     def run_id(self, digests: Mapping[str, str] | None = None) -> str:
         """The id of the run, which depends on what is merged, and how."""
         digests = digests or self.digests()
-        experts = {name: digests[f"experts/{name}"] for name in self.experts}
+        experts = {name: digests[expert_key(name)] for name in self.experts}
         drawn_from = (self.benchmark or Benchmark.load()).digest if self.recipe.exemplars else ""
         return self.recipe.run_id(digests["pretrained"], experts, drawn_from, self.pretrained.dead.numel > 0)
 

@@ -6,9 +6,10 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from merging.benchmarks.benchmark import MULTITASK, PRETRAINED, Benchmark
+from merging.benchmarks.benchmark import MULTITASK, Benchmark
 from merging.benchmarks.evaluate import evaluate as evaluate_model
 from merging.checkpoints.digests import DIGESTS
+from merging.checkpoints.references import PRETRAINED, expert_key
 from merging.devices import choose_device, describe_device
 from merging.files.records import write_json
 from merging.files.short_digest import short_digest
@@ -85,7 +86,7 @@ def _write_reference(
             seed=None,
             chain=[],
             experts=inside.get(name, [name]),
-            inputs={name if kind != "expert" else f"experts/{name}": content},
+            inputs={name if kind != "expert" else expert_key(name): content},
             benchmark=benchmark.digest,
             work={},
             models={},

@@ -17,6 +17,7 @@ from merging.benchmarks.evaluate import evaluate, evaluate_per_task
 from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
 from merging.checkpoints.digests import DIGESTS
 from merging.engine import run as engine
+from merging.engine.outputs import MERGED
 from merging.errors import Cancelled, MergingError, StoreError
 from merging.formats.opening import open_checkpoint
 from merging.progress import Cancel, Meter, Phases, ProgressCallback
@@ -33,7 +34,6 @@ from merging.sweeps.sweep import Sweep, SweepPoint
 from merging.sweeps.weighted_sum import CombinedCheckpoint
 from merging.text import size_text
 
-MERGED = "merged"
 STAGES = (MERGING, EVALUATING)
 
 

@@ -19,8 +19,9 @@ from merging.analysis import agreement, context, measure
 from merging.analysis import stored as stored_measurements
 from merging.analysis.measurements import predictions
 from merging.analysis.measurements.predictions import SPLIT
-from merging.benchmarks.benchmark import PRETRAINED, Benchmark
+from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import cosines, evaluate, features
+from merging.checkpoints.references import PRETRAINED
 from merging.clip.image_encoder import Encoder
 from merging.errors import TaskError
 from merging.formats.opening import open_checkpoint

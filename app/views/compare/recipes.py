@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from app import text
 from merging.analysis.stored import same_experts
 from merging.benchmarks.metrics import PER_TASK
+from merging.checkpoints.references import EXPERTS, PRETRAINED, expert_key
 from merging.recipes.recipe import Exemplars, Recipe, Step
 from merging.runs.edit_pairs import recipe_of
 from merging.runs.run import Run
@@ -100,10 +101,10 @@ def _checkpoints(a: Run, b: Run) -> Iterator[Line]:
         yield Line("Experts", "Merged by one run only", *(_only(*pair) for pair in ((a, b), (b, a))))
     elif a.experts != b.experts:
         yield Line("Experts", "Order", *(text.listed(run.experts) for run in (a, b)))
-    for name in ("pretrained", *(f"experts/{name}" for name in a.experts if name in b.experts)):
+    for name in (PRETRAINED, *(expert_key(name) for name in a.experts if name in b.experts)):
         digests = [run.inputs.get(name, ABSENT)[:DIGEST] for run in (a, b)]
         if digests[0] != digests[1]:
-            yield Line("Checkpoint", name.removeprefix("experts/"), *digests)
+            yield Line("Checkpoint", name.removeprefix(EXPERTS), *digests)
 
 
 def _only(run: Run, other: Run) -> str:

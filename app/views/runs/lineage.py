@@ -10,6 +10,7 @@ import streamlit as st
 from app import text
 from app.widgets import chart
 from merging.analysis.stored import same_experts
+from merging.checkpoints.references import expert_key
 from merging.errors import MergingError
 from merging.runs.run import Run
 
@@ -54,7 +55,7 @@ def table(run: Run, recipe: Recipe, others: Sequence[Run]) -> pd.DataFrame:
     rows = [("pretrained", "pretrained", base, run.inputs.get("pretrained", "")[:DIGEST], "")]
     experts = [f"expert{number}" for number in range(len(recipe.experts))]
     for node, (name, _) in zip(experts, recipe.experts, strict=True):
-        rows.append((node, "expert", name, run.inputs.get(f"experts/{name}", "")[:DIGEST], "pretrained"))
+        rows.append((node, "expert", name, run.inputs.get(expert_key(name), "")[:DIGEST], "pretrained"))
     before = " ".join(experts)
     for number, step in enumerate(recipe.steps):
         node, kind = f"step{number}", "merge" if number == len(recipe.steps) - 1 else "edit"

@@ -22,11 +22,13 @@ from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.benchmarks.evaluate import BATCH
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import Parameter, Role
+from merging.checkpoints.references import PRETRAINED
 from merging.checkpoints.tower_names import transposed
 from merging.clip.image_encoder import Encoder
 from merging.devices import choose_device
 from merging.engine.inputs import Inputs
 from merging.engine.layer_inputs import CapturedInputs
+from merging.engine.outputs import MERGED
 from merging.engine.stream import Stream
 from merging.methods import registry
 from merging.methods.moments import Moments
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
     from merging.benchmarks.benchmark import Benchmark
 
 SPLIT, LIMIT, SEED = "choosing", 256, 0  # the images of cumulative drift: at most so many a task, a seeded draw
-MERGED, PRETRAINED = "merged", "pretrained"
 TOKENS = ("class", "mean")  # the features at a place: the class token, or the mean over all tokens
 STEM, OUTPUT = "stem", "embedding"
 FEATURES, LAYERS = "features", "layers"  # phases of the work

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.stored import Measured
+from merging.engine.outputs import MERGED
 from merging.errors import TaskError
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 SPLIT = "reporting"
 PREDICTING = "predictions"  # a phase
-MERGED = "merged"  # the name of a run's single model
 FARTHEST = 2.0  # the largest difference of two cosines
 
 

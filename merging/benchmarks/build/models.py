@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from merging.benchmarks.benchmark import MULTITASK, PRETRAINED
+from merging.benchmarks.benchmark import MULTITASK
 from merging.checkpoints.architecture import Architecture, stated_activation, stated_by, with_activation
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import TEXT_TOWER
+from merging.checkpoints.references import PRETRAINED
 from merging.clip.preprocess import MEAN, STD
 from merging.errors import CompatibilityError, TaskError
 from merging.formats.opening import open_checkpoint
