@@ -15,6 +15,7 @@ import streamlit as st
 from app import startup
 from app.session import benchmark, state
 from app.text import safe_text
+from app.widgets import benchmark_badge
 from merging.errors import MergingError
 from merging.settings import HUB_SWITCH
 
@@ -70,7 +71,7 @@ if state.present():
 state.enter(page.url_path)
 try:
     if missing := benchmark.enter():
-        benchmark.show_missing(missing)
+        benchmark_badge.show_missing(missing)
     else:
         page.run()
 except MergingError as error:  # its text is meant for people; anything else goes to the log
@@ -79,6 +80,6 @@ except MergingError as error:  # its text is meant for people; anything else goe
 with jobs:
     from app.widgets.tray import tray
 
-    benchmark.badge()
+    benchmark_badge.badge()
     tray()
 startup.settle()

@@ -11,7 +11,7 @@ from merging.errors import MergingError
 from merging.methods import registry
 from merging.recipes.recipe import Recipe, Step
 from merging.runs.run import Run
-from merging.text import duration_text, escape
+from merging.text import escape
 from viz.text import clean_text, plural
 
 MARKUP = re.compile(r"\\(.)|:material/\w+:\s*|:[a-z]+(?:-badge)?\[|\]|\*\*|[*`]")  # what ``plain`` replaces
@@ -46,11 +46,6 @@ def plain(markdown: str) -> str:
 def listed(words: Sequence[str]) -> str:
     """The words as a list in a sentence: 'a, b and c'; 'nothing' if there are none."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "nothing"
-
-
-def duration(seconds: float) -> str:
-    """A duration as ``merging.text`` words it: '3 min 20 s'."""
-    return duration_text(seconds)
 
 
 def in_words(value: Any) -> str:

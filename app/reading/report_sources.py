@@ -1,15 +1,12 @@
-"""What goes into the report: the button under every chart, and the facts of each run and sweep."""
+"""The facts of each run and sweep that a report names, and adding views to the report."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl
-
-import streamlit as st
 
 from app import text
 from app.reading import data
@@ -32,35 +29,6 @@ if TYPE_CHECKING:
 
 Of: TypeAlias = "Sequence[Run | Sweep] | None"  # what a chart is of; None: what its table and the page's address say
 NO_SEED = "none, because nothing in it is random"
-
-
-def button(key: str, table: pd.DataFrame, options: Mapping[str, Any], said: str, of: Of, heading: str = "") -> None:
-    """A button that adds a view to the report, or removes it. ``said``, its caption, is Markdown; ``heading`` plain."""
-    draft = state.report()
-    kept = draft.find(key, table, options)
-    if kept:
-        st.button(
-            "In the report", key=f"in_report_{key}", type="tertiary", icon=":material/check:",
-            help="Remove this view from the report.", on_click=draft.remove, args=(kept.number,),
-        )  # fmt: skip
-    else:
-        st.button(
-            "Add to report", key=f"in_report_{key}", type="tertiary", icon=":material/note_add:",
-            help="Add this view, in its current state, to the Report page.", on_click=_add,
-            args=(ReportView(key, table, dict(options), heading, "", text.plain(said), state.place()), of),
-        )  # fmt: skip
-    if refusal := draft.refused.pop(key, ""):
-        st.caption(f":material/error: {refusal}")
-
-
-def _add(view: ReportView, of: Of) -> None:
-    """Callback of the button: add the view to the report, or note why it cannot be added."""
-    try:
-        sources = sources_of(view.table, view.options, of, view.place)
-    except MergingError as error:  # a run that was deleted meanwhile
-        state.report().refused[view.key] = text.safe_text(error, 600)
-        return
-    put(replace(view, sources=tuple(source.id for source in sources)), sources, view.key)
 
 
 def put(view: ReportView, sources: Sequence[Source], where: str) -> None:

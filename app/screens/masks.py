@@ -68,8 +68,8 @@ def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
     with picture:
         name, selected = f"masks_{run.id[:8]}", (expert, tensor)
         chart.chart(
-            "saliency_matrix", table, name=name, on_click=choose_cell, selected=selected, group=group, said=words,
-            of=[run],
+            "saliency_matrix", table, name=name, on_click=choose_cell, selected=selected, group=group,
+            description=words, of=[run],
         )  # fmt: skip
     if tensor:
         one_tensor(run, table[table["tensor"] == tensor], tensor, expert, experts)
@@ -87,8 +87,8 @@ def one_tensor(run: Run, rows: pd.DataFrame, tensor: str, expert: str | None, ex
     )
     st.markdown(words)
     chart.chart(
-        "saliency_tensor", rows, name="saliency_tensor", tensor=tensor, selected=expert, experts=experts, said=words,
-        of=[run],
+        "saliency_tensor", rows, name="saliency_tensor", tensor=tensor, selected=expert, experts=experts,
+        description=words, of=[run],
     )  # fmt: skip
     st.dataframe(
         rows[["expert", "saliency", "threshold", "kept", "final"]],
@@ -117,7 +117,7 @@ def kept_per_block(table: pd.DataFrame, run: Run, ratio: float) -> None:
     if source == "weights":
         table, rule = kept_share.by_weights(run)
         st.caption(rule)
-    chart.chart("kept_share", table, name=f"kept_share_{run.id[:8]}", asked=True, by=by, said=rule, of=[run])
+    chart.chart("kept_share", table, name=f"kept_share_{run.id[:8]}", headed=True, by=by, description=rule, of=[run])
 
 
 runs = data.runs(data.stored())

@@ -75,7 +75,7 @@ def compare(runs: list[Run], stored: list[Run]) -> None:
         st.info(f"Marked ‡. {PER_TASK}")
     averages = score_tables.averages(runs, stored)
     sentence = score_tables.averages_in_words(averages)
-    chart.chart("id_ood_scatter", averages, name="scores_in_out", said=sentence, of=runs)
+    chart.chart("id_ood_scatter", averages, name="scores_in_out", description=sentence, of=runs)
     chart.ask("task_accuracy")
     relative = st.toggle("Relative to each task's own expert", key=state.RELATIVE, bind=state.BIND)
     colors = [run.id for run in runs]
@@ -84,10 +84,10 @@ def compare(runs: list[Run], stored: list[Run]) -> None:
         "task_accuracy",
         accuracies,
         name="scores_tasks",
-        asked=True,
+        headed=True,
         normalized=relative,
         runs=colors,
-        said=score_tables.accuracies_in_words(accuracies),
+        description=score_tables.accuracies_in_words(accuracies),
         of=runs,
     )
     numbers(averages)

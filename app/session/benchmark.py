@@ -7,13 +7,11 @@ from pathlib import Path
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from app import text
 from app.session import state
 from merging import settings
 from merging.benchmarks import folders
 from merging.benchmarks.folders import SERVER
 from merging.files.short_digest import short_digest
-from viz.text import clean_text
 
 CHOSEN, FOLDER, TYPED = "_benchmark", "_benchmark_folder", "_benchmarks_typed"
 TYPED_PREFIX = "typed:"  # of the key of a folder whose path was typed; only that session knows the folder
@@ -89,21 +87,3 @@ def typed(path: Path) -> str:
 def query() -> dict[str, str]:
     """The query that a link to another page has to carry."""
     return {} if key() == SERVER else {state.ON: key()}
-
-
-def show_missing(benchmark_key: str) -> None:
-    """Say that a link is on a benchmark that this machine lacks, and offer the server's."""
-    name = text.safe_text(benchmark_key.partition(":")[2] or benchmark_key, 60)
-    st.warning(
-        f"This link uses the benchmark “{name}”, which this machine does not have, or whose path was typed in "
-        "another session. Scores are compared on one benchmark only, so nothing is shown.",
-        icon=":material/link_off:",
-    )
-    label = f"Switch to {clean_text(title(settings.benchmark_folder()), 60)}"
-    st.button(label, on_click=use, args=(SERVER,), type="primary")
-
-
-def badge() -> None:
-    """In the sidebar: this session's benchmark, if it is not the one that the server was started on."""
-    if folder() != settings.benchmark_folder():
-        st.markdown(f":material/dataset: On the benchmark **{text.safe_text(title(folder()), 60)}**")

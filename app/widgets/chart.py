@@ -9,6 +9,7 @@ import streamlit as st
 
 from app.reading import data, report_sources
 from app.session import state
+from app.widgets import report_button
 from app.widgets.page import link
 from merging.files import tables
 
@@ -30,26 +31,26 @@ def chart(
     table: pd.DataFrame,
     *,
     name: str,
-    asked: bool = False,
+    headed: bool = False,
     on_click: Callable[[], None] | None = None,
     lasso: bool = False,
     caption: str = "",
-    said: str = "",
+    description: str = "",
     heading: str = "",
     of: report_sources.Of = None,
     **options: Any,
 ) -> None:
-    """Draw a chart under its question (unless it was ``asked`` already), with its downloads.
+    """Draw a chart under its question (unless it is ``headed`` already), with its downloads.
 
     ``name`` is the files' name. ``on_click`` makes marks clickable; the click is read with ``clicked``. With ``lasso``
     many marks can be chosen at once; they are read with ``circled``. ``caption`` stands under the chart; in the report
-    it follows ``said``, which is what the page says about the chart elsewhere. Both are Markdown. ``heading`` is the
-    report's heading, if the question alone does not distinguish the chart from others. ``of`` are the runs and sweeps
-    that it shows, if neither its table nor the address names them.
+    it follows ``description``, which is what the page says about the chart elsewhere. Both are Markdown. ``heading`` is
+    the report's heading, if the question alone does not distinguish the chart from others. ``of`` are the runs and
+    sweeps that it shows, if neither its table nor the address names them.
     """
     from viz import theme
 
-    if not asked:
+    if not headed:
         ask(key)
     figure = data.figure(key, table, {"present": state.present(), **options})
     modes = "lasso" if lasso else "points"  # plotly drops clicks where a lasso can be drawn
@@ -72,7 +73,7 @@ def chart(
         with st.popover("Figure", icon=":material/photo_camera:", type="tertiary", help="Save the figure"):
             st.segmented_control("Save as", FORMATS, default=FORMATS[0], key=f"format_{key}", required=True)
             st.caption("Point at the chart and click the camera in its upper right corner.")
-        report_sources.button(key, table, options, f"{said} {caption}".strip(), of, heading)
+        report_button.button(key, table, options, f"{description} {caption}".strip(), of, heading)
         link()
     if caption:
         st.caption(caption)

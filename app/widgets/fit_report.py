@@ -135,8 +135,8 @@ def _distances(report: FitReport) -> None:
         return
     rows = {
         "Expert": list(report.distances),
-        "Change, of the weights' norm": [100 * distance.ratio for distance in report.distances.values()],
-        "Cosine to pretrained": [distance.cosine for distance in report.distances.values()],
+        "Change": [100 * distance.ratio for distance in report.distances.values()],
+        "Cosine": [distance.cosine for distance in report.distances.values()],
         "Verdict": [
             "the pretrained model itself" if distance.unchanged else "unrelated" if distance.unrelated else "fine-tuned"
             for distance in report.distances.values()
@@ -148,7 +148,9 @@ def _distances(report: FitReport) -> None:
         hide_index=True,
         column_config={
             "Expert": st.column_config.TextColumn(width=140),
-            "Change, of the weights' norm": number(format="%.2f%%"), "Cosine to pretrained": number(format="%.4f"),
+            "Change": number(format="%.2f%%", width=90, help="Norm of the task vector over that of the weights."),
+            "Cosine": number(format="%.4f", width=90, help="Cosine of the weights to the pretrained model's."),
+            "Verdict": st.column_config.TextColumn(width=190),
         },
         alt="How far every expert is from the pretrained model",
     )  # fmt: skip

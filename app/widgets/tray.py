@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 import streamlit as st
 
 from app import text
-from app.reading import data
-from app.reading.measurements import DRM_ABLATIONS, PAIRS, SIGNS, TASK_COUNTS
+from app.reading import data, measurements
 from app.session import benchmark as session_benchmark
 from app.session import pages, state
 from app.widgets import page as page_parts
 from merging.jobs.records import MERGE, SWEEP, Job
 from merging.text import duration_text
 
-RESULT_PAGES = {  # measurement -> the page that shows it, if not Drift, and the query of a link to it
-    SIGNS: (pages.CONFLICTS, {state.ABOUT: "sign agreement"}),
-    DRM_ABLATIONS: (pages.CONFLICTS, {state.ABOUT: "ablations of DRM"}),
-    TASK_COUNTS: (pages.CONFLICTS, {state.ABOUT: "number of tasks"}),
-    PAIRS: (pages.CONFLICTS, {state.ABOUT: "experts against experts"}),
+
+class ResultView(NamedTuple):
+    """The view of a result: page, label and icon of the link to it, and the query that chooses the view."""
+
+    page: str
+    label: str
+    icon: str
+    query: Mapping[str, str] = MappingProxyType({})
+
+
+CONFLICTS = ResultView(pages.CONFLICTS, "Conflicts", "call_split")
+FEATURES = ResultView(pages.FEATURES, "Features", "scatter_plot")
+DRIFT = ResultView(pages.DRIFT, "Drift", "moving")
+RESULT_VIEWS = {  # of measurements; those that are not here are on Drift
+    measurements.SIGNS: CONFLICTS._replace(query={state.ABOUT: "sign agreement"}),
+    measurements.DRM_ABLATIONS: CONFLICTS._replace(query={state.ABOUT: "ablations of DRM"}),
+    measurements.TASK_COUNTS: CONFLICTS._replace(query={state.ABOUT: "number of tasks"}),
+    measurements.PAIRS: CONFLICTS._replace(query={state.ABOUT: "experts against experts"}),
+    measurements.FEATURES: FEATURES,
+    measurements.TSNE: FEATURES._replace(query={state.MAP: "t-SNE"}),
+    measurements.PREDICTIONS: ResultView(pages.COMPARE, "Compare", "compare"),
+    measurements.ABLATION: DRIFT._replace(query={state.VIEW: "layer by layer"}),
+    measurements.EXEMPLARS: DRIFT._replace(query={state.VIEW: "exemplars"}),
 }
 POLL = 1.0  # seconds between two readings while a job is live
 SHOWN = 4  # jobs
@@ -112,34 +131,28 @@ def open_result(page: str, label: str, icon: str, job: Job, pick: Callable[[str]
     """Draw a link to a job's result; on that very page, which reads no second link, a button that picks the result."""
     if Path(page).stem != state.place().partition("?")[0]:
         page_parts.open_page(page, label, icon, **query)
-    elif st.button(label, icon=f":material/{icon}:", key=f"show_{job.id}", type="tertiary"):
-        pick(job.subject)
+    elif st.button(
+        label, icon=f":material/{icon}:", key=f"show_{job.id}", type="tertiary", on_click=pick, args=(job.subject,)
+    ):
         st.rerun()  # the whole page
 
 
 def open_measurement(job: Job) -> None:
-    """Draw a link to the view of a job's measurement."""
-    from app.reading import measurements
-
-    if job.words:  # a command about models or runs
+    """Draw a link to the view of a job's measurement, or to what a command made."""
+    if job.words:
         exported = job.kind.startswith("export")
         link_query = {state.SHELF: "runs", state.CHOSEN: job.subject} if exported else {}
         link_query |= {state.SHELF: "data"} if job.kind == "data" else {}
-        page_parts.open_page(
-            pages.MODELS,
-            "Export" if exported else "Data" if job.kind == "data" else "Models",
-            "inventory_2",
-            **link_query,
-        )
+        label = "Export" if exported else "Data" if job.kind == "data" else "Models"
+        page_parts.open_page(pages.MODELS, label, "inventory_2", **link_query)
         return
-    if job.kind in {measurements.FEATURES, measurements.TSNE}:
-        map_query = {state.MAP: "t-SNE"} if job.kind == measurements.TSNE else {}
-        page_parts.open_page(pages.FEATURES, "Features", "scatter_plot", **map_query)
-    elif job.kind == measurements.PREDICTIONS:
-        page_parts.open_page(pages.COMPARE, "Compare", "compare")
-    elif target := RESULT_PAGES.get(job.kind):
-        page, query = target
-        page_parts.open_page(page, "Conflicts", "call_split", **{state.RUN: job.subject, **query})
-    else:
-        link_query = {"runs": job.subject} if job.subject else {"view": job.kind}
-        page_parts.open_page(pages.DRIFT, "Drift", "moving", **link_query)
+    page, label, icon, query = RESULT_VIEWS.get(job.kind, DRIFT)
+    one_run = page in {pages.CONFLICTS, pages.COMPARE}
+    runs = {state.RUN if one_run else state.RUNS: job.subject} if job.subject else {}
+
+    def pick(run_id: str) -> None:
+        if run_id:
+            (state.pick_run if one_run else lambda chosen: state.pick_runs([chosen]))(run_id)
+        st.session_state.update(query)
+
+    open_result(page, label, icon, job, pick, **runs, **query)

@@ -12,6 +12,7 @@ from app import text
 from merging.files import tables
 from merging.methods import registry
 from merging.recipes.recipe import Recipe
+from merging.text import duration_text
 
 
 def test_sentences_name_what_counts() -> None:
@@ -24,7 +25,7 @@ def test_sentences_name_what_counts() -> None:
 
 @pytest.mark.parametrize(("seconds", "says"), [(0.01, "0.1 s"), (7.25, "7.2 s"), (42, "42 s"), (200, "3 min 20 s")])
 def test_durations(seconds: float, says: str) -> None:
-    assert text.duration(seconds) == says
+    assert duration_text(seconds) == says
 
 
 def test_downloads_hold_no_formulas() -> None:

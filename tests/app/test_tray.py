@@ -5,19 +5,54 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import streamlit as st
 
-from app.session import pages
+from app.reading import measurements
+from app.session import pages, state
 from app.widgets import page, tray
+from merging.analysis.registry import MEASURES
 from merging.jobs.records import Job, job_of
 
+RUN_ID = "0123456789ab"
+CONFLICTS = (measurements.SIGNS, measurements.PAIRS, measurements.DRM_ABLATIONS, measurements.TASK_COUNTS)
 
-@pytest.mark.parametrize("measurement", tray.RESULT_PAGES)
-def test_a_measurement_of_conflicts_links_to_its_view(measurement: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    links: list[tuple[str, dict[str, Any]]] = []
-    monkeypatch.setattr(page, "open_page", lambda path, label, icon, **query: links.append((path, query)))
-    tray.open_measurement(
-        Job(job_of(measurement, "0123456789ab"), "Measuring", "done", kind=measurement, subject="0123456789ab")
-    )
-    path, query = tray.RESULT_PAGES[measurement]
-    assert links == [(path, {"run": "0123456789ab", **query})]
-    assert path == pages.CONFLICTS
+
+def finished(measurement: str, subject: str = RUN_ID) -> Job:
+    return Job(job_of(measurement, subject), "Measuring", "done", kind=measurement, subject=subject)
+
+
+@pytest.fixture
+def links(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+    opened: list[tuple[str, dict[str, Any]]] = []
+    monkeypatch.setattr(page, "open_page", lambda path, label, icon, **query: opened.append((path, query)))
+    monkeypatch.setattr(state, "place", lambda: "merge?chain=ties")
+    return opened
+
+
+@pytest.mark.parametrize("measurement", MEASURES)
+def test_a_finished_measurement_links_to_its_view_and_names_its_run(measurement: str, links: Any) -> None:
+    tray.open_measurement(finished(measurement))
+    ((path, query),) = links
+    assert path == (pages.CONFLICTS if measurement in CONFLICTS else path)
+    assert RUN_ID in query.values()
+    assert query.items() >= tray.RESULT_VIEWS.get(measurement, tray.DRIFT).query.items()
+
+
+def test_a_measurement_of_the_benchmark_names_no_run(links: Any) -> None:
+    tray.open_measurement(finished(measurements.EXEMPLARS, ""))
+    assert links == [(pages.DRIFT, {"view": "exemplars"})]
+
+
+@pytest.mark.parametrize("measurement", [measurements.SIGNS, measurements.DRIFT, measurements.TSNE])
+def test_on_its_own_page_a_button_picks_the_run_and_the_view(
+    measurement: str, links: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, _, _, query = tray.RESULT_VIEWS.get(measurement, tray.DRIFT)
+    picked: list[Any] = []
+    monkeypatch.setattr(state, "place", lambda: path.removeprefix("screens/").removesuffix(".py"))
+    monkeypatch.setattr(state, "pick_run", picked.append)
+    monkeypatch.setattr(state, "pick_runs", picked.extend)
+    monkeypatch.setattr(st, "session_state", {})
+    monkeypatch.setattr(st, "button", lambda *words, on_click, args, **look: on_click(*args))
+    tray.open_measurement(finished(measurement))
+    assert (links, picked, st.session_state) == ([], [RUN_ID], query)

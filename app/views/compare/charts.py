@@ -91,7 +91,7 @@ VIEWS = {  # name in the picker and in links -> the chart
     ),
     "what CAT removes": ComparisonChart(
         rows=compare_rows.removed, what="share removed", unit="Expert", limits=(0.0, 1.0), page=(pages.DRIFT, "Drift"),
-        note="The share of each task vector's norm that the edit CAT projects out.",
+        note="The share of each task vector's squared norm that the edit CAT projects out.",
     ),
     "sign agreement": ComparisonChart(
         rows=compare_rows.signs, what="excess over random signs", unit="Space", needs=measurements.SIGNS,

@@ -64,7 +64,7 @@ def pictures(of: Pair) -> None:
         caption = f"n = {len(chosen):,} images of the reporting half. {measure_button.origin(of.predictions)}"
         chart.chart(
             "compare_agreement", agreement(chosen), name=f"agreement_{file_name(of)}", on_click=choose_cell,
-            labels=of.labels, selected=tuple(sides), said=in_words(chosen), of=of.runs,
+            labels=of.labels, selected=tuple(sides), description=in_words(chosen), of=of.runs,
             caption=f"{caption}{scores.differing(of.predictions)}",
         )  # fmt: skip
         st.markdown(in_words(chosen))

@@ -133,7 +133,7 @@ def one_tensor(of: Pair) -> None:
     table = saliency_changes(*(rows[rows["tensor"] == tensor] for rows in scored))
     chart.chart(
         "compare_tensor", table, name=f"tensor_{file_name(of)}", tensor=tensor, labels=of.labels, of=of.runs,
-        said=text.safe_text(tensor, 200), caption=DOTS,
+        description=text.safe_text(tensor, 200), caption=DOTS,
     )  # fmt: skip
     if len(table) and not table["difference"].any():
         st.markdown("Both runs give this tensor the same score for every expert.")
@@ -209,7 +209,7 @@ def spectra(of: Pair) -> None:
     counts = " and ".join(str(len(run.experts)) for run in of.runs)
     chart.chart(
         "compare_spectrum", table.assign(difference=table["b"] - table["a"]), name=f"spectra_{file_name(of)}",
-        labels=of.labels, of=of.runs, said=text.safe_text(layer, 200),
+        labels=of.labels, of=of.runs, description=text.safe_text(layer, 200),
         caption=f"Singular values of the matrices of {counts} experts of A and B, "
         f"{'on top of each other' if vertical else 'side by side'}, in the same axes.",
     )  # fmt: skip

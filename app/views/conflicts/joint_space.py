@@ -15,6 +15,7 @@ from app.session import state
 from app.views.conflicts import layers, signs
 from app.widgets import chart
 from merging.runs.run import Run
+from merging.text import duration_text
 from viz.text import percent, plural
 
 if TYPE_CHECKING:
@@ -43,12 +44,12 @@ def decomposed(run: Run, layer: str, vertical: bool) -> JointSpace | None:
     if seconds > PATIENCE:
         count, height, width = layers.matrices(run.id, layer).shape
         with place.container(border=True):
-            st.markdown(ASKING.format(count=count, height=height, width=width, seconds=text.duration(seconds)))
+            st.markdown(ASKING.format(count=count, height=height, width=width, seconds=duration_text(seconds)))
             if not st.button("Decompose", key="decompose"):
                 return None
     if not seconds:
         return layers.space(run, layer, vertical)
-    label = f"Decomposing, about {text.duration(seconds)} …"
+    label = f"Decomposing, about {duration_text(seconds)} …"
     bar = place.progress(0.0, label)
     decomposition = layers.space(run, layer, vertical, lambda share: bar.progress(share, label))
     place.empty()
@@ -93,7 +94,7 @@ def about(key: Key) -> dict[str, Any]:
     run = data.store().find(key[0])
     side = "V (a shared input space)" if key[2] else "H (a shared output space)"
     sentence = f"The layer {text.safe_text(key[1])} in the joint space {side}."
-    return {"said": sentence, "of": [run] if run else []}
+    return {"description": sentence, "of": [run] if run else []}
 
 
 def spectrum(key: Key, whole: JointSpace, cut: float) -> None:
@@ -125,14 +126,18 @@ def energy(run: Run, key: Key, whole: JointSpace, cut: float) -> str | None:
         expert: str | None = st.selectbox("Expert", run.experts, key=state.EXPERT, bind=state.BIND, width=220)
     table = energy_table(key, cut, whole)
     runs = int((table["last"] - table["first"]).max()) + 1
-    joined = f" Columns join up to {runs} directions: mean norm, summed energy." if runs > 1 else ""
+    joined = (
+        f" A column shows up to {runs} neighboring directions: the mean of their norms, the sum of their energies."
+        if runs > 1
+        else ""
+    )
     caption = (
         "Cut into one part for each expert, the orthonormal rows no longer have length 1: the squares of a direction's "
         f"row norms add up to 1 over the experts, {(1 / len(run.experts)) ** 0.5:.2f} each if all share it "
         f"equally.{joined}"
     )
     chart.chart(
-        "joint_energy", table, name=f"energy_{key[0][:8]}", asked=True, on_click=choose_expert, value=value,
+        "joint_energy", table, name=f"energy_{key[0][:8]}", headed=True, on_click=choose_expert, value=value,
         selected=expert, caption=caption, **about(key),
     )  # fmt: skip
     return expert
@@ -165,11 +170,12 @@ def pruning(key: Key, whole: JointSpace, cut: float, expert: str | None) -> None
     means = [percent(float(rows["dropped"].mean())) for _, rows in table.groupby("renorm")]
     caption = (
         f"The smallest {percent(ratio, 0)} of the entries of "
-        f"{'all matrices together' if joint else 'each whole matrix'} are dropped (DRM, Fig. 3). Over all experts and "
-        f"rows that is {means[1]} with and {means[0]} without renormalization: only the spread over the rows differs."
+        f"{'all matrices together' if joint else 'the matrix of each expert by itself'} are dropped (DRM, Fig. 3). "
+        f"Over all experts and rows that is {means[1]} with and {means[0]} without renormalization: only the spread over "
+        "the rows differs."
     )
     chart.chart(
-        "joint_dropped", table, name=f"dropped_{key[0][:8]}", asked=True, expert=expert, ratio=ratio, caption=caption,
+        "joint_dropped", table, name=f"dropped_{key[0][:8]}", headed=True, expert=expert, ratio=ratio, caption=caption,
         **about(key),
     )  # fmt: skip
     pictures, facts = steps_table(key, cut, ratio, joint, whole)

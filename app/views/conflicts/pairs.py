@@ -107,7 +107,7 @@ def pictures(run: Run, measurement: Measured) -> None:
             help=PRUNING, width=260, disabled=value == "cosine",
         )  # fmt: skip
         scope = st.segmented_control(
-            "Of", (WHOLE, LAYER), default=WHOLE, key=state.SCOPE, bind=state.BIND, required=True
+            "Compare", (WHOLE, LAYER), default=WHOLE, key=state.SCOPE, bind=state.BIND, required=True
         )
     layer = conflict_layers.choose(run, conflict_layers.middle(run)) if scope == LAYER else None
     table, order = compared(str(measurement.path), measurement, layer, value, density)
@@ -159,6 +159,6 @@ def one_pair(
     words = f"{names}, tensor by tensor."
     st.markdown(words)
     chart.chart(
-        "pair_depth", table, name=f"pair_{value}_{run.id[:8]}", asked=True, on_click=lambda: choose_tensor(layers),
-        value=value, pair=(first, second), selected=layer, said=f"{words} {READING[value]}", of=[run],
+        "pair_depth", table, name=f"pair_{value}_{run.id[:8]}", headed=True, on_click=lambda: choose_tensor(layers),
+        value=value, pair=(first, second), selected=layer, description=f"{words} {READING[value]}", of=[run],
     )  # fmt: skip

@@ -15,6 +15,7 @@ from app.widgets import chart, measure_button
 from merging.analysis.stored import Measured
 from merging.errors import CheckpointError
 from merging.runs.run import Run
+from merging.text import duration_text
 from viz.text import clean_text
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ READING = (
 )
 PRINTED = (  # DRM, Table 4
     "For its ViT-B/32 experts at density 20%, DRM (Table 4) prints 86.6% in the original weights, 84.4% in joint space "
-    "H and 71.0% back, 86.1% in V and 69.5% back; it draws no random signs."
+    "H, 71.0% after projecting back; 86.1% in V, 69.5% after; it draws no random signs."
 )
 ELECTED = (
     "Each expert's matrix is trimmed to {:.0%} by itself (TIES with the scope of one tensor). The sign of the sum of "
@@ -70,7 +71,7 @@ def one_layer(run: Run, name: str, density: float, cut: float) -> list[Layer]:
     densities = sorted({1.0, density})
     seconds = sum(layers.expected(run, name, vertical) for vertical in (False, True))
     seconds += len(densities) * estimated_seconds(layers.matrices(run.id, name).shape)
-    with st.spinner(f"Counting signs of this layer, about {text.duration(seconds)} …"):
+    with st.spinner(f"Counting signs of this layer, about {duration_text(seconds)} …"):
         spaces = [layers.space(run, name, vertical) for vertical in (False, True)]
         return [at_density(run.id, name, at, cut, spaces) for at in densities]
 
@@ -214,7 +215,7 @@ def election(run: Run, measurement: Measured, density: float, layer: str | None)
     value = WON[st.selectbox("Show", WON, key=state.WON, bind=state.BIND, width=300)]
     table = elections(measurement, density)
     chart.chart(
-        "election_layers", table, name=f"election_{density:g}", asked=True, on_click=choose_layer, value=value,
+        "election_layers", table, name=f"election_{density:g}", headed=True, on_click=choose_layer, value=value,
         selected=layer, experts=list(run.experts), caption=ELECTED.format(density), of=[run],
     )  # fmt: skip
     st.dataframe(

@@ -51,7 +51,7 @@ def view() -> None:
         "size; a scaling chosen for eight experts, such as Task Arithmetic's, is not optimal for two. "
         f"{measure_button.origin([measurement])}"
     )
-    chart.chart("task_counts", table, name="number_of_tasks", asked=True, value=value, caption=caption, of=())
+    chart.chart("task_counts", table, name="number_of_tasks", headed=True, value=value, caption=caption, of=())
     _tests(table, value)
 
 

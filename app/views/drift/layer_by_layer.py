@@ -56,8 +56,8 @@ def choose_cell() -> None:
 def pictures(run: Run, measurement: Measured, pairs: Pairs) -> None:
     """Isolated drift, one layer of it, and the objective; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
-        kind = st.selectbox("Show", measurements.KINDS, key=state.KIND, bind=state.BIND, width=200)
-        value = CELLS[st.selectbox("Drift as", CELLS, key=state.CELL, bind=state.BIND, width=210)]
+        kind = st.selectbox("Tensors", measurements.KINDS, key=state.KIND, bind=state.BIND, width=200)
+        value = CELLS[st.selectbox("Color", CELLS, key=state.CELL, bind=state.BIND, width=210)]
     table = measurements.layers(run, measurement)
     tasks, tensors = (list(dict.fromkeys(table[name])) for name in ("task", "tensor"))
     picture = st.container()  # the pickers are read before the picture above them is drawn
@@ -77,7 +77,7 @@ def pictures(run: Run, measurement: Measured, pairs: Pairs) -> None:
             exemplars = f"Every run on the exemplars of its own recipe: n = {counts[0]} to {counts[-1]} per task."
         chart.chart(
             "drift_tensor", one, name="drift_tensor", tensor=tensor, selected=task, runs=colors, caption=exemplars,
-            said=text.safe_text(tensor), of=[other for other, _ in pairs],
+            description=text.safe_text(tensor), of=[other for other, _ in pairs],
         )  # fmt: skip
     objective(run, measurement, pairs, kind, tensor)
 
@@ -121,8 +121,8 @@ def removed(runs: Sequence[Run]) -> None:
     """What CAT removed from the task vectors of one run."""
     run = pick_one(runs)
     with st.container(horizontal=True, gap="medium"):
-        kind = st.selectbox("Show", measurements.KINDS, key=state.KIND, bind=state.BIND, width=200)
-        value = CONFLICTS[st.selectbox("As", CONFLICTS, key=state.CONFLICT, bind=state.BIND, width=210)]
+        kind = st.selectbox("Tensors", measurements.KINDS, key=state.KIND, bind=state.BIND, width=200)
+        value = CONFLICTS[st.selectbox("Color", CONFLICTS, key=state.CONFLICT, bind=state.BIND, width=210)]
     table = measurements.of_kind(measurements.conflicts(run), kind)
     drawn = run.recipe.exemplars if run.recipe else None
     images = f"n = {drawn.per_task} exemplars per task (training images), seed {drawn.seed}. " if drawn else ""

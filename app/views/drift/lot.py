@@ -53,9 +53,9 @@ def cases() -> None:
     )
     with st.grid(2, min_column_width=380):
         with st.container():
-            chart.chart("drift_case_weights", case.weights, name="lot_case_weights", said=described, of=())
+            chart.chart("drift_case_weights", case.weights, name="lot_case_weights", description=described, of=())
         with st.container():
-            chart.chart("drift_case_objective", case.drift, name="lot_case_drift", said=described, of=())
+            chart.chart("drift_case_objective", case.drift, name="lot_case_drift", description=described, of=())
     st.caption(caption)
 
 

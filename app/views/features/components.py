@@ -84,5 +84,5 @@ def components(runs: Sequence[Run], holders: Sequence[Run]) -> None:
     )
     chart.chart(
         "feature_components", table.assign(component=kinds), name=f"components_{run.id[:8]}",
-        expert=clean_text(expert, 40), caption=caption, said=f"Expert {text.safe_text(expert, 40)}.", of=[run],
+        expert=clean_text(expert, 40), caption=caption, description=f"Expert {text.safe_text(expert, 40)}.", of=[run],
     )  # fmt: skip

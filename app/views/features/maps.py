@@ -143,7 +143,8 @@ def maps(
     drawn, count = models[0].measurement.notes, plural(table["image"].nunique(), "image")
     chart.chart(
         "feature_map", table, name=name, on_click=click, lasso=True, shared=kind == PCA, **options, caption=caption,
-        said=f"n = {count} of the choosing half, drawn with seed {drawn['seed']}.", of=[model.run for model in models],
+        description=f"n = {count} of the choosing half, drawn with seed {drawn['seed']}.",
+        of=[model.run for model in models],
     )  # fmt: skip
     numbers(models, task, trust if per_row < 3 else {})
     images.thumbnails(models, table, run_id, circled)

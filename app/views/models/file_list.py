@@ -104,11 +104,11 @@ def models(shelf: Shelf, groups: Sequence[ModelGroup]) -> None:
             column_config={
                 "name": column.TextColumn("Name", pinned=True, width=150),
                 "folder": column.TextColumn("Where", width=190),
-                "what": "What",
+                "what": "Kind",
                 "fits": column.TextColumn("Trained from", width=190, help="The nearest listed pretrained model."),
                 "architecture": "Architecture",
                 "format": "Format",
-                "names": "Names",
+                "names": "Tensor names",
                 "activation": "Activation",
                 "dtype": "Type",
                 "size": column.NumberColumn("Size", format="bytes"),

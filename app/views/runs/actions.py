@@ -123,14 +123,15 @@ def _delete_now(run_ids: list[str]) -> None:
 def _each(run_ids: list[str], act: Callable[[str], None], success: str) -> None:
     if not models.local():
         return
-    live = {job.subject for job in data.runner().jobs() if job.live}
+    live, changed = {job.subject for job in data.runner().jobs() if job.live}, 0
     try:
         for run_id in run_ids:
             if run_id in live:
                 st.session_state[PROBLEM] = f"A job has started to use run {run_id[:8]}, so it was not changed."
             else:
                 act(run_id)
+                changed += 1
     except MergingError as error:
         st.session_state[PROBLEM] = str(error)
-    else:
-        st.session_state[DONE] = success.format(plural(len(run_ids), "run"))
+    if changed:
+        st.session_state[DONE] = success.format(plural(changed, "run"))

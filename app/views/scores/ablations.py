@@ -86,7 +86,7 @@ def _data_sets(members: Sequence[Member], stored: Sequence[Run]) -> None:
         relative = st.toggle("Relative to each task's own expert", key=state.RELATIVE, bind=state.BIND)
     table, colors = ablation_data.named(score_tables.accuracies(chosen, stored), members), [run.id for run in chosen]
     chart.chart(
-        "task_accuracy", table, name="scores_ablations_tasks", asked=True, normalized=relative, runs=colors,
+        "task_accuracy", table, name="scores_ablations_tasks", headed=True, normalized=relative, runs=colors,
         caption=score_tables.accuracies_in_words(table),
     )  # fmt: skip
     intervals = st.toggle("Numbers with 95% intervals", key=state.INTERVALS, bind=state.BIND)

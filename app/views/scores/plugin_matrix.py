@@ -74,7 +74,7 @@ def _whole(pairs: Sequence[EditPairRow], front: LeadingEdit, stored: Sequence[Ru
         "in front (filled mark). Gray bars are 95% intervals; both ends are evaluated on the same images, so a change "
         "is more certain than the intervals suggest. The merges keep their own parameters; none is tuned for the edit."
     )
-    chart.chart("plugin_arrows", points, name="scores_plugin", edit=name, caption=caption, said=words)
+    chart.chart("plugin_arrows", points, name="scores_plugin", edit=name, caption=caption, description=words)
     _table(table, name)
     if any(entry.plain and entry.plain.per_task for entry in pairs):
         st.caption(f"Marked ‡. {PER_TASK}")

@@ -35,7 +35,7 @@ def section(runs: Sequence[Run]) -> None:
 
     run_ids = tuple(run.id for run in runs)
     words = COUNTED + (SHARED if any(run.per_task for run in runs) else "")
-    chart.chart("storage", _table(run_ids), name="scores_storage", said=words, of=runs)
+    chart.chart("storage", _table(run_ids), name="scores_storage", description=words, of=runs)
     number = st.column_config.NumberColumn
     st.dataframe(
         _by_run(run_ids, tuple(ACCOUNTS)),

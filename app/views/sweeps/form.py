@@ -21,6 +21,7 @@ from merging.sweeps import axis as axes
 from merging.sweeps import storage, sweep
 from merging.sweeps.sweep import KINDS, LINE, MOST_RECIPES, PLANE, VALUES, Axis, Sweep, resolved
 from merging.sweeps.tables import budget
+from merging.text import duration_text
 from viz.text import clean_text, plural
 
 WORDS = {VALUES: "values in the chain", LINE: "pretrained to merged", PLANE: "two experts"}
@@ -178,7 +179,7 @@ def _start(made: Sweep) -> None:
         )
         st.markdown(
             f":material/timer: **{plural(cost.points, 'point')}**{there}: {plural(missing, 'point')} × "
-            f"{text.duration(cost.each)}, about **{text.duration(cost.seconds)}** ({judged}). It runs in the "
+            f"{duration_text(cost.each)}, about **{duration_text(cost.seconds)}** ({judged}). It runs in the "
             "background, and can be paused and resumed."
         )
     else:

@@ -22,6 +22,7 @@ from merging.runs.run import Run
 from merging.sweeps import axis as axes
 from merging.sweeps import storage
 from merging.sweeps.sweep import PLANE, VALUES, Sweep
+from merging.text import duration_text
 from viz.text import plural
 
 POLL = 2.0  # seconds between updates while points are being computed
@@ -63,7 +64,7 @@ def _status(results: SweepResults, job: Job | None) -> None:
     live = job is not None and job.live
     with st.container(border=True, key="sweep_status", gap="xsmall"):
         left = (
-            f", about {text.duration(job.seconds_left)} left" if live and job and job.seconds_left is not None else ""
+            f", about {duration_text(job.seconds_left)} left" if live and job and job.seconds_left is not None else ""
         )
         if live and job is not None:
             words = f"queued, place {job.position}" if job.position else f"computing{left}"
@@ -140,7 +141,7 @@ def _map(results: SweepResults, chosen: str) -> None:
         score = SCORES[words]
     first, second = results.sweep.axes
     chart.chart(
-        "sweep_contour", results.averages, name=f"sweep_{results.sweep.id}", asked=True,
+        "sweep_contour", results.averages, name=f"sweep_{results.sweep.id}", headed=True,
         on_click=lambda: _click("sweep_contour"), value=sweeps.value(results.sweep, score), titles=results.sweep.labels,
         values=(list(first.values), list(second.values)), marks=chosen_point.marks(results), selected=chosen,
         note=sweeps.note(results), of=[results.sweep],

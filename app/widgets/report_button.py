@@ -1,0 +1,49 @@
+"""The button under every chart that adds it to the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import text
+from app.reading.report_sources import Of, put, sources_of
+from app.session import state
+from merging.errors import MergingError
+from viz.report.contents import ReportView
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def button(
+    key: str, table: pd.DataFrame, options: Mapping[str, Any], description: str, of: Of, heading: str = ""
+) -> None:
+    """A button that adds a view to the report, or removes it. ``description`` is Markdown, ``heading`` is plain."""
+    draft = state.report()
+    kept = draft.find(key, table, options)
+    if kept:
+        st.button(
+            "In the report", key=f"in_report_{key}", type="tertiary", icon=":material/check:",
+            help="Remove this view from the report.", on_click=draft.remove, args=(kept.number,),
+        )  # fmt: skip
+    else:
+        st.button(
+            "Add to report", key=f"in_report_{key}", type="tertiary", icon=":material/note_add:",
+            help="Add this view, in its current state, to the Report page.", on_click=_add,
+            args=(ReportView(key, table, dict(options), heading, "", text.plain(description), state.place()), of),
+        )  # fmt: skip
+    if refusal := draft.refused.pop(key, ""):
+        st.caption(f":material/error: {refusal}")
+
+
+def _add(view: ReportView, of: Of) -> None:
+    """Callback of the button: add the view to the report, or note why it cannot be added."""
+    try:
+        sources = sources_of(view.table, view.options, of, view.place)
+    except MergingError as error:  # a run that was deleted meanwhile
+        state.report().refused[view.key] = text.safe_text(error, 600)
+        return
+    put(replace(view, sources=tuple(source.id for source in sources)), sources, view.key)
