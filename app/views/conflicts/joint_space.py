@@ -171,8 +171,8 @@ def pruning(key: Key, whole: JointSpace, cut: float, expert: str | None) -> None
     caption = (
         f"The smallest {percent(ratio, 0)} of the entries of "
         f"{'all matrices together' if joint else 'the matrix of each expert by itself'} are dropped (DRM, Fig. 3). "
-        f"Over all experts and rows that is {means[1]} with and {means[0]} without renormalization: only the spread over "
-        "the rows differs."
+        f"Over all experts and rows that is {means[1]} with and {means[0]} without renormalization: only the spread "
+        "over the rows differs."
     )
     chart.chart(
         "joint_dropped", table, name=f"dropped_{key[0][:8]}", headed=True, expert=expert, ratio=ratio, caption=caption,
