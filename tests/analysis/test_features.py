@@ -297,3 +297,7 @@ def test_a_damaged_array_is_measured_again(store: Store, library: Path) -> None:
 def test_one_model_per_task_has_no_features_out_of_domain(store: Store, library: Path) -> None:
     with pytest.raises(TaskError, match="one model per task"):
         measure.measure("features", store, Benchmark.load(library), run_id(store, "EMR"), device="cpu")
+
+
+def test_a_map_of_equal_features_is_one_place():
+    assert not tsne.tsne(np.ones((40, 8), np.float32), 5).any()

@@ -53,9 +53,11 @@ def map_name(name: str, perplexity: int) -> str:
 
 
 def tsne(rows: NDArray[Any], perplexity: float, seed: int = SEED) -> NDArray[np.float64]:
-    """A map (n, 2) of rows (n, d); the same on every call, under any load of the machine."""
+    """A map (n, 2) of rows (n, d), all at one place if the rows are equal; the same on every call, under any load."""
     from sklearn.manifold import TSNE
 
+    if not np.ptp(rows, axis=0).any():  # TSNE divides by the spread of the rows, and ends the process if there is none
+        return np.zeros((len(rows), 2))
     # one thread: more threads change the order of sums, and with it the map
     fit = TSNE(perplexity=perplexity, init="pca", random_state=seed, n_jobs=1)
     coordinates: NDArray[np.float64] = fit.fit_transform(rows.astype(np.float32)).astype(np.float64)
