@@ -49,6 +49,15 @@ def check_fields(data: Any, what: str, fields: Sequence[str], version: int) -> d
     return data
 
 
+def text_of(value: Any, field: str, what: str = "recipe") -> str:
+    """A piece of text; numbers are taken as they are written, anything else is refused. Raises RecipeError."""
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        text = str(value)
+        if not any("\ud800" <= sign <= "\udfff" for sign in text):  # lone surrogates cannot be written to any file
+            return text
+    raise RecipeError(f"In a {what}, {field} is a piece of text; got {reprlib.repr(value)}.")
+
+
 def _read(text: str) -> Any:
     if len(text) > MAX_CHARACTERS:
         raise RecipeError(f"has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read.")

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from merging.checkpoints.families import ACTIVATIONS
 from merging.errors import MergingError, RecipeError
-from merging.files.plain_yaml import check_fields, plain_yaml, write_yaml
+from merging.files.plain_yaml import check_fields, plain_yaml, text_of, write_yaml
 from merging.files.short_digest import short_digest
 from merging.methods import registry
 from merging.methods.method import Edit, Merge, Method, Needs
@@ -207,9 +207,9 @@ class Recipe:
             merge=merge,
             params=params,
             edits=[_keyed(entry, "edits") for entry in edits],
-            pretrained=_text(data.get("pretrained", ""), "pretrained"),
-            experts={_text(n, "an expert's name"): _text(r, "an expert's file") for n, r in experts.items()},
-            title=_text(data.get("title", ""), "title"),
+            pretrained=text_of(data.get("pretrained", ""), "pretrained"),
+            experts={text_of(n, "an expert's name"): text_of(r, "an expert's file") for n, r in experts.items()},
+            title=text_of(data.get("title", ""), "title"),
             exemplars=exemplars,
             count_dead_params=data.get("count_dead_params", False),
             activation=data.get("activation", ""),
@@ -243,15 +243,6 @@ def _refuse_meaningless(steps: Sequence[Step], methods: Sequence[Method]) -> Non
     for i, (step, method) in enumerate(zip(steps, methods, strict=True)):
         if reason := method.refuses(step.params, [(before.key, before.params) for before in steps[:i]]):
             raise RecipeError(reason)
-
-
-def _text(value: Any, what: str) -> str:
-    """A piece of text; numbers are taken as text, anything else is refused."""
-    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
-        text = str(value)
-        if not any("\ud800" <= c <= "\udfff" for c in text):  # lone surrogates cannot be written to any file
-            return text
-    raise RecipeError(f"In a recipe, {what} is a piece of text; got {_short(value)}.")
 
 
 def _short(value: Any) -> str:

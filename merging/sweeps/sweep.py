@@ -17,7 +17,7 @@ from typing import Any, Self
 from merging.benchmarks.benchmark import SPLITS
 from merging.checkpoints import references
 from merging.errors import RecipeError
-from merging.files.plain_yaml import check_fields, plain_yaml, write_yaml
+from merging.files.plain_yaml import check_fields, plain_yaml, text_of, write_yaml
 from merging.files.short_digest import short_digest
 from merging.methods.params import Bound
 from merging.recipes.recipe import Recipe
@@ -201,14 +201,22 @@ class Sweep:
             raise RecipeError(
                 "In a sweep, recipes is a list of recipes, axes a mapping of what is varied to its values."
             )
-        texts = {name: data[name] for name in ("kind", "split", "title") if isinstance(data.get(name), str)}
-        counts = {name: data[name] for name in ("images", "seed") if type(data.get(name)) is int}
+        texts: dict[str, Any] = {
+            name: text_of(data[name], name, "sweep") for name in ("kind", "split", "title") if name in data
+        }
+        counts: dict[str, Any] = {name: _count(data[name], name) for name in ("images", "seed") if name in data}
         return cls(
             recipes=tuple(Recipe.from_plain(recipe) for recipe in recipes),
             axes=tuple(Axis(str(target), _numbers(str(target), values)) for target, values in varied.items()),
             **texts,
             **counts,
         )
+
+
+def _count(value: Any, field: str) -> int:
+    if type(value) is not int:
+        raise RecipeError(f"In a sweep, {field} is a whole number; got {value!r:.60}.")
+    return value
 
 
 def _numbers(target: str, values: Any) -> tuple[float, ...]:

@@ -178,6 +178,10 @@ def test_sweeps_that_cannot_be_read_are_left_out(tiny_benchmark: Benchmark, stor
         ({"recipes": "ties"}, "recipes is a list"),
         ({"axes": {"experts": ["two"]}}, "a list of numbers"),
         ({"axes": {"experts": [True, False]}}, "a list of numbers"),
+        ({"kind": ["values"]}, "kind is a piece of text"),
+        ({"split": True}, "split is a piece of text"),
+        ({"images": "many"}, "images is a whole number"),
+        ({"seed": 1.5}, "seed is a whole number"),
     ],
 )
 def test_a_malformed_sweep_says_what_is_wrong(tiny_benchmark: Benchmark, change: dict[str, Any], error: str) -> None:

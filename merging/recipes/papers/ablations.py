@@ -12,7 +12,7 @@ from merging.errors import RecipeError
 from merging.recipes.papers.combinations import (
     COMBINATIONS,
     PRESETS_FILE,
-    check_fields,
+    check_row,
     read_combinations,
     read_sections,
     text_field,
@@ -64,7 +64,7 @@ def read_families(combinations: Collection[str], path: Path = PRESETS_FILE) -> d
 
 
 def _family(row: Any, combinations: Collection[str]) -> AblationFamily:
-    check_fields(row, FIELDS)
+    check_row(row, FIELDS)
     groups = row.get("groups")
     if not isinstance(groups, dict) or not all(isinstance(keys, list) for keys in groups.values()):
         raise RecipeError(f"field groups: a mapping of titles to lists of keys is needed; got {short(groups)}.")

@@ -79,7 +79,7 @@ def read_combinations(section: str, path: Path = PRESETS_FILE) -> tuple[Combinat
     return tuple(combinations)
 
 
-def check_fields(row: Any, fields: Collection[str]) -> None:
+def check_row(row: Any, fields: Collection[str]) -> None:
     """Raise RecipeError if a row is no mapping or has a field that is not among ``fields``."""
     if not isinstance(row, dict):
         raise RecipeError(f"a row is a mapping with the fields {', '.join(fields)}; got {short(row)}.")
@@ -97,7 +97,7 @@ def text_field(row: Mapping[str, Any], name: str) -> str:
 
 
 def _combination(row: Any, papers: Mapping[str, str]) -> Combination:
-    check_fields(row, FIELDS)
+    check_row(row, FIELDS)
     merge, params = _step(row.get("merge"), "merge")
     edits = row.get("edits", [])
     if not isinstance(edits, list):
