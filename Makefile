@@ -47,7 +47,7 @@ check: $(VENV)/.dev ## lint, format check, strict types, directions of imports
 	@echo "ruff ..." && $(BIN)/ruff check .
 	@echo "ruff format ..." && $(BIN)/ruff format --check .
 	@echo "mypy --strict on merging/ and viz/ ..." && $(BIN)/mypy
-	@echo "import-linter: imports point to the ground ..." && $(BIN)/lint-imports --no-cache
+	@echo "import-linter: imports point to the ground ..." && $(BIN)/lint-imports --no-cache --no-logo
 
 sample-data: $(VENV)/.dev ## rebuild the bundled benchmark from its sources (an hour on two cores; see sample_data/README.md)
 	@$(BIN)/python sample_data/make.py
