@@ -14,7 +14,18 @@ from merging.analysis.registry import MEASURES
 from merging.jobs.records import Job, job_of
 
 RUN_ID = "0123456789ab"
-CONFLICTS = (measurements.SIGNS, measurements.PAIRS, measurements.DRM_ABLATIONS, measurements.TASK_COUNTS)
+PAGES = {  # measurement -> the page that shows it, and what the link says besides the run
+    "drift": (pages.DRIFT, {}),
+    "ablation": (pages.DRIFT, {"view": "layer by layer"}),
+    "exemplars": (pages.DRIFT, {"view": "exemplars"}),
+    "signs": (pages.CONFLICTS, {"about": "sign agreement"}),
+    "pairs": (pages.CONFLICTS, {"about": "experts against experts"}),
+    "drm_ablations": (pages.CONFLICTS, {"about": "ablations of DRM"}),
+    "task_counts": (pages.CONFLICTS, {"about": "number of tasks"}),
+    "features": (pages.FEATURES, {}),
+    "tsne": (pages.FEATURES, {"map": "t-SNE"}),
+    "predictions": (pages.COMPARE, {}),
+}
 
 
 def finished(measurement: str, subject: str = RUN_ID) -> Job:
@@ -32,10 +43,9 @@ def links(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
 @pytest.mark.parametrize("measurement", MEASURES)
 def test_a_finished_measurement_links_to_its_view_and_names_its_run(measurement: str, links: Any) -> None:
     tray.open_measurement(finished(measurement))
-    ((path, query),) = links
-    assert path == (pages.CONFLICTS if measurement in CONFLICTS else path)
-    assert RUN_ID in query.values()
-    assert query.items() >= tray.RESULT_VIEWS.get(measurement, tray.DRIFT).query.items()
+    path, query = PAGES[measurement]
+    run = "run" if path in (pages.CONFLICTS, pages.COMPARE) else "runs"
+    assert links == [(path, {run: RUN_ID, **query})]
 
 
 def test_a_measurement_of_the_benchmark_names_no_run(links: Any) -> None:
