@@ -125,6 +125,7 @@ def test_division_by_size():
 
 
 def test_weights_are_copied_in_pieces(small, tmp_path, monkeypatch):
+    assert small.digest  # which reads larger pieces, once
     monkeypatch.setattr(weights, "PIECE", 1000)
     largest = []
     read = MappingCheckpoint.read_flat

@@ -31,29 +31,6 @@ from merging.runs.reference_models import references
 from merging.runs.store import Store
 
 
-@pytest.fixture(autouse=True)
-def places(tmp_path, monkeypatch, tiny_folder):
-    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
-    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_folder))
-
-
-@pytest.fixture(scope="module")
-def small():
-    return peers.tower(*peers.FAMILIES["B/32"])
-
-
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "runs", libraries=())
-
-
-@pytest.fixture(scope="module")
-def run(tiny_benchmark, tmp_path_factory):
-    recipe = Recipe.build("ties", {}, ["lwptv"], tiny_benchmark.pretrained, tiny_benchmark.experts, "A title")
-    store = Store(tmp_path_factory.mktemp("runs"), libraries=())
-    return execute(recipe, store, benchmark=tiny_benchmark, device="cpu")
-
-
 def contents(folder):
     """{file: bytes} of everything in a folder."""
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
