@@ -19,9 +19,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from merging.text import printable
+
 
 class MergingError(Exception):
-    """An error that this package raises on purpose; its text is meant for the user."""
+    """An error that this package raises on purpose; its text is meant for the user.
+
+    Invisible characters, which may come from a file that is quoted, are shown as escapes; lines stay lines.
+    """
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*(_visible(part) if isinstance(part, str) else part for part in parts))
 
 
 class ParameterError(MergingError, ValueError):
@@ -69,3 +77,7 @@ class StoreError(MergingError):
 
 class Cancelled(MergingError):  # noqa: N818 - a request that was honored, not an error
     """The caller asked to stop; nothing was kept."""
+
+
+def _visible(text: str) -> str:
+    return text if text.isprintable() else "\n".join(printable(line, len(line)) for line in text.split("\n"))
