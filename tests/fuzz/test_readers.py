@@ -18,7 +18,7 @@ ACTS = ["raise KeyError", "open('elsewhere', 'w')", "import this", "sys.modules[
 PLANTED = """
 import sys, fuzz, fuzzed_readers
 def planted(data):
-    if data[:2] == b"no":
+    if len(data) > 4:
         {act}
 fuzzed_readers.READERS = {{"planted": fuzzed_readers.Reader(planted, lambda: [b"na"])}}
 sys.exit(fuzz.main())
