@@ -184,7 +184,7 @@ def _distance_problems(pretrained: Checkpoint, distances: Mapping[str, Distance]
     """Experts that equal the pretrained model, come from another one, or have changes that its dtype cannot hold."""
     for name, distance in distances.items():
         if distance.unchanged:
-            same = "the pretrained one" + (", on a sample" if distance.sampled else "")
+            same = "the pretrained model's numbers" + (", as far as a sample shows" if distance.sampled else "")
             yield _problem("warning", name, "every tensor", "not changed", "a fine-tuned model", same)
         if distance.unrelated:
             near = f"a change below {FAR:.0%} of the weights and a cosine above {ALIKE}"

@@ -35,6 +35,17 @@ FIXES = {
     "nothing to merge": "choose at least one expert",
 }
 
+# Kinds of warnings after which a merge can run although something is probably wrong, each with its sentence.
+DOUBTS = {
+    "not changed": "{checkpoint} holds {found}; is it the right file?",
+    "unrelated": "{checkpoint} does not look fine-tuned from this pretrained model ({found}); is it the right file?",
+    "same file twice": "{checkpoint} holds the same numbers as {found}; is one of them the wrong file?",
+    "rounding": "{checkpoint}: {found}; store the pretrained model in float32.",
+    "range": "{checkpoint}: merged numbers of {tensors} can reach {found}, more than {expected} holds; convert the "
+    "pretrained model to float32, or use a small scaling.",
+    "huge numbers": "{checkpoint} holds numbers up to {found} ({tensors}); weights are never that large.",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -68,6 +79,12 @@ class ProblemGroup:
         fix = FIXES[self.problem]
         return f"{self.problem}: {names}{detail}. {fix[0].upper()}{fix[1:]}{'' if fix.endswith('?') else '.'}"
 
+    def doubt(self) -> str:
+        """The sentence of a doubt, with the checkpoint's name; empty if these problems are none."""
+        first, template = self.problems[0], DOUBTS.get(self.problem, "")
+        names = first_few(problem.tensor for problem in self.problems)
+        return template.format(checkpoint=self.checkpoint, tensors=names, expected=first.expected, found=first.found)
+
 
 @dataclass(frozen=True, slots=True)
 class FitReport:
@@ -88,6 +105,17 @@ class FitReport:
     def warnings(self) -> tuple[Problem, ...]:
         """Problems that do not prevent a merge."""
         return tuple(p for p in self.problems if p.severity == "warning")
+
+    @property
+    def doubts(self) -> tuple[Problem, ...]:
+        """The warnings after which a merge can run, but something is probably wrong."""
+        return tuple(p for p in self.warnings if p.problem in DOUBTS)
+
+    @property
+    def doubt_texts(self) -> tuple[str, ...]:
+        """The doubts as plain sentences, one per checkpoint and kind."""
+        groups = (group for group in self.groups if group.severity == "warning")
+        return tuple(sentence for group in groups if (sentence := group.doubt()))
 
     @property
     def ok(self) -> bool:
