@@ -72,7 +72,7 @@ class Work:
             result = self._stream(folder)
             self.opened.raise_if_changed()
             self.seconds[MERGING] = time.monotonic() - started
-            self.warnings.extend((*self._assumed(), *result.warnings))
+            self.warnings.extend((*self.opened.doubts, *self._assumed(), *result.warnings))
             for name, table in result.tables.items():
                 self.schemas[name] = write_table(folder, name, table)
             (folder / RECIPE).write_text(self.recipe.to_yaml(), "utf-8")

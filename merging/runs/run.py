@@ -93,7 +93,7 @@ class Run:
                 device=facts["device"],
                 seconds=facts["seconds"],
                 created=facts.get("created"),
-                warnings=tuple(facts["warnings"]),
+                warnings=tuple(facts.get("warnings", ())),
                 versions=facts["versions"],
                 seed=facts.get("seed"),
                 chain=tuple(facts["chain"]),
@@ -138,6 +138,12 @@ class Run:
     def evaluation_settled(self) -> bool:
         """Whether it has scores, or a warning that says why it has none."""
         return self.has_scores or any(warning.startswith(NOT_EVALUATED) for warning in self.warnings)
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What may be wrong with the result: the warnings, one line each, but for the reason why it has no scores."""
+        others = (text for text in self.warnings if not text.startswith(NOT_EVALUATED))
+        return tuple(line for text in others for line in text.splitlines())
 
     @cached_property
     def scores(self) -> pd.DataFrame | None:
