@@ -18,7 +18,7 @@ from merging.export.provenance import check_hub_ids
 from merging.progress import ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
-from merging.runs.run import NOT_EVALUATED, Run
+from merging.runs.run import Run
 from merging.runs.store import Store
 from merging.text import percent
 
@@ -96,8 +96,7 @@ def report(call: Call, run: Run, exported: Exported | None, printed: Sequence[st
         print(dumps(facts | ({} if exported is None else export_facts(exported))))
         return
     print(f"{run.title}: run {run.id} on {run.device}, {sum(run.seconds.values()):.1f} s")
-    reasons = [warning for warning in run.warnings if warning.startswith(NOT_EVALUATED)]
-    for remark in (*reasons, *([PER_TASK] if run.per_task else []), *(exported.warnings if exported else ())):
+    for remark in (*run.not_evaluated, *([PER_TASK] if run.per_task else []), *(exported.warnings if exported else ())):
         print(remark)
     if scores is not None and summary is not None:
         print(score_table(scores, run.experts))

@@ -32,7 +32,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.estimate import EVALUATING, MERGING, Estimate
 from merging.runs.facts import facts
 from merging.runs.inputs import OpenedRecipe
-from merging.runs.run import FACTS, NOT_EVALUATED, RECIPE, Run
+from merging.runs.run import FACTS, RECIPE, Run
 from merging.runs.store import Store
 from merging.text import first_few, size_text
 
@@ -88,7 +88,7 @@ class Work:
         """Evaluate a stored run and write all of it again."""
         self.models = {key: path.name for key, path in run.model_paths.items()}
         self.seconds |= {**run.seconds}
-        self.warnings.extend(text for text in run.warnings if not text.startswith(NOT_EVALUATED))
+        self.warnings.extend(run.cautions)
         with self.store.writing(self.run_id, replace=True) as folder:
             for name in self.models.values():
                 _link(run.path / name, folder / name)
