@@ -76,14 +76,19 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
         if reason and evaluate:
             work.warnings.append(reason)
         work.seconds[READING] = reading
-        scoreable = next((run for run in store.candidates(run_id) if run.has_model), None)
-        if scoreable is not None and scored_on is not None:
-            work.add_scores(scoreable)
-        else:
-            for doubt in opened.doubts:
-                warn(doubt)
-            work.merge()
+        _compute(work, warn)
     return _own(store, run_id)
+
+
+def _compute(work: Work, warn: Callable[[str], None]) -> None:
+    """Add scores to the stored run if only they are missing, or merge."""
+    stored = next((run for run in work.store.candidates(work.run_id) if run.has_model), None)
+    if stored is not None and work.benchmark is not None:
+        work.add_scores(stored)
+        return
+    for doubt in work.opened.doubts:
+        warn(doubt)
+    work.merge()
 
 
 def _exemplars(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict[str, TaskExemplars] | None:
