@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import TEXT_TOWER, UNKNOWN, UNUSED_TEXT, Parameter, Role, guess
 from merging.checkpoints.tensor_info import dtype_name
+from merging.checkpoints.tower_names import PROJ, place_of, tower
 from merging.errors import FamilyError
 from merging.formats.opening import Source, open_checkpoint
+from merging.inspection.architecture_problems import block, blocks, depth, statements
 from merging.inspection.distance import Distance
 from merging.inspection.fit_report import ALL_READ, SAMPLED, FitReport, Problem, problem
 from merging.inspection.name_mismatch import other_names
@@ -84,6 +86,9 @@ def _counts(pretrained: Checkpoint, parameters: Iterable[Parameter]) -> Iterator
     if kept:
         parts = first_few(f"{count} {part}" for part, count in Counter(p.part for p in kept).items())
         yield f"{len(kept)} tensors are kept as the pretrained model has them: {parts}."
+    visual = tower(pretrained.infos)
+    if "conv1.weight" in visual and PROJ not in visual:
+        yield "The pretrained model has no output projection (visual.proj), so the merged model has none."
     if any(parameter.name.endswith(RUNNING) for parameter in merged):
         yield "Running statistics of batch norms are merged like weights; compute them anew for the merged model."
 
@@ -107,6 +112,7 @@ def _structure(
     for name, checkpoint in (("pretrained", pretrained), *experts.items()):
         for caution in checkpoint.cautions:
             yield problem("warning", name, "the file", "opened", "", caution)
+    yield from statements(pretrained, experts)
     for name, expert in experts.items():
         yield from _against(pretrained, name, expert, parameters)
 
@@ -117,7 +123,13 @@ def _against(
     if mismatch := other_names(list(pretrained.infos), list(expert.infos)):
         yield problem("error", name, "every tensor", *mismatch)
         return
+    other_depth = depth(pretrained, name, expert)
+    if other_depth:
+        yield other_depth
+    uneven = blocks(pretrained) ^ blocks(expert) if other_depth else frozenset[int]()  # named as a whole
     for parameter in parameters:
+        if block(parameter.name) in uneven:
+            continue
         expected, actual = pretrained.infos[parameter.name], expert.infos.get(parameter.name)
         if actual is None:
             if parameter.role != Role.BUFFER:  # buffers come from the pretrained model anyway
@@ -135,8 +147,10 @@ def _against(
                 "warning", name, parameter.name, "precision", dtype_name(expected.dtype), dtype_name(actual.dtype)
             )
     for extra, info in expert.infos.items():
-        if extra not in pretrained.infos:
-            yield problem("warning", name, extra, "extra", "no such tensor", str(info.shape))
+        if extra not in pretrained.infos and block(extra) not in uneven:
+            place = place_of(extra)
+            kind = "projection" if place is not None and place.name == PROJ else "extra"
+            yield problem("warning", name, extra, kind, "no such tensor", str(info.shape))
 
 
 def _shape(parameter: Parameter, name: str, expected: tuple[int, ...], actual: tuple[int, ...]) -> Problem:
