@@ -240,7 +240,7 @@ def _measured() -> dict[tuple[object, ...], Distance]:
 
 
 def _exact(model: RecognizedEntry, base: RecognizedEntry, estimate: Distance, patient: bool) -> Distance:
-    """The distance over every number if both files are small; the estimate if not, or as long as nobody is patient."""
+    """The distance over every number if both files are small; the estimate if not, or if it takes too long now."""
     from merging.catalog.recognize import exact_distance
 
     if not estimate.sampled or model[1].nbytes + base[1].nbytes > SMALL:
@@ -256,6 +256,8 @@ def _exact(model: RecognizedEntry, base: RecognizedEntry, estimate: Distance, pa
 
 def _origin(base: str, distance: Distance) -> str:
     """The pretrained model that a file was trained from and its distance; a question if a sample cannot tell."""
+    if distance.unchanged:
+        return f"{base}, unchanged{' in a sample' if distance.sampled else ''}"
     return f"{base}{'?' if distance.undecided else ''}, changed by {distance.change_text()}"
 
 

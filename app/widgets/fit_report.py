@@ -135,10 +135,10 @@ def _distances(report: FitReport) -> None:
         rows,
         hide_index=True,
         column_config={
-            "Expert": column(width=140),
-            "Change": column(width=110, help="Norm of the task vector over that of the weights."),
-            "Cosine": column(width=110, help="Cosine of the weights to the pretrained model's."),
-            "Verdict": column(width=190),
+            "Expert": column(width=125),
+            "Change": column(width=95, help="Norm of the task vector over that of the weights."),
+            "Cosine": column(width=95, help="Cosine of the weights to the pretrained model's."),
+            "Verdict": column(width=170),
         },
         alt="How far every expert is from the pretrained model",
     )  # fmt: skip

@@ -44,8 +44,8 @@ FIXES = {
 
 ALL_READ = "Every number of every checkpoint was read."
 SAMPLED = (
-    f"A sample was read: {RUNS * RUN} numbers of each large tensor, spread over it. Distances are estimates, and "
-    "whether all numbers are finite is not known."
+    f"A sample was read: {RUNS * RUN} numbers of each large tensor, spread over it. Distances marked as about are "
+    "estimates, and whether all numbers are finite is not known."
 )
 
 # Kinds of warnings after which a merge can run although something is probably wrong, each with its sentence.

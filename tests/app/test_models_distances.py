@@ -36,6 +36,7 @@ def folder(own_models: Path) -> Path:
         path.unlink()
     base = random_towers.tower(0, **MIDDLE)
     states = {"pretrained": base, "near": moved(base, 0.0411), "far": moved(base, 0.485), "beyond": moved(base, 0.52)}
+    states["same"] = base
     for name, state in states.items():
         save_file(state, own_models / f"{name}.safetensors")
     return own_models
@@ -56,7 +57,8 @@ def test_small_models_have_their_exact_distance(open_app: Any, library: Path, fo
     assert report["near"] == ("4.11%", "fine-tuned") and report["far"] == ("48.50%", "fine-tuned")
     for name in ("near", "far"):
         assert listed[name] == f"pretrained, changed by {report[name][0]}"
-    assert listed["beyond"] == "none of these"
+    assert listed["beyond"] == "none of these" and listed["same"] == "pretrained, unchanged"
+    assert report["same"] == ("0.00%", "the pretrained model itself")
 
 
 @pytest.mark.slow
@@ -71,3 +73,4 @@ def test_large_models_have_an_estimate(
     assert report["far"] == ("48.50%", "fine-tuned")  # so near to the limit that every number was read
     assert listed["far"].startswith("pretrained?, changed by about ")
     assert listed["beyond"].startswith("pretrained?, changed by about ")
+    assert listed["same"] == "pretrained, unchanged in a sample"

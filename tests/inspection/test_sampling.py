@@ -191,3 +191,10 @@ def test_models_that_are_small_are_read_whole(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("merging.inspection.fit.SMALL", base.nbytes)
     report = fit(base, experts, sample=True)
     assert report.sampled and "sample" in report.read and report.distances["a"].sampled
+
+
+def test_a_sample_reads_little_of_a_large_model() -> None:
+    shapes = random_towers.shapes(**random_towers.B32)
+    read = [piece for name, shape in shapes.items() for piece in pieces(name, math.prod(shape), sampled=True)]
+    assert sum(piece.numel for piece in read) < 0.002 * sum(map(math.prod, shapes.values()))
+    assert sum(len(piece.spans) for piece in read) < 1000

@@ -42,7 +42,7 @@ def fit(
     keep: bool,
     store: Path | None,
 ) -> int:
-    """Check whether checkpoints can be merged; the exit code is 1 if not, or if something is probably wrong."""
+    """Check whether checkpoints can be merged."""
     from merging.catalog import fit_reports
     from merging.checkpoints.digests import DIGESTS
     from merging.formats.opening import open_checkpoint
