@@ -75,7 +75,7 @@ def draft(models: ModelSet) -> Draft:
             st.warning(f"The recipe in this link cannot be used: {text.safe_text(error, 300)}")
     if current is None:
         current = _preset(FIRST, models.pretrained, experts)
-        current.count_dead_params = False  # nobody asked for a paper's combination yet
+        current.count_dead_params = False  # as in every chain that is not chosen as a paper's
     if current.pretrained != models.pretrained or not set(current.experts) <= set(experts):
         current.pretrained, current.experts = models.pretrained, list(experts)
     state.keep_draft(current)
