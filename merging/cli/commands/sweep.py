@@ -12,7 +12,7 @@ import click
 from merging.cli.call import Call
 from merging.cli.exit_codes import CANCELLED, DONE, PAUSED, UsageError
 from merging.cli.options import PATH, Command, argument, device_option, job_options, option
-from merging.cli.output import columns, dumps, reporting
+from merging.cli.output import columns, dumps, reporting, warn
 from merging.errors import Cancelled
 from merging.text import percent
 
@@ -85,6 +85,7 @@ def sweep(
                 progress=progress,
                 cancel=call.stop,
                 paused=lambda: pause_file is not None and pause_file.exists(),
+                warn=warn,
             )
     except Cancelled:
         print(f"Stopped; its points are kept. `sweep --stored {chosen.id}` goes on.")
