@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from merging.text import printable
+from merging.text import visible_lines
 
 
 class MergingError(Exception):
@@ -29,7 +29,7 @@ class MergingError(Exception):
     """
 
     def __init__(self, *parts: Any) -> None:
-        super().__init__(*(_visible(part) if isinstance(part, str) else part for part in parts))
+        super().__init__(*(visible_lines(part) if isinstance(part, str) else part for part in parts))
 
 
 class ParameterError(MergingError, ValueError):
@@ -77,7 +77,3 @@ class StoreError(MergingError):
 
 class Cancelled(MergingError):  # noqa: N818 - a request that was honored, not an error
     """The caller asked to stop; nothing was kept."""
-
-
-def _visible(text: str) -> str:
-    return text if text.isprintable() else "\n".join(printable(line, len(line)) for line in text.split("\n"))
