@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os.path import lexists
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,7 +140,7 @@ def _recipe(word: str, store: Store) -> Recipe:
     from merging.sweeps.sweep import resolved
 
     path = Path(word)
-    if not os.path.exists(path) and (run := store.find(word)) is not None and run.recipe is not None:
+    if not lexists(path) and (run := store.find(word)) is not None and run.recipe is not None:
         return resolved(run.recipe, Path.cwd())
     return resolved(Recipe.load(path), path.absolute().parent)
 
