@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 
 from merging.files import disk
-from merging.files.disk import explained, sync
+from merging.files.disk import OTHER_STORE, explained, sync
 from merging.files.records import write_json
 
 MANIFEST = "manifest.json"
@@ -74,25 +74,55 @@ def publish(folder: Path, final: Path) -> bool:
 
 
 @contextlib.contextmanager
-def written(root: Path, name: str, whole: Callable[[Path], bool]) -> Iterator[Path]:
-    """A folder to fill, which then becomes ``root``/``name``; an existing entry stays if it is ``whole``."""
-    folder, final = make_temporary(root), root / name
-    try:
-        yield folder
-        seal(folder)
-        if final.exists() and not whole(final):
-            retire(final)
-        publish(folder, final)
-    finally:
-        drop(folder)
+def written(root: Path, name: str, whole: Callable[[Path], bool], what: str) -> Iterator[Path]:
+    """A folder to fill, which then becomes ``root``/``name``; an existing entry stays if it is ``whole``.
+
+    Raises:
+        StoreError: the store cannot be written to; the message begins with ``what`` is written.
+    """
+    with explained(what, OTHER_STORE):
+        folder, final = make_temporary(root), root / name
+        try:
+            yield folder
+            seal(folder)
+            if final.exists() and not whole(final):
+                retire(final, what)
+            publish(folder, final)
+        finally:
+            drop(folder)
 
 
-def retire(final: Path) -> None:
-    """Rename an entry away at once, then remove it; does nothing if there is none."""
+def require_writable(root: Path, what: str) -> None:
+    """Raise StoreError if ``what`` could not be written below ``root``; asked before long work."""
+    with explained(what, OTHER_STORE):
+        drop(make_temporary(root))
+
+
+def retire(final: Path, what: str = "") -> None:
+    """Rename an entry away at once, then remove it; does nothing if there is none.
+
+    Raises:
+        StoreError: it cannot be removed; the message begins with ``what`` it is, by default its name.
+    """
     away = final.with_name(f"tmp-{uuid.uuid4().hex}-{os.getpid()}")
-    with contextlib.suppress(FileNotFoundError):
+    with explained(what or final.name, OTHER_STORE, "removed"), contextlib.suppress(FileNotFoundError):
         final.rename(away)
         drop(away)
+
+
+def swap(new: Path, folder: Path) -> None:
+    """Put the new folder into its place; the old one is removed only after that has worked."""
+    if not folder.exists():
+        new.rename(folder)
+        return
+    old = folder.with_name(f"tmp-{uuid.uuid4().hex}-{os.getpid()}")
+    folder.rename(old)
+    try:
+        new.rename(folder)
+    except OSError:
+        old.rename(folder)
+        raise
+    drop(old)
 
 
 def drop(folder: Path) -> None:
@@ -144,12 +174,17 @@ def verified(folder: Path, manifest: Mapping[str, Mapping[str, Any]], name: str)
 def is_whole(folder: Path) -> bool:
     """Whether every file is what the manifest says."""
     try:
-        manifest = read_manifest(folder)
-        for name in manifest:
-            verified(folder, manifest, name)
+        check_whole(folder)
     except DamagedError:
         return False
     return True
+
+
+def check_whole(folder: Path) -> None:
+    """Raise DamagedError, which names the file, unless every file is what the manifest says."""
+    manifest = read_manifest(folder)
+    for name in manifest:
+        verified(folder, manifest, name)
 
 
 def is_damaged(folder: Path) -> bool:
