@@ -58,10 +58,13 @@ class Bar:
 
 
 class Events:
-    """Appends progress to a file, one JSON object a line: at most five a second, and every change of phase."""
+    """Appends progress to a file, one JSON object a line: at most five a second, and every change of phase.
+
+    Progress that cannot be written, such as on a full disk, is left out: the work itself goes on.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("a", encoding="utf-8")
+        self._path = path
         self._phase, self._last = "", 0.0
 
     def __call__(self, progress: Progress) -> None:
@@ -72,12 +75,11 @@ class Events:
         self._phase, self._last = progress.phase, now
         event = {"phase": progress.phase, "fraction": round(progress.fraction, 4), "detail": progress.detail}
         event["seconds_left"] = None if progress.seconds_left is None else round(progress.seconds_left, 1)
-        self._file.write(dumps(event, indent=None) + "\n")
-        self._file.flush()
+        with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as file:
+            file.write(dumps(event, indent=None) + "\n")
 
     def end(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Nothing is left open."""
 
 
 @contextlib.contextmanager
