@@ -13,7 +13,7 @@ if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
 import streamlit as st
 
 from app import startup
-from app.session import benchmark, state
+from app.session import benchmark, clicks, state
 from app.text import safe_text
 from app.widgets import benchmark_badge
 from merging.errors import MergingError
@@ -69,6 +69,8 @@ if state.present():
     st.html(LARGE)
 
 state.enter(page.url_path)
+if problem := clicks.problem():
+    st.error(safe_text(problem, 1000), icon=":material/error:")
 try:
     if missing := benchmark.enter():
         benchmark_badge.show_missing(missing)
@@ -78,8 +80,10 @@ except MergingError as error:  # its text is meant for people; anything else goe
     st.error(safe_text(error, 1000), icon=":material/error:")
 
 with jobs:
+    from app.views.runs import damage
     from app.widgets.tray import tray
 
     benchmark_badge.badge()
+    damage.notices()
     tray()
 startup.settle()
