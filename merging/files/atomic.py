@@ -69,7 +69,8 @@ def publish(folder: Path, final: Path) -> bool:
             raise
         drop(folder)
         return False
-    sync(final.parent)
+    with contextlib.suppress(OSError):  # it is there and whole, whatever becomes of the sync
+        sync(final.parent)
     return True
 
 

@@ -32,16 +32,16 @@ def fit(call: Call, pretrained: str, experts: Mapping[str, str], values: bool, k
     opened = {name: open_checkpoint(reference, name, like=base) for name, reference in experts.items()}
     with reporting(call.events) as progress:
         report = compare(base, opened, values=values, sample=True, progress=progress, cancel=call.stop)
-    if keep:
-        root = store or store_root()
-        fit_reports.keep(root, base, opened, report)
-        for checkpoint in (base, *opened.values()):
-            DIGESTS.keep(root, checkpoint)
     if call.json:
         rows = [asdict(problem) for problem in report.problems]
         print(dumps({"ok": report.mergeable, "tensors": report.tensors, "problems": rows, "notes": report.notes}))
     else:
         print("\n".join((report.text(), *report.notes)))
+    if keep:  # the report is printed already, whatever the store takes
+        root = store or store_root()
+        for checkpoint in (base, *opened.values()):
+            DIGESTS.keep(root, checkpoint)
+        fit_reports.keep(root, base, opened, report)
     return DONE if report.mergeable or keep else FAILED
 
 
