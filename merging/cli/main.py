@@ -95,7 +95,7 @@ def _report_failure(call: Call, text: str, code: int) -> None:
         print(line)
     if call.events is not None:
         with contextlib.suppress(OSError), call.events.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+            file.write(f"\n{line}\n")  # the last event may be half a line, if the disk was full
 
 
 @contextlib.contextmanager

@@ -84,7 +84,7 @@ def _open(disk: FaultyDisk, plain: Callable[..., Any]) -> Callable[..., Any]:
 
 def _os_open(disk: FaultyDisk, plain: Callable[..., int]) -> Callable[..., int]:
     def opened(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        ours = dir_fd is None and disk.has(path)
+        ours = disk.has(path if dir_fd is None else dir_fd)
         if ours and flags & WRITING:
             disk.step("open", path)
         descriptor = plain(path, flags, mode, dir_fd=dir_fd)
@@ -98,7 +98,7 @@ def _os_open(disk: FaultyDisk, plain: Callable[..., int]) -> Callable[..., int]:
 def _counted(disk: FaultyDisk, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     def call(path: Any, *rest: Any, **named: Any) -> Any:
         targets = (path, *rest[:1]) if name in {"rename", "replace", "link"} else (path,)
-        if named.get("dir_fd") is not None or any(disk.has(target) for target in targets):
+        if any(map(disk.has, targets if named.get("dir_fd") is None else (named["dir_fd"],))):
             disk.step({"pwrite": "write"}.get(name, name), path)
         return plain(path, *rest, **named)
 
