@@ -148,7 +148,7 @@ def read_manifest(folder: Path) -> Manifest:
     return dict(files)
 
 
-_verified: set[tuple[str, int, int, int]] = set()  # path, inode, size and time of change of files whose hash was right
+_verified: set[tuple[str, int, int, int, str]] = set()  # path, inode, size, time of change and hash of good files
 
 
 def verified(folder: Path, manifest: Mapping[str, Mapping[str, Any]], name: str) -> Path:
@@ -162,7 +162,7 @@ def verified(folder: Path, manifest: Mapping[str, Mapping[str, Any]], name: str)
         raise DamagedError(f"{name} is not in its manifest")
     try:
         state = path.stat()
-        seen = (str(path), state.st_ino, state.st_size, state.st_mtime_ns)
+        seen = (str(path), state.st_ino, state.st_size, state.st_mtime_ns, str(manifest[name]["sha256"]))
         if seen not in _verified:
             if file_hash(path) != manifest[name]["sha256"]:
                 raise DamagedError(f"{name} does not have the sha-256 that its manifest gives")

@@ -23,7 +23,7 @@ def keep(sweep: Sweep, store: Store) -> None:
     path = _path(store, sweep.id)
     with explained("The sweep", OTHER_STORE):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_text(path, _sealed(sweep.to_yaml()))
+        write_text(path, sealed(sweep.to_yaml()))
 
 
 def find(store: Store, sweep_id: str) -> Sweep:
@@ -40,7 +40,8 @@ def find(store: Store, sweep_id: str) -> Sweep:
     raise StoreError(f"There is no sweep {sweep_id} on this machine.")
 
 
-def _sealed(text: str) -> str:
+def sealed(text: str) -> str:
+    """The text with its sha-256 as the last line."""
     return f"{text}{SEAL}{hashlib.sha256(text.encode()).hexdigest()}\n"
 
 
@@ -56,7 +57,7 @@ def _sweep(path: Path) -> Sweep | None:
         return None
     text = raw.decode("utf-8", "replace")
     body, seal, _ = text.rpartition(SEAL)
-    if seal and _sealed(body) != text:
+    if seal and sealed(body) != text:
         raise DamagedError(f"{path.name} does not have the sha-256 that its last line gives")
     try:
         sweep = Sweep.from_yaml(text)
