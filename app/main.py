@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from app import startup
 from app.session import benchmark, clicks, state
 from app.text import safe_text
 from app.widgets import benchmark_badge
-from merging.errors import MergingError
+from merging.errors import MergingError, StoreError
 from merging.settings import HUB_SWITCH
 
 ICON = Path(__file__).with_name("icon.png")
@@ -83,7 +84,8 @@ with jobs:
     from app.views.runs import damage
     from app.widgets.tray import tray
 
-    benchmark_badge.badge()
-    damage.notices()
-    tray()
+    with contextlib.suppress(StoreError):  # there is no store at all, which the page itself has said
+        benchmark_badge.badge()
+        damage.notices()
+        tray()
 startup.settle()

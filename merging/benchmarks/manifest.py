@@ -52,6 +52,16 @@ def checked(folder: Path, name: str) -> Path:
     return folder / name
 
 
+def first_damage(folder: Path) -> str:
+    """What is damaged of a benchmark that was made here; empty if nothing is. A process reads each file once."""
+    try:
+        for name in _manifest(folder).get("files", {}):
+            checked(folder, name)
+    except TaskError as error:
+        return str(error)
+    return ""
+
+
 def check_model(path: Path, digest: str) -> None:
     """Raise TaskError if a model of a benchmark that was made here has another digest than when it was written."""
     folder = path.parent.parent

@@ -93,8 +93,9 @@ def reporting(events: Path | None) -> Iterator[ProgressCallback]:
 
 
 def dumps(data: Any, indent: int | None = 1) -> str:
-    """JSON that every reader takes: numbers that are not finite become null."""
-    return json.dumps(_plain(data), indent=indent, allow_nan=False, ensure_ascii=False)
+    """JSON that every reader takes: numbers that are not finite become null; signs that a console lacks are escaped."""
+    unicode = (sys.stdout.encoding or "").casefold().replace("-", "") == "utf8"
+    return json.dumps(_plain(data), indent=indent, allow_nan=False, ensure_ascii=not unicode)
 
 
 def _plain(data: Any) -> Any:

@@ -212,7 +212,7 @@ def sweep(root: Path, writer: int | None = None) -> None:
     for folder, pid in _temporaries(root):
         if psutil.pid_exists(pid) and pid != writer:
             continue
-        if pid == writer or time.time() - _last_change(folder) > ABANDONED:
+        if pid == writer or abs(time.time() - _last_change(folder)) > ABANDONED:  # a clock may have been set back
             drop(folder)
 
 

@@ -62,8 +62,11 @@ class Quarantine:
 
         Logs one warning for each entry.
         """
-        if path.is_dir() and not atomic.is_damaged(path):
-            return
+        if not path.is_dir() or atomic.is_damaged(path):
+            self.put_aside(path, kind, reason, move=move)
+
+    def put_aside(self, path: Path, kind: str, reason: object, *, move: bool = True) -> None:
+        """The same for an entry that is known to be damaged."""
         aside = self._move(path, kind, str(reason)) if move else None
         damage = Damage(kind, path.stem, str(reason), aside or path, path)
         if aside is not None:

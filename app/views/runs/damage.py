@@ -17,6 +17,7 @@ SHELF = "storage and machine"
 ELSEWHERE = {
     "measurement": "Its view offers to measure it again.",
     "point": "Its sweep computes it again when it is resumed.",
+    "benchmark": "It is made again from its description, under data.",
     "sweep": "Describe it again on Sweeps; its points are kept.",
 }
 
