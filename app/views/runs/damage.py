@@ -10,6 +10,7 @@ from app.session import clicks, pages, state
 from app.widgets import page
 from merging.files.disk import is_writable
 from merging.files.quarantine import RUN, Damage
+from merging.recipes.recipe import Recipe
 from viz.text import plural
 
 MOST = 50
@@ -45,21 +46,24 @@ def show() -> None:
     st.caption("Files whose checksum is wrong are never shown. Their results are set aside and count as absent.")
     for number, damage in enumerate(damages):
         with st.container(border=True, key=f"damage_{number}", gap="xsmall"):
-            st.markdown(text.safe_text(damage.sentence, 500))
-            _actions(damage, number)
+            again = _again(damage)
+            title = f"**{text.safe_text(again.title, 60)}**: " if isinstance(again, Recipe) and again.title else ""
+            st.markdown(title + text.safe_text(damage.sentence, 500))
+            _actions(damage, again, number)
 
 
-def _actions(damage: Damage, number: int) -> None:
+def _actions(damage: Damage, again: object, number: int) -> None:
+    """Draw what can be done about one of them."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if damage.replaced:
             st.caption(":material/check_circle: It was computed again.")
-        elif _again(damage) is not None:
+        elif again is not None:
             st.button(
                 "Compute it again", key=f"damage_again_{number}", icon=":material/replay:", on_click=_start,
                 args=(damage,),
             )  # fmt: skip
         elif damage.kind == RUN:
-            st.caption("Its recipe is damaged, too; build it again on Merge.")
+            st.caption("Its recipe is damaged; build it again on Merge.")
         else:
             st.caption(ELSEWHERE.get(damage.kind, ""))
         if damage.aside and models.local():
@@ -82,8 +86,6 @@ def _again(damage: Damage) -> object:
 @clicks.guarded
 def _start(damage: Damage) -> None:
     """Callback: compute a damaged run or measurement again."""
-    from merging.recipes.recipe import Recipe
-
     again = _again(damage)
     if isinstance(again, Recipe):
         data.runner().submit(again)
