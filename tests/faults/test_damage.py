@@ -201,6 +201,12 @@ def test_a_benchmark_that_was_made_here(tmp_path: Path) -> None:
         return found.digest, images, found.head("flags").tolist(), opened.digests()
 
     before, unnoticed = use(), []
+    pixels = made.folder / "data" / "flags.npz"
+    whole = pixels.read_bytes()
+    pixels.write_bytes(whole.replace(bytes(whole[400:404]), bytes(4), 1))
+    with pytest.raises(TaskError, match=r"mine is damaged: data/flags\.npz does not have the sha-256"):
+        Benchmark.load(made.folder).images("flags", SPLITS[0])
+    pixels.write_bytes(whole)
     for what, path in faults(made.folder):
         try:
             assert use() == before, what

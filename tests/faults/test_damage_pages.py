@@ -126,7 +126,7 @@ def test_a_damaged_benchmark_is_made_again_with_a_click(open_app: Any, library: 
     digest = Benchmark.load(out).digest
     out.with_name("mine.yaml").write_text(write_yaml(plain), "utf-8")
     cut(out / "data" / "flags.npz")
-    for page in ("merge", "scores", "drift", "features", "conflicts", "home"):
+    for page in ("merge", "drift"):
         assert not open_app(page, library, on="own:mine").exception
     at = open_app("models", library, shelf="data", on="own:mine")
     assert "flags.npz does not have" in words(at).replace("\\", "")

