@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -13,10 +14,10 @@ if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
 import streamlit as st
 
 from app import startup
-from app.session import benchmark, state
+from app.session import benchmark, clicks, state
 from app.text import safe_text
 from app.widgets import benchmark_badge
-from merging.errors import MergingError
+from merging.errors import MergingError, StoreError
 from merging.settings import HUB_SWITCH
 
 ICON = Path(__file__).with_name("icon.png")
@@ -69,6 +70,8 @@ if state.present():
     st.html(LARGE)
 
 state.enter(page.url_path)
+if problem := clicks.problem():
+    st.error(safe_text(problem, 1000), icon=":material/error:")
 try:
     if missing := benchmark.enter():
         benchmark_badge.show_missing(missing)
@@ -78,8 +81,11 @@ except MergingError as error:  # its text is meant for people; anything else goe
     st.error(safe_text(error, 1000), icon=":material/error:")
 
 with jobs:
+    from app.views.runs import damage
     from app.widgets.tray import tray
 
-    benchmark_badge.badge()
-    tray()
+    with contextlib.suppress(StoreError):  # there is no store at all, which the page itself has said
+        benchmark_badge.badge()
+        damage.notices()
+        tray()
 startup.settle()

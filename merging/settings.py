@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from merging.errors import StoreError
+
 BUNDLED = Path(__file__).resolve().parent.parent / "sample_data"
 LIBRARY = BUNDLED / "runs"
 HUB_SWITCH = "MERGESCOPE_HUB"  # "on"; "cached": nothing is downloaded; "off": no cache either
@@ -17,11 +19,21 @@ def benchmark_folder() -> Path:
 
 
 def store_root() -> Path:
-    """The folder of this user's runs: $MERGESCOPE_STORE, else a folder in the user's cache directory."""
-    if chosen := os.environ.get("MERGESCOPE_STORE"):
-        return Path(chosen)
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "mergescope"
+    """The folder of this user's runs: $MERGESCOPE_STORE, else a folder in the user's cache directory.
+
+    Raises:
+        StoreError: the user has no home folder either.
+    """
+    for variable, below in (("MERGESCOPE_STORE", ""), ("XDG_CACHE_HOME", "mergescope")):
+        if chosen := os.environ.get(variable):
+            return Path(chosen) / below
+    try:
+        return Path.home() / ".cache" / "mergescope"
+    except RuntimeError:  # neither $HOME nor an entry among the system's users
+        raise StoreError(
+            "There is no home folder that runs could be kept in. Set MERGESCOPE_STORE to a folder that can be written "
+            "to."
+        ) from None
 
 
 def shared() -> bool:

@@ -32,6 +32,7 @@ def benchmark() -> None:
     """The current benchmark, and the form that makes one."""
     items, folders = model_files.listed(benchmark_form.typed())
     benchmarks.chooser(folders)
+    benchmark_form.make_again()
     benchmark_form.form(items)
     page.link()
 

@@ -1,4 +1,7 @@
-"""The queue of jobs as one session sees it: jobs that are submitted here work on that session's benchmark."""
+"""The queue of jobs as one session sees it: jobs that are submitted here work on that session's benchmark.
+
+What buttons call directly is guarded: if the store cannot be written to, the page says so.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.session import clicks
 from merging.errors import StoreError
 from merging.jobs.records import Job
 from merging.jobs.runner import Runner
@@ -71,14 +75,17 @@ class SessionQueue:
                 raise
             return Job(run_id, run.title, "done", fraction=1.0, recipe_yaml=run.recipe_yaml, subject=run_id)
 
+    @clicks.guarded
     def cancel(self, job_id: str) -> None:
         """Ask a job to stop."""
         self.runner.cancel(job_id)
 
+    @clicks.guarded
     def pause(self, job_id: str) -> None:
         """Ask a sweep to stop after the current point."""
         self.runner.pause(job_id)
 
+    @clicks.guarded
     def dismiss(self, job_id: str) -> None:
         """Forget a job that has ended."""
         self.runner.dismiss(job_id)

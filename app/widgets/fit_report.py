@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data
+from app.session import clicks
 from app.widgets import page, tray
 from merging.files import tables
 from merging.files.short_digest import short_digest
@@ -239,6 +240,7 @@ def find_job(key: str, subject: str) -> Job | None:
     return next((job for job in data.runner().jobs() if job.kind == key and job.subject == subject), None)
 
 
+@clicks.guarded
 def _start(subject: str, pretrained: str, experts: Mapping[str, str]) -> None:
     words = ["fit", f"--pretrained={pretrained}", "--values", "--keep"]
     words += [f"--expert={name}={reference}" for name, reference in experts.items()]

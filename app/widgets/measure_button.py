@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data
+from app.session import clicks
 from app.widgets import tray
 from app.widgets.missing_box import GO_ON, box
 from merging.analysis.context import Of
@@ -76,6 +77,7 @@ def _same_experts(run_id: str, run: Run) -> bool:
     return other is not None and same_experts(run, other)
 
 
+@clicks.guarded
 def _start(key: str, run_ids: Sequence[str]) -> None:
     for run_id in run_ids:
         data.runner().measure(key, run_id)

@@ -12,7 +12,7 @@ import streamlit as st
 from app import text
 from app.reading import data, measurements
 from app.session import benchmark as session_benchmark
-from app.session import pages, state
+from app.session import clicks, pages, state
 from app.widgets import page as page_parts
 from merging.jobs.records import MERGE, SWEEP, Job
 from merging.text import duration_text
@@ -75,6 +75,7 @@ def _tray(was_live: bool) -> None:
 
 def show(job: Job, place: str) -> None:
     """Draw one job: its progress, the time left, and its buttons."""
+    clicks.show_soon()
     with st.container(border=True, gap="xsmall"):
         st.markdown(text.safe_text(job.title, 60))
         if job.state == "running":
@@ -116,7 +117,11 @@ def buttons(job: Job, place: str) -> None:
             pages.SCORES, "Scores", "monitoring", job, lambda run_id: state.pick_runs([run_id]), runs=job.subject
         )
     st.button(
-        "Dismiss", key=f"dismiss_{place}_{job.id}", on_click=data.runner().dismiss, args=(job.id,), type="tertiary"
+        "Dismiss",
+        key=f"dismiss_{place}_{job.id}",
+        on_click=data.runner().dismiss,
+        args=(job.id,),
+        type="tertiary",
     )
 
 

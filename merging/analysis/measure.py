@@ -53,6 +53,7 @@ def measure(
             f"Run {run_id} merged nothing, so {measurement_kind.title.lower()} cannot be measured of its experts."
         )
     atomic.sweep(own_folder(store))
+    atomic.require_writable(own_folder(store), "The measurement")
     started = time.monotonic()
 
     def measurement(key: str, callback: ProgressCallback | None) -> Measured:
@@ -63,7 +64,7 @@ def measure(
     result: MeasurementResult = getattr(importlib.import_module(module), function)(context)
     device_name = describe_device(choose_device(device))
     facts = {"key": key, "version": measurement_kind.version, "run": run_id, "device": device_name}
-    write(own_folder(store), name, result, facts, started)
+    write(store, name, result, facts, started)
     if (stored := find(key, store, benchmark, run_id)) is None:
         raise StoreError("It was measured but cannot be read back; is the store's folder being cleared?")
     return stored

@@ -70,34 +70,45 @@ class Measured:
         return array
 
 
-def write(place: Path, name: str, result: MeasurementResult, about: Mapping[str, Any], started: float) -> None:
-    """Publish a measurement as ``place``/``name``; ``started`` is when it began, on the monotonic clock.
+def write(store: Store, name: str, result: MeasurementResult, about: Mapping[str, Any], started: float) -> None:
+    """Publish an own measurement under a name; ``started`` is when it began, on the monotonic clock.
 
     Raises:
         StoreError: the disk cannot be written to.
     """
-    try:
-        with atomic.written(place, name, lambda old: read(old, THIS_MACHINE) is not None) as folder:
-            schemas = {key: write_table(folder, key, _rounded(table)) for key, table in result.tables.items()}
-            for key, array in result.arrays.items():
-                np.save(folder / _array_file(key), array, allow_pickle=False)
-            facts = {**about, "notes": dict(result.notes), "seconds": round(time.monotonic() - started, 2)}
-            records.write_json(folder / FACTS, {**facts, "tables": schemas})
-    except OSError as error:
-        raise StoreError(f"The measurement cannot be kept: {error.strerror}.") from None
+    with atomic.written(own_folder(store), name, lambda old: read(old, store) is not None, "The measurement") as folder:
+        schemas = {key: write_table(folder, key, _rounded(table)) for key, table in result.tables.items()}
+        for key, array in result.arrays.items():
+            np.save(folder / _array_file(key), array, allow_pickle=False)
+        facts = {**about, "notes": dict(result.notes), "seconds": round(time.monotonic() - started, 2)}
+        records.write_json(folder / FACTS, {**facts, "tables": schemas})
 
 
-def read(path: Path, provenance: str) -> Measured | None:
-    """The measurement in a folder; a damaged one counts as absent."""
-    if not path.is_dir() or not atomic.is_whole(path):
+def read(path: Path, store: Store) -> Measured | None:
+    """The measurement in a folder; a damaged one counts as absent, and is set aside if it is an own one."""
+    own = path.parent == own_folder(store)
+    if not path.is_dir():
         return None
     try:
-        facts = json.loads(atomic.verified(path, atomic.read_manifest(path), FACTS).read_bytes())
+        atomic.check_whole(path)
+        facts = json.loads((path / FACTS).read_bytes())
         return Measured(
-            facts["key"], facts["run"], provenance, facts["device"], facts["seconds"], facts["notes"], path,
-            facts["tables"],
+            facts["key"], facts["run"], THIS_MACHINE if own else PRECOMPUTED, facts["device"], facts["seconds"],
+            facts["notes"], path, facts["tables"],
         )  # fmt: skip
-    except (DamagedError, OSError, ValueError, KeyError, TypeError):
+    except DamagedError as damage:
+        store.damaged.take(path, "measurement", damage, move=own)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return None
+
+
+def subject_of(place: Path) -> tuple[str, str] | None:
+    """The key and the run of a measurement that was set aside, which may be wrong; None if they cannot be read."""
+    try:
+        facts = json.loads((place / FACTS).read_bytes())
+        return kind(str(facts["key"])).key, str(facts["run"])
+    except (OSError, ValueError, KeyError, TypeError, StoreError):
         return None
 
 
@@ -115,9 +126,8 @@ def find(key: str, store: Store, benchmark: Benchmark, run_id: str = "") -> Meas
     """The stored measurement, an own one first, or None."""
     if (name := entry_name(kind(key), store, benchmark, run_id)) is None:
         return None
-    places = {own_folder(store): THIS_MACHINE} | {library.parent / FOLDER: PRECOMPUTED for library in store.libraries}
-    for folder, provenance in places.items():
-        if measured := read(folder / name, provenance):
+    for folder in (own_folder(store), *(library.parent / FOLDER for library in store.libraries)):
+        if measured := read(folder / name, store):
             return measured
     return None
 

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from merging.benchmarks.manifest import checked
 from merging.checkpoints.architecture import Architecture
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.references import BUNDLED_PREFIX, PRETRAINED, reference_to
@@ -59,10 +60,10 @@ class Benchmark:
         """The benchmark in ``folder`` (default: ``settings.benchmark_folder()``).
 
         Raises:
-            TaskError: tasks.json is missing or malformed; says what is wrong.
+            TaskError: tasks.json is missing, malformed, or not as it was written; says what is wrong.
         """
         folder = folder or benchmark_folder()
-        path = folder / "tasks.json"
+        path = checked(folder, "tasks.json")
         try:
             data = json.loads(path.read_text("utf-8"))
             pre = data["preprocess"]
@@ -111,10 +112,10 @@ class Benchmark:
         """Images (n, h, w, 3) as uint8 and labels (n,) of a split: exemplars, choosing or reporting.
 
         Raises:
-            TaskError: no such file or split, or arrays that do not belong together.
+            TaskError: no such file or split, arrays that do not belong together, or not the file that was written.
         """
         task, stem = self.task(key), split.removesuffix("s")
-        path = self.folder / "data" / f"{key}.npz"
+        path = checked(self.folder, f"data/{key}.npz")
         try:
             with Npz(path) as arrays:
                 images, labels = arrays.read(f"{stem}_images"), arrays.read(f"{stem}_labels")
@@ -158,7 +159,7 @@ class Benchmark:
 
     @cached_property
     def _heads(self) -> Checkpoint:
-        return open_checkpoint(self.folder / "heads.safetensors")
+        return open_checkpoint(checked(self.folder, "heads.safetensors"))
 
     @property
     def logit_scale(self) -> float:
@@ -181,11 +182,11 @@ class Benchmark:
 
     @cached_property
     def digest(self) -> str:
-        """sha-256 over everything that a score depends on: tasks, images and heads."""
-        total = hashlib.sha256((self.folder / "tasks.json").read_bytes())
+        """sha-256 over all that a score depends on: tasks, images and heads. Raises TaskError if a file is damaged."""
+        total = hashlib.sha256(checked(self.folder, "tasks.json").read_bytes())
         total.update(self._heads.digest.encode())
         for task in self.tasks:
-            with (self.folder / "data" / f"{task.key}.npz").open("rb") as file:
+            with checked(self.folder, f"data/{task.key}.npz").open("rb") as file:
                 while piece := file.read(PIECE):
                     total.update(piece)
         return total.hexdigest()

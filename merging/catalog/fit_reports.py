@@ -11,6 +11,7 @@ from typing import Any
 
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.errors import StoreError
+from merging.files.disk import OTHER_STORE, explained
 from merging.files.records import JsonRecords
 from merging.inspection.distance import Distance
 from merging.inspection.fit_report import FitReport, Problem
@@ -36,8 +37,9 @@ def keep(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], 
         "no_family": report.no_family,
     }
     try:
-        _records(root).write(name, record)
-    except (OSError, ValueError) as error:
+        with explained("The fit report", OTHER_STORE):
+            _records(root).write(name, record)
+    except ValueError as error:
         raise StoreError(f"The report cannot be kept: {error}.") from None
 
 

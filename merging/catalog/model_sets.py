@@ -12,6 +12,7 @@ from typing import Any
 
 from merging.checkpoints.references import NAMED
 from merging.errors import StoreError
+from merging.files.disk import OTHER_STORE, explained
 from merging.files.records import JsonRecords
 from merging.files.short_digest import SHORT_DIGEST, short_digest
 from merging.settings import shared
@@ -109,15 +110,17 @@ def keep(root: Path, model_set: ModelSet) -> None:
     if not records.path(model_set.id).exists() and len(records.names()) >= MOST:
         raise StoreError(f"There are {MOST} sets already; delete some of them first.")
     try:
-        records.write(model_set.id, record)
-    except (OSError, ValueError) as error:  # ValueError: a path that is no text
+        with explained("The set", OTHER_STORE):
+            records.write(model_set.id, record)
+    except ValueError as error:  # a path that is no text
         raise StoreError(f"The set cannot be kept ({error}).") from None
 
 
 def forget(root: Path, set_id: str) -> None:
-    """Delete a set; the models' files stay."""
+    """Delete a set; the models' files stay. Raises StoreError if the store cannot be written to."""
     if SHORT_DIGEST.fullmatch(set_id):
-        _records(root).remove(set_id)
+        with explained("The set", OTHER_STORE, "removed"):
+            _records(root).remove(set_id)
 
 
 def _records(root: Path) -> JsonRecords:

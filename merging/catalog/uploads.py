@@ -61,11 +61,11 @@ def items(root: Path) -> list[CatalogEntry]:
 
 
 def delete(root: Path, item: CatalogEntry) -> None:
-    """Delete an upload. Raises StoreError if it is none."""
+    """Delete an upload. Raises StoreError if it is none, or cannot be removed."""
     place = item.path.parent
     if place.parent != root / FOLDER or not place.is_dir():
         raise StoreError(f"{item.name} is no upload, so it is not deleted.")
-    atomic.retire(place)
+    atomic.retire(place, item.name)
 
 
 def safe_name(name: str) -> str:

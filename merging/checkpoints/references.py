@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from merging.errors import CheckpointError
+from merging.errors import CheckpointError, StoreError
 from merging.settings import BUNDLED, models_folders, store_root
 
 BUNDLED_PREFIX = "bundled:"  # in a recipe, "bundled:fashion" is the bundled benchmark's expert
@@ -129,8 +130,10 @@ def _inside(root: Path, rest: str, called: str) -> Path:
 
 def reference_to(path: Path) -> str:
     """The reference to a file: a name if it lies in a listed folder or a benchmark of the user, else its path."""
-    listed = {f"{MODELS_PREFIX}{name}/": root for name, root in models_folders().items()}
-    for prefix, root in {OWN_PREFIX: (store_root() / BENCHMARKS).resolve(), **listed}.items():
+    named = {f"{MODELS_PREFIX}{name}/": root for name, root in models_folders().items()}
+    with contextlib.suppress(StoreError):  # without a home folder there is no store, and no benchmark in it
+        named = {OWN_PREFIX: (store_root() / BENCHMARKS).resolve(), **named}
+    for prefix, root in named.items():
         if path.is_relative_to(root):
             return f"{prefix}{path.relative_to(root).as_posix()}"
     return str(path)

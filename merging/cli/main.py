@@ -7,6 +7,7 @@ out is JSON on stdout, also of a failure: {"error", "code"}. Progress goes to st
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -24,6 +25,10 @@ from merging.version import __version__
 
 PROGRAM = "python -m merging"
 COMPLETING = "_MERGESCOPE_COMPLETE"  # set by a shell that completes words, see README.md
+OUT_OF_MEMORY = (
+    "The computer ran out of memory, so this was stopped, and nothing half done was kept. Close other programs, or use "
+    "fewer or smaller models at a time."
+)
 CODES_HELP = "Exit codes: 0 done, 1 failed (one sentence on stderr), 2 wrong use, 75 paused, 130 cancelled."
 
 
@@ -42,6 +47,7 @@ def program() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; gives the exit code."""
     arguments = sys.argv[1:] if argv is None else list(argv)
+    _show_any_text()
     if instruction := os.environ.get(COMPLETING):
         from click.shell_completion import shell_complete
 
@@ -53,6 +59,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if text:
         _report_failure(call, text, code)
     return code
+
+
+def _show_any_text() -> None:
+    """Print signs that the console's encoding lacks as escapes, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _run(arguments: list[str], call: Call) -> tuple[int, str, str]:
@@ -80,24 +93,32 @@ def _failure(error: BaseException) -> tuple[int, str]:
         return CANCELLED, "Cancelled; nothing was kept."
     if isinstance(error, MergingError):
         return FAILED, str(error)
+    if _is_out_of_memory(error):
+        return FAILED, OUT_OF_MEMORY
     import traceback
 
     traceback.print_exception(error)
     return FAILED, f"Unexpected {type(error).__name__}: {str(error)[:200] or 'no reason given'}"
 
 
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Whether Python, NumPy or torch, on any device, was refused memory."""
+    refused = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return refused or (isinstance(error, RuntimeError) and "allocate memory" in str(error))
+
+
 def _report_failure(call: Call, text: str, code: int) -> None:
     """Say what went wrong, to people on stderr and to programs where they look."""
-    import json
-
     text = visible_lines(text)
     print(text, file=sys.stderr)
-    line = json.dumps({"error": text, "code": code}, ensure_ascii=False)
+    from merging.cli.output import dumps
+
+    line = dumps({"error": text, "code": code}, indent=None)
     if call.json:
         print(line)
     if call.events is not None:
         with contextlib.suppress(OSError), call.events.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+            file.write(f"\n{line}\n")  # the last event may be half a line, if the disk was full
 
 
 @contextlib.contextmanager

@@ -59,10 +59,13 @@ class Bar:
 
 
 class Events:
-    """Appends progress to a file, one JSON object a line: at most five a second, and every change of phase."""
+    """Appends progress to a file, one JSON object a line: at most five a second, and every change of phase.
+
+    Progress that cannot be written, such as on a full disk, is left out: the work itself goes on.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("a", encoding="utf-8")
+        self._path = path
         self._phase, self._last = "", 0.0
 
     def __call__(self, progress: Progress) -> None:
@@ -73,12 +76,11 @@ class Events:
         self._phase, self._last = progress.phase, now
         event = {"phase": progress.phase, "fraction": round(progress.fraction, 4), "detail": progress.detail}
         event["seconds_left"] = None if progress.seconds_left is None else round(progress.seconds_left, 1)
-        self._file.write(dumps(event, indent=None) + "\n")
-        self._file.flush()
+        with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as file:
+            file.write(dumps(event, indent=None) + "\n")
 
     def end(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Nothing is left open."""
 
 
 @contextlib.contextmanager
@@ -98,8 +100,9 @@ def warn(sentence: str) -> None:
 
 
 def dumps(data: Any, indent: int | None = 1) -> str:
-    """JSON that every reader takes: numbers that are not finite become null."""
-    return json.dumps(_plain(data), indent=indent, allow_nan=False, ensure_ascii=False)
+    """JSON that every reader takes: numbers that are not finite become null; signs that a console lacks are escaped."""
+    unicode = (sys.stdout.encoding or "").casefold().replace("-", "") == "utf8"
+    return json.dumps(_plain(data), indent=indent, allow_nan=False, ensure_ascii=not unicode)
 
 
 def _plain(data: Any) -> Any:

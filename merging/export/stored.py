@@ -72,6 +72,6 @@ def exports(root: Path) -> Iterator[Export]:
 
 
 def delete(root: Path, export: Export) -> None:
-    """Remove an export in the store; exports in other folders are left alone."""
+    """Remove an export in the store; those in other folders stay. Raises StoreError if it cannot be removed."""
     if export.folder.parent == root.absolute() / FOLDER:
-        atomic.retire(export.folder)
+        atomic.retire(export.folder, "The export")

@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 
 from merging.files import disk
-from merging.files.disk import explained, sync
+from merging.files.disk import OTHER_STORE, explained, sync
 from merging.files.records import write_json
 
 MANIFEST = "manifest.json"
@@ -69,30 +69,61 @@ def publish(folder: Path, final: Path) -> bool:
             raise
         drop(folder)
         return False
-    sync(final.parent)
+    with contextlib.suppress(OSError):  # it is there and whole, whatever becomes of the sync
+        sync(final.parent)
     return True
 
 
 @contextlib.contextmanager
-def written(root: Path, name: str, whole: Callable[[Path], bool]) -> Iterator[Path]:
-    """A folder to fill, which then becomes ``root``/``name``; an existing entry stays if it is ``whole``."""
-    folder, final = make_temporary(root), root / name
-    try:
-        yield folder
-        seal(folder)
-        if final.exists() and not whole(final):
-            retire(final)
-        publish(folder, final)
-    finally:
-        drop(folder)
+def written(root: Path, name: str, whole: Callable[[Path], bool], what: str) -> Iterator[Path]:
+    """A folder to fill, which then becomes ``root``/``name``; an existing entry stays if it is ``whole``.
+
+    Raises:
+        StoreError: the store cannot be written to; the message begins with ``what`` is written.
+    """
+    with explained(what, OTHER_STORE):
+        folder, final = make_temporary(root), root / name
+        try:
+            yield folder
+            seal(folder)
+            if final.exists() and not whole(final):
+                retire(final, what)
+            publish(folder, final)
+        finally:
+            drop(folder)
 
 
-def retire(final: Path) -> None:
-    """Rename an entry away at once, then remove it; does nothing if there is none."""
+def require_writable(root: Path, what: str) -> None:
+    """Raise StoreError if ``what`` could not be written below ``root``; asked before long work."""
+    with explained(what, OTHER_STORE):
+        drop(make_temporary(root))
+
+
+def retire(final: Path, what: str = "") -> None:
+    """Rename an entry away at once, then remove it; does nothing if there is none.
+
+    Raises:
+        StoreError: it cannot be removed; the message begins with ``what`` it is, by default its name.
+    """
     away = final.with_name(f"tmp-{uuid.uuid4().hex}-{os.getpid()}")
-    with contextlib.suppress(FileNotFoundError):
+    with explained(what or final.name, OTHER_STORE, "removed"), contextlib.suppress(FileNotFoundError):
         final.rename(away)
         drop(away)
+
+
+def swap(new: Path, folder: Path) -> None:
+    """Put the new folder into its place; the old one is removed only after that has worked."""
+    if not folder.exists():
+        new.rename(folder)
+        return
+    old = folder.with_name(f"tmp-{uuid.uuid4().hex}-{os.getpid()}")
+    folder.rename(old)
+    try:
+        new.rename(folder)
+    except OSError:
+        old.rename(folder)
+        raise
+    drop(old)
 
 
 def drop(folder: Path) -> None:
@@ -117,7 +148,7 @@ def read_manifest(folder: Path) -> Manifest:
     return dict(files)
 
 
-_verified: set[tuple[str, int, int, int]] = set()  # path, inode, size and time of change of files whose hash was right
+_verified: set[tuple[str, int, int, int, str]] = set()  # path, inode, size, time of change and hash of good files
 
 
 def verified(folder: Path, manifest: Mapping[str, Mapping[str, Any]], name: str) -> Path:
@@ -131,7 +162,7 @@ def verified(folder: Path, manifest: Mapping[str, Mapping[str, Any]], name: str)
         raise DamagedError(f"{name} is not in its manifest")
     try:
         state = path.stat()
-        seen = (str(path), state.st_ino, state.st_size, state.st_mtime_ns)
+        seen = (str(path), state.st_ino, state.st_size, state.st_mtime_ns, str(manifest[name]["sha256"]))
         if seen not in _verified:
             if file_hash(path) != manifest[name]["sha256"]:
                 raise DamagedError(f"{name} does not have the sha-256 that its manifest gives")
@@ -144,12 +175,17 @@ def verified(folder: Path, manifest: Mapping[str, Mapping[str, Any]], name: str)
 def is_whole(folder: Path) -> bool:
     """Whether every file is what the manifest says."""
     try:
-        manifest = read_manifest(folder)
-        for name in manifest:
-            verified(folder, manifest, name)
+        check_whole(folder)
     except DamagedError:
         return False
     return True
+
+
+def check_whole(folder: Path) -> None:
+    """Raise DamagedError, which names the file, unless every file is what the manifest says."""
+    manifest = read_manifest(folder)
+    for name in manifest:
+        verified(folder, manifest, name)
 
 
 def is_damaged(folder: Path) -> bool:
@@ -176,7 +212,7 @@ def sweep(root: Path, writer: int | None = None) -> None:
     for folder, pid in _temporaries(root):
         if psutil.pid_exists(pid) and pid != writer:
             continue
-        if pid == writer or time.time() - _last_change(folder) > ABANDONED:
+        if pid == writer or abs(time.time() - _last_change(folder)) > ABANDONED:  # a clock may have been set back
             drop(folder)
 
 

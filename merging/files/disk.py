@@ -10,29 +10,51 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from merging.errors import StoreError
-from merging.text import size_text
+from merging.text import printable, size_text
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+DENIED = {errno.EACCES, errno.EROFS, errno.EPERM}
+OTHER_STORE = "set MERGESCOPE_STORE to a folder that can be written to"  # the way out if the store cannot be
+STILL = " Stored results can still be viewed."
 
 
 def free_bytes(folder: Path) -> int:
     """Free bytes on the disk of a folder that exists or will be made."""
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    return shutil.disk_usage(existing).free
+    return shutil.disk_usage(_existing(folder)).free
+
+
+def is_writable(folder: Path) -> bool:
+    """Whether a folder that exists or will be made can be written to."""
+    return os.access(_existing(folder), os.W_OK | os.X_OK)
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    return next(path for path in (folder.absolute(), *folder.absolute().parents) if os.access(path, os.F_OK))
 
 
 @contextlib.contextmanager
-def explained(what: str) -> Iterator[None]:
-    """Turn an OSError raised while ``what`` is written into a StoreError of one sentence."""
+def explained(what: str, elsewhere: str = "choose another place", done: str = "written") -> Iterator[None]:
+    """Turn an OSError raised while ``what`` is ``done`` into a StoreError that says so; ``elsewhere`` is a way out."""
     try:
         yield
+    except BrokenPipeError:  # nobody reads the progress that is printed meanwhile; the disk is well
+        raise
     except OSError as error:
+        kept = " Nothing of it was kept." if done == "written" else ""
         if error.errno in FULL:
-            raise StoreError(
-                f"The disk is full ({error.strerror}): {what} was not written and nothing of it was kept. "
-                "Free some space, or choose another place."
-            ) from None
-        raise StoreError(f"{what} cannot be written ({error.strerror}); nothing of it was kept.") from None
+            words = f"The disk is full ({_words(error)}): {what} was not {done}.{kept} Free some space, or {elsewhere}."
+        else:
+            still = STILL if elsewhere == OTHER_STORE else ""
+            words = f"{what} cannot be {done} ({_words(error)}).{kept}{still} {elsewhere[0].upper()}{elsewhere[1:]}."
+        raise StoreError(words) from None
+
+
+def _words(error: OSError) -> str:
+    """The system's words for an error, with the name of the file unless it is a temporary one."""
+    path = error.filename if isinstance(error.filename, str | bytes | Path) else ""
+    name = printable(Path(os.fsdecode(path)).name, 80)
+    return f"{error.strerror or type(error).__name__}{f': {name}' if name and 'tmp-' not in name else ''}"
 
 
 def sync_all(folder: Path) -> None:

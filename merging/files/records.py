@@ -71,9 +71,8 @@ class JsonRecords:
         return sorted(changed, key=lambda name: (-changed[name], name))[: self.most]
 
     def remove(self, name: str) -> None:
-        """Remove a record; nothing happens if there is none, or it cannot be removed."""
-        with contextlib.suppress(OSError):
-            self.path(name).unlink(missing_ok=True)
+        """Remove a record; nothing happens if there is none. Raises OSError if it cannot be removed."""
+        self.path(name).unlink(missing_ok=True)
 
     def path(self, name: str) -> Path:
         """The file of a record."""

@@ -174,7 +174,9 @@ def _download_error(error: Exception, repository: str) -> CheckpointError:
 
 
 def _check_room(needed: int, repository: str) -> None:
-    free = free_bytes(Path.home())
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    free = free_bytes(Path(HF_HUB_CACHE))
     if needed > free:
         raise CheckpointError(f"{repository} takes {size_text(needed)}, and {size_text(free)} are free.")
 

@@ -178,21 +178,32 @@ class SafetensorsWriter:
         raw += b" " * (-len(raw) % 8)
         self._start = 8 + len(raw)
         self._file = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
-        os.pwrite(self._file, len(raw).to_bytes(8, "little") + raw, 0)
-        os.ftruncate(self._file, self._start + end)
+        try:
+            self._put(memoryview(len(raw).to_bytes(8, "little") + raw), 0)
+            os.ftruncate(self._file, self._start + end)
+        except OSError:
+            self.abort()
+            raise
 
     def write(self, name: str, values: torch.Tensor, start: int = 0) -> None:
         """Put ``values`` (flattened) at flat position ``start`` of tensor ``name``."""
         info = self._infos[name]
         flat = values.detach().to("cpu", info.dtype).reshape(-1).contiguous()
-        view, done = raw_bytes(flat), 0
-        offset = self._start + self._offsets[name] + start * info.dtype.itemsize
+        self._put(raw_bytes(flat), self._start + self._offsets[name] + start * info.dtype.itemsize)
+
+    def _put(self, view: memoryview, offset: int) -> None:
+        """Write all of the bytes; a disk that is almost full takes a part of them at a time."""
+        done = 0
         while done < len(view):
             done += os.pwrite(self._file, view[done:], offset + done)
 
     def commit(self) -> None:
         """Finish the file and give it its name."""
-        os.fsync(self._file)
+        try:
+            os.fsync(self._file)
+        except OSError:
+            self.abort()
+            raise
         os.close(self._file)
         self._partial.replace(self.path)
 

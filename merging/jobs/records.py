@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import shutil
 import signal
@@ -23,14 +24,17 @@ from typing import Any, Self
 import psutil
 
 from merging import settings
-from merging.files.records import write_json
+from merging.files.disk import OTHER_STORE, explained, free_bytes
+from merging.files.records import write_json, write_text
 
 PATIENCE = 2.5  # seconds that a child has to stop on request, before it is killed
 NICE = 10
+ROOM = 1 << 16  # free bytes below which a disk counts as full
 TAIL = 8192  # bytes at the end of the events that are searched for the last one
 MERGE, SWEEP = "merge", "sweep"  # kinds of jobs beside measurements and commands
 PAUSE = "pause"  # the file whose presence asks a sweep to stop after the current point
 PACKAGE_ROOT = Path(__file__).resolve().parent.parent.parent
+log = logging.getLogger(__name__)
 
 
 class State(StrEnum):
@@ -131,6 +135,9 @@ class Job:
         return self.state in {State.QUEUED, State.RUNNING}
 
 
+_unwritten: dict[Path, Record] = {}  # by the folder of their job
+
+
 @dataclass(frozen=True, slots=True)
 class JobFiles:
     """The folder of one job."""
@@ -155,24 +162,35 @@ class JobFiles:
         words: Sequence[str] = (),
         benchmark: str = "",
     ) -> None:
-        """Write a new queued job in place of an earlier one with this id."""
+        """Write a new queued job in place of an earlier one with this id.
+
+        Raises:
+            StoreError: the store cannot be written to; there is no such job then.
+        """
         self.remove()
-        self.folder.mkdir(mode=0o700, parents=True)
-        (self.folder / "recipe.yaml").write_text(recipe_yaml, "utf-8")
-        owner = ProcessId.of(os.getpid())
-        self._write(
-            Record(
-                State.QUEUED, title, str(base), need_model, time.time(), owner, kind=kind, subject=subject,
-                words=tuple(words), benchmark=benchmark,
-            )
+        record = Record(
+            State.QUEUED, title, str(base), need_model, time.time(), ProcessId.of(os.getpid()), kind=kind,
+            subject=subject, words=tuple(words), benchmark=benchmark,
         )  # fmt: skip
+        with explained("The job", OTHER_STORE):
+            try:
+                self.folder.mkdir(mode=0o700, parents=True)
+                write_text(self.folder / "recipe.yaml", recipe_yaml)
+                self._write(record)
+            except OSError:
+                shutil.rmtree(self.folder, ignore_errors=True)
+                raise
 
     def remove(self) -> None:
-        """Delete the job's files."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Delete the job's files. Raises StoreError if that is not possible."""
+        _unwritten.pop(self.folder, None)
+        with explained("The record of the job", OTHER_STORE, "removed"), contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self.folder)
 
     def read(self) -> Record | None:
-        """The contents of state.json; None if it is missing or damaged."""
+        """The contents of state.json, or what could not be written into it; None if it is missing or damaged."""
+        if (unwritten := _unwritten.get(self.folder)) is not None and self.folder.is_dir():
+            return unwritten
         try:
             plain = _with_kind(json.loads((self.folder / "state.json").read_bytes()), self.job_id)
             owner, worker = ProcessId(**plain.pop("owner")), ProcessId(**plain.pop("worker"))
@@ -182,9 +200,19 @@ class JobFiles:
             return None
 
     def update(self, **changes: Any) -> None:
-        """Change some fields of state.json; nothing happens if the job is gone."""
-        if (record := self.read()) is not None:
-            self._write(replace(record, **changes))
+        """Change some fields of state.json; nothing happens if the job is gone.
+
+        What the disk does not take, this process remembers; others see a job whose process is gone.
+        """
+        if (record := self.read()) is None:
+            return
+        changed = replace(record, **changes)
+        try:
+            self._write(changed)
+            _unwritten.pop(self.folder, None)
+        except OSError as error:
+            log.warning("The state of job %s cannot be written: %s", self.job_id, error.strerror)
+            _unwritten[self.folder] = changed
 
     def _write(self, record: Record) -> None:
         write_json(self.folder / "state.json", asdict(record))
@@ -206,19 +234,33 @@ class JobFiles:
             return {}
         return event if isinstance(event, dict) else {}
 
+    def failure(self, code: int) -> str:
+        """The child's sentence on why it failed; if it could write none, what can be told from outside."""
+        if sentence := self.last_event().get("error"):
+            return str(sentence)
+        if free_bytes(self.folder) < ROOM:
+            return "The disk that holds the runs is full. Free some space, and start the job again."
+        return f"It ended with code {code}; see log.txt in its folder."
+
     def ask_to_pause(self) -> None:
-        """Let a sweep stop after the current point."""
-        with contextlib.suppress(OSError):
+        """Let a sweep stop after the current point. Raises StoreError if the store cannot be written to."""
+        with explained("The request to pause", OTHER_STORE):
             (self.folder / PAUSE).touch()
 
     def start(self, store_root: Path, device: str) -> subprocess.Popen[bytes]:
-        """Start the child process that does the job, in a process group of its own."""
+        """Start the child process that does the job, in a process group of its own.
+
+        Raises:
+            StoreError: its log cannot be written.
+        """
         record = self.read()
         assert record is not None
         command = [sys.executable, "-m", "merging", *self._words(record, device)]
         command += ["--events", str(self.folder / "events.jsonl"), "--store", str(store_root.absolute())]
         command += ["--nice", str(NICE)]
-        with (self.folder / "log.txt").open("wb") as output:
+        with explained("The log of the job", OTHER_STORE):
+            output = (self.folder / "log.txt").open("wb")
+        with output:
             return subprocess.Popen(
                 command,
                 cwd=PACKAGE_ROOT,

@@ -180,7 +180,7 @@ class Runner:
                 threading.Thread(target=self._stop_orphan, args=(job_id,), daemon=True).start()
 
     def dismiss(self, job_id: str) -> None:
-        """Delete the files of a job that has ended; its run stays."""
+        """Delete the files of a job that has ended; its run stays. Raises StoreError if the store is read-only."""
         with self._changed:
             if not self.get(job_id).live:
                 self._files(job_id).remove()
@@ -338,8 +338,7 @@ class Runner:
             return State.FAILED, "It was killed, likely because the computer ran out of memory."
         if code < 0:
             return State.FAILED, f"Its process was ended by {signal.Signals(-code).name}; see log.txt in its folder."
-        event = self._files(job_id).last_event()
-        return State.FAILED, str(event.get("error") or f"It ended with code {code}; see log.txt in its folder.")
+        return State.FAILED, self._files(job_id).failure(code)
 
     def _stop_orphan(self, job_id: str) -> None:
         """Stop a job that another, dead server started."""

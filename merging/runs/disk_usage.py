@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from merging.files.disk import files_below
+from merging.files.quarantine import FOLDER
 
 WEIGHTS, TABLES, OTHER = "merged weights", "tables and scores of runs", "everything else"
 KINDS = {  # folder of the store -> kind of content
@@ -15,6 +16,7 @@ KINDS = {  # folder of the store -> kind of content
     "uploads": "uploads",
     "exports": "exports",
     "benchmarks": "benchmarks made from own data",
+    FOLDER: "damaged results, set aside",
 }
 MODEL = ".safetensors"
 

@@ -9,10 +9,11 @@ from functools import cached_property
 from pathlib import Path
 
 from merging.benchmarks.benchmark import Benchmark
+from merging.benchmarks.manifest import check_model
 from merging.checkpoints.architecture import stated_activation, with_activation
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.digests import DIGESTS
-from merging.checkpoints.references import PRETRAINED, expert_key
+from merging.checkpoints.references import PRETRAINED, expert_key, is_remote, locate
 from merging.errors import CheckpointError, CompatibilityError
 from merging.formats.opening import open_checkpoint
 from merging.inspection.fit import fit
@@ -52,12 +53,19 @@ class OpenedRecipe:
         return sum(info.nbytes for checkpoint in new for info in checkpoint.infos.values())
 
     def digests(self, progress: ProgressCallback | None = None, cancel: Cancel | None = None) -> dict[str, str]:
-        """{"pretrained": sha-256, "experts/<name>": sha-256}; files that this process has read are not read again."""
+        """{"pretrained": sha-256, "experts/<name>": sha-256}; files that this process has read are not read again.
+
+        Raises:
+            TaskError: a model of a benchmark that was made here is not as it was written.
+        """
         meter = Meter(self.nbytes, progress, cancel)
         names = [PRETRAINED, *(expert_key(name) for name in self.experts)]
         digests = {}
-        for name, checkpoint in zip(names, self, strict=True):
+        references = [self.recipe.pretrained, *(reference for _, reference in self.recipe.experts)]
+        for name, checkpoint, reference in zip(names, self, references, strict=True):
             digests[name] = DIGESTS.digest(checkpoint, meter)
+            if not is_remote(reference):
+                check_model(locate(reference), digests[name])
         return digests
 
     def run_id(self, digests: Mapping[str, str] | None = None) -> str:

@@ -175,14 +175,20 @@ class Run:
     @property
     def model_path(self) -> Path | None:
         """The merged model's file; None if only tables are kept, or if there is one model per task."""
-        return self._file(self.models["merged"]) if list(self.models) == ["merged"] and not self.per_task else None
+        return self.file(self.models["merged"]) if list(self.models) == ["merged"] and not self.per_task else None
 
     @property
     def model_paths(self) -> dict[str, Path]:
         """The files of all models: {"merged": path}, or {expert: path} for merges that give one per task."""
-        return {key: self._file(name) for key, name in self.models.items()}
+        return {key: self.file(name) for key, name in self.models.items()}
 
-    def _file(self, name: str) -> Path:
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Paths of all files within its folder, without the manifest."""
+        return tuple(self._manifest)
+
+    def file(self, name: str) -> Path:
+        """One of these files, after its hash was checked. Raises StoreError if it is damaged."""
         return self._reading(name, lambda path: path)
 
     def _reading(self, name: str, read: Callable[[Path], T]) -> T:

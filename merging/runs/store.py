@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
-import logging
 import shutil
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from merging import settings
-from merging.errors import StoreError
+from merging.errors import MergingError, StoreError
 from merging.files import atomic
 from merging.files.atomic import DamagedError
-from merging.files.disk import FULL
+from merging.files.quarantine import RUN, Damage, Quarantine
 from merging.files.short_digest import SHORT_DIGEST
-from merging.runs.run import FACTS, PRECOMPUTED, THIS_MACHINE, OtherFormatError, Run
+from merging.recipes.recipe import Recipe
+from merging.runs.run import FACTS, PRECOMPUTED, RECIPE, THIS_MACHINE, OtherFormatError, Run
 
 APART, DIGITS = "apart", 12  # the folder of runs by benchmark, and the digits of its digest that name each part
 LOCK_PATIENCE = 0.5  # seconds between two checks whether the caller wants to stop
-log = logging.getLogger(__name__)
 
 
 class Store:
     """Runs under ``root`` (made when first written to), and in ``libraries``, which are never written to.
 
     A run is a folder named by its id. A damaged run counts as absent: an own one is moved to ``root``/corrupt, one in a
-    library stays, and one warning is logged. ``dated=False`` leaves times of creation out, for libraries under version
-    control. Of the copies of a run, one with scores on ``benchmark``, a digest, goes first. When an own copy that was
-    scored on another benchmark is replaced, it is kept in ``root``/apart without weights.
+    library stays, and one warning is logged; ``damaged`` lists both. ``dated=False`` leaves times of creation out, for
+    libraries under version control. Of the copies of a run, one with scores on ``benchmark``, a digest, goes first.
+    When an own copy that was scored on another benchmark is replaced, it is kept in ``root``/apart without weights.
     """
 
     def __init__(
@@ -47,7 +44,7 @@ class Store:
         self.libraries = tuple(libraries)
         self.dated, self.benchmark = dated, benchmark
         self._own, self._apart = self.root / "runs", self.root / APART
-        self._complained: set[Path] = set()
+        self.damaged = Quarantine(self.root)
         atomic.sweep(self._own)
 
     def runs(self) -> list[Run]:
@@ -108,34 +105,18 @@ class Store:
                 self._keep_apart(old, folder)
             return not replace and self._read(old) is not None
 
-        with self._explained(), atomic.written(self._own, run_id, stays) as folder:
+        with atomic.written(self._own, run_id, stays, f"Run {run_id}") as folder:
             yield folder
 
     def _keep_apart(self, old: Path, new: Path) -> None:
         """Keep an own run that the new copy replaces, if its scores are on another benchmark."""
-        run = self._read(old)
+        run = self._read(old) if atomic.is_whole(old) else None
         if run is None or not run.benchmark or not (new / FACTS).is_file():
             return
         if json.loads((new / FACTS).read_bytes()).get("benchmark") not in {None, run.benchmark}:
-            with atomic.written(self._apart / run.benchmark[:DIGITS], run.id, lambda target: False) as folder:
+            apart = self._apart / run.benchmark[:DIGITS]
+            with atomic.written(apart, run.id, lambda target: False, f"Run {run.id}") as folder:
                 _copy_without_models(run, folder)
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Turn errors of the disk into messages for the user."""
-        try:
-            yield
-        except OSError as error:
-            if error.errno in FULL:
-                raise StoreError(
-                    f"The disk that holds the runs is full ({error.strerror}); nothing was kept. "
-                    "Free some space or delete runs."
-                ) from None
-            if error.errno in {errno.EACCES, errno.EROFS, errno.EPERM}:
-                raise StoreError(
-                    f"Runs cannot be written ({error.strerror}); set MERGESCOPE_STORE to a writable folder."
-                ) from None
-            raise
 
     def delete(self, run_id: str) -> None:
         """Remove an own run, or only its copy scored on this store's benchmark; raises StoreError if it is not own."""
@@ -144,9 +125,8 @@ class Store:
         paths = scored or [self._own / run_id]
         if not SHORT_DIGEST.fullmatch(run_id) or not paths[0].is_dir():
             raise StoreError(f"Run {run_id[:40]!r} is not one of this machine's own, so it cannot be deleted.")
-        with self._explained():
-            for path in paths:
-                atomic.retire(path)
+        for path in paths:
+            atomic.retire(path, f"Run {run_id}")
 
     def drop_models(self, run_id: str) -> None:
         """Remove the weights of an own run; its recipe, tables and scores stay, and the recipe can compute them again.
@@ -203,28 +183,35 @@ class Store:
         return None
 
     def _set_aside(self, path: Path, damage: DamagedError) -> None:
-        """Move an own run to ``root``/corrupt; a library is never changed. Warns once per folder."""
-        if not atomic.is_damaged(path):  # a good copy has replaced it since
-            return
-        if path not in self._complained:
-            log.warning("Run %s counts as absent: %s.", path.name, damage)
-            self._complained.add(path)
-        if path.parent != self._own:
-            return
-        corrupt = self.root / "corrupt"
-        with contextlib.suppress(OSError):  # gone already, or the store is read-only
-            corrupt.mkdir(mode=0o700, exist_ok=True)
-            path.rename(corrupt / f"{path.name}-{uuid.uuid4().hex[:8]}")
+        """Set an own run aside; a library is never changed."""
+        self.damaged.take(path, RUN, damage, move=path.parent == self._own or path.parent.parent == self._apart)
+
+
+def recipe_of(damage: Damage) -> Recipe | None:
+    """The recipe of a damaged run; None if it is what is damaged, or cannot be read."""
+    try:
+        files = json.loads((damage.place / atomic.MANIFEST).read_bytes())["files"]
+        atomic.verified(damage.place, files, RECIPE)
+    except DamagedError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # the manifest is what is damaged, so the recipe is not
+    try:
+        return Recipe.from_yaml((damage.place / RECIPE).read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, MergingError):
+        return None
 
 
 def _copy_without_models(run: Run, folder: Path) -> None:
-    """Copy everything of a run but the weights, and the manifest, which is written again."""
-    left_out = {*run.models.values(), atomic.MANIFEST}
-    for path in sorted(run.path.rglob("*")):
-        name = path.relative_to(run.path).as_posix()
-        if path.is_file() and name not in left_out:
+    """Copy everything of a run but the weights, and the manifest, which is written again.
+
+    Raises:
+        StoreError: a file is damaged; a new manifest would hide that.
+    """
+    for name in run.files:
+        if name not in run.models.values():
             (folder / name).parent.mkdir(exist_ok=True)
-            shutil.copyfile(path, folder / name)
+            shutil.copyfile(run.file(name), folder / name)
 
 
 def _folders(folder: Path) -> list[Path]:

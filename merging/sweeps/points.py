@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merging.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
-from merging.errors import ParameterError, StoreError
+from merging.errors import ParameterError
 from merging.files import atomic, records
 from merging.files.atomic import DamagedError
 from merging.files.short_digest import short_digest
@@ -123,8 +123,8 @@ def name_of(identity: Identity, benchmark: Benchmark, sample: Sample) -> str:
 
 def find(store: Store, name: str) -> Point | None:
     """The stored point, the own one first, or None."""
-    for place, provenance in folders(store).items():
-        if point := _read(place / name, provenance):
+    for place in folders(store):
+        if point := _read(place / name, store):
             return point
     return None
 
@@ -144,13 +144,11 @@ def of_run(store: Store, run_id: str, name: str, benchmark: Benchmark, sample: S
 
 def write(store: Store, point: Point, about: Mapping[str, Any]) -> None:
     """Store a point with the plain data ``about`` it. Raises StoreError if the disk cannot be written to."""
-    try:
-        with atomic.written(folder(store), point.name, lambda there: _read(there, THIS_MACHINE) is not None) as place:
-            schema = write_table(place, SCORES, point.scores)
-            facts = {"name": point.name, "device": point.device, "seconds": dict(point.seconds), "scores": schema}
-            records.write_json(place / FACTS, {**about, **facts, "versions": dict(point.versions)})
-    except OSError as error:
-        raise StoreError(f"The sweep's points cannot be kept: {error.strerror}.") from None
+    whole, what = lambda there: _read(there, store) is not None, f"Point {point.name} of the sweep"
+    with atomic.written(folder(store), point.name, whole, what) as place:
+        schema = write_table(place, SCORES, point.scores)
+        facts = {"name": point.name, "device": point.device, "seconds": dict(point.seconds), "scores": schema}
+        records.write_json(place / FACTS, {**about, **facts, "versions": dict(point.versions)})
 
 
 def folders(store: Store) -> dict[Path, str]:
@@ -185,15 +183,19 @@ def latest_facts(store: Store, most: int = 60) -> list[dict[str, Any]]:
     return entries
 
 
-def _read(path: Path, provenance: str) -> Point | None:
-    if not path.is_dir() or not atomic.is_whole(path):
+def _read(path: Path, store: Store) -> Point | None:
+    if not path.is_dir():
         return None
     try:
-        facts = json.loads(atomic.verified(path, atomic.read_manifest(path), FACTS).read_bytes())
+        atomic.check_whole(path)
+        facts = json.loads((path / FACTS).read_bytes())
         if facts["name"] != path.name:
             return None
         scores = read_table(path / table_file(SCORES), facts["scores"])
         more = {name: facts.get(name, {}) for name in ("notes", "versions")}
-        return Point(path.name, scores, facts["device"], facts["seconds"], provenance, **more)
-    except (DamagedError, OSError, ValueError, KeyError, TypeError):
+        return Point(path.name, scores, facts["device"], facts["seconds"], folders(store)[path.parent], **more)
+    except DamagedError as damage:
+        store.damaged.take(path, "point", damage, move=path.parent == folder(store))
+    except (OSError, ValueError, KeyError, TypeError):
         return None
+    return None

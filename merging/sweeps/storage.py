@@ -1,28 +1,29 @@
-"""Stored sweeps: one YAML file for each, beside the runs."""
+"""Stored sweeps: one YAML file for each, beside the runs. Its last line, a comment, is the sha-256 of the others."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from merging.errors import MergingError, StoreError
+from merging.errors import MergingError, StoreError, UnknownMethodError
+from merging.files.atomic import DamagedError
+from merging.files.disk import OTHER_STORE, explained
 from merging.files.records import write_text
 from merging.files.short_digest import SHORT_DIGEST
 from merging.runs.store import Store
 from merging.sweeps.sweep import Sweep
 
-FOLDER = "sweeps"
+FOLDER, SEAL = "sweeps", "# sha256: "
 
 
 def keep(sweep: Sweep, store: Store) -> None:
     """Store a sweep, or change the title of the stored one. Raises StoreError if the disk cannot be written to."""
     path = _path(store, sweep.id)
-    try:
+    with explained("The sweep", OTHER_STORE):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_text(path, sweep.to_yaml())
-    except OSError as error:
-        raise StoreError(f"The sweep cannot be kept: {error.strerror}.") from None
+        write_text(path, sealed(sweep.to_yaml()))
 
 
 def find(store: Store, sweep_id: str) -> Sweep:
@@ -30,11 +31,45 @@ def find(store: Store, sweep_id: str) -> Sweep:
     if not SHORT_DIGEST.fullmatch(sweep_id):
         raise StoreError(f"{sweep_id[:40]!r} is no id of a sweep; an id is twelve hexadecimal digits.")
     for folder in _folders(store):
-        with contextlib.suppress(OSError, UnicodeDecodeError, MergingError):
-            sweep = Sweep.from_yaml((folder / f"{sweep_id}.yaml").read_text("utf-8"))
-            if sweep.id == sweep_id:
+        path = folder / f"{sweep_id}.yaml"
+        try:
+            if sweep := _sweep(path):
                 return sweep
+        except DamagedError as damage:
+            store.damaged.take(path, "sweep", damage, move=folder == store.root / FOLDER)
     raise StoreError(f"There is no sweep {sweep_id} on this machine.")
+
+
+def sealed(text: str) -> str:
+    """The text with its sha-256 as the last line."""
+    return f"{text}{SEAL}{hashlib.sha256(text.encode()).hexdigest()}\n"
+
+
+def _sweep(path: Path) -> Sweep | None:
+    """The sweep in a file; None if there is no file, or one that only another version of the program reads.
+
+    Raises:
+        DamagedError: the file is not as it was written. Earlier versions wrote no sha-256; then its id tells.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError:
+        return None
+    text = raw.decode("utf-8", "replace")
+    body, seal, _ = text.rpartition(SEAL)
+    if seal and sealed(body) != text:
+        raise DamagedError(f"{path.name} does not have the sha-256 that its last line gives")
+    try:
+        sweep = Sweep.from_yaml(text)
+    except UnknownMethodError:
+        return None
+    except MergingError as error:
+        if seal:
+            return None
+        raise DamagedError(f"{path.name} cannot be read: {error}") from None
+    if sweep.id != path.stem:
+        raise DamagedError(f"{path.name} describes another sweep than its name says")
+    return sweep
 
 
 def listed(store: Store) -> Mapping[str, Sweep]:
@@ -55,12 +90,10 @@ def is_own(store: Store, sweep_id: str) -> bool:
 
 def delete(store: Store, sweep_id: str) -> None:
     """Delete an own sweep; its points stay, because other sweeps may share them. Raises StoreError for others."""
-    try:
-        _path(store, sweep_id).unlink()
-    except OSError:
-        raise StoreError(
-            f"Sweep {sweep_id[:40]!r} is not one of this machine's own, so it cannot be deleted."
-        ) from None
+    if not is_own(store, sweep_id):
+        raise StoreError(f"Sweep {sweep_id[:40]!r} is not one of this machine's own, so it cannot be deleted.")
+    with explained("The sweep", OTHER_STORE, "removed"):
+        _path(store, sweep_id).unlink(missing_ok=True)
 
 
 def _folders(store: Store) -> list[Path]:

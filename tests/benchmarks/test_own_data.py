@@ -17,9 +17,10 @@ from PIL import Image
 from merging import settings
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.build.description import Description
-from merging.benchmarks.build.write import altered, make
+from merging.benchmarks.build.write import make
 from merging.benchmarks.cached_features import CachedFeatures
 from merging.benchmarks.evaluate import evaluate, features
+from merging.benchmarks.manifest import altered
 from merging.checkpoints.architecture import Architecture
 from merging.cli.main import main
 from merging.clip.image_encoder import Encoder

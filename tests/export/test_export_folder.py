@@ -196,7 +196,7 @@ def test_a_full_disk_leaves_nothing(after, small, run, tmp_path, monkeypatch):
     export(run, tmp_path / "old")
     before = contents(tmp_path / "old")
     fill_the_disk(monkeypatch, after)
-    says = r"The disk is full \(No space left on device\): {} was not written"
+    says = r"The disk is full \(No space left on device\): {} was not written\. Nothing of it was kept"
     with pytest.raises(StoreError, match=says.format("out")):
         export(small, tmp_path / "new" / "deep" / "out")
     with pytest.raises(StoreError, match=says.format("old")):

@@ -169,7 +169,10 @@ def test_a_full_disk_is_a_sentence(store, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(atomic, "seal", full)
-    with pytest.raises(StoreError, match=r"is full \(No space left on device\); nothing was kept"), store.writing(ID):
+    with (
+        pytest.raises(StoreError, match=r"is full \(No space left on device\): Run \w+ was not written\."),
+        store.writing(ID),
+    ):
         pass
     assert list((store.root / "runs").iterdir()) == []
 
@@ -179,7 +182,7 @@ def test_a_store_that_cannot_be_written_to_is_a_sentence(store, monkeypatch):
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(atomic, "make_temporary", refuse)
-    with pytest.raises(StoreError, match="set MERGESCOPE_STORE"), store.writing(ID):
+    with pytest.raises(StoreError, match="Set MERGESCOPE_STORE"), store.writing(ID):
         pass
 
 

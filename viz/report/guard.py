@@ -49,11 +49,13 @@ class Private:
 
 def this_machine(folders: Iterable[str] = ()) -> Private:
     """What identifies this user and this machine; ``folders`` are further private folders."""
-    home, here = Path.home(), Path.cwd()
-    names = [home.name, socket.gethostname(), socket.gethostname().partition(".")[0]]
+    own_folders = [str(Path.cwd()), *folders]
+    names = [socket.gethostname(), socket.gethostname().partition(".")[0]]
+    with contextlib.suppress(RuntimeError):  # the account has no home
+        own_folders.insert(0, str(Path.home()))
+        names.insert(0, Path.home().name)
     with contextlib.suppress(OSError, KeyError, ImportError):  # the account has no name
         names.append(getpass.getuser())
-    own_folders = [str(home), str(here), *folders]
     return Private(
         tuple(dict.fromkeys(folder for folder in own_folders if len(folder) > 1)),
         tuple(dict.fromkeys(name for name in names if len(name) >= SHORTEST and name.casefold() not in COMMON)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -10,11 +11,13 @@ import streamlit as st
 from app import text
 from app.reading import data
 from app.reading import models as model_files
-from app.session import benchmark
+from app.session import benchmark, clicks
 from app.views.models import benchmark_plan
 from app.widgets import fit_report, tray
 from merging import settings
 from merging.benchmarks import folders
+from merging.benchmarks.manifest import first_damage
+from merging.checkpoints.references import OWN_PREFIX
 from merging.errors import MergingError, TaskError
 from merging.files.short_digest import short_digest
 from viz.text import clean_text
@@ -235,11 +238,40 @@ def _start(name: str, plain: Mapping[str, Any], evaluate: bool) -> None:
     described = out.with_name(f"{name}.yaml")
     try:
         benchmark_plan.keep(described, plain)
-        words = ["benchmark", "make", str(out.absolute()), "--from", str(described.absolute())]
-        words += [*(["--evaluate"] if evaluate else []), "--device", data.runner().device]
-        data.runner().command(BUILD, subject(name), f"Making the benchmark {name}", words)
+        _queue(name, out, described, evaluate)
     except (MergingError, OSError) as error:
         st.session_state[PROBLEM] = str(error)
+
+
+def make_again() -> None:
+    """If this session's benchmark was made here and is damaged: a button that makes it again from its description."""
+    path = benchmark.folder()
+    described = path.with_name(f"{path.name}.yaml")
+    if not benchmark.key().startswith(OWN_PREFIX) or not described.is_file() or not model_files.local():
+        return
+    with st.spinner("Checking the benchmark's files …"):
+        damage = first_damage(path)
+    if damage:
+        st.caption(f":material/healing: {text.safe_text(damage, 400)}")
+        st.button(
+            "Set it aside and make it again", key="build_again", icon=":material/replay:", on_click=_make_again,
+            args=(path, damage),
+        )  # fmt: skip
+
+
+@clicks.guarded
+def _make_again(path: Path, reason: str) -> None:
+    """Callback: move the damaged benchmark away, switch to the server's, and queue the job."""
+    described, library = path.with_name(f"{path.name}.yaml"), (path / "runs").is_dir()
+    benchmark.use(folders.SERVER)
+    data.store().damaged.put_aside(path, "benchmark", reason)
+    _queue(path.name, path, described, library)
+
+
+def _queue(name: str, out: Path, described: Path, evaluate: bool) -> None:
+    words = ["benchmark", "make", str(out.absolute()), "--from", str(described.absolute())]
+    words += [*(["--evaluate"] if evaluate else []), "--device", data.runner().device]
+    data.runner().command(BUILD, subject(name), f"Making the benchmark {name}", words)
 
 
 def subject(name: str) -> str:

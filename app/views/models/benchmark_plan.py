@@ -131,8 +131,11 @@ def _summary(described: str, states: tuple[tuple[int, ...], ...], out: Path) -> 
 
 
 def keep(path: Path, plain: Mapping[str, Any]) -> None:
-    """Write a description to the file that the job reads."""
+    """Write a description to the file that the job reads. Raises StoreError if the store cannot be written to."""
+    from merging.files.disk import OTHER_STORE, explained
     from merging.files.plain_yaml import write_yaml
+    from merging.files.records import write_text
 
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.write_text(write_yaml(dict(plain)), "utf-8")
+    with explained("The description of the benchmark", OTHER_STORE):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_text(path, write_yaml(dict(plain)))

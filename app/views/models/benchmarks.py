@@ -10,7 +10,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data, models
-from app.session import benchmark
+from app.session import benchmark, clicks
 from merging import settings
 from merging.benchmarks import folders
 from merging.benchmarks.folders import SERVER
@@ -114,9 +114,11 @@ def _delete(folders_by_key: dict[str, Path]) -> None:
             st.button(f"Delete {clean_text(path.name, 40)}", key=f"unmake_{key}", on_click=_forget, args=(key,))
 
 
+@clicks.guarded
 def _forget(key: str) -> None:
     """Callback: delete a benchmark made here, unless a job uses it."""
     from merging.files import atomic
+    from merging.files.disk import OTHER_STORE, explained
 
     path = folders.built(data.store().root).get(key)
     if path is None or not models.local():
@@ -125,5 +127,6 @@ def _forget(key: str) -> None:
         st.session_state[NOTICE] = f"A job is using {path.name}, so it was not deleted."
         return
     atomic.retire(path)
-    path.with_name(f"{path.name}.yaml").unlink(missing_ok=True)  # what it was made from
+    with explained("Its description", OTHER_STORE, "removed"):
+        path.with_name(f"{path.name}.yaml").unlink(missing_ok=True)  # what it was made from
     st.session_state[NOTICE] = f"{path.name} was deleted."

@@ -12,6 +12,7 @@ from app import text
 from app.reading import data
 from app.reading import models as model_files
 from app.reading.models import Shelf
+from app.session import clicks
 from app.widgets import fit_report, page, tray
 from merging import settings
 from merging.errors import MergingError
@@ -148,6 +149,7 @@ def _digests(shelf: Shelf) -> None:
         )  # fmt: skip
 
 
+@clicks.guarded
 def _start_digests(subject: str, references: Sequence[str]) -> None:
     title = f"Digests of {plural(len(references), 'file')}"
     data.runner().command(DIGEST, subject, title, ["digest", *references])
@@ -185,6 +187,7 @@ def _delete_uploads(shelf: Shelf) -> None:
             )  # fmt: skip
 
 
+@clicks.guarded
 def _delete(reference: str) -> None:
     """Callback: delete an upload."""
     from merging.catalog import uploads

@@ -10,7 +10,7 @@ import streamlit as st
 from app import text
 from app.reading import data, models
 from app.reading.models import Shelf
-from app.session import benchmark, pages
+from app.session import benchmark, clicks, pages
 from app.views.models import benchmarks
 from app.widgets import fit_report, page
 from merging.errors import MergingError
@@ -213,6 +213,7 @@ def saved() -> None:
                 )  # fmt: skip
 
 
+@clicks.guarded
 def _forget(set_id: str) -> None:
     """Callback: remove a set from the Merge page."""
     from merging.catalog.model_sets import forget

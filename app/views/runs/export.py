@@ -12,6 +12,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data, models
+from app.session import clicks
 from app.widgets import tray
 from merging.export import stored
 from merging.export.stored import STORED, Export
@@ -77,6 +78,7 @@ def _form(runs: Sequence[Run]) -> None:
     st.code(f"python -m merging export {runs[0].id} --out {named}{target}", language="bash", wrap_lines=True)
 
 
+@clicks.guarded
 def _start(runs: Sequence[tuple[str, str]], to: str, folder: str, activation: str) -> None:
     """Callback: queue an export for each run."""
     from merging.export.destination import refusal
@@ -159,6 +161,7 @@ def zipped(export: Export) -> bytes:
     return target.getvalue()
 
 
+@clicks.guarded
 def _delete(export: Export) -> None:
     """Callback: delete an export, and dismiss the job that wrote it."""
     root = data.store().root

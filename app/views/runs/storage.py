@@ -10,6 +10,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data, models
+from app.views.runs import damage
 from merging.runs.run import PRECOMPUTED, Run
 from merging.text import size_text
 from viz.text import plural
@@ -18,8 +19,9 @@ FRESH = 15.0  # seconds for which the count of the store's files is cached
 
 
 def show(stored: Sequence[Run]) -> None:
-    """Disk usage, then the machine."""
+    """Disk usage, damaged results, then the machine."""
     _meter(stored)
+    damage.show()
     _machine()
 
 

@@ -11,12 +11,11 @@ import streamlit as st
 from app import text
 from app.reading import data, sweeps
 from app.reading.sweeps import SweepResults
-from app.session import state
+from app.session import clicks, state
 from app.views.sweeps import chosen_point
 from app.views.sweeps.form import ON_REPORTING
 from app.widgets import chart
 from merging.benchmarks.benchmark import SPLITS
-from merging.errors import MergingError
 from merging.jobs.records import Job
 from merging.runs.run import Run
 from merging.sweeps import axis as axes
@@ -99,18 +98,17 @@ def _manage(sweep: Sweep) -> None:
         st.caption(f"On a command line: `python -m merging sweep --stored {sweep.id}`")
 
 
+@clicks.guarded
 def _rename(sweep: Sweep) -> None:
     storage.keep(replace(sweep, title=str(st.session_state["sweep_rename"]).strip()), data.store())
 
 
+@clicks.guarded
 def _delete(sweep: Sweep) -> None:
     job = sweeps.job(sweep)
     if job is not None and job.live:
         data.runner().cancel(job.id)
-    try:
-        storage.delete(data.store(), sweep.id)
-    except MergingError as error:
-        st.toast(text.safe_text(error, 200))
+    storage.delete(data.store(), sweep.id)
     state.pick_sweep("")
 
 

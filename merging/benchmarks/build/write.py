@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,18 +13,20 @@ from merging.benchmarks.build.description import Description
 from merging.benchmarks.build.models import normalization, write_models
 from merging.benchmarks.build.plan import LOGIT, Plan, PlannedTask, check_room, plan
 from merging.benchmarks.build.sampling import Written, write_task
+from merging.benchmarks.manifest import MADE_BY, MANIFEST, made_here
 from merging.clip.heads import Head, Tokenize, build, fill
 from merging.devices import choose_device
 from merging.errors import TaskError
-from merging.files.atomic import drop, file_hash, make_temporary, sweep
+from merging.files.atomic import file_hash, swap, temporary_beside
+from merging.files.disk import sync_all
 from merging.files.records import write_json
+from merging.formats.opening import open_checkpoint
 from merging.formats.safetensors import save
 from merging.progress import Cancel, Meter, Phases, ProgressCallback
 from merging.text import printable
 from merging.version import __version__
 
-MANIFEST, TASKS, HEADS_FILE = "manifest.json", "tasks.json", "heads.safetensors"
-MADE_BY = "python -m merging benchmark make"
+TASKS, HEADS_FILE = "tasks.json", "heads.safetensors"
 IMAGES, HEADS, MODELS = "Reading images", "Building heads", "Writing models"
 SHARES = {IMAGES: 0.6, HEADS: 0.3, MODELS: 0.1}  # of the time, about
 LISTED = 20  # damaged images that are listed
@@ -52,25 +52,17 @@ def make(
     Raises:
         TaskError: a data set, class names or a head that cannot be used; says which and why.
         CheckpointError: a model that cannot be opened, or that does not fit the pretrained one.
+        StoreError: the folder cannot be written, or the disk is full; an earlier one has not changed.
         Cancelled: ``cancel`` asked for it; nothing is kept.
     """
     _check_target(folder, force)
     planned = plan(description, choose_device(device))
     check_room(planned, folder)
-    sweep(folder.absolute().parent)
-    partial = None
-    try:
-        partial = make_temporary(folder.absolute().parent)
+    with temporary_beside(folder) as partial:
         _Build(planned, partial, Phases(SHARES, progress), cancel).run(tokenize)
-        if folder.exists():
-            shutil.rmtree(folder)
+        sync_all(partial)
         partial.chmod(0o755)  # it was private while it was incomplete
-        partial.rename(folder)
-    except OSError as error:
-        raise TaskError(f"{folder.name}/ cannot be written: {error.strerror or error}.") from None
-    finally:
-        if partial is not None:
-            drop(partial)
+        swap(partial, folder.absolute())
     return Benchmark.load(folder.resolve())
 
 
@@ -81,28 +73,6 @@ def _check_target(folder: Path, force: bool) -> None:
         raise TaskError(f"{folder.name} exists and was not made by this command; choose another folder.")
     if made and not force:
         raise TaskError(f"{folder.name}/ exists already; replace it with --overwrite, or choose another folder.")
-
-
-def made_here(folder: Path) -> bool:
-    """Whether a folder is a benchmark that ``make`` has written."""
-    try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(manifest, dict) and manifest.get("made_by") == MADE_BY
-
-
-def altered(folder: Path) -> list[str]:
-    """Files of a benchmark's manifest that are missing or changed. Raises TaskError if it has no manifest."""
-    try:
-        files = json.loads((folder / MANIFEST).read_bytes())["files"]
-        return [name for name, entry in files.items() if not _unchanged(folder / name, str(entry["sha256"]))]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise TaskError(f"{folder.name}/ has no {MANIFEST} that can be read.") from None
-
-
-def _unchanged(path: Path, sha256: str) -> bool:
-    return path.is_file() and file_hash(path) == sha256
 
 
 @dataclass
@@ -196,6 +166,7 @@ class _Build:
             "images": description.images,
             "exemplars": description.exemplars,
             "models": {name: Path(model.label).name for name, model in self._models().items()},
+            "digests": {path.stem: open_checkpoint(path).digest for path in (self.folder / "models").iterdir()},
             "cautions": list(models.cautions),
             "tasks": {task.source.key: self._task_facts(task) for task in self.plan.tasks},
         }

@@ -61,7 +61,7 @@ def make(call: Call, folder: Path, described: Mapping[str, Any], overwrite: bool
 def check(call: Call, folder: Path) -> int:
     """Whether a benchmark folder is whole."""
     from merging.benchmarks.benchmark import Benchmark
-    from merging.benchmarks.build.write import altered
+    from merging.benchmarks.manifest import altered
     from merging.errors import TaskError
     from merging.text import first_few
 
@@ -85,7 +85,7 @@ def _show(call: Call, benchmark: Benchmark, folder: Path) -> None:
     """Say what a benchmark holds, and what is to be known of how it was made."""
     import json
 
-    from merging.benchmarks.build.write import MANIFEST
+    from merging.benchmarks.manifest import MANIFEST
 
     manifest = json.loads((folder / MANIFEST).read_bytes())
     if call.json:

@@ -53,15 +53,14 @@ def fit(
     opened = {name: open_checkpoint(reference, name, like=base) for name, reference in experts.items()}
     with reporting(call.events) as progress:
         report = compare(base, opened, values=values or None, sample=True, progress=progress, cancel=call.stop)
-    if keep:
+    shown = report.without("activation") if activation else report  # one for all, whatever the files state
+    print(dumps(_facts(shown)) if call.json else "\n".join(_lines(shown)))
+    if keep:  # the report is printed already, whatever the store takes
         root = store or store_root()
-        fit_reports.keep(root, base, opened, report)
         for checkpoint in (base, *opened.values()):
             DIGESTS.keep(root, checkpoint)
-    if activation:  # one for all, whatever the files state
-        report = report.without("activation")
-    print(dumps(_facts(report)) if call.json else "\n".join(_lines(report)))
-    return DONE if keep or (report.mergeable and not report.doubts) else FAILED
+        fit_reports.keep(root, base, opened, report)
+    return DONE if keep or (shown.mergeable and not shown.doubts) else FAILED
 
 
 def _facts(report: FitReport) -> dict[str, object]:

@@ -1,0 +1,123 @@
+"""Damaged entries of a store: set aside with the reason, so that they count as absent and can be computed again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import re
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from merging.files import atomic
+from merging.files.records import write_json
+
+FOLDER, NOTE = "corrupt", "damage.json"
+NAME = re.compile(r"(.+)-[0-9a-f]{8}")
+RUN = "run"
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A damaged entry: its kind ("run", "measurement", "point", "sweep"), its name, the reason, and where it lies.
+
+    ``origin`` is where it lay before; an entry of a library, or of a store that cannot be written to, is still there.
+    """
+
+    kind: str
+    name: str
+    reason: str
+    place: Path
+    origin: Path
+
+    @property
+    def aside(self) -> bool:
+        """Whether it was moved."""
+        return self.place != self.origin
+
+    @property
+    def replaced(self) -> bool:
+        """Whether a good one has taken its place."""
+        return self.aside and self.origin.exists()
+
+    @property
+    def sentence(self) -> str:
+        """What is damaged and what became of it."""
+        left = "it was set aside" if self.aside else "it is left where it is"
+        why = f" ({self.reason})" if self.reason else ""
+        return f"{self.kind.capitalize()} {self.name} is damaged{why}; {left} and counts as absent."
+
+
+class Quarantine:
+    """The damaged entries of the store in ``root``."""
+
+    def __init__(self, root: Path) -> None:
+        self._root, self._folder = root, root / FOLDER
+        self._left: dict[Path, Damage] = {}
+
+    def take(self, path: Path, kind: str, reason: object, *, move: bool = True) -> None:
+        """Set an entry aside, or note it if it must stay; a good copy that has replaced it meanwhile is left alone.
+
+        Logs one warning for each entry.
+        """
+        if not path.is_dir() or atomic.is_damaged(path):
+            self.put_aside(path, kind, reason, move=move)
+
+    def put_aside(self, path: Path, kind: str, reason: object, *, move: bool = True) -> None:
+        """The same for an entry that is known to be damaged."""
+        aside = self._move(path, kind, str(reason)) if move else None
+        damage = Damage(kind, path.stem, str(reason), aside or path, path)
+        if aside is not None:
+            self._left.pop(path, None)
+        elif not path.exists() or path in self._left:  # another process was first
+            return
+        else:
+            self._left[path] = damage
+        log.warning("%s", damage.sentence)
+
+    def _move(self, path: Path, kind: str, reason: str) -> Path | None:
+        """Where the entry lies now; None if it cannot be moved."""
+        aside = self._folder / f"{path.stem}-{uuid.uuid4().hex[:8]}"
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if path.is_dir():
+                path.rename(aside)
+            else:
+                aside.mkdir(mode=0o700)
+                path.rename(aside / path.name)
+        except OSError:
+            with contextlib.suppress(OSError):
+                aside.rmdir()
+            return None
+        with contextlib.suppress(OSError):  # then only the reason is not known later
+            origin = path.relative_to(self._root).as_posix()
+            write_json(aside / NOTE, {"kind": kind, "name": path.stem, "reason": reason, "origin": origin})
+        return aside
+
+    def listed(self) -> list[Damage]:
+        """Every damaged entry, the last one first: those that were set aside, then those that had to stay."""
+        with contextlib.suppress(OSError):
+            paths = [path for path in self._folder.iterdir() if NAME.fullmatch(path.name)]
+            paths.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
+            return [*map(self._noted, paths), *self._stayed()]
+        return self._stayed()
+
+    def _stayed(self) -> list[Damage]:
+        return [damage for path, damage in self._left.items() if not path.is_dir() or atomic.is_damaged(path)]
+
+    def remove(self, damage: Damage) -> None:
+        """Delete an entry that was set aside. Raises StoreError if it cannot be removed."""
+        if damage.place.parent == self._folder:
+            atomic.retire(damage.place, f"{damage.kind.capitalize()} {damage.name}")
+
+    def _noted(self, place: Path) -> Damage:
+        """A damaged entry with its note; earlier versions wrote none and set only runs aside."""
+        name = place.name.rpartition("-")[0]
+        note = {"kind": RUN, "name": name, "reason": "", "origin": f"runs/{name}"}
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            note |= json.loads((place / NOTE).read_bytes())
+        return Damage(
+            str(note["kind"]), str(note["name"]), str(note["reason"]), place, self._root / str(note["origin"])
+        )

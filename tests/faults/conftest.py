@@ -1,0 +1,79 @@
+"""Fixtures that the tests of faults share: a small library, a store with something of every kind in it, a runner."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import tiny_library
+
+from merging.analysis import measure
+from merging.benchmarks.benchmark import Benchmark
+from merging.jobs.records import JobFiles
+from merging.jobs.runner import Runner
+from merging.recipes.presets import preset
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.run import Run
+from merging.runs.store import Store
+from merging.sweeps import compute as sweep_compute
+from merging.sweeps import storage
+from merging.sweeps.sweep import Axis, Sweep
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_library.write(tmp_path_factory.mktemp("library"))
+
+
+@pytest.fixture(scope="session")
+def full_store(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a run, two measurements of it, a complete sweep and the record of a failed job; do not change it."""
+    root = tmp_path_factory.mktemp("full")
+    benchmark, store = Benchmark.load(library), Store(root, libraries=(library / "runs",))
+    recipe = preset("task_arithmetic_lwptv").recipe(benchmark.pretrained, benchmark.experts)
+    own = Recipe.build("ties", {"density": 0.3}, ["lwptv"], recipe.pretrained, dict(recipe.experts), "An own run")
+    run = execute(own, store, benchmark=benchmark, device="cpu")
+    for key in ("drift", "signs"):
+        measure.measure(key, store, benchmark, run.id, device="cpu")
+    sweep = Sweep(recipes=(recipe,), axes=(Axis("lwptv.prune_ratio", (0.0, 0.5)),), images=8, title="An own sweep")
+    storage.keep(sweep, store)
+    sweep_compute.run(sweep, store, benchmark, device="cpu")
+    words = ("export", run.id, "--out", "x")
+    files = JobFiles(store.root / "jobs", f"export-hf-{run.id}")
+    files.create("", title="An export", base=root, kind="export-hf", subject=run.id, words=words)
+    files.update(state="failed", error="It failed.")
+    return root
+
+
+@pytest.fixture
+def filled(full_store: Path, tmp_path: Path) -> Run:
+    """The run in a copy of that store, where ``open_app`` has its store."""
+    shutil.copytree(full_store, tmp_path / "store")
+    (run,) = Store(tmp_path / "store", libraries=()).runs()
+    return run
+
+
+@pytest.fixture
+def runner(tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runner]:
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_folder))
+    made = Runner(Store(tmp_path / "store", libraries=()), device="cpu")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def child(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Sets the program that children run in place of a command."""
+
+    def use(code: str) -> None:
+        def start(files: JobFiles, store_root: Path, device: str) -> subprocess.Popen[bytes]:
+            return subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+
+        monkeypatch.setattr(JobFiles, "start", start)
+
+    return use

@@ -1,0 +1,136 @@
+"""The queue on a full disk: a job is recorded whole or refused, how one ended is known, and the queue goes on."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faulty_disk import FULL, contents, count, faulty
+from plain_recipes import plain_recipe
+from stand_in_jobs import SLEEP, ended, until
+
+from merging.benchmarks.benchmark import Benchmark
+from merging.checkpoints.digests import DIGESTS
+from merging.cli.main import main
+from merging.cli.output import Events
+from merging.errors import StoreError
+from merging.formats.opening import open_checkpoint
+from merging.jobs import records
+from merging.jobs.records import JobFiles, State
+from merging.jobs.runner import Runner
+from merging.progress import Progress
+from merging.runs.execute import execute
+from merging.runs.store import Store
+
+Child = Callable[[str], None]
+
+
+def test_a_job_is_recorded_whole_or_refused(tmp_path: Path) -> None:
+    files = JobFiles(tmp_path / "store" / "jobs", "a" * 12)
+
+    def create() -> None:
+        files.create("merge: ties\n", title="A job", base=tmp_path, subject="a" * 12)
+
+    for number in range(1, len(count(tmp_path, create)) + 1):
+        shutil.rmtree(tmp_path / "store", ignore_errors=True)
+        with faulty(tmp_path, FULL, number), pytest.raises(StoreError, match=r"The disk is full .*: The job was not"):
+            create()
+        assert [path for path in contents(tmp_path) if "a" * 12 in path] == [] and files.read() is None
+    create()
+    record = files.read()
+    assert record is not None and record.state == State.QUEUED
+
+
+def test_every_state_reaches_the_user_though_the_disk_takes_none(
+    runner: Runner, child: Child, tmp_path: Path, tiny_benchmark: Benchmark
+) -> None:
+    jobs, go = runner.store.root / "jobs", tmp_path / "go"
+    child(f"import pathlib, sys, time\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.02)\nsys.exit(3)")
+    for number in (1, 2):
+        go.unlink(missing_ok=True)
+        job = runner.submit(plain_recipe(tiny_benchmark, 0.1 * number))
+        until(lambda job=job: runner.get(job.id).state == State.RUNNING)
+        with faulty(jobs):
+            go.touch()
+            assert ended(runner, job.id).state == State.FAILED
+            assert "ended with code 3" in runner.get(job.id).error
+        assert JobFiles(jobs, job.id).read() == JobFiles(jobs, job.id).read()
+    with faulty(jobs), pytest.raises(StoreError, match="disk is full"):
+        runner.submit(plain_recipe(tiny_benchmark, 0.3))
+    child(SLEEP)
+    live = runner.submit(plain_recipe(tiny_benchmark, 0.4))
+    until(lambda: runner.get(live.id).state == State.RUNNING)  # the queue has survived
+
+
+def test_a_child_that_could_write_nothing_is_explained(
+    runner: Runner, child: Child, tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "free_bytes", lambda folder: 100)
+    child("raise SystemExit(1)")
+    job = ended(runner, runner.submit(plain_recipe(tiny_benchmark)).id)
+    assert (job.state, job.error.split(".")[0]) == (State.FAILED, "The disk that holds the runs is full")
+
+
+def test_a_log_that_cannot_be_opened_is_a_sentence(
+    runner: Runner, tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = JobFiles.start
+
+    def on_a_full_disk(files: JobFiles, *how: Any) -> Any:
+        with faulty(files.folder):
+            return start(files, *how)
+
+    monkeypatch.setattr(JobFiles, "start", on_a_full_disk)
+    job = ended(runner, runner.submit(plain_recipe(tiny_benchmark)).id)
+    assert job.state == State.FAILED and "The log of the job was not written" in job.error
+    assert str(runner.store.root) not in job.error  # no private path
+
+
+def test_progress_that_cannot_be_written_does_not_stop_the_work(tmp_path: Path) -> None:
+    events = Events(tmp_path / "events.jsonl")
+    with faulty(tmp_path):
+        events(Progress("Merging", 1, 2, None))
+    events(Progress("Evaluating", 2, 2, None))
+    assert [line for line in (tmp_path / "events.jsonl").read_text("utf-8").splitlines() if "Evaluating" in line]
+
+
+def test_a_half_written_event_does_not_hide_the_failure(tmp_path: Path) -> None:
+    files = JobFiles(tmp_path, "a" * 12)
+    files.create("", title="", base=tmp_path, subject="a" * 12)
+    events = files.folder / "events.jsonl"
+    events.write_text('{"phase": "Mer', "utf-8")
+    assert main(["run", str(tmp_path / "no.yaml"), "--events", str(events), "--store", str(tmp_path)]) == 1
+    assert "no.yaml" in files.failure(1)
+
+
+def test_caches_that_cannot_be_kept_cost_only_time(
+    tmp_path: Path, tiny_benchmark: Benchmark, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store(tmp_path / "store", libraries=())
+    reference = tiny_benchmark.pretrained
+    with faulty(store.root / "digests"), faulty(store.root / "locks"):
+        assert DIGESTS.keep(store.root, open_checkpoint(reference)) == open_checkpoint(reference).digest
+        assert main(["digest", reference, "--store", str(store.root)]) == 0
+        run = execute(plain_recipe(tiny_benchmark), store, benchmark=tiny_benchmark, device="cpu")
+    assert run.has_scores and not (store.root / "digests").exists()
+    capsys.readouterr()
+    expert = f"flags={tiny_benchmark.experts['flags']}"
+    with faulty(store.root):
+        code = main(["fit", f"--pretrained={reference}", f"--expert={expert}", "--keep", "--store", str(store.root)])
+    shown = capsys.readouterr()
+    assert code == 1 and "All 32 tensors fit" in shown.out and "The fit report was not written" in shown.err
+
+
+def test_times_of_a_clock_that_was_set_back(runner: Runner, child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing waits for ever, nothing that lasts is negative, and jobs stay in some order."""
+    child("pass")
+    hours = iter(range(1000, 0, -1))
+    monkeypatch.setattr(time, "time", lambda: 3600.0 * next(hours))
+    for subject in ("a", "b"):
+        job = ended(runner, runner.command("digest", subject, subject, ["digest"]).id)
+        assert job.state == State.DONE and (job.seconds_left or 0) >= 0
+    assert len(runner.jobs()) == 2
