@@ -7,6 +7,7 @@ out is JSON on stdout, also of a failure: {"error", "code"}. Progress goes to st
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ import click
 from merging.cli.call import Call
 from merging.cli.command_table import CommandTable
 from merging.cli.exit_codes import CANCELLED, FAILED, USAGE, joined
+from merging.cli.output import write_last_event
 from merging.version import __version__
 
 PROGRAM = "python -m merging"
@@ -49,8 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     code, text, usage = _run(arguments, call)
     if usage:
         print(usage, end="\n\n", file=sys.stderr)
-    if text:
-        _report_failure(call, text, code)
+    _report_end(call, text, code)
     return code
 
 
@@ -85,17 +86,14 @@ def _failure(error: BaseException) -> tuple[int, str]:
     return FAILED, f"Unexpected {type(error).__name__}: {str(error)[:200] or 'no reason given'}"
 
 
-def _report_failure(call: Call, text: str, code: int) -> None:
-    """Say what went wrong, to people on stderr and to programs where they look."""
-    import json
-
-    print(text, file=sys.stderr)
-    line = json.dumps({"error": text, "code": code}, ensure_ascii=False)
-    if call.json:
-        print(line)
+def _report_end(call: Call, text: str, code: int) -> None:
+    """Say how it ended: what went wrong to people on stderr, and all of it to programs where they look."""
+    if text:
+        print(text, file=sys.stderr)
+    if text and call.json:
+        print(json.dumps({"error": text, "code": code}, ensure_ascii=False))
     if call.events is not None:
-        with contextlib.suppress(OSError), call.events.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        write_last_event(call.events, code, text)
 
 
 @contextlib.contextmanager

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,19 +55,8 @@ def appearing(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
         yield partial
         disk.sync_all(partial)
         partial.chmod(READABLE)
-        _swap(partial, folder.absolute())
-
-
-def _swap(new: Path, folder: Path) -> None:
-    """Put the new folder into its place; the old one is removed only after that has worked."""
-    if not folder.exists():
-        new.rename(folder)
-        return
-    old = folder.with_name(f"tmp-{uuid.uuid4().hex}-{os.getpid()}")
-    folder.rename(old)
-    try:
-        new.rename(folder)
-    except OSError:
-        old.rename(folder)
-        raise
-    atomic.drop(old)
+        place = folder.absolute()
+        if overwrite and place.exists():
+            atomic.replace(partial, place)
+        elif not atomic.publish(partial, place):
+            raise StoreError(refusal(folder))

@@ -1,7 +1,7 @@
 """The files of a job, and the child process that does its work.
 
-<store>/jobs/<job id>/ holds recipe.yaml, state.json (written by the runner), events.jsonl (written by the child) and
-log.txt (what the child prints).
+<store>/jobs/<job id>/ holds recipe.yaml, state.json (written by the runner), events.jsonl (written by the child: its
+process first, its exit code last) and log.txt (what the child prints).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,18 +17,22 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import psutil
 
 from merging import settings
+from merging.files import atomic
+from merging.files.processes import NOBODY, ProcessId, this_process
 from merging.files.records import write_json
+from merging.jobs.events import WORKER
 
 PATIENCE = 2.5  # seconds that a child has to stop on request, before it is killed
 NICE = 10
 TAIL = 8192  # bytes at the end of the events that are searched for the last one
 MERGE, SWEEP = "merge", "sweep"  # kinds of jobs beside measurements and commands
 PAUSE = "pause"  # the file whose presence asks a sweep to stop after the current point
+CANCEL = "cancel"  # the file that says that a job which another server owns was cancelled
 PACKAGE_ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -46,36 +49,6 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessId:
-    """A process; its time of birth distinguishes it from a later one with the same number."""
-
-    pid: int = 0
-    born: float = 0.0
-
-    @classmethod
-    def of(cls, pid: int) -> Self:
-        """The process that has this number now; number 0 if it is gone."""
-        try:
-            return cls(pid, psutil.Process(pid).create_time())
-        except psutil.Error:
-            return cls()
-
-    def alive(self) -> bool:
-        """Whether it still runs."""
-        if not self.pid:
-            return False
-        try:
-            process = psutil.Process(self.pid)
-            return abs(process.create_time() - self.born) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.Error:
-            return False
-
-    def elsewhere(self) -> bool:
-        """Whether it still runs and is not this process."""
-        return self.pid != os.getpid() and self.alive()
-
-
-@dataclass(frozen=True, slots=True)
 class Record:
     """The contents of state.json."""
 
@@ -85,7 +58,7 @@ class Record:
     need_model: bool
     submitted: float
     owner: ProcessId  # the server
-    worker: ProcessId = ProcessId()
+    worker: ProcessId = NOBODY
     started: float | None = None
     finished: float | None = None
     error: str = ""
@@ -102,9 +75,10 @@ class Job:
     ``kind`` is "merge", "sweep", the key of a measurement, or what a command does in one word. ``subject`` is the id of
     the run that a job makes or measures, the id of a sweep, or what a command works on; empty for a measurement of the
     benchmark. ``position`` is its place in the queue from 1, 0 if not waiting. ``state`` is queued, running, done,
-    failed, cancelled, paused or interrupted (its process is gone without a word, such as after a restart). Times are
-    seconds since the epoch. ``benchmark`` is the folder of the benchmark, empty for the one that the server was started
-    on.
+    failed, cancelled, paused or interrupted (its process is gone without a word, such as after a restart). ``error``
+    says why it failed or was interrupted. ``halted`` is the number of its process if a signal has stopped it for now,
+    else 0. Times are seconds since the epoch. ``benchmark`` is the folder of the benchmark, empty for the one that the
+    server was started on.
     """
 
     id: str
@@ -124,6 +98,7 @@ class Job:
     subject: str = ""
     words: tuple[str, ...] = ()
     benchmark: str = ""
+    halted: int = 0
 
     @property
     def live(self) -> bool:
@@ -154,22 +129,40 @@ class JobFiles:
         subject: str,
         words: Sequence[str] = (),
         benchmark: str = "",
-    ) -> None:
-        """Write a new queued job in place of an earlier one with this id."""
-        self.remove()
-        self.folder.mkdir(mode=0o700, parents=True)
-        (self.folder / "recipe.yaml").write_text(recipe_yaml, "utf-8")
-        owner = ProcessId.of(os.getpid())
-        self._write(
-            Record(
-                State.QUEUED, title, str(base), need_model, time.time(), owner, kind=kind, subject=subject,
-                words=tuple(words), benchmark=benchmark,
-            )
+    ) -> bool:
+        """Write a new queued job in place of an earlier one with this id; False if another server was first."""
+        record = Record(
+            State.QUEUED, title, str(base), need_model, time.time(), this_process(), kind=kind, subject=subject,
+            words=tuple(words), benchmark=benchmark,
         )  # fmt: skip
+        return self._appear(recipe_yaml, record)
+
+    def create_again(self) -> bool:
+        """Write the job of an earlier attempt as a new queued one; False if it is gone, or another server was first."""
+        if (record := self.read()) is None:
+            return False
+        return self._appear(
+            self.recipe_yaml(),
+            replace(
+                record, state=State.QUEUED, submitted=time.time(), owner=this_process(), worker=NOBODY,
+                started=None, finished=None, error="",
+            ),
+        )  # fmt: skip
+
+    def _appear(self, recipe_yaml: str, record: Record) -> bool:
+        """Put a job's folder into its place, whole."""
+        folder = atomic.make_temporary(self.root)
+        try:
+            (folder / "recipe.yaml").write_text(recipe_yaml, "utf-8")
+            write_json(folder / "state.json", asdict(record))
+            atomic.retire(self.folder)
+            return atomic.publish(folder, self.folder)
+        finally:
+            atomic.drop(folder)
 
     def remove(self) -> None:
         """Delete the job's files."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        atomic.retire(self.folder)
 
     def read(self) -> Record | None:
         """The contents of state.json; None if it is missing or damaged."""
@@ -206,10 +199,29 @@ class JobFiles:
             return {}
         return event if isinstance(event, dict) else {}
 
+    def first_worker(self) -> ProcessId:
+        """The process that the child's first line names; number 0 before that."""
+        try:
+            with (self.folder / "events.jsonl").open("rb") as file:
+                return ProcessId(**json.loads(file.readline(TAIL))[WORKER])
+        except (OSError, ValueError, KeyError, TypeError):
+            return NOBODY
+
     def ask_to_pause(self) -> None:
         """Let a sweep stop after the current point."""
+        self._ask(PAUSE)
+
+    def mark_cancelled(self) -> None:
+        """Let the server that owns the job know that it was cancelled."""
+        self._ask(CANCEL)
+
+    def _ask(self, name: str) -> None:
         with contextlib.suppress(OSError):
-            (self.folder / PAUSE).touch()
+            (self.folder / name).touch()
+
+    def is_cancelled(self) -> bool:
+        """Whether it was cancelled by another server than its own."""
+        return (self.folder / CANCEL).exists()
 
     def start(self, store_root: Path, device: str) -> subprocess.Popen[bytes]:
         """Start the child process that does the job, in a process group of its own."""

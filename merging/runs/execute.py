@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.errors import NeedsError, StoreError, TaskError
-from merging.progress import Cancel, Meter, Phases, ProgressCallback
+from merging.files.processes import ProcessId
+from merging.progress import Cancel, Meter, Phases, Progress, ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.compute import Work
 from merging.runs.estimate import READING, estimate
@@ -61,7 +62,7 @@ def execute(
 
     if run := _stored(store, run_id, scored_on, need_model):
         return run
-    with store.lock(run_id, check):
+    with store.lock(run_id, check, lambda holder: _say_who_computes(holder, phases.callback(READING))):
         if run := _stored(store, run_id, scored_on, need_model):
             return run
         exemplars = _exemplars(recipe, fitting, reason)
@@ -75,6 +76,13 @@ def execute(
         else:
             work.merge()
     return _own(store, run_id)
+
+
+def _say_who_computes(holder: ProcessId, report: ProgressCallback | None) -> None:
+    """Report that another process computes the same run, which is waited for."""
+    if report is not None:
+        who = f"process {holder.pid}" if holder.pid else "another process"
+        report(Progress(f"Waiting for {who}, which computes the same run", 1, 1, None))
 
 
 def _exemplars(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict[str, TaskExemplars] | None:

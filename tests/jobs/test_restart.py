@@ -12,7 +12,8 @@ import pytest
 from plain_recipes import plain_recipe
 from stand_in_jobs import SLEEP, child_of, on_disk, until
 
-from merging.jobs.records import JobFiles, ProcessId, State
+from merging.files.processes import ProcessId
+from merging.jobs.records import JobFiles, State
 from merging.jobs.runner import Runner
 from merging.recipes.recipe import Recipe
 from merging.runs.store import Store

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from merging.benchmarks.build.sampling import Written, write_task
 from merging.clip.heads import Head, Tokenize, build, fill
 from merging.devices import choose_device
 from merging.errors import TaskError
-from merging.files.atomic import drop, file_hash, make_temporary, sweep
+from merging.files.atomic import drop, file_hash, make_temporary, publish, replace, sweep
+from merging.files.disk import sync_all
 from merging.files.records import write_json
 from merging.formats.safetensors import save
 from merging.progress import Cancel, Meter, Phases, ProgressCallback
@@ -42,12 +43,14 @@ def make(
     tokenize: Tokenize | None = None,
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
+    complete: Callable[[Benchmark], object] = lambda made: None,
 ) -> Benchmark:
     """The benchmark of a description, written to ``folder``, which appears whole or not at all.
 
     Args:
         force: replace a folder that this function made before.
         tokenize: see ``heads.build``.
+        complete: adds more to the benchmark before it appears; it still lies in a temporary folder.
 
     Raises:
         TaskError: a data set, class names or a head that cannot be used; says which and why.
@@ -62,10 +65,13 @@ def make(
     try:
         partial = make_temporary(folder.absolute().parent)
         _Build(planned, partial, Phases(SHARES, progress), cancel).run(tokenize)
-        if folder.exists():
-            shutil.rmtree(folder)
+        complete(Benchmark.load(partial))
+        sync_all(partial)
         partial.chmod(0o755)  # it was private while it was incomplete
-        partial.rename(folder)
+        if force and folder.exists():
+            replace(partial, folder.absolute())
+        elif not publish(partial, folder.absolute()):
+            _check_target(folder, force)  # another process has made it meanwhile
     except OSError as error:
         raise TaskError(f"{folder.name}/ cannot be written: {error.strerror or error}.") from None
     finally:
