@@ -12,7 +12,7 @@ from merging.jobs.records import MERGE, SWEEP, Record, State
 PAUSED_CODE = 75
 ENDS = {0: State.DONE, PAUSED_CODE: State.PAUSED, 130: State.CANCELLED}
 KEPT = {SWEEP: "The points computed so far are kept."}
-NOTHING = "Nothing of it was kept."
+NOTHING = "Nothing half-done was kept."
 LOG = "see log.txt in its folder."
 
 
@@ -53,4 +53,4 @@ def interruption(record: Record, started: bool) -> str:
     """What happened to a job that ended without a word."""
     if not started:
         return "Mergescope was stopped before this job's turn came."
-    return f"Mergescope or this job's process was stopped before it was done. {KEPT.get(record.kind, NOTHING)}"
+    return f"Mergescope or the process of this job was stopped before the job was done. {KEPT.get(record.kind, NOTHING)}"

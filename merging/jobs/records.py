@@ -23,6 +23,7 @@ import psutil
 
 from merging import settings
 from merging.files import atomic
+from merging.files.disk import explained
 from merging.files.processes import NOBODY, ProcessId, this_process
 from merging.files.records import write_json
 from merging.jobs.events import WORKER
@@ -129,36 +130,42 @@ class JobFiles:
         subject: str,
         words: Sequence[str] = (),
         benchmark: str = "",
+        earlier: Record | None = None,
     ) -> bool:
-        """Write a new queued job in place of an earlier one with this id; False if another server was first."""
+        """Write a new queued job in place of the earlier one with this id; False if another server was first.
+
+        Raises:
+            StoreError: the store cannot be written to.
+        """
         record = Record(
             State.QUEUED, title, str(base), need_model, time.time(), this_process(), kind=kind, subject=subject,
             words=tuple(words), benchmark=benchmark,
         )  # fmt: skip
-        return self._appear(recipe_yaml, record)
+        return self._appear(recipe_yaml, record, earlier)
 
-    def create_again(self) -> bool:
-        """Write the job of an earlier attempt as a new queued one; False if it is gone, or another server was first."""
-        if (record := self.read()) is None:
-            return False
-        return self._appear(
-            self.recipe_yaml(),
-            replace(
-                record, state=State.QUEUED, submitted=time.time(), owner=this_process(), worker=NOBODY,
-                started=None, finished=None, error="",
-            ),
+    def create_again(self, earlier: Record) -> bool:
+        """Write an earlier job as a new queued one; False if another server was first."""
+        record = replace(
+            earlier, state=State.QUEUED, submitted=time.time(), owner=this_process(), worker=NOBODY, started=None,
+            finished=None, error="",
         )  # fmt: skip
+        return self._appear(self.recipe_yaml(), record, earlier)
 
-    def _appear(self, recipe_yaml: str, record: Record) -> bool:
-        """Put a job's folder into its place, whole."""
-        folder = atomic.make_temporary(self.root)
-        try:
-            (folder / "recipe.yaml").write_text(recipe_yaml, "utf-8")
-            write_json(folder / "state.json", asdict(record))
-            atomic.retire(self.folder)
-            return atomic.publish(folder, self.folder)
-        finally:
-            atomic.drop(folder)
+    def _appear(self, recipe_yaml: str, record: Record, earlier: Record | None) -> bool:
+        """Put a job's folder into its place, whole, unless another job than ``earlier`` has got there."""
+        with explained("The job"):
+            folder = atomic.make_temporary(self.root)
+            try:
+                (folder / "recipe.yaml").write_text(recipe_yaml, "utf-8")
+                write_json(folder / "state.json", asdict(record))
+                there, present = self.folder.exists(), self.read()  # in this order: what appears in between is whole
+                if present is not None and present != earlier:
+                    return False
+                if there:
+                    atomic.retire(self.folder)
+                return atomic.publish(folder, self.folder)
+            finally:
+                atomic.drop(folder)
 
     def remove(self) -> None:
         """Delete the job's files."""

@@ -77,18 +77,21 @@ class Runner:
         opened = open_inputs(recipe, base, benchmark)
         run_id = opened.run_id()
         folder = str(benchmark.folder) if benchmark else ""
+        files = self._files(run_id)
         with self._submitting():
-            if (earlier := self._earlier(run_id, folder)) is not None and earlier.live:
+            before, earlier = files.read(), self._earlier(run_id, folder)
+            if earlier is not None and earlier.live:
                 return earlier
             if self._is_stored(opened, run_id, need_model):
                 return earlier if earlier is not None and earlier.state == State.DONE else self._stored_job(run_id)
-            created = self._files(run_id).create(
+            created = files.create(
                 recipe.to_yaml(),
                 title=recipe.title or recipe.text(),
                 base=(base or Path.cwd()).absolute(),
                 need_model=need_model,
                 subject=run_id,
                 benchmark=folder,
+                earlier=before,
             )
             self._enqueue(run_id, created)
         return self.get(run_id)
@@ -124,14 +127,16 @@ class Runner:
         self, kind: str, subject: str, title: str, words: Sequence[str] = (), then: Recipe | None = None,
         benchmark: str = "",
     ) -> Job:  # fmt: skip
-        job_id = job_of(kind, subject)
+        job_id, recipe = job_of(kind, subject), then.to_yaml() if then else ""
+        files = self._files(job_id)
         with self._submitting():
-            if (earlier := self._earlier(job_id, benchmark)) is not None and earlier.live:
+            before, earlier = files.read(), self._earlier(job_id, benchmark)
+            if earlier is not None and earlier.live:
                 return earlier
-            recipe, base, files = then.to_yaml() if then else "", Path.cwd(), self._files(job_id)
             created = files.create(
-                recipe, title=title, base=base, kind=kind, subject=subject, words=words, benchmark=benchmark
-            )
+                recipe, title=title, base=Path.cwd(), kind=kind, subject=subject, words=words, benchmark=benchmark,
+                earlier=before,
+            )  # fmt: skip
             self._enqueue(job_id, created)
         return self.get(job_id)
 
@@ -139,12 +144,13 @@ class Runner:
         """A job that has ended, submitted once more as it was; one that is live goes on.
 
         Raises:
-            StoreError: there is no such job, or its files are gone.
+            StoreError: there is no such job.
         """
+        files = self._files(job_id)
         with self._submitting():
-            job = self.get(job_id)
-            if not (self._earlier(job_id, job.benchmark) or job).live:
-                self._enqueue(job_id, self._files(job_id).create_again())
+            before = files.read()
+            if before is not None and not self.get(job_id).live and not self._closing:
+                self._enqueue(job_id, files.create_again(before))
         return self.get(job_id)
 
     @contextlib.contextmanager

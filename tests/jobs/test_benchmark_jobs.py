@@ -39,6 +39,7 @@ def test_a_job_works_on_its_benchmark(store, monkeypatch, other_benchmark) -> No
     def told(benchmark: str) -> str | None:
         """What the child of a job on that benchmark is told to work on."""
         files = records.JobFiles(store.root / "jobs", "a" * 12)
+        files.remove()
         files.create("merge: ties\n", title="A job", base=Path("/"), subject="a" * 12, benchmark=benchmark)
         return child_of(files, store, monkeypatch)[1].get("MERGESCOPE_BENCHMARK")
 

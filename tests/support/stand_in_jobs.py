@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -45,6 +46,17 @@ def on_disk(store, state, owner, worker=None):
     files.create("merge: ties\n", title="A job", base=Path("/"), subject="a" * 12)
     files.update(state=state, owner=owner, worker=worker or NOBODY)
     return files.job_id
+
+
+@contextlib.contextmanager
+def orphan():
+    """A process whose server is gone."""
+    process = subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def child_of(files, store, monkeypatch):

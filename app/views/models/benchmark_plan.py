@@ -133,6 +133,7 @@ def _summary(described: str, states: tuple[tuple[int, ...], ...], out: Path) -> 
 def keep(path: Path, plain: Mapping[str, Any]) -> None:
     """Write a description to the file that the job reads."""
     from merging.files.plain_yaml import write_yaml
+    from merging.files.records import write_text
 
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.write_text(write_yaml(dict(plain)), "utf-8")
+    write_text(path, write_yaml(dict(plain)))
