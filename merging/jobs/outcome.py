@@ -53,4 +53,5 @@ def interruption(record: Record, started: bool) -> str:
     """What happened to a job that ended without a word."""
     if not started:
         return "Mergescope was stopped before this job's turn came."
-    return f"Mergescope or the process of this job was stopped before the job was done. {KEPT.get(record.kind, NOTHING)}"
+    kept = KEPT.get(record.kind, NOTHING)
+    return f"Mergescope or the process of this job was stopped before the job was done. {kept}"
