@@ -42,7 +42,7 @@ RESULT_VIEWS = {  # of measurements; those that are not here are on Drift
     measurements.ABLATION: DRIFT._replace(query={state.VIEW: "layer by layer"}),
     measurements.EXEMPLARS: DRIFT._replace(query={state.VIEW: "exemplars"}),
 }
-HALTED = "Its process, number {}, was halted by a signal. It goes on when it gets another one, or cancel the job."
+HALTED = "Process {} was halted by a signal. Let it go on, or cancel."
 POLL = 1.0  # seconds between two readings while a job is live
 SHOWN = 4  # jobs
 ICONS = {

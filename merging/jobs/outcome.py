@@ -53,5 +53,4 @@ def interruption(record: Record, started: bool) -> str:
     """What happened to a job that ended without a word."""
     if not started:
         return "Mergescope was stopped before this job's turn came."
-    kept = KEPT.get(record.kind, NOTHING)
-    return f"Mergescope or the process of this job was stopped before the job was done. {kept}"
+    return f"Mergescope or the process of this job was stopped. {KEPT.get(record.kind, NOTHING)}"

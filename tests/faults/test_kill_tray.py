@@ -21,7 +21,7 @@ from merging.jobs.records import State
 from merging.runs.store import Store
 
 pytestmark = pytest.mark.slow
-STOPPED = "Mergescope or the process of this job was stopped before the job was done."
+STOPPED = "Mergescope or the process of this job was stopped."
 SENTENCES = {
     "merge": f"{STOPPED} Nothing half-done was kept.",
     "sweep": f"{STOPPED} The points computed so far are kept.",
@@ -58,7 +58,7 @@ def test_the_tray_names_a_process_that_was_halted(open_app: Any, tiny_folder: Pa
         store = Store(tmp_path / "store", libraries=())
         on_disk(store, State.RUNNING, NOBODY, ProcessId.of(process.pid))
         at = until(lambda: (at := open_app("home", tiny_folder)) and "was halted" in words(at) and at)
-        assert f"Its process, number {process.pid}, was halted by a signal." in words(at)
+        assert f"Process {process.pid} was halted by a signal." in words(at)
         press(at, "Cancel")
         process.wait(60)
         assert ":material/cancel: cancelled" in words(finish(at))

@@ -26,6 +26,7 @@ from merging.runs.store import Store
 pytestmark = pytest.mark.slow
 WORKS = ("merge", "evaluation", "measurement", "sweep", "export", "benchmark")
 SOON = 0.5  # seconds until all begin
+PATIENCE = 60.0  # seconds that a wait which should not be may take
 
 
 class Shared:
@@ -133,7 +134,9 @@ def test_nobody_waits_for_a_holder_of_the_lock_that_is_stopped_or_killed(shared:
     recipe = Recipe.from_yaml(shared.requests["merge"][1])
     store, holder = Store(shared.root, libraries=()), shared.hold(open_inputs(recipe).run_id())
     holder.send_signal(sent)
-    assert execute(recipe, store, device="cpu", evaluate=False).has_model
+    end = time.monotonic() + PATIENCE
+    run = execute(recipe, store, device="cpu", evaluate=False, cancel=lambda: time.monotonic() > end)
+    assert run.has_model
     holder.send_signal(signal.SIGKILL)
     holder.wait()
     check_locks_are_free(shared.root)

@@ -20,6 +20,7 @@ from pathlib import Path
 from threading import Lock
 from typing import IO, Any
 
+import psutil
 from stages import Stages
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -248,6 +249,14 @@ def _warm() -> None:
 def _main() -> None:
     _adopt()
     _warm()
+    with contextlib.suppress(KeyboardInterrupt):
+        _answer()
+    for child in psutil.Process().children(recursive=True):  # whatever a test that failed has left, also halted ones
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+
+
+def _answer() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         if "settle" in request:
