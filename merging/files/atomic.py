@@ -97,12 +97,12 @@ def replace(folder: Path, final: Path) -> bool:
 
 
 def _put_back(aside: Path) -> None:
-    """Rename what lies aside to its place if that is free, and remove it otherwise."""
+    """Rename what lies aside to its place if that is free, and remove it otherwise; what cannot be renamed stays."""
     with contextlib.suppress(OSError):
         for old in aside.iterdir():
             if not (final := aside.with_name(old.name)).exists():
                 old.rename(final)
-    drop(aside)
+        shutil.rmtree(aside)
 
 
 def retire(final: Path) -> None:

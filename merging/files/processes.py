@@ -74,7 +74,7 @@ class ProcessId:
         return bool(self.status())
 
     def halted(self) -> bool:
-        """Whether it was stopped by a signal, and waits until somebody lets it go on."""
+        """Whether a signal stopped it, so that it waits for another one."""
         return self.status() in HALTED
 
     def working(self) -> bool:
