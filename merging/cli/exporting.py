@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from merging.checkpoints.references import PRETRAINED
 from merging.cli.call import Call
 from merging.cli.exit_codes import UsageError
 from merging.cli.options import SINGLE, ExportOptions, out_problems
-from merging.cli.output import dumps, export_facts, reporting, score_table
+from merging.cli.output import dumps, export_facts, reporting, score_table, warn
 from merging.errors import MergingError
 from merging.export.export import Exported, export, export_file
 from merging.export.provenance import check_hub_ids
@@ -42,12 +43,19 @@ def compute(
     *,
     device: str,
     evaluate: bool,
+    strict: bool,
     need_model: bool = False,
     base: Path | None = None,
 ) -> None:
     """Run a recipe into the store, export the model to ``out`` unless that is None, and report both."""
     if out is not None:
         check_export(recipe, out, how)
+    printed: list[str] = []
+
+    def print_doubt(doubt: str) -> None:
+        warn(doubt)
+        printed.append(doubt)
+
     with reporting(call.events) as progress:
         run = execute(
             recipe,
@@ -58,9 +66,11 @@ def compute(
             evaluate=evaluate,
             need_model=need_model or out is not None,
             base=base,
+            strict=strict,
+            warn=print_doubt,
         )
         exported = None if out is None else write(call, run, out, how, progress)
-    report(call, run, exported)
+    report(call, run, exported, printed)
 
 
 def write(call: Call, run: Run, out: Path, how: ExportOptions, progress: ProgressCallback | None) -> Exported:
@@ -70,8 +80,11 @@ def write(call: Call, run: Run, out: Path, how: ExportOptions, progress: Progres
     return export(run, out, **asdict(how), progress=progress, cancel=call.stop)
 
 
-def report(call: Call, run: Run, exported: Exported | None) -> None:
-    """Print what came out."""
+def report(call: Call, run: Run, exported: Exported | None, printed: Sequence[str] = ()) -> None:
+    """Print what came out; on stderr what may be wrong with it, but for the warnings that are ``printed`` already."""
+    for caution in run.cautions:
+        if caution not in printed:
+            warn(caution)
     scores = run.scores
     summary = None if scores is None else summarize(scores, run.experts)
     if call.json:
@@ -83,8 +96,8 @@ def report(call: Call, run: Run, exported: Exported | None) -> None:
         print(dumps(facts | ({} if exported is None else export_facts(exported))))
         return
     print(f"{run.title}: run {run.id} on {run.device}, {sum(run.seconds.values()):.1f} s")
-    for warning in (*run.warnings, *([PER_TASK] if run.per_task else []), *(exported.warnings if exported else ())):
-        print(warning)
+    for remark in (*run.not_evaluated, *([PER_TASK] if run.per_task else []), *(exported.warnings if exported else ())):
+        print(remark)
     if scores is not None and summary is not None:
         print(score_table(scores, run.experts))
         inside = percent(summary.in_domain, summary.in_low, summary.in_high)

@@ -21,6 +21,7 @@ from merging.cli.call import Call
 from merging.cli.command_table import CommandTable
 from merging.cli.exit_codes import CANCELLED, FAILED, USAGE, joined
 from merging.cli.output import write_last_event
+from merging.text import visible_lines
 from merging.version import __version__
 
 PROGRAM = "python -m merging"
@@ -50,8 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     call = Call(json="--json" in arguments)  # a guess for a call that cannot be read; the option itself says it better
     code, text, usage = _run(arguments, call)
     if usage:
-        print(usage, end="\n\n", file=sys.stderr)
-    _report_end(call, text, code)
+        print(visible_lines(usage), end="\n\n", file=sys.stderr)
+    _report_end(call, visible_lines(text), code)
     return code
 
 

@@ -62,8 +62,9 @@ class Recipe:
     """References to checkpoints, any number of edits, then one merge. ``title`` is for people and not in the digest.
 
     With ``count_dead_params``, global quantiles count the unused text tensors that published image encoders carry, as
-    their authors' code does; it changes nothing where a checkpoint carries none. ``activation`` is that of all the
-    models, for files that do not state it or state it wrongly; exemplars and evaluations run with it.
+    their authors' code does; it changes nothing where a checkpoint carries none. It is off unless a recipe turns it on,
+    as the papers' presets do. ``activation`` is that of all the models, for files that do not state it or state it
+    wrongly; exemplars and evaluations run with it.
     """
 
     pretrained: str
@@ -173,7 +174,7 @@ class Recipe:
             "pretrained": self.pretrained,
             "experts": dict(self.experts),
             **({"exemplars": self.exemplars.values()} if self.exemplars else {}),
-            **({"count_dead_params": True} if self.count_dead_params else {}),
+            "count_dead_params": self.count_dead_params,
             **({"activation": self.activation} if self.activation else {}),
             "edits": [step.plain() for step in self.edits],
             "merge": self.merge.plain(),

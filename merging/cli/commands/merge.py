@@ -23,6 +23,7 @@ from merging.cli.options import (
     option,
     out_problems,
     store_option,
+    strict_option,
 )
 
 
@@ -45,7 +46,7 @@ def _free(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path 
     metavar="SPEC",
     help="the merge (default: task_arithmetic)",
 )
-@option("--count-dead-params", is_flag=True, help="count unused text tensors in quantiles, as published code does")
+@option("--count-dead-params", is_flag=True, help="count unused text tensors in quantiles, as papers' presets do")
 @option("--title", default="", help="what to call the run")
 @option(
     "--out",
@@ -57,6 +58,7 @@ def _free(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path 
 @export_options
 @store_option
 @no_evaluate_option
+@strict_option
 @device_option
 @click.pass_obj
 def merge(  # noqa: PLR0913 - an argument for each option
@@ -72,6 +74,7 @@ def merge(  # noqa: PLR0913 - an argument for each option
     how: ExportOptions,
     store: Path | None,
     no_evaluate: bool,
+    strict: bool,
     device: str,
 ) -> int:
     """Merge checkpoints and export the model."""
@@ -83,5 +86,5 @@ def merge(  # noqa: PLR0913 - an argument for each option
     recipe = Recipe.build(
         key, params, edits, pretrained, experts, title, count_dead_params=count_dead_params, activation=activation
     )
-    compute(call, recipe, store, out, how, device=device, evaluate=not no_evaluate)
+    compute(call, recipe, store, out, how, device=device, evaluate=not no_evaluate, strict=strict)
     return DONE

@@ -19,6 +19,7 @@ from merging.cli.options import (
     job_options,
     no_evaluate_option,
     option,
+    strict_option,
 )
 
 
@@ -30,6 +31,7 @@ from merging.cli.options import (
 @export_options
 @job_options
 @no_evaluate_option
+@strict_option
 @device_option
 @click.pass_obj
 def run(
@@ -41,6 +43,7 @@ def run(
     how: ExportOptions,
     store: Path | None,
     no_evaluate: bool,
+    strict: bool,
     device: str,
 ) -> int:
     """Run a recipe file into the store, such as one from the app."""
@@ -51,5 +54,8 @@ def run(
     if how.activation:
         chain = replace(chain, activation=how.activation)
     base = base or recipe.absolute().parent
-    compute(call, chain, store, out, how, device=device, evaluate=not no_evaluate, need_model=need_model, base=base)
+    evaluate = not no_evaluate
+    compute(
+        call, chain, store, out, how, device=device, evaluate=evaluate, strict=strict, need_model=need_model, base=base
+    )
     return DONE
