@@ -54,6 +54,10 @@ class SessionQueue:
         on = "" if words[0] in NEUTRAL and then is None else str(self.folder)
         return self.runner.command(kind, subject, title, words, then, on)
 
+    def again(self, job_id: str) -> Job:
+        """A job that has ended, submitted once more as it was, on its own benchmark."""
+        return self.runner.again(job_id)
+
     def jobs(self) -> list[Job]:
         """All jobs on any benchmark, newest first."""
         return self.runner.jobs()

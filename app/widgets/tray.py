@@ -14,6 +14,7 @@ from app.reading import data, measurements
 from app.session import benchmark as session_benchmark
 from app.session import clicks, pages, state
 from app.widgets import page as page_parts
+from merging.errors import MergingError
 from merging.jobs.records import MERGE, SWEEP, Job
 from merging.text import duration_text
 
@@ -41,6 +42,7 @@ RESULT_VIEWS = {  # of measurements; those that are not here are on Drift
     measurements.ABLATION: DRIFT._replace(query={state.VIEW: "layer by layer"}),
     measurements.EXEMPLARS: DRIFT._replace(query={state.VIEW: "exemplars"}),
 }
+HALTED = "Process {} was halted by a signal. Let it go on, or cancel."
 POLL = 1.0  # seconds between two readings while a job is live
 SHOWN = 4  # jobs
 ICONS = {
@@ -82,6 +84,8 @@ def show(job: Job, place: str) -> None:
             left = f", about {duration_text(job.seconds_left)} left" if job.seconds_left is not None else ""
             phase = text.safe_text(job.phase or "Starting")
             st.progress(min(max(job.fraction, 0.0), 1.0), f"{phase}{left}{_where(job)}")
+            if job.halted:
+                st.caption(f":material/front_hand: {HALTED.format(job.halted)}")
         elif job.state == "queued":
             st.caption(f":material/schedule: queued, place {job.position}{_where(job)}")
         else:
@@ -116,6 +120,8 @@ def buttons(job: Job, place: str) -> None:
         open_result(
             pages.SCORES, "Scores", "monitoring", job, lambda run_id: state.pick_runs([run_id]), runs=job.subject
         )
+    if job.state != "done":
+        again(job, place)
     st.button(
         "Dismiss",
         key=f"dismiss_{place}_{job.id}",
@@ -123,6 +129,19 @@ def buttons(job: Job, place: str) -> None:
         args=(job.id,),
         type="tertiary",
     )
+
+
+def again(job: Job, place: str) -> None:
+    """Draw a button that submits a job once more as it was, such as after a restart."""
+    label = "Resume" if job.kind == SWEEP else "Run again"
+    if not st.button(label, key=f"again_{place}_{job.id}", icon=":material/replay:", type="tertiary"):
+        return
+    try:
+        data.runner().again(job.id)
+    except MergingError as error:
+        st.caption(f":material/error: {text.safe_text(error, 300)}")
+    else:
+        st.rerun()  # the whole page, which follows the job from now on
 
 
 def switch_benchmark(job: Job, place: str, benchmark: str) -> None:

@@ -68,8 +68,3 @@ def measure(
     if (stored := find(key, store, benchmark, run_id)) is None:
         raise StoreError("It was measured but cannot be read back; is the store's folder being cleared?")
     return stored
-
-
-def sweep(store: Store, writer: int) -> None:
-    """Remove the temporary folders that a writer left behind; its process has ended."""
-    atomic.sweep(own_folder(store), writer)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import signal
 import sys
@@ -20,6 +21,7 @@ import click
 from merging.cli.call import Call
 from merging.cli.command_table import CommandTable
 from merging.cli.exit_codes import CANCELLED, FAILED, USAGE, joined
+from merging.cli.output import write_last_event
 from merging.text import visible_lines
 from merging.version import __version__
 
@@ -56,8 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     code, text, usage = _run(arguments, call)
     if usage:
         print(visible_lines(usage), end="\n\n", file=sys.stderr)
-    if text:
-        _report_failure(call, text, code)
+    _report_end(call, visible_lines(text), code)
     return code
 
 
@@ -107,18 +108,14 @@ def _is_out_of_memory(error: BaseException) -> bool:
     return refused or (isinstance(error, RuntimeError) and "allocate memory" in str(error))
 
 
-def _report_failure(call: Call, text: str, code: int) -> None:
-    """Say what went wrong, to people on stderr and to programs where they look."""
-    text = visible_lines(text)
-    print(text, file=sys.stderr)
-    from merging.cli.output import dumps
-
-    line = dumps({"error": text, "code": code}, indent=None)
-    if call.json:
-        print(line)
+def _report_end(call: Call, text: str, code: int) -> None:
+    """Say how it ended: what went wrong to people on stderr, and all of it to programs where they look."""
+    if text:
+        print(text, file=sys.stderr)
+    if text and call.json:
+        print(json.dumps({"error": text, "code": code}, ensure_ascii=False))
     if call.events is not None:
-        with contextlib.suppress(OSError), call.events.open("a", encoding="utf-8") as file:
-            file.write(f"\n{line}\n")  # the last event may be half a line, if the disk was full
+        write_last_event(call.events, code, text)
 
 
 @contextlib.contextmanager

@@ -9,9 +9,12 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from merging.files.processes import this_process
+from merging.jobs.events import CODE, ERROR, WORKER
 from merging.progress import Progress, ProgressCallback
 from merging.text import duration_text, percent, printable
 
@@ -58,15 +61,24 @@ class Bar:
             print("\r\x1b[2K", end="", file=self._stream, flush=True)
 
 
+def write_last_event(path: Path, code: int, error: str = "") -> None:
+    """Write to a file of events how the command ended; a file that cannot be written is ignored."""
+    event = {CODE: code} | ({ERROR: error} if error else {})
+    with contextlib.suppress(OSError), path.open("a", encoding="utf-8") as file:
+        file.write(f"\n{dumps(event, indent=None)}\n")  # the last event may be half a line, if the disk was full
+
+
 class Events:
     """Appends progress to a file, one JSON object a line: at most five a second, and every change of phase.
 
-    Progress that cannot be written, such as on a full disk, is left out: the work itself goes on.
+    The first line names this process. Progress that cannot be written, such as on a full disk, is left out: the work
+    itself goes on.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._phase, self._last = "", 0.0
+        self._write({WORKER: asdict(this_process())})
 
     def __call__(self, progress: Progress) -> None:
         """Write progress, unless the last was a moment ago."""
@@ -76,6 +88,9 @@ class Events:
         self._phase, self._last = progress.phase, now
         event = {"phase": progress.phase, "fraction": round(progress.fraction, 4), "detail": progress.detail}
         event["seconds_left"] = None if progress.seconds_left is None else round(progress.seconds_left, 1)
+        self._write(event)
+
+    def _write(self, event: Mapping[str, Any]) -> None:
         with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as file:
             file.write(dumps(event, indent=None) + "\n")
 

@@ -55,4 +55,8 @@ def appearing(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
         yield partial
         disk.sync_all(partial)
         partial.chmod(READABLE)
-        atomic.swap(partial, folder.absolute())
+        place = folder.absolute()
+        if overwrite and place.exists():
+            atomic.replace(partial, place)
+        elif not atomic.publish(partial, place):
+            raise StoreError(refusal(folder))

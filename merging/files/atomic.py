@@ -2,7 +2,7 @@
 
 No locks are needed. Two writers of one entry each fill a temporary folder of their own, one rename wins, and the loser
 drops its copy. A reader trusts an entry only if its manifest and the sizes of all its files agree; a file's hash is
-compared when the file is first used.
+compared when the file is first used. What a killed writer leaves is removed by ``sweep``, by whoever calls it next.
 """
 
 from __future__ import annotations
@@ -11,24 +11,17 @@ import contextlib
 import errno
 import hashlib
 import json
-import os
-import re
 import shutil
-import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from merging.files import disk
 from merging.files.disk import OTHER_STORE, explained, sync
 from merging.files.records import write_json
+from merging.files.temporary import OLD, kind_left_behind, temporary_name
 
 MANIFEST = "manifest.json"
-TEMPORARY = re.compile(r"tmp-[0-9a-f]{32}-(\d+)")
-ABANDONED = 3600.0  # seconds without a change after which a dead writer's folder is removed
 SWAPS = 10  # how often an entry may be replaced while it is checked
 _PIECE = 1 << 20
 
@@ -40,9 +33,9 @@ class DamagedError(Exception):
 
 
 def make_temporary(root: Path) -> Path:
-    """A new private folder beside the entries; its name holds the writer's process id."""
+    """A new private folder beside the entries; its name holds the process that writes it."""
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder = root / f"tmp-{uuid.uuid4().hex}-{os.getpid()}"
+    folder = root / temporary_name()
     folder.mkdir(mode=0o700)
     return folder
 
@@ -87,8 +80,9 @@ def written(root: Path, name: str, whole: Callable[[Path], bool], what: str) -> 
             yield folder
             seal(folder)
             if final.exists() and not whole(final):
-                retire(final, what)
-            publish(folder, final)
+                replace(folder, final)
+            else:
+                publish(folder, final)
         finally:
             drop(folder)
 
@@ -99,31 +93,40 @@ def require_writable(root: Path, what: str) -> None:
         drop(make_temporary(root))
 
 
+def replace(folder: Path, final: Path) -> bool:
+    """Put a folder into the place of another one, if there is one; False if another writer was first (ours is dropped).
+
+    The old one lies aside until ours is in its place. If this process dies before that, ``sweep`` puts it back.
+    """
+    aside = final.with_name(temporary_name(OLD))
+    aside.mkdir(mode=0o700)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            final.rename(aside / final.name)
+        return publish(folder, final)
+    finally:
+        _put_back(aside)
+
+
+def _put_back(aside: Path) -> None:
+    """Rename what lies aside to its place if that is free, and remove it otherwise; what cannot be renamed stays."""
+    with contextlib.suppress(OSError):
+        for old in aside.iterdir():
+            if not (final := aside.with_name(old.name)).exists():
+                old.rename(final)
+        shutil.rmtree(aside)
+
+
 def retire(final: Path, what: str = "") -> None:
     """Rename an entry away at once, then remove it; does nothing if there is none.
 
     Raises:
         StoreError: it cannot be removed; the message begins with ``what`` it is, by default its name.
     """
-    away = final.with_name(f"tmp-{uuid.uuid4().hex}-{os.getpid()}")
+    away = final.with_name(temporary_name())
     with explained(what or final.name, OTHER_STORE, "removed"), contextlib.suppress(FileNotFoundError):
         final.rename(away)
         drop(away)
-
-
-def swap(new: Path, folder: Path) -> None:
-    """Put the new folder into its place; the old one is removed only after that has worked."""
-    if not folder.exists():
-        new.rename(folder)
-        return
-    old = folder.with_name(f"tmp-{uuid.uuid4().hex}-{os.getpid()}")
-    folder.rename(old)
-    try:
-        new.rename(folder)
-    except OSError:
-        old.rename(folder)
-        raise
-    drop(old)
 
 
 def drop(folder: Path) -> None:
@@ -207,28 +210,17 @@ def _identity(folder: Path) -> tuple[int, int] | None:
     return state.st_ino, state.st_ctime_ns
 
 
-def sweep(root: Path, writer: int | None = None) -> None:
-    """Remove temporary folders of dead writers: those of ``writer`` at once, others after an hour without a change."""
-    for folder, pid in _temporaries(root):
-        if psutil.pid_exists(pid) and pid != writer:
-            continue
-        if pid == writer or abs(time.time() - _last_change(folder)) > ABANDONED:  # a clock may have been set back
-            drop(folder)
-
-
-def _temporaries(root: Path) -> Iterator[tuple[Path, int]]:
-    if root.is_dir():
-        for folder in root.iterdir():
-            if match := TEMPORARY.fullmatch(folder.name):
-                yield folder, int(match[1])
-
-
-def _last_change(folder: Path) -> float:
-    times = [0.0]
-    for path in (folder, *folder.rglob("*")):
-        with contextlib.suppress(OSError):
-            times.append(path.stat().st_mtime)
-    return max(times)
+def sweep(root: Path) -> None:
+    """Remove what dead writers left in a folder, and put back what they had put aside."""
+    with contextlib.suppress(OSError):  # there is no such folder, or it must not be read
+        for path in root.iterdir():
+            kind = kind_left_behind(path)
+            if kind == OLD:
+                _put_back(path)
+            elif kind and path.is_dir():
+                drop(path)
+            elif kind:
+                path.unlink(missing_ok=True)
 
 
 def file_hash(path: Path) -> str:
@@ -247,6 +239,7 @@ def appearing_file(path: Path) -> Iterator[Path]:
         yield partial / path.name
         disk.sync_all(partial)
         (partial / path.name).replace(path)
+        sync(path.absolute().parent)
 
 
 @contextlib.contextmanager

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +11,14 @@ from typing import Any, TypeVar
 
 from merging.errors import MergingError
 from merging.files.disk import sync
+from merging.files.temporary import temporary_name
 
 T = TypeVar("T")
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file; after a failure the file has not changed."""
-    partial = path.with_name(f".{path.name}.tmp-{uuid.uuid4().hex}-{os.getpid()}")
+    partial = path.with_name(f".{path.name}.{temporary_name()}")
     try:
         partial.write_text(text, "utf-8")
         sync(partial)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import reprlib
-import uuid
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from merging.checkpoints.tensor_info import (
 from merging.errors import CheckpointError
 from merging.files.paths import file_state
 from merging.files.strict_json import parse
+from merging.files.temporary import temporary_name
 
 MAX_HEADER = 100_000_000
 AGAIN = "The file is damaged: download it again, or write it with safetensors."
@@ -163,7 +163,7 @@ class SafetensorsWriter:
 
     def __init__(self, path: Path, infos: Mapping[str, TensorInfo], metadata: Mapping[str, str] | None = None) -> None:
         self.path = path
-        self._partial = path.with_name(f".tmp-{uuid.uuid4().hex}-{os.getpid()}")
+        self._partial = path.with_name(f".{temporary_name()}")
         self._offsets: dict[str, int] = {}
         self._infos = dict(infos)
         header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}

@@ -1,10 +1,10 @@
-"""Removes the temporary files that a job's process may have left behind when it ended."""
+"""Removes what processes that were killed left behind, and puts back what they had put aside."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
-from merging.analysis import measure
 from merging.files import atomic
 from merging.jobs.records import Record
 from merging.runs.store import Store
@@ -12,15 +12,11 @@ from merging.runs.store import Store
 BUILD = ("benchmark", "make")  # the command whose third word is the folder that it writes
 
 
-def sweep_up(store: Store, record: Record, writer: int) -> None:
-    """Remove the temporary folders of ``writer``, a process that has ended."""
-    from merging.sweeps import points  # loads torch, which listing jobs does not need
-
-    store.sweep(writer)
-    measure.sweep(store, writer)
-    points.sweep_up(store, writer)
-    for out in _outputs(record.words):
-        atomic.sweep(out.parent, writer)
+def sweep_up(store: Store, records: Iterable[Record]) -> None:
+    """Clear the store, and the places that jobs write to, of the temporary files of dead processes."""
+    store.sweep()
+    for folder in {out.absolute().parent for record in records for out in _outputs(record.words)}:
+        atomic.sweep(folder)
 
 
 def _outputs(words: tuple[str, ...]) -> list[Path]:

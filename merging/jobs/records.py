@@ -1,7 +1,7 @@
 """The files of a job, and the child process that does its work.
 
-<store>/jobs/<job id>/ holds recipe.yaml, state.json (written by the runner), events.jsonl (written by the child) and
-log.txt (what the child prints).
+<store>/jobs/<job id>/ holds recipe.yaml, state.json (written by the runner), events.jsonl (written by the child: its
+process first, its exit code last) and log.txt (what the child prints).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import json
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,13 +18,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import psutil
 
 from merging import settings
+from merging.files import atomic
 from merging.files.disk import OTHER_STORE, explained, free_bytes
-from merging.files.records import write_json, write_text
+from merging.files.processes import NOBODY, ProcessId, this_process
+from merging.files.records import write_json
+from merging.jobs.events import WORKER
 
 PATIENCE = 2.5  # seconds that a child has to stop on request, before it is killed
 NICE = 10
@@ -33,6 +35,7 @@ ROOM = 1 << 16  # free bytes below which a disk counts as full
 TAIL = 8192  # bytes at the end of the events that are searched for the last one
 MERGE, SWEEP = "merge", "sweep"  # kinds of jobs beside measurements and commands
 PAUSE = "pause"  # the file whose presence asks a sweep to stop after the current point
+CANCEL = "cancel"  # the file that says that a job which another server owns was cancelled
 PACKAGE_ROOT = Path(__file__).resolve().parent.parent.parent
 log = logging.getLogger(__name__)
 
@@ -50,36 +53,6 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessId:
-    """A process; its time of birth distinguishes it from a later one with the same number."""
-
-    pid: int = 0
-    born: float = 0.0
-
-    @classmethod
-    def of(cls, pid: int) -> Self:
-        """The process that has this number now; number 0 if it is gone."""
-        try:
-            return cls(pid, psutil.Process(pid).create_time())
-        except psutil.Error:
-            return cls()
-
-    def alive(self) -> bool:
-        """Whether it still runs."""
-        if not self.pid:
-            return False
-        try:
-            process = psutil.Process(self.pid)
-            return abs(process.create_time() - self.born) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.Error:
-            return False
-
-    def elsewhere(self) -> bool:
-        """Whether it still runs and is not this process."""
-        return self.pid != os.getpid() and self.alive()
-
-
-@dataclass(frozen=True, slots=True)
 class Record:
     """The contents of state.json."""
 
@@ -89,7 +62,7 @@ class Record:
     need_model: bool
     submitted: float
     owner: ProcessId  # the server
-    worker: ProcessId = ProcessId()
+    worker: ProcessId = NOBODY
     started: float | None = None
     finished: float | None = None
     error: str = ""
@@ -106,9 +79,10 @@ class Job:
     ``kind`` is "merge", "sweep", the key of a measurement, or what a command does in one word. ``subject`` is the id of
     the run that a job makes or measures, the id of a sweep, or what a command works on; empty for a measurement of the
     benchmark. ``position`` is its place in the queue from 1, 0 if not waiting. ``state`` is queued, running, done,
-    failed, cancelled, paused or interrupted (its process is gone without a word, such as after a restart). Times are
-    seconds since the epoch. ``benchmark`` is the folder of the benchmark, empty for the one that the server was started
-    on.
+    failed, cancelled, paused or interrupted (its process is gone without a word, such as after a restart). ``error``
+    says why it failed or was interrupted. ``halted`` is the number of its process if a signal has stopped it for now,
+    else 0. Times are seconds since the epoch. ``benchmark`` is the folder of the benchmark, empty for the one that the
+    server was started on.
     """
 
     id: str
@@ -128,6 +102,7 @@ class Job:
     subject: str = ""
     words: tuple[str, ...] = ()
     benchmark: str = ""
+    halted: int = 0
 
     @property
     def live(self) -> bool:
@@ -161,31 +136,47 @@ class JobFiles:
         subject: str,
         words: Sequence[str] = (),
         benchmark: str = "",
-    ) -> None:
-        """Write a new queued job in place of an earlier one with this id.
+        earlier: Record | None = None,
+    ) -> bool:
+        """Write a new queued job in place of the earlier one with this id; False if another server was first.
 
         Raises:
             StoreError: the store cannot be written to; there is no such job then.
         """
-        self.remove()
         record = Record(
-            State.QUEUED, title, str(base), need_model, time.time(), ProcessId.of(os.getpid()), kind=kind,
-            subject=subject, words=tuple(words), benchmark=benchmark,
+            State.QUEUED, title, str(base), need_model, time.time(), this_process(), kind=kind, subject=subject,
+            words=tuple(words), benchmark=benchmark,
         )  # fmt: skip
+        return self._appear(recipe_yaml, record, earlier)
+
+    def create_again(self, earlier: Record) -> bool:
+        """Write an earlier job as a new queued one; False if another server was first."""
+        record = replace(
+            earlier, state=State.QUEUED, submitted=time.time(), owner=this_process(), worker=NOBODY, started=None,
+            finished=None, error="",
+        )  # fmt: skip
+        return self._appear(self.recipe_yaml(), record, earlier)
+
+    def _appear(self, recipe_yaml: str, record: Record, earlier: Record | None) -> bool:
+        """Put a job's folder into its place, whole, unless another job than ``earlier`` has got there."""
         with explained("The job", OTHER_STORE):
+            folder = atomic.make_temporary(self.root)
             try:
-                self.folder.mkdir(mode=0o700, parents=True)
-                write_text(self.folder / "recipe.yaml", recipe_yaml)
-                self._write(record)
-            except OSError:
-                shutil.rmtree(self.folder, ignore_errors=True)
-                raise
+                (folder / "recipe.yaml").write_text(recipe_yaml, "utf-8")
+                write_json(folder / "state.json", asdict(record))
+                there, present = self.folder.exists(), self.read()  # in this order: what appears in between is whole
+                if present is not None and present != earlier:
+                    return False
+                if there:
+                    self.remove()
+                return atomic.publish(folder, self.folder)
+            finally:
+                atomic.drop(folder)
 
     def remove(self) -> None:
         """Delete the job's files. Raises StoreError if that is not possible."""
         _unwritten.pop(self.folder, None)
-        with explained("The record of the job", OTHER_STORE, "removed"), contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(self.folder)
+        atomic.retire(self.folder, "The record of the job")
 
     def read(self) -> Record | None:
         """The contents of state.json, or what could not be written into it; None if it is missing or damaged."""
@@ -234,18 +225,31 @@ class JobFiles:
             return {}
         return event if isinstance(event, dict) else {}
 
-    def failure(self, code: int) -> str:
-        """The child's sentence on why it failed; if it could write none, what can be told from outside."""
-        if sentence := self.last_event().get("error"):
-            return str(sentence)
-        if free_bytes(self.folder) < ROOM:
-            return "The disk that holds the runs is full. Free some space, and start the job again."
-        return f"It ended with code {code}; see log.txt in its folder."
+    def disk_is_full(self) -> bool:
+        """Whether too little is free for even an error to be written."""
+        return free_bytes(self.folder) < ROOM
+
+    def first_worker(self) -> ProcessId:
+        """The process that the child's first line names; number 0 before that."""
+        try:
+            with (self.folder / "events.jsonl").open("rb") as file:
+                return ProcessId(**json.loads(file.readline(TAIL))[WORKER])
+        except (OSError, ValueError, KeyError, TypeError):
+            return NOBODY
 
     def ask_to_pause(self) -> None:
         """Let a sweep stop after the current point. Raises StoreError if the store cannot be written to."""
         with explained("The request to pause", OTHER_STORE):
             (self.folder / PAUSE).touch()
+
+    def mark_cancelled(self) -> None:
+        """Let the server that owns the job know that it was cancelled."""
+        with contextlib.suppress(OSError):
+            (self.folder / CANCEL).touch()
+
+    def is_cancelled(self) -> bool:
+        """Whether it was cancelled by another server than its own."""
+        return (self.folder / CANCEL).exists()
 
     def start(self, store_root: Path, device: str) -> subprocess.Popen[bytes]:
         """Start the child process that does the job, in a process group of its own.

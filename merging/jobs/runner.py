@@ -1,18 +1,17 @@
-"""A queue of merges, measurements, sweeps and other commands, each in a child process: the server stays responsive, and
-lives on if one takes all memory.
+"""A queue of merges, measurements, sweeps and other commands, each in a child process, which may take all memory.
 
 What is known about a job lies on the disk (see records), so that a second tab or a restarted server sees it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import signal
 import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +19,13 @@ import psutil
 
 from merging.analysis import registry
 from merging.errors import MergingError, StoreError
+from merging.files.locks import held
+from merging.files.processes import ProcessId
+from merging.files.temporary import is_temporary
 from merging.jobs.cleanup import sweep_up
-from merging.jobs.records import MERGE, SWEEP, Job, JobFiles, ProcessId, Record, State, job_of, stop_process
+from merging.jobs.outcome import outcome
+from merging.jobs.reading import read_job
+from merging.jobs.records import MERGE, SWEEP, Job, JobFiles, State, job_of, stop_process
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
 from merging.runs.store import Store
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
 
 POLL = 0.1  # seconds between two checks of a running child
 ORPHAN_POLL = 0.5  # seconds between two checks whether another server's child has ended
-CANCELLED_CODE, PAUSED_CODE = 130, 75
+SUBMITTING = 5.0  # seconds at most that one server waits while another one submits a job
 log = logging.getLogger(__name__)
 
 
@@ -52,6 +56,7 @@ class Runner:
         self._cancelled: set[str] = set()
         self._closing = False
         self._thread: threading.Thread | None = None
+        sweep_up(store, [record for job_id in self._ids() if (record := self._files(job_id).read()) is not None])
 
     def submit(
         self, recipe: Recipe, *, base: Path | None = None, need_model: bool = False, benchmark: Benchmark | None = None
@@ -71,20 +76,23 @@ class Runner:
         opened = open_inputs(recipe, base, benchmark)
         run_id = opened.run_id()
         folder = str(benchmark.folder) if benchmark else ""
-        with self._changed:
-            if (earlier := self._earlier(run_id, folder)) is not None and earlier.live:
+        files = self._files(run_id)
+        with self._submitting():
+            before, earlier = files.read(), self._earlier(run_id, folder)
+            if earlier is not None and earlier.live:
                 return earlier
             if self._is_stored(opened, run_id, need_model):
                 return earlier if earlier is not None and earlier.state == State.DONE else self._stored_job(run_id)
-            self._files(run_id).create(
+            created = files.create(
                 recipe.to_yaml(),
                 title=recipe.title or recipe.text(),
                 base=(base or Path.cwd()).absolute(),
                 need_model=need_model,
                 subject=run_id,
                 benchmark=folder,
+                earlier=before,
             )
-            self._enqueue(run_id)
+            self._enqueue(run_id, created)
         return self.get(run_id)
 
     def measure(self, key: str, run_id: str = "", benchmark: str = "", of: Run | None = None) -> Job:
@@ -118,15 +126,37 @@ class Runner:
         self, kind: str, subject: str, title: str, words: Sequence[str] = (), then: Recipe | None = None,
         benchmark: str = "",
     ) -> Job:  # fmt: skip
-        job_id = job_of(kind, subject)
-        with self._changed:
-            if (earlier := self._earlier(job_id, benchmark)) is not None and earlier.live:
+        job_id, recipe = job_of(kind, subject), then.to_yaml() if then else ""
+        files = self._files(job_id)
+        with self._submitting():
+            before, earlier = files.read(), self._earlier(job_id, benchmark)
+            if earlier is not None and earlier.live:
                 return earlier
-            recipe, base = then.to_yaml() if then else "", Path.cwd()
-            files = self._files(job_id)
-            files.create(recipe, title=title, base=base, kind=kind, subject=subject, words=words, benchmark=benchmark)
-            self._enqueue(job_id)
+            created = files.create(
+                recipe, title=title, base=Path.cwd(), kind=kind, subject=subject, words=words, benchmark=benchmark,
+                earlier=before,
+            )  # fmt: skip
+            self._enqueue(job_id, created)
         return self.get(job_id)
+
+    def again(self, job_id: str) -> Job:
+        """A job that has ended, submitted once more as it was; one that is live goes on.
+
+        Raises:
+            StoreError: there is no such job.
+        """
+        files = self._files(job_id)
+        with self._submitting():
+            before = files.read()
+            if before is not None and not self.get(job_id).live and not self._closing:
+                self._enqueue(job_id, files.create_again(before))
+        return self.get(job_id)
+
+    @contextlib.contextmanager
+    def _submitting(self) -> Iterator[None]:
+        """One thread, and one server, submits at a time, so that the same job is not created twice."""
+        with self._changed, held(self.store.root / "locks" / "submitting.lock", longest=SUBMITTING):
+            yield
 
     def _earlier(self, job_id: str, benchmark: str) -> Job | None:
         """The job of that id from before, if there is one; raises StoreError if it is live on another benchmark."""
@@ -143,11 +173,13 @@ class Runner:
             if job_id in self._queue:
                 self._queue.remove(job_id)
                 self._files(job_id).update(state=State.PAUSED, finished=time.time())
-            elif (job := self._job(job_id)) is not None and job.state == State.RUNNING and job.kind == SWEEP:
+            elif (job := self._job(job_id)) is not None and job.live and job.kind == SWEEP:
                 self._files(job_id).ask_to_pause()
 
-    def _enqueue(self, job_id: str) -> None:
-        """Append a job to the queue; its files are already written."""
+    def _enqueue(self, job_id: str, created: bool) -> None:
+        """Append a job to the queue, unless it was another server that has written its files."""
+        if not created:
+            return
         self._cancelled.discard(job_id)
         self._queue.append(job_id)
         self._start_thread()
@@ -155,8 +187,7 @@ class Runner:
 
     def jobs(self) -> list[Job]:
         """All jobs, newest first."""
-        names = sorted(path.name for path in self._root.iterdir()) if self._root.is_dir() else []
-        jobs = [job for name in names if (job := self._job(name)) is not None]
+        jobs = [job for job_id in self._ids() if (job := self._job(job_id)) is not None]
         return sorted(jobs, key=lambda job: job.submitted, reverse=True)
 
     def get(self, job_id: str) -> Job:
@@ -176,7 +207,8 @@ class Runner:
             elif job_id == self._running:
                 self._cancelled.add(job_id)
                 self._changed.notify_all()
-            elif (job := self._job(job_id)) is not None and job.state == State.RUNNING:
+            elif (job := self._job(job_id)) is not None and job.live:
+                self._files(job_id).mark_cancelled()
                 threading.Thread(target=self._stop_orphan, args=(job_id,), daemon=True).start()
 
     def dismiss(self, job_id: str) -> None:
@@ -198,6 +230,11 @@ class Runner:
     def _files(self, job_id: str) -> JobFiles:
         return JobFiles(self._root, job_id)
 
+    def _ids(self) -> list[str]:
+        """The names of the folders of jobs."""
+        names = sorted(path.name for path in self._root.iterdir()) if self._root.is_dir() else []
+        return [name for name in names if not is_temporary(name)]
+
     def _is_stored(self, opened: OpenedRecipe, run_id: str, need_model: bool) -> bool:
         """Whether a run is stored with all that it can have, on the benchmark if one was named."""
         from merging.runs.inputs import settled
@@ -210,45 +247,9 @@ class Runner:
 
     def _job(self, job_id: str) -> Job | None:
         """The job as the disk and this process know it; None if there is none, or if its run was deleted."""
-        files = self._files(job_id)
-        record = files.read()
-        if record is None:
-            return None
-        state = self._state(job_id, record)
-        if state == State.DONE and record.kind == MERGE and not self.store.has(job_id):
-            return None
-        event = files.last_event()
         with self._changed:
             position = self._queue.index(job_id) + 1 if job_id in self._queue else 0
-        return Job(
-            id=job_id,
-            title=record.title,
-            state=state,
-            phase=str(event.get("phase", "Starting" if state == State.RUNNING else "")),
-            detail=str(event.get("detail", "")),
-            fraction=1.0 if state == State.DONE else float(event.get("fraction", 0.0)),
-            seconds_left=event.get("seconds_left") if state == State.RUNNING else None,
-            position=position,
-            error=record.error,
-            submitted=record.submitted,
-            started=record.started,
-            finished=record.finished,
-            recipe_yaml=files.recipe_yaml(),
-            kind=record.kind,
-            subject=record.subject,
-            words=record.words,
-            benchmark=record.benchmark,
-        )
-
-    def _state(self, job_id: str, record: Record) -> State:
-        """The state on the disk, unless the process that would change it is gone."""
-        if record.state == State.QUEUED:
-            waiting = job_id in self._queue or job_id == self._running or record.owner.elsewhere()
-            return State.QUEUED if waiting else State.INTERRUPTED
-        if record.state == State.RUNNING and job_id != self._running and not record.worker.alive():
-            made = record.kind == MERGE and self.store.has(job_id)
-            return State.DONE if made else State.INTERRUPTED
-        return record.state
+            return read_job(self._files(job_id), self.store, position, position > 0 or job_id == self._running)
 
     # The thread that works through the queue
 
@@ -282,14 +283,18 @@ class Runner:
 
     def _orphan_runs(self) -> bool:
         """Whether a job that another server started is still running."""
-        return any(job.state == State.RUNNING for job in self.jobs())
+        return any(job.state == State.RUNNING and not job.halted for job in self.jobs())
 
     def _run(self, job_id: str) -> None:
         files = self._files(job_id)
+        if files.is_cancelled():
+            files.update(state=State.CANCELLED, finished=time.time())
+            return
         process = files.start(self.store.root, self.device)
         files.update(state=State.RUNNING, started=time.time(), worker=ProcessId.of(process.pid))
         stopped = self._wait(process, job_id)
-        self._sweep(process.pid, job_id)
+        if (record := files.read()) is not None:
+            sweep_up(self.store, [record])
         state, error = self._outcome(job_id, process.returncode, stopped)
         if state == State.DONE:
             state, error = self._then(files)
@@ -320,30 +325,26 @@ class Runner:
                 return True
         return False
 
-    def _sweep(self, writer: int, job_id: str) -> None:
-        """Remove what a child that has ended may have left behind."""
-        if (record := self._files(job_id).read()) is not None:
-            sweep_up(self.store, record, writer)
-
     def _outcome(self, job_id: str, code: int, stopped: bool) -> tuple[State, str]:
         """How a job ended, and the sentence for the user if it failed."""
-        record = self._files(job_id).read()
-        if code == 0 and (self.store.has(job_id) or (record is not None and record.kind != MERGE)):
-            return State.DONE, ""
-        if code == PAUSED_CODE and record is not None and record.kind == SWEEP:
-            return State.PAUSED, ""
-        if stopped or code == CANCELLED_CODE:
-            return (State.INTERRUPTED if self._closing else State.CANCELLED), ""
-        if code == -signal.SIGKILL:
-            return State.FAILED, "It was killed, likely because the computer ran out of memory."
-        if code < 0:
-            return State.FAILED, f"Its process was ended by {signal.Signals(-code).name}; see log.txt in its folder."
-        return State.FAILED, self._files(job_id).failure(code)
+        files = self._files(job_id)
+        if (record := files.read()) is None:
+            return State.CANCELLED, ""
+        if stopped and self._closing and code != 0:
+            return State.INTERRUPTED, ""
+        if code != 0 and (stopped or files.is_cancelled()):
+            return State.CANCELLED, ""
+        stored = record.kind == MERGE and self.store.has(job_id)
+        return outcome(record, files.last_event(), code, stored, files.disk_is_full())
 
     def _stop_orphan(self, job_id: str) -> None:
-        """Stop a job that another, dead server started."""
-        record = self._files(job_id).read()
-        if record is not None and record.worker.alive():
-            stop_process(psutil.Process(record.worker.pid))
-            self._sweep(record.worker.pid, job_id)
-            self._files(job_id).update(state=State.CANCELLED, finished=time.time())
+        """Stop a job that another server started, which may be dead."""
+        files = self._files(job_id)
+        if (record := files.read()) is None:
+            return
+        worker = record.worker if record.worker.pid else files.first_worker()
+        if worker.alive():
+            stop_process(psutil.Process(worker.pid))
+            sweep_up(self.store, [record])
+        if not record.owner.elsewhere():
+            files.update(state=State.CANCELLED, finished=time.time())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from merging.files.disk import files_below
-from merging.files.quarantine import FOLDER
+from merging.runs.quarantine import FOLDER
 
 WEIGHTS, TABLES, OTHER = "merged weights", "tables and scores of runs", "everything else"
 KINDS = {  # folder of the store -> kind of content

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.errors import NeedsError, StoreError, TaskError
-from merging.progress import Cancel, Meter, Phases, ProgressCallback
+from merging.files.processes import ProcessId
+from merging.progress import Cancel, Meter, Phases, Progress, ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.compute import Work
 from merging.runs.estimate import READING, estimate
@@ -68,7 +69,7 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
 
     if run := _stored(store, run_id, scored_on, need_model):
         return run
-    with store.lock(run_id, check):
+    with store.lock(run_id, check, lambda holder: _say_who_computes(holder, phases.callback(READING))):
         if run := _stored(store, run_id, scored_on, need_model):
             return run
         exemplars = _exemplars(recipe, fitting, reason)
@@ -78,6 +79,13 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
         work.seconds[READING] = reading
         _compute(work, warn)
     return _own(store, run_id)
+
+
+def _say_who_computes(holder: ProcessId, report: ProgressCallback | None) -> None:
+    """Report that another process computes the same run, which is waited for."""
+    if report is not None:
+        who = f"process {holder.pid}" if holder.pid else "another process"
+        report(Progress(f"Waiting for {who}, which computes the same run", 1, 1, None))
 
 
 def _compute(work: Work, warn: Callable[[str], None]) -> None:

@@ -8,19 +8,19 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from merging import settings
 from merging.errors import MergingError, StoreError
 from merging.files import atomic
 from merging.files.atomic import DamagedError
-from merging.files.quarantine import RUN, Damage, Quarantine
+from merging.files.locks import held
+from merging.files.processes import ProcessId
 from merging.files.short_digest import SHORT_DIGEST
 from merging.recipes.recipe import Recipe
+from merging.runs.quarantine import RUN, Damage, Quarantine
 from merging.runs.run import FACTS, PRECOMPUTED, RECIPE, THIS_MACHINE, OtherFormatError, Run
 
 APART, DIGITS = "apart", 12  # the folder of runs by benchmark, and the digits of its digest that name each part
-LOCK_PATIENCE = 0.5  # seconds between two checks whether the caller wants to stop
+DEEP = {APART, "jobs", "uploads"}  # folders of the store that are written to one level further down
 
 
 class Store:
@@ -146,23 +146,25 @@ class Store:
         """Bytes that the own runs take."""
         return sum(path.stat().st_size for path in self._own.rglob("*") if path.is_file())
 
-    def sweep(self, writer: int) -> None:
-        """Remove the temporary folders that a writer left behind; its process has ended."""
-        for folder in (self._own, *_folders(self._apart)):
-            atomic.sweep(folder, writer)
+    def sweep(self) -> None:
+        """Remove what dead writers left anywhere in the store, and put back what they had put aside."""
+        for folder in (self.root, *_folders(self.root)):
+            atomic.sweep(folder)
+            if folder.name in DEEP:
+                for inner in _folders(folder):
+                    atomic.sweep(inner)
 
-    @contextlib.contextmanager
-    def lock(self, run_id: str, check: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Wait until no other process computes this run; ``check`` is called while waiting and may raise.
+    def lock(
+        self,
+        run_id: str,
+        check: Callable[[], None] = lambda: None,
+        tell: Callable[[ProcessId], None] = lambda holder: None,
+    ) -> contextlib.AbstractContextManager[bool]:
+        """Wait until no other process computes this run; see ``locks.held``.
 
         It only avoids computing a run twice; correctness does not depend on it.
         """
-        held = _acquire(self.root / "locks" / f"{run_id}.lock", check)
-        try:
-            yield
-        finally:
-            if held is not None:
-                held.release()
+        return held(self.root / "locks" / f"{run_id}.lock", check, tell)
 
     def _read(self, path: Path) -> Run | None:
         """The run in a folder; a damaged one is set aside and gives None."""
@@ -228,17 +230,3 @@ def _ids(folder: Path) -> list[Path]:
         return sorted(path for path in folder.iterdir() if SHORT_DIGEST.fullmatch(path.name))
     except OSError:
         return []
-
-
-def _acquire(path: Path, check: Callable[[], None]) -> FileLock | None:
-    """The lock, once it is free; None where the file system has no locks or cannot be written to."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = FileLock(path)
-        while True:
-            check()
-            with contextlib.suppress(Timeout):
-                lock.acquire(timeout=LOCK_PATIENCE)
-                return lock
-    except (OSError, NotImplementedError):
-        return None

@@ -161,9 +161,9 @@ def folder(store: Store) -> Path:
     return store.root / FOLDER
 
 
-def sweep_up(store: Store, writer: int | None = None) -> None:
-    """Remove the temporary folders that writers left behind; their processes have ended."""
-    atomic.sweep(folder(store), writer)
+def sweep_up(store: Store) -> None:
+    """Remove the temporary folders that dead writers left behind."""
+    atomic.sweep(folder(store))
 
 
 def latest_facts(store: Store, most: int = 60) -> list[dict[str, Any]]:

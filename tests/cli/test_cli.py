@@ -99,7 +99,8 @@ def test_run_writes_events(recipe_file, tiny_folder, tmp_path, capsys):
     arguments = ["run", str(recipe_file), "--base", str(tiny_folder / "models"), "--no-evaluate"]
     assert main([*arguments, "--events", str(events)]) == 0
     assert capsys.readouterr().err == ""
-    lines = [json.loads(line) for line in events.read_text().splitlines()]
+    first, *lines, last = [json.loads(line) for line in events.read_text().splitlines()]
+    assert (first["worker"]["pid"], last) == (os.getpid(), {"code": 0})
     assert lines[0]["phase"] == "Reading checkpoints"
     assert all(set(line) == {"phase", "fraction", "detail", "seconds_left"} for line in lines)
     assert Store().runs()[0].scores is None
@@ -112,7 +113,7 @@ def test_a_failure_is_one_sentence_everywhere(recipe_file, tmp_path, capsys):
     sentence = "pretrained.safetensors: not found."
     assert err == sentence + "\n"
     assert json.loads(out) == {"error": sentence, "code": 1}
-    assert json.loads(events.read_text()) == {"error": sentence, "code": 1}
+    assert json.loads(events.read_text().splitlines()[-1]) == {"error": sentence, "code": 1}
 
 
 def fails(args, stop):

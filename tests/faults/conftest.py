@@ -1,15 +1,20 @@
-"""Fixtures that the tests of faults share: a small library, a store with something of every kind in it, a runner."""
+"""Fixtures that the tests of faults share: a small library, a store with something of every kind in it, a runner,
+and a process that forks others."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import fault_store
 import pytest
 import tiny_library
+from fault_store import FaultStore
+from nursery import Nursery
 
 from merging.analysis import measure
 from merging.benchmarks.benchmark import Benchmark
@@ -77,3 +82,26 @@ def child(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
         monkeypatch.setattr(JobFiles, "start", start)
 
     return use
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """A warm process; closed at the end."""
+    made = Nursery()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def stocked(tmp_path_factory: pytest.TempPathFactory, tiny_benchmark: Benchmark) -> FaultStore:
+    """A store with something of everything; copy it, do not change it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MERGESCOPE_BENCHMARK", str(tiny_benchmark.folder))
+        return fault_store.write(tmp_path_factory.mktemp("faults"), tiny_benchmark)
+
+
+@pytest.fixture
+def environment(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, str]:
+    """The environment of processes: the tiny benchmark, and the store of this test."""
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_folder))
+    return {**os.environ, "MERGESCOPE_BENCHMARK": str(tiny_folder)}

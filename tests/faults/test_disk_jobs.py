@@ -104,7 +104,7 @@ def test_a_half_written_event_does_not_hide_the_failure(tmp_path: Path) -> None:
     events = files.folder / "events.jsonl"
     events.write_text('{"phase": "Mer', "utf-8")
     assert main(["run", str(tmp_path / "no.yaml"), "--events", str(events), "--store", str(tmp_path)]) == 1
-    assert "no.yaml" in files.failure(1)
+    assert "no.yaml" in files.last_event()["error"]
 
 
 def test_caches_that_cannot_be_kept_cost_only_time(

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from plain_recipes import plain_recipe
-from stand_in_jobs import SLEEP, child_of
+from stand_in_jobs import SLEEP, child_of, left_by_a_dead_process
 
 from merging.errors import StoreError
+from merging.files import processes
 from merging.jobs import records
 from merging.jobs.cleanup import sweep_up
 from merging.jobs.records import State
@@ -38,6 +39,7 @@ def test_a_job_works_on_its_benchmark(store, monkeypatch, other_benchmark) -> No
     def told(benchmark: str) -> str | None:
         """What the child of a job on that benchmark is told to work on."""
         files = records.JobFiles(store.root / "jobs", "a" * 12)
+        files.remove()
         files.create("merge: ties\n", title="A job", base=Path("/"), subject="a" * 12, benchmark=benchmark)
         return child_of(files, store, monkeypatch)[1].get("MERGESCOPE_BENCHMARK")
 
@@ -49,9 +51,8 @@ def test_a_job_works_on_its_benchmark(store, monkeypatch, other_benchmark) -> No
 
 def test_what_a_killed_build_leaves_is_removed(tmp_path: Path) -> None:
     store, out = Store(tmp_path / "store", libraries=()), tmp_path / "benchmarks" / "mine"
-    left = out.parent / f"tmp-{'0' * 32}-4194000"
-    left.mkdir(parents=True)
+    left = left_by_a_dead_process(out.parent)
     words = ("benchmark", "make", str(out), "--from", "x.yaml")
-    owner = records.ProcessId()
-    sweep_up(store, records.Record(State.RUNNING, "", "", False, 0.0, owner, kind="data", words=words), 4194000)
+    owner = processes.NOBODY
+    sweep_up(store, [records.Record(State.RUNNING, "", "", False, 0.0, owner, kind="data", words=words)])
     assert not left.exists()

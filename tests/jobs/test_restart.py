@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
+from pathlib import Path
 
+import psutil
 import pytest
 from plain_recipes import plain_recipe
-from stand_in_jobs import SLEEP, child_of, on_disk, until
+from stand_in_jobs import SLEEP, child_of, ended, on_disk, orphan, until
 
-from merging.jobs.records import JobFiles, ProcessId, State
+from merging.errors import StoreError
+from merging.files.atomic import make_temporary
+from merging.files.processes import NOBODY, ProcessId
+from merging.jobs.records import JobFiles, State
 from merging.jobs.runner import Runner
 from merging.recipes.recipe import Recipe
 from merging.runs.store import Store
@@ -47,35 +54,129 @@ def test_a_number_that_another_process_has_now_is_not_the_worker(store):
 
 
 def test_the_child_of_a_dead_server_goes_on_and_can_be_cancelled(store):
-    orphan = subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True)
-    try:
+    with orphan() as process:
         runner = Runner(store)
-        run_id = on_disk(store, State.RUNNING, ProcessId(), ProcessId.of(orphan.pid))
+        run_id = on_disk(store, State.RUNNING, NOBODY, ProcessId.of(process.pid))
         assert runner.get(run_id).state == State.RUNNING
         runner.cancel(run_id)
-        orphan.wait(timeout=3)
+        process.wait(timeout=60)
         until(lambda: runner.get(run_id).state == State.CANCELLED)
-    finally:
-        orphan.kill()
-        orphan.wait()
 
 
-def test_the_queue_waits_for_the_child_of_a_dead_server(runner, store, child, tiny_benchmark):
+def test_a_child_whose_server_died_before_it_could_note_it_is_known_by_its_own_word(store):
+    with orphan() as process:
+        run_id = on_disk(store, State.QUEUED, NOBODY)
+        assert Runner(store).get(run_id).state == State.INTERRUPTED
+        events = store.root / "jobs" / run_id / "events.jsonl"
+        events.write_text(json.dumps({"worker": asdict(ProcessId.of(process.pid))}) + "\n")
+        assert Runner(store).get(run_id).state == State.RUNNING
+    assert Runner(store).get(run_id).state == State.INTERRUPTED
+
+
+@pytest.mark.parametrize(
+    ("kind", "last", "state", "sentence"),
+    [
+        ("drift", {"code": 0}, State.DONE, ""),
+        ("drift", {"code": 130}, State.CANCELLED, ""),
+        ("drift", {"code": 1, "error": "Two tensors do not fit."}, State.FAILED, "Two tensors do not fit."),
+        ("sweep", {"code": 75}, State.PAUSED, ""),
+        ("sweep", {"phase": "Point 1 of 3"}, State.INTERRUPTED, "The points computed so far are kept."),
+        ("drift", {"phase": "Merging"}, State.INTERRUPTED, "Nothing half-done was kept."),
+        ("merge", {"code": 0}, State.FAILED, "its run is not stored"),  # and was not deleted: it would be done then
+    ],
+)
+def test_how_a_job_ended_that_outlived_its_server(store, kind, last, state, sentence):
+    files = JobFiles(store.root / "jobs", "a" * 12)
+    files.create("", title="A job", base=Path("/"), subject="a" * 12, kind=kind)
+    files.update(state=State.RUNNING, owner=NOBODY, started=1.0)
+    (files.folder / "events.jsonl").write_text(json.dumps(last) + "\n")
+    job = Runner(store).get("a" * 12)
+    assert job.state == state and sentence in job.error and bool(sentence) == bool(job.error)
+
+
+def test_what_should_follow_a_command_is_not_forgotten(store):
+    files = JobFiles(store.root / "jobs", "read-x")
+    files.create("merge: ties\n", title="Reading", base=Path("/"), subject="x", kind="read", words=("digest",))
+    files.update(state=State.RUNNING, owner=NOBODY, started=1.0)
+    (files.folder / "events.jsonl").write_text('{"code": 0}\n')
+    job = Runner(store).get("read-x")
+    assert (job.state, job.error) == (State.INTERRUPTED, "Mergescope was stopped before it could submit what follows.")
+
+
+def test_the_queue_waits_for_the_child_of_a_dead_server_unless_it_is_halted(runner, store, child, tiny_benchmark):
     child(SLEEP)
-    orphan = subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True)
-    try:
-        on_disk(store, State.RUNNING, ProcessId(), ProcessId.of(orphan.pid))
+    with orphan() as process:
+        other = on_disk(store, State.RUNNING, NOBODY, ProcessId.of(process.pid))
         job = runner.submit(plain_recipe(tiny_benchmark))
         time.sleep(0.3)
         assert runner.get(job.id).state == State.QUEUED
-    finally:
-        orphan.kill()
-        orphan.wait()
-    until(lambda: runner.get(job.id).state == State.RUNNING)
+        process.send_signal(signal.SIGSTOP)
+        until(lambda: runner.get(job.id).state == State.RUNNING)
+        assert (runner.get(other).state, runner.get(other).halted) == (State.RUNNING, process.pid)
+
+
+def test_a_job_in_the_queue_of_a_server_that_was_halted_can_be_had_elsewhere(runner, store, child, tiny_benchmark):
+    child(SLEEP)
+    with orphan() as process:
+        run_id = runner.submit(plain_recipe(tiny_benchmark)).id
+        runner.cancel(run_id)
+        ended(runner, run_id)
+        JobFiles(store.root / "jobs", run_id).update(state=State.QUEUED, owner=ProcessId.of(process.pid))
+        assert runner.submit(plain_recipe(tiny_benchmark)).state == State.QUEUED
+        assert runner.get(run_id).position == 0  # it is the other server's
+        process.send_signal(signal.SIGSTOP)
+        until(lambda: runner.get(run_id).state == State.INTERRUPTED)
+        runner.submit(plain_recipe(tiny_benchmark))
+        until(lambda: runner.get(run_id).state == State.RUNNING)
+
+
+def test_another_server_cancels(runner, store, child, tiny_benchmark):
+    child(SLEEP)
+    other = Runner(store, device="cpu")
+    ids = [runner.submit(plain_recipe(tiny_benchmark, 0.1 * n)).id for n in (1, 2)]
+    until(lambda: runner.get(ids[0]).state == State.RUNNING)
+    JobFiles(store.root / "jobs", ids[1]).mark_cancelled()
+    other.cancel(ids[0])
+    assert [ended(runner, run_id).state for run_id in ids] == [State.CANCELLED] * 2
+    until(lambda: [other.get(run_id).error for run_id in ids] == ["", ""])
+
+
+def test_again(runner, store, child, tiny_benchmark):
+    child("raise SystemExit(1)")
+    first = ended(runner, runner.command("export-hf", "0" * 12, "An export", ["export", "x"], benchmark="/b").id)
+    child(SLEEP)
+    job = runner.again(first.id)
+    assert job.live and runner.again(first.id).submitted == job.submitted
+    assert (job.words, job.title, job.benchmark, job.error) == (("export", "x"), "An export", "/b", "")
+    with pytest.raises(StoreError, match="There is no job"):
+        runner.again("f" * 12)
+
+
+def test_a_job_that_another_server_was_first_to_submit_is_not_replaced(store):
+    mine, theirs = (JobFiles(store.root / "jobs", "a" * 12) for _ in range(2))
+    about = {"title": "A job", "base": Path("/"), "subject": "a" * 12}
+    assert theirs.create("merge: ties\n", **about)
+    first = theirs.read()
+    assert not mine.create("merge: lot\n", **about)
+    assert (mine.recipe_yaml(), mine.read()) == ("merge: ties\n", first)
+    assert mine.create("merge: lot\n", **about, earlier=first)
+    assert mine.recipe_yaml() == "merge: lot\n"
+    assert [path.name for path in (store.root / "jobs").iterdir()] == ["a" * 12]
+
+
+def test_a_clock_that_is_set_back_kills_nobody(store, monkeypatch):
+    with orphan() as process:
+        run_id = on_disk(store, State.RUNNING, NOBODY, ProcessId.of(process.pid))
+        temporary = make_temporary(store.root / "runs")
+        before = psutil.boot_time()
+        monkeypatch.setattr("psutil._pslinux.boot_time", lambda: before - 3600.0)
+        assert psutil.boot_time() == before - 3600.0
+        assert Runner(store).get(run_id).state == State.RUNNING
+        assert temporary.exists()
 
 
 def test_damaged_job_files_are_left_out(runner, store):
-    run_id = on_disk(store, State.FAILED, ProcessId())
+    run_id = on_disk(store, State.FAILED, NOBODY)
     assert [job.id for job in runner.jobs()] == [run_id]
     for text in ("", "[]", '{"state": "odd"}', "{"):
         (store.root / "jobs" / run_id / "state.json").write_text(text)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from plain_recipes import plain_recipe
-from stand_in_jobs import EVENT, SLEEP, STUBBORN, child_of, ended, until
+from stand_in_jobs import EVENT, LEAVE, SLEEP, STUBBORN, child_of, ended, until
 
 from merging.errors import CheckpointError, StoreError
 from merging.jobs import records
@@ -28,8 +28,9 @@ def test_a_real_merge_ends_up_in_the_store(runner, store, tiny_benchmark):
     assert store.run(done.subject).scores is not None
     assert runner.submit(plain_recipe(tiny_benchmark)).submitted == job.submitted
     events = [json.loads(line) for line in (store.root / "jobs" / job.id / "events.jsonl").read_text().splitlines()]
-    assert all(0 <= event["fraction"] <= 1 for event in events)
-    assert {"Reading checkpoints", "Evaluating"} <= {event["phase"] for event in events}
+    assert (set(events[0]), events[-1]) == ({"worker"}, {"code": 0})
+    assert all(0 <= event["fraction"] <= 1 for event in events[1:-1])
+    assert {"Reading checkpoints", "Evaluating"} <= {event["phase"] for event in events[1:-1]}
     store.delete(job.id)
     assert runner.jobs() == []
 
@@ -96,7 +97,7 @@ def test_a_deaf_child_is_killed_in_three_seconds(runner, child, store, tiny_benc
         ("import os; os.kill(os.getpid(), 9)", "killed, likely because the computer ran out of memory"),
         ("import os; os.abort()", "ended by SIGABRT; see log.txt"),
         ("raise SystemExit(3)", "ended with code 3; see log.txt"),
-        ("", "ended with code 0; see log.txt"),  # a child that says it is done, but there is no run
+        ("", "ended with code 0, but its run is not stored"),  # a child that says it is done, but there is no run
     ],
 )
 def test_how_a_child_dies_is_said(runner, child, tiny_benchmark, code, error):
@@ -118,11 +119,7 @@ def test_a_failure_gives_the_childs_own_sentence_and_can_be_tried_again(runner, 
 
 
 def test_what_a_killed_child_left_is_swept(runner, child, store, tiny_benchmark):
-    leave = f"""
-import os, pathlib
-pathlib.Path({str(store.root)!r}, "runs", f"tmp-{"0" * 32}-{{os.getpid()}}").mkdir(parents=True)
-os.kill(os.getpid(), 9)
-"""
+    leave = LEAVE.format(str(store.root / "runs")) + "; import os; os.kill(os.getpid(), 9)"
     child(leave)
     ended(runner, runner.submit(plain_recipe(tiny_benchmark)).id)
     assert list((store.root / "runs").iterdir()) == []
@@ -175,10 +172,8 @@ def test_a_recipe_that_cannot_follow_says_why(runner, child, tmp_path):
 
 def test_what_a_cancelled_export_leaves_is_removed(runner, store, child, tmp_path):
     out = tmp_path / "exports" / "model"
-    child(
-        f"import os, pathlib, time; there = pathlib.Path({str(out.parent)!r}, f'tmp-{'0' * 32}-{{os.getpid()}}')\n"
-        "there.mkdir(parents=True); (there / 'weights').write_text('half'); time.sleep(60)"
-    )
+    leave = LEAVE.format(str(out.parent)).replace("print", "there = ")
+    child(f"{leave}; (there / 'weights').write_text('half'); import time; time.sleep(60)")
     job = runner.command("export-hf", "0" * 12, "An export", ["export", "0" * 12, "--out", str(out)])
     until(lambda: list(out.parent.glob("*/weights")))
     runner.cancel(job.id)

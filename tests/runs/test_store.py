@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -17,6 +18,7 @@ from stored_runs import ID, OTHER, TABLE, fill, write_run
 
 from merging.errors import StoreError
 from merging.files import atomic
+from merging.files.processes import ProcessId, this_process
 from merging.files.records import write_json
 from merging.files.tables import read_table, write_table
 from merging.runs.facts import facts
@@ -140,28 +142,35 @@ def test_delete(store):
     assert list((store.root / "runs").iterdir()) == []
 
 
-def test_the_sweep_takes_only_our_own_old_folders_of_dead_writers(store):
+def test_the_sweep_takes_only_what_dead_writers_left(store):
     write_run(store)
     runs = store.root / "runs"
     dead = subprocess.Popen([sys.executable, "-c", ""])
+    me, gone = this_process(), ProcessId.of(dead.pid)
     dead.wait()
     names = {
-        "dead and old": f"tmp-{'0' * 32}-{dead.pid}",
-        "dead and new": f"tmp-{'1' * 32}-{dead.pid}",
-        "living and old": f"tmp-{'2' * 32}-{os.getpid()}",
-        "not ours": f"tmp-backup-{dead.pid}",
+        "dead": f"tmp-{'0' * 32}-{gone.text}",
+        "dead file": f".run.json.tmp-{'1' * 32}-{gone.text}",
+        "number in use again": f"tmp-{'2' * 32}-{replace(me, born=me.born - 60).text}",
+        "alive": f"tmp-{'3' * 32}-{me.text}",
+        "elsewhere": f"tmp-{'4' * 32}-{replace(gone, host='0' * 8).text}",
+        "elsewhere, old": f"tmp-{'5' * 32}-{replace(gone, host='0' * 8).text}",
+        "earlier version": f"tmp-{'6' * 32}-{dead.pid}",
+        "earlier version, old": f"tmp-{'7' * 32}-{dead.pid}",
+        "not ours, old": f"tmp-backup-{dead.pid}",
     }
-    for what, name in names.items():
+    for kind, name in names.items():
         (runs / name).mkdir()
         (runs / name / "file").write_text("x")
-        if "old" in what or what == "not ours":
+        if "old" in kind:
             os.utime(runs / name / "file", (1, 1))
             os.utime(runs / name, (1, 1))
+    (runs / "tmp").mkdir()
+    (runs / f".x.json.tmp-{'8' * 32}-{gone.text}").write_text("half")
     Store(store.root, libraries=())
-    left = {path.name for path in runs.iterdir()}
-    assert left == {ID, *names.values()} - {names["dead and old"]}
-    store.sweep(dead.pid)  # who is known to be dead is swept at once
-    assert names["dead and new"] not in {path.name for path in runs.iterdir()}
+    left = {kind for kind, name in names.items() if (runs / name).exists()}
+    assert left == {"alive", "elsewhere", "earlier version", "not ours, old"}
+    assert {path.name for path in runs.iterdir()} == {ID, "tmp", *(names[kind] for kind in left)}
 
 
 def test_a_full_disk_is_a_sentence(store, monkeypatch):

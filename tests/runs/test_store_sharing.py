@@ -43,7 +43,7 @@ def test_a_killed_writer_leaves_no_run(store):
         child.send_signal(signal.SIGKILL)
     assert store.runs() == []
     assert len(list((store.root / "runs").iterdir())) == 1
-    store.sweep(child.pid)
+    store.sweep()
     assert list((store.root / "runs").iterdir()) == []
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
+import sys
 import time
 from pathlib import Path
 
-from merging.jobs.records import JobFiles, ProcessId
+from merging.files.processes import NOBODY
+from merging.jobs.records import JobFiles
 
 SLEEP = "import time; time.sleep(60)"
 STUBBORN = (
@@ -14,6 +17,15 @@ STUBBORN = (
 )
 START = JobFiles.start  # which fixtures replace
 EVENT = {"phase": "Merging", "fraction": 0.25, "detail": "a tensor", "seconds_left": 3.0}
+LEAVE = (
+    "import sys; from pathlib import Path; from merging.files import atomic; print(atomic.make_temporary(Path({!r})))"
+)
+
+
+def left_by_a_dead_process(root):
+    """A temporary folder in ``root`` whose writer has ended."""
+    said = subprocess.run([sys.executable, "-c", LEAVE.format(str(root))], capture_output=True, text=True, check=True)
+    return Path(said.stdout.strip())
 
 
 def until(condition, seconds=120.0):
@@ -32,8 +44,19 @@ def on_disk(store, state, owner, worker=None):
     """A job as a server that is gone has left it."""
     files = JobFiles(store.root / "jobs", "a" * 12)
     files.create("merge: ties\n", title="A job", base=Path("/"), subject="a" * 12)
-    files.update(state=state, owner=owner, worker=worker or ProcessId())
+    files.update(state=state, owner=owner, worker=worker or NOBODY)
     return files.job_id
+
+
+@contextlib.contextmanager
+def orphan():
+    """A process whose server is gone."""
+    process = subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def child_of(files, store, monkeypatch):

@@ -9,8 +9,8 @@ from app.reading import data, models
 from app.session import clicks, pages, state
 from app.widgets import page
 from merging.files.disk import is_writable
-from merging.files.quarantine import RUN, Damage
 from merging.recipes.recipe import Recipe
+from merging.runs.quarantine import RUN, Damage
 from viz.text import plural
 
 MOST = 50

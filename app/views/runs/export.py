@@ -120,8 +120,9 @@ def _show(export: Export, job: Job | None, runs: Sequence[Run]) -> None:
     key = f"{export.run_id}_{export.to}"
     if job is not None and (job.live or job.state != "done"):
         tray.show(job, f"export_{key}")
-        return
-    files = export.files
+        if job.live:
+            return
+    files = export.files  # of an earlier export, if the last one did not get done
     if not files:
         return
     total = sum(size for _, size in files)

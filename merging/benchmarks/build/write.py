@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from merging.benchmarks.manifest import MADE_BY, MANIFEST, made_here
 from merging.clip.heads import Head, Tokenize, build, fill
 from merging.devices import choose_device
 from merging.errors import TaskError
-from merging.files.atomic import file_hash, swap, temporary_beside
+from merging.files.atomic import file_hash, publish, replace, temporary_beside
 from merging.files.disk import sync_all
 from merging.files.records import write_json
 from merging.formats.opening import open_checkpoint
@@ -42,12 +43,14 @@ def make(
     tokenize: Tokenize | None = None,
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
+    complete: Callable[[Benchmark], object] = lambda made: None,
 ) -> Benchmark:
     """The benchmark of a description, written to ``folder``, which appears whole or not at all.
 
     Args:
         force: replace a folder that this function made before.
         tokenize: see ``heads.build``.
+        complete: adds more to the benchmark before it appears; it still lies in a temporary folder.
 
     Raises:
         TaskError: a data set, class names or a head that cannot be used; says which and why.
@@ -60,9 +63,13 @@ def make(
     check_room(planned, folder)
     with temporary_beside(folder) as partial:
         _Build(planned, partial, Phases(SHARES, progress), cancel).run(tokenize)
+        complete(Benchmark.load(partial))
         sync_all(partial)
         partial.chmod(0o755)  # it was private while it was incomplete
-        swap(partial, folder.absolute())
+        if force and folder.exists():
+            replace(partial, folder.absolute())
+        elif not publish(partial, folder.absolute()):
+            _check_target(folder, force)  # another process has made it meanwhile
     return Benchmark.load(folder.resolve())
 
 

@@ -47,10 +47,13 @@ def make(call: Call, folder: Path, described: Mapping[str, Any], overwrite: bool
     with reporting(call.events) as progress:
         phases = Phases(shares, progress)
         how: dict[str, Any] = {"device": device, "cancel": call.stop}
-        made = write.make(plan, folder, force=overwrite, progress=phases.callback(MAKING), **how)
-        if evaluate:
-            library = Store(made.folder, libraries=(), dated=False)  # where the app looks for precomputed runs
-            references(library, made, progress=phases.callback(EVALUATING), **how)
+
+        def complete(made: Benchmark) -> None:
+            if evaluate:
+                library = Store(made.folder, libraries=(), dated=False)  # where the app looks for precomputed runs
+                references(library, made, progress=phases.callback(EVALUATING), **how)
+
+        made = write.make(plan, folder, force=overwrite, progress=phases.callback(MAKING), complete=complete, **how)
     _show(call, made, folder)
     return DONE
 

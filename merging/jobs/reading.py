@@ -1,0 +1,61 @@
+"""Reads a job from its files: its state, whoever wrote it last, and what a process that is gone could not write."""
+
+from __future__ import annotations
+
+from merging.files.processes import NOBODY, ProcessId
+from merging.jobs.outcome import interruption, left_behind
+from merging.jobs.records import MERGE, Job, JobFiles, Record, State
+from merging.runs.store import Store
+
+
+def read_job(files: JobFiles, store: Store, position: int, here: bool) -> Job | None:
+    """The job in a folder; None if there is none, or if its run was deleted.
+
+    ``position`` is its place in this process's queue, 0 if it is not in it; ``here`` says that this process has it.
+    """
+    record = files.read()
+    if record is None:
+        return None
+    state, error, worker = _state(files, record, store, here)
+    if state == State.DONE and record.kind == MERGE and not store.has(files.job_id):
+        return None
+    event = files.last_event()
+    return Job(
+        id=files.job_id,
+        title=record.title,
+        state=state,
+        phase=str(event.get("phase", "Starting" if state == State.RUNNING else "")),
+        detail=str(event.get("detail", "")),
+        fraction=1.0 if state == State.DONE else float(event.get("fraction", 0.0)),
+        seconds_left=event.get("seconds_left") if state == State.RUNNING else None,
+        position=position,
+        error=error,
+        submitted=record.submitted,
+        started=record.started,
+        finished=record.finished,
+        recipe_yaml=files.recipe_yaml(),
+        kind=record.kind,
+        subject=record.subject,
+        words=record.words,
+        benchmark=record.benchmark,
+        halted=worker.pid if worker.halted() else 0,
+    )
+
+
+def _state(files: JobFiles, record: Record, store: Store, here: bool) -> tuple[State, str, ProcessId]:
+    """The state, a sentence about it, and the process that works on the job now."""
+    if record.state == State.INTERRUPTED:
+        return record.state, record.error or interruption(record, record.started is not None), NOBODY
+    if record.state not in {State.QUEUED, State.RUNNING}:
+        return record.state, record.error, NOBODY
+    if record.state == State.QUEUED and files.is_cancelled():
+        return State.CANCELLED, "", NOBODY
+    if record.state == State.QUEUED and (here or record.owner.elsewhere()):
+        return State.QUEUED, "", NOBODY
+    # A server that died as soon as it had started a child could not note which process that is.
+    worker = record.worker if record.worker.pid else files.first_worker()
+    if here or worker.alive():
+        return State.RUNNING, "", worker
+    made = record.kind == MERGE and store.has(files.job_id)
+    follows = bool(record.words and files.recipe_yaml())
+    return *left_behind(record, files.last_event(), made, follows), NOBODY

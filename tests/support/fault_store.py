@@ -1,0 +1,158 @@
+"""A small store with something of everything in it, work that is to be killed, and what must hold afterwards."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import small_sweeps
+import tiny
+import tiny_data
+import torch
+
+from merging.analysis import measure
+from merging.benchmarks.benchmark import Benchmark
+from merging.cli.main import main
+from merging.export import stored
+from merging.files import atomic
+from merging.files.locks import held
+from merging.files.temporary import is_temporary
+from merging.formats.safetensors import save
+from merging.runs.execute import execute
+from merging.runs.store import Store
+from merging.sweeps import storage
+from merging.sweeps.sweep import Axis
+
+VISIBLE = ("runs", "measured", "points", "sweeps", "exports", "benchmarks")  # folders of what pages and commands list
+VARYING = {"seconds", "created", "work"}  # in JSON files
+FACTS = {"run.json", "measured.json", "point.json"}  # which hold these, so that their hashes vary
+Request = Sequence[Any]  # the name of a method of the queue, and its arguments (see nursery.submit)
+Entries = dict[str, dict[str, bytes]]  # {"runs/0123…": {file: content}}
+
+
+@dataclass(frozen=True)
+class Work:
+    """One job that may be killed: what is asked of the queue, for a store at a path."""
+
+    name: str
+    request: Callable[[Path], Request]
+
+
+@dataclass(frozen=True)
+class FaultStore:
+    """A store to be copied, and every kind of work on such a copy."""
+
+    root: Path
+    works: tuple[Work, ...]
+
+    def copy(self, place: Path) -> Path:
+        """A copy of the store in an empty folder."""
+        shutil.copytree(self.root, place)
+        return place
+
+
+def write(folder: Path, benchmark: Benchmark) -> FaultStore:
+    """Fill a store: a scored run, one without scores, a measurement, half a sweep, an export, a benchmark."""
+    folder.mkdir(exist_ok=True)
+    root = folder / "store"
+    store = Store(root, libraries=())
+    recipe, unscored = (small_sweeps.recipe(benchmark, merge, edits=[]) for merge in ("task_arithmetic", "ties"))
+    fresh = small_sweeps.recipe(benchmark, "weight_averaging")
+    run = execute(recipe, store, benchmark=benchmark, device="cpu")
+    execute(unscored, store, device="cpu", evaluate=False)
+    measure.measure("signs", store, benchmark, run.id, device="cpu")
+    sweep = small_sweeps.sweep(benchmark, "task_arithmetic", images=8)
+    half = Axis(small_sweeps.RATIO.target, small_sweeps.RATIO.values[:2])
+    small_sweeps.run(small_sweeps.sweep(benchmark, images=8, axes=(half,)), store, benchmark)
+    storage.keep(sweep, store)
+    data = _data(folder)
+    making = ["benchmark", "make", "OUT", "--from", str(data), "--device", "cpu", "--overwrite", "--evaluate"]
+    for words in (_exporting(root, run.id), _to(root, making)):
+        assert main([*words, *(["--store", str(root)] if words[0] == "export" else [])]) == 0
+    (root / "exports" / f"{run.id}-hf" / "README.md").write_text("An earlier export.")
+    works = (
+        Work("merge", lambda root: ("submit", fresh.to_yaml())),
+        Work("evaluation", lambda root: ("submit", unscored.to_yaml())),
+        Work("measurement", lambda root: ("measure", "predictions", run.id, str(benchmark.folder))),
+        Work("sweep", lambda root: ("sweep", sweep.id, "Small", str(benchmark.folder))),
+        Work("export", lambda root: ("command", "export-hf", run.id, "An export", _exporting(root, run.id))),
+        Work("benchmark", lambda root: ("command", "data", "mine", "A benchmark", _to(root, [*making, "--seed", "1"]))),
+    )
+    return FaultStore(root, works)
+
+
+def _exporting(root: Path, run_id: str) -> list[str]:
+    return stored.words(run_id, "hf", stored.place(root, run_id, "hf"), "cpu")
+
+
+def _to(root: Path, words: list[str]) -> list[str]:
+    return [str(root / "benchmarks" / "mine") if word == "OUT" else word for word in words]
+
+
+def _data(folder: Path) -> Path:
+    """The description of a benchmark whose head is given, so that no text tower is needed."""
+    listed = tiny_data.rows(6)
+    arrays = {"images": tiny_data.same_size(listed), "labels": np.array([label for _, label in listed])}
+    np.savez(folder / "fruit.npz", class_names=np.array(tiny_data.NAMES), **arrays)
+    tiny.write_family(folder / "models")
+    save(folder / "head.safetensors", {"weight": 100 * torch.eye(3, tiny.EMBED)})
+    task = {"images": "fruit.npz", "head": "head.safetensors", "expert": "models/flags.safetensors"}
+    plain = {"pretrained": "models/pretrained.safetensors", "images": 6, "exemplars": 3, "tasks": {"fruit": task}}
+    (folder / "mine.yaml").write_text(json.dumps(plain))
+    return folder / "mine.yaml"
+
+
+# What must hold
+
+
+def entries(root: Path) -> Entries:
+    """Everything that pages and commands could list, without what varies from one computation to the next."""
+    return {
+        f"{kind}/{place.name}": _contents(place)
+        for kind in VISIBLE
+        for place in sorted((root / kind).glob("*"))
+    }  # fmt: skip
+
+
+def _contents(place: Path) -> dict[str, bytes]:
+    files = [place] if place.is_file() else sorted(path for path in place.rglob("*") if path.is_file())
+    return {path.relative_to(place).as_posix(): _steady(path) for path in files if path.parent.name != "locks"}
+
+
+def _steady(path: Path) -> bytes:
+    if path.suffix != ".json":
+        return path.read_bytes()
+    return json.dumps(_without(json.loads(path.read_bytes())), sort_keys=True).encode()
+
+
+def _without(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _without(value) for key, value in data.items() if key not in VARYING | FACTS}
+    return [_without(value) for value in data] if isinstance(data, list) else data
+
+
+def check_after_restart(root: Path, before: Entries, after: Entries) -> None:
+    """Every entry is as it was or as it was to become; none is missing; nothing temporary is left; locks are free."""
+    assert leftovers(root) == []
+    now = entries(root)
+    assert set(before) <= set(now) <= set(after)
+    assert [name for name, files in now.items() if files not in (before.get(name), after[name])] == []
+    sealed = [place for kind in ("runs", "measured", "points") for place in (root / kind).glob("*")]
+    assert [place.name for place in sealed if not atomic.is_whole(place)] == []
+    check_locks_are_free(root)
+
+
+def leftovers(root: Path) -> list[str]:
+    """Temporary files and folders anywhere in a store."""
+    return [str(path.relative_to(root)) for path in root.rglob("*") if is_temporary(path.name) or ".tmp" in path.name]
+
+
+def check_locks_are_free(root: Path) -> None:
+    for path in (root / "locks").glob("*"):
+        with held(path, longest=0.0) as got:
+            assert got, path.name
