@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import sys
 import time
 from collections import deque
@@ -64,8 +65,10 @@ class Bar:
 def write_last_event(path: Path, code: int, error: str = "") -> None:
     """Write to a file of events how the command ended; a file that cannot be written is ignored."""
     event = {CODE: code} | ({ERROR: error} if error else {})
-    with contextlib.suppress(OSError), path.open("a", encoding="utf-8") as file:
-        file.write(f"\n{dumps(event, indent=None)}\n")  # the last event may be half a line, if the disk was full
+    with contextlib.suppress(OSError), path.open("ab+") as file:
+        if file.tell() and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":
+            file.write(b"\n")  # the last event is half a line: the disk was full
+        file.write(f"{dumps(event, indent=None)}\n".encode())
 
 
 class Events:

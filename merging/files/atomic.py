@@ -239,7 +239,8 @@ def appearing_file(path: Path) -> Iterator[Path]:
         yield partial / path.name
         disk.sync_all(partial)
         (partial / path.name).replace(path)
-        sync(path.absolute().parent)
+        with contextlib.suppress(OSError):  # it is there and whole, whatever becomes of the sync
+            sync(path.absolute().parent)
 
 
 @contextlib.contextmanager

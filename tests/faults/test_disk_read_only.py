@@ -67,7 +67,7 @@ def test_measure(open_app: Any, library: Path, locked: Any, page: str) -> None:
 def test_the_buttons_of_a_run(open_app: Any, library: Path, filled: Run, locked: Any) -> None:
     at = open_app("models", library, shelf="runs", chosen=filled.id)
     for label, what in (
-        ("Export the model", "The record of the job cannot be removed"),  # that of the export that failed
+        ("Export the model", "The job cannot be written"),
         ("Drop the weights", f"Run {filled.id} cannot be written"),
         ("Delete 1 run", f"Run {filled.id} cannot be removed"),
         ("Dismiss", "The record of the job cannot be removed"),

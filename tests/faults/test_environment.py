@@ -27,6 +27,7 @@ from merging.cli.main import OUT_OF_MEMORY, main
 from merging.engine import run as engine
 from merging.errors import StoreError
 from merging.files import atomic
+from merging.files.processes import ProcessId, this_host, this_process
 from merging.formats.opening import open_checkpoint
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
@@ -169,7 +170,8 @@ def test_files_from_another_time(filled: Run, library: Path, year: float) -> Non
     root = filled.path.parents[1]
     DIGESTS.keep(root, open_checkpoint(Benchmark.load(library).pretrained))
     left = atomic.make_temporary(root / "runs")
-    dead = left.rename(left.with_name(f"{left.name.rpartition('-')[0]}-4194000"))
+    gone = ProcessId(4194000, 1.0, this_host())
+    dead = left.rename(left.with_name(left.name.replace(this_process().text, gone.text)))
     for path in (*root.rglob("*"), root):
         os.utime(path, (year, year))
     DIGESTS.clear()
