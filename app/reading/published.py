@@ -33,8 +33,8 @@ HELP = {
 PUBLISHED, OURS = "◇ published", "● measured here"
 COMPUTED_MARK = "*"
 COMPUTED = (
-    "Marked *: not printed there, but computed by us from what is. Normalized accuracy is the mean over tasks of the "
-    "printed accuracy over the printed one of the task's own expert."
+    "Marked *: not printed in the source, but computed by us from accuracies that are. Normalized accuracy is the mean "
+    "over tasks of the printed accuracy over the printed one of the task's own expert."
 )
 MODELS = {model: f"{PUBLISHED}, {model}" for model in (B32, L14)}
 AVERAGES = ("In", "Out", "H", "Norm.")
