@@ -1,9 +1,10 @@
 """Recomputes the library of precomputed runs: every preset, the same with LwPTV in front, and what is measured of them.
 
-All is made by the same code as everybody's, on the bundled benchmark with all eight experts. Weights are left out (they
-are remade in seconds), and saliency that another run has, too (pages find it there); recipes, the other tables and
-scores stay in runs/, measurements in measured/. A test finds out when they are stale. ``--keep`` takes over what is
-there under the same ids instead of computing everything again.
+All is made by the same code as everybody's, on the bundled benchmark with all eight experts, at the published scalings:
+those that were chosen from a grid are in scalings.csv, which make.py writes. Weights are left out (they are remade in
+seconds), and saliency that another run has, too (pages find it there); recipes, the other tables and scores stay in
+runs/, measurements in measured/. A test finds out when they are stale. ``--keep`` takes over what is there under the
+same ids instead of computing everything again.
 """
 
 from __future__ import annotations

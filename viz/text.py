@@ -47,6 +47,12 @@ def count(number: float) -> str:
     return f"{number:,.0f}" if math.isfinite(number) else "—"
 
 
+def span(numbers: Iterable[float]) -> str:
+    """[240, 240] as "240", [240, 1200] as "240 to 1,200"; "—" where there are no numbers."""
+    finite = sorted(number for number in numbers if math.isfinite(number))
+    return " to ".join(dict.fromkeys(map(count, (finite[0], finite[-1])))) if finite else "—"
+
+
 def real(number: float) -> str:
     """Three significant digits; "—" where there is no number."""
     return f"{number:.3g}" if math.isfinite(number) else "—"

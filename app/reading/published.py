@@ -12,7 +12,8 @@ from app.reading import data
 from app.reading.score_tables import NAMES
 from merging.benchmarks.metrics import Summary, summarize
 from merging.errors import MergingError
-from merging.recipes.papers.published import B32, L14, REFERENCES, Figure
+from merging.recipes.papers.published import AVERAGES as PRINTED_AVERAGES
+from merging.recipes.papers.published import B32, L14, NORMALIZED, REFERENCES, Figure
 from merging.runs.run import PRECOMPUTED, Run
 from viz.text import clean_text, percent
 
@@ -30,6 +31,11 @@ HELP = {
 
 # Published figures and figures measured here never share a mark.
 PUBLISHED, OURS = "◇ published", "● measured here"
+COMPUTED_MARK = "*"
+COMPUTED = (
+    "Marked *: not printed in the source, but computed by us from accuracies that are. Normalized accuracy is the mean "
+    "over tasks of the printed accuracy over the printed one of the task's own expert."
+)
 MODELS = {model: f"{PUBLISHED}, {model}" for model in (B32, L14)}
 AVERAGES = ("In", "Out", "H", "Norm.")
 INTERVALS = ("In, 95%", "Out, 95%")
@@ -123,18 +129,32 @@ def table(rows: Sequence[Row], stored: Sequence[Run]) -> pd.DataFrame:
     return frame
 
 
+def help_text(group: str, name: str) -> str | None:
+    """The help of a column of ``table``."""
+    return f"{HELP[name]} {COMPUTED}" if name in HELP and group in MODELS.values() else HELP.get(name)
+
+
 def _printed(name: str, figures: Mapping[str, Figure]) -> Line:
     cells = {CHAIN: clean_text(name)}
     for model, figure in figures.items():
-        normalized = None if figure.normalized is None else round(figure.normalized, 1)
-        accuracies = (*figure.printed[:3], normalized)
-        values = {name: value for name, value in zip(AVERAGES, accuracies, strict=True) if value is not None}
-        cells |= {(MODELS[model], name): _as_printed(value) for name, value in values.items()}
+        cells |= {(MODELS[model], head): cell for head, cell in _averages_of(figure).items()}
         cells |= {SOURCE: figure.source, NOTE: figure.note}
     return cells
 
 
+def _averages_of(figure: Figure) -> dict[str, str]:
+    """A figure's averages by the heads of their columns; those that its source does not print are marked."""
+    normalized = None if figure.normalized is None else round(figure.normalized, 1)
+    values = zip(AVERAGES, (*PRINTED_AVERAGES, NORMALIZED), (*figure.printed[:3], normalized), strict=True)
+    return {
+        head: _as_printed(value) + ("" if figure.is_printed(average) else f" {COMPUTED_MARK}")
+        for head, average, value in values
+        if value is not None
+    }
+
+
 def _as_printed(value: float) -> str:
+    """With one decimal, with two where a source has them."""
     return f"{value:.1f}%" if abs(value - round(value, 1)) < 1e-9 else f"{value:.2f}%"
 
 

@@ -13,6 +13,7 @@ from app import text
 from app.reading import data
 from merging.benchmarks.metrics import Summary, summarize
 from merging.runs.run import Run
+from viz.text import span
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,14 +58,13 @@ def _row(run: str, label: str, kind: str, summary: Summary) -> dict[str, Any]:
 
 def averages_in_words(table: pd.DataFrame) -> str:
     """A sentence that says what the averages cover."""
-    inside, outside = (f"n = {int(table[name].max()):,}" for name in ("n_in", "n_out"))
+    inside, outside = (f"n = {span(table[name])}" for name in ("n_in", "n_out"))
     return f"{MEANS} {inside} images in domain, {outside} out of domain."
 
 
 def accuracies_in_words(table: pd.DataFrame) -> str:
     """A sentence that says what the accuracies cover."""
-    counts = " to ".join(f"{count:,}" for count in sorted({int(table["n"].min()), int(table["n"].max())}))
-    return f"Reporting half of each test set, n = {counts} images, with 95% intervals."
+    return f"Reporting half of each test set, n = {span(table['n'])} images per task, with 95% intervals."
 
 
 def accuracies(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from merging.sweeps.compute import NamedPoint, Session, plan, stored
 from merging.sweeps.points import Point, folders
 from merging.sweeps.sweep import LINE, PLANE, Sweep
 from merging.sweeps.tables import averages, table
-from viz.text import clean_text, percent, plural
+from viz.text import clean_text, percent, plural, span
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,11 +143,10 @@ def note(results: SweepResults) -> str:
     tasks = len(sample.tasks) or len(data.benchmark().tasks)
     images = f"at most {sample.images:,} images" if sample.images else "all images"
     drawn = f", drawn with seed {sample.seed}" if sample.images else ""
-    n = max((point.images for point in points), default=0)
     devices = text.listed(sorted({clean_text(point.device, 40) for point in points}))
     return (
         f"{sample.split.capitalize()} half of each test set: {images} of each of {plural(tasks, 'task')}{drawn}; "
-        f"n = {n:,} images a point, on {devices}."
+        f"n = {span(point.images for point in points)} images a point, on {devices}."
     )
 
 

@@ -33,7 +33,7 @@ def formulas(recipe: Recipe) -> None:
         st.markdown(f"**{method.title}**: {method.summary}")
         st.latex(formula)
         if rest:
-            st.caption("With " + ", ".join(text.safe_text(words) for words in rest) + ".")
+            st.caption("Not in the formula: " + ", ".join(text.safe_text(words) for words in rest) + ".")
 
 
 def ready(recipe: Recipe) -> bool:

@@ -35,6 +35,11 @@ def title(of: Path) -> str:
     return "Bundled benchmark" if of == settings.BUNDLED else of.name
 
 
+def in_words() -> str:
+    """This session's benchmark in a sentence; untrusted text."""
+    return "the bundled benchmark" if folder() == settings.BUNDLED else f"the benchmark {title(folder())}"
+
+
 def enter() -> str:
     """Switch to the benchmark that the link names, or stay on this session's; returns the key if it is not found."""
     benchmark_key = state.linked(state.ON) or key()

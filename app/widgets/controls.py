@@ -110,7 +110,7 @@ def filled_formula(formula: str, bounds: Mapping[str, Bound], values: Mapping[st
             number = rf"\textcolor{{#0B6AA8}}{{{_in_latex(value)}}}"
             formula = pattern.sub(lambda _, number=number: number, formula)
         else:
-            rest.append(f"{bound.label.lower()} {in_words(value)}")
+            rest.append(f"{bound.label.lower()} ({in_words(value)})")
     lines = [line.strip().rstrip(",") for line in formula.split(r"\quad")]
     if len(lines) > 1:  # one below the other, which fits a narrow column
         formula = r"\begin{gathered}" + r" \\[4pt] ".join(lines) + r"\end{gathered}"

@@ -36,11 +36,12 @@ def missing(key: str, runs: Sequence[Run], why: str, known: Sequence[Measured] =
     """The box of runs without this measurement: progress, or a button. ``known`` are others, for the expected time."""
 
     def running(live: list[Run], _: list[Job]) -> None:
-        are = "is" if len(live) == 1 else "are"
-        st.markdown(f":material/hourglass_top: {_named(live)} {are} being measured. {GO_ON}")
+        st.markdown(
+            f":material/hourglass_top: The measurement “{kind(key).title}” of {_named(live)} is running. {GO_ON}"
+        )
 
     def offer(rest: list[Run]) -> None:
-        st.markdown(f"{why} {_named(rest)}. {_effort(known)}")
+        st.markdown(f"{why} {_named(rest)}. {_effort(key, known)}")
         _button(key, [run.id for run in rest])
 
     box(key, [(run, _job(key, run)) for run in runs], running, offer)
@@ -87,10 +88,11 @@ def _named(runs: Sequence[Run]) -> str:
     return text.listed([f"**{text.safe_text(run.title, 60)}**" for run in runs])
 
 
-def _effort(known: Sequence[Measured]) -> str:
+def _effort(key: str, known: Sequence[Measured]) -> str:
     """How long it takes, estimated from other measurements."""
+    name = f"The measurement “{kind(key).title}”"
     if not known:
-        return "On the bundled benchmark each takes about a minute at most; it runs in the background."
+        return f"{name} takes about a minute at most for each on the bundled benchmark; it runs in the background."
     seconds = sorted(one.seconds for one in known)[len(known) // 2]
     where = text.safe_text(known[0].device, 40)
-    return f"It took {duration_text(seconds)} for others, on {where}; it runs in the background."
+    return f"{name} took {duration_text(seconds)} for others, on {where}; it runs in the background."

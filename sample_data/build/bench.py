@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ import merging
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import features, predict
 from merging.checkpoints.architecture import Architecture
+from merging.checkpoints.checkpoint import MappingCheckpoint
 from merging.clip.image_encoder import Encoder
 from merging.formats.opening import open_checkpoint
 from sample_data.build.network import Tower
 from sample_data.build.tasks import TASKS
 
 Weights = Mapping[str, torch.Tensor]
-DRIFT_IMAGES = 200
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,15 @@ class Recipe:
     params: Mapping[str, Any] = field(default_factory=dict)
     edits: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     exemplars: int = 0
-    grid: tuple[float, ...] = ()
+
+    @property
+    def scaling(self) -> float | None:
+        """The scaling coefficient as published; None for a merge that has none."""
+        return self.params.get("scaling")
 
     def at(self, scaling: float) -> Recipe:
         """The same recipe with another scaling coefficient."""
-        return Recipe(
-            f"{self.title}, {scaling:g}", self.merge, {**self.params, "scaling": scaling}, self.edits, self.exemplars
-        )
+        return replace(self, params={**self.params, "scaling": scaling})
 
 
 class Bench:
@@ -71,16 +73,19 @@ class Bench:
         """The eight experts by task."""
         return {key: self.model(key) for key in self.inside}
 
-    def merged(self, recipe: Recipe, experts: Sequence[str] | None = None) -> dict[str, torch.Tensor]:
-        """The merged model. Raises what `merging` raises when it lacks the method."""
+    def merged(
+        self, recipe: Recipe, experts: Sequence[str] | None = None, *, rounded: bool = True
+    ) -> dict[str, torch.Tensor]:
+        """The merged model, rounded to half precision as its file is. Raises what `merging` raises."""
         names = list(experts or self.inside)
+        read = self.path if rounded else self._single
         shown = None
         if recipe.exemplars:
             drawn = self.benchmark.labeled_exemplars(recipe.exemplars)
             shown = {key: drawn[key] for key in names}
         result = merging.merge(
-            self.path("pretrained"),
-            {key: self.path(key) for key in names},
+            read("pretrained"),
+            {key: read(key) for key in names},
             merge=recipe.merge,
             params=recipe.params,
             edits=recipe.edits,
@@ -88,6 +93,20 @@ class Bench:
             device="cpu",
         )
         return {name: value.float() for name, value in result.state_dict.items()}
+
+    def _single(self, name: str) -> MappingCheckpoint:
+        """A stored model as a checkpoint in single precision, whose merges are not rounded to half precision."""
+        checkpoint = MappingCheckpoint(self.model(name), name)
+        checkpoint.metadata = open_checkpoint(self.path(name)).metadata
+        return checkpoint
+
+    def at_scalings(self, recipe: Recipe, scalings: Sequence[float]) -> Iterator[dict[str, torch.Tensor]]:
+        """The merged model at each scaling from one merge: a scaling is a factor on the merged task vector."""
+        whole = self.merged(recipe.at(1.0), rounded=False)
+        for scaling in scalings:
+            yield {
+                name: (base + scaling * (whole[name] - base)).half().float() for name, base in self.pretrained.items()
+            }
 
     def correct(self, weights: Weights, keys: Sequence[str], half: str = "reporting") -> dict[str, np.ndarray]:
         """For each task, which images are classified right (n,) bool."""
@@ -109,7 +128,7 @@ class Bench:
             for block in self._tower.transformer["resblocks"]
         ]
         images, _ = self.benchmark.images(key, "choosing")
-        seen.append(self._tower(self.benchmark.preprocess(images[:DRIFT_IMAGES])))
+        seen.append(self._tower(self.benchmark.preprocess(images)))
         for hook in hooks:
             hook.remove()
         return seen

@@ -1,6 +1,7 @@
 """The acceptance table: what the benchmark must show, measured with the `merging` package on the reporting images.
 
-Scaling coefficients are chosen on the choosing images. A row whose method `merging` lacks says so and decides nothing.
+Scaling coefficients are chosen on the choosing images, from one grid. A row whose method `merging` lacks says so and
+decides nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from merging.benchmarks.metrics import wilson
+from sample_data.build import scalings
 from sample_data.build.bench import Recipe, drift, paired, percent, relative_size
 from sample_data.build.compat import open_clip_gap
 from sample_data.build.export import altered
@@ -49,9 +50,10 @@ def _models(m: Measured) -> Iterator[Row]:
 
 
 def _best_merge(m: Measured) -> Iterator[Row]:
-    name, (best, _) = max(m.merges.items(), key=lambda item: item[1][0])
+    label, row = max(scalings.reported_rows(m.tried), key=lambda item: int(item[1]["in_domain"]))
+    best = 100 * int(row["in_domain"]) / sum(len(m.pretrained[key]) for key in m.inside)
     gain, gap = best - percent(m.pretrained, m.inside), np.mean(list(m.own.values())) - best
-    yield Row(f"best merge over pretrained, in domain ({name})", f"{gain:+.1f}", gain >= 12, gain >= 18)
+    yield Row(f"best merge over pretrained, in domain ({label})", f"{gain:+.1f}", gain >= 12, gain >= 18)
     yield Row("best merge under the experts' mean", f"{gap:.1f}", gap >= 6)
 
 
@@ -122,25 +124,10 @@ def _loads(m: Measured) -> Iterator[Row]:
     yield Row("strict load into open_clip, largest feature difference", f"{gap:.1e}", gap < 1e-5)
 
 
-def single_models(m: Measured) -> Iterator[str]:
-    """Accuracy, count and Wilson interval of the pretrained, expert and multi-task models, as Markdown rows."""
-    for key in m.everything:
-        columns = [m.pretrained[key], m.experts[key][key] if key in m.inside else None, m.multitask[key]]
-        cells = []
-        for right in columns:
-            if right is None:
-                cells.append("")
-                continue
-            low, high = wilson(int(right.sum()), len(right))
-            cells.append(f"{100 * right.mean():.1f} [{100 * low:.1f}, {100 * high:.1f}]")
-        yield f"| {key} | {len(columns[0])} | " + " | ".join(cells) + " |"
-
-
 def run(folder: Path, say: Callable[[str], None]) -> bool:
-    """Prints the tables; true when no measured floor fails."""
+    """Writes the table of scalings and prints that of floors and goals; true when no measured floor fails."""
     m = Measured(folder, say)
-    for line in single_models(m):
-        say(line)
+    scalings.write(folder, m.tried)
     rows: list[Row] = []
     for part in (_loads, _models, _best_merge, _lot, _mask, _drift, _retention):
         try:

@@ -51,7 +51,8 @@ def test_a_run_without_weights_is_merged_again_and_measured(library, tmp_path, t
     fractions = [progress.fraction for progress in told]
     assert fractions == sorted(fractions) and fractions[-1] == 1.0
     assert {"Merging with LOT", "Measuring feature drift", "Measuring every layer"} <= {p.phase for p in told}
-    notes = {"images": tiny.CHOOSING, "exemplars": tiny.EXEMPLARS, "split": "choosing", "exemplar_seed": 0}
+    shown = {"exemplars": tiny.EXEMPLARS, "fewest_exemplars": tiny.EXEMPLARS, "exemplar_seed": 0}
+    notes = {"images": tiny.CHOOSING, "split": "choosing", **shown}
     assert (found.notes, found.device, found.provenance) == (notes, "CPU", "this machine")
     assert {"cumulative", "isolated", "objective"} == set(found.tables)
     again = measure.measure("drift", store, tiny_benchmark, run_id, cancel=lambda: True)  # nothing is computed

@@ -17,6 +17,7 @@ from merging.recipes.papers.published import B32, FIGURES, L14, REFERENCES, Figu
 from merging.recipes.recipe import Recipe
 from merging.runs.run import PRECOMPUTED, THIS_MACHINE
 
+MODELS = published_rows.MODELS.values()
 ALL = [*FIGURES, *(figure for figures in REFERENCES.values() for figure in figures)]
 
 
@@ -32,7 +33,7 @@ def test_a_figure_agrees_with_itself(figure: Figure) -> None:
     printed = figure.printed
     assert figure.source.split(",")[0] in published.SOURCES
     assert figure.model in (B32, L14)
-    assert (figure.experts, figure.model) in published.EXPERTS or figure.normalized == figure.normalized_as_printed
+    assert (figure.experts, figure.model) in published.EXPERTS or figure.normalized == figure.normalized_by_source
     if printed.tasks:
         assert len(printed.tasks) == len(published.TASKS)
         agrees = sum(printed.tasks) / len(printed.tasks) == pytest.approx(printed.in_domain, abs=0.07)
@@ -70,6 +71,37 @@ def test_normalized_accuracy_needs_both_parts() -> None:
     assert bare.normalized is None
     other = Figure(name="x", chain=figure.chain, model=B32, printed=figure.printed, source="DRM", experts="nobody's")
     assert other.normalized is None
+
+
+def test_what_a_source_does_not_print_is_marked_as_computed() -> None:
+    """No paper prints normalized accuracy, and TSV-M's authors give one file for each task; all else is printed."""
+    averages = [(figure, average) for figure in ALL for average in (*published.AVERAGES, published.NORMALIZED)]
+    known = [(figure, average) for figure, average in averages if value_of(figure, average) is not None]
+    computed = [(figure, average) for figure, average in known if not figure.is_printed(average)]
+    assert {average for figure, average in computed if figure.source != "TSV-M"} == {published.NORMALIZED}
+    assert not any(figure.is_printed(average) for figure, average in known if figure.source == "TSV-M")
+    assert not any(figure.is_printed(published.NORMALIZED) for figure in ALL)
+    assert sum(figure in FIGURES and figure.source != "TSV-M" for figure, _ in computed) == 80
+
+
+def value_of(figure: Figure, average: str) -> float | None:
+    return figure.normalized if average == published.NORMALIZED else getattr(figure.printed, average)
+
+
+def test_a_cell_is_marked_if_its_value_is_computed() -> None:
+    table = published_rows.table([published_rows.Row(f.name, {f.model: f}, None) for f in FIGURES], [])
+    heads = tuple(zip(published_rows.AVERAGES, (*published.AVERAGES, published.NORMALIZED), strict=True))
+    for place, figure in enumerate(FIGURES):
+        for head, average in heads:
+            cell = table[published_rows.MODELS[figure.model], head].iloc[place]
+            assert bool(cell) == (value_of(figure, average) is not None), (figure, average)
+            assert cell.endswith(" *") == (bool(cell) and not figure.is_printed(average)), (figure, average)
+
+
+def test_the_help_of_published_columns_says_what_the_mark_means() -> None:
+    for head in published_rows.AVERAGES:
+        assert all("computed by us" in (published_rows.help_text(group, head) or "") for group in MODELS)
+        assert "computed" not in (published_rows.help_text(published_rows.OURS, head) or "")
 
 
 def test_published_figures_load_no_torch() -> None:

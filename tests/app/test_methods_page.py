@@ -135,6 +135,8 @@ def test_published_figures_stand_beside_ours(open_app: Any, library: Path) -> No
     assert table.loc["Ties (LwPTV)", ours].endswith("%")
     assert " to " in table.loc["Ties (LwPTV)", (published_rows.OURS, "In, 95%")]
     assert table.loc["Ties (LwPTV)", (published_rows.OURS, "Setting")] == "CPU"
+    assert f"● measured here: the benchmark {library.name} on the" in words(at).replace("\\", "")
+    assert "Marked *: not printed in the source, but computed by us" in words(at).replace("\\", "")
     assert table.loc["TIES Merging, tuned", ours] == ""
     assert table.loc["Individual experts", printed] == "90.5%"
     assert table.loc["Pretrained", ours].endswith("%")

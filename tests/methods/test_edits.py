@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
 
 import common_checks
 import numpy as np
@@ -190,11 +191,36 @@ def test_what_nobody_keeps_stays_pretrained_bit_for_bit(key, merge):
 def test_magnitude_keeps_the_largest(ratio):
     base, experts = family()
     vectors = task_vectors(base, experts)
-    limit = vectors.abs().sort(dim=1).values[:, int(vectors.shape[1] * ratio + 1e-9)]
+    limit = vectors.abs().sort(dim=1).values[:, math.ceil(vectors.shape[1] * ratio - 1e-9) - 1]
     found = merged(base, experts, [("magnitude", {"prune_ratio": ratio})], params={"scaling": 1.0})
     expected = (vectors * (vectors.abs() >= limit[:, None])).sum(dim=0)
     assert torch.allclose(change(base, found.state_dict), expected, rtol=0, atol=1e-12)
     assert np.allclose(found.tables["prune_thresholds"]["threshold"], limit)
+
+
+def kept_of(numel, edits, merge, params):
+    """Which scalars of one expert's task vector are in the merged one; no two are of the same size."""
+    base = {"visual.proj": torch.zeros(numel, dtype=torch.float64)}
+    vector = torch.randperm(numel, generator=torch.Generator().manual_seed(numel)).double() + 1
+    expert = {"visual.proj": vector * torch.where(vector % 3 == 0, -1.0, 1.0)}
+    return merged(base, {"a": expert}, edits, merge, params).state_dict["visual.proj"] != 0
+
+
+DECIMALS = (0.01, 0.05, 0.1, 0.14, 0.2, 0.25, 0.29, 0.3, 0.35, 0.5, 0.57, 0.58, 0.7, 0.9, 0.999)
+DENSITIES = {  # prune ratio: density; as typed, and as a subtraction of binary fractions gives it
+    **{round(1 - density, 3): density for density in DECIMALS},
+    **{1 - density: density for density in (*DECIMALS, 1 / 3, 1 / 6, 2 / 7)},
+}
+
+
+@pytest.mark.parametrize("numel", [1, 10, 100, 180])
+def test_magnitude_keeps_what_the_trim_of_ties_keeps(numel):
+    """Where the product of ratio and size is whole, too."""
+    for ratio, density in DENSITIES.items():
+        by_ties = kept_of(numel, [], "ties", {"density": density, "scaling": 1.0})
+        by_magnitude = kept_of(numel, [("magnitude", {"prune_ratio": ratio})], "task_arithmetic", {"scaling": 1.0})
+        assert torch.equal(by_magnitude, by_ties), (ratio, density)
+        assert int(by_ties.sum()) == min(int(numel * density) + 1, numel)
 
 
 def test_magnitude_counts_an_unused_text_tower_if_told():
@@ -204,7 +230,7 @@ def test_magnitude_counts_an_unused_text_tower_if_told():
     numel = sum(v.numel() for v in base.values())
     edits = [("magnitude", {"prune_ratio": 0.7})]
     counted = merged(carrying, tuned, edits, count_dead_params=True).state_dict
-    ratio = (int((numel + 10_000) * 0.7) - 10_000) / numel
+    ratio = (math.ceil((numel + 10_000) * 0.7) - 10_000) / numel
     expected = merged(base, experts, [("magnitude", {"prune_ratio": ratio})]).state_dict
     assert all(torch.equal(counted[n], value) for n, value in expected.items())
 

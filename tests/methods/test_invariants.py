@@ -7,6 +7,7 @@ their reason and are checked to be needed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -97,7 +98,7 @@ def trimmed(state: State, params: Params) -> State:
 
 def largest(state: State, params: Params) -> State:
     values = flat(state)
-    limit = values.abs().sort().values[int(len(values) * params["prune_ratio"])]
+    limit = values.abs().sort().values[math.ceil(len(values) * params["prune_ratio"]) - 1]
     return shaped(values * (values.abs() >= limit))
 
 

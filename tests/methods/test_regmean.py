@@ -88,6 +88,8 @@ def test_regmean_says_how_well_conditioned_its_equations_are(alpha):
     values = torch.linalg.eigvalsh(sum(_shrunk(x, alpha) for x in rows))
     exact = float(values[-1] / values[0])
     assert 0.7 * exact < told[0]["condition"] <= exact * (1 + 1e-9)
+    assert told[0]["condition_is_at_least"] == (alpha < 1)
+    assert told[0]["condition_is_at_least"] or told[0]["condition"] == pytest.approx(exact)
 
 
 def test_regmean_keeps_the_pretrained_weights_of_inputs_that_are_always_zero():

@@ -201,7 +201,9 @@ def test_a_row_is_read_as_it_is_written(tmp_path: Path) -> None:
         ({"Cars": "675"}, "field Cars: '675' is no number from 0 to 100"),
         ({"Cars": ""}, "field Cars: it is empty, and SUN397 is not"),
         ({"STL10": "50.0"}, "field CIFAR10: it is empty, and STL10 is not"),
-        ({"ImageNet 2": "50.0"}, "36 cells in place of 35"),
+        ({"computed": "in_domain h_score"}, "field computed: 'h_score' is no average that the row has"),
+        ({"computed": "Cars"}, "field computed: 'Cars' is no average that the row has"),
+        ({"ImageNet 2": "50.0"}, "37 cells in place of 36"),
     ],
 )
 def test_an_odd_row_of_figures_is_named(tmp_path: Path, fields: dict[str, str], problem: str) -> None:

@@ -8,6 +8,7 @@ task as real ones do; tasks without an expert are labeled by the pretrained mode
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,8 +116,11 @@ def write_family(folder: Path, dtype: torch.dtype = torch.float32, experts: tupl
     )
 
 
-def write_benchmark(folder: Path) -> Path:
-    """A folder in the layout of sample_data/: tasks.json, heads.safetensors, data/*.npz, models/*.safetensors."""
+def write_benchmark(folder: Path, halved: Collection[str] = ()) -> Path:
+    """A folder in the layout of sample_data/: tasks.json, heads.safetensors, data/*.npz, models/*.safetensors.
+
+    The tasks in ``halved`` have half as many images to test on as the others.
+    """
     base, tuned = family()
     write_family(folder / "models", torch.float16)
     mean = {name: torch.stack([e[name] for e in tuned.values()]).mean(dim=0) for name in base}
@@ -125,17 +129,17 @@ def write_benchmark(folder: Path) -> Path:
     (folder / "data").mkdir()
     for index, key in enumerate((*EXPERTS, *OUTSIDE)):
         model = tuned.get(key, base)
-        heads[key] = _write_task(folder / "data" / f"{key}.npz", model, index, key in tuned)
+        heads[key] = _write_task(folder / "data" / f"{key}.npz", model, index, key in tuned, key in halved)
     save_file(heads | {"logit_scale": torch.tensor(100.0)}, folder / "heads.safetensors")
     (folder / "tasks.json").write_text(json.dumps(_tasks(), allow_nan=False))
     return folder
 
 
-def _write_task(path: Path, model: StateDict, index: int, has_expert: bool) -> Tensor:
+def _write_task(path: Path, model: StateDict, index: int, has_expert: bool, halved: bool) -> Tensor:
     """The data set of one task; gives its head (classes, d)."""
     rng = np.random.default_rng(index)
     sizes = {"exemplar": EXEMPLARS} if has_expert else {}
-    sizes |= {"choosing": CHOOSING, "reporting": REPORTING}
+    sizes |= {"choosing": CHOOSING // (1 + halved), "reporting": REPORTING // (1 + halved)}
     images = rng.integers(0, 256, (sum(sizes.values()), SIZE, SIZE, 3), dtype=np.uint8)
     images //= rng.integers(1, 9, (len(images), 1, 1, 3), dtype=np.uint8)  # a tint, so that images differ as a whole
     x = torch.from_numpy(images).permute(0, 3, 1, 2) / 255

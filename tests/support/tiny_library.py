@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,9 +20,9 @@ PRESETS = ("weight_averaging", "task_arithmetic_lwptv", "ties")
 NASTY = "=A <img src=x onerror=alert(1)> **b** $x$ :red[c] [d](javascript:alert(1)) `e`"
 
 
-def write(folder: Path, presets: Sequence[str] = PRESETS) -> Path:
+def write(folder: Path, presets: Sequence[str] = PRESETS, halved: Collection[str] = ()) -> Path:
     """The benchmark folder: references, some presets, and one run with a nasty title in ``folder``/runs."""
-    tiny.write_benchmark(folder)
+    tiny.write_benchmark(folder, halved)
     benchmark = Benchmark.load(folder)
     library = Store(folder / "making", libraries=(), dated=False)
     reference_models.references(library, benchmark)

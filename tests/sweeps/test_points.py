@@ -120,7 +120,7 @@ def test_points_that_a_stored_run_has_are_taken_from_it(tiny_benchmark: Benchmar
     run(made, store, tiny_benchmark)
     assert len(names(store)) == 2
     assert len(points_of(made, store, tiny_benchmark)) == 3
-    few = replace(made, images=5)  # the run was judged on all images
+    few = replace(made, images=5)  # the run was evaluated on all images
     assert tables.budget(few, store, tiny_benchmark).stored == 0
 
 

@@ -38,6 +38,20 @@ def test_id_ood_scatter_keeps_papers_and_test_time_rows_apart() -> None:
     assert "source: LwPTV, Table 2" in paper.text[0]
 
 
+def test_id_ood_scatter_counts_runs_and_references_apart() -> None:
+    table = viz_tables.id_ood_scatter(12)
+    kinds = ["merge", "pretrained", "individual", "multitask"]
+    one = table.drop_duplicates("run").head(4).assign(kind=kinds, in_domain=0.7, out_of_domain=0.6, h_score=0.65)
+    assert viz.draw("id_ood_scatter", one).layout.meta["alt"].startswith("1 run, 3 references. Highest H-score of a ")
+    more = one.assign(kind=["merge", "per_task", "paper", "pretrained"])
+    assert viz.draw("id_ood_scatter", more).layout.meta["alt"].startswith("2 runs, 1 reference, 1 published result. ")
+    assert (
+        viz.draw("id_ood_scatter", more.assign(h_score=[0.6, 0.6, 0.6, float("nan")]))
+        .layout.meta["alt"]
+        .endswith(" 1 left out.")
+    )
+
+
 def test_id_ood_scatter_curves_have_the_h_score_they_say() -> None:
     fig = viz.draw("id_ood_scatter", viz_tables.id_ood_scatter(12))
     curves = [trace for trace in fig.data if trace.mode == "lines"]

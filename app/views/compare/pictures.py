@@ -18,7 +18,7 @@ from app.widgets import chart, measure_button
 from merging.analysis.stored import Measured, same_experts
 from merging.errors import CheckpointError, MergingError
 from merging.runs.run import Run
-from viz.text import plural
+from viz.text import plural, span
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +57,7 @@ def against_accuracy(of: Pair) -> None:
         return
     distance = by_depth.pick_distance()
     points = accuracy_points(of, measured)
-    images = "" if points.empty else by_depth.HALVES.format(points["n"].max(), points["n_scored"].max())
+    images = "" if points.empty else by_depth.HALVES.format(span(points["n"]), span(points["n_scored"]))
     chart.chart(
         "drift_accuracy", points, name=f"drift_against_accuracy_{file_name(of)}", value=distance, arrows=True,
         runs=list(measured), tasks=list(measurements.titles()), of=of.runs,

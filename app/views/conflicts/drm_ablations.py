@@ -10,7 +10,7 @@ from app.reading import measurements
 from app.reading import published as published_rows
 from app.widgets import chart, measure_button
 from merging.recipes.papers import published as published_module
-from viz.text import percent, plural
+from viz.text import percent, plural, span
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +31,7 @@ def view() -> None:
     rows = measurements.table(measurement, "ablations")
     st.subheader("What does each part of DRM do?", anchor=False)
     _table(rows)
-    inside, outside = (f"n = {int(rows[name].max()):,}" for name in ("n_in", "n_out"))
+    inside, outside = (f"n = {span(rows[name])}" for name in ("n_in", "n_out"))
     st.caption(
         f"Means over data sets on the reporting half with 95% intervals; {inside} images over "
         f"{plural(int(rows['tasks_in'].max()), 'task')} in domain, {outside} over "

@@ -11,6 +11,7 @@ from app import text
 from app.reading import measurements
 from app.session import state
 from app.widgets import chart, measure_button
+from viz.text import span
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,11 +43,11 @@ def view() -> None:
     chart.ask("task_counts")
     relative = st.toggle("Relative to each task's own expert", key=state.RELATIVE, bind=state.BIND)
     value = "normalized" if relative else "accuracy"
-    notes = measurement.notes
+    notes, images = measurement.notes, span(measurements.table(measurement, "counts")["n"])
     caption = (
         f"Each dot is one subset of the experts; the line connects the means. At most {notes['most']} subsets of each "
         f"size, all if there are fewer, the same for every method: {notes['subsets']} subsets, drawn with seed "
-        f"{notes['seed']}. Accuracy is on the tasks of the merged experts only, on n = {notes['images']} images of "
+        f"{notes['seed']}. Accuracy is on the tasks of the merged experts only, on n = {images} images of "
         "each task's reporting half, the same images everywhere. Every method keeps its preset's parameters at every "
         "size; a scaling chosen for eight experts, such as Task Arithmetic's, is not optimal for two. "
         f"{measure_button.origin([measurement])}"

@@ -15,6 +15,7 @@ from app.widgets import chart, measure_button
 from app.widgets.run_picker import pick_one
 from merging.analysis.stored import Measured
 from merging.runs.run import Run
+from viz.text import span
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 TOKENS = {"class token": "class", "mean of all tokens": "mean"}
 DISTANCES = {"1 − cosine": "cosine", "mean |difference|": "l1"}
 HALVES = (
-    "Drift of the final features on n = {} images per task of the choosing half; accuracy on n = {} images of the "
-    "reporting half. The halves do not overlap."
+    "Drift of the final features on n = {} images per task of the choosing half; accuracy on n = {} images per "
+    "task of the reporting half. The halves do not overlap."
 )
 OVER = {
     "all points": "all points",
@@ -56,16 +57,16 @@ def by_depth(pairs: Pairs, token: str, distance: str, band: str) -> None:
     colors = [run.id for run, _ in pairs]
     chart.chart(
         "drift_depth", table, name=f"drift_by_depth_{distance}", value=distance, runs=colors, band=band,
-        caption=in_words(measured, token),
+        caption=in_words(table, measured, token),
     )  # fmt: skip
 
 
-def in_words(measured: Sequence[Measured], token: str) -> str:
-    """What the lines show."""
+def in_words(table: pd.DataFrame, measured: Sequence[Measured], token: str) -> str:
+    """What the lines of the table show."""
     return (
         "Lines are means over tasks; the band runs from the task that drifts least to the one that drifts most. Each "
         "task's images pass through the merged model and the task's own expert, and the features "
-        f"({text.safe_text(token)}) are compared after every part. n = {measured[0].notes['images']} images per task "
+        f"({text.safe_text(token)}) are compared after every part. n = {span(table['n'])} images per task "
         f"of the choosing half, never the reporting half. {measure_button.origin(measured)}"
     )
 
@@ -75,7 +76,7 @@ def against_accuracy(pairs: Pairs, stored: Sequence[Run], distance: str) -> None
     points = measurements.against_accuracy(pairs, stored)
     fit = measurements.fit(points, distance) if len(points) else None
     line = None if fit is None else (fit.slope, fit.intercept, fit.pearson, fit.spearman, fit.n)
-    images = "" if points.empty else HALVES.format(points["n"].max(), points["n_scored"].max())
+    images = "" if points.empty else HALVES.format(span(points["n"]), span(points["n_scored"]))
     chart.chart(
         "drift_accuracy",
         points,

@@ -14,7 +14,7 @@ from app.widgets import chart, measure_button, page, run_picker
 from app.widgets.run_picker import pick_one
 from merging.analysis.stored import Measured
 from merging.runs.run import Run
-from viz.text import clean_text
+from viz.text import clean_text, span
 
 # Label in pickers and links -> name in tables and charts.
 CELLS = {"share of the output": "relative", "mean square": "mean_square"}
@@ -95,7 +95,8 @@ def objective(run: Run, measurement: Measured, pairs: Pairs, kind: str, tensor: 
 
 
 def _exemplars(run: Run, measurement: Measured) -> str:
-    n, seed = measurement.notes["exemplars"], measurement.notes["exemplar_seed"]
+    most, seed = measurement.notes["exemplars"], measurement.notes["exemplar_seed"]
+    n = span((measurement.notes.get("fewest_exemplars", most), most))
     seen = ", the ones that the merge used" if run.recipe and run.recipe.exemplars else ""
     return f"n = {n} exemplars per task (training images), seed {seed}{seen}. {measure_button.origin([measurement])}"
 
@@ -111,8 +112,9 @@ def ablation(run: Run) -> None:
     numbers = {name: st.column_config.NumberColumn(name, format="%.1f%%") for name in table.columns if name != "kind"}
     first = {"kind": st.column_config.TextColumn("Left as pretrained", pinned=True)}
     st.dataframe(table, hide_index=True, column_config=first | numbers, alt="Accuracy by what is left as pretrained")
+    images = span(measurements.table(measurement, measurements.ABLATION)["n"])
     st.caption(
-        f"In-domain accuracy on the reporting half, n = {measurement.notes['images']} images per task (LOT, Table 7, "
+        f"In-domain accuracy on the reporting half, n = {images} images per task (LOT, Table 7, "
         f"which does not state where it counts embeddings). {measure_button.origin([measurement])}"
     )
 

@@ -16,7 +16,7 @@ from app.widgets import chart, measure_button
 from app.widgets.run_picker import pick_one
 from merging.errors import CheckpointError
 from merging.runs.run import Run
-from viz.text import clean_text
+from viz.text import clean_text, span
 
 VALUES = {"nearest neighbors": "knn", "silhouette": "silhouette", "scatter ratio": "scatter"}
 COMPONENTS = {"attn": "Attention", "mlp": "MLP"}  # by the first word of a layer's kind; the rest is "Other"
@@ -44,10 +44,10 @@ def distance(models: Sequence[Model]) -> None:
         unit = st.toggle("Features of unit length", key=state.UNIT, bind=state.BIND)
     table = feature_data.histogram(models, task, unit)
     runs = [model.run.id for model in models if not model.pretrained]
-    n, notes = 0 if table.empty else int(table["n"].max()), models[0].measurement.notes
+    notes = models[0].measurement.notes
     caption = (
         "L2 distance between a run's features of an image and the pretrained model's features of the same image "
-        f"(LwPTV, Fig. 10, which does not name its data set). n = {n:,} images of the choosing half, seed "
+        f"(LwPTV, Fig. 10, which does not name its data set). n = {span(table['n'])} images of the choosing half, seed "
         f"{notes['seed']}. Zero-shot heads depend on direction only, so features of unit length show what can change a "
         f"prediction. {measure_button.origin([model.measurement for model in models])}"
     )

@@ -15,7 +15,7 @@ from app.views.features import images
 from app.views.features.data import PCA, TOGETHER, TSNE, Model
 from app.widgets import chart, measure_button
 from merging.analysis.stored import Measured
-from viz.text import percent, plural
+from viz.text import percent, plural, span
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -172,8 +172,8 @@ def numbers(models: Sequence[Model], task: str, trust: Mapping[str, float]) -> N
     notes = models[0].measurement.notes
     whole = " A class here is a class of a data set." if task == TOGETHER else ""
     st.caption(
-        f"Computed from the features scaled to unit length, not from the map, over all classes.{whole} Images: n = "
-        f"{plural(int(table['n'].max()), 'image')} of the choosing half, seed {notes['seed']}, balanced by class, the "
+        f"Computed from the features scaled to unit length, not from the map, over all classes.{whole} n = "
+        f"{span(table['n'])} images of the choosing half, seed {notes['seed']}, balanced by class, the "
         "same for every model; features are stored in half precision. "
         f"{measure_button.origin([model.measurement for model in models])}"
     )

@@ -10,7 +10,7 @@ import streamlit as st
 from app import text
 from app.reading import published
 from app.reading.published import HELP, PRINTED
-from app.session import pages, state
+from app.session import benchmark, pages, state
 from app.views.methods import gallery
 from app.widgets import controls, page
 from merging.benchmarks.metrics import PER_TASK
@@ -96,7 +96,7 @@ def _figures(method: Method, runs: Sequence[Run], stored: Sequence[Run]) -> None
         [run for run in own if not separate or len(run.chain) == 1],
     )
     if alone:
-        _table(alone, f"Published accuracies of {method.title} beside ours", stored)
+        _table(alone, f"Published accuracies of {method.title} beside ours; those marked * are computed", stored)
     else:
         st.markdown("No paper figure is known, and no run is stored here. Open it in Merge and press Run.")
     chains = [figure for figure in figures if separate and len(figure.chain) > 1]
@@ -125,16 +125,19 @@ def _table(rows: Sequence[published.Row], alt: str, stored: Sequence[Run]) -> No
 def _column(group: str, name: str) -> Any:
     if not group:
         return st.column_config.TextColumn(pinned=name == published.CHAIN[1])
-    return st.column_config.TextColumn(alignment="right" if name in HELP else "left", help=HELP.get(name))
+    return st.column_config.TextColumn(
+        alignment="right" if name in HELP else "left", help=published.help_text(group, name)
+    )
 
 
 def _explain(method: Method, figures: Sequence[Figure]) -> None:
     """What the two groups of columns are, and why they are separate."""
     named = [f"{key}: {source}." for key, source in SOURCES.items() if any(f.source.startswith(key) for f in figures)]
+    computed, ours = text.safe_text(published.COMPUTED, 300), text.safe_text(benchmark.in_words())
     st.caption(
         f"{published.PUBLISHED}: as printed, for other models on other images, eight data sets in domain and thirteen "
-        f"out of it. {published.OURS}: the bundled benchmark on the reporting half of its data sets, with 95% "
-        "intervals. Only normalized accuracies (Norm.) can be compared. " + text.safe_text(" ".join(named), 1000)
+        f"out of it. {computed} {published.OURS}: {ours} on the reporting half of its data sets, with 95% intervals. "
+        "Only normalized accuracies (Norm.) can be compared. " + text.safe_text(" ".join(named), 1000)
     )
     if isinstance(method, Merge) and method.per_task:
         st.caption(PER_TASK)

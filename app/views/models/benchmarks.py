@@ -17,7 +17,7 @@ from merging.benchmarks.folders import SERVER
 from merging.checkpoints.references import OWN_PREFIX
 from merging.errors import MergingError
 from merging.text import first_few
-from viz.text import clean_text
+from viz.text import clean_text, span
 
 if TYPE_CHECKING:
     from merging.catalog.scan import CatalogEntry
@@ -90,11 +90,10 @@ def _holds() -> None:
         for where, titles in (("With an expert", inside), ("Out of domain for every merge", outside))
         if titles
     ]
-    side, most = (
-        loaded.image_size,
-        f"{min(counts):,} to {max(counts):,}" if min(counts) < max(counts) else f"{min(counts):,}",
+    side = loaded.image_size
+    lines.append(
+        f"Images of {side} × {side} pixels, {span(counts)} of each data set to report on. Digest {digest[:8]}."
     )
-    lines.append(f"Images of {side} × {side} pixels, {most} of each data set to report on. Digest {digest[:8]}.")
     st.markdown("  \n".join(lines))
     if inside and not data.references(digest, data.stored()):
         st.caption(

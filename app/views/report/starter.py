@@ -63,7 +63,7 @@ def views(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
         token, distance = next(iter(by_depth.TOKENS)), next(iter(by_depth.DISTANCES.values()))
         table = measurements.by_depth([(run, measurement)], by_depth.TOKENS[token])
         options = {"value": distance, "runs": [run.id], "band": run.id}
-        caption = by_depth.in_words([measurement], token)
+        caption = by_depth.in_words(table, [measurement], token)
         yield _view(run, "drift_depth", table, options, caption, f"drift?{state.RUNS}={run.id}")
 
 

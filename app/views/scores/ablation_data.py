@@ -14,7 +14,7 @@ from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
 from merging.runs import edit_pairs
 from merging.runs.run import Run
-from viz.text import clean_text
+from viz.text import clean_text, span
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,8 +131,7 @@ def data_sets(members: Sequence[Member], stored: Sequence[Run], inside: bool, in
 def images(members: Sequence[Member]) -> str:
     """The number of images of a data set, or the range over data sets."""
     scores = [rows for member in members if member.run and (rows := data.scores(member.run)) is not None]
-    sizes = {int(n) for rows in scores for n in rows["n"]}
-    return f"{min(sizes)}" if len(sizes) == 1 else f"{min(sizes)} to {max(sizes)}"
+    return span(n for rows in scores for n in rows["n"])
 
 
 def printed(members: Sequence[Member], names: Sequence[str], field: str) -> pd.DataFrame:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
+from app import text
 from app.reading import published, score_tables
 from app.reading.published import HELP, PRINTED
-from app.session import pages, state
+from app.session import benchmark, pages, state
 from app.views.scores import ablation_data, plugin_data
 from app.views.scores.ablation_data import Member
 from app.widgets import chart, compute_button, page
@@ -45,13 +46,14 @@ def _means(members: Sequence[Member], stored: Sequence[Run]) -> None:
         hide_index=True,
         height="content",
         column_config={place + 1: _column(*column) for place, column in enumerate(table.columns)},
-        alt=f"Averages of {FAMILY.title} and of its variants, published and measured here",
+        alt=f"Averages of {FAMILY.title} and of its variants, published (those marked * computed) and measured here",
     )
+    computed, ours = text.safe_text(published.COMPUTED, 300), text.safe_text(benchmark.in_words())
     st.caption(
         f"{published.PUBLISHED}: as printed, on eight data sets in domain and thirteen out of it ({SOURCES['LwPTV']}). "
-        f"{published.OURS}: the bundled miniature or your own models, on the reporting half of their own data sets, "
-        "with 95% intervals; changes against the first row, in points. All rows are evaluated on the same images, so a "
-        "change is more certain than the intervals suggest. Between the two, compare only the order."
+        f"{computed} {published.OURS}: {ours} on the reporting half of its data sets, with 95% intervals; changes "
+        "against the first row, in points. All rows are evaluated on the same images, so a change is more certain than "
+        "the intervals suggest. Between the two, compare only the order."
     )
     st.caption(FAMILY.note)
 
@@ -60,7 +62,7 @@ def _column(group: str, name: str) -> Any:
     if not group:
         return st.column_config.TextColumn(pinned=name == published.CHAIN[1])
     right = name in HELP or name.endswith("change")
-    return st.column_config.TextColumn(alignment="right" if right else "left", help=HELP.get(name))
+    return st.column_config.TextColumn(alignment="right" if right else "left", help=published.help_text(group, name))
 
 
 def _plane(members: Sequence[Member], stored: Sequence[Run]) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PICKER = "plugin_front"
 NOT_HERE = "No two stored runs differ by exactly “{}” in front. Below is {}."
 CHANGE = "In percentage points, with the edit minus without it."
+DIFFERENCES = "The paper prints the two averages; their difference is computed here."
 
 
 def view(runs: Sequence[Run], stored: Sequence[Run]) -> None:
@@ -108,8 +109,8 @@ def _table(table: pd.DataFrame, name: str) -> None:
         type="tertiary", icon=":material/table:",
     )  # fmt: skip
     note = (
-        f" {published_rows.PUBLISHED}: changes between the averages that the paper prints, of other experts on other "
-        "images; compare only their signs and order."
+        f" {published_rows.PUBLISHED}: differences, computed here, of the averages that the paper prints, of other "
+        "experts on other images; compare only their signs and order."
         if printed
         else ""
     )
@@ -128,7 +129,7 @@ def _column(group: str, name: str) -> Any:
         change = name == "Change"
         return st.column_config.NumberColumn(format="%+.1f" if change else "%.1f%%", help=CHANGE if change else None)
     if group == published_rows.MODELS[published.B32]:
-        return st.column_config.NumberColumn(format="%+.1f", help=CHANGE)
+        return st.column_config.NumberColumn(format="%+.1f", help=f"{CHANGE} {DIFFERENCES}")
     return st.column_config.TextColumn(alignment="right")
 
 

@@ -74,7 +74,8 @@ def measure_drift(context: MeasurementContext) -> MeasurementResult:
         cumulative = cumulative_drift(models, images, device, meter)
         own = {task: exemplars[task] for task in images}
         isolated, objective = isolated_drift(models, own, device, phases.callback(LAYERS), context.cancel)
-    n = {"images": max(map(len, images.values())), "exemplars": max(len(exemplars[task]) for task in images)}
+    counts = [len(shown) for shown in own.values()]
+    n = {"images": max(map(len, images.values())), "exemplars": max(counts), "fewest_exemplars": min(counts)}
     notes = {**n, "split": SPLIT, "exemplar_seed": drawn.seed}
     return MeasurementResult({"cumulative": cumulative, "isolated": isolated, "objective": objective}, notes)
 

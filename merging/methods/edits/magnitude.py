@@ -11,7 +11,7 @@ from torch import Tensor
 from merging.methods.method import Citation, Edit, register
 from merging.methods.params import Params
 from merging.methods.shared import fields
-from merging.methods.shared.saliency import threshold_index
+from merging.methods.shared.trimming import density_of, trim_rank
 from merging.methods.slot import Slot, SlotStream, Survey
 from merging.numerics.quantile import kth_smallest
 
@@ -30,10 +30,10 @@ def survey(slots: SlotStream, params: MagnitudeParams) -> Survey:
         return (slot.task_vectors.abs().flatten(1) for slot in slots)
 
     counted = slots.numel + slots.dead_numel
-    index = threshold_index(counted, params.prune_ratio)
     thresholds = [float("inf")] * len(slots.experts)
-    if index < counted:
-        thresholds = kth_smallest(sizes, [index] * len(slots.experts), zeros=slots.dead_numel)
+    if params.prune_ratio < 1.0:
+        rank = trim_rank(counted, density_of(params.prune_ratio))
+        thresholds = kth_smallest(sizes, [rank] * len(slots.experts), zeros=slots.dead_numel)
     rows = {"expert": slots.experts, "threshold": thresholds, "numel": counted, "prune_ratio": params.prune_ratio}
     return Survey(tuple(thresholds), {"prune_thresholds": pd.DataFrame(rows)})
 
@@ -59,7 +59,7 @@ register(
         key="magnitude",
         title="Magnitude pruning",
         summary="Drops the smallest scalars of each task vector.",
-        formula=r"\tau_k \leftarrow \tau_k \odot [\,|\tau_k| \ge |\tau_k|_{(\lfloor \eta P \rfloor)}\,]",
+        formula=r"\tau_k \leftarrow \tau_k \odot [\,|\tau_k| \ge |\tau_k|_{(\lceil \eta P \rceil)}\,]",
         cite=Citation(
             key="han2015learning",
             authors="Han et al.",
@@ -75,7 +75,9 @@ register(
         survey_passes=2,
         kept=kept,
         elementwise=lambda _: True,
+        version=2,  # the ⌈ηP⌉-th smallest scalar stays, as in TIES's trim; before, one fewer stayed where ηP is whole
         variant="One threshold per expert over all tensors (MWP in the LwPTV paper, there before task arithmetic); "
-        "ties at the threshold stay. What no expert keeps stays pretrained after any merge.",
+        "keeps what the trim of TIES keeps at density 1 - η: int((1 - η)·P) + 1 scalars and ties at the threshold. "
+        "What no expert keeps stays pretrained after any merge.",
     )
 )

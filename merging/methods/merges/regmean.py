@@ -57,7 +57,7 @@ def _shrunk(slot: Slot, sums: NormalEquations) -> Tensor | None:
     factor, failed = torch.linalg.cholesky_ex(gram)
     if failed:
         return None
-    _note(slot, sums, len(gram) - int(unused.sum()), _condition(gram, factor), 0.0)
+    _note(slot, sums, len(gram) - int(unused.sum()), _condition(gram, factor), True, 0.0)
     return torch.cholesky_solve(sums.target, factor)
 
 
@@ -72,7 +72,7 @@ def _least_norm(slot: Slot, sums: NormalEquations) -> Tensor:
     pretrained = double(matrices(slot, slot.pretrained[None])[0]).T
     lost = torch.zeros_like(pretrained) if chosen.all() else pretrained - basis @ (basis.T @ pretrained)
     share = float(lost.square().sum() / pretrained.square().sum().clamp(min=TINY))
-    _note(slot, sums, len(kept), float(kept[-1] / kept[0]) if len(kept) else 1.0, share)
+    _note(slot, sums, len(kept), float(kept[-1] / kept[0]) if len(kept) else 1.0, False, share)
     return basis @ ((basis.T @ sums.target) / kept[:, None]) - lost
 
 
@@ -84,13 +84,22 @@ def _condition(gram: Tensor, factor: Tensor) -> float:
     return float(top.norm() * bottom.norm())
 
 
-def _note(slot: Slot, sums: NormalEquations, rank: int, condition: float, lost: float) -> None:
+def _note(slot: Slot, sums: NormalEquations, rank: int, condition: float, at_least: bool, lost: float) -> None:
     """A row of the table "regmean": how well the exemplars determine the weights.
 
-    ``condition`` is that of the matrix that was inverted, on the directions that count; ``pretrained_lost`` the share
-    of the pretrained weights' squared norm that lies in the other directions and is lost.
+    ``condition`` is that of the matrix that was inverted, on the directions that count; where ``condition_is_at_least``
+    is true, it is an estimate from below and the true one may be larger. ``pretrained_lost`` is the share of the
+    pretrained weights' squared norm that lies in the other directions and is lost.
     """
-    slot.note("regmean", rows=sums.rows, width=len(sums.gram), rank=rank, condition=condition, pretrained_lost=lost)
+    slot.note(
+        "regmean",
+        rows=sums.rows,
+        width=len(sums.gram),
+        rank=rank,
+        condition=condition,
+        condition_is_at_least=at_least,
+        pretrained_lost=lost,
+    )
 
 
 register(
@@ -115,7 +124,8 @@ register(
         variant="Linear weights and the output projection; everything else takes the mean. The regression runs on task "
         "vectors in float64, which gives the same weights where the matrix can be inverted, and below alpha = 1 it "
         "can: inputs that are always zero then keep the pretrained weights. At alpha = 1 the pseudo-inverse of whole "
-        "weights is taken, so directions that no exemplar excites lose their pretrained weights; the table says how "
-        "much that is. LOT with scaling 1 keeps them.",
+        "weights is taken, so directions that no exemplar excites lose their pretrained weights, which LOT with "
+        "scaling 1 keeps; the table says how much that is. Its condition numbers are exact at alpha = 1; below, they "
+        "are estimates from below, so the true ones may be larger.",
     )
 )

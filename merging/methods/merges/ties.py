@@ -13,6 +13,7 @@ from torch import Tensor
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, choice, fraction
 from merging.methods.shared import fields
+from merging.methods.shared.trimming import trim_rank
 from merging.methods.slot import Slot, SlotStream, Survey
 from merging.numerics.quantile import kth_smallest
 
@@ -41,11 +42,6 @@ class TrimThresholds:
     tie_sign: float
 
 
-def _rank(numel: int, density: float) -> int:
-    """0-based rank of the threshold: int(d·ρ) + 1 scalars (and ties) reach it, as in the published code."""
-    return max(numel - int(numel * density) - 1, 0)
-
-
 def _trim(slot: Slot, params: TiesParams, thresholds: tuple[float, ...] | None) -> Tensor:
     """Task vectors with everything below the thresholds set to zero, (K, *S)."""
     vectors = slot.task_vectors
@@ -53,7 +49,7 @@ def _trim(slot: Slot, params: TiesParams, thresholds: tuple[float, ...] | None) 
         return vectors
     if thresholds is None:
         flat = vectors.abs().flatten(1)
-        thresholds = tuple(kth_smallest(lambda: [flat], [_rank(flat.shape[1], params.density)] * len(flat)))
+        thresholds = tuple(kth_smallest(lambda: [flat], [trim_rank(flat.shape[1], params.density)] * len(flat)))
     # hardshrink drops |x| <= limit in one pass; the limit just below the threshold keeps the threshold itself.
     below = [_just_below(threshold, vectors.dtype) for threshold in thresholds]
     trimmed = torch.empty_like(vectors)
@@ -82,7 +78,7 @@ def _global_thresholds(slots: SlotStream, params: TiesParams) -> tuple[tuple[flo
         return (slot.task_vectors.abs().reshape(len(slot.experts), -1) for slot in slots)
 
     counted = slots.numel + slots.dead_numel
-    ranks = [_rank(counted, params.density)] * len(slots.experts)
+    ranks = [trim_rank(counted, params.density)] * len(slots.experts)
     thresholds = tuple(kth_smallest(sizes, ranks, zeros=slots.dead_numel))
     rows = {"expert": slots.experts, "threshold": thresholds, "numel": counted, "density": params.density}
     return thresholds, {"trim_thresholds": pd.DataFrame(rows)}

@@ -6,7 +6,9 @@ A chain here states what its paper states; what the paper leaves open is left ou
 A row of the file is one line of a paper's table for one model. An empty cell is a value that is not printed.
 ``kind`` is one of ``KINDS``. ``paper`` is one of ``SOURCES``, ``tables`` says where in it. ``chain`` is
 written as on the command line, 'lwptv:prune_ratio=0.7;ties:density=0.2', with numbers that have a point if they are no
-integers. ``unstated`` is "yes" or empty. The other fields are those of ``Figure`` and ``Printed``.
+integers. ``unstated`` is "yes" or empty. ``computed`` names the averages of the row that its source does not print,
+but the parts of which it publishes; ``normalized`` is in the file where the source gives it, and is computed otherwise.
+The other fields are those of ``Figure`` and ``Printed``.
 """
 
 from __future__ import annotations
@@ -45,9 +47,10 @@ MERGE, INDIVIDUAL, OTHER_EXPERTS = "merge", "individual", "experts"
 REFERENCE_KINDS = ("pretrained", INDIVIDUAL, "multitask")
 KINDS = (MERGE, *REFERENCE_KINDS, OTHER_EXPERTS)
 AVERAGES = ("in_domain", "out_of_domain", "h_score")
+NORMALIZED = "normalized"
 COLUMNS = (
     "kind", "paper", "tables", "name", "model", "experts", "chain", "exemplars", "note", "unstated", *AVERAGES,
-    "normalized", *TASKS, *OUTSIDE,
+    NORMALIZED, "computed", *TASKS, *OUTSIDE,
 )  # fmt: skip
 
 Row = Mapping[str, str]
@@ -71,6 +74,8 @@ class Figure:
     ``name`` is what the paper calls it, ``chain`` its steps with the parameters that the paper states, ``experts``
     whose checkpoints were merged. ``exemplars`` is their number per task, None where it is not stated or none are used.
     ``note`` says what the chain cannot; an ``unstated`` figure used values that the paper does not print.
+    ``normalized_by_source`` is the normalized accuracy as the source gives it. ``computed`` holds the averages that
+    were computed from parts that the source publishes.
     """
 
     name: str
@@ -82,16 +87,22 @@ class Figure:
     exemplars: int | None = None
     note: str = ""
     unstated: bool = False
-    normalized_as_printed: float | None = None
+    normalized_by_source: float | None = None
+    computed: frozenset[str] = frozenset()
 
     @property
     def normalized(self) -> float | None:
         """Mean over tasks of the accuracy over the expert's, in percent; None where a part is not printed."""
         own = EXPERTS.get((self.experts, self.model), Printed(0.0)).tasks
-        if self.normalized_as_printed is not None or not (own and self.printed.tasks):
-            return self.normalized_as_printed
+        if self.normalized_by_source is not None or not (own and self.printed.tasks):
+            return self.normalized_by_source
         ratios = [merged / expert for merged, expert in zip(self.printed.tasks, own, strict=True)]
         return 100 * sum(ratios) / len(ratios)
+
+    def is_printed(self, average: str) -> bool:
+        """Whether the source prints this one of AVERAGES or NORMALIZED, which otherwise is computed or not known."""
+        values = {NORMALIZED: self.normalized_by_source, **self.printed._asdict()}
+        return values[average] is not None and average not in self.computed
 
     def is_of(self, steps: Iterable[tuple[str, Mapping[str, Any]]]) -> bool:
         """Whether the figure is of a chain with these steps and values; what its paper leaves open may be any value."""
@@ -146,7 +157,8 @@ def _figure(row: Row) -> Figure:
         exemplars=_count(row, "exemplars"),
         note=row["note"],
         unstated=_one_of(row, "unstated", ("", "yes")) == "yes",
-        normalized_as_printed=_percent(row, "normalized"),
+        normalized_by_source=_percent(row, NORMALIZED),
+        computed=_computed(row),
     )
 
 
@@ -155,6 +167,14 @@ def _printed(row: Row) -> Printed:
     if in_domain is None:
         raise RecipeError("field in_domain: it is empty.")
     return Printed(in_domain, out_of_domain, h_score, _accuracies(row, TASKS), _accuracies(row, OUTSIDE))
+
+
+def _computed(row: Row) -> frozenset[str]:
+    names = row["computed"].split()
+    for name in names:
+        if name not in (*AVERAGES, NORMALIZED) or not row[name]:
+            raise RecipeError(f"field computed: {name!r} is no average that the row has.")
+    return frozenset(names)
 
 
 def _accuracies(row: Row, data_sets: tuple[str, ...]) -> tuple[float, ...]:

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from viz import theme
 from viz.chart import chart, in_order, one_of
 from viz.parts import legends
-from viz.text import clean_text, count, plural, real, safe_text
+from viz.text import clean_text, plural, real, safe_text, span
 
 VALUES = {"cosine": "1 − cosine to the expert", "l1": "mean |difference| from the expert, per dimension"}
 EVERY = "every"  # value of ``band``: a band for every run, which is readable for two or three
@@ -101,7 +101,7 @@ def _hover(group: pd.DataFrame, value: str) -> str:
     text = f"<b>{safe_text(first['label'])}, {safe_text(first['place'])}</b><br>mean {real(group[value].mean())}"
     text += f" over {plural(len(group), 'task')}<br>least {real(least[value])} ({safe_text(least['title'])}), "
     text += f"most {real(most[value])} ({safe_text(most['title'])})"
-    return text + (f"<br>{count(group['n'].min())} images a task" if "n" in group else "")
+    return text + (f"<br>{span(group['n'])} images a task" if "n" in group else "")
 
 
 def _alt(table: pd.DataFrame, names: list[str], kinds: dict[str, str], value: str) -> str:

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from viz import theme
 from viz.chart import chart, in_order
 from viz.parts import legends
-from viz.text import clean_text, count, percent, plural, safe_text
+from viz.text import clean_text, percent, plural, safe_text, span
 
 UPPER, LOWER, GAP, BOTTOM, LEFT = 330, 120, 44, 56, 66
 RANK = "Full rank"
@@ -124,7 +124,7 @@ def _band(rows: pd.DataFrame, value: str, name: str, color: str, axis: str = "y"
 def _hover(name: str, exemplars: int, group: pd.DataFrame, value: str) -> str:
     text = f"<b>{safe_text(name)}, {plural(exemplars, 'exemplar')} a task</b><br>mean {percent(group[value].mean())}"
     text += f" over {plural(len(group), 'draw')} ({percent(group[value].min())} to {percent(group[value].max())})"
-    return text + (f"<br>{count(group['n'].min())} images" if "n" in group else "")
+    return text + (f"<br>{span(group['n'])} images" if "n" in group else "")
 
 
 def _alt(table: pd.DataFrame, methods: list[str]) -> str:

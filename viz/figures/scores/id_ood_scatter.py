@@ -25,6 +25,7 @@ KIND_NAMES: Mapping[str, str] = {
     "per_task": "Merge that gives one model per task ‡",
     "paper": "Quoted from a paper, not measured here",
 }
+MERGES, REFERENCES, PAPER = ("merge", "per_task"), ("pretrained", "individual", "multitask"), "paper"
 SIGNS = {"per_task": " ‡", "paper": " (paper)"}  # beside the label
 ADAPTS = "Merge that adapts on test data †"
 HEIGHT, TOP, BOTTOM = 560, 50, 56
@@ -186,9 +187,12 @@ def _alt(drawn: pd.DataFrame, left_out: pd.DataFrame) -> str:
     merges = drawn[drawn["kind"].astype(str) == "merge"]
     candidates = merges if len(merges) else drawn
     best = candidates.iloc[int(candidates["h_score"].to_numpy(np.float64).argmax())]
+    kinds = drawn["kind"].astype(str)
+    counts = {"run": kinds.isin(MERGES), "reference": kinds.isin(REFERENCES), "published result": kinds == PAPER}
+    marks = [plural(int(of_kind.sum()), noun) for noun, of_kind in counts.items() if of_kind.any()]
     sentence = (
-        f"{plural(len(drawn), 'run')}. Highest H-score{' of a merge' if len(merges) else ''}: "
+        f"{', '.join(marks)}. Highest H-score{' of a merge' if len(merges) else ''}: "
         f"{clean_text(best['label'])}, {percent(best['h_score'])} "
         f"(in-domain {percent(best['in_domain'])}, out-of-domain {percent(best['out_of_domain'])})."
     )
-    return sentence + (f" {plural(len(left_out), 'run')} left out." if len(left_out) else "")
+    return sentence + (f" {len(left_out):,} left out." if len(left_out) else "")

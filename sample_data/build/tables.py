@@ -1,0 +1,145 @@
+"""The tables of the README that follow from what is stored: the library's runs and drift, and the scalings tried.
+
+python -m sample_data.build.tables
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import pandas as pd
+
+from merging import settings
+from merging.analysis import stored as stored_measurements
+from merging.analysis.measurements.drift import STEM
+from merging.benchmarks.benchmark import MULTITASK, Benchmark
+from merging.benchmarks.metrics import wilson
+from merging.checkpoints.references import PRETRAINED
+from merging.engine.outputs import MERGED
+from merging.recipes.presets import preset
+from merging.runs.inputs import open_inputs
+from merging.runs.reference_models import references
+from merging.runs.store import Store
+from sample_data.build import scalings
+
+SPLIT = "reporting"
+DRIFT = {  # label: preset
+    "weight averaging": "weight_averaging",
+    "task arithmetic, 0.3": "task_arithmetic",
+    "lwptv, task arithmetic, 0.3": "task_arithmetic_lwptv",
+    "TIES, sum, 0.3": "ties",
+    "LOT, 64 exemplars, 1.2": "lot",
+}
+
+
+def one_decimal(share: Fraction) -> str:
+    """A share in percent, as the app shows it."""
+    return f"{100 * float(share):.1f}"
+
+
+class StoredScores:
+    """The reporting scores of the pretrained model, the experts and the multi-task model, as the library has them."""
+
+    def __init__(self, store: Store, benchmark: Benchmark) -> None:
+        stored = references(store, benchmark, compute=False)
+        self.counts = {name: counts(run.scores) for name, run in stored.items()}
+        self.inside = list(benchmark.experts)
+        self.outside = [task.key for task in benchmark.tasks if not task.has_expert]
+
+    @property
+    def images(self) -> tuple[int, int]:
+        """How many reporting images there are in and out of domain."""
+        sizes = self.counts[PRETRAINED]
+        inside, outside = (sum(sizes[key][1] for key in keys) for keys in (self.inside, self.outside))
+        return inside, outside
+
+    def average(self, model: str, keys: Sequence[str]) -> Fraction:
+        """The mean over data sets of a model's accuracy."""
+        return sum((Fraction(*self.counts[model][key]) for key in keys), Fraction()) / len(keys)
+
+    @property
+    def own(self) -> Fraction:
+        """The mean of the experts' accuracies, each on its own task."""
+        return sum((self.average(key, [key]) for key in self.inside), Fraction()) / len(self.inside)
+
+    @property
+    def experts_outside(self) -> Fraction:
+        """The mean over experts of their accuracy out of domain."""
+        return sum((self.average(key, self.outside) for key in self.inside), Fraction()) / len(self.inside)
+
+
+def counts(scores: pd.DataFrame | None) -> dict[str, tuple[int, int]]:
+    assert scores is not None
+    rows = scores[scores["split"] == SPLIT]
+    return {str(task): (int(c), int(n)) for task, c, n in zip(rows["task"], rows["correct"], rows["n"], strict=True)}
+
+
+def single_models(stored: StoredScores) -> Iterator[str]:
+    """A row for each data set: the pretrained model, the task's own expert and the multi-task model."""
+    for key in (*stored.inside, *stored.outside):
+        models = (PRETRAINED, key if key in stored.inside else None, MULTITASK)
+        cells = [_with_interval(*stored.counts[model][key]) if model else "" for model in models]
+        yield f"| {key} | {stored.counts[PRETRAINED][key][1]} | {' | '.join(cells)} |"
+
+
+def _with_interval(correct: int, n: int) -> str:
+    low, high = wilson(correct, n)
+    return f"{one_decimal(Fraction(correct, n))} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def merges(stored: StoredScores, tried: pd.DataFrame) -> Iterator[str]:
+    """The table of merges between the models that bound it."""
+    yield _row("pretrained", stored.average(PRETRAINED, stored.inside), stored.average(PRETRAINED, stored.outside))
+    n_in, n_out = stored.images
+    for label, row in scalings.reported_rows(tried):
+        yield _row(label, Fraction(int(row["in_domain"]), n_in), Fraction(int(row["out_of_domain"]), n_out))
+    joint = stored.average(MULTITASK, stored.inside), stored.average(MULTITASK, stored.outside)
+    yield _row("multi-task model (trained, not merged)", *joint)
+    yield _row("experts, each on its own task", stored.own, stored.experts_outside)
+
+
+def _row(label: str, inside: Fraction, outside: Fraction) -> str:
+    return f"| {label} | {one_decimal(inside)} | {one_decimal(outside)} |"
+
+
+def drift(store: Store, benchmark: Benchmark) -> Iterator[str]:
+    """Drift of the class token after every block and at the output, mean over tasks, of the merges in ``DRIFT``."""
+    for label, key in DRIFT.items():
+        run_id = open_inputs(preset(key).recipe(benchmark.pretrained, benchmark.experts)).run_id()
+        measured = stored_measurements.find("drift", store, benchmark, run_id)
+        assert measured is not None, f"the library lacks the drift of {key}"
+        rows = measured.table("cumulative")
+        rows = rows[(rows["model"] == MERGED) & (rows["token"] == "class") & (rows["place"] != STEM)]
+        yield f"| {label} | {' '.join(f'{mean:.3f}' for mean in rows.groupby('position')['cosine'].mean())} |"
+
+
+def bounds(stored: StoredScores) -> Mapping[str, str]:
+    """Measured quantities of single models in the table of floors and goals, by their name there."""
+    least = min(stored.average(key, [key]) for key in stored.inside)
+    below = stored.average(PRETRAINED, stored.outside) - stored.experts_outside
+    return {
+        "pretrained, in domain": one_decimal(stored.average(PRETRAINED, stored.inside)),
+        "pretrained, out of domain": one_decimal(stored.average(PRETRAINED, stored.outside)),
+        "experts, own task, mean": one_decimal(stored.own),
+        "experts, own task, least": one_decimal(least),
+        "experts, out of domain, below pretrained": f"{one_decimal(below)} points",
+        "multi-task model, in domain": one_decimal(stored.average(MULTITASK, stored.inside)),
+    }
+
+
+def main() -> None:
+    """Print the tables."""
+    benchmark = Benchmark.load()
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder), libraries=(settings.LIBRARY,))
+        stored = StoredScores(store, benchmark)
+        tables = single_models(stored), merges(stored, scalings.read(settings.BUNDLED)), drift(store, benchmark)
+        for lines in tables:
+            print(*lines, sep="\n", end="\n\n")
+
+
+if __name__ == "__main__":
+    main()

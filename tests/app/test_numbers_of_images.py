@@ -1,0 +1,68 @@
+"""Where the tasks of a benchmark have different numbers of images, every caption says the range, not one number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+import tiny
+import tiny_library
+import viz_tables
+from page_harness import runs, words
+
+import viz
+from app.reading import score_tables
+from app.views.drift import by_depth
+from merging.runs.run import THIS_MACHINE
+from viz.text import span
+
+CHOOSING, REPORTING = (f"{n // 2} to {n}" for n in (tiny.CHOOSING, tiny.REPORTING))
+PAGES = [
+    ("scores", {"show": "ablations"}, [f"n = {REPORTING} images of each data set"]),
+    (
+        "drift",
+        {"view": "by depth"},
+        [f"n = {CHOOSING} images per task of the choosing half", f"n = {REPORTING} images per task of the reporting"],
+    ),
+    ("drift", {"view": "layer by layer"}, [f"n = {REPORTING} images per task (LOT, Table 7"]),
+]
+
+
+@pytest.fixture(scope="module")
+def uneven(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library on a benchmark in which one task in domain and one outside have half as many images."""
+    halved = (tiny.EXPERTS[0], tiny.OUTSIDE[0])
+    folder = tiny_library.write(tmp_path_factory.mktemp("uneven"), ("ties", "task_arithmetic_lwptv"), halved)
+    tiny_library.measure(folder, "Ties")
+    return folder
+
+
+@pytest.mark.parametrize(("page", "query", "sentences"), PAGES)
+@pytest.mark.slow
+def test_a_page_says_the_range(
+    open_app: Any, uneven: Path, page: str, query: dict[str, str], sentences: list[str]
+) -> None:
+    at = open_app(page, uneven, run=runs(uneven)["Ties"].id, **query)
+    assert not at.exception
+    assert [sentence for sentence in sentences if sentence not in words(at)] == []
+
+
+def test_captions_of_equal_and_of_different_numbers() -> None:
+    table = pd.DataFrame({"n": [120, 240, 240], "n_in": [360, 600, 600], "n_out": [0, 0, 0]})
+    measured: Any = SimpleNamespace(device="CPU", provenance=THIS_MACHINE, seconds=1.0)
+    assert score_tables.accuracies_in_words(table).startswith("Reporting half of each test set, n = 120 to 240 images ")
+    assert "n = 360 to 600 images in domain, n = 0 out of domain." in score_tables.averages_in_words(table)
+    assert " n = 120 to 240 images per task of the choosing half" in by_depth.in_words(table, [measured], "class token")
+    assert (span([240, 240]), span([240, 1200]), span([])) == ("240", "240 to 1,200", "—")
+
+
+def test_hover_texts_of_drift_say_the_range() -> None:
+    table = viz_tables.drift_depth()
+    table.loc[table["task"] == "t0", "n"] = 120
+    fig = viz.draw("drift_depth", table, value="cosine", band=None)
+    assert "120 to 240 images a task" in fig.to_json() and "240 images a task" not in fig.to_json().replace(
+        "to 240", ""
+    )
