@@ -86,7 +86,10 @@ def test_the_h_score_is_the_harmonic_mean() -> None:
 
 def test_each_task_with_its_own_model() -> None:
     """Its own model's answers in domain; out of domain the mean of the models', as many answers as one model gives."""
-    models = {"a": scores(("a", 9, 10), ("b", 2, 10), ("x", 3, 8)), "b": scores(("a", 1, 10), ("b", 7, 10), ("x", 6, 8))}
+    models = {
+        "a": scores(("a", 9, 10), ("b", 2, 10), ("x", 3, 8)),
+        "b": scores(("a", 1, 10), ("b", 7, 10), ("x", 6, 8)),
+    }
     found = individual({task: table.assign(low=0.0, high=1.0) for task, table in models.items()}).set_index("task")
     assert found["accuracy"].to_dict() == {"a": 0.9, "b": 0.7, "x": pytest.approx(4.5 / 8)}
     assert found["correct"].to_dict() == {"a": 9, "b": 7, "x": 4}

@@ -39,7 +39,7 @@ def test_a_tie_of_the_whole_model_keeps_nothing() -> None:
 
 
 def test_only_what_survives_the_trim_votes() -> None:
-    """The five equal ones are the largest; of the others only the tie stands beside them, and small ones have no say."""
+    """The five equal scalars and the tie are the largest; the small ones, which outnumber them, have no say."""
     first, second = [0.5, *[-0.01] * 11], [-0.5, *[-0.01] * 11]
     dense = merged(first, second, 1.0)
     assert dense[0] == -0.5 and dense[1] == pytest.approx(-0.02)  # eleven votes against five

@@ -1,4 +1,4 @@
-"""Published figures against a second transcription of the papers' tables: swapped, shifted and mistyped values differ."""
+"""Published figures against a second transcription of the papers' tables: swapped and mistyped values differ."""
 
 from __future__ import annotations
 
