@@ -9,6 +9,7 @@ import tiny
 import torch
 
 from merging.analysis.measurements.drift import MergeModels, cumulative_drift, isolated_drift
+from merging.benchmarks.evaluate import BATCH
 from merging.engine.layer_inputs import CapturedInputs
 
 TASK_NAMES = ("circles", "digits")
@@ -130,9 +131,9 @@ def test_isolated_drift_is_that_of_a_forward_with_one_replaced_layer(states, ima
 
 
 def test_isolated_drift_from_gram_matrices(states):
-    """Of more rows than are kept, so that only their products are left, in square layers and in others."""
+    """Of more rows than are kept and images than run at once, so that only products are left; in square layers, too."""
     draw = torch.Generator().manual_seed(7)
-    many = {task: torch.randn(40, 3, tiny.SIZE, tiny.SIZE, generator=draw) for task in TASK_NAMES}
+    many = {task: torch.randn(BATCH + 12, 3, tiny.SIZE, tiny.SIZE, generator=draw) for task in TASK_NAMES}
     models = _models(states)
     captured = CapturedInputs(models.experts, many, torch.device("cpu"), like=models.pretrained)
     at = "vision_model.encoder.layers.1."
@@ -140,8 +141,8 @@ def test_isolated_drift_from_gram_matrices(states):
     names = [*(at + name for name in names), "visual_projection.weight"]
     given = {p.name: captured.moments(p) for p in models.pretrained.parameters if p.name in names}
     found = isolated_drift(models, many)[0].set_index(["tensor", "task"])
-    for name in names:
-        assert all(moments.rows is None for moments in given[name])
+    assert all(moments.rows is None for name in names for moments in given[name])
+    for name in [*names, at + "mlp.fc1.bias"]:
         for task in TASK_NAMES:
             change, output = _replaced(states, task, [name], many[task].double())
             row = found.loc[(name, task)]
