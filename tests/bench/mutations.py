@@ -168,18 +168,18 @@ def run_all(
         worker = free.get()
         digest, started = mutation.digest(worker.tree), time.monotonic()
         try:
-            found, output = outcome(mutation, worker, limit)
+            result, output = outcome(mutation, worker, limit)
         finally:
             free.put(worker)
         seconds = round(time.monotonic() - started, 1)
         print(
-            f"{number:3d}/{len(mutations)} {seconds:6.1f} s  {found}: {mutation.text()}\n{output}".rstrip(), flush=True
+            f"{number:3d}/{len(mutations)} {seconds:6.1f} s  {result}: {mutation.text()}\n{output}".rstrip(), flush=True
         )
-        tallies[found] += 1
-        survivors.extend([mutation.text()] if found in {SURVIVED, BROKEN} else [])
+        tallies[result] += 1
+        survivors.extend([mutation.text()] if result in {SURVIVED, BROKEN} else [])
         if resume is not None:
             with resume.open("a", encoding="utf-8") as file:
-                row = {"digest": digest, "outcome": found, "seconds": seconds, "mutation": mutation.text()}
+                row = {"digest": digest, "outcome": result, "seconds": seconds, "mutation": mutation.text()}
                 file.write(json.dumps(row) + "\n")
 
     with ThreadPoolExecutor(len(workers)) as pool:
@@ -219,7 +219,7 @@ def main() -> int:
         tallies = run_all(rest, workers, options.limit, options.resume)
     tallies["caught earlier"] = len(mutations) - len(rest)
     print(f"{len(mutations)} mutations in {time.monotonic() - started:.0f} s: ", end="")
-    print(", ".join(f"{count} {found}" for found, count in tallies.items() if count) + ".")
+    print(", ".join(f"{count} {result}" for result, count in tallies.items() if count) + ".")
     return 1 if tallies[SURVIVED] or tallies[BROKEN] else 0
 
 

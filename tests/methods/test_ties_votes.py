@@ -27,10 +27,10 @@ def merged(first: list[float], second: list[float], elsewhere: float, **params: 
 @pytest.mark.parametrize("aggregation", ["sum", "mean"])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_an_exact_tie_takes_the_majority_sign_of_the_whole_model(aggregation: str, sign: float) -> None:
-    found = merged([0.5, -0.25, 0.75], [-0.5, 0.25, 0.25], sign, aggregation=aggregation)
+    change = merged([0.5, -0.25, 0.75], [-0.5, 0.25, 0.25], sign, aggregation=aggregation)
     # The third scalar is no tie; with it three votes are plus, so that five others decide.
     agreed = 1.0 if aggregation == "sum" else 0.5
-    assert found == [sign * 0.5, sign * 0.25, agreed]
+    assert change == [sign * 0.5, sign * 0.25, agreed]
 
 
 def test_a_tie_of_the_whole_model_keeps_nothing() -> None:
