@@ -21,7 +21,8 @@ import pytest
 
 HEAVY = (
     "numpy", "torch", "torch.func", "torch.nn.attention", "pandas", "scipy.stats", "safetensors.torch", "PIL.Image",
-    "psutil", "streamlit.components.v2.manifest_scanner",
+    "psutil", "filelock", "yaml", "streamlit.components.v2.manifest_scanner", "hypothesis.strategies",
+    "hypothesis.extra.numpy", "_hypothesis_pytestplugin", "anyio.pytest_plugin", "xdist.plugin",
 )  # fmt: skip
 TAIL = 2000  # characters of the output that are given back
 # Packages of plugins are loaded before pytest could rewrite the assertions in them, which nothing here needs.
