@@ -33,3 +33,13 @@ def test_a_ratio_needs_weights() -> None:
     zeros = {name: torch.zeros_like(value) for name, value in base.items()}
     report = fit(MappingCheckpoint(zeros, "pretrained"), {"a": MappingCheckpoint(experts["a"], "a")}, values=True)
     assert math.isnan(report.distances["a"].ratio) and math.isnan(report.distances["a"].cosine)
+
+
+@pytest.mark.parametrize(("factor", "unrelated"), [(1.4, False), (1.6, True), (0.4, True), (-0.1, True)])
+def test_a_large_change_is_unrelated_whatever_its_direction(factor: float, unrelated: bool) -> None:
+    """The cosine of the first three is 1; the change of the last is 110 %."""
+    base = tiny.pretrained()
+    scaled = MappingCheckpoint({name: value * factor for name, value in base.items()}, "a")
+    distance = fit(MappingCheckpoint(base, "pretrained"), {"a": scaled}, values=True).distances["a"]
+    assert distance.unrelated == unrelated
+    assert distance.ratio == pytest.approx(abs(factor - 1), rel=1e-5)
