@@ -63,7 +63,7 @@ citation: $(VENV)/.app ## write CITATION.md from the registered methods
 bench: $(VENV)/.dev ## time merges of synthetic ViT-B/32 checkpoints against reading them once
 	@$(BIN)/python tests/bench/bench.py
 
-mutations: $(VENV)/.dev ## break merging/ in hundreds of places, one by one, and see that a test notices (an hour)
+mutations: $(VENV)/.dev ## break merging/ in hundreds of places, one by one, and see that a test notices (half an hour)
 	@$(BIN)/python tests/bench/mutations.py
 
 clean: ## remove the virtual environment and caches

@@ -1,6 +1,6 @@
 """Breaks merging/ on purpose, one small change at a time, and runs the fast tests that should notice.
 
-    make mutations                                   # all of mutations/*.yaml, one after another, some forty minutes
+    make mutations                                   # all of mutations/*.yaml, one after another, about half an hour
     python tests/bench/mutations.py --only ties      # those with that word in their file or text
     python tests/bench/mutations.py --resume FILE    # keep outcomes there; skip what was caught and has not changed
     python tests/bench/mutations.py --jobs 4         # in four copies of the tree at once
