@@ -10,7 +10,7 @@ export MALLOC_ARENA_MAX := 2
 # Bytecode is kept even where the environment asks for none: tests and jobs start many processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: app test check fast sample-data library citation bench fuzz clean help
+.PHONY: app test check fast sample-data library citation bench fuzz mutations clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -65,6 +65,9 @@ bench: $(VENV)/.dev ## time merges of synthetic ViT-B/32 checkpoints against rea
 
 fuzz: $(VENV)/.dev ## look for inputs that break a reader, ten minutes for each; see tests/bench/fuzz.py
 	@$(BIN)/python tests/bench/fuzz.py
+
+mutations: $(VENV)/.dev ## break merging/ in hundreds of places, one by one, and see that a test notices (half an hour)
+	@$(BIN)/python tests/bench/mutations.py
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -45,6 +45,13 @@ def _inert(value: object) -> str:
     return f"'{text}" if text.startswith(FORMULA) else text
 
 
+def _quoting(table: pd.DataFrame) -> Literal[0, 1]:
+    """What to quote: all cells if a text holds a carriage return, which would stay bare and end its line."""
+    columns = [table.columns, *(table[name] for name in table.columns if table[name].dtype.kind not in "biufc")]
+    bare = any("\r" in str(text) for column in columns for text in column)
+    return csv.QUOTE_ALL if bare else csv.QUOTE_MINIMAL
+
+
 def table_file(name: str) -> str:
     """The path of a table in its run's folder."""
     if not TABLE_NAME.fullmatch(name):

@@ -190,6 +190,19 @@ def test_intervals_are_those_of_drawing_images_again() -> None:
     assert not table.equals(other)
 
 
+def test_intervals_hold_95_of_100_and_draw_as_many_images_as_there_are() -> None:
+    """Against the normal distribution, which 900 images come near to; and of five right answers, all five are right."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.random((2, 900)) < [[0.6], [0.7]]).astype(float)
+    row = agreement.differences({"t": (a, b)}, ["t"], [], h=False, resamples=20_000).iloc[0]
+    half = 1.96 * (b - a).std() / 30
+    assert (row["low"], row["high"]) == pytest.approx(
+        (row["difference"] - half, row["difference"] + half), abs=half / 12
+    )
+    means = agreement.resampled(np.ones(5), np.ones(5), rng)
+    assert all((mean == 1).all() for mean in means)
+
+
 def test_averages_are_over_data_sets_and_the_h_score_is_of_the_averages() -> None:
     right = {
         f"t{k}": ((RNG.random(n) < 0.5).astype(float), (RNG.random(n) < 0.6).astype(float))

@@ -9,6 +9,8 @@ import tiny
 import torch
 
 from merging.analysis.measurements.drift import MergeModels, cumulative_drift, isolated_drift
+from merging.benchmarks.evaluate import BATCH
+from merging.engine.layer_inputs import CapturedInputs
 
 TASK_NAMES = ("circles", "digits")
 HEADS = tiny.WIDTH // tiny.ARCHITECTURE["vision_cfg"]["head_width"]
@@ -126,6 +128,26 @@ def test_isolated_drift_is_that_of_a_forward_with_one_replaced_layer(states, ima
         row = found.loc[(name, task)]
         assert row["mean_square"] == pytest.approx(float(change.square().mean()), rel=1e-4)
         assert row["relative"] == pytest.approx(float(change.norm() / output.norm()), rel=1e-4)
+
+
+def test_isolated_drift_from_gram_matrices(states):
+    """Of more rows than are kept and images than run at once, so that only products are left; in square layers, too."""
+    draw = torch.Generator().manual_seed(7)
+    many = {task: torch.randn(BATCH + 12, 3, tiny.SIZE, tiny.SIZE, generator=draw) for task in TASK_NAMES}
+    models = _models(states)
+    captured = CapturedInputs(models.experts, many, torch.device("cpu"), like=models.pretrained)
+    at = "vision_model.encoder.layers.1."
+    names = ["self_attn.k_proj.weight", "self_attn.out_proj.weight", "mlp.fc1.weight", "mlp.fc2.weight"]
+    names = [*(at + name for name in names), "visual_projection.weight"]
+    given = {p.name: captured.moments(p) for p in models.pretrained.parameters if p.name in names}
+    found = isolated_drift(models, many)[0].set_index(["tensor", "task"])
+    assert all(moments.rows is None for name in names for moments in given[name])
+    for name in [*names, at + "mlp.fc1.bias"]:
+        for task in TASK_NAMES:
+            change, output = _replaced(states, task, [name], many[task].double())
+            row = found.loc[(name, task)]
+            assert row["mean_square"] == pytest.approx(float(change.square().mean()), rel=1e-4)
+            assert row["relative"] == pytest.approx(float(change.norm() / output.norm()), rel=1e-4)
 
 
 @pytest.mark.parametrize("part", ["class_embedding", "position_embedding.weight"])

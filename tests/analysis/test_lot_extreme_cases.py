@@ -41,6 +41,7 @@ def test_the_illustration_solves_the_least_squares_problem(shared):
     assert grams[0].sum() == pytest.approx(ENERGIES.sum())
     vectors = task_vectors(grams.shape[1], agreement)
     np.testing.assert_allclose((vectors[0] * vectors[1]).sum(axis=1), agreement)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=2), 1)
     inputs = [np.diag(np.sqrt(gram)) for gram in grams]
     solution = np.linalg.lstsq(np.vstack(inputs), np.vstack([x @ t for x, t in zip(inputs, vectors, strict=True)]))[0]
     drifts = np.array([((x @ (solution - t)) ** 2).sum() for x, t in zip(inputs, vectors, strict=True)])

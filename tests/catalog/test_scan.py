@@ -41,6 +41,17 @@ def test_a_reference_cannot_lead_out_of_a_models_folder(root: Path, tmp_path: Pa
         open_checkpoint(reference)
 
 
+@pytest.mark.parametrize("place", ["inner/../m.pt", "./m.pt", "inner//m.pt", "", "m.pt/", "inner\\\\m.pt"])
+def test_a_file_in_a_models_folder_has_one_reference(root: Path, place: str) -> None:
+    """Other ways to write it are refused, though they lead inside."""
+    (root / "inner").mkdir()
+    for path in (root / "m.pt", root / "inner" / "m.pt"):
+        path.write_bytes(b"")
+    assert references.locate("models:clip/inner/m.pt") == root / "inner" / "m.pt"
+    with pytest.raises(CheckpointError, match="lies outside of the models folder 'clip'"):
+        references.locate(f"models:clip/{place}")
+
+
 @pytest.mark.parametrize(("text", "on"), [("", False), ("0", False), ("off", False), ("1", True), ("yes", True)])
 def test_shared_is_a_switch(text: str, on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MERGESCOPE_SHARED", text)

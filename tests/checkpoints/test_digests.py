@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,20 @@ def test_damaged_digests_are_no_digests(text: str, tmp_path: Path) -> None:
     cache.load(tmp_path)
     cache.load(tmp_path / "nowhere")
     assert cache.remembered(state) == "" and cache.remembered((1, 2, 3)) == "5c" * 32
+
+
+def test_a_digest_of_a_file_that_changed_meanwhile_is_not_kept(tmp_path: Path) -> None:
+    path = tiny.write_family(tmp_path, experts=()).pretrained
+    opened = open_checkpoint(path)
+
+    def touched(progress: object) -> None:
+        os.utime(path, ns=(1, len(states)))
+        states.append(opened.state())
+
+    states: list[object] = []
+    digests.DIGESTS.clear()
+    digests.DIGESTS.keep(tmp_path / "store", opened, Meter(opened.nbytes, touched))
+    assert states and not (tmp_path / "store").exists()
+    digests.DIGESTS.clear()
+    digests.DIGESTS.keep(tmp_path / "store", opened)
+    assert len(list((tmp_path / "store" / "digests").iterdir())) == 1

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
+import plain_tower
 import pytest
 import tiny
 
@@ -39,3 +42,20 @@ def test_unused_text_tensors_are_buffers():
 def test_odd_names_are_listed_with_the_nearest_family():
     with pytest.raises(FamilyError, match=r"open_clip.*do not know 2 of its \d+ tensors: classifier.weight, extra"):
         families.describe([*tiny.shapes(), "classifier.weight", "extra"])
+
+
+@pytest.mark.parametrize("rename", [dict, plain_tower.hugging_face])
+def test_tensors_are_listed_in_forward_order_with_their_roles(rename):
+    """Whatever the order of the names: all of a block before the next one, and the output at the end."""
+    names = list(rename(tiny.pretrained()))
+    described = families.describe(sorted(names, reverse=True))
+    assert [p.order for p in described] == list(range(len(names)))
+    assert [section for section, _ in groupby(p.section for p in described if p.part != "proj")] == [
+        "embeddings", "block 0", "block 1", "output",
+    ]  # fmt: skip
+    parts = [p.part.rpartition(".")[2] for p in described if p.block == 1 and p.role == families.Role.LINEAR]
+    attention = ["in_proj"] if rename is dict else ["q_proj", "k_proj", "v_proj"]
+    assert parts == [*attention, "out_proj", "c_fc", "c_proj"]
+    (projection,) = [p for p in described if p.part == "proj"]
+    assert projection.role == families.Role.PROJECTION and projection.section == "output"
+    assert {p.role for p in described if p.part == "ln_1"} == {families.Role.NORM_SCALE, families.Role.SHIFT}

@@ -133,3 +133,16 @@ def test_what_is_no_image_is_refused_by_name(kind):
 def test_an_image_that_would_become_huge_when_resized_is_refused():
     with pytest.raises(TaskError, match="long and narrow"):
         square(Image.new("L", (1, 120_000)), 224)
+
+
+@pytest.mark.parametrize("height,width", [(40, 20), (20, 40), (32, 32), (33, 70)])
+def test_the_shorter_side_is_resized_and_the_middle_is_cut_out(height, width):
+    """The steps by hand; that they are open_clip's is tested above, more slowly."""
+    image = Image.fromarray(noise(height, width, 3))
+    scale = SIZE / min(height, width)
+    long = int(scale * max(height, width))
+    resized = image.resize((SIZE, long) if width <= height else (long, SIZE), Image.Resampling.BICUBIC)
+    start = round((long - SIZE) / 2)
+    plain = np.asarray(resized)
+    plain = plain[start : start + SIZE] if width <= height else plain[:, start : start + SIZE]
+    np.testing.assert_array_equal(square(image, SIZE), plain)

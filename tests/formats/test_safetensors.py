@@ -11,9 +11,10 @@ from safetensors.torch import load_file, save_file
 from safetensors_header import container, entry
 
 from merging.checkpoints.checkpoint import MappingCheckpoint
+from merging.checkpoints.tensor_info import TensorInfo
 from merging.errors import CheckpointError
 from merging.formats.opening import open_checkpoint
-from merging.formats.safetensors import save
+from merging.formats.safetensors import SafetensorsWriter, save
 
 
 def test_what_we_write_the_reference_library_reads(tmp_path):
@@ -28,12 +29,27 @@ def test_what_we_write_the_reference_library_reads(tmp_path):
     assert ours.metadata == {"note": "é ü"}
 
 
+def test_pieces_in_any_order_give_the_same_aligned_file(tmp_path):
+    state = {"wide": torch.randn(5, 3, dtype=torch.float64), "half": torch.randn(7).half(), "x": torch.randn(4)}
+    save(tmp_path / "whole.safetensors", state, {"name": "of odd length"})
+    infos = {name: TensorInfo(tuple(value.shape), value.dtype) for name, value in state.items()}
+    with SafetensorsWriter(tmp_path / "pieces.safetensors", infos, {"name": "of odd length"}) as writer:
+        for start, stop in ((9, 15), (0, 2), (2, 9)):
+            for name, value in state.items():
+                writer.write(name, value.reshape(-1)[start:stop], min(start, value.numel()))
+    whole, pieces = ((tmp_path / f"{name}.safetensors").read_bytes() for name in ("whole", "pieces"))
+    assert whole == pieces
+    assert all(torch.equal(load_file(tmp_path / "pieces.safetensors")[name], value) for name, value in state.items())
+    assert int.from_bytes(whole[:8], "little") % 8 == 0  # so that tensors begin at multiples of their size
+
+
 BAD_FILES = {
     "truncated": ({"w": entry(0, 8, [2])}, b"1234", "truncated: the header promises"),
     "trailing bytes": ({"w": entry(0, 4, [1])}, b"123456", "2 bytes follow the last tensor"),
     "overlap": ({"a": entry(0, 8, [2]), "b": entry(4, 12, [2])}, b"x" * 12, "'b' overlaps"),
     "hole": ({"a": entry(0, 4, [1]), "b": entry(8, 12, [1])}, b"x" * 12, "'b' leaves a hole"),
     "lying shape": ({"a": entry(0, 4, [2])}, b"x" * 4, r"'a' of shape \[2\] and dtype F32 needs 8 bytes"),
+    "room to spare": ({"a": entry(0, 8, [1])}, b"x" * 8, r"shape \[1\] and dtype F32 needs 4 bytes, its offsets"),
     "negative size": ({"a": entry(0, 4, [-1])}, b"x" * 4, "'a' is malformed"),
     "unknown dtype": ({"a": entry(0, 4, [1], "F77")}, b"x" * 4, "dtype 'F77'"),
     "float offsets": ({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0.0, 4.0]}}, b"x" * 4, "malformed"),

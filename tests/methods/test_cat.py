@@ -17,7 +17,7 @@ from merging.clip.image_encoder import Encoder
 from merging.engine import run as engine
 from merging.methods.moments import Moments
 from merging.methods.registry import edit
-from merging.methods.shared.cat_conflicts import LinearConflicts
+from merging.methods.shared.cat_conflicts import Conflict, LinearConflicts, joined
 from merging.recipes.recipe import Recipe
 
 
@@ -101,6 +101,16 @@ def test_cat_removes_all_directions_in_one_projection():
         assert told[i]["conflicts"] == 2 and told[i]["expert"] == f"expert {i}"
         assert told[i]["conflict_sum"] == pytest.approx(float(conflicts[i].scores.sum()))
         assert told[i]["conflict_top"] == pytest.approx(float(conflicts[i].scores[0]))
+
+
+def test_conflicts_that_share_directions_remove_them_once_and_nothing_else():
+    basis, other = torch.linalg.qr(draw(1, 8, 3)).Q.split((2, 1), dim=1)
+    turned = torch.stack([basis.sum(dim=1), basis[:, 0] - basis[:, 1]], dim=1) / 2**0.5  # the same plane
+    vector, scores = draw(2, 8, 5), torch.ones(2).double()
+    both = joined([Conflict(basis, scores), Conflict(turned, scores), Conflict(other, scores[:1])])
+    assert both.where.shape == (8, 3) and len(both.scores) == 5
+    spanned = torch.cat([basis, other], dim=1)
+    assert close(both.removed_from(vector), vector - spanned @ spanned.T @ vector)
 
 
 def test_cat_sequential_is_the_literal_algorithm():

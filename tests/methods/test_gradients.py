@@ -108,8 +108,29 @@ def test_hugging_face_names_give_the_same_gradients(family, shown):
         assert all(torch.allclose(other[n][k], expected[n]) for n in other)
 
 
+def test_one_experts_gradients_are_means_over_its_images(family, shown):
+    """A short form of the first tests: sizes, squares, and the one class that a sure prediction can draw."""
+    base, (name, *_) = family[0], family[1]
+    one, task = {name: family[1][name]}, shown[name]
+    few = replace(task, images=task.images[:2], labels=task.labels[:2])
+    found = gathered(base, one, {name: few}, Gradients.SENSITIVITY)
+    single = [gradient(base, *pair, few) for pair in zip(few.images, few.labels, strict=True)]
+    for tensor in ("visual.proj", "visual.ln_post.bias", "visual.conv1.weight"):
+        expected = torch.stack([each[tensor].abs() for each in single]).mean(dim=0)
+        assert torch.allclose(found[tensor][0], expected, rtol=1e-9, atol=1e-12), tensor
+    image = replace(task, images=task.images[:1], labels=None, logit_scale=300.0)
+    squares = gathered(base, one, {name: image}, Gradients.FISHER)["visual.proj"][0]
+    likely = int(logits(one[name], image.images[0], image).argmax())
+    expected = gradient(one[name], image.images[0], torch.tensor(likely), image)["visual.proj"] ** 2
+    assert float(logits(one[name], image.images[0], image).softmax(dim=0)[likely]) > 0.999
+    assert torch.allclose(squares, expected, rtol=1e-6, atol=1e-15)
+
+
 def test_label_draws_depend_on_the_experts_name_and_not_on_its_place(family, shown):
     base, experts = family
+    (name, state), task = next(iter(experts.items())), next(iter(shown.values()))
+    twins = gathered(base, {name: state, "other": state}, {name: task, "other": task}, Gradients.FISHER)["visual.proj"]
+    assert not torch.equal(*twins)
     forward = gathered(base, experts, shown, Gradients.FISHER)
     backward = gathered(base, dict(reversed(experts.items())), shown, Gradients.FISHER)
     assert all(torch.equal(rows, backward[n].flip(0)) for n, rows in forward.items())

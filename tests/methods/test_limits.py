@@ -98,7 +98,7 @@ def by_layer(found: Family, diagonal: bool) -> State:
     return merged
 
 
-@pytest.mark.parametrize("at", [at for at in LIMITS if at[0] in METHODS], ids=str)
+@pytest.mark.parametrize("at", LIMITS, ids=str)
 @few_examples
 @given(data=st.data())
 def test_limits(at, data):

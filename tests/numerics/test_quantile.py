@@ -24,10 +24,19 @@ def test_kth_smallest_is_exact(data, rank, piece):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_kth_smallest_finds_what_its_sample_misleads_it_about(dtype):
+@pytest.mark.parametrize("shift", [5.0, -1.0])
+def test_kth_smallest_finds_what_its_sample_misleads_it_about(dtype, shift):
     """The sample sees only every 61st number: here, exactly those lie."""
-    rows = torch.rand(1, 61 * 500, dtype=dtype)
-    rows[:, ::61] += 5.0
+    rows = torch.rand(1, 61 * 500, dtype=dtype) + 1
+    rows[:, ::61] += shift
     for rank in (0, 100, 15_000, 30_000, 30_499):
         expected = float(rows.sort().values[0, rank])
         assert kth_smallest(lambda: [rows], [rank]) == [expected]
+
+
+@pytest.mark.parametrize("zeros", [1, 7, 400])
+def test_zeros_that_are_not_streamed_count(zeros):
+    rows = torch.rand(2, 300) + 0.5
+    whole = torch.cat([torch.zeros(2, zeros), rows], dim=1).sort(dim=1).values
+    for rank in (0, zeros - 1, zeros, zeros + 1, zeros + 299):
+        assert kth_smallest(lambda: [rows], [rank, rank], zeros=zeros) == whole[:, rank].tolist()

@@ -51,6 +51,14 @@ def test_one_edit_more_in_front_makes_a_pair() -> None:
     assert found(run([("magnitude", {})]), longer) == [("magnitude → ties", "lwptv → magnitude → ties")]
 
 
+def test_runs_that_count_unused_tensors_are_pairs_among_themselves() -> None:
+    counting = [run(edits, counted=True, dead=7) for edits in ([], [("lwptv", {})])]
+    assert found(*counting) == [("ties", "lwptv → ties")]
+    assert found(counting[0], PLUGGED) == found(run([]), counting[1]) == []
+    carrying_none = run([], counted=True, dead=0)  # counts nothing, so that it is the plain chain
+    assert found(carrying_none, PLUGGED) == [("ties", "lwptv → ties")]
+
+
 @pytest.mark.parametrize(
     "other",
     [

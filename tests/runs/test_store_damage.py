@@ -25,6 +25,13 @@ def test_a_good_copy_takes_the_place_of_a_damaged_one(store):
     assert store.run(ID).title == "good"
 
 
+def test_a_run_in_the_folder_of_another_id_is_none(store):
+    run, other = write_run(store), "f" * 12
+    run.path.rename(run.path.with_name(other))
+    assert store.find(other) is None and store.find(ID) is None
+    assert store.runs() == []
+
+
 def _whole_files(run):
     return [path for path in sorted(run.path.rglob("*")) if path.is_file()]
 

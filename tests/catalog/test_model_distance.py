@@ -1,0 +1,24 @@
+"""The distance between two models of the catalog, of a size that every sample of their numbers gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+from shelf_folders import seen
+
+
+def scaled(state: tiny.StateDict, factor: float) -> tiny.StateDict:
+    return {name: value * factor for name, value in state.items()}
+
+
+def test_the_distance_is_the_share_by_which_numbers_changed(root: Path) -> None:
+    base = tiny.pretrained()
+    for name, factor in {"base": 1.0, "tuned": 1.1, "far": 1.6, "opposite": -1.0}.items():
+        tiny.write(root / f"{name}.safetensors", scaled(base, factor), torch.float32)
+    facts = {entry.name: each for entry, each in seen(root)}
+    assert facts["tuned"].distance(facts["base"]) == pytest.approx(0.1, rel=1e-5)
+    assert facts["base"].distance(facts["tuned"]) == pytest.approx(0.1 / 1.1, rel=1e-5)
+    assert facts["far"].distance(facts["base"]) is None and facts["opposite"].distance(facts["base"]) is None

@@ -1,0 +1,45 @@
+"""Distances of experts from the pretrained model against plain norms over all weights."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import tiny
+import torch
+
+from merging.checkpoints.checkpoint import MappingCheckpoint
+from merging.inspection.fit import fit
+
+
+def flat(state: tiny.StateDict) -> torch.Tensor:
+    return torch.cat([value.double().flatten() for value in state.values()])
+
+
+def test_ratio_and_cosine_are_those_of_all_weights() -> None:
+    base, experts = tiny.family(("a", "b"))
+    opened = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
+    report = fit(MappingCheckpoint(base, "pretrained"), opened, values=True)
+    before = flat(base)
+    for name, state in experts.items():
+        after, distance = flat(state), report.distances[name]
+        assert distance.ratio == pytest.approx(float((after - before).norm() / before.norm()), rel=1e-9)
+        assert distance.cosine == pytest.approx(float(after @ before / after.norm() / before.norm()), rel=1e-9)
+        assert 0.01 < distance.ratio < 0.5  # so that its square is another number
+
+
+def test_a_ratio_needs_weights() -> None:
+    base, experts = tiny.family(("a",))
+    zeros = {name: torch.zeros_like(value) for name, value in base.items()}
+    report = fit(MappingCheckpoint(zeros, "pretrained"), {"a": MappingCheckpoint(experts["a"], "a")}, values=True)
+    assert math.isnan(report.distances["a"].ratio) and math.isnan(report.distances["a"].cosine)
+
+
+@pytest.mark.parametrize(("factor", "unrelated"), [(1.4, False), (1.6, True), (0.4, True), (-0.1, True)])
+def test_a_large_change_is_unrelated_whatever_its_direction(factor: float, unrelated: bool) -> None:
+    """The cosine of the first three is 1; the change of the last is 110 %."""
+    base = tiny.pretrained()
+    scaled = MappingCheckpoint({name: value * factor for name, value in base.items()}, "a")
+    distance = fit(MappingCheckpoint(base, "pretrained"), {"a": scaled}, values=True).distances["a"]
+    assert distance.unrelated == unrelated
+    assert distance.ratio == pytest.approx(abs(factor - 1), rel=1e-5)
