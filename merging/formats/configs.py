@@ -80,7 +80,22 @@ def _transformers(config: dict[str, Any]) -> dict[str, Any]:
         "embed_dim": config.get("projection_dim", vision.get("projection_dim", 512)),
         "quick_gelu": activation == "quick_gelu",
         "vision_cfg": fields | {"head_width": width // heads},
+        **_transformers_text(config.get("text_config")),
     }
+
+
+def _transformers_text(config: Any) -> dict[str, Any]:
+    """What Transformers' configuration states of a text tower, in open_clip's fields; empty if there is none."""
+    if not isinstance(config, dict):
+        return {}
+    fields = {
+        "context_length": config.get("max_position_embeddings", 77),
+        "vocab_size": config.get("vocab_size", 49408),
+        "width": config.get("hidden_size", 512),
+        "heads": config.get("num_attention_heads", 8),
+        "layers": config.get("num_hidden_layers", 12),
+    }
+    return {"text_cfg": fields} if all(type(value) is int and value > 0 for value in fields.values()) else {}
 
 
 def _open_clip(config: dict[str, Any]) -> dict[str, Any]:

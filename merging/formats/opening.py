@@ -151,6 +151,15 @@ def _open(source: Source, name: str | None, base: Path | None) -> Checkpoint:
     return open_path(path, name or path.stem, str(os.fspath(source)))
 
 
+def open_stored(reference: str, name: str, base: Path | None = None) -> Checkpoint:
+    """The checkpoint that a reference means, with its tensors under the names in its file.
+
+    Raises:
+        CheckpointError: as ``open_checkpoint``.
+    """
+    return open_path(locate_model(reference, base), name, reference)
+
+
 def locate_model(reference: str, base: Path | None = None) -> Path:
     """The file or folder that a reference means; a model on huggingface.co is downloaded if it is not cached.
 

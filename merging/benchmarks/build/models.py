@@ -13,6 +13,7 @@ from merging.checkpoints.architecture import Architecture, stated_activation, st
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import TEXT_TOWER
 from merging.checkpoints.references import PRETRAINED
+from merging.checkpoints.text_tower import stated_text
 from merging.clip.preprocess import MEAN, STD
 from merging.errors import CompatibilityError, TaskError
 from merging.formats.opening import open_checkpoint
@@ -91,6 +92,16 @@ def write_models(folder: Path, models: BenchmarkModels, meter: Meter) -> None:
             for tensor, info in infos.items():
                 writer.write(tensor, model.read(tensor))
                 meter.advance(info.nbytes, "Writing models", name)
+
+
+def write_text_tower(path: Path, text: Checkpoint, models: BenchmarkModels, meter: Meter) -> None:
+    """Write the text tower that goes with the models, for exports of whole CLIP models."""
+    stated = _stated(models) | {"text_cfg": dict(stated_text(text))}
+    about = {"architecture": json.dumps(stated), "role": "text tower", "from": Path(text.label).name}
+    with SafetensorsWriter(path, text.infos, about) as writer:
+        for tensor, info in text.infos.items():
+            writer.write(tensor, text.read(tensor))
+            meter.advance(info.nbytes, "Writing models", "text tower")
 
 
 def _stated(models: BenchmarkModels) -> dict[str, Any]:
