@@ -106,6 +106,13 @@ class CheckpointView(Checkpoint):
         return self.inner.native({name: tensors[name] for name in self.inner.infos if name in tensors})
 
 
+def stored_model(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint under the names in its file, below all views of it."""
+    while isinstance(checkpoint, CheckpointView):
+        checkpoint = checkpoint.inner
+    return checkpoint
+
+
 def identity_view(checkpoint: Checkpoint) -> CheckpointView:
     """A view of all tensors under their own names, whose metadata can be changed."""
     return CheckpointView(checkpoint, renamed(checkpoint, {name: name for name in checkpoint.infos}), same=True)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.digests import READING
 from merging.errors import CheckpointError, StoreError
 from merging.export.destination import MARK, appearing, files_in
 from merging.export.model_card import Card, write_card
 from merging.export.source import ExportSource, of_checkpoint, of_run
-from merging.export.targets import target
+from merging.export.targets import ExportTarget, target
+from merging.export.text_side import beside, choose
 from merging.export.vision_model import Tower, ready
 from merging.export.weights import SHARD, WRITING, write, write_file
 from merging.files.atomic import appearing_file
 from merging.files.disk import require_room
 from merging.files.records import write_json
 from merging.files.tables import SCORES, csv_bytes, table_file
-from merging.formats.opening import Source
+from merging.formats.opening import Source, open_checkpoint
 from merging.progress import Cancel, Meter, Phases, ProgressCallback
 from merging.runs.run import RECIPE, Run
 
@@ -29,40 +31,48 @@ MODELS = "tasks.json"  # {task: folder of its model}, if there is one for each t
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written: the folder, its files, and warnings for users of the model."""
+    """What was written: the folder, its files, warnings for users of the model, and what it does not hold."""
 
     folder: Path
     to: str
     files: tuple[str, ...]
     nbytes: int
     warnings: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
-def export(
+def export(  # noqa: PLR0913 - the public contract
     source: Run | Source,
     folder: Path | str,
     *,
     to: str = "hf",
     base: Source | None = None,
     activation: str | None = None,
+    text_tower: Source | None = None,
     hub_ids: Mapping[str, str] | None = None,
     overwrite: bool = False,
     shard_bytes: int = SHARD,
+    announce: Callable[[str], None] | None = None,
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
 ) -> Exported:
     """Write a model as a folder: weights, configurations, recipe, tables, scores and a model card.
 
-    The same run gives the same bytes. The folder is written whole or not at all.
+    It is a whole CLIP model if a text tower is known: that of the model's own file, of its pretrained model, or
+    ``text_tower``. The same run with the same text tower gives the same bytes. The folder is written whole or not at
+    all.
 
     Args:
         source: a stored run, or a checkpoint in any format that can be opened.
         to: "hf" for Transformers or "open_clip".
-        base: the pretrained model of an adapter, and of a file that lacks the projection or the text side.
+        base: the pretrained model: of an adapter, of a file that lacks the projection or the text side, and of a run
+            whose recipe does not lead to it.
         activation: "quick_gelu" or "gelu", if no file beside the weights states it.
+        text_tower: a model whose text tower is taken, or "none" for the image tower alone.
         hub_ids: {parent's name: repository on the Hub}, for the card.
         overwrite: replace an earlier export.
         shard_bytes: size above which weights for Transformers are divided.
+        announce: called with a sentence on what the folder will not hold, before anything is written.
         progress: called with a Progress after every piece.
         cancel: an Event or a callable, checked after every piece.
 
@@ -74,10 +84,14 @@ def export(
     library, folder, ids = target(to), Path(folder), hub_ids or {}
     phases = Phases({READING: 0.0 if isinstance(source, Run) else 1.0, WRITING: 1.0}, progress)
     if isinstance(source, Run):
-        opened = of_run(source, ids)
+        opened = of_run(source, ids, base, phases.callback(READING), cancel)
     else:
         opened = of_checkpoint(source, base, ids, phases.callback(READING), cancel)
     towers = {place: ready(model, opened.base, activation) for place, model in opened.models.items()}
+    towers = _with_text(towers, opened.lenders, text_tower, library, opened.no_text)
+    notes = tuple(dict.fromkeys(note for tower in towers.values() if (note := tower.note)))
+    for note in notes if announce else ():
+        announce(note)
     tensors = {place: library.tensors(tower) for place, tower in towers.items()}
     needed = sum(checkpoint.nbytes for checkpoint in tensors.values())
     meter = Meter(needed, phases.callback(WRITING), cancel)
@@ -95,7 +109,44 @@ def export(
         write_card(inside, Card(opened, towers, library, needed))
         _mark(inside, opened, to)
         files = tuple(sorted(files_in(inside)))
-    return Exported(folder, to, files, needed, _warnings(towers))
+    return Exported(folder, to, files, needed, _warnings(towers), notes)
+
+
+def check(
+    model: Source, lenders: Sequence[Source] = (), *, to: str, activation: str | None = None, text_tower: Source | None
+) -> str:
+    """What an export of a model will not hold, in a sentence; empty if it will be a whole CLIP model.
+
+    ``model`` may be the pretrained model of a merge that is not computed yet. Only names and shapes are read.
+
+    Raises:
+        CheckpointError: such a model cannot be exported.
+    """
+    library, opened = target(to), open_checkpoint(model)
+    others = [open_checkpoint(lender) for lender in lenders]
+    kept = [text for checkpoint in (opened, *others) for text in beside(checkpoint.label)]
+    towers = {"": ready(opened, None, activation)}
+    tower = _with_text(towers, [opened, *others, *kept], text_tower, library)[""]
+    library.tensors(tower)
+    return tower.note
+
+
+def _with_text(
+    towers: Mapping[str, Tower],
+    lenders: Sequence[Checkpoint],
+    text_tower: Source | None,
+    library: ExportTarget,
+    no_text: str = "",
+) -> dict[str, Tower]:
+    """The towers with a text side, if there is one that the library can have; they have the same architecture."""
+    first = next(iter(towers.values()))
+    text, reason = choose(lenders, first.architecture.embed_dim, text_tower)
+    if text is not None and (refused := library.refuses(text, first)):
+        if text_tower is not None:
+            raise CheckpointError(f"{text.source} cannot be the text tower: {refused}.")
+        text, reason = None, refused
+    image_only = "" if text else (no_text or reason)
+    return {place: replace(tower, text=text, image_only=image_only) for place, tower in towers.items()}
 
 
 def export_file(

@@ -109,7 +109,7 @@ def _open_clip(config: dict[str, Any]) -> dict[str, Any]:
     fields["head_width"] = vision.get("head_width", 64)
     text, images = model.get("text_cfg"), config.get("preprocess_cfg")
     text = text if isinstance(text, dict) else {}
-    plain = {key: value for key, value in text.items() if isinstance(value, (int, float, str))}
+    plain = {key: value for key, value in text.items() if isinstance(value, (int, float, str, dict))}
     images = images if isinstance(images, dict) else {}
     return {
         "embed_dim": model.get("embed_dim"),

@@ -13,7 +13,7 @@ from merging.checkpoints.families import recognize
 from merging.checkpoints.references import without_folders
 from merging.checkpoints.tensor_info import dtype_name
 from merging.checkpoints.tower_names import ANCHOR, HF_ANCHOR, PROJ, tower
-from merging.checkpoints.views import CheckpointView
+from merging.checkpoints.views import stored_model
 from merging.errors import CheckpointError, FamilyError
 from merging.formats.lora import AdapterCheckpoint
 from merging.formats.opening import open_checkpoint
@@ -45,9 +45,7 @@ def inspect(
         Cancelled: ``cancel`` asked to stop.
     """
     opened = open_checkpoint(source)
-    stored = opened
-    while isinstance(stored, CheckpointView):
-        stored = stored.inner
+    stored = stored_model(opened)
     adapter = opened if isinstance(opened, AdapterCheckpoint) else None
     weights = adapter.weights if adapter else stored
     architecture, no_architecture = (None, "") if adapter else _architecture(opened)

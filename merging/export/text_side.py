@@ -1,0 +1,134 @@
+"""The text side of an exported model: a whole text tower, of which nothing is merged, and its configuration."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from merging.benchmarks.folders import TEXT_TOWER, is_benchmark
+from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
+from merging.checkpoints.references import is_remote, locate, without_folders
+from merging.checkpoints.text_tower import (
+    BLOCKS,
+    POSITIONS,
+    PROJECTION,
+    SCALE,
+    TOKENS,
+    stated_text,
+    text_heads,
+    text_tower,
+)
+from merging.checkpoints.views import CheckpointView, Derived, renamed, stored_model
+from merging.clip.text_encoder import LOGIT_SCALE
+from merging.errors import CheckpointError
+from merging.export import tower_shapes
+from merging.formats.opening import Source, open_checkpoint
+
+NO_TEXT = "none"  # in place of a file: the image tower alone
+# Fields of open_clip that say what Transformers' text tower is, too, or what tokenizer goes with it.
+SHARED_FIELDS = {
+    "context_length", "vocab_size", "width", "heads", "layers", "mlp_ratio", "hf_tokenizer_name", "tokenizer_kwargs",
+}  # fmt: skip
+DEFAULTS = (("pool_type", "argmax"), ("proj_type", "linear"))  # of open_clip, and all that Transformers has
+
+
+@dataclass(frozen=True)
+class TextSide:
+    """A text tower under open_clip's names, open_clip's configuration of it, and the name of its file."""
+
+    tensors: Checkpoint
+    config: Mapping[str, Any]
+    mlp_width: int
+    source: str
+
+    @property
+    def odd_field(self) -> str:
+        """A field of its configuration that makes it another kind of tower than Transformers' CLIP has; else empty."""
+        fields = (name for name, value in self.config.items() if value and (name, value) not in DEFAULTS)
+        return next((name for name in fields if name not in SHARED_FIELDS), "")
+
+
+def text_side(source: Checkpoint, embed_dim: int) -> TextSide:
+    """The text side in a checkpoint.
+
+    Raises:
+        CheckpointError: it holds none or only a part of one, or one that gives another number of features.
+    """
+    text = text_tower(stored_model(source))
+    width, context, vocabulary = text.infos[TOKENS].shape[-1], *(text.infos[n].shape[0] for n in (POSITIONS, TOKENS))
+    layers = len({name.split(".")[2] for name in text.infos if name.startswith(BLOCKS)})
+    own = text.infos[PROJECTION].shape[-1]
+    if own != embed_dim:
+        raise CheckpointError(f"The text tower of {text.name} gives {own} features, the visual tower {embed_dim}.")
+    mlp = tower_shapes.hidden_width(text)
+    tower_shapes.check(text, tower_shapes.of_text(width, layers, mlp, context, vocabulary, embed_dim), "text")
+    sizes = {"context_length": context, "vocab_size": vocabulary, "width": width}
+    ratio = {} if mlp == 4 * width else {"mlp_ratio": ratio_of(mlp, width)}
+    heads = {"heads": text_heads(source, width), "layers": layers}
+    config = {**stated_text(source), **sizes, **heads, **ratio}
+    return TextSide(_with_scale(text), config, mlp, without_folders(source.label))
+
+
+def _with_scale(text: CheckpointView) -> Checkpoint:
+    """A text tower with OpenAI's logit scale where its file has none."""
+    if SCALE in text.infos:
+        return text
+    scale = MappingCheckpoint({SCALE: torch.tensor(math.log(LOGIT_SCALE))}, text.name)
+    parts: dict[str, Derived] = renamed(text, {name: name for name in text.infos})
+    return CheckpointView(text, parts | renamed(scale, {SCALE: SCALE}), same=False)
+
+
+def holds_tokens(source: Checkpoint) -> bool:
+    """Whether a checkpoint may hold a text tower, by its names alone."""
+    return any(name.endswith(TOKENS) for name in stored_model(source).infos)
+
+
+def beside(reference: str) -> list[Checkpoint]:
+    """The text tower that a benchmark keeps beside its models, if a reference is to one of those."""
+    if is_remote(reference):
+        return []
+    models = locate(reference).parent
+    path = models.parent / TEXT_TOWER
+    if models.name != "models" or not is_benchmark(models.parent) or not path.is_file():
+        return []
+    return [open_checkpoint(path, path.name)]
+
+
+def choose(lenders: Sequence[Checkpoint], embed_dim: int, asked: Source | None) -> tuple[TextSide | None, str]:
+    """The text side of the first checkpoint that holds a whole one; or None, and why there is none.
+
+    ``asked`` is a checkpoint to take in place of these, or ``NO_TEXT``.
+
+    Raises:
+        CheckpointError: the text tower that was asked for cannot be used.
+    """
+    if asked == NO_TEXT:
+        return None, "it was left out, as requested"
+    if asked is not None:
+        name = without_folders(str(asked)) if isinstance(asked, str | os.PathLike) else None
+        return text_side(open_checkpoint(asked, name), embed_dim), ""
+    problems = []
+    for lender in lenders:
+        try:
+            return text_side(lender, embed_dim), ""
+        except CheckpointError as error:
+            if holds_tokens(lender):
+                problems.append(str(error).rstrip("."))
+    files = dict.fromkeys(_file(lender) for lender in lenders)
+    return None, problems[0] if problems else f"there is none in {' or '.join(files)}"
+
+
+def _file(checkpoint: Checkpoint) -> str:
+    """What to call a checkpoint: its file's name, or its own if it is in no file."""
+    return checkpoint.name if checkpoint.state() is None else without_folders(checkpoint.label)
+
+
+def ratio_of(hidden: int, width: int) -> float:
+    """The ratio by which open_clip multiplies a width, rounding down, to get the hidden width of an MLP."""
+    ratio = hidden / width
+    return ratio if int(width * ratio) == hidden else math.nextafter(ratio, math.inf)
