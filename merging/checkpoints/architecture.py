@@ -40,28 +40,40 @@ class Architecture:
             CheckpointError: a tensor that a tower must have is missing, the metadata contradicts the shapes, or
                 the number of heads is unknown.
         """
-        names = tower_names(checkpoint)
-        shapes = {name: checkpoint.infos[stored[0]].shape for name, stored in names.items()}
-        try:
-            width, _, patch, _ = shapes["conv1.weight"]
-            tokens = shapes["positional_embedding"][0]
-            embed_dim = shapes["proj"][1 if transposed(names["proj"][0]) else 0] if "proj" in names else width
-        except (KeyError, ValueError, IndexError) as error:
-            raise CheckpointError(f"{checkpoint.name} is not a visual tower: {error} is missing or odd.") from None
-        layers = len({name.split(".")[2] for name in shapes if name.startswith("transformer.resblocks.")})
+        sizes = shown_sizes(checkpoint)
+        width = sizes["width"]
         stated = (stated_by(like) if like is not None and _alike(checkpoint, like) else {}) | stated_by(checkpoint)
         usual = 64 if "vision_cfg" in stated else HEAD_WIDTHS.get(width)  # 64 is the default that open_clip omits
         head_width = stated.get("vision_cfg", {}).get("head_width", usual)
         if type(head_width) is not int or head_width < 1:
             raise CheckpointError(
-                f"{checkpoint.name}: nothing says how many heads a tower of width {width} has. Its file needs the "
-                'metadata architecture = {"vision_cfg": {"head_width": 64}, "quick_gelu": true}, with its own numbers.'
+                f"{checkpoint.name}: nothing says how many heads a tower of width {width} has. State it: "
+                "--architecture heads=N on the command line, architecture='heads=N' in Python and in recipes, with its "
+                "own number."
             )
         if width % head_width:
             raise CheckpointError(f"{checkpoint.name}: width {width} is not a multiple of its head width {head_width}.")
-        side = round((tokens - 1) ** 0.5)
         quick_gelu = bool(stated.get("quick_gelu", width not in TRAINED_WITH_GELU))
-        return cls(side * patch, patch, width, layers, width // head_width, embed_dim, quick_gelu)
+        return cls(**sizes, heads=width // head_width, quick_gelu=quick_gelu)
+
+
+def shown_sizes(checkpoint: Checkpoint) -> dict[str, int]:
+    """The sizes of a visual tower that its shapes show, by their names in ``Architecture``.
+
+    Raises:
+        CheckpointError: a tensor that a tower must have is missing or odd.
+    """
+    names = tower_names(checkpoint)
+    shapes = {name: checkpoint.infos[stored[0]].shape for name, stored in names.items()}
+    try:
+        width, _, patch, _ = shapes["conv1.weight"]
+        tokens = shapes["positional_embedding"][0]
+        embed_dim = shapes["proj"][1 if transposed(names["proj"][0]) else 0] if "proj" in names else width
+    except (KeyError, ValueError, IndexError) as error:
+        raise CheckpointError(f"{checkpoint.name} is not a visual tower: {error} is missing or odd.") from None
+    layers = len({name.split(".")[2] for name in shapes if name.startswith("transformer.resblocks.")})
+    side = round((tokens - 1) ** 0.5)
+    return {"image_size": side * patch, "patch_size": patch, "width": width, "layers": layers, "embed_dim": embed_dim}
 
 
 def _alike(one: Checkpoint, other: Checkpoint) -> bool:

@@ -90,13 +90,13 @@ def _projection(checkpoint: Checkpoint, prefix: str, top: str) -> dict[str, Deri
     return {PROJECTION: transposed_matrix(checkpoint, name)}
 
 
-def text_heads(checkpoint: Checkpoint, width: int) -> int:
-    """The number of heads of a text tower of that width: as stated beside its weights, or as published.
+def text_heads(checkpoint: Checkpoint, width: int, given: int = 0) -> int:
+    """The number of heads of a text tower of that width: as stated beside its weights, as ``given``, or as published.
 
     Raises:
         CheckpointError: nothing says it, or it does not divide the width.
     """
-    stated = stated_text(checkpoint).get("heads")
+    stated = stated_text(checkpoint).get("heads") or given or None
     if stated is None and width in PUBLISHED:
         return width // HEAD_WIDTH
     if type(stated) is not int or stated < 1 or width % stated:

@@ -14,7 +14,7 @@ from merging.checkpoints.references import PRETRAINED, hub_id_of, without_folder
 from merging.engine.outputs import MERGED
 from merging.errors import CheckpointError, StoreError
 from merging.export.provenance import Parent, anonymous, check_hub_ids, metadata_of_run, parents
-from merging.export.text_side import beside, holds_tokens
+from merging.export.text_side import beside, holds_tokens, lenders
 from merging.formats.lora import AdapterCheckpoint
 from merging.formats.opening import Source, open_checkpoint
 from merging.progress import Cancel, Meter, ProgressCallback
@@ -136,9 +136,9 @@ def of_checkpoint(
         sources = json.dumps({parent.label: parent.digest for parent in origins[:1]})
         carried = {"source_sha256": sources, "engine_version": __version__}
         carried |= {"base_sha256": origins[1].digest} if below is not None else {}
-    lenders = (opened, *([below] if below is not None else ()), *beside(opened.label))
-    lenders += tuple(beside(below.label)) if below is not None else ()
-    return ExportSource(opened.name, {"": opened}, {}, below, tuple(origins), carried, {"": state}, lenders)
+    return ExportSource(
+        opened.name, {"": opened}, {}, below, tuple(origins), carried, {"": state}, lenders(opened, below)
+    )
 
 
 def _parent(name: str, checkpoint: Checkpoint, hub_ids: Mapping[str, str], meter: Meter) -> Parent:

@@ -53,8 +53,8 @@ class TextSide:
         return next((name for name in fields if name not in SHARED_FIELDS), "")
 
 
-def text_side(source: Checkpoint, embed_dim: int) -> TextSide:
-    """The text side in a checkpoint.
+def text_side(source: Checkpoint, embed_dim: int, heads: int = 0) -> TextSide:
+    """The text side in a checkpoint; ``heads`` is its number of heads where its file states none.
 
     Raises:
         CheckpointError: it holds none or only a part of one, or one that gives another number of features.
@@ -69,8 +69,7 @@ def text_side(source: Checkpoint, embed_dim: int) -> TextSide:
     tower_shapes.check(text, tower_shapes.of_text(width, layers, mlp, context, vocabulary, embed_dim), "text")
     sizes = {"context_length": context, "vocab_size": vocabulary, "width": width}
     ratio = {} if mlp == 4 * width else {"mlp_ratio": ratio_of(mlp, width)}
-    heads = {"heads": text_heads(source, width), "layers": layers}
-    config = {**stated_text(source), **sizes, **heads, **ratio}
+    config = {**stated_text(source), **sizes, "heads": text_heads(source, width, heads), "layers": layers, **ratio}
     return TextSide(_with_scale(text), config, mlp, without_folders(source.label))
 
 
@@ -88,6 +87,12 @@ def holds_tokens(source: Checkpoint) -> bool:
     return any(name.endswith(TOKENS) for name in stored_model(source).infos)
 
 
+def lenders(model: Checkpoint, base: Checkpoint | None) -> tuple[Checkpoint, ...]:
+    """The checkpoints in which a model's text tower may be: its own, that of its base, and what lies beside them."""
+    own = [model] if base is None else [model, base]
+    return (*own, *(kept for checkpoint in own for kept in beside(checkpoint.label)))
+
+
 def beside(reference: str) -> list[Checkpoint]:
     """The text tower that a benchmark keeps beside its models, if a reference is to one of those."""
     if is_remote(reference):
@@ -99,27 +104,37 @@ def beside(reference: str) -> list[Checkpoint]:
     return [open_checkpoint(path, path.name)]
 
 
-def choose(lenders: Sequence[Checkpoint], embed_dim: int, asked: Source | None) -> tuple[TextSide | None, str]:
+def choose(
+    sources: Sequence[Checkpoint], embed_dim: int, asked: Source | None, heads: int = 0
+) -> tuple[TextSide | None, str]:
     """The text side of the first checkpoint that holds a whole one; or None, and why there is none.
 
-    ``asked`` is a checkpoint to take in place of these, or ``NO_TEXT``.
+    ``asked`` is a checkpoint to take in place of these, or ``NO_TEXT``; ``heads`` are those of a text tower whose file
+    states none.
 
     Raises:
-        CheckpointError: the text tower that was asked for cannot be used.
+        CheckpointError: the text tower that was asked for cannot be used, or a file states other ``heads``.
     """
-    if asked == NO_TEXT:
+    if isinstance(asked, str) and asked == NO_TEXT:
         return None, "it was left out, as requested"
     if asked is not None:
         name = without_folders(str(asked)) if isinstance(asked, str | os.PathLike) else None
-        return text_side(open_checkpoint(asked, name), embed_dim), ""
+        sources = [open_checkpoint(asked, name)]
+    for source in sources if heads else ():
+        if (stated := stated_text(source).get("heads", heads)) != heads:
+            raise CheckpointError(
+                f"The text tower in {_file(source)} has {stated!r} heads by its file, and {heads} were stated."
+            )
+    if asked is not None:
+        return text_side(sources[0], embed_dim, heads), ""
     problems = []
-    for lender in lenders:
+    for source in sources:
         try:
-            return text_side(lender, embed_dim), ""
+            return text_side(source, embed_dim, heads), ""
         except CheckpointError as error:
-            if holds_tokens(lender):
+            if holds_tokens(source):
                 problems.append(str(error).rstrip("."))
-    files = dict.fromkeys(_file(lender) for lender in lenders)
+    files = dict.fromkeys(_file(source) for source in sources)
     return None, problems[0] if problems else f"there is none in {' or '.join(files)}"
 
 

@@ -12,6 +12,7 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.checkpoints.architecture import Architecture, stated_by
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import ACTIVATIONS
+from merging.checkpoints.stated_architecture import NOTHING_STATED, StatedArchitecture, with_architecture
 from merging.checkpoints.tensor_info import dtype_name
 from merging.checkpoints.text_tower import in_transformers
 from merging.checkpoints.tower_names import PROJ
@@ -77,23 +78,31 @@ class Tower:
         text = self.text.tensors
         return self._with_text(view, renamed(text, {name: name for name in text.infos}))
 
-    def _with_text(self, view: Checkpoint, text: Mapping[str, Derived]) -> Checkpoint:
+    def _with_text(self, view: Checkpoint, text: dict[str, Derived]) -> Checkpoint:
         parts = renamed(view, {name: name for name in view.infos})
         return CheckpointView(self.checkpoint, parts | text, same=False)
 
 
-def ready(checkpoint: Checkpoint, base: Checkpoint | None = None, activation: str | None = None) -> Tower:
+def ready(
+    checkpoint: Checkpoint,
+    base: Checkpoint | None = None,
+    activation: str | None = None,
+    given: StatedArchitecture = NOTHING_STATED,
+) -> Tower:
     """A checkpoint as a complete tower with shapes that fit together.
 
-    ``base`` states what the checkpoint does not: its architecture and activation.
+    ``base`` states what the checkpoint does not, its architecture and activation; then ``given`` does.
 
     Raises:
-        CheckpointError: no tower, an incomplete one, or no file states how many heads it has.
+        CheckpointError: no tower, an incomplete one, or nothing states how many heads it has; or ``given`` contradicts
+            what the files state.
     """
     bare = in_naming(checkpoint, "open_clip_tower")
     stated = stated_by(checkpoint)
     if base is not None and "vision_cfg" not in stated:
         stated = stated_by(base) | stated
+    bare.metadata = {"architecture": json.dumps(stated)} if stated else {}
+    stated = stated_by(with_architecture(bare, given))
     bare.metadata = {"architecture": json.dumps(stated)} if stated else {}
     architecture = Architecture.of(bare)
     mlp_width = tower_shapes.hidden_width(bare)
@@ -123,7 +132,7 @@ def _activation(
         assumed = "QuickGELU, as in OpenAI's models" if architecture.quick_gelu else "GELU, as in the published ViT-H"
         return architecture.quick_gelu, (
             f"Nothing beside {name} says which activation it has; {assumed}, was assumed. Weights of LAION or DataComp "
-            "mostly have GELU: then export again with --activation gelu.",
+            "mostly have GELU: then export again with the activation gelu (--activation).",
         )
     if activation not in ACTIVATIONS:
         raise CheckpointError(f"An activation is 'quick_gelu' or 'gelu'; got {activation!r}.")

@@ -57,6 +57,15 @@ def beside(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
     return ({"architecture": json.dumps(architecture)} if architecture else {}), ()
 
 
+def stated_in(config: dict[str, Any]) -> dict[str, Any]:
+    """The architecture that a configuration of open_clip or Transformers states, in open_clip's fields; else empty.
+
+    Raises:
+        CheckpointError: it has odd sizes, or an unknown activation.
+    """
+    return _open_clip(config) or _open_clip({"model_cfg": config}) or _transformers(config)
+
+
 def _transformers(config: dict[str, Any]) -> dict[str, Any]:
     vision = config.get("vision_config", config)
     if not str(config.get("model_type", "")).startswith("clip") or not isinstance(vision, dict):
