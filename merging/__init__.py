@@ -49,6 +49,7 @@ def merge(  # noqa: PLR0913 - the public contract
     exemplars: Mapping[str, Any] | None = None,
     count_dead_params: bool = False,
     activation: str = "",
+    architecture: str = "",
     device: str = "auto",
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
@@ -66,6 +67,8 @@ def merge(  # noqa: PLR0913 - the public contract
         count_dead_params: whether global quantiles count the unused text tensors that a published image encoder
             carries, as its authors' code does.
         activation: "quick_gelu" or "gelu", for exemplars; by default the metadata beside the weights says which.
+        architecture: what the files do not state, such as "heads=12,activation=gelu", the name of a model of open_clip
+            ("ViT-B-32") or the path of a configuration; files that state something else are refused.
         device: "auto" (CUDA, then MPS, then CPU) or a torch device name.
         progress: called with a Progress after every piece of work.
         cancel: an Event or a callable, checked after every piece of work.
@@ -77,7 +80,7 @@ def merge(  # noqa: PLR0913 - the public contract
     """
     from merging.engine import run as engine
 
-    base, inputs = _opened(pretrained, experts, merge, params, edits, count_dead_params, activation)
+    base, inputs = _opened(pretrained, experts, merge, params, edits, count_dead_params, activation, architecture)
     result = engine.run(
         inputs.recipe,
         inputs.pretrained,
@@ -106,9 +109,11 @@ def _opened(
     edits: Sequence[tuple[str, Mapping[str, Any]] | str],
     count_dead_params: bool,
     activation: str,
+    architecture: str,
 ) -> tuple[Checkpoint, OpenedRecipe]:
     """The pretrained checkpoint as the caller names its tensors, and the opened recipe of a call of ``merge``."""
     from merging.errors import RecipeError
+    from merging.formats.named_architecture import named_architecture
     from merging.formats.opening import open_checkpoint
     from merging.recipes.recipe import Recipe
     from merging.runs import inputs as run_inputs
@@ -125,6 +130,7 @@ def _opened(
         experts={name: checkpoint.label for name, checkpoint in opened.items()},
         count_dead_params=count_dead_params,
         activation=activation,
+        architecture=named_architecture(architecture).text(),
     )
     return base, run_inputs.opened(recipe, base, opened)
 

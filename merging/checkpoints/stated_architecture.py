@@ -94,7 +94,7 @@ def with_architecture(checkpoint: Checkpoint, given: StatedArchitecture, *, size
     """The checkpoint with what is stated of it in its metadata; unchanged if nothing is.
 
     What its file says is kept. Without ``sizes``, only what no shape shows is compared, since a checkpoint of other
-    shapes is another matter, and one without a visual tower is unchanged.
+    shapes is another matter, and one without a visual tower is no error.
 
     Raises:
         CheckpointError: its file or its shapes say something else, with both values; or it has no visual tower.
@@ -104,21 +104,20 @@ def with_architecture(checkpoint: Checkpoint, given: StatedArchitecture, *, size
     try:
         shown = shown_sizes(checkpoint)
     except CheckpointError:
-        if not sizes:
-            return checkpoint
-        raise
+        if sizes:
+            raise
+        shown = {}
     own = stated_by(checkpoint)
     if problems := list(_contradictions(given, own, shown, sizes=sizes)):
         raise CheckpointError(
-            f"The architecture that was stated is not that of {checkpoint.name}: {'; '.join(problems)}. Leave out what "
-            "its file says."
+            f"The architecture that was stated is not that of {checkpoint.name}: {'; '.join(problems)}. Leave that out."
         )
-    if given.heads and shown["width"] % given.heads:
+    if given.heads and shown and shown["width"] % given.heads:
         raise CheckpointError(
             f"{checkpoint.name} has the width {shown['width']}, which {given.heads} heads cannot share."
         )
     stated: dict[str, Any] = dict(own)
-    if given.heads:
+    if given.heads and shown:
         stated["vision_cfg"] = {**own.get("vision_cfg", {}), "head_width": shown["width"] // given.heads}
     if given.text_heads:
         stated["text_cfg"] = {**(own.get("text_cfg") or {}), "heads": given.text_heads}
@@ -135,9 +134,9 @@ def _contradictions(
     """What the file says otherwise, with both values."""
     stated = StatedArchitecture.of(own)
     known: dict[str, Any] = dict(shown) if sizes else {}
-    if "vision_cfg" in own:
+    if "vision_cfg" in own and shown:
         known["heads"] = shown["width"] // (_size(own["vision_cfg"], "head_width") or HEAD_WIDTH)
     known |= {"text_heads": stated.text_heads, "activation": stated.activation}
     for name, value in asdict(given).items():
         if value and known.get(name) and known[name] != value:
-            yield f"{name} is {known[name]} there and was stated as {value}"
+            yield f"{name}={value} was stated, and its file has {name}={known[name]}"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from merging.benchmarks.metrics import PER_TASK, summarize
-from merging.checkpoints.references import PRETRAINED
+from merging.checkpoints.references import PRETRAINED, is_remote, locate
 from merging.cli.call import Call
 from merging.cli.exit_codes import UsageError
-from merging.cli.options import SINGLE, ExportOptions, out_problems
+from merging.cli.export_options import SINGLE, ExportOptions, out_problems
 from merging.cli.output import dumps, export_facts, reporting, score_table
-from merging.errors import MergingError
-from merging.export.export import Exported, export, export_file
+from merging.errors import CheckpointError, MergingError
+from merging.export.export import Exported, check, export, export_file
+from merging.export.names import NO_TEXT, TARGETS
 from merging.export.provenance import check_hub_ids
+from merging.formats.opening import Source
 from merging.progress import ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
@@ -46,8 +49,11 @@ def compute(
     base: Path | None = None,
 ) -> None:
     """Run a recipe into the store, export the model to ``out`` unless that is None, and report both."""
+    pretrained = _pretrained(recipe, base)
     if out is not None:
         check_export(recipe, out, how)
+        stated = replace(how, activation=recipe.activation or None, architecture=recipe.architecture)
+        announce(pretrained, None, stated, out)
     with reporting(call.events) as progress:
         run = execute(
             recipe,
@@ -59,15 +65,53 @@ def compute(
             need_model=need_model or out is not None,
             base=base,
         )
-        exported = None if out is None else write(call, run, out, how, progress)
+        exported = None if out is None else write(call, run, out, how, progress, pretrained)
     report(call, run, exported)
 
 
-def write(call: Call, run: Run, out: Path, how: ExportOptions, progress: ProgressCallback | None) -> Exported:
+def _pretrained(recipe: Recipe, base: Path | None) -> str:
+    """Where the pretrained model of a recipe is whose relative paths count from ``base``."""
+    reference = recipe.pretrained
+    return reference if is_remote(reference, base) else str(locate(reference, base))
+
+
+def announce(model: Source, base: Source | None, how: ExportOptions, out: Path) -> None:
+    """Print on stderr what an export of such a model will not hold, before anything is computed or written.
+
+    Raises:
+        CheckpointError: such a model cannot be exported.
+    """
+    target = TARGETS[0] if out.suffix == SINGLE else how.to
+    note = check(
+        model, base, to=target, activation=how.activation, architecture=how.architecture, text_tower=how.text_tower
+    )
+    if note and out.suffix != SINGLE and how.text_tower != NO_TEXT:
+        print(f"{note} --text-tower takes that of another model.", file=sys.stderr)
+
+
+def announce_run(run: Run, recipe: Recipe, how: ExportOptions, out: Path) -> None:
+    """``announce`` for a stored run, whose pretrained model need not be where it was."""
+    first = next(iter(run.model_paths.values())) if run.has_model else recipe.pretrained
+    try:
+        announce(first, recipe.pretrained, how, out)
+    except (CheckpointError, OSError):
+        announce(first, None, how, out)
+
+
+def write(
+    call: Call,
+    run: Run,
+    out: Path,
+    how: ExportOptions,
+    progress: ProgressCallback | None,
+    pretrained: str | None = None,
+) -> Exported:
     """Export a run: to one file or to a folder, as the ending of ``out`` says."""
     if out.suffix == SINGLE:
-        return export_file(run, out, activation=how.activation, progress=progress, cancel=call.stop)
-    return export(run, out, **asdict(how), progress=progress, cancel=call.stop)
+        return export_file(
+            run, out, activation=how.activation, architecture=how.architecture, progress=progress, cancel=call.stop
+        )
+    return export(run, out, base=pretrained, **asdict(how), progress=progress, cancel=call.stop)
 
 
 def report(call: Call, run: Run, exported: Exported | None) -> None:

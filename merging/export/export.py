@@ -87,7 +87,7 @@ def export(  # noqa: PLR0913 - the public contract
         opened = of_run(source, ids, base, phases.callback(READING), cancel)
     else:
         opened = of_checkpoint(source, base, ids, phases.callback(READING), cancel)
-    towers = _towers(opened, library, activation, named_architecture(architecture), text_tower)
+    towers = _towers(opened, library, activation, _stated(opened, architecture), text_tower)
     tensors = {place: library.tensors(tower) for place, tower in towers.items()}
     needed = sum(checkpoint.nbytes for checkpoint in tensors.values())
     meter = Meter(needed, phases.callback(WRITING), cancel)
@@ -119,6 +119,11 @@ def _write_tower(
     write(folder, tensors, library.file, metadata, meter, library.limit(shard_bytes))
     for name, config in library.configs(tower).items():
         write_json(folder / name, config)
+
+
+def _stated(opened: ExportSource, architecture: str) -> StatedArchitecture:
+    """What is stated of the models: by the caller, or by the recipe that they are of."""
+    return named_architecture(architecture or (opened.recipe.architecture if opened.recipe else ""))
 
 
 def _towers(
@@ -196,7 +201,7 @@ def export_file(
         raise StoreError(f"Run {run.id} has one model per task; they need a folder.")
     source = of_run(run, {})
     (model,) = source.models.values()
-    tower = ready(model, None, activation, named_architecture(architecture))
+    tower = ready(model, None, activation, _stated(source, architecture))
     meter = Meter(model.nbytes, progress, cancel)
     require_room(path, model.nbytes)
     with appearing_file(path) as inside:

@@ -27,9 +27,9 @@ from merging.checkpoints.views import CheckpointView, Derived, renamed, stored_m
 from merging.clip.text_encoder import LOGIT_SCALE
 from merging.errors import CheckpointError
 from merging.export import tower_shapes
+from merging.export.names import NO_TEXT
 from merging.formats.opening import Source, open_checkpoint
 
-NO_TEXT = "none"  # in place of a file: the image tower alone
 # Fields of open_clip that say what Transformers' text tower is, too, or what tokenizer goes with it.
 SHARED_FIELDS = {
     "context_length", "vocab_size", "width", "heads", "layers", "mlp_ratio", "hf_tokenizer_name", "tokenizer_kwargs",

@@ -17,10 +17,10 @@ MODEL_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,79}")
 QUICK = "quickgelu"  # ends the names of open_clip's models that have QuickGELU
 
 
-def named_architecture(text: str) -> StatedArchitecture:
+def named_architecture(text: str, base: Path | None = None) -> StatedArchitecture:
     """The architecture that a text names: 'heads=12,activation=gelu', 'ViT-B-32', or the path of a configuration.
 
-    An empty text states nothing.
+    An empty text states nothing. A relative path starts at ``base``.
 
     A model of open_clip gives the activation only where its name ends with QuickGELU's: OpenAI's weights, which have
     it, go by the plain name, too.
@@ -30,7 +30,7 @@ def named_architecture(text: str) -> StatedArchitecture:
     """
     if not text.strip():
         return StatedArchitecture()
-    path = locate(text)
+    path = locate(text, base)
     if "=" in text and not lexists(path):
         return StatedArchitecture.parse(text)
     if lexists(path) and not (path.is_dir() and MODEL_NAME.fullmatch(text) and not _configurations(path)):

@@ -11,6 +11,7 @@ from merging.checkpoints.architecture import stated_activation, with_activation
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.digests import DIGESTS
 from merging.checkpoints.references import PRETRAINED, expert_key
+from merging.checkpoints.stated_architecture import StatedArchitecture, with_architecture
 from merging.errors import CheckpointError
 from merging.formats.opening import open_checkpoint
 from merging.progress import Cancel, Meter, ProgressCallback
@@ -82,10 +83,16 @@ def open_inputs(recipe: Recipe, base: Path | None = None, benchmark: Benchmark |
 def opened(
     recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], benchmark: Benchmark | None = None
 ) -> OpenedRecipe:
-    """A recipe with open checkpoints, which take the activation that it names.
+    """A recipe with open checkpoints, which take the architecture and the activation that it names.
 
-    If neither it nor the pretrained model names one, the experts do, if all that name one name the same.
+    If neither it nor the pretrained model names an activation, the experts do, if all that name one name the same.
+
+    Raises:
+        CheckpointError: the files state another architecture than the recipe.
     """
+    given = StatedArchitecture.parse(recipe.architecture)
+    pretrained = with_architecture(pretrained, given)
+    experts = {name: with_architecture(expert, given, sizes=False) for name, expert in experts.items()}
     named = recipe.activation
     if not named and not stated_activation(pretrained):
         activations = {stated_activation(expert) for expert in experts.values()} - {""}

@@ -17,6 +17,7 @@ from merging.benchmarks.build.splits import Split, split
 from merging.checkpoints.architecture import with_activation
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.references import locate, without_folders
+from merging.checkpoints.stated_architecture import with_architecture
 from merging.checkpoints.text_tower import PROJECTION, text_tower
 from merging.checkpoints.views import CheckpointView
 from merging.clip.heads import PLAIN, Head, read_head
@@ -83,7 +84,7 @@ def plan(description: Description, device: torch.device | str = "cpu", *, tower:
     """
     trained = {task.key: task.expert for task in description.tasks if task.expert}
     trained |= {MULTITASK: description.multitask} if description.multitask else {}
-    models = open_models(description.pretrained, trained, description.base, description.activation)
+    models = open_models(description.pretrained, trained, description.base, description.activation, description.stated)
     tasks = tuple(_task(task, description, models) for task in description.tasks)
     needed = any(task.head is None for task in tasks)
     text = _text(description, models.architecture.embed_dim, needed=needed)
@@ -97,6 +98,7 @@ def _text(description: Description, width: int, *, needed: bool) -> CheckpointVi
     source = description.text or description.pretrained
     try:
         opened = open_stored(source, without_folders(source), description.base)
+        opened = with_architecture(opened, description.stated, sizes=False)
         text = text_tower(with_activation(opened, description.activation))
     except CheckpointError as error:
         if not needed and description.text is None:

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
-from merging.cli.options import (
-    PATH,
-    Command,
-    ExportOptions,
-    argument,
-    device_option,
-    export_options,
-    job_options,
-    no_evaluate_option,
-    option,
-)
+from merging.cli.export_options import ExportOptions, export_options
+from merging.cli.option_types import PATH
+from merging.cli.options import Command, argument, device_option, job_options, no_evaluate_option, option
 
 
 @click.command(cls=Command)
@@ -48,8 +39,7 @@ def run(
     from merging.recipes.recipe import Recipe
 
     chain = Recipe.load(recipe)
-    if how.activation:
-        chain = replace(chain, activation=how.activation)
+    chain = chain.stating(how.activation or "", how.architecture)
     base = base or recipe.absolute().parent
     compute(call, chain, store, out, how, device=device, evaluate=not no_evaluate, need_model=need_model, base=base)
     return DONE
