@@ -12,6 +12,7 @@ from torch import Tensor
 
 from merging.catalog.scan import CatalogEntry
 from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.heads import is_head
 from merging.checkpoints.tower_names import tower
 from merging.errors import CheckpointError, MergingError
 from merging.formats.lora import AdapterCheckpoint
@@ -22,7 +23,6 @@ from merging.text import printable
 
 MODEL, ADAPTER, HEAD, UNKNOWN, UNREADABLE = "model", "adapter", "head", "other", "unreadable"
 DRAWN = 256  # numbers of each tensor by which two models are compared
-MOST_OF_A_HEAD = 4  # tensors that a head has at most
 # Tensors that fine-tuning changes a little and that differ widely between models of other origin.
 DISTINCTIVE = ("conv1.weight", "positional_embedding", "ln_post.weight")
 DISTINCTIVE_PARTS = ("attn.in_proj_weight", "attn.out_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
@@ -104,8 +104,7 @@ def _kind(opened: Checkpoint, facts: Mapping[str, Any]) -> str:
         return ADAPTER
     if facts["family"] or facts["architecture"]:
         return MODEL
-    matrices = [i for name, i in opened.infos.items() if name.split(".")[-1] == "weight" and len(i.shape) == 2]
-    return HEAD if len(matrices) == 1 and len(opened.infos) <= MOST_OF_A_HEAD else UNKNOWN
+    return HEAD if is_head(opened.infos) else UNKNOWN
 
 
 def _architecture(opened: Checkpoint, facts: Mapping[str, Any], kind: str) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import ACTIVATIONS
+from merging.checkpoints.stated_architecture import HEAD_WIDTH, NOTHING_STATED, StatedArchitecture, size_in
 from merging.checkpoints.tower_names import tower_names, transposed
 from merging.checkpoints.views import identity_view
 from merging.errors import CheckpointError
@@ -107,6 +109,58 @@ def with_activation(checkpoint: Checkpoint, activation: str) -> Checkpoint:
     stated = stated_by(checkpoint) | {"quick_gelu": activation == ACTIVATIONS[0]}
     view.metadata = {**checkpoint.metadata, "architecture": json.dumps(stated)}
     return view
+
+
+def with_architecture(checkpoint: Checkpoint, given: StatedArchitecture, *, sizes: bool = True) -> Checkpoint:
+    """The checkpoint with what is stated of it in its metadata; unchanged if nothing is.
+
+    What its file says is kept. Without ``sizes``, only what no shape shows is compared, since a checkpoint of other
+    shapes is another matter, and one without a visual tower is no error.
+
+    Raises:
+        CheckpointError: its file or its shapes say something else, with both values; or it has no visual tower.
+    """
+    if given == NOTHING_STATED:
+        return checkpoint
+    try:
+        shown = shown_sizes(checkpoint)
+    except CheckpointError:
+        if sizes:
+            raise
+        shown = {}
+    own = stated_by(checkpoint)
+    if problems := list(_contradictions(given, own, shown, sizes=sizes)):
+        raise CheckpointError(
+            f"The architecture that was stated is not that of {checkpoint.name}: {'; '.join(problems)}. Leave that out."
+        )
+    if given.heads and shown and shown["width"] % given.heads:
+        raise CheckpointError(
+            f"{checkpoint.name} has the width {shown['width']}, which {given.heads} heads cannot share."
+        )
+    stated: dict[str, Any] = dict(own)
+    if given.heads and shown:
+        stated["vision_cfg"] = {**own.get("vision_cfg", {}), "head_width": shown["width"] // given.heads}
+    if given.text_heads:
+        stated["text_cfg"] = {**(own.get("text_cfg") or {}), "heads": given.text_heads}
+    if given.activation:
+        stated["quick_gelu"] = given.activation == ACTIVATIONS[0]
+    view = identity_view(checkpoint)
+    view.metadata = {**checkpoint.metadata, "architecture": json.dumps(stated)}
+    return view
+
+
+def _contradictions(
+    given: StatedArchitecture, own: Mapping[str, Any], shown: Mapping[str, int], *, sizes: bool
+) -> Iterator[str]:
+    """What the file says otherwise, with both values."""
+    stated = StatedArchitecture.of(own)
+    known: dict[str, Any] = dict(shown) if sizes else {}
+    if "vision_cfg" in own and shown:
+        known["heads"] = shown["width"] // (size_in(own["vision_cfg"], "head_width") or HEAD_WIDTH)
+    known |= {"text_heads": stated.text_heads, "activation": stated.activation}
+    for name, value in asdict(given).items():
+        if value and known.get(name) and known[name] != value:
+            yield f"{name}={value} was stated, and its file has {name}={known[name]}"
 
 
 def stated_activation(checkpoint: Checkpoint) -> str:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
-from merging.checkpoints.architecture import shown_sizes, stated_by
-from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import ACTIVATIONS
-from merging.checkpoints.views import identity_view
 from merging.errors import CheckpointError
 from merging.text import did_you_mean, printable
 
@@ -58,15 +54,15 @@ class StatedArchitecture:
     def of(cls, stated: Mapping[str, Any]) -> Self:
         """The fields in an architecture's metadata, which has open_clip's fields."""
         vision, text = stated.get("vision_cfg"), stated.get("text_cfg")
-        width, quick = _size(vision, "width"), stated.get("quick_gelu")
+        width, quick = size_in(vision, "width"), stated.get("quick_gelu")
         return cls(
-            image_size=_size(vision, "image_size"),
-            patch_size=_size(vision, "patch_size"),
+            image_size=size_in(vision, "image_size"),
+            patch_size=size_in(vision, "patch_size"),
             width=width,
-            layers=_size(vision, "layers"),
-            heads=width // (_size(vision, "head_width") or HEAD_WIDTH),
-            embed_dim=_size(stated, "embed_dim"),
-            text_heads=_size(text, "heads"),
+            layers=size_in(vision, "layers"),
+            heads=width // (size_in(vision, "head_width") or HEAD_WIDTH),
+            embed_dim=size_in(stated, "embed_dim"),
+            text_heads=size_in(text, "heads"),
             activation="" if quick is None else ACTIVATIONS[0 if quick else 1],
         )
 
@@ -75,7 +71,7 @@ class StatedArchitecture:
         return ",".join(f"{name}={value}" for name, value in asdict(self).items() if value)
 
 
-def _size(fields: object, name: str) -> int:
+def size_in(fields: object, name: str) -> int:
     """A size in metadata, which is untrusted; 0 if it is none."""
     value = fields.get(name) if isinstance(fields, dict) else None
     return value if type(value) is int and 0 < value <= LARGEST else 0
@@ -88,55 +84,3 @@ def _number(name: str, word: str) -> int:
 
 
 NOTHING_STATED = StatedArchitecture()
-
-
-def with_architecture(checkpoint: Checkpoint, given: StatedArchitecture, *, sizes: bool = True) -> Checkpoint:
-    """The checkpoint with what is stated of it in its metadata; unchanged if nothing is.
-
-    What its file says is kept. Without ``sizes``, only what no shape shows is compared, since a checkpoint of other
-    shapes is another matter, and one without a visual tower is no error.
-
-    Raises:
-        CheckpointError: its file or its shapes say something else, with both values; or it has no visual tower.
-    """
-    if given == NOTHING_STATED:
-        return checkpoint
-    try:
-        shown = shown_sizes(checkpoint)
-    except CheckpointError:
-        if sizes:
-            raise
-        shown = {}
-    own = stated_by(checkpoint)
-    if problems := list(_contradictions(given, own, shown, sizes=sizes)):
-        raise CheckpointError(
-            f"The architecture that was stated is not that of {checkpoint.name}: {'; '.join(problems)}. Leave that out."
-        )
-    if given.heads and shown and shown["width"] % given.heads:
-        raise CheckpointError(
-            f"{checkpoint.name} has the width {shown['width']}, which {given.heads} heads cannot share."
-        )
-    stated: dict[str, Any] = dict(own)
-    if given.heads and shown:
-        stated["vision_cfg"] = {**own.get("vision_cfg", {}), "head_width": shown["width"] // given.heads}
-    if given.text_heads:
-        stated["text_cfg"] = {**(own.get("text_cfg") or {}), "heads": given.text_heads}
-    if given.activation:
-        stated["quick_gelu"] = given.activation == ACTIVATIONS[0]
-    view = identity_view(checkpoint)
-    view.metadata = {**checkpoint.metadata, "architecture": json.dumps(stated)}
-    return view
-
-
-def _contradictions(
-    given: StatedArchitecture, own: Mapping[str, Any], shown: Mapping[str, int], *, sizes: bool
-) -> Iterator[str]:
-    """What the file says otherwise, with both values."""
-    stated = StatedArchitecture.of(own)
-    known: dict[str, Any] = dict(shown) if sizes else {}
-    if "vision_cfg" in own and shown:
-        known["heads"] = shown["width"] // (_size(own["vision_cfg"], "head_width") or HEAD_WIDTH)
-    known |= {"text_heads": stated.text_heads, "activation": stated.activation}
-    for name, value in asdict(given).items():
-        if value and known.get(name) and known[name] != value:
-            yield f"{name}={value} was stated, and its file has {name}={known[name]}"

@@ -115,6 +115,8 @@ class ArchitectureType(click.ParamType[str]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The fields of what is named: fields, a model of open_clip, or a configuration."""
+        if not value:
+            return ""
         from merging.errors import CheckpointError
         from merging.formats.named_architecture import named_architecture
 

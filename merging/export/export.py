@@ -12,7 +12,7 @@ from merging.checkpoints.stated_architecture import StatedArchitecture
 from merging.errors import CheckpointError, StoreError
 from merging.export.destination import MARK, appearing, files_in
 from merging.export.model_card import Card, write_card
-from merging.export.source import ExportSource, of_checkpoint, of_run
+from merging.export.source import ExportSource, of_checkpoint, of_run, open_with
 from merging.export.targets import ExportTarget, target
 from merging.export.text_side import TextSide, choose, lenders
 from merging.export.vision_model import Tower, ready
@@ -22,7 +22,7 @@ from merging.files.disk import require_room
 from merging.files.records import write_json
 from merging.files.tables import SCORES, csv_bytes, table_file
 from merging.formats.named_architecture import named_architecture
-from merging.formats.opening import Source, open_checkpoint
+from merging.formats.opening import Source
 from merging.progress import Cancel, Meter, Phases, ProgressCallback
 from merging.runs.run import RECIPE, Run
 
@@ -157,8 +157,7 @@ def check(
         CheckpointError: such a model cannot be exported.
     """
     library, stated = target(to), named_architecture(architecture)
-    below = None if base is None else open_checkpoint(base)
-    opened = open_checkpoint(model, like=below)
+    opened, below = open_with(model, base)
     tower = ready(opened, below, activation, stated)
     text, image_only = _text(tower, lenders(opened, below), text_tower, stated, library)
     tower = replace(tower, text=text, image_only=image_only)

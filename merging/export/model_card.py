@@ -146,8 +146,9 @@ def body(card: Card) -> Iterator[str]:
 
 def _introduction(card: Card) -> str:
     a, recipe = card.tower.architecture, card.source.recipe
+    kind = "a whole CLIP model with a visual tower" if card.tower.text else "a CLIP visual tower"
     tower = (
-        f"a CLIP visual tower of {a.layers} layers and width {a.width} ({a.heads} heads, patches of {a.patch_size}, "
+        f"{kind} of {a.layers} layers and width {a.width} ({a.heads} heads, patches of {a.patch_size}, "
         f"images of {a.image_size} × {a.image_size}, activation {card.tower.activation}, {card.tower.dtype})"
     )
     if recipe is None:

@@ -119,12 +119,7 @@ def of_checkpoint(
         CheckpointError: it cannot be read, or it is an adapter and there is no base.
         Cancelled: ``cancel`` requested it.
     """
-    below = None if base is None else open_checkpoint(base, PRETRAINED)
-    opened = open_checkpoint(source, like=below)
-    if isinstance(opened, AdapterCheckpoint):
-        raise CheckpointError(
-            f"{opened.name} is a LoRA adapter; give the model that it changes as the base (convert --base)."
-        )
+    opened, below = open_with(source, base)
     named = [(opened.name, opened)] + ([] if below is None else [(PRETRAINED, below)])
     check_hub_ids(hub_ids, [name for name, _ in named])
     state = opened.state()
@@ -139,6 +134,21 @@ def of_checkpoint(
     return ExportSource(
         opened.name, {"": opened}, {}, below, tuple(origins), carried, {"": state}, lenders(opened, below)
     )
+
+
+def open_with(source: Source, base: Source | None) -> tuple[Checkpoint, Checkpoint | None]:
+    """A checkpoint and its base.
+
+    Raises:
+        CheckpointError: one cannot be read, or it is an adapter and there is no base.
+    """
+    below = None if base is None else open_checkpoint(base, PRETRAINED)
+    opened = open_checkpoint(source, like=below)
+    if isinstance(opened, AdapterCheckpoint):
+        raise CheckpointError(
+            f"{opened.name} is a LoRA adapter; give the model that it changes as the base (convert --base)."
+        )
+    return opened, below
 
 
 def _parent(name: str, checkpoint: Checkpoint, hub_ids: Mapping[str, str], meter: Meter) -> Parent:

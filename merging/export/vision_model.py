@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from merging.benchmarks.benchmark import Benchmark
-from merging.checkpoints.architecture import Architecture, stated_by
+from merging.checkpoints.architecture import Architecture, stated_by, with_architecture
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import ACTIVATIONS
-from merging.checkpoints.stated_architecture import NOTHING_STATED, StatedArchitecture, with_architecture
+from merging.checkpoints.heads import refuse_head
+from merging.checkpoints.stated_architecture import NOTHING_STATED, StatedArchitecture
 from merging.checkpoints.tensor_info import dtype_name
 from merging.checkpoints.text_tower import in_transformers
 from merging.checkpoints.tower_names import PROJ
@@ -97,7 +98,7 @@ def ready(
         CheckpointError: no tower, an incomplete one, or nothing states how many heads it has; or ``given`` contradicts
             what the files state.
     """
-    bare = in_naming(checkpoint, "open_clip_tower")
+    bare = in_naming(refuse_head(checkpoint), "open_clip_tower")
     stated = stated_by(checkpoint)
     if base is not None and "vision_cfg" not in stated:
         stated = stated_by(base) | stated

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from merging.checkpoints import heads
 from merging.checkpoints.architecture import Architecture, stated_by
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.digests import DIGESTS
@@ -98,7 +99,8 @@ def _family(opened: Checkpoint) -> dict[str, Any]:
     try:
         family = recognize(opened.infos, opened.name)
     except FamilyError as error:
-        return none | {"no_family": str(error)}
+        head = f"It is {heads.described(opened.infos)}, not an encoder." if heads.is_head(opened.infos) else ""
+        return none | {"no_family": head or str(error)}
     roles: dict[str, dict[str, Any]] = {}
     for parameter in opened.parameters:
         row = roles.setdefault(str(parameter.role), {"role": str(parameter.role), "tensors": 0, "numbers": 0})

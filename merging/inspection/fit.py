@@ -9,6 +9,7 @@ import torch
 
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import TEXT_TOWER, UNKNOWN, UNUSED_TEXT, Parameter, Role, guess
+from merging.checkpoints.heads import refuse_head
 from merging.checkpoints.tensor_info import dtype_name
 from merging.errors import FamilyError
 from merging.formats.opening import Source, open_checkpoint
@@ -42,12 +43,13 @@ def fit(
     A pretrained model of no known family is compared, too, although nothing can be merged with it.
 
     Raises:
-        CheckpointError: a file that is no checkpoint, or an adapter that does not belong to the pretrained model.
+        CheckpointError: a file that is no checkpoint or holds a head alone, or an adapter that does not belong to the
+            pretrained model.
         Cancelled: ``cancel`` asked to stop.
     """
     values = not sample if values is None else values
-    base = open_checkpoint(pretrained, "pretrained")
-    opened = {name: open_checkpoint(expert, name, like=base) for name, expert in experts.items()}
+    base = refuse_head(open_checkpoint(pretrained, "pretrained"))
+    opened = {name: refuse_head(open_checkpoint(expert, name, like=base)) for name, expert in experts.items()}
     return _report(base, opened, values, sample, progress, cancel)
 
 

@@ -18,9 +18,9 @@ from merging.checkpoints.stated_architecture import StatedArchitecture
 from merging.errors import RecipeError, UnknownMethodError
 from merging.methods import registry
 from merging.methods.method import Edit, Merge
-from merging.methods.params import Params
+from merging.methods.params import Params, unknown_parameter
 from merging.recipes.recipe import Exemplars
-from merging.text import did_you_mean, printable
+from merging.text import printable
 
 EXEMPLARS = "exemplars"  # the key of what says how exemplars are drawn
 COUNT_DEAD = "count_dead_params"
@@ -152,8 +152,7 @@ def _problem(method: Edit | Merge, name: str, equals: str, value: str) -> str:
     if not equals:
         return f"{method.key}: write parameters as name=value; got {name!r}."
     if name not in bounds:
-        names = ", ".join(bounds) or "no parameters"
-        return f"{method.key} has no parameter {name!r}; it takes {names}.{did_you_mean(name, bounds)}"
+        return unknown_parameter(method.key, name, bounds)
     try:
         accepted = bounds[name].accepts(bounds[name].parse(value))
     except ValueError:

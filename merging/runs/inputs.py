@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from merging.benchmarks.benchmark import Benchmark
-from merging.checkpoints.architecture import stated_activation, with_activation
+from merging.checkpoints.architecture import stated_activation, with_activation, with_architecture
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.digests import DIGESTS
+from merging.checkpoints.heads import refuse_head
 from merging.checkpoints.references import PRETRAINED, expert_key
-from merging.checkpoints.stated_architecture import StatedArchitecture, with_architecture
+from merging.checkpoints.stated_architecture import StatedArchitecture
 from merging.errors import CheckpointError
 from merging.formats.opening import open_checkpoint
 from merging.progress import Cancel, Meter, ProgressCallback
@@ -88,9 +89,11 @@ def opened(
     If neither it nor the pretrained model names an activation, the experts do, if all that name one name the same.
 
     Raises:
-        CheckpointError: the files state another architecture than the recipe.
+        CheckpointError: one is a classification head, or the files state another architecture than the recipe.
     """
     given = StatedArchitecture.parse(recipe.architecture)
+    for checkpoint in (pretrained, *experts.values()):
+        refuse_head(checkpoint)
     pretrained = with_architecture(pretrained, given)
     experts = {name: with_architecture(expert, given, sizes=False) for name, expert in experts.items()}
     named = recipe.activation

@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from merging.benchmarks.benchmark import MULTITASK
-from merging.checkpoints.architecture import Architecture, stated_activation, stated_by, with_activation
+from merging.checkpoints.architecture import (
+    Architecture,
+    stated_activation,
+    stated_by,
+    with_activation,
+    with_architecture,
+)
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import TEXT_TOWER
 from merging.checkpoints.references import PRETRAINED
-from merging.checkpoints.stated_architecture import NOTHING_STATED, StatedArchitecture, with_architecture
+from merging.checkpoints.stated_architecture import NOTHING_STATED, StatedArchitecture
 from merging.checkpoints.text_tower import stated_text
 from merging.clip.preprocess import MEAN, STD
 from merging.errors import CompatibilityError, TaskError

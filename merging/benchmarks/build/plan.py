@@ -14,10 +14,9 @@ from merging.benchmarks.build.description import Description, TaskSource, read_c
 from merging.benchmarks.build.models import BenchmarkModels, open_models
 from merging.benchmarks.build.sampling import budget
 from merging.benchmarks.build.splits import Split, split
-from merging.checkpoints.architecture import with_activation
+from merging.checkpoints.architecture import with_activation, with_architecture
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.references import locate, without_folders
-from merging.checkpoints.stated_architecture import with_architecture
 from merging.checkpoints.text_tower import PROJECTION, text_tower
 from merging.checkpoints.views import CheckpointView
 from merging.clip.heads import PLAIN, Head, read_head

@@ -23,12 +23,13 @@ def evaluate(call: Call, checkpoint: str, activation: str | None, architecture: 
     """Accuracy of a checkpoint on the benchmark."""
     from merging.benchmarks.benchmark import Benchmark
     from merging.benchmarks.evaluate import evaluate as score
-    from merging.checkpoints.architecture import with_activation
-    from merging.checkpoints.stated_architecture import StatedArchitecture, with_architecture
+    from merging.checkpoints.architecture import with_activation, with_architecture
+    from merging.checkpoints.heads import refuse_head
+    from merging.checkpoints.stated_architecture import StatedArchitecture
     from merging.formats.opening import open_checkpoint
 
     given, benchmark = StatedArchitecture.parse(architecture), Benchmark.load()
-    opened = with_activation(with_architecture(open_checkpoint(checkpoint), given), activation or "")
+    opened = with_activation(with_architecture(refuse_head(open_checkpoint(checkpoint)), given), activation or "")
     if reason := benchmark.misfit(opened):
         raise MergingError(f"{opened.name} cannot be evaluated: {reason}")
     with reporting(None) as progress:

@@ -34,8 +34,9 @@ def fit(
 ) -> int:
     """Check whether checkpoints can be merged."""
     from merging.catalog import fit_reports
+    from merging.checkpoints.architecture import with_architecture
     from merging.checkpoints.digests import DIGESTS
-    from merging.checkpoints.stated_architecture import StatedArchitecture, with_architecture
+    from merging.checkpoints.stated_architecture import StatedArchitecture
     from merging.formats.opening import open_checkpoint
     from merging.inspection.fit import fit as compare
     from merging.settings import store_root

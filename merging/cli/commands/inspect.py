@@ -23,7 +23,8 @@ from merging.text import printable, size_text
 @click.pass_obj
 def inspect(call: Call, checkpoint: str, architecture: str, no_digest: bool) -> int:
     """Say what a checkpoint is, by what is in it."""
-    from merging.checkpoints.stated_architecture import StatedArchitecture, with_architecture
+    from merging.checkpoints.architecture import with_architecture
+    from merging.checkpoints.stated_architecture import StatedArchitecture
     from merging.formats.opening import open_checkpoint
     from merging.inspection import checkpoint_facts
 
