@@ -105,11 +105,12 @@ def _beside(items: Iterable[CatalogEntry]) -> dict[str, str]:
 
 
 def _chosen_group(listing: Listing, recognized: Sequence[RecognizedEntry], pretrained: str) -> ModelGroup:
-    """The group of the folder itself, or the only one in it."""
+    """The group of the folder itself if its pretrained model is certain, or else the only one in it."""
     all_groups = groups(recognized, listing.benchmarks)
     root = next((item.place.partition("/")[0] for item in listing.items), "")
-    at_root = [group for group in all_groups if group.title == root]
-    candidates = at_root or all_groups
+    known = [group for group in all_groups if pretrained or group.pretrained is not None] or all_groups
+    at_root = [group for group in known if group.title == root and not (group.guessed and not pretrained)]
+    candidates = at_root or known
     if len(candidates) == 1:
         group = candidates[0]
         if group.pretrained is None and not pretrained:

@@ -49,11 +49,11 @@ def compute(
     base: Path | None = None,
 ) -> None:
     """Run a recipe into the store, export the model to ``out`` unless that is None, and report both."""
-    pretrained = _pretrained(recipe, base)
+    pretrained, announced = _pretrained(recipe, base), False
     if out is not None:
         check_export(recipe, out, how)
         stated = replace(how, activation=recipe.activation or None, architecture=recipe.architecture)
-        announce(pretrained, None, stated, out)
+        announced = announce(pretrained, None, stated, out)
     with reporting(call.events) as progress:
         run = execute(
             recipe,
@@ -66,7 +66,7 @@ def compute(
             base=base,
         )
         exported = None if out is None else write(call, run, out, how, progress, pretrained)
-    report(call, run, exported)
+    report(call, run, exported, announced=announced)
 
 
 def _pretrained(recipe: Recipe, base: Path | None) -> str:
@@ -75,8 +75,10 @@ def _pretrained(recipe: Recipe, base: Path | None) -> str:
     return reference if is_remote(reference, base) else str(locate(reference, base))
 
 
-def announce(model: Source, base: Source | None, how: ExportOptions, out: Path) -> None:
+def announce(model: Source, base: Source | None, how: ExportOptions, out: Path) -> bool:
     """Print on stderr what an export of such a model will not hold, before anything is computed or written.
+
+    Returns whether that was needed, or the user asked for it.
 
     Raises:
         CheckpointError: such a model cannot be exported.
@@ -87,15 +89,16 @@ def announce(model: Source, base: Source | None, how: ExportOptions, out: Path) 
     )
     if note and out.suffix != SINGLE and how.text_tower != NO_TEXT:
         print(f"{note} --text-tower takes that of another model.", file=sys.stderr)
+    return bool(note)
 
 
-def announce_run(run: Run, recipe: Recipe, how: ExportOptions, out: Path) -> None:
+def announce_run(run: Run, recipe: Recipe, how: ExportOptions, out: Path) -> bool:
     """``announce`` for a stored run, whose pretrained model need not be where it was."""
     first = next(iter(run.model_paths.values())) if run.has_model else recipe.pretrained
     try:
-        announce(first, recipe.pretrained, how, out)
+        return announce(first, recipe.pretrained, how, out)
     except (CheckpointError, OSError):
-        announce(first, None, how, out)
+        return announce(first, None, how, out)
 
 
 def write(
@@ -114,8 +117,8 @@ def write(
     return export(run, out, base=pretrained, **asdict(how), progress=progress, cancel=call.stop)
 
 
-def report(call: Call, run: Run, exported: Exported | None) -> None:
-    """Print what came out."""
+def report(call: Call, run: Run, exported: Exported | None, *, announced: bool) -> None:
+    """Print what came out; what an export lacks only if that was not ``announced`` before."""
     scores = run.scores
     summary = None if scores is None else summarize(scores, run.experts)
     if call.json:
@@ -127,8 +130,10 @@ def report(call: Call, run: Run, exported: Exported | None) -> None:
         print(dumps(facts | ({} if exported is None else export_facts(exported))))
         return
     print(f"{run.title}: run {run.id} on {run.device}, {sum(run.seconds.values()):.1f} s")
-    for warning in (*run.warnings, *([PER_TASK] if run.per_task else []), *(exported.warnings if exported else ())):
-        print(warning)
+    texts = [*run.warnings, *([PER_TASK] if run.per_task else [])]
+    if exported is not None:
+        texts += [*exported.warnings, *(() if announced else exported.notes)]
+    print("\n".join(texts), end="\n" if texts else "")
     if scores is not None and summary is not None:
         print(score_table(scores, run.experts))
         inside = percent(summary.in_domain, summary.in_low, summary.in_high)

@@ -43,7 +43,7 @@ def export(
             f"Run {stored.id} is the evaluation of one checkpoint, not a merge; convert that file instead."
         )
     check_export(recipe, out, how)
-    announce_run(stored, recipe, how, out)
+    announced = announce_run(stored, recipe, how, out)
     with reporting(call.events) as progress:
         phases = Phases({MERGING: 0.0 if stored.has_model else 5.0, WRITING: 1.0}, progress)
         if not stored.has_model:  # of some runs only tables are kept
@@ -57,5 +57,5 @@ def export(
                 need_model=True,
             )
         exported = write(call, stored, out, how, phases.callback(WRITING))
-    report(call, stored, exported)
+    report(call, stored, exported, announced=announced)
     return DONE
