@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator
@@ -69,7 +70,8 @@ def typed_folder(text: str) -> Path:
         raise StoreError(f"{printable(text)} is an address and no folder; write a path that begins with / or ~.")
     try:
         path = Path(text).expanduser()
-        path.exists()
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            path.lstat()
     except (OSError, ValueError, RuntimeError) as error:  # the home of an unknown user, a NUL, a name too long
         raise StoreError(f"{printable(text)} is no path on this machine ({printable(str(error), 80)}).") from None
     if not path.is_absolute():
