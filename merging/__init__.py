@@ -67,8 +67,7 @@ def merge(  # noqa: PLR0913 - the public contract
         count_dead_params: whether global quantiles count the unused text tensors that a published image encoder
             carries, as its authors' code does.
         activation: "quick_gelu" or "gelu", for exemplars; by default the metadata beside the weights says which.
-        architecture: what the files do not state, such as "heads=12,activation=gelu", the name of a model of open_clip
-            ("ViT-B-32") or the path of a configuration; files that state something else are refused.
+        architecture: what no file states: "heads=12,activation=gelu", an open_clip name or a configuration's path.
         device: "auto" (CUDA, then MPS, then CPU) or a torch device name.
         progress: called with a Progress after every piece of work.
         cancel: an Event or a callable, checked after every piece of work.
