@@ -10,7 +10,7 @@ export MALLOC_ARENA_MAX := 2
 # Bytecode is kept even where the environment asks for none: tests and jobs start many processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: app test check fast sample-data library citation bench clean help
+.PHONY: app test check fast sample-data library citation bench fuzz clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -62,6 +62,9 @@ citation: $(VENV)/.app ## write CITATION.md from the registered methods
 
 bench: $(VENV)/.dev ## time merges of synthetic ViT-B/32 checkpoints against reading them once
 	@$(BIN)/python tests/bench/bench.py
+
+fuzz: $(VENV)/.dev ## look for inputs that break a reader, ten minutes for each; see tests/bench/fuzz.py
+	@$(BIN)/python tests/bench/fuzz.py
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -85,8 +85,11 @@ def chain_title(recipe: Recipe) -> str:
 
 
 @lru_cache(maxsize=256)
-def _chain_of(recipe_yaml: str) -> str:
-    return chain_words(Recipe.from_yaml(recipe_yaml))
+def _chain_of(recipe_yaml: str, unused_text: bool) -> str:
+    """The chain in words; where models carry unused text tensors, also that they are counted, if so."""
+    recipe = Recipe.from_yaml(recipe_yaml)
+    counted = ", counting the unused text tensors" if unused_text and recipe.count_dead_params else ""
+    return chain_words(recipe) + counted
 
 
 def about(run: Run) -> str:
@@ -94,7 +97,7 @@ def about(run: Run) -> str:
     if run.kind != "merge":
         return f"**{safe_text(run.title)}**, evaluated as it is. Run {run.id[:8]}."
     try:
-        chain = safe_text(_chain_of(run.recipe_yaml), 300) if run.recipe_yaml else ""
+        chain = safe_text(_chain_of(run.recipe_yaml, run.sizes.get("dead", 0) > 0), 300) if run.recipe_yaml else ""
     except MergingError:
         chain = "a chain with a method that this version does not know"
     models = f"{plural(len(run.experts), 'expert')}{f' into {ONE_PER_TASK}' if run.per_task else ''}"

@@ -50,6 +50,7 @@ def merge(  # noqa: PLR0913 - the public contract
     count_dead_params: bool = False,
     activation: str = "",
     architecture: str = "",
+    strict: bool = False,
     device: str = "auto",
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
@@ -65,21 +66,25 @@ def merge(  # noqa: PLR0913 - the public contract
         exemplars: {expert: images (n, 3, h, w)}, from which layer inputs are captured, or {expert: TaskExemplars},
             with the labels and heads that methods on gradients need, too.
         count_dead_params: whether global quantiles count the unused text tensors that a published image encoder
-            carries, as its authors' code does.
+            carries, as its authors' code does. By default only presets of papers do.
         activation: "quick_gelu" or "gelu", for exemplars; by default the metadata beside the weights says which.
         architecture: what no file states: "heads=12,activation=gelu", an open_clip name or a configuration's path.
+        strict: refuse experts of another pretrained model, equal to it, or given twice; the result's ``warnings``
+            name them otherwise, and so does the log.
         device: "auto" (CUDA, then MPS, then CPU) or a torch device name.
         progress: called with a Progress after every piece of work.
         cancel: an Event or a callable, checked after every piece of work.
 
     Raises:
         ParameterError, UnknownMethodError, RecipeError, NeedsError: the recipe cannot be run as given.
-        CheckpointError, FamilyError, CompatibilityError: the files cannot be merged; every problem is named.
+        CheckpointError, FamilyError, CompatibilityError: the files cannot be merged, or should not if ``strict``; every
+            problem is named.
         Cancelled: ``cancel`` asked for it; nothing is kept.
     """
     from merging.engine import run as engine
 
     base, inputs = _opened(pretrained, experts, merge, params, edits, count_dead_params, activation, architecture)
+    _warn(inputs, strict)
     result = engine.run(
         inputs.recipe,
         inputs.pretrained,
@@ -91,13 +96,28 @@ def merge(  # noqa: PLR0913 - the public contract
         cancel=cancel,
     )
     inputs.raise_if_changed()
+    return _under_own_names(result, base, inputs.doubts)
 
+
+def _under_own_names(result: MergeResult, base: Checkpoint, doubts: tuple[str, ...]) -> MergeResult:
+    """The result with its tensors named as the caller names them, and with the doubts before the other warnings."""
     per_task = result.task_state_dicts
     return dataclasses.replace(
         result,
         state_dict=base.native(result.state_dict) if result.state_dict else {},
         task_state_dicts=None if per_task is None else {name: base.native(state) for name, state in per_task.items()},
+        warnings=(*doubts, *result.warnings),
     )
+
+
+def _warn(inputs: OpenedRecipe, strict: bool) -> None:
+    """Log what probably does not belong together, or raise CompatibilityError if that is asked for."""
+    from merging.runs.inputs import log_warning
+
+    if strict:
+        inputs.raise_if_doubtful()
+    for doubt in inputs.doubts:
+        log_warning(doubt)
 
 
 def _opened(

@@ -19,9 +19,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from merging.text import visible_lines
+
 
 class MergingError(Exception):
-    """An error that this package raises on purpose; its text is meant for the user."""
+    """An error that this package raises on purpose; its text is meant for the user.
+
+    Invisible characters, which may come from a file that is quoted, are shown as escapes; lines stay lines.
+    """
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*(visible_lines(part) if isinstance(part, str) else part for part in parts))
 
 
 class ParameterError(MergingError, ValueError):

@@ -65,6 +65,11 @@ def printable(text: str, limit: int = 120) -> str:
     return visible if len(text) <= limit else f"{visible}…"
 
 
+def visible_lines(text: str) -> str:
+    """Untrusted text with its lines, and with other invisible characters escaped."""
+    return text if text.isprintable() else "\n".join(printable(line, len(line)) for line in text.split("\n"))
+
+
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """' Did you mean x?' or the empty string; upper and lower case do not matter."""
     known = {choice.casefold(): choice for choice in choices}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from merging.catalog.groups import ModelGroup, RecognizedEntry
     from merging.catalog.recognize import ModelFacts
     from merging.catalog.scan import CatalogEntry, Listing
+    from merging.inspection.distance import Distance
 
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 FRESH = 10.0  # seconds for which a listing counts
@@ -232,6 +233,34 @@ def _where(entry: CatalogEntry) -> str:
     return benchmark.title(benchmark.folder()) if own else entry.place.rpartition("/")[0]
 
 
+@st.cache_resource(show_spinner=False)
+def _measured() -> dict[tuple[object, ...], Distance]:
+    """Distances over every number of small files by their references and states; shared by all sessions."""
+    return {}
+
+
+def _exact(model: RecognizedEntry, base: RecognizedEntry, estimate: Distance, patient: bool) -> Distance:
+    """The distance over every number if both files are small; the estimate if not, or if it takes too long now."""
+    from merging.catalog.recognize import exact_distance
+
+    if not estimate.sampled or model[1].nbytes + base[1].nbytes > SMALL:
+        return estimate
+    key = tuple((entry.reference, facts.state) for entry, facts in (model, base))
+    if key not in _measured() and patient:
+        try:
+            _measured()[key] = exact_distance(model[0], base[0])
+        except (MergingError, OSError):
+            return estimate  # a file has changed since; it will be inspected again
+    return _measured().get(key, estimate)
+
+
+def _origin(base: str, distance: Distance) -> str:
+    """The pretrained model that a file was trained from and its distance; a question if a sample cannot tell."""
+    if distance.unchanged:
+        return f"{base}, unchanged{' in a sample' if distance.sampled else ''}"
+    return f"{base}{'?' if distance.undecided else ''}, changed by {distance.change_text()}"
+
+
 def table(files: Shelf, model_groups: Sequence[ModelGroup]) -> pd.DataFrame:
     """One row for each readable file: its kind, and which pretrained model it fits."""
     import pandas as pd
@@ -239,7 +268,7 @@ def table(files: Shelf, model_groups: Sequence[ModelGroup]) -> pd.DataFrame:
     from merging.catalog.groups import nearest
 
     pretrained_models = bases(files, model_groups)
-    named = {entry.place: entry.name for entry, _ in files.readable}
+    by_place, started = {seen[0].place: seen for seen in files.readable}, time.monotonic()
     pretrained_of = {
         entry.reference: group.pretrained
         for group in model_groups
@@ -252,15 +281,20 @@ def table(files: Shelf, model_groups: Sequence[ModelGroup]) -> pd.DataFrame:
         pretrained = pretrained_of.get(entry.reference)
         own_first = {pretrained.place: pretrained_models[pretrained.place]} if pretrained else {}
         closest = nearest(facts, own_first) or nearest(facts, pretrained_models)
-        none = "none of these" if facts.kind == "model" and not facts.problem else ""
-        fits = f"{named[closest[0]]}, changed by {closest[1]:.1%}" if closest else none
+        fits = "none of these" if facts.kind == "model" and not facts.problem else ""
+        if entry.place in pretrained_models:
+            fits = "is pretrained"
+        elif closest:
+            base, patient = by_place[closest[0]], time.monotonic() - started < PATIENCE
+            distance = _exact((entry, facts), base, closest[1], patient)
+            fits = fits if distance.unrelated else _origin(base[0].name, distance)
         if facts.kind == "adapter" and pretrained:
             fits = pretrained.name
         rows.append(
             {
                 "name": names.get(entry.reference, entry.name),
                 "what": KINDS.get(facts.kind, "pretrained" if entry.place in pretrained_models else "model"),
-                "fits": "is pretrained" if entry.place in pretrained_models else fits,
+                "fits": fits,
                 "architecture": facts.architecture or facts.problem,
                 "size": facts.nbytes,
                 "digest": digest(facts)[:8] or "not read yet",

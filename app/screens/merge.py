@@ -38,7 +38,7 @@ def formulas(recipe: Recipe) -> None:
 
 def ready(recipe: Recipe) -> bool:
     """The fit report, and what the chain lacks; returns whether the merge can run."""
-    if not fit_report.show(recipe.pretrained, dict(recipe.experts), "merge"):
+    if not fit_report.show(recipe.pretrained, dict(recipe.experts), "merge", recipe.activation):
         return False
     if lacks := fit_report.lacking(recipe):
         st.error(text.safe_text(lacks, 600), icon=":material/block:")
@@ -80,9 +80,10 @@ def result(run: Run, stored: Sequence[Run]) -> None:
     summary = data.summary(run, stored)
     with st.container(border=True, key="result"):
         st.markdown(f":material/check_circle: **{text.safe_text(run.title)}** is done. Run {run.id[:8]}.")
+        run_picker.cautions(run)
         if summary is None:
-            lines = [line for warning in run.warnings for line in warning.splitlines()]
-            st.caption("It was not evaluated." + "".join(f" {text.safe_text(line, 300)}" for line in lines))
+            reasons = [text.safe_text(reason, 300) for reason in run.not_evaluated]
+            st.caption(" ".join(["It was not evaluated.", *reasons]))
         else:
             with st.grid(3, min_column_width=130):
                 s = summary

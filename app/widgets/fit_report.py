@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -24,26 +23,14 @@ if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
 
 AT_ONCE = 500_000_000  # bytes of new files that a merge may read itself; more are read by a job before
-SMALL = 64_000_000  # bytes of all models up to which every number is read while the page is drawn
 SHOWN, ROWS = 6, 2000  # groups of problems outside of the expander, rows of the table of problems
 MOST_TALL = 250  # px of that table
 OPENED = "opened"  # the kind of remark that says how a file was opened
 CHECK, READ = "fit", "read"  # kinds of jobs: read every number for a report, read files before a merge
-SAMPLED = (
-    "Distances are from 4,096 numbers of every tensor. Whether all numbers are finite, and whether text tensors were "
-    "trained, is known only after every number was read, as the merge does anyway."
-)
+NOT_READ = "Whether text tensors were trained is known only after every number was read, as the merge does anyway."
 
 
-@dataclass(frozen=True)
-class Checked:
-    """A report, and whether every number was read for it."""
-
-    report: FitReport
-    whole: bool
-
-
-def checked(pretrained: str, experts: Mapping[str, str]) -> Checked:
+def checked(pretrained: str, experts: Mapping[str, str]) -> FitReport:
     """The current report on models.
 
     Raises:
@@ -66,34 +53,35 @@ def _kept_at() -> int:
 @st.cache_data(max_entries=data.KEPT, show_spinner="Comparing the checkpoints …")
 def _checked(
     pretrained: str, experts: tuple[tuple[str, str], ...], states: tuple[tuple[int, ...], ...], kept_at: int
-) -> Checked:
+) -> FitReport:
     from merging.catalog import fit_reports
     from merging.formats.opening import open_checkpoint
     from merging.inspection.fit import fit
 
     base = open_checkpoint(pretrained, "pretrained")
     opened = {name: open_checkpoint(reference, name, like=base) for name, reference in experts}
-    if stored := fit_reports.find(data.store().root, base, opened):
-        return Checked(stored, True)
-    whole = base.nbytes + sum(expert.nbytes for expert in opened.values()) <= SMALL
-    return Checked(fit(base, opened, values=whole, sample=True), whole)
+    return fit_reports.find(data.store().root, base, opened) or fit(base, opened, sample=True)
 
 
-def show(pretrained: str, experts: Mapping[str, str], place: str) -> bool:
+def show(pretrained: str, experts: Mapping[str, str], place: str, activation: str = "") -> bool:
     """Draw the verdict in a line, and the whole report in an expander. Returns whether a merge can run.
+
+    An ``activation`` that the recipe names counts for all models, whatever their files state.
 
     Raises:
         CheckpointError: a file cannot be opened.
     """
-    checked_models = checked(pretrained, experts)
-    verdict(checked_models.report)
+    report = checked(pretrained, experts)
+    if activation:
+        report = report.without("activation")
+    verdict(report)
     with st.expander("Fit report: what matches, what is merged, what is left out", icon=":material/fact_check:"):
-        _groups(checked_models.report)
-        _distances(checked_models.report)
-        _notes(checked_models.report)
-        _table(checked_models.report)
-        _extent(checked_models, pretrained, experts, place)
-    return checked_models.report.mergeable
+        _groups(report)
+        _distances(report)
+        _notes(report)
+        _table(report)
+        _extent(report, pretrained, experts, place)
+    return report.mergeable
 
 
 def verdict(report: FitReport) -> None:
@@ -135,22 +123,22 @@ def _distances(report: FitReport) -> None:
         return
     rows = {
         "Expert": list(report.distances),
-        "Change": [100 * distance.ratio for distance in report.distances.values()],
-        "Cosine": [distance.cosine for distance in report.distances.values()],
+        "Change": [distance.change_text() for distance in report.distances.values()],
+        "Cosine": [distance.cosine_text() for distance in report.distances.values()],
         "Verdict": [
             "the pretrained model itself" if distance.unchanged else "unrelated" if distance.unrelated else "fine-tuned"
             for distance in report.distances.values()
         ],
     }
-    number = st.column_config.NumberColumn
+    column = st.column_config.TextColumn
     st.dataframe(
         rows,
         hide_index=True,
         column_config={
-            "Expert": st.column_config.TextColumn(width=140),
-            "Change": number(format="%.2f%%", width=90, help="Norm of the task vector over that of the weights."),
-            "Cosine": number(format="%.4f", width=90, help="Cosine of the weights to the pretrained model's."),
-            "Verdict": st.column_config.TextColumn(width=190),
+            "Expert": column(width=125),
+            "Change": column(width=95, help="Norm of the task vector over that of the weights."),
+            "Cosine": column(width=95, help="Cosine of the weights to the pretrained model's."),
+            "Verdict": column(width=170),
         },
         alt="How far every expert is from the pretrained model",
     )  # fmt: skip
@@ -195,12 +183,12 @@ def _csv(rows: pd.DataFrame) -> bytes:
     return tables.csv_bytes(rows)
 
 
-def _extent(checked_models: Checked, pretrained: str, experts: Mapping[str, str], place: str) -> None:
+def _extent(report: FitReport, pretrained: str, experts: Mapping[str, str], place: str) -> None:
     """Draw how the models were checked, and a button that reads every number."""
-    if checked_models.whole:
-        st.caption("Every number of every file was read.")
+    if not report.sampled:
+        st.caption(report.read)
         return
-    st.caption(SAMPLED)
+    st.caption(f"{report.read} {NOT_READ}")
     subject = subject_of(pretrained, experts)
     job = find_job(CHECK, subject)
     if job is not None and (job.live or job.error):

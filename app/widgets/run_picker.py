@@ -13,6 +13,9 @@ from app.session.pages import MERGE, MODELS
 from app.widgets.page import empty, open_page
 from merging.runs.run import PRECOMPUTED, Run
 from merging.text import duration_text, first_few
+from viz.text import plural
+
+CAUTIONS = 6  # lines that are shown at once
 
 
 def pick_one(runs: Sequence[Run], label: str = "Layers of") -> Run:
@@ -90,8 +93,18 @@ def missing_runs(run_ids: Sequence[str], forget: Callable[[], None] = state.clea
 def about(run: Run) -> None:
     """Draw a sentence on the run, where its numbers come from, and its warnings."""
     st.markdown(f"{text.about(run)} {badges(run)}")
-    for line in (line for warning in run.warnings for line in warning.splitlines()):
-        st.caption(f":material/info: {text.safe_text(line, 400)}")
+    for line in run.cautions:
+        st.caption(f":orange[:material/warning:] {text.safe_text(line, 400)}")
+    for reason in run.not_evaluated:
+        st.caption(f":material/info: {text.safe_text(reason, 400)}")
+
+
+def cautions(run: Run, of: str = "the result") -> None:
+    """Draw what may be wrong with a run, if anything; ``of`` names the run in Markdown."""
+    if lines := [f"- {text.safe_text(line, 400)}" for line in run.cautions[:CAUTIONS]]:
+        more = len(run.cautions) - len(lines)
+        rest = f"\n\n… and {plural(more, 'more warning')}, in its run.json." if more else ""
+        st.warning(f"**Check {of}:**\n\n" + "\n".join(lines) + rest, icon=":material/warning:")
 
 
 def badges(run: Run) -> str:

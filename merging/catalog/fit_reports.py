@@ -15,7 +15,7 @@ from merging.files.records import JsonRecords
 from merging.inspection.distance import Distance
 from merging.inspection.fit_report import FitReport, Problem
 
-FOLDER, VERSION = "checks", 2
+FOLDER, VERSION = "checks", 3
 MOST = 20_000  # problems that are stored of a report; more of them add nothing
 
 
@@ -32,6 +32,7 @@ def keep(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], 
         "tensors": report.tensors,
         "notes": list(report.notes),
         "distances": {name: asdict(distance) for name, distance in report.distances.items()},
+        "read": report.read,
         "no_family": report.no_family,
     }
     try:
@@ -52,6 +53,7 @@ def _report(plain: Mapping[str, Any]) -> FitReport:
         tensors=int(plain["tensors"]),
         notes=tuple(plain["notes"]),
         distances={name: Distance(**distance) for name, distance in plain["distances"].items()},
+        read=str(plain["read"]),
         no_family=str(plain["no_family"]),
     )
 

@@ -16,6 +16,7 @@ from merging.catalog.model_sets import free_name
 from merging.catalog.recognize import ADAPTER, HEAD, MODEL, ModelFacts, applies
 from merging.catalog.scan import CatalogEntry
 from merging.checkpoints.heads import HEAD_NAME
+from merging.inspection.distance import Distance
 
 RecognizedEntry = tuple[CatalogEntry, ModelFacts]
 PRETRAINED_NAME = re.compile(
@@ -24,7 +25,7 @@ PRETRAINED_NAME = re.compile(
 FINETUNED_NAME = re.compile(r"(?:.*[-_.])?fine-?tuned|checkpoint|model|adapter_model|pytorch_model", re.I)
 VALIDATION = "Val"  # a common suffix of names of data sets with a validation part
 MULTITASK = "multitask"  # the model of a benchmark that is neither pretrained nor an expert
-CENTRAL = 0.85  # the pretrained model's distance to all others must be at most this share of any other member's
+CENTRAL = 0.8  # the pretrained model's squared distances from all others are at most this share of any other member's
 FEWEST = 2  # others that a model must be near to, for its numbers to mark it as the pretrained one
 TRIED = 8  # models that an adapter is tried on
 
@@ -121,8 +122,8 @@ def _group(
     if pretrained is not None:
         alike = _without_beginning(alike, pretrained[0].place.rpartition("/")[2])
     below = pretrained[1] if pretrained else None
-    apart = [name for name, (_, facts) in alike.items() if below and below.drawn is not None and facts.kind == MODEL
-             and facts.distance(below) is None]  # fmt: skip
+    apart = [name for name, (_, facts) in alike.items() if below and below.sample is not None and facts.kind == MODEL
+             and _near(facts, below) is None]  # fmt: skip
     apart = apart if len(apart) < len(alike) else []
     experts = {name: entry for name, (entry, _) in alike.items() if name not in apart}
     if all(name.endswith(VALIDATION) and name != VALIDATION for name in experts):
@@ -161,13 +162,13 @@ def _without_beginning(members: Mapping[str, RecognizedEntry], beginning: str) -
 
 def _central(members: Mapping[str, RecognizedEntry]) -> str | None:
     """The member that is clearly nearer to all others than any other is, since fine-tuning starts from it."""
-    sampled = {name: facts for name, (_, facts) in members.items() if facts.drawn is not None}
+    sampled = {name: facts for name, (_, facts) in members.items() if facts.sample is not None}
     if len(sampled) < 3:
         return None
     totals: dict[str, tuple[int, float]] = {}
     for name, facts in sampled.items():
-        distances = [other.distance(facts) for key, other in sampled.items() if key != name]
-        near = [distance for distance in distances if distance is not None]
+        distances = [_near(other, facts) for key, other in sampled.items() if key != name]
+        near = [distance.ratio**2 for distance in distances if distance is not None]
         totals[name] = -len(near), sum(near)  # models trained from another one do not count
     nearest, second, *_ = sorted(totals, key=lambda name: totals[name])
     related, distance = totals[nearest]
@@ -190,8 +191,8 @@ def _with_base(group: ModelGroup, recognized: Sequence[RecognizedEntry]) -> Mode
     candidates: list[tuple[float, CatalogEntry]] = []
     for entry, base in recognized:
         if base.kind == MODEL and entry.reference not in experts:
-            distances = [facts.distance(base) for facts in expert_facts]
-            near = [distance for distance in distances if distance is not None]
+            distances = [_near(facts, base) for facts in expert_facts]
+            near = [distance.ratio**2 for distance in distances if distance is not None]
             candidates += [(sum(near), entry)] if len(near) == len(distances) > 0 else []
     candidates.sort(key=lambda pair: pair[0])
     clear = candidates and (len(candidates) == 1 or candidates[0][0] <= CENTRAL * candidates[1][0])
@@ -206,7 +207,13 @@ def _layout(folder: _FolderMembers, pretrained: RecognizedEntry | None, kinds: s
     return "a folder for each expert" if folder.nested else "a file for each expert"
 
 
-def nearest(facts: ModelFacts, bases: Mapping[str, ModelFacts]) -> tuple[str, float] | None:
-    """The pretrained model among ``bases`` that a model was trained from, and by how much it was changed."""
-    distances = {name: distance for name, base in bases.items() if (distance := facts.distance(base)) is not None}
-    return min(distances.items(), key=lambda pair: pair[1]) if distances else None
+def nearest(facts: ModelFacts, bases: Mapping[str, ModelFacts]) -> tuple[str, Distance] | None:
+    """The pretrained model among ``bases`` that a model was trained from, and its distance from it."""
+    distances = {name: distance for name, base in bases.items() if (distance := _near(facts, base)) is not None}
+    return min(distances.items(), key=lambda pair: pair[1].ratio) if distances else None
+
+
+def _near(facts: ModelFacts, base: ModelFacts) -> Distance | None:
+    """The distance from a base; None if they cannot be compared or are unrelated for certain."""
+    distance = facts.distance(base)
+    return None if distance is None or distance.unrelated else distance

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from merging.catalog.scan import CatalogEntry
 from merging.checkpoints.checkpoint import Checkpoint
@@ -18,14 +16,11 @@ from merging.errors import CheckpointError, MergingError
 from merging.formats.lora import AdapterCheckpoint
 from merging.formats.opening import open_checkpoint
 from merging.inspection.checkpoint_facts import inspect
-from merging.inspection.distance import ALIKE, FAR
+from merging.inspection.distance import Distance, measure
+from merging.inspection.model_sample import ModelSample, draw
 from merging.text import printable
 
 MODEL, ADAPTER, HEAD, UNKNOWN, UNREADABLE = "model", "adapter", "head", "other", "unreadable"
-DRAWN = 256  # numbers of each tensor by which two models are compared
-# Tensors that fine-tuning changes a little and that differ widely between models of other origin.
-DISTINCTIVE = ("conv1.weight", "positional_embedding", "ln_post.weight")
-DISTINCTIVE_PARTS = ("attn.in_proj_weight", "attn.out_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 log = logging.getLogger(__name__)
 
 
@@ -46,18 +41,14 @@ class ModelFacts:
     signature: str = ""
     notes: tuple[str, ...] = ()
     state: tuple[int, ...] | None = None  # of the file, by which digests are remembered
-    drawn: Tensor | None = None  # some of its numbers (n,), float64
+    sample: ModelSample | None = None
 
-    def distance(self, other: ModelFacts) -> float | None:
-        """By how much the other's numbers were changed to get these, as a share; None if the models are unrelated."""
-        if self.signature != other.signature or self.drawn is None or other.drawn is None:
+    def distance(self, other: ModelFacts) -> Distance | None:
+        """By how much the other's numbers were changed to get these; None if the two cannot be compared."""
+        if self.signature != other.signature or self.sample is None or other.sample is None:
             return None
-        if self.drawn.shape != other.drawn.shape:
-            return None
-        size, own = float(other.drawn.norm()), float(self.drawn.norm())
-        ratio = float((self.drawn - other.drawn).norm()) / size if size else float("inf")
-        cosine = float(self.drawn @ other.drawn) / (size * own) if size * own else 0.0
-        return ratio if ratio <= FAR and cosine >= ALIKE else None
+        distance = self.sample.distance(other.sample)
+        return None if math.isnan(distance.ratio) else distance
 
 
 def recognize(entry: CatalogEntry) -> ModelFacts:
@@ -95,7 +86,7 @@ def _recognize(entry: CatalogEntry) -> ModelFacts:
         signature=_signature(opened, facts, kind),
         notes=(*facts["notes"], *facts["cautions"]),
         state=opened.state(),
-        drawn=_drawn(opened) if kind == MODEL else None,
+        sample=draw(opened) if kind == MODEL else None,
     )
 
 
@@ -149,21 +140,15 @@ def _signature(opened: Checkpoint, facts: Mapping[str, Any], kind: str) -> str:
     return " ".join(map(str, _sizes(opened).values())) if kind == MODEL else ""
 
 
-def _drawn(opened: Checkpoint) -> Tensor | None:
-    """Some numbers of the tower; None if they cannot be compared."""
-    names = tower(opened.infos)
-    layers = sorted({name.split(".")[2] for name in names if name.startswith("transformer.resblocks.")}, key=int)
-    tensors = list(DISTINCTIVE)
-    for layer in (layers[0], layers[len(layers) // 2]) if layers else ():
-        tensors += [f"transformer.resblocks.{layer}.{part}" for part in DISTINCTIVE_PARTS]
-    pieces = []
-    for name in tensors:
-        stored = names.get(name, ())
-        if len(stored) != 1 or not opened.infos[stored[0]].dtype.is_floating_point:
-            return None
-        values = opened.read_flat(stored[0], 0, min(DRAWN, opened.infos[stored[0]].numel))
-        pieces.append(values.to(torch.float64).nan_to_num(0.0, 0.0, 0.0))
-    return torch.cat(pieces)
+def exact_distance(model: CatalogEntry, base: CatalogEntry) -> Distance:
+    """The distance of a model from a base over every number.
+
+    Raises:
+        MergingError: one of them cannot be read any more.
+    """
+    below = open_checkpoint(base.reference, base.name)
+    above = open_checkpoint(model.reference, model.name, like=below)
+    return measure(below, {model.name: above}, below.parameters, sampled=False)[model.name]
 
 
 def applies(adapter: CatalogEntry, pretrained: CatalogEntry) -> bool:

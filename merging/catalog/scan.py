@@ -17,6 +17,7 @@ from merging.formats.configs import ADAPTERS, INDEX, SUFFIXES, WEIGHTS
 
 OF_A_BENCHMARK = {"data", "runs", "measured", "points", "sweeps"}  # its folders without models
 OF_A_CACHE = {"blobs", "refs"}  # of a repository in the Hub's cache, whose snapshots are the models
+SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}(\.[a-z]+)")  # belongs to the index of its name without the numbers
 # Files that trainers and libraries write beside the weights in a model's folder.
 BESIDE = re.compile(
     r"(?:model|pytorch_model)-\d{5}-of-\d{5}\.(?:safetensors|bin)|training_args\.bin|(?:optimizer|scheduler|scaler)\.pt"
@@ -101,7 +102,8 @@ class _Folder:
     def read_into(self, listing: Listing) -> list[Path]:
         """Add its contents to the listing; returns the subfolders to walk."""
         files = {entry.name for entry in self.entries if not is_folder(entry, follow=True)}
-        used = set[str]()
+        shards = {name for name in files if _index_of(name) in files}
+        used = set(shards)
         if configs.ADAPTER in files or files & set(WEIGHTS):
             listing.items.append(self._item("", folder=True))
             standard = {
@@ -112,8 +114,9 @@ class _Folder:
                 configs.OPEN_CLIP,
                 configs.PREPROCESSOR,
             }
-            used = {name for name in files if name in standard or BESIDE.fullmatch(name)}
-            listing.others += [f"{self.place}/{name}" for name in sorted(used - standard)]
+            beside = {name for name in files if BESIDE.fullmatch(name)} - standard - shards
+            listing.others += [f"{self.place}/{name}" for name in sorted(beside)]
+            used |= beside | (files & standard)
         benchmark = {BENCHMARK, HEADS} <= files
         if benchmark:
             listing.benchmarks.append(self._item("", folder=True))
@@ -141,3 +144,9 @@ class _Folder:
             problem = "has a name that cannot be decoded; rename it"
         sure = folder or bool(problem) or name.endswith((*SUFFIXES, INDEX))
         return CatalogEntry(self.refer(place), self.path / name if name else self.path, place, folder, problem, sure)
+
+
+def _index_of(name: str) -> str:
+    """The index that lists a shard of this name; empty if it is not that of a shard."""
+    match = SHARD.fullmatch(name)
+    return f"{match[1]}{match[2]}{INDEX}" if match else ""

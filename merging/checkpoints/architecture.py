@@ -10,7 +10,7 @@ from typing import Any, Self
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import ACTIVATIONS
 from merging.checkpoints.stated_architecture import HEAD_WIDTH, NOTHING_STATED, StatedArchitecture, size_in
-from merging.checkpoints.tower_names import tower_names, transposed
+from merging.checkpoints.tower_names import tower, tower_names, transposed
 from merging.checkpoints.views import identity_view
 from merging.errors import CheckpointError
 
@@ -170,3 +170,16 @@ def stated_activation(checkpoint: Checkpoint) -> str:
     except CheckpointError:
         return ""
     return "" if quick is None else ACTIVATIONS[0 if quick else 1]
+
+
+def stated_heads(checkpoint: Checkpoint) -> int:
+    """The number of attention heads that a checkpoint's metadata states; 0 if it states none or cannot be read."""
+    try:
+        head_width = stated_by(checkpoint).get("vision_cfg", {}).get("head_width")
+    except CheckpointError:
+        return 0
+    patches = tower(checkpoint.infos).get("conv1.weight")
+    if patches is None or type(head_width) is not int or head_width < 1:
+        return 0
+    width = next(iter(checkpoint.infos[patches[0]].shape), 0)
+    return width // head_width if width % head_width == 0 else 0

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from merging.errors import FamilyError
@@ -66,7 +67,7 @@ class Rule:
         return re.fullmatch(self.pattern, name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Family:
     """A naming scheme: rules in forward order."""
 
@@ -76,11 +77,16 @@ class Family:
 
     def classify(self, name: str) -> tuple[int, Rule, int | None] | None:
         """Index of the rule, the rule and the block of ``name``; None if no rule fits."""
-        for index, rule in enumerate(self.rules):
-            if match := rule.match(name):
-                block = match.groupdict().get("block")
-                return index, rule, None if block is None else int(block)
-        return None
+        return _classified(self, name)
+
+
+@lru_cache(maxsize=8192)  # every check of a merge asks for the same few hundred names
+def _classified(family: Family, name: str) -> tuple[int, Rule, int | None] | None:
+    for index, rule in enumerate(family.rules):
+        if match := rule.match(name):
+            block = match.groupdict().get("block")
+            return index, rule, None if block is None else int(block)
+    return None
 
 
 def _weight_and_bias(stem: str, weight: Role, part: str, section: str = "") -> tuple[Rule, Rule]:

@@ -5,6 +5,7 @@ Nothing is converted ahead of time: a ``CheckpointView`` reads tensors of anothe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,8 @@ from merging.checkpoints.tower_names import (
 )
 from merging.errors import CheckpointError
 from merging.text import first_few
+
+DROPPED = re.compile(r"(?:^|\.)(?:proj|visual_projection)(?:\.weight)?$")  # the names of an output projection
 
 # --- a checkpoint under other names ----------------------------------------------------------------------------------
 
@@ -191,7 +194,7 @@ def _stripped(checkpoint: Checkpoint, prefix: str) -> Checkpoint:
     view.cautions += (f"The names begin with {prefix!r}, which was removed.",)
     outside = [name for name in checkpoint.infos if not name.startswith(prefix)]
     if outside:
-        view.cautions += (f"{len(outside)} tensors do not begin with it and were ignored: {first_few(outside)}.",)
+        view.cautions += (f"{len(outside)} tensors do not begin with it and were ignored: {_first_few(outside)}.",)
     return view
 
 
@@ -225,8 +228,15 @@ def _from_hugging_face(checkpoint: Checkpoint, body: str) -> Checkpoint:
     view.notes += tuple(_naming_notes(top, notes))
     if notes["unknown"]:
         listed = notes["unknown"]
-        view.cautions += (f"{len(listed)} tensors are not part of the visual tower; ignored: {first_few(listed)}.",)
+        view.cautions += (f"{len(listed)} tensors are not part of the visual tower; ignored: {_first_few(listed)}.",)
     return view
+
+
+def _first_few(ignored: Iterable[str]) -> str:
+    """The first of the tensors that are left out, of all an output projection."""
+    listed = list(ignored)
+    dropped = [name for name in listed if DROPPED.search(name)]
+    return first_few((*dropped, *(name for name in listed if name not in dropped)))
 
 
 def _naming_notes(top: str, notes: Mapping[str, list[str]]) -> Iterable[str]:
@@ -263,7 +273,7 @@ def under_names_of(pretrained: Checkpoint, expert: Checkpoint) -> Checkpoint:
     kept: tuple[str, ...] = ()
     if PROJ in targets and PROJ not in own and _lacks_projection(expert):
         tensors |= renamed(pretrained, {targets[PROJ][0]: targets[PROJ][0]})
-        kept = ("It has no output projection; the pretrained model's is kept.",)
+        kept = (f"It has no output projection; the pretrained model's {targets[PROJ][0]} is kept.",)
     view = CheckpointView(expert, tensors, same=True)
     view.notes += kept
     return view

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from merging.checkpoints.references import PRETRAINED, is_remote, locate
 from merging.cli.call import Call
 from merging.cli.exit_codes import UsageError
 from merging.cli.export_options import SINGLE, ExportOptions, out_problems
-from merging.cli.output import dumps, export_facts, reporting, score_table
+from merging.cli.output import dumps, export_facts, reporting, score_table, warn
 from merging.errors import CheckpointError, MergingError
 from merging.export.export import Exported, check, export, export_file
 from merging.export.names import NO_TEXT, TARGETS
@@ -45,6 +46,7 @@ def compute(
     *,
     device: str,
     evaluate: bool,
+    strict: bool,
     need_model: bool = False,
     base: Path | None = None,
 ) -> None:
@@ -54,6 +56,12 @@ def compute(
         check_export(recipe, out, how)
         stated = replace(how, activation=recipe.activation or None, architecture=recipe.architecture)
         announced = announce(pretrained, None, stated, out)
+    printed: list[str] = []
+
+    def print_doubt(doubt: str) -> None:
+        warn(doubt)
+        printed.append(doubt)
+
     with reporting(call.events) as progress:
         run = execute(
             recipe,
@@ -64,9 +72,11 @@ def compute(
             evaluate=evaluate,
             need_model=need_model or out is not None,
             base=base,
+            strict=strict,
+            warn=print_doubt,
         )
         exported = None if out is None else write(call, run, out, how, progress, pretrained)
-    report(call, run, exported, announced=announced)
+    report(call, run, exported, printed, announced=announced)
 
 
 def _pretrained(recipe: Recipe, base: Path | None) -> str:
@@ -117,8 +127,16 @@ def write(
     return export(run, out, base=pretrained, **asdict(how), progress=progress, cancel=call.stop)
 
 
-def report(call: Call, run: Run, exported: Exported | None, *, announced: bool) -> None:
-    """Print what came out; what an export lacks only if that was not ``announced`` before."""
+def report(
+    call: Call, run: Run, exported: Exported | None, printed: Sequence[str] = (), *, announced: bool = False
+) -> None:
+    """Print what came out, on stderr what may be wrong with it.
+
+    Left out are warnings that are ``printed`` already, and what an export lacks if that was ``announced``.
+    """
+    for caution in run.cautions:
+        if caution not in printed:
+            warn(caution)
     scores = run.scores
     summary = None if scores is None else summarize(scores, run.experts)
     if call.json:
@@ -130,10 +148,11 @@ def report(call: Call, run: Run, exported: Exported | None, *, announced: bool) 
         print(dumps(facts | ({} if exported is None else export_facts(exported))))
         return
     print(f"{run.title}: run {run.id} on {run.device}, {sum(run.seconds.values()):.1f} s")
-    texts = [*run.warnings, *([PER_TASK] if run.per_task else [])]
+    texts = [*run.not_evaluated, *([PER_TASK] if run.per_task else [])]
     if exported is not None:
         texts += [*exported.warnings, *(() if announced else exported.notes)]
-    print("\n".join(texts), end="\n" if texts else "")
+    for remark in texts:
+        print(remark)
     if scores is not None and summary is not None:
         print(score_table(scores, run.experts))
         inside = percent(summary.in_domain, summary.in_low, summary.in_high)

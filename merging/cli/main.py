@@ -19,6 +19,7 @@ import click
 from merging.cli.call import Call
 from merging.cli.command_table import CommandTable
 from merging.cli.exit_codes import CANCELLED, FAILED, USAGE, joined
+from merging.text import visible_lines
 from merging.version import __version__
 
 PROGRAM = "python -m merging"
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     call = Call(json="--json" in arguments)  # a guess for a call that cannot be read; the option itself says it better
     code, text, usage = _run(arguments, call)
     if usage:
-        print(usage, end="\n\n", file=sys.stderr)
+        print(visible_lines(usage), end="\n\n", file=sys.stderr)
     if text:
         _report_failure(call, text, code)
     return code
@@ -89,6 +90,7 @@ def _report_failure(call: Call, text: str, code: int) -> None:
     """Say what went wrong, to people on stderr and to programs where they look."""
     import json
 
+    text = visible_lines(text)
     print(text, file=sys.stderr)
     line = json.dumps({"error": text, "code": code}, ensure_ascii=False)
     if call.json:

@@ -115,6 +115,7 @@ def _lower_priority(ctx: click.Context, param: click.Parameter, value: int) -> N
 
 
 device_option = option("--device", default="auto", show_default=True, help="auto, cpu, cuda, mps")
+strict_option = option("--strict", is_flag=True, help="refuse experts that probably do not belong here (see fit)")
 no_evaluate_option = option("--no-evaluate", is_flag=True, help="merge only")
 store_option = option("--store", type=PATH, help="folder of the runs (default: $MERGESCOPE_STORE or the cache)")
 events_option = option(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from merging.progress import Progress, ProgressCallback
-from merging.text import duration_text, percent
+from merging.text import duration_text, percent, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from merging.export.export import Exported
 
 BAR, BAR_INTERVAL, EVENT_INTERVAL = 24, 0.1, 0.2
+LONG = 2000  # characters of a warning
 
 
 class Bar:
@@ -88,6 +89,12 @@ def reporting(events: Path | None) -> Iterator[ProgressCallback]:
         yield display
     finally:
         display.end()
+
+
+def warn(sentence: str) -> None:
+    """Print a warning on stderr, over a bar that may be moving there."""
+    clear = "\r\x1b[2K" if sys.stderr.isatty() else ""
+    print(f"{clear}Warning: {printable(sentence, LONG)}", file=sys.stderr, flush=True)
 
 
 def dumps(data: Any, indent: int | None = 1) -> str:

@@ -41,6 +41,7 @@ class MergeResult:
 
     ``state_dict`` is empty where sinks took the tensors; ``task_state_dicts`` is {expert: state dict} for merges that
     give one model per task, else None. ``tables`` are tidy, by name (tensors, saliency, masks, thresholds, ...).
+    ``warnings`` are sentences on what may be wrong with the result.
     """
 
     state_dict: dict[str, Tensor]
@@ -177,4 +178,4 @@ def _copy_buffers(pretrained: Checkpoint, output: Output) -> None:
 
 
 def _fit_warnings(report: FitReport) -> tuple[str, ...]:
-    return (report.text(),) if report.warnings else ()
+    return tuple(report.text().splitlines()) if report.warnings else ()

@@ -122,6 +122,8 @@ def body(card: Card) -> Iterator[str]:
     source = card.source
     yield f"# {safe(source.title)}"
     yield _introduction(card)
+    if source.run is not None:
+        yield _cautions(source.run)
     yield "## How to load it"
     yield _loading(card)
     if source.recipe is not None:
@@ -156,6 +158,11 @@ def _introduction(card: Card) -> str:
     count = len(recipe.experts)
     models = f"{count} models, one per task, each" if recipe.per_task else "It is"
     return f"Merged from {count} experts by Mergescope: {safe(recipe.text())}. {models} {tower}."
+
+
+def _cautions(run: Run) -> str:
+    """What may be wrong with the model, right below what it is; empty if nothing."""
+    return "\n".join(f"- **Warning:** {escape(printable(line, LONG))}" for line in run.cautions)
 
 
 def _loading(card: Card) -> str:
@@ -270,7 +277,7 @@ def _limits(card: Card) -> Iterator[str]:
     if recipe is not None and Needs.TEST_DATA in recipe.needs:
         yield "It was adapted on test images without labels, so its scores are not those of unseen images."
     if (run := source.run) is not None:
-        yield from (escape(printable(text, LONG)) for text in run.warnings)
+        yield from (escape(printable(text, LONG)) for text in run.not_evaluated)
         if run.benchmark and run.benchmark == _bundled():
             yield "Scores are on the bundled benchmark of small images, not on the data sets that papers report."
         yield f"Computed on {safe(run.device)} with torch {safe(run.versions.get('torch', '?'))}."

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 from types import TracebackType
 from typing import IO, Any, Self
 
@@ -29,6 +30,9 @@ BOMB, BOMB_SIZE = 200, 1 << 28  # compression factor and size in bytes above whi
 KINDS = "biufU"
 CHUNK = 1 << 22  # bytes that are read at a time
 MAGIC = b"PK\x03\x04"
+BROKEN = (  # what reading a damaged archive raises, in zipfile and in NumPy's parser of headers
+    zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, KeyError, SyntaxError, TokenError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ class Npz:
             yield
         except TaskError:
             raise
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, KeyError) as error:
+        except BROKEN as error:
             reason = printable(str(error).split("\n", maxsplit=1)[0], 100)
             raise TaskError(f"{self.name} is damaged, or no npz archive: {reason}.") from None
 

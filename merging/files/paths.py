@@ -18,7 +18,7 @@ def inside(path: Path) -> Path:
     Links may lead inside their folder, and from a snapshot of the Hugging Face cache to the blobs beside it.
 
     Raises:
-        CheckpointError: the path is a link that leads elsewhere; the message does not say what its target is.
+        CheckpointError: the path is a link that leads elsewhere or nowhere; the message does not name its target.
     """
     try:
         if not path.is_symlink():
@@ -30,6 +30,8 @@ def inside(path: Path) -> Path:
         raise CheckpointError(
             f"{printable(path.name, 80)} is a link that leads outside of its folder; give the file itself."
         )
+    if not os.path.lexists(target):
+        raise CheckpointError(f"{printable(path.name, 80)}: not found: it is a link to a file that does not exist.")
     return target
 
 

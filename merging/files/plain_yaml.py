@@ -79,8 +79,11 @@ def _read(text: str) -> Any:
 
 
 def write_yaml(data: Any) -> str:
-    """A YAML document that ``plain_yaml`` reads back to equal data, keys in their order."""
-    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+    """A YAML document that ``plain_yaml`` reads back to equal data, keys in order; invisible characters are escaped."""
+    document = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+    if all(line.isprintable() for line in document.split("\n")):
+        return document
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=False)
 
 
 def _where(error: yaml.YAMLError) -> str:

@@ -7,7 +7,7 @@ import io
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from merging.errors import StoreError
 
@@ -29,8 +29,15 @@ def csv_bytes(table: pd.DataFrame) -> bytes:
             safe[name] = [_inert(value) for value in safe[name]]
     safe.columns = [_inert(name) for name in safe.columns]
     out = io.StringIO()
-    safe.to_csv(out, index=False, quoting=csv.QUOTE_MINIMAL, lineterminator="\n")
+    safe.to_csv(out, index=False, quoting=_quoting(safe), lineterminator="\n")
     return out.getvalue().encode()
+
+
+def _quoting(table: pd.DataFrame) -> Literal[0, 2]:
+    """Quotes only where they are needed; the writer leaves them out around a carriage return, which ends a line."""
+    texts = [table[name] for name in table.columns if table[name].dtype.kind not in "biufc"]
+    returns = any("\r" in str(text) for column in texts for text in column.unique())
+    return csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
 
 
 def _inert(value: object) -> str:
@@ -49,7 +56,7 @@ def write_table(folder: Path, name: str, table: pd.DataFrame) -> dict[str, str]:
     """Write a table as CSV; returns the schema {column: dtype} with which ``read_table`` restores it."""
     path = folder / table_file(name)
     path.parent.mkdir(exist_ok=True)
-    table.to_csv(path, index=False, quoting=csv.QUOTE_MINIMAL, lineterminator="\n")
+    table.to_csv(path, index=False, quoting=_quoting(table), lineterminator="\n")
     return {str(column): _kind(dtype.kind) for column, dtype in table.dtypes.items()}
 
 

@@ -36,6 +36,7 @@ from merging.files.strict_json import parse
 
 MAX_HEADER = 100_000_000
 AGAIN = "The file is damaged: download it again, or write it with safetensors."
+COMPLEX = {"C64": " (complex numbers)", "C128": " (complex numbers)"}
 OTHERS = {  # first bytes of other well-known files, in lower case
     b"version https://git-lfs": "it is a Git LFS pointer, not the file itself: run `git lfs pull`.",
     b"pk\x03\x04": "it is a zip archive (a torch checkpoint?), not safetensors.",
@@ -100,11 +101,19 @@ def _checked(entries: dict[str, Any], metadata: dict[str, str], *, start: int, s
         raise CheckpointError(f"{label} holds {len(entries):,} tensors; refused.")
     infos: dict[str, TensorInfo] = {}
     spans: list[tuple[int, int, str]] = []
+    stored = 0
     for name, entry in entries.items():
         infos[name], begin, end = _entry(name, entry, label)
+        stored += infos[name].nbytes
         spans.append((begin, end, name))
     if not infos:
         raise CheckpointError(f"{label} holds no tensors.")
+    for begin, end, name in spans:
+        if start + end > size >= start + stored:  # the numbers fit into the file, the place of this tensor does not
+            raise CheckpointError(
+                f"{label}: tensor {name[:80]!r} reaches past the end of the file: its offsets are {begin} and {end}, "
+                f"the file has {size - start} bytes of numbers. {AGAIN}"
+            )
     expected = 0
     for begin, end, name in sorted(spans):
         if begin != expected:
@@ -137,7 +146,8 @@ def _entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
         )
     if dtype_text not in DTYPES:
         raise CheckpointError(
-            f"{label}: tensor {name[:80]!r} has dtype {dtype_text[:20]!r}, which cannot be merged; convert it."
+            f"{label}: tensor {name[:80]!r} has dtype {dtype_text[:20]!r}{COMPLEX.get(dtype_text, '')}, which cannot "
+            "be merged; convert it."
         )
     info = TensorInfo(tuple(shape), DTYPES[dtype_text])
     if end - begin != info.nbytes:

@@ -1,51 +1,85 @@
-"""The distance of experts from the pretrained model, in one pass over all numbers or over a sample."""
+"""The distance of experts from the pretrained model, over all numbers or over a sample."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from statistics import stdev
 
 import torch
 from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import Parameter, Role
+from merging.inspection.sampling import RUN, Piece, pieces
 from merging.progress import Meter
 
 FAR, ALIKE = 0.5, 0.5  # a larger relative change, or a smaller cosine, is not from fine-tuning
 LOST = 0.1  # share of changes lost to rounding above which there is a warning
 TYPICAL_SCALING = 0.3
 HUGE = 1e19  # squares of larger numbers overflow float32
-SAMPLE = 4096  # numbers per tensor of a sample
-PIECE = 1 << 20
+GROUPS = 8  # parts of a sample that are samples themselves; they show how far it may be off
+ERRORS, LEAST_MARGIN = 4.0, 0.05  # a sample decides if the limit is this many standard errors away, and this far
 
 
 @dataclass
 class Distance:
-    """The distance of one expert from the pretrained model: sums over the numbers read, and the largest numbers."""
+    """The distance of one expert from the pretrained model: sums over its numbers, and the largest numbers.
+
+    Sums over a sample are scaled to the whole of each tensor. ``grouped`` has them for each eighth of the sample.
+    """
 
     change_squared: float = 0.0
     expert_squared: float = 0.0
     pretrained_squared: float = 0.0
     product: float = 0.0
+    grouped: list[list[float]] = field(default_factory=list)  # GROUPS times the four sums; empty if all was read
     changed: int = 0
     lost: int = 0  # changes that vanish when the merged model is stored in the pretrained model's type
-    sampled: bool = False
     compared: bool = False  # whether the two have a tensor in common
     huge: dict[str, float] = field(default_factory=dict)  # tensor -> largest number
     out_of_range: dict[str, float] = field(default_factory=dict)
 
+    def add(self, base: Tensor, change: Tensor) -> None:
+        """Add numbers (n,) of the pretrained model and their changes, all of a tensor's or a span of them."""
+        expert = base + change
+        self._add([float(torch.dot(*pair)) for pair in _pairs(base, expert, change)])
+
+    def add_runs(self, base: Tensor, change: Tensor) -> None:
+        """Add runs of a sample (RUNS · RUN · tensors,), scaled by the root of the numbers that each stands for."""
+        expert = base + change
+        rows = [(one * other).view(-1, GROUPS, RUN).sum((0, 2)).tolist() for one, other in _pairs(base, expert, change)]
+        self._add([sum(row) for row in rows])
+        groups = [list(sums) for sums in zip(*rows, strict=True)]
+        earlier = self.grouped or [[0.0] * len(rows)] * GROUPS
+        self.grouped = [[a + b for a, b in zip(*pair, strict=True)] for pair in zip(earlier, groups, strict=True)]
+
+    def _add(self, sums: list[float]) -> None:
+        self.compared = True
+        self.change_squared += sums[0]
+        self.expert_squared += sums[1]
+        self.pretrained_squared += sums[2]
+        self.product += sums[3]
+
+    @property
+    def _sums(self) -> list[float]:
+        return [self.change_squared, self.expert_squared, self.pretrained_squared, self.product]
+
+    @property
+    def sampled(self) -> bool:
+        """Whether only some numbers were read, so that ratio and cosine are estimates."""
+        return bool(self.grouped)
+
     @property
     def ratio(self) -> float:
         """Norm of the change over the norm of the weights; NaN where there are none."""
-        return math.sqrt(self.change_squared / self.pretrained_squared) if self.pretrained_squared else math.nan
+        return _ratio(self._sums)
 
     @property
     def cosine(self) -> float:
         """Cosine between the expert's weights and the pretrained ones; NaN where there are none."""
-        norms = math.sqrt(self.expert_squared) * math.sqrt(self.pretrained_squared)
-        return self.product / norms if norms else math.nan
+        return _cosine(self._sums)
 
     @property
     def unchanged(self) -> bool:
@@ -54,43 +88,96 @@ class Distance:
 
     @property
     def fingerprint(self) -> tuple[float, ...]:
-        """Sums that two experts share only if their numbers are the same."""
+        """Sums that two experts share only if the numbers read are the same."""
         return self.change_squared, self.expert_squared, self.product
 
     @property
     def unrelated(self) -> bool:
-        """Whether the expert does not look fine-tuned from the pretrained model."""
-        return self.ratio > FAR or self.cosine < ALIKE
+        """Whether the expert does not look fine-tuned from the pretrained model; False if the sample is too small."""
+        far, unlike = self.ratio - self._margin(_ratio) > FAR, self.cosine + self._margin(_cosine) < ALIKE
+        return far or unlike
+
+    @property
+    def undecided(self) -> bool:
+        """Whether a sample is so near to a limit that only all numbers can tell if the expert is related."""
+        near = self.ratio + self._margin(_ratio) > FAR or self.cosine - self._margin(_cosine) < ALIKE
+        return self.sampled and near and not self.unrelated
+
+    def _margin(self, of: Callable[[list[float]], float]) -> float:
+        """How far an estimate may be from the truth: from what each eighth of the sample says; 0 if all was read."""
+        if not self.grouped:
+            return 0.0
+        in_sample = [sum(sums) for sums in zip(*self.grouped, strict=True)]
+        parts = [
+            of([s + GROUPS * own - share for s, own, share in zip(self._sums, sums, in_sample, strict=True)])
+            for sums in self.grouped
+        ]
+        return max(ERRORS * stdev(parts) / math.sqrt(GROUPS), LEAST_MARGIN)
 
     @property
     def lost_share(self) -> float:
         """The share of changes that are lost to rounding."""
         return self.lost / self.changed if self.changed else 0.0
 
+    def facts(self) -> dict[str, float | bool | None]:
+        """Ratio, cosine and whether they are estimates, as JSON; None for a ratio or cosine that is not defined."""
+        numbers = {"ratio": self.ratio, "cosine": self.cosine}
+        finite = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+        return {**finite, "sampled": self.sampled}
+
     def text(self) -> str:
         """Change and cosine in a few words."""
-        where = " on a sample" if self.sampled else ""
-        return f"a change of {self.ratio:.0%} of the weights and a cosine of {self.cosine:.2f}{where}"
+        if math.isnan(self.ratio):
+            return "no weights to compare"
+        return f"a change of {self.change_text()} of the weights and a cosine of {self.cosine_text()}"
+
+    def change_text(self) -> str:
+        """The change as a percentage: '4.11%', 'about 4.1%' where it is an estimate, '–' where there is none."""
+        if math.isnan(self.ratio):
+            return "–"
+        return f"about {self.ratio:.1%}" if self.sampled else f"{self.ratio:.2%}"
+
+    def cosine_text(self) -> str:
+        """The cosine: '0.9992', 'about 0.999' where it is an estimate, '–' where there is none."""
+        if math.isnan(self.cosine):
+            return "–"
+        return f"about {self.cosine:.3f}" if self.sampled else f"{self.cosine:.4f}"
+
+
+def _pairs(base: Tensor, expert: Tensor, change: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
+    """What is multiplied and summed, in the order of a distance's sums."""
+    return (change, change), (expert, expert), (base, base), (base, expert)
+
+
+def _ratio(sums: list[float]) -> float:
+    change_squared, _, pretrained_squared, _ = sums
+    return math.sqrt(max(change_squared, 0.0) / pretrained_squared) if pretrained_squared > 0 else math.nan
+
+
+def _cosine(sums: list[float]) -> float:
+    _, expert_squared, pretrained_squared, product = sums
+    norms = math.sqrt(max(expert_squared, 0.0)) * math.sqrt(max(pretrained_squared, 0.0))
+    return product / norms if norms else math.nan
 
 
 def measure(
     pretrained: Checkpoint,
     experts: Mapping[str, Checkpoint],
     parameters: Iterable[Parameter],
-    sample: int | None,
+    sampled: bool,
     meter: Meter | None = None,
 ) -> dict[str, Distance]:
     """{expert: distance} over the parameters that the expert shares with the pretrained model.
 
-    ``sample`` limits how many numbers of each tensor are read. Numbers that are not finite count as 0.
+    ``sampled`` reads a sample of each large tensor. Numbers that are not finite count as 0.
 
     Raises:
         Cancelled: the caller asked to stop.
     """
-    distances = {name: Distance(sampled=sample is not None) for name in experts}
+    distances = {name: Distance() for name in experts}
     for parameter in parameters:
         if parameter.role != Role.BUFFER and pretrained.infos[parameter.name].dtype.is_floating_point:
-            _compare_tensor(pretrained, experts, parameter, sample, distances)
+            _compare_tensor(pretrained, experts, parameter.name, sampled, distances)
         if meter:
             work = pretrained.infos[parameter.name].numel * (len(experts) + 1)
             meter.advance(work, "Comparing every number", parameter.name)
@@ -100,11 +187,11 @@ def measure(
 def _compare_tensor(
     pretrained: Checkpoint,
     experts: Mapping[str, Checkpoint],
-    parameter: Parameter,
-    sample: int | None,
+    name: str,
+    sampled: bool,
     distances: Mapping[str, Distance],
 ) -> None:
-    name, info = parameter.name, pretrained.infos[parameter.name]
+    info = pretrained.infos[name]
     matching = {
         key: expert
         for key, expert in experts.items()
@@ -112,34 +199,28 @@ def _compare_tensor(
         and expert.infos[name].shape == info.shape
         and expert.infos[name].dtype.is_floating_point
     }
-    numel = info.numel if sample is None else min(sample, info.numel)
-    for start in range(0, numel, PIECE):
-        stop = min(start + PIECE, numel)
-        base = _read(pretrained, name, start, stop)
+    for piece in pieces(name, info.numel, sampled):
+        base = piece.finite(pretrained, name)
         bound = base.abs()  # of merged numbers, at scaling 1
         for key, expert in matching.items():
-            change = _read(expert, name, start, stop) - base
-            _add(distances[key], name, base, change, info.dtype)
+            change = piece.finite(expert, name) - base
+            _add(distances[key], name, piece, base, change, info.dtype)
             bound += change.abs()
             _record_largest(distances[key].out_of_range, name, bound, torch.finfo(info.dtype).max)
 
 
-def _read(checkpoint: Checkpoint, name: str, start: int, stop: int) -> Tensor:
-    return checkpoint.read_flat(name, start, stop).double().nan_to_num(0.0, 0.0, 0.0)
-
-
-def _add(distance: Distance, name: str, base: Tensor, change: Tensor, dtype: torch.dtype) -> None:
-    expert = base + change
-    distance.compared = True
-    distance.pretrained_squared += float(base @ base)
-    distance.expert_squared += float(expert @ expert)
-    distance.change_squared += float(change @ change)
-    distance.product += float(base @ expert)
-    _record_largest(distance.huge, name, expert, HUGE)
+def _add(distance: Distance, name: str, piece: Piece, base: Tensor, change: Tensor, dtype: torch.dtype) -> None:
+    if piece.sampled:
+        scale = math.sqrt(piece.weight)
+        distance.add_runs(scale * base, scale * change)
+    else:
+        distance.add(base, change)
+    _record_largest(distance.huge, name, base + change, HUGE)
     if dtype.itemsize < 4:
         moved = change != 0
-        distance.changed += int(moved.sum())
-        distance.lost += int((moved & ((base + TYPICAL_SCALING * change).to(dtype) == base.to(dtype))).sum())
+        rounded = (base + TYPICAL_SCALING * change).to(dtype) == base.to(dtype)
+        distance.changed += round(piece.weight * int(moved.sum()))
+        distance.lost += round(piece.weight * int((moved & rounded).sum()))
 
 
 def _record_largest(largest_by_tensor: dict[str, float], name: str, values: Tensor, limit: float) -> None:

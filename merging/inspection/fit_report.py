@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from merging.errors import CompatibilityError
 from merging.inspection.distance import Distance
+from merging.inspection.sampling import RUN, RUNS
 from merging.text import first_few
 
 if TYPE_CHECKING:
@@ -17,6 +18,12 @@ FIXES = {
     "missing": "choose experts fine-tuned from this pretrained model, or add the tensor",
     "extra": "nothing to do: it is left out of the merge",
     "shape": "use checkpoints of one architecture",
+    "depth": "choose experts with as many layers as the pretrained model",
+    "heads": "choose experts with as many attention heads as the pretrained model; if a file states them wrongly, "
+    "correct its metadata or configuration",
+    "activation": "choose experts with the pretrained model's activation; if a file states it wrongly, name the right "
+    "one for all, in the recipe or with --activation",
+    "projection": "choose a pretrained model with an output projection; without one, the merged model has none either",
     "type": "convert the tensor to a floating-point type",
     "not finite": "the file holds NaN or infinity; train or export it again",
     "resolution": "use experts of the pretrained model's image size: position embeddings of another one do not fit",
@@ -35,6 +42,25 @@ FIXES = {
     "nothing to merge": "choose at least one expert",
 }
 
+ALL_READ = "Every number of every checkpoint was read."
+SAMPLED = (
+    f"A sample was read: {RUNS * RUN} numbers of each large tensor, spread over it. Distances marked as about are "
+    "estimates, and whether all numbers are finite is not known."
+)
+
+# Kinds of warnings after which a merge can run although something is probably wrong, each with its sentence.
+DOUBTS = {
+    "not changed": "{checkpoint} holds {found}; is it the right file?",
+    "unrelated": "{checkpoint} does not look fine-tuned from this pretrained model ({found}); is it the right file?",
+    "projection": "{checkpoint} has an output projection ({tensors}) and the pretrained model has none, so the merged "
+    "model gets none.",
+    "same file twice": "{checkpoint} holds the same numbers as {found}; is one of them the wrong file?",
+    "rounding": "{checkpoint}: {found}; store the pretrained model in float32.",
+    "range": "{checkpoint}: merged numbers of {tensors} can reach {found}, more than {expected} holds; convert the "
+    "pretrained model to float32, or use a small scaling.",
+    "huge numbers": "{checkpoint} holds numbers up to {found} ({tensors}); weights are never that large.",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -42,11 +68,16 @@ class Problem:
 
     severity: str
     checkpoint: str
-    tensor: str
+    tensor: str  # empty if it is about the model as a whole
     problem: str  # a key of FIXES
     expected: str
     found: str
     fix: str
+
+
+def problem(severity: str, checkpoint: str, tensor: str, kind: str, expected: str = "", found: str = "") -> Problem:
+    """A problem of a kind in FIXES."""
+    return Problem(severity, checkpoint, tensor, kind, expected, found, FIXES[kind])
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +95,17 @@ class ProblemGroup:
         if self.problem == "opened":
             return " ".join(problem.found for problem in self.problems)
         names = first_few(problem.tensor for problem in self.problems)
-        detail = f" (expected {first.expected}, found {first.found})" if first.expected else ""
+        detail = f"expected {first.expected}, found {first.found}" if first.expected else ""
+        if names and detail:
+            detail = f" ({detail})"
         fix = FIXES[self.problem]
         return f"{self.problem}: {names}{detail}. {fix[0].upper()}{fix[1:]}{'' if fix.endswith('?') else '.'}"
+
+    def doubt(self) -> str:
+        """The sentence of a doubt, with the checkpoint's name; empty if these problems are none."""
+        first, template = self.problems[0], DOUBTS.get(self.problem, "")
+        names = first_few(problem.tensor for problem in self.problems)
+        return template.format(checkpoint=self.checkpoint, tensors=names, expected=first.expected, found=first.found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +116,13 @@ class FitReport:
     tensors: int
     notes: tuple[str, ...] = ()  # how the files were opened, and how many tensors are merged
     distances: Mapping[str, Distance] = field(default_factory=dict)  # by expert; empty if no numbers were read
+    read: str = ""  # which numbers were read, in a sentence; empty if none
     no_family: str = ""  # why no method can run on the pretrained model; empty if its family is known
+
+    @property
+    def sampled(self) -> bool:
+        """Whether only some numbers of the large tensors were read."""
+        return self.read == SAMPLED
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -88,6 +133,17 @@ class FitReport:
     def warnings(self) -> tuple[Problem, ...]:
         """Problems that do not prevent a merge."""
         return tuple(p for p in self.problems if p.severity == "warning")
+
+    @property
+    def doubts(self) -> tuple[Problem, ...]:
+        """The warnings after which a merge can run, but something is probably wrong."""
+        return tuple(p for p in self.warnings if p.problem in DOUBTS)
+
+    @property
+    def doubt_texts(self) -> tuple[str, ...]:
+        """The doubts as plain sentences, one per checkpoint and kind."""
+        groups = (group for group in self.groups if group.severity == "warning")
+        return tuple(sentence for group in groups if (sentence := group.doubt()))
 
     @property
     def ok(self) -> bool:
@@ -106,6 +162,10 @@ class FitReport:
         for problem in (*self.errors, *self.warnings):
             grouped.setdefault((problem.severity, problem.checkpoint, problem.problem), []).append(problem)
         return tuple(ProblemGroup(*key, tuple(problems)) for key, problems in grouped.items())
+
+    def without(self, kind: str) -> FitReport:
+        """The report without the problems of one kind."""
+        return replace(self, problems=tuple(p for p in self.problems if p.problem != kind))
 
     def text(self) -> str:
         """The report in a few lines: per checkpoint and kind of problem the first five tensors and a count."""

@@ -24,6 +24,7 @@ from merging.text import printable
 
 EXEMPLARS = "exemplars"  # the key of what says how exemplars are drawn
 COUNT_DEAD = "count_dead_params"
+MOST_PROBLEMS = 5  # of a chain that are said at once
 ACTIVATION, ARCHITECTURE = "activation:", "architecture:"
 
 
@@ -90,7 +91,8 @@ def parse_chain(text: str) -> WrittenChain:
     edits = [parse_step("edit", edit, problems) for edit in rest[:-1]]
     merge, given = parse_step("merge", rest[-1], problems)
     if problems:
-        raise RecipeError(" ".join(problems))
+        more = len(problems) - MOST_PROBLEMS
+        raise RecipeError(" ".join(problems[:MOST_PROBLEMS]) + (f" And {more} more problems." if more > 0 else ""))
     return WrittenChain(
         [(key, registry.edit(key).params.build(values).values()) for key, values in edits],
         (merge, registry.merge(merge).params.build(given).values()),

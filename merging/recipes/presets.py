@@ -28,7 +28,6 @@ class Preset(Combination):
         pretrained: str,
         experts: Mapping[str, str],
         *,
-        count_dead_params: bool = True,
         large: bool = False,
     ) -> Recipe:
         """The preset on these checkpoints, as published: counting the unused text tensors that they may carry.
@@ -44,7 +43,7 @@ class Preset(Combination):
             experts,
             self.title,
             self.exemplars,
-            count_dead_params=count_dead_params,
+            count_dead_params=True,
         )
 
     def plugged(

@@ -66,9 +66,10 @@ class Recipe:
     """References to checkpoints, any number of edits, then one merge. ``title`` is for people and not in the digest.
 
     With ``count_dead_params``, global quantiles count the unused text tensors that published image encoders carry, as
-    their authors' code does; it changes nothing where a checkpoint carries none. ``activation`` is that of all the
-    models, for files that do not state it or state it wrongly; exemplars and evaluations run with it. ``architecture``
-    is what no file states, as 'heads=12,activation=gelu'; a file that states something else is refused.
+    their authors' code does; it changes nothing where a checkpoint carries none. It is off unless a recipe turns it on,
+    as the papers' presets do. ``activation`` is that of all the models, for files that do not state it or state it
+    wrongly; exemplars and evaluations run with it. ``architecture`` is what no file states, as
+    'heads=12,activation=gelu'; a file that states something else is refused.
     """
 
     pretrained: str
@@ -191,7 +192,7 @@ class Recipe:
             "pretrained": self.pretrained,
             "experts": dict(self.experts),
             **({"exemplars": self.exemplars.values()} if self.exemplars else {}),
-            **({"count_dead_params": True} if self.count_dead_params else {}),
+            "count_dead_params": self.count_dead_params,
             **({"activation": self.activation} if self.activation else {}),
             **({"architecture": self.architecture} if self.architecture else {}),
             "edits": [step.plain() for step in self.edits],

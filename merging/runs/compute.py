@@ -32,9 +32,9 @@ from merging.recipes.recipe import Recipe
 from merging.runs.estimate import EVALUATING, MERGING, Estimate
 from merging.runs.facts import facts
 from merging.runs.inputs import OpenedRecipe
-from merging.runs.run import FACTS, NOT_EVALUATED, RECIPE, Run
+from merging.runs.run import FACTS, RECIPE, Run
 from merging.runs.store import Store
-from merging.text import first_few, size_text
+from merging.text import size_text
 
 MODEL_NAME = 100  # characters of an expert's name that enter a file name
 
@@ -72,7 +72,7 @@ class Work:
             result = self._stream(folder)
             self.opened.raise_if_changed()
             self.seconds[MERGING] = time.monotonic() - started
-            self.warnings.extend((*self._assumed(), *result.warnings))
+            self.warnings.extend((*self.opened.doubts, *self._assumed(), *result.warnings))
             for name, table in result.tables.items():
                 self.schemas[name] = write_table(folder, name, table)
             (folder / RECIPE).write_text(self.recipe.to_yaml(), "utf-8")
@@ -88,7 +88,7 @@ class Work:
         """Evaluate a stored run and write all of it again."""
         self.models = {key: path.name for key, path in run.model_paths.items()}
         self.seconds |= {**run.seconds}
-        self.warnings.extend(text for text in run.warnings if not text.startswith(NOT_EVALUATED))
+        self.warnings.extend(run.cautions)
         with self.store.writing(self.run_id, replace=True) as folder:
             for name in self.models.values():
                 _link(run.path / name, folder / name)
@@ -120,18 +120,11 @@ class Work:
             )
 
     def _assumed(self) -> Iterator[str]:
-        """Warnings where images went through an activation that no file states, or that files disagree on."""
+        """A warning where images went through an activation that no file states."""
         pretrained, tower = self.opened.pretrained, self.benchmark.tower if self.benchmark else None
         if self.benchmark is None and self.exemplars is None:
             return
-        stated = stated_activation(pretrained)
-        others = [name for name, expert in self.opened.experts.items() if stated_activation(expert) not in ("", stated)]
-        if stated and others:
-            yield (
-                f"{first_few(others)} state another activation than the pretrained model's {stated}; their weights "
-                "belong to it, but the merged model has the pretrained model's."
-            )
-        if not stated:
+        if not stated_activation(pretrained):
             name = "QuickGELU" if Architecture.of(pretrained, tower).quick_gelu else "GELU"
             yield (
                 f"Nothing beside the pretrained model's weights says which activation it has; {name} was assumed for "

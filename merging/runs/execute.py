@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from merging.progress import Cancel, Meter, Phases, ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.compute import Work
 from merging.runs.estimate import READING, estimate
-from merging.runs.inputs import OpenedRecipe, open_inputs
+from merging.runs.inputs import OpenedRecipe, log_warning, open_inputs
 from merging.runs.run import NOT_EVALUATED, Run
 from merging.runs.store import Store
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from merging.methods.exemplars import TaskExemplars
 
 
-def execute(
+def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line and the library
     recipe: Recipe,
     store: Store,
     *,
@@ -32,6 +33,8 @@ def execute(
     keep_model: bool = True,
     need_model: bool = False,
     base: Path | None = None,
+    strict: bool = False,
+    warn: Callable[[str], None] = log_warning,
 ) -> Run:
     """The stored run of a recipe: an existing one, or a new one.
 
@@ -42,6 +45,8 @@ def execute(
         keep_model: whether the weights of a new run stay in the store.
         need_model: whether a stored run without weights (a precomputed one) is not enough.
         base: the folder from which relative paths in the recipe count.
+        strict: whether to refuse experts that probably do not belong to the pretrained model.
+        warn: called with every doubt about what belongs together, before anything is computed; the run has them, too.
 
     Raises:
         CheckpointError, CompatibilityError, NeedsError: the recipe cannot be run as given.
@@ -49,6 +54,8 @@ def execute(
         Cancelled: ``cancel`` requested it; nothing is kept.
     """
     opened = open_inputs(recipe, base, benchmark)
+    if strict:
+        opened.raise_if_doubtful()
     fitting, reason = _choose_benchmark(opened, benchmark) if evaluate or recipe.needs else (None, "")
     scored_on = fitting if evaluate else None
     plan = estimate(opened, scored_on, store.runs())
@@ -69,12 +76,19 @@ def execute(
         if reason and evaluate:
             work.warnings.append(reason)
         work.seconds[READING] = reading
-        scoreable = next((run for run in store.candidates(run_id) if run.has_model), None)
-        if scoreable is not None and scored_on is not None:
-            work.add_scores(scoreable)
-        else:
-            work.merge()
+        _compute(work, warn)
     return _own(store, run_id)
+
+
+def _compute(work: Work, warn: Callable[[str], None]) -> None:
+    """Add scores to the stored run if only they are missing, or merge."""
+    stored = next((run for run in work.store.candidates(work.run_id) if run.has_model), None)
+    if stored is not None and work.benchmark is not None:
+        work.add_scores(stored)
+        return
+    for doubt in work.opened.doubts:
+        warn(doubt)
+    work.merge()
 
 
 def _exemplars(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict[str, TaskExemplars] | None:

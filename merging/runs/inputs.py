@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from merging.benchmarks.benchmark import Benchmark
@@ -13,11 +15,17 @@ from merging.checkpoints.digests import DIGESTS
 from merging.checkpoints.heads import refuse_head
 from merging.checkpoints.references import PRETRAINED, expert_key
 from merging.checkpoints.stated_architecture import StatedArchitecture
-from merging.errors import CheckpointError
+from merging.errors import CheckpointError, CompatibilityError
 from merging.formats.opening import open_checkpoint
+from merging.inspection.fit import fit
+from merging.inspection.fit_report import FitReport
 from merging.progress import Cancel, Meter, ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
+from merging.text import printable
+
+LONG = 2000  # characters of a warning
+log = logging.getLogger("merging")
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,34 @@ class OpenedRecipe:
         experts = {name: digests[expert_key(name)] for name in self.experts}
         drawn_from = (self.benchmark or Benchmark.load()).digest if self.recipe.exemplars else ""
         return self.recipe.run_id(digests["pretrained"], experts, drawn_from, self.pretrained.dead.numel > 0)
+
+    @cached_property
+    def _report(self) -> FitReport:
+        """The report on a sample of the numbers; raises CompatibilityError if the structures differ.
+
+        Numbers that are not finite are left to the merge, which reads all that matter and names every bad tensor.
+        """
+        report = fit(self.pretrained, self.experts, values=False, sample=True)
+        if any(error.problem != "not finite" for error in report.errors):
+            report.raise_if_bad()
+        return report
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Sentences on experts that can be merged but probably do not belong here; a sample is read once.
+
+        Invisible characters in the experts' names are escaped.
+
+        Raises:
+            CompatibilityError: the checkpoints cannot be merged.
+        """
+        return tuple(printable(text, LONG) for text in self._report.doubt_texts)
+
+    def raise_if_doubtful(self) -> None:
+        """Raise CompatibilityError if an expert probably does not belong to the pretrained model."""
+        if self.doubts:
+            refused = "Nothing was merged, because a strict merge was asked for; without strict it is only a warning."
+            raise CompatibilityError("\n".join((*self.doubts, refused)), self._report)
 
     def raise_if_changed(self) -> None:
         """Raise CheckpointError if a file was overwritten since it was opened."""
@@ -105,6 +141,11 @@ def opened(
     return OpenedRecipe(
         recipe, pretrained, experts, tuple(c.state() for c in (pretrained, *experts.values())), benchmark
     )
+
+
+def log_warning(sentence: str) -> None:
+    """Pass a warning to the logger "merging"."""
+    log.warning("%s", sentence)
 
 
 def settled(opened: OpenedRecipe, runs: Sequence[Run]) -> bool:

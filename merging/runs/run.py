@@ -93,7 +93,7 @@ class Run:
                 device=facts["device"],
                 seconds=facts["seconds"],
                 created=facts.get("created"),
-                warnings=tuple(facts["warnings"]),
+                warnings=tuple(facts.get("warnings", ())),
                 versions=facts["versions"],
                 seed=facts.get("seed"),
                 chain=tuple(facts["chain"]),
@@ -137,7 +137,18 @@ class Run:
     @property
     def evaluation_settled(self) -> bool:
         """Whether it has scores, or a warning that says why it has none."""
-        return self.has_scores or any(warning.startswith(NOT_EVALUATED) for warning in self.warnings)
+        return self.has_scores or bool(self.not_evaluated)
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What may be wrong with the result: the warnings, one line each, but for the reason why it has no scores."""
+        others = (text for text in self.warnings if text not in self.not_evaluated)
+        return tuple(line for text in others for line in text.splitlines())
+
+    @property
+    def not_evaluated(self) -> tuple[str, ...]:
+        """The warnings that say why it has no scores; empty if it has some."""
+        return tuple(text for text in self.warnings if text.startswith(NOT_EVALUATED))
 
     @cached_property
     def scores(self) -> pd.DataFrame | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -25,7 +26,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs import inputs
 from merging.runs.estimate import EVALUATING, MERGING, estimate
 from merging.runs.facts import versions
-from merging.runs.inputs import OpenedRecipe
+from merging.runs.inputs import OpenedRecipe, log_warning
 from merging.runs.run import THIS_MACHINE
 from merging.runs.store import Store
 from merging.sweeps import points
@@ -236,10 +237,12 @@ def run(
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
     paused: Callable[[], bool] = lambda: False,
+    warn: Callable[[str], None] = log_warning,
 ) -> Outcome:
     """Compute the missing points and store each as soon as it is done.
 
-    ``paused`` is called between two points. A point that fails does not stop the others.
+    ``paused`` is called between two points. A point that fails does not stop the others. ``warn`` is called with every
+    doubt about what belongs together, before the first point is computed.
 
     Raises:
         MergingError: points failed; the message counts them and gives the first reason.
@@ -251,6 +254,8 @@ def run(
     session = Session(benchmark, sweep.sample, device, cancel)
     phases = Phases({f"{planned.name} {stage}": 1.0 for planned in missing for stage in STAGES}, progress)
     failures: list[str] = []
+    for doubt in _doubts(sweep, session) if missing else ():
+        warn(doubt)
     for number, planned in enumerate(missing):
         Meter(0, None, cancel).check()
         if paused():
@@ -271,6 +276,15 @@ def run(
             f"{len(failures)} of {len(all_points)} points could not be computed; the others are kept. {failures[0]}"
         )
     return Outcome(len(all_points), len(all_points), False)
+
+
+def _doubts(sweep: Sweep, session: Session) -> Iterable[str]:
+    """The doubts about the checkpoints of all recipes, every sentence once."""
+    doubts: dict[str, None] = {}
+    for recipe in sweep.recipes:
+        with contextlib.suppress(MergingError):  # its points fail with the reason, and the others do not
+            doubts |= dict.fromkeys(session.opened(recipe).doubts)
+    return doubts
 
 
 def _stage(phases: Phases, point: NamedPoint, words: str, stage: str) -> ProgressCallback | None:

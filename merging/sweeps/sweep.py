@@ -29,6 +29,7 @@ from merging.text import did_you_mean, first_few
 VALUES, LINE, PLANE = "values", "line", "plane"
 KINDS = (VALUES, LINE, PLANE)
 FIELDS = ("version", "title", "kind", "axes", "split", "images", "seed", "recipes")
+OFF = ("count_dead_params", False)  # left out of ids: those of sweeps before recipes wrote it stay
 VERSION, MOST_POINTS, MOST_RECIPES, IMAGES = 1, 1000, 8, 128
 
 
@@ -172,7 +173,10 @@ class Sweep:
     def id(self) -> str:
         """The id of the sweep, twelve hexadecimal digits: it depends on all that the sweep computes."""
         plain = {key: value for key, value in self.plain().items() if key != "title"}
-        plain["recipes"] = [{k: v for k, v in recipe.items() if k != "title"} for recipe in plain["recipes"]]
+        plain["recipes"] = [
+            {key: value for key, value in recipe.items() if key != "title" and (key, value) != OFF}
+            for recipe in plain["recipes"]
+        ]
         return short_digest(json.dumps(plain, sort_keys=True))
 
     def plain(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 from sample_data.build import fonts
@@ -20,18 +21,33 @@ copyright file of the installed Debian package states for the files used (machin
 TAIL = """UCI digits
   source:    Optical Recognition of Handwritten Digits, E. Alpaydin and C. Kaynak, 1998, UCI Machine Learning
              Repository, https://doi.org/10.24432/C50P49; the copy of its test half in scikit-learn's load_digits
-  license:   Creative Commons Attribution 4.0 International (CC BY 4.0),
-             {how}
+  license:   CC-BY-4.0
+  stated in: item 4 of the UCI repository's own policy, https://archive-beta.ics.uci.edu/donation (read on 2026-11-22 in
+             an archived copy). scikit-learn's description of its copy names source and creator but no license
   changes:   enlarged from 8 x 8 to 32 x 32, recolored, warped, laid on a background
   used for:  the out-of-domain set uci_digits
 
 Traffic signs, land use, textures, shapes, gratings
   source:    drawn by build/drawings.py, build/textures.py and build/land.py of this folder
-  license:   the repository's own; the lettering on the signs is rendered in Open Sans (fonts-open-sans above)
+  license:   the repository's own
+  lettering: on the signs rendered in Open Sans (fonts-open-sans above)
+
+Texts of the licenses
+  {texts}
 """
-KNOWN_HOW = """as stated on UCI's page of the data set (number 80) according to
-             the attributions of several public repositories that use it; the page itself was not opened when this
-             file was written. scikit-learn's description of its copy names source and creator but no license"""
+# address of a license's text -> its names in the packages' copyright files
+TEXTS = {
+    "https://openfontlicense.org/open-font-license-official-text/": (
+        "OFL-1.1", "SIL-1.1", "SIL-OFL-1.1", "SIL_Open_Font_License_1.1", "SIL Open Font License, Version 1.1",
+        "SIL Open Font License",
+    ),
+    "https://spdx.org/licenses/OFL-1.0.html": ("OFL-1.0", "SIL Open Font License, Version 1.0"),
+    "https://www.apache.org/licenses/LICENSE-2.0": ("Apache-2.0", "Apache-2"),
+    "https://creativecommons.org/licenses/by/4.0/legalcode": ("CC-BY-4.0",),
+    "https://creativecommons.org/licenses/by-sa/3.0/legalcode": ("CC-BY-SA-3.0",),
+    "https://spdx.org/licenses/MIT.html": ("Expat",),
+}  # fmt: skip
+NO_TEXT = ("public-domain", "the repository's own")
 TEXT_MUST_TRAVEL = ("Expat",)  # licenses whose text has to accompany the images
 
 
@@ -99,14 +115,27 @@ def _license_text(package: str, license_name: str) -> str:
     return "".join(f"    {line.strip().removeprefix('.')}\n" for line in body.splitlines())
 
 
+def without_text(license_names: Iterable[str]) -> list[str]:
+    """The names, or alternatives joined by "or", for which no license text is known."""
+    known = {*NO_TEXT, *(name for names in TEXTS.values() for name in names)}
+    return [name for names in license_names for name in names.split(" or ") if name not in known]
+
+
+def license_texts() -> str:
+    """One line per license: its names above, and where its text is."""
+    return "\n  ".join(f"{'; '.join(names)}\n    {address}" for address, names in TEXTS.items())
+
+
 def write(out: Path, versions: dict[str, str]) -> None:
     """NOTICE: one entry per package, then the sources that are no package."""
     lines = [HEAD]
     for package in sorted(set(PACKAGES)):
         lines.append(f"{package} {versions[package]}\n")
         for license_name, holders in terms(package):
+            if without_text([license_name]):
+                raise ValueError(f"{package}: add the address of the text of {license_name!r} to TEXTS")
             lines.append(f"  license:   {license_name}\n  copyright: {holders}\n")
             if license_name in TEXT_MUST_TRAVEL:
                 lines.append(_license_text(package, license_name))
         lines.append("\n")
-    (out / "NOTICE").write_text("".join(lines) + TAIL.format(how=KNOWN_HOW), encoding="utf-8")
+    (out / "NOTICE").write_text("".join(lines) + TAIL.format(texts=license_texts()), encoding="utf-8")

@@ -15,6 +15,7 @@ from app.reading import data, models
 from app.widgets import fit_report
 from merging.catalog.model_sets import all_sets
 from merging.checkpoints import digests
+from merging.inspection import fit
 
 # Typing and uploading
 
@@ -79,15 +80,16 @@ def test_large_files_are_read_by_a_job(
 ) -> None:
     for name in ("SMALL", "PATIENCE"):
         monkeypatch.setattr(models, name, 10)
-    monkeypatch.setattr(fit_report, "SMALL", 10)
+    monkeypatch.setattr(fit, "SMALL", 10)
+    monkeypatch.setattr(fit, "WHOLE", 10)
     monkeypatch.setattr(fit_report, "AT_ONCE", 10)
     digests.DIGESTS.clear()
     at = open_app("models", library)
     assert set(table(at)["digest"]) == {"not read yet"}
-    assert "4,096 numbers" in words(at)
+    assert "A sample was read" in words(at)
     press(at, "Check every number")
     at = finish(at)
-    assert "Every number of every file was read" in words(at)
+    assert "Every number of every checkpoint was read" in words(at)
     mine_of = table(at)[table(at)["folder"] == "clip"]
     assert mine_of["digest"].str.fullmatch("[0-9a-f]{8}").all()
     next(button for button in at.button if button.key == "start_digests").click().run()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import warnings
 
 import pytest
@@ -14,6 +15,7 @@ from merging.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
 from merging.clip.image_encoder import Encoder
 from merging.formats.opening import open_checkpoint
 from merging.open_clip_import import prepare_torchvision
+from sample_data.build import notices
 
 MANIFEST = json.loads((settings.BUNDLED / "manifest.json").read_text("utf-8"))
 
@@ -28,6 +30,15 @@ def test_every_file_is_the_one_in_the_manifest(name):
     content = (settings.BUNDLED / name).read_bytes()
     assert len(content) == MANIFEST["files"][name]["bytes"]
     assert hashlib.sha256(content).hexdigest() == MANIFEST["files"][name]["sha256"]
+
+
+def test_the_text_of_every_license_has_an_address():
+    notice = (settings.BUNDLED / "NOTICE").read_text("utf-8")
+    license_names = re.findall(r"^  license: +(.+)$", notice, re.MULTILINE)
+    assert len(license_names) > 45 and notices.without_text(license_names) == []
+    assert notices.without_text(["OFL-1.1 or WTFPL"]) == ["WTFPL"]
+    assert notice.endswith(notices.TAIL.format(texts=notices.license_texts()))
+    assert all(address in notice for address in notices.TEXTS)
 
 
 def test_the_manifest_names_every_model_and_data_set():

@@ -53,7 +53,7 @@ def test_from_a_folder_of_experts_to_a_model_that_loads(app: App, tmp_path: Path
     expect(app.text("tensors of every checkpoint fit")).to_be_visible()
     page.get_by_text("Fit report: what matches").click()
     expect(app.text("tensors with")).to_be_visible()
-    expect(app.text("Every number of every file was read")).to_be_visible()
+    expect(app.text("Every number of every checkpoint was read")).to_be_visible()
 
     page.get_by_role("button", name="Add to the Merge page").click()
     app.settled()

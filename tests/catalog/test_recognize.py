@@ -28,9 +28,10 @@ def test_a_model_is_told_by_its_content(root: Path) -> None:
     assert found["a"].architecture == "2 × 16, patch 8, 16 px" == found["b"].architecture
     assert len({what.signature for what in found.values()}) == 1
     near = found["b"].distance(found["a"])
-    assert near is not None and 0 < near < 0.5
+    assert near is not None and 0 < near.ratio < 0.5 and not near.unrelated
     assert nearest(found["b"], {"base": found["a"]}) == ("base", near)
-    assert found["c"].distance(found["a"]) == pytest.approx(0, abs=2e-3)  # it was written in half precision
+    half = found["c"].distance(found["a"])
+    assert half is not None and half.ratio == pytest.approx(0, abs=2e-3)  # it was written in half precision
 
 
 def test_heads_unknown_models_and_other_files_are_told_apart(root: Path) -> None:

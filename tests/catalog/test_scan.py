@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import bad_parts
 import pytest
+import torch
 from safetensors.torch import save_file
 from shelf_folders import listed
 
@@ -83,3 +85,27 @@ def test_a_folder_that_is_gone_is_a_note(root: Path) -> None:
     found = listed(root)
     assert not found.items and "cannot be read" in found.notes[0]
     assert recognize(scan.typed(str(root)).items[0]).kind == "unreadable"
+
+
+def test_shards_belong_to_their_model(root: Path) -> None:
+    names = {f"model-0000{number}-of-00002.safetensors" for number in (1, 2)}
+    index = json.dumps({"weight_map": {"a": min(names), "b": max(names)}})
+    for folder, stem in (("listed", "model"), ("named", "mine")):
+        (root / folder).mkdir()
+        (root / folder / f"{stem}.safetensors.index.json").write_text(index.replace("model-", f"{stem}-"))
+        for name, tensor in zip(sorted(names), "ab", strict=True):
+            save_file({tensor: torch.ones(2)}, root / folder / name.replace("model-", f"{stem}-"))
+    (root / "listed" / "training_args.bin").touch()
+    (root / "listed" / "model-00003-of-00003.safetensors.bak").touch()
+    found = listed(root)
+    assert {item.place for item in found.items if item.sure} == {
+        "clip/listed",
+        "clip/named/mine.safetensors.index.json",
+    }
+    assert found.others == ["clip/listed/training_args.bin"]
+    assert all(recognize(item).tensors == 2 for item in found.items if item.sure)
+
+
+def test_shards_without_their_index_are_listed(root: Path) -> None:
+    save_file({"a": torch.ones(2)}, root / "mine-00001-of-00002.safetensors")
+    assert [item.place for item in listed(root).items] == ["clip/mine-00001-of-00002.safetensors"]

@@ -18,7 +18,7 @@ from merging.checkpoints.checkpoint import MappingCheckpoint
 from merging.checkpoints.views import to_naming
 from merging.cli.main import main
 from merging.clip.image_encoder import Encoder
-from merging.errors import RecipeError
+from merging.errors import CompatibilityError, RecipeError
 from merging.formats.opening import open_checkpoint
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
@@ -126,8 +126,8 @@ def test_experts_tell_it_where_the_pretrained_model_does_not(silent, store, tiny
     run = execute(recipe(silent, "", "ties"), store, benchmark=tiny_benchmark, device="cpu")
     assert stated_activation(open_checkpoint(run.model_path)) == "gelu" and "was assumed" not in " ".join(run.warnings)
     save_file(tiny.pretrained(), tmp_path / "pretrained.safetensors", {"architecture": json.dumps(tiny.ARCHITECTURE)})
-    run = execute(recipe(silent, "", "emr"), store, benchmark=tiny_benchmark, device="cpu")
-    assert [text for text in run.warnings if text.startswith("circles state another activation")]
+    with pytest.raises(CompatibilityError, match="circles: activation: expected quick_gelu, found gelu"):
+        execute(recipe(silent, "", "emr"), store, benchmark=tiny_benchmark, device="cpu")
     run = execute(recipe(silent, "gelu", "emr"), store, benchmark=tiny_benchmark, device="cpu")
     assert not [text for text in run.warnings if "activation" in text]
 

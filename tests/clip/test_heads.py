@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+import re
 import sys
 import warnings
 
@@ -239,6 +240,16 @@ def test_the_prompts_are_what_their_hashes_say():
     found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in FOLDER.glob("*.json")}
     found.pop(MANIFEST)
     assert found == said and set(prompt_keys()) == set(SETS)
+
+
+def test_the_notice_holds_the_terms_of_every_source():
+    notice = (FOLDER / "NOTICE").read_text("utf-8")
+    sections = {part.split(",")[0]: part for part in notice.split("\n\n") if "copyright:" in part}
+    for key in SETS:
+        repository = "nik-dim/tall_masks" if "tall_masks" in prompts(key).source else "openai/CLIP"
+        assert re.search(rf"\b{key}\b", sections[repository]), key
+    assert all("Copyright (c)" in part for part in sections.values())
+    assert "Permission is hereby granted, free of charge" in notice
 
 
 @pytest.mark.parametrize("key", SETS)

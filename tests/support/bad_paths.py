@@ -71,7 +71,7 @@ PATHS: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda f: linked(lambda g: g.parent / "gone", "model.safetensors")(f).parent,
         "link that leads outside",
     ),
-    "link into nothing": (linked(lambda f: f / "gone"), "not found"),
+    "link into nothing": (linked(lambda f: f / "gone"), "^bad.safetensors: not found: it is a link"),
     "link in a circle": (linked(lambda f: f / "bad.safetensors"), "not found or not readable"),
     "pipe": (pipe, "not a regular file"),
     "missing shard": (

@@ -53,6 +53,11 @@ SAFETENSORS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "deep": (made(b'{"w":' + b"[" * 100_000), "not valid JSON"),
     "overlap bomb": (overlap_bomb, "overlaps"),
     "begin after end": (made({"w": entry(8, 4, [1])}, bytes(8)), "'w'"),
+    "moved past the end": (
+        made({"a": entry(0, 4, [1]), "moved": entry(104, 108, [1]), "z": entry(8, 12, [1])}, bytes(12)),
+        "'moved' reaches past the end of the file: its offsets are 104 and 108, the file has 12 bytes",
+    ),
+    "complex": (made({"w": entry(0, 8, [1], "C64")}, bytes(8)), r"'w' has dtype 'C64' \(complex numbers\)"),
     "shape overflow": (made({"w": entry(0, 4, [2**40, 2**40])}, bytes(4)), "'w' of shape"),
     "float8": (made({"w": entry(0, 4, [4], "F8_E4M3")}, bytes(4)), "dtype 'F8_E4M3'"),
     "many dimensions": (lambda f: container(f, {"w": entry(0, 4, [2**62] * 50_000)}, bytes(4)), "'w' is malformed"),

@@ -112,6 +112,15 @@ def other_zip(folder: Path) -> Path:
     return folder / "bad.npz"
 
 
+def with_complex() -> dict[str, torch.Tensor]:
+    return state() | {"embed.weight": torch.ones(2, dtype=torch.complex64)}
+
+
+def pickled_complex(folder: Path) -> Path:
+    (folder / "bad.pkl").write_bytes(pickle.dumps(with_complex(), 4))
+    return folder / "bad.pkl"
+
+
 def sparse() -> torch.Tensor:
     return torch.eye(3).to_sparse()
 
@@ -131,7 +140,12 @@ TORCH: dict[str, tuple[Callable[[Path], Path], str]] = {
     "number keys": (lambda f: torch_saved({7: torch.ones(3)}, f), "not names: 7"),
     "numpy": (lambda f: torch_saved({"w": np.ones(3)}, f), "a dictionary with a NumPy array"),
     "sparse": (lambda f: torch_saved(state() | {"embed.weight": sparse()}, f), "'embed.weight' is sparse"),
-    "complex": (lambda f: torch_saved({"w": torch.ones(2, dtype=torch.complex64)}, f), "complex"),
+    "complex": (lambda f: torch_saved(with_complex(), f), r"tensor 'embed.weight' is of type complex64 \(complex"),
+    "complex in a file from before 1.6": (
+        lambda f: torch_saved(with_complex(), f, _use_new_zipfile_serialization=False),
+        r"tensor 'embed.weight' is of type complex64 \(complex",
+    ),
+    "complex in a plain pickle": (pickled_complex, r"tensor 'embed.weight' is of type complex64 \(complex"),
     "float8": (lambda f: torch_saved({"w": torch.ones(2).to(torch.float8_e4m3fn)}, f), "float8"),
     "torchscript": (scripted, "TorchScript"),
     "other zip": (other_zip, "not of torch"),

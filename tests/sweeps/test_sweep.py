@@ -157,6 +157,24 @@ def test_a_sweep_reads_back(tiny_benchmark: Benchmark, store: Store, kind: str) 
         storage.delete(store, made.id)
 
 
+STORED = """version: 1
+kind: values
+axes: {lwptv.prune_ratio: [0.0, 0.5]}
+split: choosing
+images: 128
+seed: 0
+recipes:
+- {version: 1, pretrained: p, experts: {a: x}, edits: [{lwptv: {}}], merge: {ties: {}}}
+"""
+
+
+def test_sweeps_stored_by_earlier_versions_keep_their_ids() -> None:
+    """Recipes did not write `count_dead_params: false` then; the ids are those that version 0.1 gave."""
+    assert Sweep.from_yaml(STORED).id == "d12ddc307c82"
+    assert Sweep.from_yaml(Sweep.from_yaml(STORED).to_yaml()).id == "d12ddc307c82"
+    assert Sweep.from_yaml(STORED.replace("experts:", "count_dead_params: true, experts:")).id == "3de7c02aa796"
+
+
 def test_sweeps_that_cannot_be_read_are_left_out(tiny_benchmark: Benchmark, store: Store) -> None:
     made = sweep(tiny_benchmark)
     storage.keep(made, store)

@@ -20,10 +20,14 @@ from merging.recipes.recipe import Exemplars, Recipe
 from merging.text import first_few
 from viz.text import clean_text, percent
 
-FIRST = "task_arithmetic_lwptv"  # the preset that the page opens with
+FIRST = "task_arithmetic_lwptv"  # the preset whose chain the page opens with
 DEAD = (
     "This checkpoint has tensors of a text encoder that no expert changed. Published code counts them when it takes "
     "the largest scalars or layers of a task vector; turn this on to compare with published figures."
+)
+DEAD_RULE = (
+    "Off in a chain of your own, as on the command line and in Python. Combinations in the papers turn it on. The "
+    "recipe says which, so that it gives the same weights everywhere."
 )
 ACTIVATION = (
     "The files do not state which activation the models were trained with. OpenAI's models use QuickGELU, those of "
@@ -71,6 +75,7 @@ def draft(models: ModelSet) -> Draft:
             st.warning(f"The recipe in this link cannot be used: {text.safe_text(error, 300)}")
     if current is None:
         current = _preset(FIRST, models.pretrained, experts)
+        current.count_dead_params = False  # as in every chain that is not chosen as a paper's
     if current.pretrained != models.pretrained or not set(current.experts) <= set(experts):
         current.pretrained, current.experts = models.pretrained, list(experts)
     state.keep_draft(current)
@@ -103,8 +108,7 @@ def presets(current: Draft, experts: Mapping[str, str]) -> None:
 
 
 def _preset(key: str, pretrained: str, experts: Mapping[str, str]) -> Draft:
-    dead, large = data.carries_dead_params(pretrained), data.is_large(pretrained)
-    return Draft.of(preset(key).recipe(pretrained, experts, count_dead_params=dead, large=large))
+    return Draft.of(preset(key).recipe(pretrained, experts, large=data.is_large(pretrained)))
 
 
 def _use_preset(current: Draft, experts: Mapping[str, str]) -> None:
@@ -210,6 +214,7 @@ def controls_all(current: Draft) -> bool:
         current.count_dead_params = st.toggle(
             "Count the unused text tensors", current.count_dead_params, key=f"dead{current.merge.uid}", help=DEAD
         )
+        st.caption(DEAD_RULE)
     if current.activation or _silent(current.pretrained, data.file_state(current.pretrained)):
         current.activation = st.selectbox(
             "Activation", list(ACTIVATION_TITLES), list(ACTIVATION_TITLES).index(current.activation),

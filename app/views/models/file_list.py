@@ -32,6 +32,10 @@ NO_FOLDER = (
 UPLOAD_HELP = (
     "safetensors or a torch file. The server keeps it in memory during the upload, so list a folder for large files."
 )
+ORIGIN = (
+    "The nearest listed pretrained model, and the norm of the change over that of its weights, an estimate (about) for "
+    "large files. At a question mark, the estimate is too near to 50% to tell."
+)
 
 
 def sources() -> str:
@@ -105,7 +109,7 @@ def models(shelf: Shelf, groups: Sequence[ModelGroup]) -> None:
                 "name": column.TextColumn("Name", pinned=True, width=150),
                 "folder": column.TextColumn("Where", width=190),
                 "what": "Kind",
-                "fits": column.TextColumn("Trained from", width=190, help="The nearest listed pretrained model."),
+                "fits": column.TextColumn("Trained from", width=245, help=ORIGIN),
                 "architecture": "Architecture",
                 "format": "Format",
                 "names": "Tensor names",

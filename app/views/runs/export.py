@@ -61,7 +61,8 @@ def _form(runs: Sequence[Run]) -> None:
             "Folder", key="export_folder", max_chars=1000, placeholder="in the folder of this app, beside the runs",
             help="A new folder, or the folder of an earlier export, from / or ~ on.",
         ).strip()  # fmt: skip
-        _say_where(folder, to)
+        if PROBLEM not in st.session_state:  # else it is said below the button
+            _say_where(folder, to)
     alone = [run for run in runs if run.per_task] if to == STORED else []
     if alone:
         st.caption("Merges with one model per task do not fit into one file; choose one of the libraries.")

@@ -52,6 +52,8 @@ def show(stored: Sequence[Run]) -> None:
         st.caption("Choose one run to see its lineage and to export it; choose two to compare them.")
         page.link()
         return
+    for run in selected:
+        run_picker.cautions(run, text.safe_text(text.label(run), 100))
     actions.show(selected)
     export.section(selected)
     lineage.show(selected[0], stored)
@@ -88,6 +90,7 @@ def _table(runs: Sequence[Run], chosen: Sequence[str], stored: Sequence[Run]) ->
             "title": column("Run", pinned=True, width=220),
             "chain": column("Recipe", width=260),
             **{key: number(title, format="%.1f%%") for key, title in PERCENT.items()},
+            "warnings": number("Warnings", help="What may be wrong with it; choose the run to read it."),
             "made": column("Made", width=130),
             "experts": number("Experts"),
             "Seed": number(format="%d"),
@@ -112,6 +115,7 @@ def _rows(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
                 "in": None if summary is None else 100 * summary.in_domain,
                 "out": None if summary is None else 100 * summary.out_of_domain,
                 "h": None if summary is None else 100 * summary.h_score,
+                "warnings": len(run.cautions) or None,
                 "chain": clean_text(chain(run), 200),
                 "made": "precomputed" if run.provenance == PRECOMPUTED else f"here, {clean_text(run.device, 30)}",
                 "experts": len(run.experts),
@@ -122,7 +126,7 @@ def _rows(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
                 "id": run.id,
             }
         )
-    return pd.DataFrame(rows).astype({"Seed": "Int64", **dict.fromkeys(PERCENT, "float64")})
+    return pd.DataFrame(rows).astype({"Seed": "Int64", "warnings": "Int64", **dict.fromkeys(PERCENT, "float64")})
 
 
 def chain(run: Run) -> str:

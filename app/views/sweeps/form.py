@@ -116,9 +116,9 @@ def _sources(stored: Sequence[Run]) -> dict[str, tuple[str, Recipe]]:
             )
         except MergingError:
             pass  # the Merge page shows what is wrong
-    dead, large = data.carries_dead_params(first), data.is_large(first)
+    large = data.is_large(first)
     for preset in PRESETS:
-        choices[preset.key] = (preset.title, preset.recipe(first, experts, count_dead_params=dead, large=large))
+        choices[preset.key] = (preset.title, preset.recipe(first, experts, large=large))
     for run in data.runs(stored):
         try:
             if run.recipe is not None and run.title not in {preset.title for preset in PRESETS}:

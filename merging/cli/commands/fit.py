@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, FAILED
-from merging.cli.model_options import architecture_option, checkpoint_options
+from merging.cli.model_options import activation_option, architecture_option, checkpoint_options
 from merging.cli.option_types import CheckpointType
 from merging.cli.options import Command, argument, job_options, option
 from merging.cli.output import columns, dumps, reporting
 
+if TYPE_CHECKING:
+    from merging.inspection.fit_report import FitReport
+
 
 @click.command(cls=Command)
 @checkpoint_options
+@option("--values", is_flag=True, help="read every number of large files, too, not a sample")
+@activation_option
 @architecture_option
-@option("--values", is_flag=True, help="read every number, too, and look for NaN and infinity")
 @option("--keep", is_flag=True, help="keep the report for the app; exit code 0 whatever it says")
 @job_options
 @click.pass_obj
@@ -27,8 +32,9 @@ def fit(
     call: Call,
     pretrained: str,
     experts: Mapping[str, str],
-    architecture: str,
     values: bool,
+    activation: str | None,
+    architecture: str,
     keep: bool,
     store: Path | None,
 ) -> int:
@@ -48,18 +54,36 @@ def fit(
         for name, reference in experts.items()
     }
     with reporting(call.events) as progress:
-        report = compare(base, opened, values=values, sample=True, progress=progress, cancel=call.stop)
+        report = compare(base, opened, values=values or None, sample=True, progress=progress, cancel=call.stop)
     if keep:
         root = store or store_root()
         fit_reports.keep(root, base, opened, report)
         for checkpoint in (base, *opened.values()):
             DIGESTS.keep(root, checkpoint)
-    if call.json:
-        rows = [asdict(problem) for problem in report.problems]
-        print(dumps({"ok": report.mergeable, "tensors": report.tensors, "problems": rows, "notes": report.notes}))
-    else:
-        print("\n".join((report.text(), *report.notes)))
-    return DONE if report.mergeable or keep else FAILED
+    if activation:  # one for all, whatever the files state
+        report = report.without("activation")
+    print(dumps(_facts(report)) if call.json else "\n".join(_lines(report)))
+    return DONE if keep or (report.mergeable and not report.doubts) else FAILED
+
+
+def _facts(report: FitReport) -> dict[str, object]:
+    """The report as JSON."""
+    return {
+        "ok": report.mergeable,
+        "tensors": report.tensors,
+        "problems": [asdict(problem) for problem in report.problems],
+        "doubts": report.doubt_texts,
+        "experts": {name: distance.facts() for name, distance in report.distances.items()},
+        "notes": report.notes,
+    }
+
+
+def _lines(report: FitReport) -> Iterator[str]:
+    """The report in words."""
+    yield report.text()
+    yield from (f"{name}: {distance.text()}." for name, distance in report.distances.items())
+    yield from report.notes
+    yield report.read + (" --values reads every number." if report.sampled else "")
 
 
 @click.command(cls=Command)

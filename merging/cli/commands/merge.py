@@ -13,7 +13,15 @@ from merging.cli.exit_codes import DONE, UsageError
 from merging.cli.export_options import ExportOptions, export_options, out_problems
 from merging.cli.model_options import checkpoint_options
 from merging.cli.option_types import PATH, StepType
-from merging.cli.options import SPEC_HELP, Command, device_option, no_evaluate_option, option, store_option
+from merging.cli.options import (
+    SPEC_HELP,
+    Command,
+    device_option,
+    no_evaluate_option,
+    option,
+    store_option,
+    strict_option,
+)
 
 
 def _free(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path | None:
@@ -35,7 +43,7 @@ def _free(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path 
     metavar="SPEC",
     help="the merge (default: task_arithmetic)",
 )
-@option("--count-dead-params", is_flag=True, help="count unused text tensors in quantiles, as published code does")
+@option("--count-dead-params", is_flag=True, help="count unused text tensors in quantiles, as papers' presets do")
 @option("--title", default="", help="what to call the run")
 @option(
     "--out",
@@ -47,6 +55,7 @@ def _free(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path 
 @export_options
 @store_option
 @no_evaluate_option
+@strict_option
 @device_option
 @click.pass_obj
 def merge(  # noqa: PLR0913 - an argument for each option
@@ -62,6 +71,7 @@ def merge(  # noqa: PLR0913 - an argument for each option
     how: ExportOptions,
     store: Path | None,
     no_evaluate: bool,
+    strict: bool,
     device: str,
 ) -> int:
     """Merge checkpoints and export the model."""
@@ -80,5 +90,5 @@ def merge(  # noqa: PLR0913 - an argument for each option
         activation=how.activation or "",
         architecture=how.architecture,
     )
-    compute(call, recipe, store, out, how, device=device, evaluate=not no_evaluate)
+    compute(call, recipe, store, out, how, device=device, evaluate=not no_evaluate, strict=strict)
     return DONE

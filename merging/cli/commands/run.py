@@ -10,7 +10,15 @@ from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
 from merging.cli.export_options import ExportOptions, export_options
 from merging.cli.option_types import PATH
-from merging.cli.options import Command, argument, device_option, job_options, no_evaluate_option, option
+from merging.cli.options import (
+    Command,
+    argument,
+    device_option,
+    job_options,
+    no_evaluate_option,
+    option,
+    strict_option,
+)
 
 
 @click.command(cls=Command)
@@ -21,6 +29,7 @@ from merging.cli.options import Command, argument, device_option, job_options, n
 @export_options
 @job_options
 @no_evaluate_option
+@strict_option
 @device_option
 @click.pass_obj
 def run(
@@ -32,6 +41,7 @@ def run(
     how: ExportOptions,
     store: Path | None,
     no_evaluate: bool,
+    strict: bool,
     device: str,
 ) -> int:
     """Run a recipe file into the store, such as one from the app."""
@@ -41,5 +51,8 @@ def run(
     chain = Recipe.load(recipe)
     chain = chain.stating(how.activation or "", how.architecture)
     base = base or recipe.absolute().parent
-    compute(call, chain, store, out, how, device=device, evaluate=not no_evaluate, need_model=need_model, base=base)
+    evaluate = not no_evaluate
+    compute(
+        call, chain, store, out, how, device=device, evaluate=evaluate, strict=strict, need_model=need_model, base=base
+    )
     return DONE

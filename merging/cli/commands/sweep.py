@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os.path import lexists
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from merging.cli.call import Call
 from merging.cli.exit_codes import CANCELLED, DONE, PAUSED, UsageError
 from merging.cli.option_types import PATH
 from merging.cli.options import Command, argument, device_option, job_options, option
-from merging.cli.output import columns, dumps, reporting
+from merging.cli.output import columns, dumps, reporting, warn
 from merging.errors import Cancelled
 from merging.text import percent
 
@@ -86,6 +87,7 @@ def sweep(
                 progress=progress,
                 cancel=call.stop,
                 paused=lambda: pause_file is not None and pause_file.exists(),
+                warn=warn,
             )
     except Cancelled:
         print(f"Stopped; its points are kept. `sweep --stored {chosen.id}` goes on.")
@@ -139,7 +141,7 @@ def _recipe(word: str, store: Store) -> Recipe:
     from merging.sweeps.sweep import resolved
 
     path = Path(word)
-    if not path.exists() and (run := store.find(word)) is not None and run.recipe is not None:
+    if not lexists(path) and (run := store.find(word)) is not None and run.recipe is not None:
         return resolved(run.recipe, Path.cwd())
     return resolved(Recipe.load(path), path.absolute().parent)
 

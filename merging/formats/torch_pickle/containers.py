@@ -9,7 +9,7 @@ from merging.errors import CheckpointError
 from merging.formats.byte_range import ByteRange, Cursor
 from merging.formats.torch_pickle import zip_archive
 from merging.formats.torch_pickle.interpreter import Machine, PickledCall, PickledDict, ReadLimits
-from merging.formats.torch_pickle.tensors import Resolve, Storage, reference, storage_type
+from merging.formats.torch_pickle.tensors import Resolve, Storage, complex_type, reference, storage_type
 
 MAGIC = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 TAR_MARK, TAR_AT = b"ustar", 257
@@ -51,13 +51,13 @@ def _zip(window: ByteRange, limits: ReadLimits) -> PickleContents:
     archive = zip_archive.open_archive(window)
     content = Machine(archive.pickle.cursor(), limits).run()
 
-    def resolve(thing: Any) -> Storage:
-        kind, key, numel, _ = reference(thing, window.name)
-        dtype, stored = storage_type(kind, f"{window.name}: a tensor"), archive.storages.get(key)
+    def resolve(thing: Any, where: str) -> Storage:
+        kind, key, numel, _ = reference(thing, where)
+        dtype, stored = storage_type(kind, where), archive.storages.get(key)
         if stored is None or stored.size != numel * dtype.itemsize:
             has = "nothing" if stored is None else f"{stored.size:,} bytes"
             raise CheckpointError(
-                f"{window.name}: a storage promises {numel * dtype.itemsize:,} bytes, the archive has {has}; "
+                f"{where}: its storage promises {numel * dtype.itemsize:,} bytes, the archive has {has}; "
                 "the file is damaged."
             )
         return Storage(stored, dtype)
@@ -80,8 +80,9 @@ def _legacy(window: ByteRange, limits: ReadLimits) -> PickleContents:
             kinds.setdefault(key, (kind, numel))
     storages = _storages(window, cursor, keys, kinds)
 
-    def resolve(thing: Any) -> Storage:
-        _, key, _, view = reference(thing, window.name)
+    def resolve(thing: Any, where: str) -> Storage:
+        kind, key, _, view = reference(thing, where)
+        storage_type(kind, where)
         if key not in storages:
             raise window.truncated()
         if view is not None:
@@ -92,7 +93,10 @@ def _legacy(window: ByteRange, limits: ReadLimits) -> PickleContents:
 
 
 def _storages(window: ByteRange, cursor: Cursor, keys: Any, kinds: dict[str, tuple[Any, int]]) -> dict[str, Storage]:
-    """{key: storage} of the storages that follow the pickles: each a count and that many numbers."""
+    """{key: storage} of the storages that follow the pickles: each a count and that many numbers.
+
+    Storages of complex numbers are passed over.
+    """
     storages: dict[str, Storage] = {}
     if not isinstance(keys, list):
         raise window.truncated()
@@ -100,11 +104,13 @@ def _storages(window: ByteRange, cursor: Cursor, keys: Any, kinds: dict[str, tup
         if not isinstance(key, str) or key not in kinds or key in storages:
             raise window.truncated()
         kind, promised = kinds[key]
-        dtype = storage_type(kind, f"{window.name}: a tensor")
+        dtype = complex_type(kind) or storage_type(kind, f"{window.name}: a tensor")
         numel = int.from_bytes(cursor.take(8), "little", signed=True)
         if numel != promised:
             raise window.truncated()
-        storages[key] = Storage(cursor.skip(numel * dtype.itemsize), dtype)
+        numbers = cursor.skip(numel * dtype.itemsize)
+        if not dtype.is_complex:
+            storages[key] = Storage(numbers, dtype)
     return storages
 
 
@@ -113,15 +119,15 @@ def _plain(window: ByteRange, limits: ReadLimits) -> PickleContents:
     content = Machine(window.cursor(), limits).run()
     storages: dict[int, Storage] = {}
 
-    def resolve(thing: Any) -> Storage:
+    def resolve(thing: Any, where: str) -> Storage:
         if id(thing) not in storages:
-            storages[id(thing)] = _nested(window, thing, limits)
+            storages[id(thing)] = _nested(window, thing, limits, where)
         return storages[id(thing)]
 
     return PickleContents(content, resolve)
 
 
-def _nested(window: ByteRange, thing: Any, limits: ReadLimits) -> Storage:
+def _nested(window: ByteRange, thing: Any, limits: ReadLimits, where: str) -> Storage:
     is_storage = (
         isinstance(thing, PickledCall) and str(thing.name) == NESTED and isinstance(thing.args, tuple) and thing.args
     )
@@ -129,8 +135,8 @@ def _nested(window: ByteRange, thing: Any, limits: ReadLimits) -> Storage:
     if isinstance(inside, PickledCall):
         raise CheckpointError(f"{window.name} was pickled with protocol 2 or older; save it again with torch.save.")
     if not isinstance(inside, ByteRange):
-        raise CheckpointError(f"{window.name}: a tensor has no storage; the file is damaged.")
+        raise CheckpointError(f"{where} has no storage; the file is damaged.")
     if not inside.head(len(MAGIC)).startswith((MAGIC, zip_archive.MAGIC)):
         raise window.truncated()
     opened = read(inside, limits)
-    return opened.resolve(opened.content)
+    return opened.resolve(opened.content, where)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from merging.checkpoints.tensor_info import DTYPE_NAMES, MAX_DIMENSIONS, TensorInfo, read_span
+from merging.checkpoints.tensor_info import DTYPE_NAMES, MAX_DIMENSIONS, TensorInfo, dtype_name, read_span
 from merging.errors import CheckpointError
 from merging.formats.byte_range import ByteRange
 from merging.formats.torch_pickle.interpreter import Name, Persistent, PickledCall
@@ -27,6 +27,7 @@ SUBCLASSED = {
     "torch._tensor._rebuild_from_type", "torch._tensor._rebuild_from_type_v2", "torch.tensor._rebuild_from_type",
 }  # fmt: skip
 KINDS = {"sparse": "sparse", "qtensor": "quantized", "nested": "nested", "meta": "without data"}
+COMPLEX = {"ComplexFloatStorage": torch.complex64, "ComplexDoubleStorage": torch.complex128}
 MAX_WRAPPERS = 8
 
 
@@ -81,7 +82,7 @@ class StoredTensor:
         return read_span(window.descriptor, window.start + first * dtype.itemsize, numel, dtype, window.name)
 
 
-Resolve = Callable[[Any], Storage]  # a pickle's object in the place of a storage -> the storage
+Resolve = Callable[[Any, str], Storage]  # (a pickle's object in the place of a storage, whose it is) -> the storage
 
 
 def is_tensor(thing: Any) -> bool:
@@ -92,14 +93,20 @@ def is_tensor(thing: Any) -> bool:
     return name in WRAPPED or name in SUBCLASSED or name.startswith("torch._utils._rebuild")
 
 
+def complex_type(name: Any) -> torch.dtype | None:
+    """The dtype of a storage class of complex numbers; None for any other."""
+    return COMPLEX.get(name.name) if isinstance(name, Name) and name.module in STORAGE_MODULES else None
+
+
 def storage_type(name: Any, where: str) -> torch.dtype:
     """The dtype of a storage class; raises CheckpointError for those whose numbers cannot be merged."""
     if isinstance(name, Name) and name.module in STORAGE_MODULES:
         if name.name in STORAGES:
             return STORAGES[name.name]
         if name.name.endswith("Storage"):
-            kind = name.name.removesuffix("Storage").lower()
-            raise CheckpointError(f"{where} is of type {kind[:40]!r}, which cannot be merged; convert it.")
+            dtype = complex_type(name)
+            kind = f"{dtype_name(dtype)} (complex numbers)" if dtype else repr(name.name[:40])
+            raise CheckpointError(f"{where} is of type {kind}, which cannot be merged; convert it.")
     raise CheckpointError(f"{where} has a storage of an unknown kind; the file is damaged.")
 
 
@@ -117,7 +124,7 @@ def locate(thing: PickledCall, where: str, resolve: Resolve) -> StoredTensor:
         raise CheckpointError(f"{where} is {kind}, which cannot be merged; save it as a plain tensor.")
     if not isinstance(args, tuple) or len(args) < (7 if name == TYPED else 4):
         raise CheckpointError(f"{where} is described in a way that torch does not write; the file is damaged.")
-    storage, offset = resolve(args[0]), args[1]
+    storage, offset = resolve(args[0], where), args[1]
     shape, stride = _sizes(args[2]), _sizes(args[3])
     dtype = _dtype(args[6], where) if name == TYPED else storage.dtype
     valid = shape is not None and stride is not None and len(shape) == len(stride) <= MAX_DIMENSIONS

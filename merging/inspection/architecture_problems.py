@@ -1,0 +1,63 @@
+"""Experts of another architecture than the pretrained model: another number of layers or heads, another activation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from merging.checkpoints.architecture import stated_activation, stated_heads
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.tower_names import BODY, VISUAL
+from merging.checkpoints.views import CheckpointView
+from merging.inspection.fit_report import Problem, problem
+
+BLOCK = re.compile(r"(?:^|\.)(?:transformer\.resblocks|encoder\.layers)\.(\d+)\.")
+
+
+def statements(pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> Iterator[Problem]:
+    """Experts whose metadata states another activation or number of heads than the pretrained model's.
+
+    If that states none, the first expert that does is what the others are compared with. What a file leaves open is
+    not compared.
+    """
+    for kind, stated_by in (("activation", stated_activation), ("heads", stated_heads)):
+        expected, source = stated_by(pretrained), ""
+        for name, expert in experts.items():
+            found = stated_by(expert)
+            if found and not expected:
+                expected, source = found, f", as {name} has"
+            elif found and found != expected:
+                yield problem("error", name, "", kind, f"{expected}{source}", str(found))
+
+
+def depth(pretrained: Checkpoint, name: str, expert: Checkpoint) -> Problem | None:
+    """The problem of an expert with more or fewer layers than the pretrained model; None if it has as many.
+
+    Only whole layers count; a layer in which a tensor is missing is one.
+    """
+    expected, found = blocks(pretrained), blocks(expert)
+    if not expected or not found or len(expected) == len(found):
+        return None
+    layers = [f"{len(own)} layer{'s' if len(own) != 1 else ''}" for own in (expected, found)]
+    return problem("error", name, "", "depth", *layers)
+
+
+def blocks(checkpoint: Checkpoint) -> frozenset[int]:
+    """The numbers of the visual tower's layers, from the names in the file; those of a text tower do not count."""
+    stored = checkpoint
+    while isinstance(stored, CheckpointView):
+        stored = stored.inner
+    return frozenset(number for name in of_tower(stored.infos) if (number := block(name)) is not None)
+
+
+def of_tower(names: Iterable[str]) -> list[str]:
+    """The names that belong to a visual tower: those that say so, or all if none does."""
+    listed = list(names)
+    marked = [name for name in listed if VISUAL in name or BODY in name]
+    return marked or listed
+
+
+def block(name: str) -> int | None:
+    """The layer that a tensor belongs to; None if it belongs to none."""
+    match = BLOCK.search(name)
+    return int(match[1]) if match else None

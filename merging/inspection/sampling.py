@@ -1,0 +1,77 @@
+"""The numbers of a tensor that are read: all of them, or short runs spread evenly over it.
+
+A tensor of more than ``WHOLE`` numbers is cut into ``RUNS`` equal parts, and one run of ``RUN`` numbers is read at a
+random place of each. Random places cannot fall into step with the rows of a matrix, and runs keep reading cheap. The
+places depend on the tensor's name and size alone, so that the same numbers are read from every model.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.tower_names import VISUAL
+
+RUNS, RUN = 8, 64
+WHOLE = 2 * RUNS * RUN  # numbers up to which a tensor is read whole
+PIECE = 1 << 20  # numbers that are read at a time where all are
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Numbers of a tensor that are read together: one span, or the runs of a sample."""
+
+    spans: tuple[tuple[int, int], ...]
+    weight: float = 1.0  # numbers of the tensor for which each one stands
+
+    @property
+    def numel(self) -> int:
+        """How many numbers are read."""
+        return sum(stop - start for start, stop in self.spans)
+
+    @property
+    def sampled(self) -> bool:
+        """Whether these are the runs of a sample."""
+        return self.weight > 1
+
+    def read(self, checkpoint: Checkpoint, name: str) -> Tensor:
+        """The numbers, flat (numel,), in the stored dtype."""
+        parts = [checkpoint.read_flat(name, start, stop) for start, stop in self.spans]
+        return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+    def finite(self, checkpoint: Checkpoint, name: str) -> Tensor:
+        """The numbers in float64, with 0 for those that are not finite."""
+        return self.read(checkpoint, name).double().nan_to_num(0.0, 0.0, 0.0)
+
+    def position(self, index: int) -> int:
+        """Where in the tensor the number at ``index`` of the piece is."""
+        for start, stop in self.spans:
+            if index < stop - start:
+                return start + index
+            index -= stop - start
+        raise IndexError(index)
+
+
+def pieces(name: str, numel: int, sampled: bool) -> Iterator[Piece]:
+    """The pieces of a tensor to read: a sample of it, or all of it. A tower's prefix does not matter for the sample."""
+    if sampled and numel > WHOLE:
+        yield _sample(name.removeprefix(VISUAL), numel)
+        return
+    for start in range(0, numel, PIECE):
+        yield Piece(((start, min(start + PIECE, numel)),))
+
+
+@lru_cache(maxsize=4096)
+def _sample(name: str, numel: int) -> Piece:
+    """One run in each part of a tensor, in order."""
+    draw = torch.Generator().manual_seed(zlib.crc32(name.encode(errors="replace")))
+    places = torch.rand(RUNS, generator=draw, dtype=torch.float64).tolist()
+    length = numel / RUNS
+    starts = [int(index * length + place * (length - RUN)) for index, place in enumerate(places)]
+    return Piece(tuple((start, start + RUN) for start in starts), numel / (RUNS * RUN))

@@ -1,0 +1,76 @@
+"""On no page is a text from outside read as Markdown, and no invisible character reaches one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile_texts import TEXTS, active
+
+PAGES = (
+    "home", "merge", "methods", "masks", "conflicts", "drift", "features", "scores", "sweeps", "compare", "models",
+    "report",
+)  # fmt: skip
+PLAIN = {  # fields that the browser shows as they are, or not at all
+    ("Text", "body"), ("Code", "code_text"), ("Selectbox", "options"), ("Selectbox", "raw_value"),
+    ("MultiSelect", "options"), ("MultiSelect", "raw_values"), ("TextInput", "value"), ("TextInput", "default"),
+    ("TextArea", "value"), ("TextArea", "default"), ("DownloadButton", "url"), ("PageLink", "page"),
+    ("PageLink", "query_string"),
+}  # fmt: skip
+LINKED = """
+    run runs ratio shared group by expert tensor relative present chain experts method role needs find view kind
+    about layer density cut signs won against token distance task cell conflict overlap energy agreement compare
+    scope first second direction drop sweep point score look map images classes perplexity beside number unit
+    ranked along show merged front variant intervals b between models shelf chosen outcome chart among
+""".split()  # noqa: SIM905 - a list of words is easier to read this way
+DATA = ("PlotlyChart", "Arrow", "ArrowData", "ImageList", "Image")  # figures have tests of their own; tables show text
+
+
+def markdown(message: Any) -> Iterator[tuple[str, str]]:
+    """(message.field, text) of everything in an element that the browser reads as Markdown."""
+    kind = message.DESCRIPTOR.name
+    if kind in DATA:
+        return
+    for field, value in message.ListFields():
+        for item in value if field.is_repeated else [value]:
+            if hasattr(item, "ListFields"):
+                yield from markdown(item)
+            elif isinstance(item, str) and field.name not in {"id", "form_id"} and (kind, field.name) not in PLAIN:
+                yield f"{kind}.{field.name}", item
+
+
+def elements(block: Any) -> Iterator[Any]:
+    for child in block.children.values():
+        if hasattr(child, "children"):
+            if child.proto is not None:
+                yield child.proto
+            yield from elements(child)
+        else:
+            yield child.proto
+
+
+def faults(at: Any) -> list[tuple[str, str, list[str]]]:
+    texts = [pair for proto in elements(at._tree) for pair in markdown(proto)]
+    assert len(texts) > 5
+    return [(place, text[:300], parts) for place, text in texts if (parts := active(text))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_texts_from_outside_stay_texts(open_app: Any, hostile_library: Path, hostile_models: Path, page: str) -> None:
+    at = open_app(page, hostile_library)
+    assert not at.exception
+    assert faults(at) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_links_from_outside_stay_texts(open_app: Any, hostile_library: Path, page: str) -> None:
+    for shift in (0, 7):
+        values = [*TEXTS.values()]
+        query = {key: values[(place + shift) % len(values)][:300] for place, key in enumerate(LINKED)}
+        at = open_app(page, hostile_library, **query)
+        assert not at.exception
+        assert faults(at) == []

@@ -1,0 +1,259 @@
+"""Every reader of files and texts from outside, as a function of bytes, with small inputs that it reads."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import struct
+import tempfile
+import warnings
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import numpy as np
+import torch
+from safetensors.torch import save
+
+from merging.benchmarks.build.description import Description, read_classes
+from merging.benchmarks.cached_features import CachedFeatures
+from merging.clip.heads import read_head
+from merging.errors import MergingError
+from merging.files.npz import Npz
+from merging.formats.configs import beside
+from merging.formats.opening import open_path
+from merging.recipes.chain_text import parse_chain, parse_experts
+from merging.recipes.recipe import Recipe
+from merging.runs.store import Store
+from merging.sweeps.sweep import Sweep
+
+FOLDER = Path(tempfile.gettempdir())  # where inputs are written before they are opened; the fuzzer sets another
+CORPUS = Path(__file__).resolve().parents[1] / "fuzz" / "corpus.zip"
+MOST_READ = 4096  # scalars of a tensor
+
+
+@dataclass(frozen=True)
+class Reader:
+    """``read`` raises MergingError for whatever it does not read, and nothing else."""
+
+    read: Callable[[bytes], Any]
+    seeds: Callable[[], list[bytes]]
+
+
+def written(data: bytes, name: str) -> Path:
+    path = FOLDER / name
+    path.write_bytes(data)
+    return path
+
+
+# --- checkpoints -----------------------------------------------------------------------------------------------------
+
+
+def opened(name: str, data: bytes) -> None:
+    """All that opening a checkpoint reads, and the first numbers of every tensor."""
+    checkpoint = open_path(written(data, name), name, name)
+    for tensor, info in checkpoint.infos.items():
+        checkpoint.read_flat(tensor, 0, min(info.numel, MOST_READ))
+
+
+def headed(data: bytes) -> None:
+    """The bytes as the header of a safetensors file of the right length, which random changes seldom keep."""
+    opened("fuzzed.safetensors", struct.pack("<Q", len(data)) + data + bytes(62))
+
+
+def archived(data: bytes) -> None:
+    """The bytes as the pickle in a torch archive whose checksums are right."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, part in {"data.pkl": data, "version": b"3\n", "data/0": bytes(64), "data/1": bytes(64)}.items():
+            archive.writestr(f"archive/{name}", part)
+    opened("fuzzed.pt", content.getvalue())
+
+
+def configured(data: bytes) -> None:
+    """The bytes as the configuration beside a file of weights."""
+    for name, weights in {
+        "config.json": "model.safetensors",
+        "open_clip_config.json": "open_clip_model.safetensors",
+    }.items():
+        written(data, name)
+        beside(FOLDER / weights)
+        (FOLDER / name).unlink()
+
+
+def headed_task(data: bytes) -> None:
+    read_head(written(data, "head.pt"), None, 4)
+
+
+def state() -> dict[str, torch.Tensor]:
+    return {"weight": torch.eye(3, 4), "b": torch.ones(3, dtype=torch.float16), "n": torch.tensor(7)}
+
+
+def torch_file(thing: Any, **options: Any) -> bytes:
+    content = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of whole modules
+        torch.save(thing, content, **options)
+    return content.getvalue()
+
+
+def torch_files(**options: Any) -> list[bytes]:
+    nested = {"epoch": 3, "state_dict": state(), "args": {"lr": 0.1, "names": ["a", "b"]}}
+    return [torch_file(thing, **options) for thing in (state(), nested, torch.nn.Linear(2, 2), {"a": [1, (2, None)]})]
+
+
+def pickles() -> list[bytes]:
+    plain = [pickle.dumps(state(), protocol) for protocol in (4, 2)]
+    return [*plain, pickle.dumps({"a": np.ones(2), "b": {1, 2}, "c": {"d": b"e"}}, 4), pickle.dumps([1, "x", 2.5], 0)]
+
+
+def inner_pickles() -> list[bytes]:
+    rows = {"weight": torch.eye(4), "bias": torch.ones(16)}
+    things = (rows, {"epoch": 3, "state_dict": rows, "args": {"lr": 0.1}}, torch.nn.Linear(16, 1, bias=False))
+    archives = [zipfile.ZipFile(io.BytesIO(torch_file(thing))) for thing in things]
+    return [archive.read(next(n for n in archive.namelist() if n.endswith("data.pkl"))) for archive in archives]
+
+
+def headers() -> list[bytes]:
+    whole = save(state(), metadata={"architecture": json.dumps({"heads": 2}), "note": "a"})
+    return [whole[8 : 8 + struct.unpack("<Q", whole[:8])[0]]]
+
+
+def configurations() -> list[bytes]:
+    tower = {"image_size": 32, "patch_size": 8, "hidden_size": 64, "num_attention_heads": 2, "hidden_act": "quick_gelu"}
+    open_clip = {"embed_dim": 32, "vision_cfg": {"image_size": 32, "layers": 2, "width": 64, "patch_size": 8}}
+    configs = [tower | {"model_type": "clip_vision_model"}, {"vision_config": tower, "projection_dim": 32}]
+    return [json.dumps(config).encode() for config in (*configs, {"model_cfg": open_clip})]
+
+
+# --- data, recipes, addresses ----------------------------------------------------------------------------------------
+
+
+def unpacked(data: bytes) -> None:
+    with Npz(written(data, "fuzzed.npz")) as archive:
+        for name, info in archive.infos.items():
+            if info.nbytes <= 1 << 20:
+                archive.read(name)
+            if info.shape:
+                list(archive.rows(name, range(min(2, info.shape[0]))))
+
+
+FEATURES = {"features": np.ones((2, 4), np.float32), "labels": np.arange(2), "model": np.array("f0")}
+
+
+def npz(**arrays: Any) -> bytes:
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    return content.getvalue()
+
+
+def arrayed(data: bytes) -> None:
+    """The bytes as an array in an archive whose checksums are right."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("images.npy", data)
+    unpacked(content.getvalue())
+
+
+def npy(array: Any) -> bytes:
+    content = io.BytesIO()
+    np.save(content, array)
+    return content.getvalue()
+
+
+def described(data: bytes) -> None:
+    Description.load(written(data, "benchmark.yaml"))
+
+
+def classes(data: bytes) -> None:
+    read_classes(written(data, "classes.json" if data[:1] in b"[{" else "classes.txt"))
+
+
+def stored_features(data: bytes) -> None:
+    CachedFeatures.load(written(data, "features.npz"))
+
+
+def linked(data: bytes) -> None:
+    """The bytes as the query of a link: the chain that is built, experts, runs and sweeps."""
+    for key, value in parse_qsl(data.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=50):
+        if key == "chain":
+            parse_chain(value)
+        elif key == "experts":
+            parse_experts(value.split(","), [])
+        else:
+            Store(FOLDER / "store").candidates(value)
+
+
+def text(read: Callable[[str], Any]) -> Callable[[bytes], None]:
+    def of_bytes(data: bytes) -> None:
+        read(data.decode("utf-8", "replace"))
+
+    return of_bytes
+
+
+RECIPE = """version: 1
+title: "a: b"
+pretrained: models/pretrained.safetensors
+experts: {digits: models/digits.safetensors, flags: models/flags.safetensors}
+exemplars: {per_task: 8, seed: 1}
+edits:
+- lwptv: {prune_ratio: 0.7, shared: true}
+- dare
+merge: {ties: {density: 0.2, aggregation: sum}}
+"""
+SWEEP = """version: 1
+kind: values
+axes: {task_arithmetic.scaling: [0.1, 0.2, 0.3]}
+recipes:
+- {version: 1, pretrained: p.safetensors, experts: {a: a.safetensors, b: b.safetensors}, merge: task_arithmetic}
+"""
+BENCHMARK = """pretrained: clip.safetensors
+tasks:
+  fruit: {images: fruit, head: heads/fruit.pt, classes: [apple, pear], title: Fruit}
+"""
+LINKS = (
+    "chain=lwptv:prune_ratio=0.5;ties:density=0.1,scaling=0.3&experts=digits,flags",
+    "chain=count_dead_params;activation:gelu;exemplars:per_task=9;cat;task_arithmetic&run=0123456789abcdef",
+    "runs=0123456789ab,../../etc/passwd&sweep=new&experts=a=b.pt",
+)
+
+READERS = {
+    "safetensors": Reader(partial(opened, "fuzzed.safetensors"), lambda: [save(state())]),
+    "safetensors_header": Reader(headed, headers),
+    "torch_zip": Reader(partial(opened, "fuzzed.pt"), torch_files),
+    "torch_zip_pickle": Reader(archived, inner_pickles),
+    "torch_legacy": Reader(partial(opened, "fuzzed.pth"), lambda: torch_files(_use_new_zipfile_serialization=False)),
+    "pickle": Reader(partial(opened, "fuzzed.pkl"), pickles),
+    "head": Reader(headed_task, lambda: [torch_file({"weight": torch.eye(3, 4)}), save({"weight": torch.eye(4)})]),
+    "configuration": Reader(configured, configurations),
+    "npz": Reader(unpacked, lambda: [npz(images=np.zeros((2, 4, 4, 3), np.uint8), labels=np.arange(2)), npz(a=1.5)]),
+    "npz_array": Reader(arrayed, lambda: [npy(np.zeros((2, 3), np.uint8)), npy(np.array("text")), npy(np.ones(2))]),
+    "features": Reader(stored_features, lambda: [npz(**FEATURES)]),
+    "recipe": Reader(text(Recipe.from_yaml), lambda: [RECIPE.encode()]),
+    "sweep": Reader(text(Sweep.from_yaml), lambda: [SWEEP.encode()]),
+    "benchmark": Reader(described, lambda: [BENCHMARK.encode()]),
+    "classes": Reader(classes, lambda: [b"apple\npear\n", b'["apple", "pear"]', b'{"a": "apple"}']),
+    "address": Reader(linked, lambda: [link.encode() for link in LINKS]),
+}
+
+
+def inputs(name: str) -> list[bytes]:
+    """The seeds of a reader, and what fuzzing has added: inputs that reach other lines, or once ended a run."""
+    with zipfile.ZipFile(CORPUS) as archive:
+        kept = [archive.read(member) for member in archive.namelist() if member.startswith(f"{name}/")]
+    return [*READERS[name].seeds(), *kept]
+
+
+def read(name: str, data: bytes) -> None:
+    """Read bytes; what the reader refuses with an error of this package is all right."""
+    try:
+        READERS[name].read(data)
+    except MergingError as error:
+        message = str(error)
+        if not message.replace("\n", " ").isprintable() or len(message) > 5000 or str(FOLDER) in message:
+            raise AssertionError(f"a message that is no sentence for a page: {message[:300]!r}") from error
