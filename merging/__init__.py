@@ -49,6 +49,7 @@ def merge(  # noqa: PLR0913 - the public contract
     exemplars: Mapping[str, Any] | None = None,
     count_dead_params: bool = False,
     activation: str = "",
+    architecture: str = "",
     strict: bool = False,
     device: str = "auto",
     progress: ProgressCallback | None = None,
@@ -67,6 +68,7 @@ def merge(  # noqa: PLR0913 - the public contract
         count_dead_params: whether global quantiles count the unused text tensors that a published image encoder
             carries, as its authors' code does. By default only presets of papers do.
         activation: "quick_gelu" or "gelu", for exemplars; by default the metadata beside the weights says which.
+        architecture: what no file states: "heads=12,activation=gelu", an open_clip name or a configuration's path.
         strict: refuse experts of another pretrained model, equal to it, or given twice; the result's ``warnings``
             name them otherwise, and so does the log.
         device: "auto" (CUDA, then MPS, then CPU) or a torch device name.
@@ -81,7 +83,7 @@ def merge(  # noqa: PLR0913 - the public contract
     """
     from merging.engine import run as engine
 
-    base, inputs = _opened(pretrained, experts, merge, params, edits, count_dead_params, activation)
+    base, inputs = _opened(pretrained, experts, merge, params, edits, count_dead_params, activation, architecture)
     _warn(inputs, strict)
     result = engine.run(
         inputs.recipe,
@@ -126,9 +128,11 @@ def _opened(
     edits: Sequence[tuple[str, Mapping[str, Any]] | str],
     count_dead_params: bool,
     activation: str,
+    architecture: str,
 ) -> tuple[Checkpoint, OpenedRecipe]:
     """The pretrained checkpoint as the caller names its tensors, and the opened recipe of a call of ``merge``."""
     from merging.errors import RecipeError
+    from merging.formats.named_architecture import named_architecture
     from merging.formats.opening import open_checkpoint
     from merging.recipes.recipe import Recipe
     from merging.runs import inputs as run_inputs
@@ -145,6 +149,7 @@ def _opened(
         experts={name: checkpoint.label for name, checkpoint in opened.items()},
         count_dead_params=count_dead_params,
         activation=activation,
+        architecture=named_architecture(architecture).text(),
     )
     return base, run_inputs.opened(recipe, base, opened)
 

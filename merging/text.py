@@ -71,6 +71,7 @@ def visible_lines(text: str) -> str:
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """' Did you mean x?' or the empty string."""
-    nearest = get_close_matches(word, list(choices), n=1, cutoff=0.5)
-    return f" Did you mean {nearest[0]!r}?" if nearest else ""
+    """' Did you mean x?' or the empty string; upper and lower case do not matter."""
+    known = {choice.casefold(): choice for choice in choices}
+    nearest = get_close_matches(word.casefold(), known, n=1, cutoff=0.5)
+    return f" Did you mean {known[nearest[0]]!r}?" if nearest else ""

@@ -45,6 +45,7 @@ class Draft:
     exemplars: dict[str, Any] = field(default_factory=dict)  # how they are drawn, for chains that need them
     count_dead_params: bool = False
     activation: str = ""
+    architecture: str = ""
 
     @classmethod
     def of(cls, recipe: Recipe) -> Self:
@@ -55,6 +56,7 @@ class Draft:
         )
         draft.exemplars = recipe.exemplars.values() if recipe.exemplars else {}
         draft.count_dead_params, draft.activation = recipe.count_dead_params, recipe.activation
+        draft.architecture = recipe.architecture
         draft.titled = draft.chain()
         return draft
 
@@ -66,6 +68,7 @@ class Draft:
             self.exemplars if self.needs_exemplars else {},
             self.count_dead_params,
             self.activation,
+            self.architecture,
         ).text()
 
     @property
@@ -96,6 +99,7 @@ class Draft:
             exemplars=self.exemplars,
             count_dead_params=self.count_dead_params,
             activation=self.activation,
+            architecture=self.architecture,
             title=self.title if self.chain() == self.titled else "",
         )
 
@@ -128,9 +132,15 @@ def parse_chain(text: str, pretrained: str, experts: list[str]) -> Draft:
     chain = chain_text.parse_chain(text)
     edits = [DraftStep(key, dict(values)) for key, values in chain.edits]
     merge = DraftStep(chain.merge[0], dict(chain.merge[1]))
-    exemplars, dead = dict(chain.exemplars), chain.count_dead_params
     return Draft(
-        pretrained, experts, edits, merge, exemplars=exemplars, count_dead_params=dead, activation=chain.activation
+        pretrained,
+        experts,
+        edits,
+        merge,
+        exemplars=dict(chain.exemplars),
+        count_dead_params=chain.count_dead_params,
+        activation=chain.activation,
+        architecture=chain.architecture,
     )
 
 
@@ -151,5 +161,6 @@ def command(recipe: Recipe) -> str:
     words += [word for edit in edits for word in ("--edit", edit)]
     words += ["--count-dead-params"] if recipe.count_dead_params else []
     words += ["--activation", recipe.activation] if recipe.activation else []
+    words += ["--architecture", recipe.architecture] if recipe.architecture else []
     whole = shlex.join([*words, "--merge", merge, "--out", "merged.safetensors"])
     return f"{run}\n\n# or, without the file\n{whole}"

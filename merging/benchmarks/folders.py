@@ -11,6 +11,7 @@ from merging.checkpoints.references import BENCHMARKS, MODELS_PREFIX, OWN_PREFIX
 from merging.errors import CheckpointError
 
 BENCHMARK, HEADS = "tasks.json", "heads.safetensors"  # what every benchmark folder has
+TEXT_TOWER = "text_tower.safetensors"  # of the pretrained model, for exports; in folders made of a whole CLIP model
 SERVER = "default"  # the key of the benchmark that the server was started on
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from merging.catalog.model_sets import free_name
 from merging.catalog.recognize import ADAPTER, HEAD, MODEL, ModelFacts, applies
 from merging.catalog.scan import CatalogEntry
+from merging.checkpoints.heads import HEAD_NAME
 from merging.inspection.distance import Distance
 
 RecognizedEntry = tuple[CatalogEntry, ModelFacts]
@@ -22,7 +23,6 @@ PRETRAINED_NAME = re.compile(
     r"(?:.*[-_.])?(?:pre-?trained|zero[-_]?shot|base[-_]?model|original)|base|openai|theta_?0", re.I
 )
 FINETUNED_NAME = re.compile(r"(?:.*[-_.])?fine-?tuned|checkpoint|model|adapter_model|pytorch_model", re.I)
-HEAD_NAME = re.compile(r"head[-_](.+)", re.I)
 VALIDATION = "Val"  # a common suffix of names of data sets with a validation part
 MULTITASK = "multitask"  # the model of a benchmark that is neither pretrained nor an expert
 CENTRAL = 0.8  # the pretrained model's squared distances from all others are at most this share of any other member's

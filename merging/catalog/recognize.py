@@ -10,6 +10,7 @@ from typing import Any
 
 from merging.catalog.scan import CatalogEntry
 from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.heads import is_head
 from merging.checkpoints.tower_names import tower
 from merging.errors import CheckpointError, MergingError
 from merging.formats.lora import AdapterCheckpoint
@@ -20,7 +21,6 @@ from merging.inspection.model_sample import ModelSample, draw
 from merging.text import printable
 
 MODEL, ADAPTER, HEAD, UNKNOWN, UNREADABLE = "model", "adapter", "head", "other", "unreadable"
-MOST_OF_A_HEAD = 4  # tensors that a head has at most
 log = logging.getLogger(__name__)
 
 
@@ -95,8 +95,7 @@ def _kind(opened: Checkpoint, facts: Mapping[str, Any]) -> str:
         return ADAPTER
     if facts["family"] or facts["architecture"]:
         return MODEL
-    matrices = [i for name, i in opened.infos.items() if name.split(".")[-1] == "weight" and len(i.shape) == 2]
-    return HEAD if len(matrices) == 1 and len(opened.infos) <= MOST_OF_A_HEAD else UNKNOWN
+    return HEAD if is_head(opened.infos) else UNKNOWN
 
 
 def _architecture(opened: Checkpoint, facts: Mapping[str, Any], kind: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from merging.benchmarks.folders import BENCHMARK, HEADS
+from merging.benchmarks.folders import BENCHMARK, HEADS, TEXT_TOWER
 from merging.catalog.folder_walk import Entries, is_folder, typed_path, walk
 from merging.checkpoints.references import MODELS_PREFIX, hub_id_of
 from merging.files.short_digest import short_digest
@@ -120,7 +120,7 @@ class _Folder:
         benchmark = {BENCHMARK, HEADS} <= files
         if benchmark:
             listing.benchmarks.append(self._item("", folder=True))
-            used |= {BENCHMARK, HEADS}
+            used |= {BENCHMARK, HEADS, TEXT_TOWER}
         for name in sorted(files - used):
             listing.items.append(self._item(name))
         return [path for path in self._inner(listing) if not (benchmark and path.name in OF_A_BENCHMARK)]

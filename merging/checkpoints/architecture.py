@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import ACTIVATIONS
+from merging.checkpoints.stated_architecture import HEAD_WIDTH, NOTHING_STATED, StatedArchitecture, size_in
 from merging.checkpoints.tower_names import tower, tower_names, transposed
 from merging.checkpoints.views import identity_view
 from merging.errors import CheckpointError
@@ -40,28 +42,40 @@ class Architecture:
             CheckpointError: a tensor that a tower must have is missing, the metadata contradicts the shapes, or
                 the number of heads is unknown.
         """
-        names = tower_names(checkpoint)
-        shapes = {name: checkpoint.infos[stored[0]].shape for name, stored in names.items()}
-        try:
-            width, _, patch, _ = shapes["conv1.weight"]
-            tokens = shapes["positional_embedding"][0]
-            embed_dim = shapes["proj"][1 if transposed(names["proj"][0]) else 0] if "proj" in names else width
-        except (KeyError, ValueError, IndexError) as error:
-            raise CheckpointError(f"{checkpoint.name} is not a visual tower: {error} is missing or odd.") from None
-        layers = len({name.split(".")[2] for name in shapes if name.startswith("transformer.resblocks.")})
+        sizes = shown_sizes(checkpoint)
+        width = sizes["width"]
         stated = (stated_by(like) if like is not None and _alike(checkpoint, like) else {}) | stated_by(checkpoint)
         usual = 64 if "vision_cfg" in stated else HEAD_WIDTHS.get(width)  # 64 is the default that open_clip omits
         head_width = stated.get("vision_cfg", {}).get("head_width", usual)
         if type(head_width) is not int or head_width < 1:
             raise CheckpointError(
-                f"{checkpoint.name}: nothing says how many heads a tower of width {width} has. Its file needs the "
-                'metadata architecture = {"vision_cfg": {"head_width": 64}, "quick_gelu": true}, with its own numbers.'
+                f"{checkpoint.name}: nothing says how many heads a tower of width {width} has. State it: "
+                "--architecture heads=N on the command line, architecture='heads=N' in Python and in recipes, with its "
+                "own number."
             )
         if width % head_width:
             raise CheckpointError(f"{checkpoint.name}: width {width} is not a multiple of its head width {head_width}.")
-        side = round((tokens - 1) ** 0.5)
         quick_gelu = bool(stated.get("quick_gelu", width not in TRAINED_WITH_GELU))
-        return cls(side * patch, patch, width, layers, width // head_width, embed_dim, quick_gelu)
+        return cls(**sizes, heads=width // head_width, quick_gelu=quick_gelu)
+
+
+def shown_sizes(checkpoint: Checkpoint) -> dict[str, int]:
+    """The sizes of a visual tower that its shapes show, by their names in ``Architecture``.
+
+    Raises:
+        CheckpointError: a tensor that a tower must have is missing or odd.
+    """
+    names = tower_names(checkpoint)
+    shapes = {name: checkpoint.infos[stored[0]].shape for name, stored in names.items()}
+    try:
+        width, _, patch, _ = shapes["conv1.weight"]
+        tokens = shapes["positional_embedding"][0]
+        embed_dim = shapes["proj"][1 if transposed(names["proj"][0]) else 0] if "proj" in names else width
+    except (KeyError, ValueError, IndexError) as error:
+        raise CheckpointError(f"{checkpoint.name} is not a visual tower: {error} is missing or odd.") from None
+    layers = len({name.split(".")[2] for name in shapes if name.startswith("transformer.resblocks.")})
+    side = round((tokens - 1) ** 0.5)
+    return {"image_size": side * patch, "patch_size": patch, "width": width, "layers": layers, "embed_dim": embed_dim}
 
 
 def _alike(one: Checkpoint, other: Checkpoint) -> bool:
@@ -95,6 +109,58 @@ def with_activation(checkpoint: Checkpoint, activation: str) -> Checkpoint:
     stated = stated_by(checkpoint) | {"quick_gelu": activation == ACTIVATIONS[0]}
     view.metadata = {**checkpoint.metadata, "architecture": json.dumps(stated)}
     return view
+
+
+def with_architecture(checkpoint: Checkpoint, given: StatedArchitecture, *, sizes: bool = True) -> Checkpoint:
+    """The checkpoint with what is stated of it in its metadata; unchanged if nothing is.
+
+    What its file says is kept. Without ``sizes``, only what no shape shows is compared, since a checkpoint of other
+    shapes is another matter, and one without a visual tower is no error.
+
+    Raises:
+        CheckpointError: its file or its shapes say something else, with both values; or it has no visual tower.
+    """
+    if given == NOTHING_STATED:
+        return checkpoint
+    try:
+        shown = shown_sizes(checkpoint)
+    except CheckpointError:
+        if sizes:
+            raise
+        shown = {}
+    own = stated_by(checkpoint)
+    if problems := list(_contradictions(given, own, shown, sizes=sizes)):
+        raise CheckpointError(
+            f"The architecture that was stated is not that of {checkpoint.name}: {'; '.join(problems)}. Leave that out."
+        )
+    if given.heads and shown and shown["width"] % given.heads:
+        raise CheckpointError(
+            f"{checkpoint.name} has the width {shown['width']}, which {given.heads} heads cannot share."
+        )
+    stated: dict[str, Any] = dict(own)
+    if given.heads and shown:
+        stated["vision_cfg"] = {**own.get("vision_cfg", {}), "head_width": shown["width"] // given.heads}
+    if given.text_heads:
+        stated["text_cfg"] = {**(own.get("text_cfg") or {}), "heads": given.text_heads}
+    if given.activation:
+        stated["quick_gelu"] = given.activation == ACTIVATIONS[0]
+    view = identity_view(checkpoint)
+    view.metadata = {**checkpoint.metadata, "architecture": json.dumps(stated)}
+    return view
+
+
+def _contradictions(
+    given: StatedArchitecture, own: Mapping[str, Any], shown: Mapping[str, int], *, sizes: bool
+) -> Iterator[str]:
+    """What the file says otherwise, with both values."""
+    stated = StatedArchitecture.of(own)
+    known: dict[str, Any] = dict(shown) if sizes else {}
+    if "vision_cfg" in own and shown:
+        known["heads"] = shown["width"] // (size_in(own["vision_cfg"], "head_width") or HEAD_WIDTH)
+    known |= {"text_heads": stated.text_heads, "activation": stated.activation}
+    for name, value in asdict(given).items():
+        if value and known.get(name) and known[name] != value:
+            yield f"{name}={value} was stated, and its file has {name}={known[name]}"
 
 
 def stated_activation(checkpoint: Checkpoint) -> str:

@@ -109,12 +109,19 @@ class CheckpointView(Checkpoint):
         return self.inner.native({name: tensors[name] for name in self.inner.infos if name in tensors})
 
 
+def stored_model(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint under the names in its file, below all views of it."""
+    while isinstance(checkpoint, CheckpointView):
+        checkpoint = checkpoint.inner
+    return checkpoint
+
+
 def identity_view(checkpoint: Checkpoint) -> CheckpointView:
     """A view of all tensors under their own names, whose metadata can be changed."""
-    return CheckpointView(checkpoint, _renamed(checkpoint, {name: name for name in checkpoint.infos}), same=True)
+    return CheckpointView(checkpoint, renamed(checkpoint, {name: name for name in checkpoint.infos}), same=True)
 
 
-def _renamed(inner: Checkpoint, names: Mapping[str, str]) -> dict[str, Derived]:
+def renamed(inner: Checkpoint, names: Mapping[str, str]) -> dict[str, Derived]:
     """{new name: tensor} from {new name: old name}."""
     return {new: Derived(inner.infos[old], (TensorSlice.whole(inner, old),)) for new, old in names.items()}
 
@@ -128,7 +135,8 @@ def _packed(inner: Checkpoint, stored: Sequence[str]) -> Derived:
     return Derived(TensorInfo(shape, infos[0].dtype), tuple(TensorSlice.whole(inner, name) for name in stored))
 
 
-def _transposed(inner: Checkpoint, stored: str) -> Derived:
+def transposed_matrix(inner: Checkpoint, stored: str) -> Derived:
+    """A matrix as its transpose. Raises CheckpointError if it is none."""
     info = inner.infos[stored]
     if len(info.shape) != 2:
         raise CheckpointError(f"{inner.name}: {stored!r} of shape {list(info.shape)} is no matrix.")
@@ -182,7 +190,7 @@ def _without_module(checkpoint: Checkpoint) -> Checkpoint:
 
 def _stripped(checkpoint: Checkpoint, prefix: str) -> Checkpoint:
     inside = {name.removeprefix(prefix): name for name in checkpoint.infos if name.startswith(prefix)}
-    view = CheckpointView(checkpoint, _renamed(checkpoint, inside), same=False)
+    view = CheckpointView(checkpoint, renamed(checkpoint, inside), same=False)
     view.cautions += (f"The names begin with {prefix!r}, which was removed.",)
     outside = [name for name in checkpoint.infos if not name.startswith(prefix)]
     if outside:
@@ -211,9 +219,9 @@ def _from_hugging_face(checkpoint: Checkpoint, body: str) -> Checkpoint:
         if len(stored) > 1:
             tensors[VISUAL + name] = _packed(checkpoint, stored)
         elif name == PROJ:
-            tensors[VISUAL + name] = _transposed(checkpoint, stored[0])
+            tensors[VISUAL + name] = transposed_matrix(checkpoint, stored[0])
         else:
-            tensors |= _renamed(checkpoint, {VISUAL + name: stored[0]})
+            tensors |= renamed(checkpoint, {VISUAL + name: stored[0]})
     used = {part.name for derived in tensors.values() for part in derived.parts}
     notes["unknown"] += [name for name in kept.values() if name not in used]
     view = CheckpointView(checkpoint, tensors, same=False)
@@ -259,12 +267,12 @@ def under_names_of(pretrained: Checkpoint, expert: Checkpoint) -> Checkpoint:
         return expert
     tensors: dict[str, Derived] = {}
     for name, stored in targets.items():
-        tensors |= _under_names(name, stored, expert, own.get(name, ()))
+        tensors |= under_names(name, stored, expert, own.get(name, ()))
     used = {part.name for derived in tensors.values() for part in derived.parts}
-    tensors |= _renamed(expert, {name: name for name in expert.infos if name not in used and name not in tensors})
+    tensors |= renamed(expert, {name: name for name in expert.infos if name not in used and name not in tensors})
     kept: tuple[str, ...] = ()
     if PROJ in targets and PROJ not in own and _lacks_projection(expert):
-        tensors |= _renamed(pretrained, {targets[PROJ][0]: targets[PROJ][0]})
+        tensors |= renamed(pretrained, {targets[PROJ][0]: targets[PROJ][0]})
         kept = (f"It has no output projection; the pretrained model's {targets[PROJ][0]} is kept.",)
     view = CheckpointView(expert, tensors, same=True)
     view.notes += kept
@@ -277,14 +285,14 @@ def _lacks_projection(expert: Checkpoint) -> bool:
     return any(name.endswith(HF_ANCHOR) for name in names)
 
 
-def _under_names(name: str, new: Sequence[str], expert: Checkpoint, stored: Sequence[str]) -> dict[str, Derived]:
+def under_names(name: str, new: Sequence[str], expert: Checkpoint, stored: Sequence[str]) -> dict[str, Derived]:
     """One tensor of the tower under the names ``new``, from the names ``stored``; empty if the expert lacks it."""
     if not stored:
         return {}
     if len(new) == len(stored):
         if name == PROJ and transposed(new[0]) != transposed(stored[0]):
-            return {new[0]: _transposed(expert, stored[0])}
-        return _renamed(expert, dict(zip(new, stored, strict=True)))
+            return {new[0]: transposed_matrix(expert, stored[0])}
+        return renamed(expert, dict(zip(new, stored, strict=True)))
     if len(new) == 1:
         return {new[0]: _packed(expert, stored)}
     thirds = _thirds(expert, stored[0])
@@ -309,7 +317,7 @@ def in_naming(checkpoint: Checkpoint, naming: str) -> CheckpointView:
     tensors: dict[str, Derived] = {}
     for name, stored in own.items():
         new = hugging_face_names(name) if naming == "hf" else (prefix + name,)
-        tensors |= _under_names(name, new, checkpoint, stored)
+        tensors |= under_names(name, new, checkpoint, stored)
     return CheckpointView(checkpoint, tensors, same=False)
 
 

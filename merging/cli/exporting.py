@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from merging.benchmarks.metrics import PER_TASK, summarize
-from merging.checkpoints.references import PRETRAINED
+from merging.checkpoints.references import PRETRAINED, is_remote, locate
 from merging.cli.call import Call
 from merging.cli.exit_codes import UsageError
-from merging.cli.options import SINGLE, ExportOptions, out_problems
+from merging.cli.export_options import SINGLE, ExportOptions, out_problems
 from merging.cli.output import dumps, export_facts, reporting, score_table, warn
-from merging.errors import MergingError
-from merging.export.export import Exported, export, export_file
+from merging.errors import CheckpointError, MergingError
+from merging.export.export import Exported, check, export, export_file
+from merging.export.names import NO_TEXT, TARGETS
 from merging.export.provenance import check_hub_ids
+from merging.formats.opening import Source
 from merging.progress import ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
@@ -48,8 +51,11 @@ def compute(
     base: Path | None = None,
 ) -> None:
     """Run a recipe into the store, export the model to ``out`` unless that is None, and report both."""
+    pretrained, announced = _pretrained(recipe, base), False
     if out is not None:
         check_export(recipe, out, how)
+        stated = replace(how, activation=recipe.activation or None, architecture=recipe.architecture)
+        announced = announce(pretrained, None, stated, out)
     printed: list[str] = []
 
     def print_doubt(doubt: str) -> None:
@@ -69,19 +75,65 @@ def compute(
             strict=strict,
             warn=print_doubt,
         )
-        exported = None if out is None else write(call, run, out, how, progress)
-    report(call, run, exported, printed)
+        exported = None if out is None else write(call, run, out, how, progress, pretrained)
+    report(call, run, exported, printed, announced=announced)
 
 
-def write(call: Call, run: Run, out: Path, how: ExportOptions, progress: ProgressCallback | None) -> Exported:
+def _pretrained(recipe: Recipe, base: Path | None) -> str:
+    """Where the pretrained model of a recipe is whose relative paths count from ``base``."""
+    reference = recipe.pretrained
+    return reference if is_remote(reference, base) else str(locate(reference, base))
+
+
+def announce(model: Source, base: Source | None, how: ExportOptions, out: Path) -> bool:
+    """Print on stderr what an export of such a model will not hold, before anything is computed or written.
+
+    Returns whether that was needed, or the user asked for it.
+
+    Raises:
+        CheckpointError: such a model cannot be exported.
+    """
+    target = TARGETS[0] if out.suffix == SINGLE else how.to
+    note = check(
+        model, base, to=target, activation=how.activation, architecture=how.architecture, text_tower=how.text_tower
+    )
+    if note and out.suffix != SINGLE and how.text_tower != NO_TEXT:
+        print(f"{note} --text-tower takes that of another model.", file=sys.stderr)
+    return bool(note)
+
+
+def announce_run(run: Run, recipe: Recipe, how: ExportOptions, out: Path) -> bool:
+    """``announce`` for a stored run, whose pretrained model need not be where it was."""
+    first = next(iter(run.model_paths.values())) if run.has_model else recipe.pretrained
+    try:
+        return announce(first, recipe.pretrained, how, out)
+    except (CheckpointError, OSError):
+        return announce(first, None, how, out)
+
+
+def write(
+    call: Call,
+    run: Run,
+    out: Path,
+    how: ExportOptions,
+    progress: ProgressCallback | None,
+    pretrained: str | None = None,
+) -> Exported:
     """Export a run: to one file or to a folder, as the ending of ``out`` says."""
     if out.suffix == SINGLE:
-        return export_file(run, out, activation=how.activation, progress=progress, cancel=call.stop)
-    return export(run, out, **asdict(how), progress=progress, cancel=call.stop)
+        return export_file(
+            run, out, activation=how.activation, architecture=how.architecture, progress=progress, cancel=call.stop
+        )
+    return export(run, out, base=pretrained, **asdict(how), progress=progress, cancel=call.stop)
 
 
-def report(call: Call, run: Run, exported: Exported | None, printed: Sequence[str] = ()) -> None:
-    """Print what came out; on stderr what may be wrong with it, but for the warnings that are ``printed`` already."""
+def report(
+    call: Call, run: Run, exported: Exported | None, printed: Sequence[str] = (), *, announced: bool = False
+) -> None:
+    """Print what came out, on stderr what may be wrong with it.
+
+    Left out are warnings that are ``printed`` already, and what an export lacks if that was ``announced``.
+    """
     for caution in run.cautions:
         if caution not in printed:
             warn(caution)
@@ -96,7 +148,10 @@ def report(call: Call, run: Run, exported: Exported | None, printed: Sequence[st
         print(dumps(facts | ({} if exported is None else export_facts(exported))))
         return
     print(f"{run.title}: run {run.id} on {run.device}, {sum(run.seconds.values()):.1f} s")
-    for remark in (*run.not_evaluated, *([PER_TASK] if run.per_task else []), *(exported.warnings if exported else ())):
+    texts = [*run.not_evaluated, *([PER_TASK] if run.per_task else [])]
+    if exported is not None:
+        texts += [*exported.warnings, *(() if announced else exported.notes)]
+    for remark in texts:
         print(remark)
     if scores is not None and summary is not None:
         print(score_table(scores, run.experts))

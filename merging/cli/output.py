@@ -153,4 +153,10 @@ def score_table(scores: pd.DataFrame, in_domain: Sequence[str] = ()) -> str:
 
 def export_facts(exported: Exported) -> dict[str, Any]:
     """What an export has written, for programs."""
-    return {"out": exported.folder, "to": exported.to, "files": exported.files, "export_warnings": exported.warnings}
+    return {
+        "out": exported.folder,
+        "to": exported.to,
+        "files": exported.files,
+        "export_warnings": exported.warnings,
+        "export_notes": exported.notes,
+    }

@@ -7,10 +7,10 @@ is read.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import torch
 import torch.nn.functional as nnf
@@ -18,22 +18,14 @@ from torch import Tensor
 
 from merging.checkpoints.architecture import Architecture, stated_by, with_activation
 from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
-from merging.checkpoints.tower_names import VISUAL, assemble, tower
+from merging.checkpoints.references import without_folders
+from merging.checkpoints.text_tower import BLOCKS, POSITIONS, PROJECTION, SCALE, TOKENS, text_heads, text_tower
 from merging.checkpoints.views import canonical
 from merging.clip.image_encoder import EPS, Encoder
 from merging.errors import CheckpointError, TaskError
-from merging.formats.configs import TRANSFORMERS, read_json
-from merging.formats.opening import Source, locate_model, open_path
+from merging.formats.opening import Source, open_stored
 
-TOKENS = "token_embedding.weight"
-HF_TOKENS = "embeddings." + TOKENS
-POSITIONS = {False: "positional_embedding", True: "embeddings.position_embedding.weight"}
-NORM = {False: "ln_final", True: "final_layer_norm"}
-BLOCKS = {False: "transformer.resblocks.", True: "encoder.layers."}
-HEAD_WIDTH, PUBLISHED = 64, (512, 768, 1024)  # of the text towers of ViT-B, ViT-L and ViT-H
-OTHER_KIND = ("cls_emb", "text_projection.bias", "logit_bias")  # tensors of CoCa and SigLIP
 LOGIT_SCALE = 100.0  # OpenAI's, for files without one
-Read = Callable[[str], Tensor]
 
 
 @dataclass(frozen=True)
@@ -59,42 +51,31 @@ class TextTower:
             CheckpointError: the model has no text tower, or one of another kind than CLIP's.
         """
         if isinstance(source, Checkpoint):
-            return cls._of(source, {}, device)
+            return cls._of(source, device)
         if isinstance(source, Mapping):
-            return cls._of(MappingCheckpoint(source, "the state dict"), {}, device)
+            return cls._of(MappingCheckpoint(source, "the state dict"), device)
         reference = str(os.fspath(source))
-        path = locate_model(reference, base)
-        folder = path if path.is_dir() else path.parent
-        config = (read_json(folder / TRANSFORMERS) or {}).get("text_config") or {}
-        checkpoint = with_activation(open_path(path, path.stem, reference), activation)
-        return cls._of(checkpoint, config if isinstance(config, dict) else {}, device)
+        checkpoint = open_stored(reference, without_folders(reference), base)
+        return cls._of(with_activation(checkpoint, activation), device)
 
     @classmethod
-    def _of(cls, checkpoint: Checkpoint, config: Mapping[str, Any], device: torch.device | str) -> Self:
-        prefix, hugging_face = find_tower(checkpoint)
-        top = prefix.removesuffix("text_model." if hugging_face else "text.")
-        if odd := [name for name in OTHER_KIND if prefix + name in checkpoint.infos or top + name in checkpoint.infos]:
-            raise CheckpointError(f"{checkpoint.name} has another kind of text tower than CLIP's ({odd[0]}).")
+    def _of(cls, checkpoint: Checkpoint, device: torch.device | str) -> Self:
+        text = text_tower(checkpoint)
 
         def read(name: str) -> Tensor:
-            if name not in checkpoint.infos:
-                raise CheckpointError(f"{checkpoint.name}: its text tower lacks {name!r}.")
-            return checkpoint.read(name).to(device, torch.float32)
+            return text.read(name).to(device, torch.float32)
 
-        embedding, norm = read(prefix + (HF_TOKENS if hugging_face else TOKENS)), prefix + NORM[hugging_face]
-        scale = float(read(top + "logit_scale").exp()) if top + "logit_scale" in checkpoint.infos else LOGIT_SCALE
-        projection = _projection(read, checkpoint, prefix, top)
-        blocks = _blocks(checkpoint, prefix, hugging_face, read)
-        heads = _heads(checkpoint, config, embedding.shape[1])
+        width, embed_dim = text.infos[PROJECTION].shape
+        blocks = {name: read(name) for name in text.infos if name.startswith(BLOCKS)}
         layers = len({name.split(".")[2] for name in blocks})
-        shape = Architecture(0, 0, embedding.shape[1], layers, heads, projection.shape[1], _quick_gelu(checkpoint))
+        shape = Architecture(0, 0, width, layers, text_heads(checkpoint, width), embed_dim, _quick_gelu(checkpoint))
         return cls(
-            embedding=embedding,
-            positions=read(prefix + POSITIONS[hugging_face]),
-            norm=(read(f"{norm}.weight"), read(f"{norm}.bias")),
-            projection=projection,
+            embedding=read(TOKENS),
+            positions=read(POSITIONS),
+            norm=(read("ln_final.weight"), read("ln_final.bias")),
+            projection=read(PROJECTION),
             blocks=Encoder(shape, blocks, causal=True),
-            logit_scale=scale,
+            logit_scale=float(read(SCALE).exp()) if SCALE in text.infos else LOGIT_SCALE,
         )
 
     @property
@@ -126,51 +107,6 @@ class TextTower:
             x = self.blocks.block(x, index)
         last = x[torch.arange(len(x), device=x.device), ends]
         return nnf.layer_norm(last, last.shape[-1:], *self.norm, EPS) @ self.projection
-
-
-def find_tower(checkpoint: Checkpoint) -> tuple[str, bool]:
-    """The prefix of the text tower's names, and whether these are Transformers' names."""
-    anchors = [name for name in checkpoint.infos if name == TOKENS or name.endswith("." + TOKENS)]
-    if len(anchors) != 1:
-        problem = "several text towers" if anchors else "no text tower"
-        raise CheckpointError(f"{checkpoint.name} holds {problem}. Heads need the text tower of the whole CLIP model.")
-    hugging_face = anchors[0].endswith(HF_TOKENS)
-    return anchors[0].removesuffix(HF_TOKENS if hugging_face else TOKENS), hugging_face
-
-
-def _blocks(checkpoint: Checkpoint, at: str, hugging_face: bool, read: Read) -> dict[str, Tensor]:
-    """The tensors of the blocks under open_clip's names."""
-    blocks, prefix = BLOCKS[hugging_face], "" if hugging_face else VISUAL  # the prefix that the families' rules expect
-    short = {prefix + name.removeprefix(at): name for name in checkpoint.infos if name.startswith(at + blocks)}
-    if not short:
-        raise CheckpointError(
-            f"{checkpoint.name} has a text embedding and no text transformer, as published image encoders do. Heads "
-            "need the whole CLIP model that they were made from."
-        )
-    return {
-        name: assemble(name, stored, [read(short[part]) for part in stored]) for name, stored in tower(short).items()
-    }
-
-
-def _projection(read: Read, checkpoint: Checkpoint, at: str, top: str) -> Tensor:
-    """The matrix (width, embed_dim) that gives features; Transformers stores its transpose."""
-    for prefix in (at, top):
-        if prefix + "text_projection" in checkpoint.infos:
-            return read(prefix + "text_projection")
-    return read(top + "text_projection.weight").T
-
-
-def _heads(checkpoint: Checkpoint, config: Mapping[str, Any], width: int) -> int:
-    text = stated_by(checkpoint).get("text_cfg", {})
-    stated = config.get("num_attention_heads") or (text.get("heads") if isinstance(text, dict) else None)
-    if stated is None and width in PUBLISHED:
-        return width // HEAD_WIDTH
-    if type(stated) is not int or stated < 1 or width % stated:
-        raise CheckpointError(
-            f"{checkpoint.name}: nothing says how many heads a text tower of width {width} has; its config.json or "
-            "open_clip_config.json belongs beside it."
-        )
-    return stated
 
 
 def _quick_gelu(checkpoint: Checkpoint) -> bool:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.digests import READING
+from merging.checkpoints.stated_architecture import StatedArchitecture
 from merging.errors import CheckpointError, StoreError
 from merging.export.destination import MARK, appearing, files_in
 from merging.export.model_card import Card, write_card
-from merging.export.source import ExportSource, of_checkpoint, of_run
-from merging.export.targets import target
+from merging.export.source import ExportSource, of_checkpoint, of_run, open_with
+from merging.export.targets import ExportTarget, target
+from merging.export.text_side import TextSide, choose, lenders
 from merging.export.vision_model import Tower, ready
 from merging.export.weights import SHARD, WRITING, write, write_file
 from merging.files.atomic import appearing_file
 from merging.files.disk import require_room
 from merging.files.records import write_json
 from merging.files.tables import SCORES, csv_bytes, table_file
+from merging.formats.named_architecture import named_architecture
 from merging.formats.opening import Source
 from merging.progress import Cancel, Meter, Phases, ProgressCallback
 from merging.runs.run import RECIPE, Run
@@ -29,22 +33,25 @@ MODELS = "tasks.json"  # {task: folder of its model}, if there is one for each t
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written: the folder, its files, and warnings for users of the model."""
+    """What was written: the folder, its files, warnings for users of the model, and what it does not hold."""
 
     folder: Path
     to: str
     files: tuple[str, ...]
     nbytes: int
     warnings: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
-def export(
+def export(  # noqa: PLR0913 - the public contract
     source: Run | Source,
     folder: Path | str,
     *,
     to: str = "hf",
     base: Source | None = None,
     activation: str | None = None,
+    architecture: str = "",
+    text_tower: Source | None = None,
     hub_ids: Mapping[str, str] | None = None,
     overwrite: bool = False,
     shard_bytes: int = SHARD,
@@ -53,13 +60,16 @@ def export(
 ) -> Exported:
     """Write a model as a folder: weights, configurations, recipe, tables, scores and a model card.
 
-    The same run gives the same bytes. The folder is written whole or not at all.
+    It is a whole CLIP model if a text tower is known. The same run with the same text tower gives the same bytes. The
+    folder is written whole or not at all.
 
     Args:
         source: a stored run, or a checkpoint in any format that can be opened.
         to: "hf" for Transformers or "open_clip".
-        base: the pretrained model of an adapter, and of a file that lacks the projection or the text side.
+        base: the pretrained model, for an adapter, a file without projection or text side, or a run far from it.
         activation: "quick_gelu" or "gelu", if no file beside the weights states it.
+        architecture: what no file states, such as "heads=12", an open_clip name or the path of a configuration.
+        text_tower: a model whose text tower is taken in place of the source's or the base's, or "none".
         hub_ids: {parent's name: repository on the Hub}, for the card.
         overwrite: replace an earlier export.
         shard_bytes: size above which weights for Transformers are divided.
@@ -74,10 +84,10 @@ def export(
     library, folder, ids = target(to), Path(folder), hub_ids or {}
     phases = Phases({READING: 0.0 if isinstance(source, Run) else 1.0, WRITING: 1.0}, progress)
     if isinstance(source, Run):
-        opened = of_run(source, ids)
+        opened = of_run(source, ids, base, phases.callback(READING), cancel)
     else:
         opened = of_checkpoint(source, base, ids, phases.callback(READING), cancel)
-    towers = {place: ready(model, opened.base, activation) for place, model in opened.models.items()}
+    towers = _towers(opened, library, activation, _stated(opened, architecture), text_tower)
     tensors = {place: library.tensors(tower) for place, tower in towers.items()}
     needed = sum(checkpoint.nbytes for checkpoint in tensors.values())
     meter = Meter(needed, phases.callback(WRITING), cancel)
@@ -85,17 +95,90 @@ def export(
     require_room(folder, needed + SLACK)
     with appearing(folder, overwrite=overwrite) as inside:
         for place, tower in towers.items():
-            at = inside / place
-            at.mkdir(parents=True, exist_ok=True)
-            write(at, tensors[place], library.file, _metadata(opened, tower, place), meter, library.limit(shard_bytes))
-            for name, config in library.configs(tower).items():
-                write_json(at / name, config)
+            metadata = _metadata(opened, tower, place)
+            _write_tower(inside / place, tower, tensors[place], library, metadata, shard_bytes, meter)
             _check_unchanged(opened, place)
         _write_extras(inside, opened)
         write_card(inside, Card(opened, towers, library, needed))
         _mark(inside, opened, to)
         files = tuple(sorted(files_in(inside)))
-    return Exported(folder, to, files, needed, _warnings(towers))
+    return Exported(folder, to, files, needed, _warnings(towers), _notes(towers))
+
+
+def _write_tower(
+    folder: Path,
+    tower: Tower,
+    tensors: Checkpoint,
+    library: ExportTarget,
+    metadata: Mapping[str, str],
+    shard_bytes: int,
+    meter: Meter,
+) -> None:
+    """Write one model's weights and configurations."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write(folder, tensors, library.file, metadata, meter, library.limit(shard_bytes))
+    for name, config in library.configs(tower).items():
+        write_json(folder / name, config)
+
+
+def _stated(opened: ExportSource, architecture: str) -> StatedArchitecture:
+    """What is stated of the models: by the caller, or by the recipe that they are of."""
+    return named_architecture(architecture or (opened.recipe.architecture if opened.recipe else ""))
+
+
+def _towers(
+    opened: ExportSource,
+    library: ExportTarget,
+    activation: str | None,
+    stated: StatedArchitecture,
+    text_tower: Source | None,
+) -> dict[str, Tower]:
+    """The models by their places, with the text side, which they have in common."""
+    towers = {place: ready(model, opened.base, activation, stated) for place, model in opened.models.items()}
+    text, image_only = _text(next(iter(towers.values())), opened.lenders, text_tower, stated, library)
+    image_only = image_only and (opened.no_text or image_only)
+    return {place: replace(tower, text=text, image_only=image_only) for place, tower in towers.items()}
+
+
+def check(
+    model: Source,
+    base: Source | None = None,
+    *,
+    to: str,
+    activation: str | None = None,
+    architecture: str = "",
+    text_tower: Source | None = None,
+) -> str:
+    """What an export of a model will not hold, in a sentence; empty if it will be a whole CLIP model.
+
+    ``model`` may be the pretrained model of a merge that is not computed yet. Only names and shapes are read.
+
+    Raises:
+        CheckpointError: such a model cannot be exported.
+    """
+    library, stated = target(to), named_architecture(architecture)
+    opened, below = open_with(model, base)
+    tower = ready(opened, below, activation, stated)
+    text, image_only = _text(tower, lenders(opened, below), text_tower, stated, library)
+    tower = replace(tower, text=text, image_only=image_only)
+    library.tensors(tower)
+    return tower.note
+
+
+def _text(
+    tower: Tower,
+    lenders: Sequence[Checkpoint],
+    text_tower: Source | None,
+    stated: StatedArchitecture,
+    library: ExportTarget,
+) -> tuple[TextSide | None, str]:
+    """The text side that is exported with a tower; or None, and why there is none that the library can have."""
+    text, reason = choose(lenders, tower.architecture.embed_dim, text_tower, stated.text_heads)
+    if text is None or not (refused := library.refuses(text, tower)):
+        return text, reason
+    if text_tower is not None:
+        raise CheckpointError(f"{text.source} cannot be the text tower: {refused}.")
+    return None, refused
 
 
 def export_file(
@@ -103,6 +186,7 @@ def export_file(
     path: Path,
     *,
     activation: str | None = None,
+    architecture: str = "",
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
 ) -> Exported:
@@ -116,7 +200,7 @@ def export_file(
         raise StoreError(f"Run {run.id} has one model per task; they need a folder.")
     source = of_run(run, {})
     (model,) = source.models.values()
-    tower = ready(model, activation=activation)
+    tower = ready(model, None, activation, _stated(source, architecture))
     meter = Meter(model.nbytes, progress, cancel)
     require_room(path, model.nbytes)
     with appearing_file(path) as inside:
@@ -135,6 +219,10 @@ def _metadata(source: ExportSource, tower: Tower, place: str) -> dict[str, str]:
     task = {"task": source.tasks[place]} if place in source.tasks else {}
     own = {"format": "pt", "hidden_act": tower.activation, "architecture": tower.stated}
     return {**source.metadata, **task, **own}
+
+
+def _notes(towers: Mapping[str, Tower]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(note for tower in towers.values() if (note := tower.note)))
 
 
 def _warnings(towers: Mapping[str, Tower]) -> tuple[str, ...]:

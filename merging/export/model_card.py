@@ -148,8 +148,9 @@ def body(card: Card) -> Iterator[str]:
 
 def _introduction(card: Card) -> str:
     a, recipe = card.tower.architecture, card.source.recipe
+    kind = "a whole CLIP model with a visual tower" if card.tower.text else "a CLIP visual tower"
     tower = (
-        f"a CLIP visual tower of {a.layers} layers and width {a.width} ({a.heads} heads, patches of {a.patch_size}, "
+        f"{kind} of {a.layers} layers and width {a.width} ({a.heads} heads, patches of {a.patch_size}, "
         f"images of {a.image_size} × {a.image_size}, activation {card.tower.activation}, {card.tower.dtype})"
     )
     if recipe is None:
@@ -170,7 +171,9 @@ def _loading(card: Card) -> str:
     where = "`folder` is this folder; `image` is a PIL image."
     if card.source.tasks:
         where = "`folder` is one of those that tasks.json names for the tasks; `image` is a PIL image."
-    if card.target.library == "open_clip" and not card.tower.text:
+    if card.tower.text is not None:
+        where += card.target.whole
+    elif card.target.library == "open_clip":
         where += (
             " The text side is not in these files: for zero-shot classification create the model with the pretrained "
             "one's name and weights in the first step, and load these over them."
@@ -254,8 +257,13 @@ def _storage(run: Run) -> str:
 
 def _limits(card: Card) -> Iterator[str]:
     source, recipe = card.source, card.source.recipe
-    if not card.tower.text:
-        yield "Images only: text features and class names come from the pretrained model's text side."
+    if (text := card.tower.text) is None:
+        yield (
+            f"Images only, without a text tower: {safe(card.tower.image_only)}. Text features and class names come "
+            "from the pretrained model's text tower."
+        )
+    else:
+        yield f"Its text tower is that of {safe(text.source)}; merging does not change it."
     if not card.tower.projected:
         yield "It has no output projection; use that of the pretrained model after it."
     for tower in card.towers.values():

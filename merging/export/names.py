@@ -1,3 +1,4 @@
 """What exports are called. Importing this loads no torch."""
 
 TARGETS = ("hf", "open_clip")  # the libraries that models are written for
+NO_TEXT = "none"  # in place of a model whose text tower is taken: the image tower alone

@@ -67,9 +67,8 @@ def parents(run: Run, recipe: Recipe, hub_ids: Mapping[str, str]) -> tuple[Paren
 def metadata_of_run(run: Run, recipe: Recipe) -> dict[str, str]:
     """The metadata of a model file about its merge; nothing about the machine, the files' folders or the time."""
     plain = recipe.plain()
-    chain = {
-        key: plain[key] for key in ("exemplars", "count_dead_params", "activation", "edits", "merge") if key in plain
-    }
+    settings = ("exemplars", "count_dead_params", "activation", "architecture", "edits", "merge")
+    chain = {key: plain[key] for key in settings if key in plain}
     sources = {name: run.inputs[expert_key(name)] for name, _ in recipe.experts}
     inputs = {PRETRAINED: run.inputs[PRETRAINED], "experts": sources}
     return {

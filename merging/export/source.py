@@ -14,6 +14,7 @@ from merging.checkpoints.references import PRETRAINED, hub_id_of, without_folder
 from merging.engine.outputs import MERGED
 from merging.errors import CheckpointError, StoreError
 from merging.export.provenance import Parent, anonymous, check_hub_ids, metadata_of_run, parents
+from merging.export.text_side import beside, holds_tokens, lenders
 from merging.formats.lora import AdapterCheckpoint
 from merging.formats.opening import Source, open_checkpoint
 from merging.progress import Cancel, Meter, ProgressCallback
@@ -40,15 +41,24 @@ class ExportSource:
     parents: tuple[Parent, ...]
     metadata: Mapping[str, str]
     states: Mapping[str, tuple[int, ...] | None]  # place -> the file's state before it was read
+    lenders: tuple[Checkpoint, ...]  # in which a text tower is looked for, in this order
+    no_text: str = ""  # why the pretrained model of a run cannot be one of them
     recipe: Recipe | None = None
     run: Run | None = None
 
 
-def of_run(run: Run, hub_ids: Mapping[str, str]) -> ExportSource:
-    """A stored run's models.
+def of_run(
+    run: Run,
+    hub_ids: Mapping[str, str],
+    base: Source | None = None,
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
+) -> ExportSource:
+    """A stored run's models. ``base`` is the pretrained model, if it is not where the recipe says.
 
     Raises:
         StoreError: it is no merge, or only its tables are kept.
+        CheckpointError: ``base`` is not the model that was merged.
     """
     recipe = run.recipe
     if recipe is None:
@@ -58,6 +68,8 @@ def of_run(run: Run, hub_ids: Mapping[str, str]) -> ExportSource:
     places = {task: _place(task) for task in run.models} if run.per_task else {MERGED: ""}
     places = _distinct(places)
     models = {places[key]: open_checkpoint(path, key) for key, path in run.model_paths.items()}
+    first = next(iter(models.values()))
+    lent, no_text = ([], "") if holds_tokens(first) else _pretrained(run, recipe, base, progress, cancel)
     return ExportSource(
         title=run.title,
         models=models,
@@ -66,9 +78,32 @@ def of_run(run: Run, hub_ids: Mapping[str, str]) -> ExportSource:
         parents=parents(run, recipe, hub_ids),
         metadata=metadata_of_run(run, recipe),
         states={place: model.state() for place, model in models.items()},
+        lenders=(first, *lent),
+        no_text=no_text,
         recipe=anonymous(recipe),
         run=run,
     )
+
+
+def _pretrained(
+    run: Run, recipe: Recipe, base: Source | None, progress: ProgressCallback | None, cancel: Cancel | None
+) -> tuple[list[Checkpoint], str]:
+    """A run's pretrained model and the text tower beside it, if they are still the same; or why they are not taken."""
+    reference, name = recipe.pretrained, without_folders(recipe.pretrained)
+    try:
+        opened = open_checkpoint(reference if base is None else base, PRETRAINED)
+        kept = beside(opened.label)
+    except (CheckpointError, OSError):
+        if base is not None:
+            raise
+        return [], f"the pretrained model {name} cannot be opened from here"
+    if not kept and not holds_tokens(opened):
+        return [opened], ""
+    if DIGESTS.digest(opened, Meter(opened.nbytes, progress, cancel)) == run.inputs[PRETRAINED]:
+        return [opened, *kept], ""
+    if base is not None:
+        raise CheckpointError(f"{without_folders(opened.label)} is not the pretrained model of run {run.id}.")
+    return [], f"{name} is not the pretrained model that was merged any more"
 
 
 def of_checkpoint(
@@ -84,10 +119,7 @@ def of_checkpoint(
         CheckpointError: it cannot be read, or it is an adapter and there is no base.
         Cancelled: ``cancel`` requested it.
     """
-    below = None if base is None else open_checkpoint(base, PRETRAINED)
-    opened = open_checkpoint(source, like=below)
-    if isinstance(opened, AdapterCheckpoint):
-        raise CheckpointError(f"{opened.name} is a LoRA adapter; name the model that it changes with --base.")
+    opened, below = open_with(source, base)
     named = [(opened.name, opened)] + ([] if below is None else [(PRETRAINED, below)])
     check_hub_ids(hub_ids, [name for name, _ in named])
     state = opened.state()
@@ -99,7 +131,24 @@ def of_checkpoint(
         sources = json.dumps({parent.label: parent.digest for parent in origins[:1]})
         carried = {"source_sha256": sources, "engine_version": __version__}
         carried |= {"base_sha256": origins[1].digest} if below is not None else {}
-    return ExportSource(opened.name, {"": opened}, {}, below, tuple(origins), carried, {"": state})
+    return ExportSource(
+        opened.name, {"": opened}, {}, below, tuple(origins), carried, {"": state}, lenders(opened, below)
+    )
+
+
+def open_with(source: Source, base: Source | None) -> tuple[Checkpoint, Checkpoint | None]:
+    """A checkpoint and its base.
+
+    Raises:
+        CheckpointError: one cannot be read, or it is an adapter and there is no base.
+    """
+    below = None if base is None else open_checkpoint(base, PRETRAINED)
+    opened = open_checkpoint(source, like=below)
+    if isinstance(opened, AdapterCheckpoint):
+        raise CheckpointError(
+            f"{opened.name} is a LoRA adapter; give the model that it changes as the base (convert --base)."
+        )
+    return opened, below
 
 
 def _parent(name: str, checkpoint: Checkpoint, hub_ids: Mapping[str, str], meter: Meter) -> Parent:

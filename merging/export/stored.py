@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from merging.errors import StoreError
 from merging.export.names import TARGETS
 from merging.files import atomic
 from merging.files.short_digest import SHORT_DIGEST
+from merging.text import printable
 
 FOLDER = "exports"
 STORED = "file"  # one file under the pretrained model's names
@@ -52,6 +56,30 @@ def words(run_id: str, to: str, folder: Path, device: str = "auto") -> list[str]
     out = folder / MODEL if to == STORED else folder
     target = [] if to == STORED else ["--to", to]
     return ["export", run_id, "--out", str(out), *target, "--overwrite", "--device", device]
+
+
+def typed_folder(text: str) -> Path:
+    """The folder that a user typed, from the root of the disk or the home folder on.
+
+    Raises:
+        StoreError: it is relative, so that it would depend on where the program was started, or it is no path here.
+    """
+    if re.match(r"[A-Za-z]:[\\/]|\\\\", text) and os.sep == "/":
+        raise StoreError(f"{printable(text)} is a path of Windows; here paths begin with / or ~.")
+    if re.match(r"[A-Za-z][\w+.-]+:", text):
+        raise StoreError(f"{printable(text)} is an address and no folder; write a path that begins with / or ~.")
+    try:
+        path = Path(text).expanduser()
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            path.lstat()
+    except (OSError, ValueError, RuntimeError) as error:  # the home of an unknown user, a NUL, a name too long
+        raise StoreError(f"{printable(text)} is no path on this machine ({printable(str(error), 80)}).") from None
+    if not path.is_absolute():
+        raise StoreError(
+            f"{printable(text)} is a relative path. Write the whole one: {Path.home() / path}, for instance, or "
+            f"~/{path}."
+        )
+    return path
 
 
 def place(root: Path, run_id: str, to: str) -> Path:

@@ -10,10 +10,12 @@ from merging.checkpoints.checkpoint import Checkpoint
 from merging.clip.image_encoder import EPS
 from merging.errors import CheckpointError, MergingError
 from merging.export import names
-from merging.export.vision_model import Tower, ratio_of
+from merging.export.text_side import TextSide, ratio_of
+from merging.export.vision_model import Tower
 from merging.formats.configs import OPEN_CLIP, OPEN_CLIP_WEIGHTS, PREPROCESSOR, TRANSFORMERS
 
 BICUBIC = 3  # Pillow's number
+HIGHEST_TOKEN = 2  # with this number as the end, Transformers takes the highest token for it, as open_clip does
 # Text towers of the published models by (width of the visual tower, embedding): width, heads, layers.
 TEXTS = {(768, 512): (512, 8, 12), (1024, 768): (768, 12, 12), (1280, 1024): (1024, 16, 24)}
 STAND_IN = (64, 1, 1)
@@ -29,8 +31,14 @@ class ExportTarget(Protocol):
     @property
     def file(self) -> str: ...
 
+    @property
+    def whole(self) -> str: ...  # how a whole model is loaded, for the card
+
     def limit(self, shard: int) -> int:
         """Bytes above which the weights are divided."""
+
+    def refuses(self, text: TextSide, tower: Tower) -> str:
+        """Why a text side cannot be exported with a tower; empty if it can."""
 
     def tensors(self, tower: Tower) -> Checkpoint:
         """The weights under the library's names."""
@@ -47,37 +55,48 @@ class ExportTarget(Protocol):
 
 @dataclass(frozen=True)
 class ForTransformers:
-    """A folder for ``CLIPVisionModelWithProjection.from_pretrained``; the text side is left out."""
+    """A folder for ``CLIPModel.from_pretrained``, or for Transformers' vision models if there is no text side."""
 
     library: str = "transformers"
     file: str = "model.safetensors"
+    whole: str = (
+        " `CLIPModel.from_pretrained(folder)` loads the text tower, too. The tokenizer is the pretrained model's and "
+        "not in the folder."
+    )
 
     def limit(self, shard: int) -> int:
         return shard
+
+    def refuses(self, text: TextSide, tower: Tower) -> str:
+        if text.odd_field:
+            return f"the text tower in {text.source} has {text.odd_field}, which Transformers' CLIP has not"
+        return "" if tower.projected else "the image tower has no output projection, which a whole CLIP model has"
 
     def tensors(self, tower: Tower) -> Checkpoint:
         return tower.in_transformers()
 
     def configs(self, tower: Tower) -> Mapping[str, Mapping[str, Any]]:
         a = tower.architecture
-        config = {
-            "architectures": [self._model(tower)],
-            "attention_dropout": 0.0,
-            "dtype": tower.dtype,
-            "hidden_act": tower.activation,
-            "hidden_size": a.width,
+        vision = {
+            **self._sizes(tower, a.width, tower.mlp_width, a.heads, a.layers),
             "image_size": a.image_size,
-            "initializer_factor": 1.0,
-            "initializer_range": 0.02,
-            "intermediate_size": tower.mlp_width,
-            "layer_norm_eps": EPS,
             "model_type": "clip_vision_model",
-            "num_attention_heads": a.heads,
             "num_channels": 3,
-            "num_hidden_layers": a.layers,
             "patch_size": a.patch_size,
-            "projection_dim": a.embed_dim,
         }
+        about = {"architectures": [self._model(tower)], "dtype": tower.dtype}
+        config = {**about, **vision}
+        if (text := tower.text) is not None:
+            sizes = [text.config[name] for name in ("width", "heads", "layers")]
+            text_config = {
+                **self._sizes(tower, sizes[0], text.mlp_width, *sizes[1:]),
+                "eos_token_id": HIGHEST_TOKEN,
+                "max_position_embeddings": text.config["context_length"],
+                "model_type": "clip_text_model",
+                "vocab_size": text.config["vocab_size"],
+            }
+            towers = {"projection_dim": a.embed_dim, "text_config": text_config, "vision_config": vision}
+            config = {**about, "initializer_factor": 1.0, "model_type": "clip", **towers}
         images = {
             "crop_size": {"height": a.image_size, "width": a.image_size},
             "do_center_crop": True,
@@ -95,10 +114,10 @@ class ForTransformers:
         return {TRANSFORMERS: config, PREPROCESSOR: images}
 
     def task(self, tower: Tower) -> str:
-        return "image-feature-extraction"
+        return "zero-shot-image-classification" if tower.text else "image-feature-extraction"
 
     def code(self, tower: Tower, folder: str) -> str:
-        model, features = self._model(tower), "image_embeds" if tower.projected else "pooler_output"
+        model, features = self._vision(tower), "image_embeds" if tower.projected else "pooler_output"
         return f"""\
 from transformers import CLIPImageProcessor, {model}
 
@@ -108,7 +127,25 @@ processor = CLIPImageProcessor.from_pretrained(folder)
 features = model(**processor(images=image, return_tensors="pt")).{features}
 """
 
+    def _sizes(self, tower: Tower, width: int, mlp: int, heads: int, layers: int) -> dict[str, Any]:
+        """What the configurations of both towers have."""
+        return {
+            "attention_dropout": 0.0,
+            "hidden_act": tower.activation,
+            "hidden_size": width,
+            "initializer_factor": 1.0,
+            "initializer_range": 0.02,
+            "intermediate_size": mlp,
+            "layer_norm_eps": EPS,
+            "num_attention_heads": heads,
+            "num_hidden_layers": layers,
+            "projection_dim": tower.architecture.embed_dim,
+        }
+
     def _model(self, tower: Tower) -> str:
+        return "CLIPModel" if tower.text else self._vision(tower)
+
+    def _vision(self, tower: Tower) -> str:
         return "CLIPVisionModelWithProjection" if tower.projected else "CLIPVisionModel"
 
 
@@ -118,15 +155,20 @@ class ForOpenClip:
 
     library: str = "open_clip"
     file: str = OPEN_CLIP_WEIGHTS[0]
+    whole: str = " `model.encode_text` is the text tower's, with open_clip's tokenizer."
 
     def limit(self, shard: int) -> int:
         return 1 << 62  # open_clip reads one file
 
+    def refuses(self, text: TextSide, tower: Tower) -> str:
+        return ""
+
     def tensors(self, tower: Tower) -> Checkpoint:
         if not tower.projected:
             raise CheckpointError(
-                f"{tower.checkpoint.name} has no output projection, which open_clip's towers all have. Name the "
-                "pretrained model with --base, whose projection is taken, or export to hf."
+                f"{tower.checkpoint.name} has no output projection, which open_clip's towers all have. Export it to "
+                "hf, or convert that folder with the pretrained model as its base (convert --base), whose projection "
+                "is taken."
             )
         return tower.in_open_clip()
 
@@ -145,7 +187,7 @@ class ForOpenClip:
             "layers": layers,
         }
         model = {"embed_dim": a.embed_dim, "quick_gelu": a.quick_gelu, "vision_cfg": vision}
-        model["text_cfg"] = dict(tower.text or unknown)
+        model["text_cfg"] = dict(tower.text.config if tower.text else unknown)
         images = {
             "mean": list(tower.mean),
             "std": list(tower.std),

@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from merging.benchmarks.benchmark import Benchmark
-from merging.checkpoints.architecture import Architecture, stated_by
+from merging.checkpoints.architecture import Architecture, stated_by, with_architecture
 from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.families import ACTIVATIONS, OPEN_CLIP, TEXT_TOWER, UNUSED_TEXT
-from merging.checkpoints.tensor_info import TensorInfo, dtype_name
-from merging.checkpoints.tower_names import PROJ, VISUAL
-from merging.checkpoints.views import CheckpointView, Derived, TensorSlice, in_naming
+from merging.checkpoints.families import ACTIVATIONS
+from merging.checkpoints.heads import refuse_head
+from merging.checkpoints.stated_architecture import NOTHING_STATED, StatedArchitecture
+from merging.checkpoints.tensor_info import dtype_name
+from merging.checkpoints.text_tower import in_transformers
+from merging.checkpoints.tower_names import PROJ
+from merging.checkpoints.views import CheckpointView, Derived, in_naming, renamed
 from merging.clip.preprocess import MEAN, STD
 from merging.errors import CheckpointError, TaskError
+from merging.export import tower_shapes
+from merging.export.text_side import TextSide
 from merging.formats.configs import normalization
-from merging.text import first_few
-
-TEXT_HEAD_WIDTH = 64  # of every published text tower
-TENSORS_OF_A_BLOCK = 12
-TEXT_NEEDS = {
-    "positional_embedding", "text_projection", "logit_scale", "token_embedding.weight", "ln_final.weight",
-    "ln_final.bias",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Tower:
     """One model prepared for an export, with what its configuration states.
 
-    ``text`` is the configuration of the text side that ``checkpoint`` or the base has, None if there is no whole one.
+    ``text`` is the text side that is exported with it; without one, ``image_only`` says why there is none.
     """
 
     checkpoint: Checkpoint
@@ -43,14 +39,21 @@ class Tower:
     dtype: str
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    text: Mapping[str, Any] | None
-    text_source: Checkpoint | None
     warnings: tuple[str, ...]
+    text: TextSide | None = None
+    image_only: str = ""
 
     @property
     def activation(self) -> str:
         """Transformers' name of the activation."""
         return ACTIVATIONS[0] if self.architecture.quick_gelu else ACTIVATIONS[1]
+
+    @property
+    def note(self) -> str:
+        """What an export of it does not hold, in a sentence; empty if it is a whole CLIP model."""
+        if self.text is not None:
+            return ""
+        return f"The export holds the image tower alone, without a text tower: {self.image_only}."
 
     @property
     def stated(self) -> str:
@@ -59,47 +62,54 @@ class Tower:
         sizes = {"image_size": a.image_size, "layers": a.layers, "width": a.width}
         vision = {**sizes, "head_width": a.width // a.heads, "patch_size": a.patch_size}
         images = {"mean": list(self.mean), "std": list(self.std)}
-        text = {"text_cfg": dict(self.text)} if self.text else {}
+        text = {"text_cfg": dict(self.text.config)} if self.text else {}
         architecture = {"embed_dim": a.embed_dim, "quick_gelu": a.quick_gelu, "vision_cfg": vision, **text}
         return json.dumps({**architecture, "preprocess": images})
 
     def in_transformers(self) -> Checkpoint:
-        """The tower under Transformers' names."""
-        return in_naming(self.checkpoint, "hf")
+        """The tower under Transformers' names, with the text side if there is one."""
+        view = in_naming(self.checkpoint, "hf")
+        return self._with_text(view, in_transformers(self.text.tensors)) if self.text else view
 
     def in_open_clip(self) -> Checkpoint:
         """The tower under open_clip's names, with the text side if there is one."""
         view = in_naming(self.checkpoint, "open_clip")
-        if self.text is None or self.text_source is None:
+        if self.text is None:
             return view
-        parts = {name: Derived(info, (TensorSlice.whole(view, name),)) for name, info in view.infos.items()}
-        source = self.text_source
-        names = _text_names(source)
-        text = {name: Derived(source.infos[name], (TensorSlice.whole(source, name),)) for name in names}
+        text = self.text.tensors
+        return self._with_text(view, renamed(text, {name: name for name in text.infos}))
+
+    def _with_text(self, view: Checkpoint, text: dict[str, Derived]) -> Checkpoint:
+        parts = renamed(view, {name: name for name in view.infos})
         return CheckpointView(self.checkpoint, parts | text, same=False)
 
 
-def ready(checkpoint: Checkpoint, base: Checkpoint | None = None, activation: str | None = None) -> Tower:
+def ready(
+    checkpoint: Checkpoint,
+    base: Checkpoint | None = None,
+    activation: str | None = None,
+    given: StatedArchitecture = NOTHING_STATED,
+) -> Tower:
     """A checkpoint as a complete tower with shapes that fit together.
 
-    ``base`` states what the checkpoint does not: its architecture, activation and text side.
+    ``base`` states what the checkpoint does not, its architecture and activation; then ``given`` does.
 
     Raises:
-        CheckpointError: no tower, an incomplete one, or no file states how many heads it has.
+        CheckpointError: no tower, an incomplete one, or nothing states how many heads it has; or ``given`` contradicts
+            what the files state.
     """
-    bare = in_naming(checkpoint, "open_clip_tower")
+    bare = in_naming(refuse_head(checkpoint), "open_clip_tower")
     stated = stated_by(checkpoint)
     if base is not None and "vision_cfg" not in stated:
         stated = stated_by(base) | stated
     bare.metadata = {"architecture": json.dumps(stated)} if stated else {}
+    stated = stated_by(with_architecture(bare, given))
+    bare.metadata = {"architecture": json.dumps(stated)} if stated else {}
     architecture = Architecture.of(bare)
-    mlp_width = _check_shapes(bare, architecture)
+    mlp_width = tower_shapes.hidden_width(bare)
+    tower_shapes.check(bare, tower_shapes.of_vision(architecture, mlp_width), "visual")
     quick_gelu, warnings = _activation(checkpoint.name, architecture, stated, activation)
     mean, std = _normalization(bare, stated)
-    holder, text = None, None
-    for source in filter(None, (checkpoint, base)):
-        if text is None and (text := _text_side(source, stated_by(source), architecture)):
-            holder = source
     return Tower(
         checkpoint=checkpoint,
         architecture=replace(architecture, quick_gelu=quick_gelu),
@@ -108,45 +118,8 @@ def ready(checkpoint: Checkpoint, base: Checkpoint | None = None, activation: st
         dtype=_dtype(bare),
         mean=mean,
         std=std,
-        text=text,
-        text_source=holder,
         warnings=warnings,
     )
-
-
-def _expected(a: Architecture, mlp: int) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of a whole tower, without the projection."""
-    w, p = a.width, a.patch_size
-    tokens = (a.image_size // p) ** 2 + 1
-    shapes = {"class_embedding": (w,), "positional_embedding": (tokens, w), "conv1.weight": (w, 3, p, p)}
-    norms = ["ln_pre", "ln_post"]
-    for block in range(a.layers):
-        at = f"transformer.resblocks.{block}."
-        norms += [at + "ln_1", at + "ln_2"]
-        shapes |= {at + "attn.in_proj_weight": (3 * w, w), at + "attn.in_proj_bias": (3 * w,)}
-        layers = {"attn.out_proj": (w, w), "mlp.c_fc": (mlp, w), "mlp.c_proj": (w, mlp)}
-        for layer, shape in layers.items():
-            shapes |= {f"{at}{layer}.weight": shape, f"{at}{layer}.bias": shape[:1]}
-    for norm in norms:
-        shapes |= {f"{norm}.weight": (w,), f"{norm}.bias": (w,)}
-    return shapes
-
-
-def _check_shapes(bare: Checkpoint, a: Architecture) -> int:
-    """The hidden width of the MLPs; raises CheckpointError unless every tensor exists and fits."""
-    first = bare.infos.get("transformer.resblocks.0.mlp.c_fc.weight", TensorInfo((), bare.infos["conv1.weight"].dtype))
-    expected = _expected(a, first.shape[0] if first.shape else 0)
-    if missing := [name for name in expected if name not in bare.infos]:
-        raise CheckpointError(
-            f"{bare.name} is not a whole visual tower: {len(missing)} tensors are missing ({first_few(missing)})."
-        )
-    for name, shape in expected.items():
-        if bare.infos[name].shape != shape:
-            actual = list(bare.infos[name].shape)
-            raise CheckpointError(f"{bare.name}: {name!r} has the shape {actual}; {list(shape)} was expected.")
-        if not bare.infos[name].dtype.is_floating_point:
-            raise CheckpointError(f"{bare.name}: {name!r} holds {bare.infos[name].dtype}, not floating-point numbers.")
-    return first.shape[0]
 
 
 def _activation(
@@ -160,7 +133,7 @@ def _activation(
         assumed = "QuickGELU, as in OpenAI's models" if architecture.quick_gelu else "GELU, as in the published ViT-H"
         return architecture.quick_gelu, (
             f"Nothing beside {name} says which activation it has; {assumed}, was assumed. Weights of LAION or DataComp "
-            "mostly have GELU: then export again with --activation gelu.",
+            "mostly have GELU: then export again with the activation gelu (--activation).",
         )
     if activation not in ACTIVATIONS:
         raise CheckpointError(f"An activation is 'quick_gelu' or 'gelu'; got {activation!r}.")
@@ -189,43 +162,3 @@ def _dtype(bare: Checkpoint) -> str:
     for info in bare.infos.values():
         numbers[dtype_name(info.dtype)] += info.numel
     return numbers.most_common(1)[0][0]
-
-
-# --- the text side ---------------------------------------------------------------------------------------------------
-
-
-def _text_names(checkpoint: Checkpoint) -> list[str]:
-    """Names of a text side under open_clip's names; none in a tower by itself, whose blocks have the same names."""
-    if not any(name.startswith(VISUAL) for name in checkpoint.infos):
-        return []
-    matches = {name: OPEN_CLIP.classify(name) for name in checkpoint.infos if name != "attn_mask"}
-    return [name for name, match in matches.items() if match and match[1].part in {UNUSED_TEXT, TEXT_TOWER}]
-
-
-def _text_side(checkpoint: Checkpoint, stated: Mapping[str, Any], vision: Architecture) -> dict[str, Any] | None:
-    """open_clip's configuration of a checkpoint's text side; None if there is none or it is not whole."""
-    shapes = {name: checkpoint.infos[name].shape for name in _text_names(checkpoint)}
-    blocks = {int(name.split(".")[2]) for name in shapes if name.startswith("transformer.resblocks.")}
-    whole = shapes.keys() >= TEXT_NEEDS and blocks and blocks == set(range(len(blocks)))
-    if not whole or len(shapes) != len(TEXT_NEEDS) + TENSORS_OF_A_BLOCK * len(blocks):
-        return None
-    width = shapes["ln_final.weight"][0]
-    embedding, hidden = shapes["token_embedding.weight"], shapes.get("transformer.resblocks.0.mlp.c_fc.weight", ())
-    matrices = (embedding, shapes["positional_embedding"], hidden)
-    if shapes["text_projection"] != (width, vision.embed_dim) or any(s[1:] != (width,) for s in matrices):
-        return None
-    stated_text = stated.get("text_cfg")
-    stated_text = stated_text if isinstance(stated_text, dict) and stated_text.get("width") == width else {}
-    plain = {key: value for key, value in stated_text.items() if isinstance(value, (int, float, str))}
-    heads = plain.get("heads", width // TEXT_HEAD_WIDTH if width % TEXT_HEAD_WIDTH == 0 else None)
-    if type(heads) is not int or heads < 1 or width % heads:
-        return None
-    sizes = {"context_length": shapes["positional_embedding"][0], "vocab_size": embedding[0], "width": width}
-    ratio = {} if hidden[0] == 4 * width else {"mlp_ratio": ratio_of(hidden[0], width)}
-    return {**plain, **sizes, "heads": heads, "layers": len(blocks), **ratio}
-
-
-def ratio_of(hidden: int, width: int) -> float:
-    """The ratio by which open_clip multiplies a width, rounding down, to get the hidden width of an MLP."""
-    ratio = hidden / width
-    return ratio if int(width * ratio) == hidden else math.nextafter(ratio, math.inf)

@@ -33,13 +33,6 @@ def csv_bytes(table: pd.DataFrame) -> bytes:
     return out.getvalue().encode()
 
 
-def _quoting(table: pd.DataFrame) -> Literal[0, 2]:
-    """Quotes only where they are needed; the writer leaves them out around a carriage return, which ends a line."""
-    texts = [table[name] for name in table.columns if table[name].dtype.kind not in "biufc"]
-    returns = any("\r" in str(text) for column in texts for text in column.unique())
-    return csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
-
-
 def _inert(value: object) -> str:
     text = "" if value is None else str(value)
     return f"'{text}" if text.startswith(FORMULA) else text

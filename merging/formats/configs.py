@@ -57,6 +57,15 @@ def beside(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
     return ({"architecture": json.dumps(architecture)} if architecture else {}), ()
 
 
+def stated_in(config: dict[str, Any]) -> dict[str, Any]:
+    """The architecture that a configuration of open_clip or Transformers states, in open_clip's fields; else empty.
+
+    Raises:
+        CheckpointError: it has odd sizes, or an unknown activation.
+    """
+    return _open_clip(config) or _open_clip({"model_cfg": config}) or _transformers(config)
+
+
 def _transformers(config: dict[str, Any]) -> dict[str, Any]:
     vision = config.get("vision_config", config)
     if not str(config.get("model_type", "")).startswith("clip") or not isinstance(vision, dict):
@@ -80,7 +89,22 @@ def _transformers(config: dict[str, Any]) -> dict[str, Any]:
         "embed_dim": config.get("projection_dim", vision.get("projection_dim", 512)),
         "quick_gelu": activation == "quick_gelu",
         "vision_cfg": fields | {"head_width": width // heads},
+        **_transformers_text(config.get("text_config")),
     }
+
+
+def _transformers_text(config: Any) -> dict[str, Any]:
+    """What Transformers' configuration states of a text tower, in open_clip's fields; empty if there is none."""
+    if not isinstance(config, dict):
+        return {}
+    fields = {
+        "context_length": config.get("max_position_embeddings", 77),
+        "vocab_size": config.get("vocab_size", 49408),
+        "width": config.get("hidden_size", 512),
+        "heads": config.get("num_attention_heads", 8),
+        "layers": config.get("num_hidden_layers", 12),
+    }
+    return {"text_cfg": fields} if all(type(value) is int and value > 0 for value in fields.values()) else {}
 
 
 def _open_clip(config: dict[str, Any]) -> dict[str, Any]:
@@ -94,7 +118,7 @@ def _open_clip(config: dict[str, Any]) -> dict[str, Any]:
     fields["head_width"] = vision.get("head_width", 64)
     text, images = model.get("text_cfg"), config.get("preprocess_cfg")
     text = text if isinstance(text, dict) else {}
-    plain = {key: value for key, value in text.items() if isinstance(value, (int, float, str))}
+    plain = {key: value for key, value in text.items() if isinstance(value, (int, float, str, dict))}
     images = images if isinstance(images, dict) else {}
     return {
         "embed_dim": model.get("embed_dim"),

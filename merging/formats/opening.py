@@ -10,6 +10,7 @@ from pathlib import Path
 from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
+from merging.checkpoints.heads import HEAD_NAME
 from merging.checkpoints.references import is_remote, locate
 from merging.checkpoints.views import canonical, under_names_of
 from merging.errors import CheckpointError
@@ -59,8 +60,9 @@ def _open_folder(path: Path, name: str, label: str) -> Checkpoint:
             "save them with save_pretrained, which writes safetensors."
         )
     if not paths:
-        paths = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)[:2]
-        if len(paths) == 2:
+        paths = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
+        paths = [file for file in paths if not HEAD_NAME.fullmatch(file.stem)] or paths  # a head beside its encoder
+        if len(paths) > 1:
             raise CheckpointError(f"{folder} is a folder with several checkpoints; give the path of one of them.")
     if not paths:
         raise CheckpointError(
@@ -149,6 +151,15 @@ def _open(source: Source, name: str | None, base: Path | None) -> Checkpoint:
 
     path = locate_model(str(os.fspath(source)), base)
     return open_path(path, name or path.stem, str(os.fspath(source)))
+
+
+def open_stored(reference: str, name: str, base: Path | None = None) -> Checkpoint:
+    """The checkpoint that a reference means, with its tensors under the names in its file.
+
+    Raises:
+        CheckpointError: as ``open_checkpoint``.
+    """
+    return open_path(locate_model(reference, base), name, reference)
 
 
 def locate_model(reference: str, base: Path | None = None) -> Path:

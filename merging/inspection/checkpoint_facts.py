@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from merging.checkpoints import heads
 from merging.checkpoints.architecture import Architecture, stated_by
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.digests import DIGESTS
@@ -13,7 +14,7 @@ from merging.checkpoints.families import recognize
 from merging.checkpoints.references import without_folders
 from merging.checkpoints.tensor_info import dtype_name
 from merging.checkpoints.tower_names import ANCHOR, HF_ANCHOR, PROJ, tower
-from merging.checkpoints.views import CheckpointView
+from merging.checkpoints.views import stored_model
 from merging.errors import CheckpointError, FamilyError
 from merging.formats.lora import AdapterCheckpoint
 from merging.formats.opening import open_checkpoint
@@ -45,9 +46,7 @@ def inspect(
         Cancelled: ``cancel`` asked to stop.
     """
     opened = open_checkpoint(source)
-    stored = opened
-    while isinstance(stored, CheckpointView):
-        stored = stored.inner
+    stored = stored_model(opened)
     adapter = opened if isinstance(opened, AdapterCheckpoint) else None
     weights = adapter.weights if adapter else stored
     architecture, no_architecture = (None, "") if adapter else _architecture(opened)
@@ -100,7 +99,8 @@ def _family(opened: Checkpoint) -> dict[str, Any]:
     try:
         family = recognize(opened.infos, opened.name)
     except FamilyError as error:
-        return none | {"no_family": str(error)}
+        head = f"It is {heads.described(opened.infos)}, not an encoder." if heads.is_head(opened.infos) else ""
+        return none | {"no_family": head or str(error)}
     roles: dict[str, dict[str, Any]] = {}
     for parameter in opened.parameters:
         row = roles.setdefault(str(parameter.role), {"role": str(parameter.role), "tensors": 0, "numbers": 0})

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import TEXT_TOWER, UNKNOWN, UNUSED_TEXT, Parameter, Role, guess
+from merging.checkpoints.heads import refuse_head
 from merging.checkpoints.tensor_info import dtype_name
 from merging.checkpoints.tower_names import PROJ, place_of, tower
 from merging.errors import FamilyError
@@ -43,11 +44,12 @@ def fit(
     A pretrained model of no known family is compared, too, although nothing can be merged with it.
 
     Raises:
-        CheckpointError: a file that is no checkpoint, or an adapter that does not belong to the pretrained model.
+        CheckpointError: a file that is no checkpoint or holds a head alone, or an adapter that does not belong to the
+            pretrained model.
         Cancelled: ``cancel`` asked to stop.
     """
-    base = open_checkpoint(pretrained, "pretrained")
-    opened = {name: open_checkpoint(expert, name, like=base) for name, expert in experts.items()}
+    base = refuse_head(open_checkpoint(pretrained, "pretrained"))
+    opened = {name: refuse_head(open_checkpoint(expert, name, like=base)) for name, expert in experts.items()}
     if values is None:
         values = not sample or sum(checkpoint.nbytes for checkpoint in (base, *opened.values())) <= SMALL
     if sample and not values:  # of small tensors a sample is all

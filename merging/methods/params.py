@@ -16,6 +16,17 @@ from merging.errors import ParameterError
 from merging.text import did_you_mean
 
 BOUND = "bound"
+# What papers and other programs call parameters, and what a method here may call the same; lower case.
+SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("lambda", "lamda", "lam", "alpha", "coef", "coefficient", "scale", "scaling_coef",
+                     "scaling_coefficient", "scaling_factor", "weight"), ("scaling",)),
+    **dict.fromkeys(("k", "topk", "top_k", "keep", "keep_ratio", "trim", "retain", "rho"), ("density", "keep")),
+    **dict.fromkeys(("eta", "sparsity", "prune", "prune_rate", "mask_rate"), ("prune_ratio",)),
+    **dict.fromkeys(("p", "drop", "dropout", "drop_ratio", "mask_rate"), ("drop_rate",)),
+    **dict.fromkeys(("rank", "rank_ratio"), ("rank_fraction", "components")),
+    **dict.fromkeys(("learning_rate", "step_size"), ("lr",)),
+    **dict.fromkeys(("epochs", "iterations", "iters"), ("steps",)),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,14 +181,20 @@ class Params:
         bounds = cls.bounds()
         for name in values:
             if name not in bounds:
-                names = ", ".join(bounds) or "no parameters"
-                hint = did_you_mean(str(name), bounds)
-                raise ParameterError(f"{owner or cls._title()} has no parameter {name!r}; it takes {names}.{hint}")
+                raise ParameterError(unknown_parameter(owner or cls._title(), str(name), bounds))
         return cls(**values)
 
     def values(self) -> dict[str, Any]:
         """Parameter name -> value, defaults included."""
         return {name: getattr(self, name) for name in self.bounds()}
+
+
+def unknown_parameter(owner: str, name: str, bounds: Mapping[str, Bound]) -> str:
+    """The sentence on a parameter that ``owner`` does not have, with its name here if it is known by another."""
+    names = ", ".join(bounds) or "no parameters"
+    same = next((here for here in SYNONYMS.get(name.casefold(), ()) if here in bounds), None)
+    hint = f" Did you mean {same!r}?" if same else did_you_mean(name, bounds)
+    return f"{owner} has no parameter {name!r}; it takes {names}.{hint}"
 
 
 @dataclass(frozen=True, kw_only=True)

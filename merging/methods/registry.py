@@ -34,9 +34,9 @@ def _find(role: str, key: str) -> Method:
     if method := REGISTERED.get((role, ALIASES.get(key, key))):
         return method
     keys = [k for r, k in REGISTERED if r == role]
-    other_role = next((r for r, k in REGISTERED if k == key), None)
+    other_role = next((r for r, k in REGISTERED if r != role and k == key.casefold()), None)
     article = "an" if other_role == "edit" else "a"
-    hint = f" {key!r} is {article} {other_role}." if other_role else did_you_mean(key, keys)
+    hint = f" {key.casefold()!r} is {article} {other_role}." if other_role else did_you_mean(key, keys)
     raise UnknownMethodError(f"There is no {role} called {key!r}.{hint} Known: {', '.join(sorted(keys))}.")
 
 

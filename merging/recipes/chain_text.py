@@ -1,7 +1,7 @@
 """The text form of chains, read and written: in links, and step by step on the command line; and that of experts.
 
-A link is 'lwptv;ties:density=0.1', after 'count_dead_params;', 'activation:gelu;' and 'exemplars:per_task=9;' where a
-recipe sets them.
+A link is 'lwptv;ties:density=0.1', after 'count_dead_params;', 'activation:gelu;', 'architecture:heads=4;' and
+'exemplars:per_task=9;' where a recipe sets them.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from typing import Any
 
 from merging.checkpoints.families import ACTIVATIONS
 from merging.checkpoints.references import BUNDLED_PREFIX, is_remote, locate
+from merging.checkpoints.stated_architecture import StatedArchitecture
 from merging.errors import RecipeError, UnknownMethodError
 from merging.methods import registry
 from merging.methods.method import Edit, Merge
-from merging.methods.params import Params
+from merging.methods.params import Params, unknown_parameter
 from merging.recipes.recipe import Exemplars
-from merging.text import did_you_mean, printable
+from merging.text import printable
 
 EXEMPLARS = "exemplars"  # the key of what says how exemplars are drawn
 COUNT_DEAD = "count_dead_params"
 MOST_PROBLEMS = 5  # of a chain that are said at once
-ACTIVATION = "activation:"
+ACTIVATION, ARCHITECTURE = "activation:", "architecture:"
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,13 @@ class WrittenChain:
     exemplars: Mapping[str, Any] = field(default_factory=dict)
     count_dead_params: bool = False
     activation: str = ""
+    architecture: str = ""
 
     def text(self) -> str:
         """The chain in one line, without values that are defaults."""
         settings = [COUNT_DEAD] if self.count_dead_params else []
         settings += [ACTIVATION + self.activation] if self.activation else []
+        settings += [ARCHITECTURE + self.architecture] if self.architecture else []
         exemplars = exemplars_text(self.exemplars)
         settings += [exemplars] if exemplars != EXEMPLARS else []
         return ";".join([*settings, *(step_text(registry.edit(key), values) for key, values in self.edits),
@@ -78,7 +81,7 @@ def parse_chain(text: str) -> WrittenChain:
         MergingError: an unknown method or parameter, or a value outside its bounds.
     """
     problems: list[str] = []
-    dead, activation, (first, *rest) = _settings(text)
+    dead, activation, architecture, (first, *rest) = _settings(text)
     key, _, drawn = first.partition(":")
     if key != EXEMPLARS:
         drawn, rest = "", [first, *rest]
@@ -96,19 +99,22 @@ def parse_chain(text: str) -> WrittenChain:
         exemplars,
         dead,
         activation,
+        architecture,
     )
 
 
-def _settings(text: str) -> tuple[bool, str, list[str]]:
-    """Whether the chain counts unused tensors, the activation that it names, and the rest of it."""
-    dead = text.startswith(f"{COUNT_DEAD};")
+def _settings(text: str) -> tuple[bool, str, str, list[str]]:
+    """Whether the chain counts unused tensors, the activation and architecture that it names, and the rest of it."""
+    dead, activation, architecture = text.startswith(f"{COUNT_DEAD};"), "", ""
     text = text.removeprefix(f"{COUNT_DEAD};")
-    if not text.startswith(ACTIVATION):
-        return dead, "", text.split(";")
-    activation, _, text = text.removeprefix(ACTIVATION).partition(";")
-    if activation not in ACTIVATIONS:
-        raise RecipeError(f"An activation is {' or '.join(ACTIVATIONS)}; got {activation[:20]!r}.")
-    return dead, activation, text.split(";")
+    if text.startswith(ACTIVATION):
+        activation, _, text = text.removeprefix(ACTIVATION).partition(";")
+        if activation not in ACTIVATIONS:
+            raise RecipeError(f"An activation is {' or '.join(ACTIVATIONS)}; got {activation[:20]!r}.")
+    if text.startswith(ARCHITECTURE):
+        written, _, text = text.removeprefix(ARCHITECTURE).partition(";")
+        architecture = StatedArchitecture.parse(written).text()
+    return dead, activation, architecture, text.split(";")
 
 
 def parse_values(kind: type[Params], text: str) -> dict[str, Any]:
@@ -148,8 +154,7 @@ def _problem(method: Edit | Merge, name: str, equals: str, value: str) -> str:
     if not equals:
         return f"{method.key}: write parameters as name=value; got {name!r}."
     if name not in bounds:
-        names = ", ".join(bounds) or "no parameters"
-        return f"{method.key} has no parameter {name!r}; it takes {names}.{did_you_mean(name, bounds)}"
+        return unknown_parameter(method.key, name, bounds)
     try:
         accepted = bounds[name].accepts(bounds[name].parse(value))
     except ValueError:

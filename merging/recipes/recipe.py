@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from merging.checkpoints.families import ACTIVATIONS
-from merging.errors import MergingError, RecipeError
+from merging.checkpoints.stated_architecture import StatedArchitecture
+from merging.errors import CheckpointError, MergingError, RecipeError
 from merging.files.plain_yaml import check_fields, plain_yaml, text_of, write_yaml
 from merging.files.short_digest import short_digest
 from merging.methods import registry
@@ -20,7 +21,10 @@ from merging.methods.method import Edit, Merge, Method, Needs
 from merging.methods.params import Params, integer
 
 VERSION = 1
-FIELDS = ("version", "title", "pretrained", "experts", "exemplars", "count_dead_params", "activation", "edits", "merge")
+FIELDS = (
+    "version", "title", "pretrained", "experts", "exemplars", "count_dead_params", "activation", "architecture",
+    "edits", "merge",
+)  # fmt: skip
 NEEDS_EXEMPLARS = {Needs.EXEMPLARS, Needs.LABELED_EXEMPLARS}
 EditSpec = str | tuple[str, Mapping[str, Any]]
 
@@ -64,7 +68,8 @@ class Recipe:
     With ``count_dead_params``, global quantiles count the unused text tensors that published image encoders carry, as
     their authors' code does; it changes nothing where a checkpoint carries none. It is off unless a recipe turns it on,
     as the papers' presets do. ``activation`` is that of all the models, for files that do not state it or state it
-    wrongly; exemplars and evaluations run with it.
+    wrongly; exemplars and evaluations run with it. ``architecture`` is what no file states, as
+    'heads=12,activation=gelu'; a file that states something else is refused.
     """
 
     pretrained: str
@@ -75,6 +80,7 @@ class Recipe:
     exemplars: Exemplars | None = None  # None for chains that need none
     count_dead_params: bool = False
     activation: str = ""  # one of ACTIVATIONS; empty: as the files state
+    architecture: str = ""  # as StatedArchitecture writes it
 
     @classmethod
     def build(
@@ -88,6 +94,7 @@ class Recipe:
         exemplars: Mapping[str, Any] | None = None,
         count_dead_params: bool = False,
         activation: str = "",
+        architecture: str = "",
     ) -> Self:
         """A checked recipe.
 
@@ -102,10 +109,20 @@ class Recipe:
             raise RecipeError(f"In a recipe, count_dead_params is true or false; got {_short(count_dead_params)}.")
         if activation not in ("", *ACTIVATIONS):
             raise RecipeError(f"In a recipe, activation is {' or '.join(ACTIVATIONS)}; got {_short(activation)}.")
+        architecture = _stated(architecture, activation)
         merge_step = Step(merge_method.key, merge_method.params.build(params or {}, merge_method.key))
         _refuse_meaningless((*steps, merge_step), (*(registry.edit(step.key) for step in steps), merge_method))
-        recipe = cls(pretrained, pairs, steps, merge_step, title, None, count_dead_params, activation)
+        recipe = cls(pretrained, pairs, steps, merge_step, title, None, count_dead_params, activation, architecture)
         return replace(recipe, exemplars=Exemplars.build(exemplars or {})) if recipe.needs & NEEDS_EXEMPLARS else recipe
+
+    def stating(self, activation: str = "", architecture: str = "") -> Self:
+        """The recipe with another activation or architecture, where one is given.
+
+        Raises:
+            RecipeError: they name two activations.
+        """
+        named, given = activation or self.activation, architecture or self.architecture
+        return replace(self, activation=named, architecture=_stated(given, named))
 
     @property
     def methods(self) -> tuple[Edit | Merge, ...]:
@@ -158,12 +175,13 @@ class Recipe:
 
         The paths of the files, the recipe's title and the device do not enter; the benchmark does only where exemplars
         are drawn from it, counting dead parameters only where the pretrained model carries some, and an activation only
-        where one is named.
+        where one is named, as does an architecture.
         """
         inputs = [pretrained_digest, [[name, expert_digests[name]] for name, _ in self.experts]]
         drawn_from = [benchmark_digest] if self.exemplars else []
         dead = ["count_dead_params"] if self.count_dead_params and carries_dead else []
         named = [self.activation] if self.activation else []
+        named += [f"architecture {self.architecture}"] if self.architecture else []
         return short_digest(_canonical([self.chain_digest, inputs, *drawn_from, *dead, *named]))
 
     def plain(self) -> dict[str, Any]:
@@ -176,6 +194,7 @@ class Recipe:
             **({"exemplars": self.exemplars.values()} if self.exemplars else {}),
             "count_dead_params": self.count_dead_params,
             **({"activation": self.activation} if self.activation else {}),
+            **({"architecture": self.architecture} if self.architecture else {}),
             "edits": [step.plain() for step in self.edits],
             "merge": self.merge.plain(),
         }
@@ -214,6 +233,7 @@ class Recipe:
             exemplars=exemplars,
             count_dead_params=data.get("count_dead_params", False),
             activation=data.get("activation", ""),
+            architecture=data.get("architecture", ""),
         )
 
     @classmethod
@@ -237,6 +257,19 @@ def _edit_step(spec: EditSpec) -> Step:
     key, params = spec
     method = registry.edit(key)
     return Step(method.key, method.params.build(params, method.key))
+
+
+def _stated(architecture: Any, activation: str) -> str:
+    """An architecture in plain fields, checked. Raises RecipeError if it is none, or names another activation."""
+    if not isinstance(architecture, str):
+        raise RecipeError(f"In a recipe, architecture is a text such as heads=12; got {_short(architecture)}.")
+    try:
+        given = StatedArchitecture.parse(architecture)
+    except CheckpointError as error:
+        raise RecipeError(f"In a recipe: {error}") from None
+    if given.activation and activation not in ("", given.activation):
+        raise RecipeError(f"The activation is {activation}, in the architecture {given.activation}; name one of them.")
+    return given.text()
 
 
 def _refuse_meaningless(steps: Sequence[Step], methods: Sequence[Method]) -> None:

@@ -135,7 +135,8 @@ class Work:
         """The metadata of a model file: nothing about this machine or the time, so that bytes repeat."""
         plain = self.recipe.plain()
         experts = {key: self.digests[expert_key(key)] for key in self.opened.experts}
-        chain = {key: plain[key] for key in ("exemplars", "activation", "edits", "merge") if key in plain}
+        settings = ("exemplars", "activation", "architecture", "edits", "merge")
+        chain = {key: plain[key] for key in settings if key in plain}
         metadata = {
             "format": "pt",
             "role": MERGED,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from merging.errors import MergingError
@@ -47,14 +47,15 @@ class EditPairRow:
     refused: str = ""
 
 
-RunInputs = tuple[str | None, frozenset[tuple[str, str]], str]
+RunInputs = tuple[str | None, frozenset[tuple[str, str]], str, str]
 Chain = tuple[tuple[Step, ...], Exemplars | None, bool]
 
 
 def subject(run: Run) -> RunInputs:
-    """The benchmark of a run, the digests of what it merged, and the activation."""
+    """The benchmark of a run, the digests of what it merged, and the activation and architecture that were stated."""
     recipe = recipe_of(run)
-    return run.benchmark, frozenset(run.inputs.items()), recipe.activation if recipe else ""
+    stated = (recipe.activation, recipe.architecture) if recipe else ("", "")
+    return run.benchmark, frozenset(run.inputs.items()), *stated
 
 
 def by_subject(runs: Iterable[Run]) -> list[list[Run]]:
@@ -95,15 +96,16 @@ def matrix(runs: Sequence[Run], front: LeadingEdit, name: str, *, large: bool = 
     """
     model = next(recipe for run in runs if (recipe := recipe_of(run)))
     pretrained, experts = model.pretrained, dict(model.experts)
+    stated = (model.activation, model.architecture)
     chains = by_chain(runs)
     rows = []
     for base in bases(front.step.key):
-        plain = replace(base.recipe(pretrained, experts, large=large), activation=model.activation)
+        plain = base.recipe(pretrained, experts, large=large).stating(*stated)
         partner = base.plugged((front.step.key, front.step.params.values()), name, front.draw)
         if refused := refusal(partner):
             rows.append(EditPairRow(base.title, chains.get(_chain(plain, runs[0])), None, (), refused))
             continue
-        recipes = (plain, replace(partner.recipe(pretrained, experts, large=large), activation=model.activation))
+        recipes = (plain, partner.recipe(pretrained, experts, large=large).stating(*stated))
         alone, plugged = (chains.get(_chain(recipe, runs[0])) for recipe in recipes)
         missing = tuple(recipe for recipe, run in zip(recipes, (alone, plugged), strict=True) if run is None)
         rows.append(EditPairRow(base.title, alone, plugged, missing))

@@ -10,10 +10,12 @@ from pathlib import Path
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.manifest import check_model
-from merging.checkpoints.architecture import stated_activation, with_activation
+from merging.checkpoints.architecture import stated_activation, with_activation, with_architecture
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.digests import DIGESTS
+from merging.checkpoints.heads import refuse_head
 from merging.checkpoints.references import PRETRAINED, expert_key, is_remote, locate
+from merging.checkpoints.stated_architecture import StatedArchitecture
 from merging.errors import CheckpointError, CompatibilityError
 from merging.formats.opening import open_checkpoint
 from merging.inspection.fit import fit
@@ -126,10 +128,18 @@ def open_inputs(recipe: Recipe, base: Path | None = None, benchmark: Benchmark |
 def opened(
     recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], benchmark: Benchmark | None = None
 ) -> OpenedRecipe:
-    """A recipe with open checkpoints, which take the activation that it names.
+    """A recipe with open checkpoints, which take the architecture and the activation that it names.
 
-    If neither it nor the pretrained model names one, the experts do, if all that name one name the same.
+    If neither it nor the pretrained model names an activation, the experts do, if all that name one name the same.
+
+    Raises:
+        CheckpointError: one is a classification head, or the files state another architecture than the recipe.
     """
+    given = StatedArchitecture.parse(recipe.architecture)
+    for checkpoint in (pretrained, *experts.values()):
+        refuse_head(checkpoint)
+    pretrained = with_architecture(pretrained, given)
+    experts = {name: with_architecture(expert, given, sizes=False) for name, expert in experts.items()}
     named = recipe.activation
     if not named and not stated_activation(pretrained):
         activations = {stated_activation(expert) for expert in experts.values()} - {""}

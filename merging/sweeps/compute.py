@@ -100,7 +100,7 @@ class Session:
             for coefficient, what in place.terms
             if coefficient != 0
         )
-        named = [place.recipe.activation] if place.recipe.activation else []
+        named = [text for text in (place.recipe.activation, place.recipe.architecture) if text]
         return ("weights", DIGESTS.digest(opened.pretrained), parts, *named)
 
     def compute(

@@ -16,6 +16,7 @@ from page_harness import charts, finish, press, words
 from safetensors.torch import load_file
 
 from app.reading import data
+from app.text import plain
 from app.views.runs import export as run_export
 from merging.export import stored
 from merging.jobs.records import Job, State
@@ -92,6 +93,11 @@ def test_a_run_is_exported_dropped_and_deleted(
     at.segmented_control(key="export_to").set_value("open_clip").run()
     press(at, "Export the model")
     assert "not replaced" in at.error[0].value  # somebody's own folder
+    at.text_input(key="export_folder").set_value("merged").run()
+    press(at, "Export the model")
+    assert "is a relative path" in at.error[0].value and str(Path.home() / "merged") in plain(at.error[0].value)
+    at.text_input(key="export_folder").set_value(str(tmp_path / "out")).run()
+    assert f"It is written to {tmp_path / 'out'}." in plain(words(at)) and "image tower alone" in words(at)
     at.text_input(key="export_folder").set_value(str(tmp_path / "out")).run()
     press(at, "Export the model")
     at = finish(at)

@@ -104,8 +104,12 @@ def by_transformers(folder: Path, images: Tensor) -> Tensor:
     kind = getattr(library, config["architectures"][0])
     model, told = kind.from_pretrained(folder, output_loading_info=True, dtype=torch.float32)
     assert not told["missing_keys"] and not told["unexpected_keys"] and not told["mismatched_keys"]
+    model.eval()
     with torch.inference_mode():
-        found = model.eval()(pixel_values=images)
+        if kind is library.CLIPModel:
+            projected: Tensor = model.visual_projection(model.vision_model(pixel_values=images).pooler_output)
+            return projected
+        found = model(pixel_values=images)
     features: Tensor = found.image_embeds if "WithProjection" in kind.__name__ else found.pooler_output
     return features
 

@@ -21,7 +21,7 @@ from merging.benchmarks.build.write import make
 from merging.benchmarks.cached_features import CachedFeatures
 from merging.benchmarks.evaluate import evaluate, features
 from merging.benchmarks.manifest import altered
-from merging.checkpoints.architecture import Architecture
+from merging.checkpoints.architecture import Architecture, stated_by
 from merging.cli.main import main
 from merging.clip.image_encoder import Encoder
 from merging.clip.prompt_sets import prompts
@@ -75,6 +75,9 @@ def test_a_benchmark_is_all_that_the_program_needs(base, tmp_path):
     whole = open_checkpoint(base / "clip.safetensors")
     assert not [name for name in stored.infos if name.startswith("transformer.")]
     assert all(torch.equal(stored.read(name), whole.read(name)) for name in tiny.pretrained())
+    text = open_checkpoint(tmp_path / "bench" / "text_tower.safetensors")  # for exports of whole CLIP models
+    assert all(torch.equal(text.read(name), value) for name, value in tiny_data.text_state().items())
+    assert stated_by(text)["text_cfg"] == {"heads": tiny_data.HEADS}
     assert not altered(tmp_path / "bench")
 
 
@@ -248,7 +251,7 @@ def test_models_that_do_not_fit_are_refused(base, tmp_path):
     task = {"images": "folder", "expert": str(tmp_path / "odd.safetensors")}
     with pytest.raises(MergingError, match="shape"):
         made(base, tmp_path / "bench", {"fruit": task})
-    with pytest.raises(MergingError, match="no text tower"):
+    with pytest.raises(MergingError, match=r"^pretrained.safetensors holds no text tower; .* Heads are built by"):
         made(base, tmp_path / "bench", {"fruit": "folder"}, pretrained="experts/pretrained.safetensors")
     found = made(base, tmp_path / "bench", {"fruit": "folder"}, pretrained="experts/pretrained.safetensors",
                  text="clip.safetensors")  # fmt: skip

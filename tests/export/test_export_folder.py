@@ -23,6 +23,7 @@ from merging.cli.main import main
 from merging.errors import Cancelled, CheckpointError, StoreError
 from merging.export import provenance
 from merging.export.export import export, export_file
+from merging.export.stored import typed_folder
 from merging.formats.opening import open_checkpoint
 from merging.inspection import checkpoint_facts
 from merging.recipes.recipe import Recipe
@@ -253,3 +254,29 @@ def test_a_file_that_changes_meanwhile_is_not_exported(run, tmp_path):
     with pytest.raises(CheckpointError, match="was changed while it was being read"):
         export(path, tmp_path / "out", progress=touch)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("merged", "merged is a relative path. Write the whole one: "),
+        ("../merged", "is a relative path"),
+        ("out\\merged", "is a relative path"),
+        ("C:\\models\\out", "is a path of Windows; here paths begin with / or ~"),
+        ("c:/models/out", "is a path of Windows"),
+        ("\\\\server\\share", "is a path of Windows"),
+        ("file:///tmp/out", "is an address and no folder"),
+        ("~nobody-here/out", "is no path on this machine"),
+        ("/tmp/a\0b", "is no path on this machine"),
+        ("/" + "x" * 5000, "is no path on this machine"),
+    ],
+)
+def test_folders_that_depend_on_where_the_app_was_started_are_refused(text, problem):
+    with pytest.raises(StoreError) as refused:
+        typed_folder(text)
+    assert problem in str(refused.value) and str(refused.value).isprintable()
+
+
+def test_whole_folders_are_taken(tmp_path):
+    assert typed_folder(str(tmp_path / "a b")) == tmp_path / "a b"
+    assert typed_folder("~/merged") == Path.home() / "merged"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from app import text
 from app.reading import data, models
 from app.session import clicks
 from app.widgets import tray
+from merging.checkpoints.references import is_remote
+from merging.errors import MergingError, StoreError
 from merging.export import stored
 from merging.export.stored import STORED, Export
 from merging.runs.run import Run
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 TARGETS = {"hf": "Transformers", "open_clip": "open_clip", STORED: "one file, original names"}
 PREFIX = "export-"  # of the jobs' keys
 PROBLEM = "export_problem"
+NOTED = 10  # runs that are looked at before they are exported
 LARGEST = 100_000_000  # bytes of an export that can be downloaded as a zip file, which is made in memory
 AS_FILES = "from the files"
 ACTIVATIONS = (AS_FILES, "quick_gelu", "gelu")
@@ -56,14 +60,19 @@ def _form(runs: Sequence[Run]) -> None:
     if models.local() and len(runs) == 1:
         folder = st.text_input(
             "Folder", key="export_folder", max_chars=1000, placeholder="in the folder of this app, beside the runs",
-            help="A new folder, or the folder of an earlier export.",
+            help="A new folder, or the folder of an earlier export, from / or ~ on.",
         ).strip()  # fmt: skip
+        if PROBLEM not in st.session_state:  # else it is said below the button
+            _say_where(folder, to)
     alone = [run for run in runs if run.per_task] if to == STORED else []
     if alone:
         st.caption("Merges with one model per task do not fit into one file; choose one of the libraries.")
     remade = sum(not run.has_model for run in runs)
     if remade:
         st.caption(f"The weights of {plural(remade, 'run')} are not stored; they are computed again first.")
+    notes = {note for run in runs[:NOTED] if to != STORED and (note := _image_only(run, to))}
+    for note in sorted(notes):
+        st.caption(f"{text.safe_text(note, 400)} On a command line, `--text-tower FILE` takes that of another model.")
     st.button(
         f"Export {plural(len(runs), 'model')}" if len(runs) > 1 else "Export the model",
         type="primary", icon=":material/output:", key="export_start", on_click=_start,
@@ -72,22 +81,66 @@ def _form(runs: Sequence[Run]) -> None:
     if problem := st.session_state.pop(PROBLEM, ""):
         st.error(text.safe_text(problem, 400), icon=":material/error:")
     st.caption("On a command line:")
-    out = folder or "merged/"
-    named = f"{out}/model.safetensors" if to == STORED else out
-    target = "" if to == STORED else f" --to {to}"
-    st.code(f"python -m merging export {runs[0].id} --out {named}{target}", language="bash", wrap_lines=True)
+    out = folder or "merged"
+    words = ["python", "-m", "merging", "export", runs[0].id, "--out"]
+    words += [f"{out}/{stored.MODEL}"] if to == STORED else [out, "--to", to]
+    words += [] if activation == AS_FILES else ["--activation", activation]
+    st.code(shlex.join(words), language="bash", wrap_lines=True)
+
+
+def _image_only(run: Run, to: str) -> str:
+    """What the exports of a run will not hold; empty if they are whole CLIP models, or if that cannot be seen yet."""
+    pretrained = run.recipe.pretrained if run.recipe else ""
+    model = str(next(iter(run.model_paths.values()))) if run.has_model else ""
+    if not pretrained or is_remote(pretrained):
+        pretrained = ""
+    return _note(model or pretrained, pretrained, to, data.file_state(model), data.file_state(pretrained))
+
+
+@st.cache_data(max_entries=200, show_spinner=False)
+def _note(model: str, pretrained: str, to: str, file: tuple[int, ...], base: tuple[int, ...]) -> str:
+    """What an export of a model will not hold, while the files are in these states."""
+    from merging.export.export import check
+
+    for below in dict.fromkeys((pretrained, "")):
+        try:
+            return check(model, below or None, to=to) if model else ""
+        except (MergingError, OSError):
+            continue  # the pretrained model may have gone; what is wrong with the model, the export says
+    return ""
+
+
+def _refusal(out: Path, to: str) -> str:
+    """Why an export cannot be written there; empty if it can."""
+    from merging.export.destination import refusal
+
+    return refusal(out, overwrite=True) if to != STORED else ""
+
+
+def _say_where(folder: str, to: str) -> None:
+    """Say before anything is written where it goes, or why it cannot go there."""
+    if not folder:
+        return
+    try:
+        out = stored.typed_folder(folder)
+    except StoreError as error:
+        st.caption(text.safe_text(str(error), 600))
+        return
+    problem = _refusal(out, to)
+    st.caption(text.safe_text(problem or f"It is written to {out}.", 600))
 
 
 @clicks.guarded
 def _start(runs: Sequence[tuple[str, str]], to: str, folder: str, activation: str) -> None:
     """Callback: queue an export for each run."""
-    from merging.export.destination import refusal
-
     root = data.store().root
     for run_id, title in runs:
-        out = Path(folder).expanduser().absolute() if folder and models.local() else None
-        if out is not None and to != STORED and (why := refusal(out, overwrite=True)):
-            st.session_state[PROBLEM] = why
+        try:
+            out = stored.typed_folder(folder) if folder and models.local() else None
+            if out is not None and (why := _refusal(out, to)):
+                raise StoreError(why)
+        except StoreError as error:
+            st.session_state[PROBLEM] = str(error)
             return
         words = stored.words(run_id, to, out or stored.place(root, run_id, to), data.runner().device)
         words += [] if activation == AS_FILES else ["--activation", activation]

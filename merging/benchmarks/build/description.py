@@ -10,9 +10,11 @@ from typing import Any, Self
 
 from merging.benchmarks.build.class_names import ClassNames
 from merging.checkpoints.families import ACTIVATIONS
+from merging.checkpoints.stated_architecture import StatedArchitecture
 from merging.clip.prompt_sets import prompt_keys
-from merging.errors import RecipeError, TaskError
+from merging.errors import CheckpointError, RecipeError, TaskError
 from merging.files.plain_yaml import plain_yaml
+from merging.formats.named_architecture import named_architecture
 from merging.text import did_you_mean, first_few, printable
 
 KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
@@ -51,6 +53,7 @@ class Description:
     text: str | None = None  # where the text tower is; default: the pretrained model
     multitask: str | None = None
     activation: str = ""  # of all the models and the text tower; empty: as their files state
+    architecture: str = ""  # what their files do not state, as StatedArchitecture writes it
     images: int = 250
     exemplars: int = 96
     seed: int = 0
@@ -65,12 +68,17 @@ class Description:
             return cls.of(plain_yaml(path.read_text("utf-8"), "file"), path.absolute().parent)
         except (OSError, UnicodeDecodeError) as error:
             raise TaskError(f"{path.name} cannot be read: {error}") from None
-        except (RecipeError, TaskError) as error:
+        except (RecipeError, TaskError, CheckpointError) as error:
             raise TaskError(f"{path.name}: {error}") from None
 
     @classmethod
     def of(cls, data: Any, base: Path) -> Self:
-        """The description in plain data. Raises TaskError: unknown keys, or values of the wrong kind."""
+        """The description in plain data.
+
+        Raises:
+            TaskError: unknown keys, or values of the wrong kind.
+            CheckpointError: an unknown architecture.
+        """
         if not isinstance(data, Mapping):
             raise TaskError("A description is a mapping with `pretrained` and `tasks`.")
         options = _options(data, cls, without=("base",), needed=("pretrained", "tasks"), where="the description")
@@ -88,7 +96,15 @@ class Description:
             _text(options.get(name), name)
         if (named := options.get("activation", "")) not in ("", *ACTIVATIONS):
             raise TaskError(f"`activation` is {' or '.join(ACTIVATIONS)}; got {printable(repr(named), 60)}.")
+        if "architecture" in options:
+            _text(options["architecture"], "architecture")
+            options["architecture"] = named_architecture(options["architecture"], base).text()
         return cls(**options, base=base)
+
+    @property
+    def stated(self) -> StatedArchitecture:
+        """What is stated of the models in place of their files."""
+        return StatedArchitecture.parse(self.architecture)
 
 
 def _task(key: str, entry: Any) -> TaskSource:

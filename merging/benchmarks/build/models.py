@@ -9,10 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from merging.benchmarks.benchmark import MULTITASK
-from merging.checkpoints.architecture import Architecture, stated_activation, stated_by, with_activation
+from merging.checkpoints.architecture import (
+    Architecture,
+    stated_activation,
+    stated_by,
+    with_activation,
+    with_architecture,
+)
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import TEXT_TOWER
 from merging.checkpoints.references import PRETRAINED
+from merging.checkpoints.stated_architecture import NOTHING_STATED, StatedArchitecture
+from merging.checkpoints.text_tower import stated_text
 from merging.clip.preprocess import MEAN, STD
 from merging.errors import CompatibilityError, TaskError
 from merging.formats.opening import open_checkpoint
@@ -41,17 +49,24 @@ class BenchmarkModels:
         return sum(_size(model) for model in (self.pretrained, *self.trained.values()))
 
 
-def open_models(pretrained: str, trained: Mapping[str, str], base: Path, activation: str = "") -> BenchmarkModels:
+def open_models(
+    pretrained: str,
+    trained: Mapping[str, str],
+    base: Path,
+    activation: str = "",
+    given: StatedArchitecture = NOTHING_STATED,
+) -> BenchmarkModels:
     """The models of a benchmark; ``activation`` is theirs where their files do not state it or state it wrongly.
 
     Raises:
-        CheckpointError: a file that is no checkpoint.
+        CheckpointError: a file that is no checkpoint, or one that states something else than ``given``.
         TaskError: models that do not fit together; names every tensor.
     """
-    first = with_activation(open_checkpoint(pretrained, PRETRAINED, base), activation)
+    first = with_activation(with_architecture(open_checkpoint(pretrained, PRETRAINED, base), given), activation)
+    experts = {name: open_checkpoint(reference, name, base, like=first) for name, reference in trained.items()}
     opened = {
-        name: with_activation(open_checkpoint(reference, name, base, like=first), activation)
-        for name, reference in trained.items()
+        name: with_activation(with_architecture(expert, given, sizes=False), activation)
+        for name, expert in experts.items()
     }
     architecture = Architecture.of(first)
     for name, model in opened.items():
@@ -91,6 +106,16 @@ def write_models(folder: Path, models: BenchmarkModels, meter: Meter) -> None:
             for tensor, info in infos.items():
                 writer.write(tensor, model.read(tensor))
                 meter.advance(info.nbytes, "Writing models", name)
+
+
+def write_text_tower(path: Path, text: Checkpoint, models: BenchmarkModels, meter: Meter) -> None:
+    """Write the text tower that goes with the models, for exports of whole CLIP models."""
+    stated = _stated(models) | {"text_cfg": dict(stated_text(text))}
+    about = {"architecture": json.dumps(stated), "role": "text tower", "from": Path(text.label).name}
+    with SafetensorsWriter(path, text.infos, about) as writer:
+        for tensor, info in text.infos.items():
+            writer.write(tensor, text.read(tensor))
+            meter.advance(info.nbytes, "Writing models", "text tower")
 
 
 def _stated(models: BenchmarkModels) -> dict[str, Any]:

@@ -14,16 +14,19 @@ from merging.benchmarks.build.description import Description, TaskSource, read_c
 from merging.benchmarks.build.models import BenchmarkModels, open_models
 from merging.benchmarks.build.sampling import budget
 from merging.benchmarks.build.splits import Split, split
+from merging.checkpoints.architecture import with_activation, with_architecture
 from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.references import locate
+from merging.checkpoints.references import locate, without_folders
+from merging.checkpoints.text_tower import PROJECTION, text_tower
+from merging.checkpoints.views import CheckpointView
 from merging.clip.heads import PLAIN, Head, read_head
 from merging.clip.prompt_sets import prompts
-from merging.clip.text_encoder import LOGIT_SCALE, TextTower, find_tower
+from merging.clip.text_encoder import LOGIT_SCALE, TextTower
 from merging.datasets.base import DataSet
 from merging.datasets.opening import open_data
 from merging.errors import CheckpointError, TaskError
 from merging.files.disk import free_bytes
-from merging.formats.opening import open_checkpoint
+from merging.formats.opening import open_stored
 from merging.text import size_text
 
 LOGIT = "logit_scale"
@@ -50,6 +53,7 @@ class Plan:
     models: BenchmarkModels
     tasks: tuple[PlannedTask, ...]
     tower: TextTower | None
+    text: CheckpointView | None  # the text tower in its file, which the benchmark keeps for exports
 
     @property
     def prompts(self) -> int:
@@ -59,7 +63,8 @@ class Plan:
     @property
     def nbytes(self) -> int:
         """Bytes that the benchmark will take at most, without the heads."""
-        return self.images * 3 * self.models.architecture.image_size**2 + self.models.nbytes
+        text = self.text.nbytes if self.text else 0
+        return self.images * 3 * self.models.architecture.image_size**2 + self.models.nbytes + text
 
     @property
     def images(self) -> int:
@@ -78,21 +83,33 @@ def plan(description: Description, device: torch.device | str = "cpu", *, tower:
     """
     trained = {task.key: task.expert for task in description.tasks if task.expert}
     trained |= {MULTITASK: description.multitask} if description.multitask else {}
-    models = open_models(description.pretrained, trained, description.base, description.activation)
+    models = open_models(description.pretrained, trained, description.base, description.activation, description.stated)
     tasks = tuple(_task(task, description, models) for task in description.tasks)
-    if all(task.head is not None for task in tasks):
-        return Plan(description, models, tasks, None)
+    needed = any(task.head is None for task in tasks)
+    text = _text(description, models.architecture.embed_dim, needed=needed)
+    if not needed or not tower or text is None:
+        return Plan(description, models, tasks, None, text)
+    return Plan(description, models, tasks, TextTower.open(text.inner, device), text)
+
+
+def _text(description: Description, width: int, *, needed: bool) -> CheckpointView | None:
+    """The text tower, of which nothing is read yet; None if there is none and no head needs it."""
     source = description.text or description.pretrained
-    if not tower:
-        find_tower(open_checkpoint(source, "the text tower", description.base))
-        return Plan(description, models, tasks, None)
-    text_tower = TextTower.open(source, device, description.base, description.activation)
-    tower_width, width = text_tower.embed_dim, models.architecture.embed_dim
-    if tower_width != width:
+    try:
+        opened = open_stored(source, without_folders(source), description.base)
+        opened = with_architecture(opened, description.stated, sizes=False)
+        text = text_tower(with_activation(opened, description.activation))
+    except CheckpointError as error:
+        if not needed and description.text is None:
+            return None
+        raise CheckpointError(f"{error} Heads are built by it; name the whole model as `text` (--text).") from None
+    own = text.infos[PROJECTION].shape[1]
+    if own != width:
         raise TaskError(
-            f"The text tower gives {tower_width} features and the pretrained model {width}: they are not of one model."
+            f"The text tower of {text.name} gives {own} features and the pretrained model {width}: they are not of one "
+            "model."
         )
-    return Plan(description, models, tasks, text_tower)
+    return text
 
 
 def _task(source: TaskSource, description: Description, models: BenchmarkModels) -> PlannedTask:
@@ -141,7 +158,7 @@ def logit_scale(pretrained: Checkpoint) -> float:
 def check_room(plan: Plan, folder: Path) -> None:
     """Raise TaskError if the disk has too little room; temporary pixels count a second time."""
     square = 3 * plan.models.architecture.image_size**2
-    needed, free = 2 * plan.images * square + plan.models.nbytes, free_bytes(folder.absolute().parent)
+    needed, free = plan.nbytes + plan.images * square, free_bytes(folder.absolute().parent)
     if needed > free:
         raise TaskError(
             f"The benchmark needs up to {size_text(needed)} for {plan.images:,} images and the models; "

@@ -11,9 +11,10 @@ import torch
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.build.description import Description
-from merging.benchmarks.build.models import normalization, write_models
+from merging.benchmarks.build.models import normalization, write_models, write_text_tower
 from merging.benchmarks.build.plan import LOGIT, Plan, PlannedTask, check_room, plan
 from merging.benchmarks.build.sampling import Written, write_task
+from merging.benchmarks.folders import TEXT_TOWER
 from merging.benchmarks.manifest import MADE_BY, MANIFEST, made_here
 from merging.clip.heads import Head, Tokenize, build, fill
 from merging.devices import choose_device
@@ -96,8 +97,11 @@ class _Build:
         """Write everything, the manifest last."""
         self._images()
         self._heads(tokenize)
-        models = self.plan.models
-        write_models(self.folder / "models", models, Meter(models.nbytes, self.phases.callback(MODELS), self.cancel))
+        models, text = self.plan.models, self.plan.text
+        meter = Meter(models.nbytes + (text.nbytes if text else 0), self.phases.callback(MODELS), self.cancel)
+        write_models(self.folder / "models", models, meter)
+        if text is not None:
+            write_text_tower(self.folder / TEXT_TOWER, text, models, meter)
         self._tasks()
         self._manifest()
 

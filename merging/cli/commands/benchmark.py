@@ -11,7 +11,8 @@ import click
 from merging.cli.call import Call
 from merging.cli.commands.benchmark_options import description, description_options
 from merging.cli.exit_codes import DONE, FAILED
-from merging.cli.options import PATH, Command, OrderedGroup, argument, device_option, events_option, nice_option, option
+from merging.cli.option_types import PATH
+from merging.cli.options import Command, OrderedGroup, argument, device_option, events_option, nice_option, option
 from merging.cli.output import columns, dumps, reporting
 from merging.text import percent
 

@@ -11,13 +11,14 @@ import click
 
 from merging.checkpoints.families import ACTIVATIONS
 from merging.cli.exit_codes import UsageError
-from merging.cli.options import PATH, option
+from merging.cli.option_types import PATH
+from merging.cli.options import option
 
 if TYPE_CHECKING:
     from merging.benchmarks.build.description import Description
 
 MODELS = ("pretrained", "text", "multitask")
-OTHERS = ("activation", "images", "exemplars", "seed")
+OTHERS = ("activation", "architecture", "images", "exemplars", "seed")
 TASK_HELP = (
     "a data set: NAME=PATH, then perhaps ,prompts=KEY ,classes=FILE ,head=FILE ,expert=FILE ,title=TEXT; give one for "
     "each, or describe them in a file with --from"
@@ -50,6 +51,7 @@ def description_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @option("--text", metavar="MODEL", help="where the text tower is (default: the pretrained model)")
     @option("--multitask", metavar="MODEL", help="a model trained on all tasks")
     @option("--activation", type=click.Choice(ACTIVATIONS), help="of the models, where nothing beside them says so")
+    @option("--architecture", metavar="TEXT", help="of the models: heads=12, a name such as ViT-B-32, or a config.json")
     @option("--task", "tasks", type=TaskType(), multiple=True, metavar="NAME=PATH[,...]", help=TASK_HELP)
     @option("--images", type=int, metavar="N", help="most images in each half, 0 for all (default: 250)")
     @option("--exemplars", type=int, metavar="N", help="most training images, 0 for all (default: 96)")
@@ -72,6 +74,7 @@ def description(described: Mapping[str, Any]) -> Description:
     from dataclasses import replace
 
     from merging.benchmarks.build.description import Description
+    from merging.formats.named_architecture import named_architecture
 
     given = dict(described)
     source, tasks = given.pop("source", None), dict(given.pop("tasks"))
@@ -80,6 +83,8 @@ def description(described: Mapping[str, Any]) -> Description:
         problems += [f"--{name} belongs into the file of --from." for name in MODELS if name in given]
         if problems:
             raise UsageError(problems)
+        if "architecture" in given:
+            given["architecture"] = named_architecture(given["architecture"]).text()
         return replace(Description.load(source), **given)
     if "pretrained" not in given or not tasks:
         raise UsageError(["Give --pretrained and at least one --task NAME=PATH, or a description with --from FILE."])

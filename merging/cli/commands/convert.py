@@ -9,7 +9,9 @@ import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, UsageError
-from merging.cli.options import PATH, CheckpointType, Command, ExportOptions, argument, export_options, option
+from merging.cli.export_options import ExportOptions, export_options
+from merging.cli.option_types import PATH, CheckpointType
+from merging.cli.options import Command, argument, option
 from merging.cli.output import dumps, export_facts, reporting
 
 
@@ -56,8 +58,10 @@ def _stem(reference: str) -> str:
 @click.pass_obj
 def convert(call: Call, checkpoint: str, base: str | None, how: ExportOptions, out: Path) -> int:
     """Write a checkpoint of any format for Transformers or open_clip."""
+    from merging.cli.exporting import announce
     from merging.export.export import export
 
+    announce(checkpoint, base, how, out)
     with reporting(None) as progress:
         exported = export(checkpoint, out, base=base, **asdict(how), progress=progress, cancel=call.stop)
     if call.json:

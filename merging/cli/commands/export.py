@@ -8,17 +8,9 @@ import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
-from merging.cli.options import (
-    PATH,
-    Command,
-    ExportOptions,
-    argument,
-    device_option,
-    export_options,
-    job_options,
-    no_evaluate_option,
-    option,
-)
+from merging.cli.export_options import ExportOptions, export_options
+from merging.cli.option_types import PATH
+from merging.cli.options import Command, argument, device_option, job_options, no_evaluate_option, option
 
 
 @click.command(cls=Command)
@@ -34,7 +26,7 @@ def export(
 ) -> int:
     """Export the model of a stored run as a folder."""
     from merging import settings
-    from merging.cli.exporting import check_export, report, write
+    from merging.cli.exporting import announce_run, check_export, report, write
     from merging.cli.output import reporting
     from merging.errors import StoreError
     from merging.export.weights import WRITING
@@ -51,6 +43,7 @@ def export(
             f"Run {stored.id} is the evaluation of one checkpoint, not a merge; convert that file instead."
         )
     check_export(recipe, out, how)
+    announced = announce_run(stored, recipe, how, out)
     with reporting(call.events) as progress:
         phases = Phases({MERGING: 0.0 if stored.has_model else 5.0, WRITING: 1.0}, progress)
         if not stored.has_model:  # of some runs only tables are kept
@@ -64,5 +57,5 @@ def export(
                 need_model=True,
             )
         exported = write(call, stored, out, how, phases.callback(WRITING))
-    report(call, stored, exported)
+    report(call, stored, exported, announced=announced)
     return DONE

@@ -11,15 +11,9 @@ import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, FAILED
-from merging.cli.options import (
-    CheckpointType,
-    Command,
-    activation_option,
-    argument,
-    checkpoint_options,
-    job_options,
-    option,
-)
+from merging.cli.model_options import activation_option, architecture_option, checkpoint_options
+from merging.cli.option_types import CheckpointType
+from merging.cli.options import Command, argument, job_options, option
 from merging.cli.output import columns, dumps, reporting
 
 if TYPE_CHECKING:
@@ -30,6 +24,7 @@ if TYPE_CHECKING:
 @checkpoint_options
 @option("--values", is_flag=True, help="read every number of large files, too, not a sample")
 @activation_option
+@architecture_option
 @option("--keep", is_flag=True, help="keep the report for the app; exit code 0 whatever it says")
 @job_options
 @click.pass_obj
@@ -39,18 +34,25 @@ def fit(
     experts: Mapping[str, str],
     values: bool,
     activation: str | None,
+    architecture: str,
     keep: bool,
     store: Path | None,
 ) -> int:
     """Check whether checkpoints can be merged."""
     from merging.catalog import fit_reports
+    from merging.checkpoints.architecture import with_architecture
     from merging.checkpoints.digests import DIGESTS
+    from merging.checkpoints.stated_architecture import StatedArchitecture
     from merging.formats.opening import open_checkpoint
     from merging.inspection.fit import fit as compare
     from merging.settings import store_root
 
-    base = open_checkpoint(pretrained, "pretrained")
-    opened = {name: open_checkpoint(reference, name, like=base) for name, reference in experts.items()}
+    given = StatedArchitecture.parse(architecture)
+    base = with_architecture(open_checkpoint(pretrained, "pretrained"), given)
+    opened = {
+        name: with_architecture(open_checkpoint(reference, name, like=base), given, sizes=False)
+        for name, reference in experts.items()
+    }
     with reporting(call.events) as progress:
         report = compare(base, opened, values=values or None, sample=True, progress=progress, cancel=call.stop)
     shown = report.without("activation") if activation else report  # one for all, whatever the files state

@@ -9,21 +9,28 @@ import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
-from merging.cli.options import CheckpointType, Command, argument, option
+from merging.cli.model_options import architecture_option
+from merging.cli.option_types import CheckpointType
+from merging.cli.options import Command, argument, option
 from merging.cli.output import columns, dumps, reporting
 from merging.text import printable, size_text
 
 
 @click.command(cls=Command)
 @argument("checkpoint", type=CheckpointType("the checkpoint"), help="a file or folder, or bundled:NAME")
+@architecture_option
 @option("--no-digest", is_flag=True, help="read no numbers, only what the file says of them")
 @click.pass_obj
-def inspect(call: Call, checkpoint: str, no_digest: bool) -> int:
+def inspect(call: Call, checkpoint: str, architecture: str, no_digest: bool) -> int:
     """Say what a checkpoint is, by what is in it."""
+    from merging.checkpoints.architecture import with_architecture
+    from merging.checkpoints.stated_architecture import StatedArchitecture
+    from merging.formats.opening import open_checkpoint
     from merging.inspection import checkpoint_facts
 
+    opened = with_architecture(open_checkpoint(checkpoint), StatedArchitecture.parse(architecture))
     with reporting(None) as progress:
-        facts = checkpoint_facts.inspect(checkpoint, digest=not no_digest, progress=progress, cancel=call.stop)
+        facts = checkpoint_facts.inspect(opened, digest=not no_digest, progress=progress, cancel=call.stop)
     print(dumps(facts) if call.json else "\n".join(_lines(facts)))
     return DONE
 

@@ -10,18 +10,15 @@ import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, UsageError
+from merging.cli.export_options import ExportOptions, export_options, out_problems
+from merging.cli.model_options import checkpoint_options
+from merging.cli.option_types import PATH, StepType
 from merging.cli.options import (
-    PATH,
     SPEC_HELP,
     Command,
-    ExportOptions,
-    StepType,
-    checkpoint_options,
     device_option,
-    export_options,
     no_evaluate_option,
     option,
-    out_problems,
     store_option,
     strict_option,
 )
@@ -82,9 +79,16 @@ def merge(  # noqa: PLR0913 - an argument for each option
     from merging.recipes.recipe import Recipe
 
     key, params = merge
-    activation = how.activation or ""
     recipe = Recipe.build(
-        key, params, edits, pretrained, experts, title, count_dead_params=count_dead_params, activation=activation
+        key,
+        params,
+        edits,
+        pretrained,
+        experts,
+        title,
+        count_dead_params=count_dead_params,
+        activation=how.activation or "",
+        architecture=how.architecture,
     )
     compute(call, recipe, store, out, how, device=device, evaluate=not no_evaluate, strict=strict)
     return DONE

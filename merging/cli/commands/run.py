@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
+from merging.cli.export_options import ExportOptions, export_options
+from merging.cli.option_types import PATH
 from merging.cli.options import (
-    PATH,
     Command,
-    ExportOptions,
     argument,
     device_option,
-    export_options,
     job_options,
     no_evaluate_option,
     option,
@@ -51,8 +49,7 @@ def run(
     from merging.recipes.recipe import Recipe
 
     chain = Recipe.load(recipe)
-    if how.activation:
-        chain = replace(chain, activation=how.activation)
+    chain = chain.stating(how.activation or "", how.architecture)
     base = base or recipe.absolute().parent
     evaluate = not no_evaluate
     compute(

@@ -12,7 +12,8 @@ import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import CANCELLED, DONE, PAUSED, UsageError
-from merging.cli.options import PATH, Command, argument, device_option, job_options, option
+from merging.cli.option_types import PATH
+from merging.cli.options import Command, argument, device_option, job_options, option
 from merging.cli.output import columns, dumps, reporting, warn
 from merging.errors import Cancelled
 from merging.text import percent

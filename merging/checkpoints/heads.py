@@ -1,0 +1,50 @@
+"""Classification heads, which published task vectors keep in files beside the encoders, and which are no encoders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.families import FAMILIES
+from merging.checkpoints.references import locate, without_folders
+from merging.checkpoints.tensor_info import TensorInfo
+from merging.errors import CheckpointError
+from merging.text import printable
+
+HEAD_NAME = re.compile(r"head[-_](.+)", re.IGNORECASE)  # of a file without its ending; the group is the task
+MOST_TENSORS = 4  # that a head has
+
+
+def is_head(infos: Mapping[str, TensorInfo]) -> bool:
+    """Whether these tensors are those of a classification head: one matrix, little beside it, and none of a tower."""
+    if len(infos) > MOST_TENSORS or any(family.classify(name) for family in FAMILIES for name in infos):
+        return False
+    return len(_matrices(infos)) == 1
+
+
+def _matrices(infos: Mapping[str, TensorInfo]) -> list[tuple[int, ...]]:
+    """Shapes of the matrices that are called weights."""
+    return [info.shape for name, info in infos.items() if name.split(".")[-1] == "weight" and len(info.shape) == 2]
+
+
+def described(infos: Mapping[str, TensorInfo]) -> str:
+    """A head in words."""
+    ((rows, width),) = _matrices(infos)
+    return f"a classification head of {rows} classes and {width} features"
+
+
+def refuse_head(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint itself.
+
+    Raises:
+        CheckpointError: it is a classification head and no encoder.
+    """
+    if not is_head(checkpoint.infos):
+        return checkpoint
+    holds = "holds only" if locate(checkpoint.label).is_dir() else "is"
+    raise CheckpointError(
+        f"{checkpoint.name}: {printable(without_folders(checkpoint.label))} {holds} {described(checkpoint.infos)}, not "
+        "an image encoder. Give the encoder that it belongs to, such as finetuned.pt (of an expert) or zeroshot.pt "
+        "(pretrained); heads belong to the tasks of a benchmark (benchmark make)."
+    )

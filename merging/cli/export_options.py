@@ -1,0 +1,118 @@
+"""The options that say how a model is written, and to where."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from merging.cli.exit_codes import UsageError
+from merging.cli.model_options import activation_option, architecture_option
+from merging.cli.option_types import GigabytesType, TextTowerType
+from merging.cli.options import Function, option
+from merging.export.names import TARGETS
+
+if TYPE_CHECKING:
+    from merging.recipes.recipe import Recipe
+
+SINGLE = ".safetensors"  # with this ending --out is a model's file, otherwise a folder for everything
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """How a model is written, as ``merging.export.export`` takes it.
+
+    The target's name, the activation (None: the one that the files state), the architecture that they do not state,
+    the model whose text tower is taken (None: the pretrained model), repositories of models by name, bytes of one file
+    at most, and whether an earlier export is replaced.
+    """
+
+    to: str
+    activation: str | None
+    architecture: str
+    text_tower: str | None
+    hub_ids: Mapping[str, str]
+    shard_bytes: int
+    overwrite: bool
+
+
+def _hub_ids(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
+    """{name: repository}. They are not checked where nothing is exported: `run` without --out, which is read before."""
+    pairs = [text.partition("=") for text in texts]
+    wrong = [text for text, (name, _, value) in zip(texts, pairs, strict=True) if not name or not value]
+    if wrong and ctx.params.get("out", True) is not None:
+        raise UsageError([f"Write a repository as NAME=ID; got {text!r}." for text in wrong])
+    return {name: value for name, _, value in pairs}
+
+
+def export_options(function: Function) -> Function:
+    """The options that say how a model is written; the command gets ``how``, an ``ExportOptions``."""
+
+    @option(
+        "--to",
+        type=click.Choice(TARGETS),
+        default=TARGETS[0],
+        show_default=True,
+        help="for Transformers (hf) or open_clip",
+    )
+    @activation_option
+    @architecture_option
+    @option(
+        "--text-tower",
+        type=TextTowerType("the text tower"),
+        metavar="CHECKPOINT",
+        help="take the text tower of this model, or write the image tower alone with none (default: the pretrained "
+        "model's)",
+    )
+    @option(
+        "--hub-id",
+        "hub_ids",
+        multiple=True,
+        callback=_hub_ids,
+        metavar="NAME=ID",
+        help="repository of an expert, or of pretrained, for the model card; may be given repeatedly",
+    )
+    @option(
+        "--shard-size", type=GigabytesType(), default=5.0, show_default=True, metavar="GB", help="divide larger weights"
+    )
+    @option(
+        "--overwrite",
+        "--force",
+        is_flag=True,
+        is_eager=True,  # --out depends on it
+        help="replace what an earlier export has left at --out",
+    )
+    @functools.wraps(function)
+    def with_options(
+        *args: Any,
+        to: str,
+        activation: str | None,
+        architecture: str,
+        text_tower: str | None,
+        hub_ids: Mapping[str, str],
+        shard_size: int,
+        overwrite: bool,
+        **others: Any,
+    ) -> Any:
+        how = ExportOptions(to, activation, architecture, text_tower, hub_ids, shard_size, overwrite)
+        return function(*args, how=how, **others)
+
+    return with_options
+
+
+def out_problems(out: Path, overwrite: bool, recipe: Recipe | None = None) -> list[str]:
+    """Why nothing can be written to ``out``."""
+    from merging.export.destination import refusal
+
+    if out.suffix != SINGLE:
+        reason = refusal(out, overwrite=overwrite)
+    elif recipe is not None and recipe.per_task:
+        reason = f"{recipe.text()} gives one model per task; name a folder with --out, not a file."
+    else:
+        taken = f"{out} exists already; choose another --out, or replace it with --overwrite."
+        reason = taken if out.is_dir() or (out.exists() and not overwrite) else ""
+    return [reason] if reason else []

@@ -1,0 +1,108 @@
+"""The options that name models, and say what their files do not say of them."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from merging.checkpoints.families import ACTIVATIONS
+from merging.cli.exit_codes import UsageError
+from merging.cli.option_types import ArchitectureType, CheckpointType
+from merging.cli.options import Function, option
+
+activation_option = option(
+    "--activation",
+    type=click.Choice(ACTIVATIONS),
+    help="of the models, where nothing beside their weights says so, or in place of what it says",
+)
+architecture_option = option(
+    "--architecture",
+    type=ArchitectureType(),
+    default="",
+    metavar="TEXT",
+    help="of the models, where nothing beside their weights says so: heads=12,activation=gelu, a name such as "
+    "ViT-B-32, or a config.json",
+)
+
+
+def _experts(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
+    """{name: checkpoint}. None need be given with a folder of them."""
+    from merging.recipes.chain_text import parse_experts
+
+    problems: list[str] = []
+    if not texts and ctx.params.get("layout"):
+        return {}
+    experts = parse_experts(texts, problems)
+    if problems:
+        raise UsageError(problems)
+    return experts
+
+
+def _pretrained(ctx: click.Context, param: click.Parameter, reference: str | None) -> str | None:
+    """The pretrained model, which a folder of models gives, too."""
+    if reference is None and not ctx.params.get("layout"):
+        raise click.MissingParameter(ctx=ctx, param=param)
+    return reference
+
+
+def _names(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
+    """Names of experts, which must come from a folder of them."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if names and not ctx.params.get("layout"):
+        raise UsageError(["--experts chooses among the models of a folder; give it with --layout."])
+    return names
+
+
+def checkpoint_options(function: Function) -> Function:
+    """The options that name what is merged; the command gets ``pretrained`` and ``experts``, {name: file}."""
+
+    @option("--pretrained", type=CheckpointType("the pretrained model"), callback=_pretrained,
+            help="a file, or bundled:pretrained")  # fmt: skip
+    @option(
+        "--expert",
+        "experts",
+        multiple=True,
+        callback=_experts,
+        metavar="NAME=FILE",
+        help="an expert; give one for each",
+    )
+    @option(
+        "--layout",
+        metavar="FOLDER",
+        is_eager=True,  # the others depend on it
+        help="a folder with the pretrained model and experts, such as checkpoints/ViT-B-32 of the published task "
+        "vectors, in place of naming them one by one",
+    )
+    @option(
+        "--experts", "names", default="", callback=_names, metavar="A,B,C", help="experts of --layout (default: all)"
+    )
+    @functools.wraps(function)
+    def with_models(
+        *args: Any,
+        pretrained: str | None,
+        experts: Mapping[str, str],
+        layout: str | None,
+        names: Sequence[str],
+        **others: Any,
+    ) -> Any:
+        if layout:
+            pretrained, experts = _of_layout(layout, names, pretrained or "", experts)
+        return function(*args, pretrained=pretrained, experts=experts, **others)
+
+    return with_models
+
+
+def _of_layout(
+    folder: str, names: Sequence[str], pretrained: str, more: Mapping[str, str]
+) -> tuple[str, Mapping[str, str]]:
+    """The models of a folder, and experts that are named beside it; what was taken is printed on stderr."""
+    from merging.catalog.layouts import read_layout
+
+    layout = read_layout(folder, names, pretrained, more.keys())
+    for line in layout.lines():
+        print(line, file=sys.stderr)
+    return layout.pretrained, {**layout.experts, **more}

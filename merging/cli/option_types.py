@@ -1,0 +1,129 @@
+"""What the values of options are: checkpoints, steps of a chain, sizes, paths, architectures."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from merging.cli.exit_codes import UsageError
+from merging.export.names import NO_TEXT
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+GB = 1_000_000_000
+
+
+class CheckpointType(click.ParamType[str]):
+    """A reference to a checkpoint; a file must be there. ``role`` says in messages what it is to the command."""
+
+    name = "checkpoint"
+
+    def __init__(self, role: str) -> None:
+        self.role = role
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The reference as it was given."""
+        from merging.recipes.chain_text import check_file
+
+        problems: list[str] = []
+        check_file(value, self.role, problems)
+        if problems:
+            raise UsageError(problems)
+        return value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Let the shell complete paths."""
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(incomplete, type="file")]
+
+
+class TextTowerType(CheckpointType):
+    """A reference to a checkpoint, or "none"."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The reference as it was given."""
+        return value if value == NO_TEXT else super().convert(value, param, ctx)
+
+
+class StepType(click.ParamType[tuple[str, dict[str, Any]]]):
+    """One step of a chain, an "edit" or a "merge": ties:density=0.1 becomes ("ties", {"density": 0.1})."""
+
+    name = "spec"
+
+    def __init__(self, role: str) -> None:
+        self.role = role
+
+    def convert(
+        self, value: str | tuple[str, dict[str, Any]], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, dict[str, Any]]:
+        """The method's key and the parameters that were given; a default is such a pair already."""
+        from merging.recipes.chain_text import parse_step
+
+        if not isinstance(value, str):
+            return value
+        problems: list[str] = []
+        step = parse_step(self.role, value, problems)
+        if problems:
+            raise UsageError(problems)
+        return step
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Keys of methods."""
+        from click.shell_completion import CompletionItem
+
+        from merging.methods import registry
+
+        methods = [method for method in registry.methods() if method.role == self.role]
+        return [
+            CompletionItem(method.key, help=method.title) for method in methods if method.key.startswith(incomplete)
+        ]
+
+
+class GigabytesType(click.ParamType[int]):
+    """A size in gigabytes above 0, as a number of bytes."""
+
+    name = "gb"
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Bytes."""
+        try:
+            gigabytes = float(value)
+        except ValueError:
+            gigabytes = 0.0
+        if not 0 < gigabytes < float("inf"):
+            self.fail(f"a number of gigabytes above 0 is expected, got {value!r}.", param, ctx)
+        return round(gigabytes * GB)
+
+
+class PathType(click.Path[Path]):
+    """A path that is not looked at yet: whether it can be used, the commands find out and say in their own words."""
+
+    def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The path."""
+        return Path(value)
+
+
+class ArchitectureType(click.ParamType[str]):
+    """The architecture of models whose files do not state it, as plain fields: 'heads=12,activation=gelu'."""
+
+    name = "architecture"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The fields of what is named: fields, a model of open_clip, or a configuration."""
+        if not value:
+            return ""
+        from merging.errors import CheckpointError
+        from merging.formats.named_architecture import named_architecture
+
+        try:
+            return named_architecture(value).text()
+        except CheckpointError as error:
+            raise UsageError([str(error)]) from None
+
+
+PATH = PathType()
