@@ -14,7 +14,7 @@ from merging.methods.params import Params, choice, integer, real
 from merging.methods.shared.cat_conflicts import Conflict, LinearConflicts, ScalarConflicts, joined, mean_squares
 from merging.methods.shared.least_squares import as_stored, matrices
 from merging.methods.slot import Slot, SlotStream, Survey
-from merging.numerics.flops import LinearMap, eigen, products
+from merging.numerics.flops import LinearMap, eigen, gram_products, symmetric_product
 from merging.numerics.linear_algebra import double
 
 SEQUENTIAL = "sequential"
@@ -124,8 +124,8 @@ def _note(slot: Slot, expert: str, conflict: Conflict, before: Tensor, after: Te
 
 
 def _algebra(params: CatParams, matrix: LinearMap) -> float:
-    each = products(matrix, matrix.inputs) + products(matrix, matrix.outputs) / 2 + eigen(matrix.outputs)
-    return matrix.tasks * each
+    objective = gram_products(matrix) + symmetric_product(matrix.outputs, matrix.tasks * matrix.inputs)
+    return (matrix.tasks + 1) * objective + matrix.tasks * eigen(matrix.outputs)
 
 
 register(
