@@ -17,6 +17,8 @@ from merging.methods.slot import Gradients
 from merging.numerics.flops import LinearMap, symmetric_product
 
 if TYPE_CHECKING:
+    from merging.methods.method import Method
+    from merging.methods.params import Params
     from merging.recipes.recipe import Recipe
 
 
@@ -46,15 +48,12 @@ def chain_work(recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Che
     """The work of merging these checkpoints by a recipe; evaluation is not part of it."""
     models, passes = (pretrained, *experts.values()), passes_of(recipe)
     merged = [p.name for p in pretrained.parameters if p.role != Role.BUFFER]
-    maps = linear_maps(pretrained, len(experts))
     written = len(experts) if recipe.per_task else 1
     captures, kinds = input_passes(recipe), {method.gradients for method, _ in recipe.data_methods if method.gradients}
     images = recipe.exemplars.per_task * len(experts) if recipe.exemplars else 0
     tower = tower_of(pretrained) if images else None
-    gram, one_pass = 0.0, 0.0
-    if tower is not None:
-        gram = sum(symmetric_product(matrix.inputs, images * tokens_of(tower)) for matrix in maps)
-        one_pass = forward_flops(tower)
+    one_pass = forward_flops(tower) if tower else 0.0
+    grams = sum(images * _gram_flops(pretrained, tower, m.algebra_on) for m, _ in _readers(recipe)) if tower else 0.0
     bytes_of = [sum(model.infos[name].nbytes for name in merged) for model in models]
     towers_read = captures * sum(bytes_of[1:]) + sum(
         bytes_of[0] if kind == Gradients.SENSITIVITY else sum(bytes_of[1:]) for kind in kinds
@@ -63,7 +62,7 @@ def chain_work(recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Che
         passes=passes,
         reads=passes * sum(bytes_of) + towers_read,
         writes=written * sum(info.nbytes for info in pretrained.infos.values()),
-        matrix_flops=_algebra(recipe, maps) + captures * gram,
+        matrix_flops=_algebra(recipe, pretrained, len(experts)) + grams,
         exemplars=images,
         forward=(captures + len(kinds)) * images,
         backward=len(kinds) * images,
@@ -79,23 +78,44 @@ def passes_of(recipe: Recipe) -> int:
 
 def input_passes(recipe: Recipe) -> int:
     """How often the exemplars run through the experts for layer inputs: in surveys, and in the pass that merges."""
-    pairs = zip(recipe.methods, recipe.steps, strict=True)
-    readers = [(m, s) for m, s in pairs if m.needed(s.params) != Needs.NOTHING and m.gradients is None]
-    surveys = sum(method.surveys(step.params) for method, step in readers)
+    readers = _readers(recipe)
+    surveys = sum(method.surveys(params) for method, params in readers)
     return surveys + (surveys < len(readers))
 
 
-def _algebra(recipe: Recipe, maps: list[LinearMap]) -> float:
-    """Floating-point operations of the methods' products and decompositions on these linear maps."""
-    pairs = list(zip(recipe.methods, recipe.steps, strict=True))
-    return sum(method.algebra(step.params, matrix) for matrix in maps for method, step in pairs)
+def _readers(recipe: Recipe) -> list[tuple[Method, Params]]:
+    """The methods of the chain that read layer inputs, with their parameters."""
+    pairs = [(method, step.params) for method, step in zip(recipe.methods, recipe.steps, strict=True)]
+    return [(m, params) for m, params in pairs if m.needed(params) != Needs.NOTHING and m.gradients is None]
 
 
-def linear_maps(pretrained: Checkpoint, tasks: int, block: int | None = None) -> list[LinearMap]:
-    """The linear maps of the whole model, or of one block, for so many tasks."""
+def _algebra(recipe: Recipe, pretrained: Checkpoint, tasks: int) -> float:
+    """Floating-point operations of the methods' products and decompositions."""
+    total = 0.0
+    for method, step in zip(recipe.methods, recipe.steps, strict=True):
+        total += sum(
+            method.algebra(step.params, matrix) for matrix in linear_maps(pretrained, tasks, method.algebra_on)
+        )
+    return total
+
+
+def _gram_flops(pretrained: Checkpoint, tower: Architecture, roles: frozenset[Role]) -> float:
+    """Floating-point operations of one image's share of the Gram matrices of what enters tensors of these roles."""
+    rows = {Role.LINEAR: tokens_of(tower), Role.CONV: tokens_of(tower) - 1, Role.PROJECTION: 1}
+    return sum(
+        symmetric_product(matrix.inputs, rows[role])
+        for role in roles
+        for matrix in linear_maps(pretrained, 1, frozenset({role}))
+    )
+
+
+def linear_maps(
+    pretrained: Checkpoint, tasks: int, roles: frozenset[Role] = LINEAR_MAPS, block: int | None = None
+) -> list[LinearMap]:
+    """The tensors of these roles as linear maps, of the whole model or of one block, for so many tasks."""
     maps = []
     for parameter in pretrained.parameters:
-        if parameter.role in LINEAR_MAPS and block in (None, parameter.block):
+        if parameter.role in roles and block in (None, parameter.block):
             outputs, *rest = pretrained.infos[parameter.name].shape
             sides = outputs, math.prod(rest)
             turned = parameter.role == Role.PROJECTION and transposed(parameter.name)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from merging.checkpoints.families import Parameter
+from merging.checkpoints.families import LINEAR_MAPS, Parameter, Role
 from merging.methods.params import NoParams, Params
 from merging.methods.slot import Gradients, Slot, SlotStream, Survey
 
@@ -82,6 +82,7 @@ class Method:
     refuses: Callable[[Any, Earlier], str] = lambda params, before: ""
     # Floating-point operations of its products and decompositions on one linear map, beyond passes over the scalars.
     algebra: Callable[[Any, LinearMap], float] = lambda params, matrix: 0.0
+    algebra_on: frozenset[Role] = LINEAR_MAPS  # the roles of the tensors that ``algebra`` is about
     # True if every scalar of the result depends only on the same position of the inputs (and on the survey). Chains of
     # such methods stream in pieces that fit the processor's cache.
     elementwise: Callable[[Any], bool] = lambda _: False

@@ -21,6 +21,7 @@ from merging.methods.params import Params, integer
 
 VERSION = 1
 FIELDS = ("version", "title", "pretrained", "experts", "exemplars", "count_dead_params", "activation", "edits", "merge")
+DEFAULT_MERGE = "task_arithmetic"  # what ``merging.merge`` takes where no merge is named
 NEEDS_EXEMPLARS = {Needs.EXEMPLARS, Needs.LABELED_EXEMPLARS}
 EditSpec = str | tuple[str, Mapping[str, Any]]
 
@@ -105,6 +106,13 @@ class Recipe:
         _refuse_meaningless((*steps, merge_step), (*(registry.edit(step.key) for step in steps), merge_method))
         recipe = cls(pretrained, pairs, steps, merge_step, title, None, count_dead_params, activation)
         return replace(recipe, exemplars=Exemplars.build(exemplars or {})) if recipe.needs & NEEDS_EXEMPLARS else recipe
+
+    @classmethod
+    def of_method(cls, method: Method, pretrained: str = "memory", experts: Mapping[str, str] | None = None) -> Self:
+        """The shortest chain with a method at its defaults: a merge alone, an edit before ``DEFAULT_MERGE``."""
+        if isinstance(method, Edit):
+            return cls.build(DEFAULT_MERGE, {}, [method.key], pretrained, experts, method.title)
+        return cls.build(method.key, {}, [], pretrained, experts, method.title)
 
     @property
     def methods(self) -> tuple[Edit | Merge, ...]:

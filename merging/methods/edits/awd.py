@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from merging.checkpoints.families import WEIGHTS
 from merging.methods.method import Citation, Edit, register
 from merging.methods.params import Params, integer, real
 from merging.methods.slot import Slot, SlotStream, Survey
@@ -125,6 +126,7 @@ register(
         survey=survey,
         survey_passes=1,
         algebra=lambda params, matrix: task_products(matrix),
+        algebra_on=WEIGHTS,
         elementwise=lambda _: True,
         variant="Plain gradient descent from zero in float64, over all tensors at once; an adaptive optimizer would "
         "give another vector. Before task arithmetic it is exactly a weight per expert. Experts equal to the "

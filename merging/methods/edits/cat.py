@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from merging.checkpoints.families import Role
+from merging.checkpoints.families import WEIGHTS, Role
 from merging.methods.method import Citation, Edit, Needs, register
 from merging.methods.params import Params, choice, integer, real
 from merging.methods.shared.cat_conflicts import Conflict, LinearConflicts, ScalarConflicts, joined, mean_squares
@@ -148,6 +148,7 @@ register(
         needs=Needs.EXEMPLARS,
         run=cat,
         algebra=_algebra,
+        algebra_on=WEIGHTS,
         survey=survey,
         variant="Squared norms, as in the paper's derivation, not the unsquared ones of its Algorithm 1. Means over "
         "rows, so tasks may differ in exemplars. Only positive conflicts count. By default directions come from the "

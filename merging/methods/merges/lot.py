@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from merging.checkpoints.families import Role
+from merging.checkpoints.families import WEIGHTS, Role
 from merging.methods.method import Citation, Merge, Needs, register
 from merging.methods.moments import Moments
 from merging.methods.params import Params, real
@@ -123,6 +123,7 @@ register(
         needs=Needs.EXEMPLARS,
         run=lot,
         algebra=_algebra,
+        algebra_on=WEIGHTS,
         variant="Float64 eigen-decomposition with the cut-off of the published float32 pseudo-inverse. Tensors without "
         "inputs (shifts, embeddings) take the mean. Features come from each expert at full strength.",
     )

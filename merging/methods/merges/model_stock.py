@@ -6,6 +6,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from merging.checkpoints.families import WEIGHTS
 from merging.methods.method import Citation, Earlier, Merge, register
 from merging.methods.params import NoParams
 from merging.methods.slot import Slot, SlotStream, Survey
@@ -86,6 +87,7 @@ register(
         ),
         run=model_stock,
         algebra=lambda params, matrix: task_products(matrix),
+        algebra_on=WEIGHTS,
         survey=survey,
         refuses=refuses,
         elementwise=lambda _: True,

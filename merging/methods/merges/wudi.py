@@ -104,6 +104,7 @@ register(
         ),
         params=WudiParams,
         run=wudi,
+        algebra_on=frozenset({Role.LINEAR}),
         algebra=lambda params, matrix: (2 + params.steps / matrix.tasks) * gram_products(matrix),
         variant="Linear weights only, as the authors do; mergekit and FusionBench take other tensors too, and "
         "FusionBench averages the rest (here: others = mean). Norms are squared, as in the authors' released script. "
