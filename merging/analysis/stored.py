@@ -70,14 +70,24 @@ class Measured:
         return array
 
 
-def write(place: Path, name: str, result: MeasurementResult, about: Mapping[str, Any], started: float) -> None:
+def write(
+    place: Path,
+    name: str,
+    result: MeasurementResult,
+    about: Mapping[str, Any],
+    started: float,
+    *,
+    replace: bool = False,
+) -> None:
     """Publish a measurement as ``place``/``name``; ``started`` is when it began, on the monotonic clock.
+
+    With ``replace`` it takes the place of an earlier one.
 
     Raises:
         StoreError: the disk cannot be written to.
     """
     try:
-        with atomic.written(place, name, lambda old: read(old, THIS_MACHINE) is not None) as folder:
+        with atomic.written(place, name, lambda old: not replace and read(old, THIS_MACHINE) is not None) as folder:
             schemas = {key: write_table(folder, key, _rounded(table)) for key, table in result.tables.items()}
             for key, array in result.arrays.items():
                 np.save(folder / _array_file(key), array, allow_pickle=False)

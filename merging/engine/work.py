@@ -54,7 +54,8 @@ def chain_work(recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Che
     tower = tower_of(pretrained) if images else None
     one_pass = forward_flops(tower) if tower else 0.0
     grams = sum(images * _gram_flops(pretrained, tower, m.algebra_on) for m, _ in _readers(recipe)) if tower else 0.0
-    bytes_of = [sum(model.infos[name].nbytes for name in merged) for model in models]
+    # An expert that lacks a tensor is refused, but later and with better words than a KeyError's.
+    bytes_of = [sum(model.infos[name].nbytes for name in merged if name in model.infos) for model in models]
     towers_read = captures * sum(bytes_of[1:]) + sum(
         bytes_of[0] if kind == Gradients.SENSITIVITY else sum(bytes_of[1:]) for kind in kinds
     )

@@ -16,7 +16,7 @@ from merging.cli.output import dumps, reporting
 @argument(
     "what",
     help="drift, ablation, predictions, features or tsne of a run; signs or pairs of its experts; exemplars, "
-    "drm_ablations or task_counts of the benchmark",
+    "drm_ablations, task_counts or method_times of the benchmark",
 )
 @argument("run", default="", help="the run's id")
 @job_options
