@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from app.widgets.missing_box import GO_ON, box
 from merging.analysis.context import Of
 from merging.analysis.registry import kind
 from merging.analysis.stored import Measured, same_experts
-from merging.runs.run import PRECOMPUTED, Run
+from merging.runs.run import PRECOMPUTED, THIS_MACHINE, Run
 from merging.text import duration_text
 from viz.text import clean_text
 
@@ -23,12 +24,10 @@ if TYPE_CHECKING:
 
 
 def origin(measured: Sequence[Measured]) -> str:
-    """Where, on which device and in what time something was measured; plain text."""
+    """Where and on which device something was measured; plain text."""
     devices = text.listed(sorted({clean_text(one.device, 40) for one in measured}))
     made = {"precomputed" if one.provenance == PRECOMPUTED else "measured on this machine" for one in measured}
-    seconds = sorted(one.seconds for one in measured)
-    spent = " to ".join(dict.fromkeys(duration_text(seconds[end]) for end in (0, -1)))
-    return f"{text.listed(sorted(made)).capitalize()} on {devices} in {spent}{' each' if len(measured) > 1 else ''}."
+    return f"{text.listed(sorted(made)).capitalize()} on {devices}."
 
 
 def missing(key: str, runs: Sequence[Run], why: str, known: Sequence[Measured] = ()) -> None:
@@ -87,8 +86,9 @@ def _named(runs: Sequence[Run]) -> str:
 
 def _effort(known: Sequence[Measured]) -> str:
     """How long it takes, estimated from other measurements."""
-    if not known:
+    own = [one for one in known if one.provenance == THIS_MACHINE]
+    if not own:
         return "On the bundled benchmark each takes about a minute at most; it runs in the background."
-    seconds = sorted(one.seconds for one in known)[len(known) // 2]
-    where = text.safe_text(known[0].device, 40)
-    return f"It took {duration_text(seconds)} for others, on {where}; it runs in the background."
+    seconds = statistics.median(one.seconds for one in own)
+    where = text.safe_text(own[0].device, 40)
+    return f"Others took about {duration_text(seconds)} each on this machine, on {where}; it runs in the background."

@@ -17,7 +17,7 @@ from merging.export.provenance import check_hub_ids
 from merging.progress import ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
-from merging.runs.run import Run
+from merging.runs.run import PRECOMPUTED, Run
 from merging.runs.store import Store
 from merging.text import percent
 
@@ -82,7 +82,8 @@ def report(call: Call, run: Run, exported: Exported | None) -> None:
         facts["summary"] = None if summary is None else asdict(summary)
         print(dumps(facts | ({} if exported is None else export_facts(exported))))
         return
-    print(f"{run.title}: run {run.id} on {run.device}, {sum(run.seconds.values()):.1f} s")
+    took = "precomputed" if run.provenance == PRECOMPUTED else f"{sum(run.seconds.values()):.1f} s on this machine"
+    print(f"{run.title}: run {run.id} on {run.device}, {took}")
     for warning in (*run.warnings, *([PER_TASK] if run.per_task else []), *(exported.warnings if exported else ())):
         print(warning)
     if scores is not None and summary is not None:

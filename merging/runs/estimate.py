@@ -30,6 +30,8 @@ class Estimate:
     """``seconds`` in all and by phase, ``anonymous_bytes`` of memory, ``reads_bytes`` from files.
 
     ``work`` is what the time is proportional to: bytes read, multiply-adds of the merge, multiply-adds of the tower.
+    ``learned`` says that the seconds of merging and evaluating come from this machine's own runs; else they are a
+    guess for a slow core.
     """
 
     seconds: float
@@ -37,6 +39,7 @@ class Estimate:
     reads_bytes: int
     phases: Mapping[str, float]
     work: Mapping[str, float]
+    learned: bool
 
 
 def estimate(opened: OpenedRecipe, benchmark: Benchmark | None = None, runs: Sequence[Run] = ()) -> Estimate:
@@ -52,14 +55,17 @@ def estimate(opened: OpenedRecipe, benchmark: Benchmark | None = None, runs: Seq
         EVALUATING: _evaluation_work(opened, benchmark),
     }
     keys = tuple(step.key for step in opened.recipe.steps)
-    phases = {phase: work[phase] / _speed(phase, keys, runs) for phase in PHASES}
+    speeds = {phase: _speed(phase, keys, runs) for phase in PHASES}
+    phases = {phase: work[phase] / (speeds[phase] or SPEED[phase]) for phase in PHASES}
+    learned = all(speeds[phase] for phase in (MERGING, EVALUATING) if work[phase])
     largest = min(max(numels, default=0), 4 * BLOCK_CPU) if pieces else max(numels, default=0)
     itemsize = 8 if any(i.dtype == torch.float64 for i in opened.pretrained.infos.values()) else 4
     memory = largest * (len(opened.experts) + 1) * itemsize * COPIES
     memory += _algebra_bytes(opened) + _exemplar_bytes(opened)
     if benchmark is not None:
         memory = max(memory, 2 * sum(numels) * 4)  # the tower in float32, while the stored one is read
-    return Estimate(sum(phases.values()), memory, opened.unread + opened.nbytes * chain.passes, phases, work)
+    reads = opened.unread + opened.nbytes * chain.passes
+    return Estimate(sum(phases.values()), memory, reads, phases, work, learned)
 
 
 def _more_models(opened: OpenedRecipe) -> int:
@@ -122,8 +128,8 @@ def _evaluation_work(opened: OpenedRecipe, benchmark: Benchmark | None) -> float
     return forward_flops(tower) / 2 * images
 
 
-def _speed(phase: str, chain: tuple[str, ...], runs: Sequence[Run]) -> float:
-    """Work per second: the median of the latest own runs (of the same chain, where the method matters)."""
+def _speed(phase: str, chain: tuple[str, ...], runs: Sequence[Run]) -> float | None:
+    """Work per second: the median of the latest own runs (of the same chain, where the method matters), if any."""
     own = [run for run in runs if run.provenance == THIS_MACHINE and (phase != MERGING or run.chain == chain)]
     rates = [run.work[phase] / run.seconds[phase] for run in own if run.work.get(phase) and run.seconds.get(phase)]
-    return statistics.median(rates[:ENOUGH]) if rates else SPEED[phase]
+    return statistics.median(rates[:ENOUGH]) if rates else None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app.reading import published, score_tables
-from app.reading.published import HELP, PRINTED
+from app.reading.published import PRINTED
 from app.session import pages, state
 from app.views.scores import ablation_data, plugin_data
 from app.views.scores.ablation_data import Member
@@ -44,7 +44,7 @@ def _means(members: Sequence[Member], stored: Sequence[Run]) -> None:
         table.style.set_properties(subset=printed, color=PRINTED),
         hide_index=True,
         height="content",
-        column_config={place + 1: _column(*column) for place, column in enumerate(table.columns)},
+        column_config=published.columns(table),
         alt=f"Averages of {FAMILY.title} and of its variants, published and measured here",
     )
     st.caption(
@@ -54,13 +54,6 @@ def _means(members: Sequence[Member], stored: Sequence[Run]) -> None:
         "change is more certain than the intervals suggest. Between the two, compare only the order."
     )
     st.caption(FAMILY.note)
-
-
-def _column(group: str, name: str) -> Any:
-    if not group:
-        return st.column_config.TextColumn(pinned=name == published.CHAIN[1])
-    right = name in HELP or name.endswith("change")
-    return st.column_config.TextColumn(alignment="right" if right else "left", help=HELP.get(name))
 
 
 def _plane(members: Sequence[Member], stored: Sequence[Run]) -> None:

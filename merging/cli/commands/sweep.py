@@ -14,7 +14,7 @@ from merging.cli.exit_codes import CANCELLED, DONE, PAUSED, UsageError
 from merging.cli.options import PATH, Command, argument, device_option, job_options, option
 from merging.cli.output import columns, dumps, reporting
 from merging.errors import Cancelled
-from merging.text import percent
+from merging.text import estimated_from, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +74,8 @@ def sweep(
     planned = compute.plan(chosen, benchmark)
     if call.events is None and not call.json:
         cost = budget(chosen, runs, benchmark, planned)
-        print(f"{cost.points} points, {cost.stored} of them stored; about {cost.seconds:.0f} s.", flush=True)
+        source = estimated_from(cost.known, "point")
+        print(f"{cost.points} points, {cost.stored} of them stored; about {cost.seconds:.0f} s ({source}).", flush=True)
     try:
         with reporting(call.events) as progress:
             outcome = compute.run(
