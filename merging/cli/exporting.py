@@ -11,12 +11,14 @@ from merging.cli.call import Call
 from merging.cli.exit_codes import UsageError
 from merging.cli.options import SINGLE, ExportOptions, out_problems
 from merging.cli.output import dumps, export_facts, reporting, score_table
+from merging.engine.work import ChainWork, chain_work
 from merging.errors import MergingError
 from merging.export.export import Exported, export, export_file
 from merging.export.provenance import check_hub_ids
 from merging.progress import ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
+from merging.runs.inputs import open_inputs
 from merging.runs.run import PRECOMPUTED, Run
 from merging.runs.store import Store
 from merging.text import percent
@@ -60,7 +62,12 @@ def compute(
             base=base,
         )
         exported = None if out is None else write(call, run, out, how, progress)
-    report(call, run, exported)
+    report(call, run, exported, _work(recipe, base) if call.json else None)
+
+
+def _work(recipe: Recipe, base: Path | None) -> ChainWork:
+    inputs = open_inputs(recipe, base)
+    return chain_work(recipe, inputs.pretrained, inputs.experts)
 
 
 def write(call: Call, run: Run, out: Path, how: ExportOptions, progress: ProgressCallback | None) -> Exported:
@@ -70,14 +77,15 @@ def write(call: Call, run: Run, out: Path, how: ExportOptions, progress: Progres
     return export(run, out, **asdict(how), progress=progress, cancel=call.stop)
 
 
-def report(call: Call, run: Run, exported: Exported | None) -> None:
-    """Print what came out."""
+def report(call: Call, run: Run, exported: Exported | None, work: ChainWork | None = None) -> None:
+    """Print what came out; with the work that merging it is, where that is known."""
     scores = run.scores
     summary = None if scores is None else summarize(scores, run.experts)
     if call.json:
         names = ("id", "kind", "title", "device", "seconds", "warnings", "versions", "seed", "provenance", "per_task")
         facts = {name: getattr(run, name) for name in names}
         facts |= {"path": run.path, "out": None, "models": run.model_paths}
+        facts["work"] = None if work is None else asdict(work)
         facts["scores"] = None if scores is None else scores.to_dict("records")
         facts["summary"] = None if summary is None else asdict(summary)
         print(dumps(facts | ({} if exported is None else export_facts(exported))))

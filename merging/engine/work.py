@@ -26,14 +26,16 @@ if TYPE_CHECKING:
 class ChainWork:
     """The work of a chain on models of given sizes.
 
-    ``passes`` are over the tensors of all checkpoints, the one that merges included. ``reads`` and ``writes`` are bytes
-    of tensors; tensors that an edit drops are counted, too, though they are not read. ``matrix_flops`` are operations
-    of the methods' products and decompositions, exemplars' Gram matrices included: an estimate (see
-    ``merging.numerics.flops``). ``exemplars`` are images of all tasks, ``forward`` and ``backward`` passes of a tower
-    for one image each, ``tower_flops`` their operations, about two for each weight and token in a forward pass, and
-    twice as many in a backward pass.
+    There are ``experts`` of ``scalars`` merged scalars each, and the pretrained model. ``passes`` are over the tensors
+    of all of them, the pass that merges included. ``reads`` and ``writes`` are bytes of tensors; tensors that an edit
+    drops are counted, too, though they are not read. ``matrix_flops`` are operations of the methods' products and
+    decompositions, exemplars' Gram matrices included: an estimate (see ``merging.numerics.flops``). ``exemplars`` are
+    images of all tasks, ``forward`` and ``backward`` passes of a tower for one image each, ``tower_flops`` their
+    operations: about two for each weight and token in a forward pass, and twice as many in a backward pass.
     """
 
+    experts: int
+    scalars: int
     passes: int
     reads: int
     writes: int
@@ -60,6 +62,8 @@ def chain_work(recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Che
         bytes_of[0] if kind == Gradients.SENSITIVITY else sum(bytes_of[1:]) for kind in kinds
     )
     return ChainWork(
+        experts=len(experts),
+        scalars=sum(pretrained.infos[name].numel for name in merged),
         passes=passes,
         reads=passes * sum(bytes_of) + towers_read,
         writes=written * sum(info.nbytes for info in pretrained.infos.values()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -16,8 +16,8 @@ from merging.analysis.stored import Measured
 from merging.engine.work import ChainWork
 from merging.errors import MergingError
 from merging.methods import registry
-from merging.methods.method import Adapt, Merge, Method
-from merging.recipes.recipe import DEFAULT_MERGE, Exemplars, Recipe
+from merging.methods.method import Merge, Method
+from merging.recipes.recipe import DEFAULT_MERGE, Exemplars
 from merging.runs.run import THIS_MACHINE
 from viz.text import clean_text, plural
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = (  # key, head, pixels, format, help
-    ("title", "Method", 140, None, ""),
-    ("role", "Role", 60, None, ""),
+    ("title", "Method", 130, None, ""),
     ("needs", "Needs", 140, None, ""),
-    ("works", "Works", 115, None, "In pieces that fit into the processor's cache, or on whole tensors."),
-    ("gives", "Gives", 130, None, ""),
-    ("passes", "Passes", 70, "%d", "Over the tensors of all checkpoints, including the pass that merges."),
-    ("reads", "Reads", 80, "bytes", "Bytes of tensors, in all passes. Tensors that an edit drops count, too."),
-    ("writes", "Writes", 80, "bytes", "Bytes of the models that it gives."),
-    ("operations", "GFLOP", 75, "%.1f", "Billions of floating-point operations: products and decompositions of "
+    ("works", "Tensors", 76, None, "In pieces that fit into the processor's cache, or whole."),
+    ("gives", "Gives", 134, None, ""),
+    ("passes", "Passes", 65, "%d", "Over the tensors of all checkpoints, including the pass that merges."),
+    ("reads", "Reads", 76, "bytes", "Bytes of tensors, in all passes. Tensors that an edit drops count, too."),
+    ("writes", "Writes", 72, "bytes", "Bytes of the models that it gives."),
+    ("operations", "GFLOP", 66, "%.1f", "Billions of floating-point operations: products and decompositions of "
      "matrices (an estimate) and passes of towers. Arithmetic scalar by scalar is not counted; passes stand for it."),
-    ("images", "Exemplars", 150, None, "Passes of one image through a tower: forward for layer inputs, forward and "
+    ("images", "Exemplars", 112, None, "Passes of one image through a tower: forward for layer inputs, forward and "
      "backward for gradients."),
-    ("ratio", "Time", 70, "%.1f ×", "As a multiple of the reference merge's time: the median of its rounds."),
-    ("range", "Range", 100, None, "The least and the most of the rounds."),
+    ("ratio", "Time", 66, "%.1f ×", "As a multiple of the reference merge's time: the median of its rounds."),
+    ("range", "Range", 92, None, "The least and the most of the rounds."),
 )  # fmt: skip
+Name = tuple[str, str]  # role and key of a method
 PRESENTED = 1.25  # factor of column widths on a projector
 COUNTED = (
     "Passes, bytes, operations and exemplars are counted, not timed: for {experts} of {scalars} scalars, {exemplars} "
@@ -70,7 +70,7 @@ def section(methods: Sequence[Method]) -> None:
     if not work:
         st.caption("Without a benchmark there are no sizes for which work could be counted.")
         return
-    st.caption(" ".join([_counted(), *([_timed(timed)] if timed else [])]))
+    st.caption(" ".join([_counted(work.values()), *([_timed(timed)] if timed else [])]))
     state_of = TIMED_HERE if timed and _is_here(timed) else ELSEWHERE if timed else NOT_TIMED
     measure_button.missing_benchmark(measurements.METHOD_TIMES, state_of + OFFER)
 
@@ -83,19 +83,14 @@ def _column(key: str, title: str, width: int, style: str | None, help_text: str)
     return st.column_config.NumberColumn(title, format=style, **about)
 
 
-def table(methods: Sequence[Method], work: Mapping[str, ChainWork], times: pd.DataFrame | None) -> pd.DataFrame:
+def table(methods: Sequence[Method], work: Mapping[Name, ChainWork], times: pd.DataFrame | None) -> pd.DataFrame:
     """One row for each method; ``work`` is by role and key, ``times`` the table of a measurement."""
     import pandas as pd
 
-    timed = {} if times is None else {_name(row["role"], row["key"]): row for row in times.to_dict("records")}
-    rows = [_needs(method) | _work(work.get(_name(method.role, method.key))) for method in methods]
-    spans = [_time(timed.get(_name(method.role, method.key))) for method in methods]
-    frame = pd.DataFrame([row | span for row, span in zip(rows, spans, strict=True)])
-    return frame[[key for key, *_ in COLUMNS]]
-
-
-def _name(role: str, key: str) -> str:
-    return f"{role} {key}"
+    timed = {} if times is None else {(row["role"], row["key"]): row for row in times.to_dict("records")}
+    names = [(method.role, method.key) for method in methods]
+    rows = [_needs(m) | _work(work.get(name)) | _time(timed.get(name)) for m, name in zip(methods, names, strict=True)]
+    return pd.DataFrame(rows, columns=[key for key, *_ in COLUMNS])
 
 
 def _needs(method: Method) -> dict[str, Any]:
@@ -103,9 +98,8 @@ def _needs(method: Method) -> dict[str, Any]:
     result = {"edit": "task vectors", "adapt": "a module per task"}.get(method.role, "one model")
     return {
         "title": method.title,
-        "role": method.role,
         "needs": str(method.needs),
-        "works": "in pieces" if method.elementwise(defaults) else "on whole tensors",
+        "works": "in pieces" if method.elementwise(defaults) else "whole",
         "gives": "one model per task" if isinstance(method, Merge) and method.per_task else result,
         "passes": 1 + (method.survey_passes if method.surveys(defaults) else 0),
     }
@@ -114,9 +108,8 @@ def _needs(method: Method) -> dict[str, Any]:
 def _work(work: ChainWork | None) -> dict[str, Any]:
     if work is None:
         return dict.fromkeys(("reads", "writes", "operations", "images"))
-    images = f"{work.forward:,} forward" if work.forward else None
-    if work.backward:
-        images = f"{images}, {work.backward:,} backward"
+    ways = "both ways" if work.backward else "forward"
+    images = f"{work.forward:,} {ways}" if work.forward else None
     operations = (work.matrix_flops + work.tower_flops) / 1e9
     return {"reads": work.reads, "writes": work.writes, "operations": operations or None, "images": images}
 
@@ -129,7 +122,7 @@ def _time(row: Mapping[Any, Any] | None) -> dict[str, Any]:
     return {"ratio": row["ratio"], "range": f"{row['low']:.1f} to {row['high']:.1f}"}
 
 
-def _work_here() -> dict[str, ChainWork]:
+def _work_here() -> dict[Name, ChainWork]:
     """The work of every method on the models of this session's benchmark; empty without one."""
     try:
         return _counted_work(data.benchmark().digest)
@@ -138,29 +131,16 @@ def _work_here() -> dict[str, ChainWork]:
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
-def _counted_work(benchmark: str) -> dict[str, ChainWork]:
-    from merging.engine.work import chain_work
+def _counted_work(benchmark: str) -> dict[Name, ChainWork]:
+    from merging.benchmarks.method_work import method_work
 
-    pretrained, experts = _opened()
-    chains = {_name(m.role, m.key): Recipe.of_method(m) for m in registry.methods() if not isinstance(m, Adapt)}
-    return {name: chain_work(chain, pretrained, experts) for name, chain in chains.items()}
+    return method_work(data.benchmark())
 
 
-def _opened() -> tuple[Any, dict[str, Any]]:
-    from merging.formats.opening import open_checkpoint
-
-    on = data.benchmark()
-    pretrained = open_checkpoint(on.pretrained, "pretrained")
-    return pretrained, {n: open_checkpoint(reference, n, like=pretrained) for n, reference in on.experts.items()}
-
-
-def _counted() -> str:
-    from merging.checkpoints.families import Role
-
-    pretrained, experts = _opened()
-    scalars = sum(pretrained.infos[p.name].numel for p in pretrained.parameters if p.role != Role.BUFFER)
+def _counted(works: Iterable[ChainWork]) -> str:
+    work = next(iter(works))
     return COUNTED.format(
-        experts=plural(len(experts), "expert"), scalars=f"{scalars:,}", exemplars=Exemplars().per_task,
+        experts=plural(work.experts, "expert"), scalars=f"{work.scalars:,}", exemplars=Exemplars().per_task,
         reference=registry.merge(DEFAULT_MERGE).title,
     )  # fmt: skip
 
