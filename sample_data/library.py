@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from merging import settings
-from merging.analysis import context, stored
+from merging.analysis import context, registry, stored
 from merging.analysis import measure as measuring
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.metrics import summarize
@@ -70,7 +70,7 @@ SWEEPS = (  # presets, what is varied, its values
     (("task_arithmetic", "task_arithmetic_lwptv"), "task_arithmetic.scaling", TENTHS),
 )
 OF_EXPERTS = ("signs", "pairs")
-OF_BENCHMARK = ("exemplars", "drm_ablations", "task_counts")
+OF_BENCHMARK = ("exemplars", "drm_ablations", "task_counts", "method_times")
 MEASUREMENTS = (  # kind, and the preset (or the pretrained model) whose run it is of; none for the benchmark
     *(("drift", preset) for preset in DRIFT),
     *(("ablation", preset) for preset in ABLATION),
@@ -140,6 +140,8 @@ def measure(key: str, store: Store, benchmark: Benchmark, old: Store | None, run
     run_id, started = run.id if run else "", time.monotonic()
     if old is not None and (kept := stored.find(key, old, benchmark, run_id)):
         shutil.copytree(kept.path, store.root / context.FOLDER / kept.path.name)
+        if registry.kind(key).timed:  # it would be measured anew
+            return
     print(f"Measuring {key} of {run.title if run else 'the benchmark'}: ", end="", flush=True)
     measuring.measure(key, store, benchmark, run_id)
     print(f"{time.monotonic() - started:.1f} s", flush=True)

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 RUNS, PLUGIN, ABLATIONS = "runs", "plug-in matrix", "ablations"
 DEFAULT = 6  # runs shown at first
-RUN, KIND, PER_TASK_KIND, COUNT, RUN_ID = 150, 86, 145, 56, 104  # px
+RUN, KIND, PER_TASK_KIND, COUNT, RUN_ID = 178, 80, 145, 52, 100  # px
 PERCENT = {  # title and px
-    "in_domain": ("In-domain", 80),
+    "in_domain": ("In-domain", 76),
     "in_low": ("In: low", 62),
     "in_high": ("In: high", 66),
-    "out_of_domain": ("Out-of-domain", 106),
+    "out_of_domain": ("Out-of-domain", 104),
     "out_low": ("Out: low", 70),
-    "out_high": ("Out: high", 74),
-    "h_score": ("H-score", 68),
+    "out_high": ("Out: high", 72),
+    "h_score": ("H-score", 66),
     "normalized": ("Norm.", 60),
 }
 

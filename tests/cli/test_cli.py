@@ -83,7 +83,7 @@ def test_run_counts_paths_from_the_recipe(recipe_file, tiny_folder, capsys):
         shutil.copy(tiny_folder / "models" / f"{name}.safetensors", recipe_file.parent)
     assert main(["run", str(recipe_file), "--device", "cpu"]) == 0
     out, progress = capsys.readouterr()
-    assert "Mine: run " in out
+    assert "Mine: run " in out and " s on this machine" in out.splitlines()[0]
     assert "In domain " in out
     assert "over 4 tasks, 120 images" in out
     assert progress.splitlines()[-1] == "Evaluating"
