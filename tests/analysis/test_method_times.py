@@ -86,6 +86,13 @@ def test_the_first_run_only_loads(
     assert rows.loc["ties", "high"] == pytest.approx(3, rel=0.01)
 
 
+def test_short_merges_are_repeated(machine: Machine, store: Store, tiny_benchmark: Benchmark, monkeypatch: Any) -> None:
+    monkeypatch.setattr(method_times, "BRIEF", 2.5)
+    rows = measuring.measure("method_times", store, tiny_benchmark, device="cpu").table("times").set_index("chain")
+    assert rows.loc["lwptv → task_arithmetic", "ratio"] == pytest.approx(1.5, rel=0.05)
+    assert machine.calls > 1.5 * (method_times.ROUNDS + 1) * len(METHODS)
+
+
 def test_times_are_measured_anew_whenever_asked(
     machine: Machine, store: Store, tiny_benchmark: Benchmark, tmp_path: Path
 ) -> None:

@@ -29,12 +29,13 @@ from merging.runs.facts import versions
 from merging.runs.inputs import OpenedRecipe, open_inputs
 
 ROUNDS = 5  # timings of a method; the run before the first of them only loads what it needs
-LONG = 60.0  # seconds by the clock after which a method is not timed again
+BRIEF = 0.3  # seconds by the clock that a timing takes at least: short merges are repeated, and their mean counts
+LONG = 60.0  # seconds after which a method is not timed again
 CPU_CLOCK, WALL_CLOCK = "CPU time of one thread", "time on the device"
 
 
 @dataclass
-class Trial:
+class TimedMethod:
     """A method at its defaults in the shortest chain that can hold it, and its ratios so far; 0 is the first run's."""
 
     method: Method
@@ -73,16 +74,18 @@ class Stopwatch:
         self._shown: Mapping[str, Any] = {}
 
     def __call__(self, opened: OpenedRecipe) -> float:
-        """Seconds of one merge, from opened checkpoints to a state dict in memory."""
+        """Mean seconds of one merge, from opened checkpoints to a state dict in memory."""
         draw = opened.recipe.exemplars
         if draw and not self._shown:
             self._shown = self._context.benchmark.labeled_exemplars(draw.per_task, draw.seed)
-        started = self.clock()
-        engine.run(
-            opened.recipe, opened.pretrained, opened.experts, exemplars=self._shown if draw else None,
-            device=self._context.device, cancel=self._context.cancel,
-        )  # fmt: skip
-        return self.clock() - started
+        started, spent, merges = self.clock(), 0.0, 0
+        while spent < BRIEF:
+            engine.run(
+                opened.recipe, opened.pretrained, opened.experts, exemplars=self._shown if draw else None,
+                device=self._context.device, cancel=self._context.cancel,
+            )  # fmt: skip
+            spent, merges = self.clock() - started, merges + 1
+        return spent / merges
 
 
 def measure_times(context: MeasurementContext) -> MeasurementResult:
@@ -93,7 +96,9 @@ def measure_times(context: MeasurementContext) -> MeasurementResult:
     Raises:
         CheckpointError: a checkpoint cannot be read. Cancelled: on request.
     """
-    trials = [Trial(method, _opened(context, method)) for method in registry.methods() if not isinstance(method, Adapt)]
+    trials = [
+        TimedMethod(method, _opened(context, method)) for method in registry.methods() if not isinstance(method, Adapt)
+    ]
     reference = _opened(context, registry.merge(DEFAULT_MERGE))
     meter = Meter((ROUNDS + 1) * len(trials), context.progress, context.cancel)
     watch, threads = Stopwatch(context), torch.get_num_threads()
@@ -120,7 +125,7 @@ def _opened(context: MeasurementContext, method: Method) -> OpenedRecipe:
     return open_inputs(Recipe.of_method(method, benchmark.pretrained, benchmark.experts), benchmark=benchmark)
 
 
-def _time(trial: Trial, watch: Stopwatch, reference: OpenedRecipe, before: float) -> float:
+def _time(trial: TimedMethod, watch: Stopwatch, reference: OpenedRecipe, before: float) -> float:
     """Time a method and then the reference, ``before`` being the reference's time before it; returns that after it."""
     if trial.problem or trial.spent > LONG:
         return before
