@@ -87,8 +87,8 @@ def _named(runs: Sequence[Run]) -> str:
 def _effort(known: Sequence[Measured]) -> str:
     """How long it takes, estimated from other measurements."""
     own = [one for one in known if one.provenance == THIS_MACHINE]
-    if not own:
+    took = [one.seconds for one in own if one.seconds is not None]
+    if not took:
         return "On the bundled benchmark each takes about a minute at most; it runs in the background."
-    seconds = statistics.median(one.seconds for one in own)
-    where = text.safe_text(own[0].device, 40)
+    seconds, where = statistics.median(took), text.safe_text(own[0].device, 40)
     return f"Others took about {duration_text(seconds)} each on this machine, on {where}; it runs in the background."

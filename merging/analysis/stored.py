@@ -35,7 +35,7 @@ GONE = "is missing: {}. Measure it again."
 
 @dataclass(frozen=True)
 class Measured:
-    """A stored measurement; ``seconds`` on ``device``, ``notes`` as computed.
+    """A stored measurement; ``seconds`` on ``device`` (None where it is precomputed), ``notes`` as computed.
 
     ``run_id`` is the run that it was measured with, which may have been deleted if it is of experts.
     """
@@ -44,7 +44,7 @@ class Measured:
     run_id: str
     provenance: str
     device: str
-    seconds: float
+    seconds: float | None
     notes: Mapping[str, Any]
     path: Path
     _schemas: Mapping[str, Mapping[str, str]] = field(repr=False)

@@ -42,7 +42,11 @@ def measure(call: Call, what: str, run: str, store: Path | None, device: str) ->
         print(dumps({name: getattr(result, name) for name in names} | {"tables": tables}))
     else:
         title = registry.kind(result.key).title
-        took = "precomputed" if result.provenance == PRECOMPUTED else f"{result.seconds:.1f} s on this machine"
+        took = (
+            "precomputed"
+            if result.seconds is None or result.provenance == PRECOMPUTED
+            else f"{result.seconds:.1f} s on this machine"
+        )
         print(f"{title} on {result.device}, {took}: {', '.join(result.tables)}")
         print(f"Written to {result.path}")
     return DONE
