@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 RUNS, PLUGIN, ABLATIONS = "runs", "plug-in matrix", "ablations"
 DEFAULT = 6  # runs shown at first
-RUN, KIND, PER_TASK_KIND, COUNT, RUN_ID = 178, 80, 145, 52, 100  # px
+RUN, KIND, PER_TASK_KIND, COUNT, RUN_ID = 175, 80, 145, 52, 103  # px
 PERCENT = {  # title and px
     "in_domain": ("In-domain", 76),
     "in_low": ("In: low", 62),
