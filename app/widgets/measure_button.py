@@ -89,6 +89,6 @@ def _effort(known: Sequence[Measured]) -> str:
     own = [one for one in known if one.provenance == THIS_MACHINE]
     took = [one.seconds for one in own if one.seconds is not None]
     if not took:
-        return "On the bundled benchmark each takes about a minute at most; it runs in the background."
+        return "A guess: on the bundled benchmark each takes about a minute at most. It runs in the background."
     seconds, where = statistics.median(took), text.safe_text(own[0].device, 40)
     return f"Others took about {duration_text(seconds)} each on this machine, on {where}; it runs in the background."
