@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+
+import psutil
 import torch
 
 from merging.errors import MergingError
@@ -30,3 +33,9 @@ def describe_device(device: torch.device) -> str:
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     return device.type.upper()
+
+
+def describe_machine() -> str:
+    """'Linux on x86_64, 2 cores': what is recorded with times, without the machine's name."""
+    cores = psutil.cpu_count() or 1
+    return f"{platform.system()} on {platform.machine()}, {cores} {'core' if cores == 1 else 'cores'}"

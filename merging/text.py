@@ -41,6 +41,13 @@ def size_text(count: float) -> str:
     return f"{count:.3g} TB"
 
 
+def estimated_from(learned: bool, noun: str) -> str:
+    """Where an estimate of time comes from: 'from earlier runs on this machine'."""
+    return (
+        f"from earlier {noun}s on this machine" if learned else f"a guess until this machine has computed such a {noun}"
+    )
+
+
 def duration_text(seconds: float) -> str:
     """'0.4 s', '12 s', '3 min 20 s', '2 h 5 min'."""
     if seconds < 9.95:

@@ -3,8 +3,9 @@
 All is made by the same code as everybody's, on the bundled benchmark with all eight experts, at the published scalings:
 those that were chosen from a grid are in scalings.csv, which make.py writes. Weights are left out (they are remade in
 seconds), and saliency that another run has, too (pages find it there); recipes, the other tables and scores stay in
-runs/, measurements in measured/. A test finds out when they are stale. ``--keep`` takes over what is there under the
-same ids instead of computing everything again.
+runs/, measurements in measured/. Seconds are left out: times are there as the ratios that method_times measures. A test
+finds out when they are stale. ``--keep`` takes over what is there under the same ids instead of computing everything
+again.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from merging import settings
-from merging.analysis import context, stored
+from merging.analysis import context, registry, stored
 from merging.analysis import measure as measuring
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.metrics import summarize
 from merging.checkpoints.references import PRETRAINED
-from merging.files.atomic import MANIFEST
+from merging.files.atomic import MANIFEST, seal
 from merging.files.records import write_json
 from merging.files.tables import table_file
 from merging.recipes.presets import PRESETS, Preset, partners, preset
@@ -71,7 +72,7 @@ SWEEPS = (  # presets, what is varied, its values
     (("task_arithmetic", "task_arithmetic_lwptv"), "task_arithmetic.scaling", TENTHS),
 )
 OF_EXPERTS = ("signs", "pairs")
-OF_BENCHMARK = ("exemplars", "drm_ablations", "task_counts")
+OF_BENCHMARK = ("exemplars", "drm_ablations", "task_counts", "method_times")
 MEASUREMENTS = (  # kind, and the preset (or the pretrained model) whose run it is of; none for the benchmark
     *(("drift", preset) for preset in DRIFT),
     *(("ablation", preset) for preset in ABLATION),
@@ -102,6 +103,8 @@ def main() -> None:
             measure(kind, store, benchmark, old, runs[key] if key else None)
         for wanted in planned(benchmark):
             sweep(wanted, store, benchmark, old)
+        for name, facts in {"runs": FACTS, context.FOLDER: stored.FACTS, points.FOLDER: points.FACTS}.items():
+            untimed(store.root / name, facts)
         swap(store.root / "runs", settings.LIBRARY)
         for name in (context.FOLDER, points.FOLDER, storage.FOLDER):
             swap(store.root / name, settings.BUNDLED / name)
@@ -141,9 +144,21 @@ def measure(key: str, store: Store, benchmark: Benchmark, old: Store | None, run
     run_id, started = run.id if run else "", time.monotonic()
     if old is not None and (kept := stored.find(key, old, benchmark, run_id)):
         shutil.copytree(kept.path, store.root / context.FOLDER / kept.path.name)
+        if registry.kind(key).timed:  # it would be measured anew
+            return
     print(f"Measuring {key} of {run.title if run else 'the benchmark'}: ", end="", flush=True)
     measuring.measure(key, store, benchmark, run_id)
     print(f"{time.monotonic() - started:.1f} s", flush=True)
+
+
+def untimed(root: Path, facts: str) -> None:
+    """Leave seconds out of every entry: they say nothing about anybody else's machine, nor much about this one."""
+    for path in root.glob(f"*/{facts}"):
+        content = json.loads(path.read_bytes())
+        content["seconds"] = {} if isinstance(content["seconds"], dict) else None
+        write_json(path, content)
+        (path.parent / MANIFEST).unlink()
+        seal(path.parent)
 
 
 def planned(benchmark: Benchmark) -> list[Sweep]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from merging.errors import MergingError
 from merging.recipes.papers.published import AVERAGES as PRINTED_AVERAGES
 from merging.recipes.papers.published import B32, L14, NORMALIZED, REFERENCES, Figure
 from merging.runs.run import PRECOMPUTED, Run
+from viz import theme
 from viz.text import clean_text, percent
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ HELP = {
     "In": "Mean accuracy over the in-domain data sets.",
     "Out": "Mean accuracy over the out-of-domain data sets.",
     "H": "Harmonic mean of the two.",
+    "Passes": "Over the tensors of all checkpoints, including the pass that merges.",
     "Norm.": "Normalized accuracy: mean over in-domain tasks of the accuracy over the task's own expert.",
 }
 
@@ -39,6 +42,7 @@ COMPUTED = (
 MODELS = {model: f"{PUBLISHED}, {model}" for model in (B32, L14)}
 AVERAGES = ("In", "Out", "H", "Norm.")
 INTERVALS = ("In, 95%", "Out, 95%")
+CELL_FONT, CELL_MARGINS, WIDEST = 11, 20, 260  # px; the font is 14, but narrower than those of charts
 CHAIN, SOURCE, NOTE = ("", "Chain"), ("", "Source"), ("", "Note")
 Line = dict[tuple[str, str], str]
 Steps = list[tuple[dict[str, Any], dict[str, Any]]]
@@ -198,3 +202,30 @@ def _of_references(
     tables = data.reference_scores(benchmark, experts, _stored)
     own = {task: row["accuracy"] for task, row in data.expert_scores(benchmark, _stored).items()}
     return {kind: _averages(summarize(scores, experts, own, data.SPLIT)) for kind, scores in tables.items()}
+
+
+def columns(table: pd.DataFrame) -> dict[int, Any]:
+    """Settings of the columns of such a table, by place: each wide enough for its cells and for both of its heads."""
+    widths = [max(_width(text) for text in (name, *table[group, name])) for group, name in table.columns]
+    groups = [group for group, _ in table.columns]
+    for group in set(groups) - {""}:
+        places = [place for place, other in enumerate(groups) if other == group]
+        lacking = _width(group) - sum(widths[place] for place in places)
+        for place in places:
+            widths[place] += max(0, math.ceil(lacking / len(places)))
+    return {
+        place + 1: _column(group, name, width)
+        for place, ((group, name), width) in enumerate(zip(table.columns, widths, strict=True))
+    }
+
+
+def _width(cell: str) -> int:
+    """Px that a cell takes with its margins, at most ``WIDEST``."""
+    return min(round(theme.text_width(cell, CELL_FONT)) + CELL_MARGINS, WIDEST)
+
+
+def _column(group: str, name: str, width: int) -> Any:
+    if not group:
+        return st.column_config.TextColumn(width=width, pinned=name == CHAIN[1], help=HELP.get(name))
+    right = name in HELP or name.endswith("change")
+    return st.column_config.TextColumn(width=width, alignment="right" if right else "left", help=HELP.get(name))

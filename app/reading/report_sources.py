@@ -104,8 +104,8 @@ def _run_facts(run: Run) -> Iterator[tuple[str, str]]:
     if exemplars:
         yield "Exemplars", f"{exemplars.per_task} per task, drawn with seed {exemplars.seed}"
     yield "Seed", NO_SEED if run.seed is None else str(run.seed)
-    note = " (precomputed)" if run.provenance == PRECOMPUTED else ""
-    yield "Computed", f"on {run.device} in {duration_text(sum(run.seconds.values()))}{note}"
+    took = f"in {duration_text(sum(run.seconds.values()))} on the machine that wrote this report"
+    yield "Computed", f"on {run.device}, {'precomputed' if run.provenance == PRECOMPUTED else took}"
     yield "Versions", _versions(run.versions.items())
     if run.warnings:
         yield "Remarks", " ".join(run.warnings)

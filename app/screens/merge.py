@@ -20,7 +20,7 @@ from merging.errors import MergingError, StoreError
 from merging.methods import registry
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
-from merging.text import duration_text, size_text
+from merging.text import duration_text, estimated_from, size_text
 from viz.text import percent, plural
 
 page.heading("Merge", "Choose experts, chain edits and one merge, and see what the result does in and out of domain.")
@@ -51,10 +51,11 @@ def costs(recipe: Recipe, stored: Sequence[Run]) -> None:
     data_needed = f"It needs {text.listed(needs)}." if needs else "It needs no data."
     estimate = data.estimate(recipe, stored)
     scored = "" if data.not_evaluated(recipe.pretrained) else " with evaluation"
+    source = estimated_from(estimate.learned, "run")
     st.markdown(
-        f":material/timer: About **{duration_text(estimate.seconds)}** of computing{scored}, after a few seconds to "
-        f"start; up to **{size_text(estimate.anonymous_bytes)}** of memory, {size_text(estimate.reads_bytes)} to read. "
-        f"{data_needed}"
+        f":material/timer: About **{duration_text(estimate.seconds)}** of computing{scored} ({source}), after a few "
+        f"seconds to start; up to **{size_text(estimate.anonymous_bytes)}** of memory, "
+        f"{size_text(estimate.reads_bytes)} to read. {data_needed}"
     )
 
 

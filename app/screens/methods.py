@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Any
 
 import streamlit as st
 
 from app import text
 from app.reading import data
 from app.session import state
-from app.views.methods import gallery
+from app.views.methods import costs, gallery
 from app.views.methods.card import card
 from app.widgets import page
 from merging.methods import registry
 from merging.methods.method import Method, Needs
-from merging.runs.run import Run
+from merging.recipes.recipe import DEFAULT_MERGE
 from merging.text import did_you_mean
 
 PICK = "methods_{}"  # the picker of a role's methods
-COLUMNS = (  # key, head, pixels, help
-    ("title", "Method", 140, ""),
-    ("role", "Role", 60, ""),
-    ("needs", "Needs", 140, ""),
-    ("passes", "Passes", 65, "Over all checkpoints at the defaults, including the one that merges."),
-    ("works", "Works", 115, "In pieces that fit into the processor's cache, or on whole tensors."),
-    ("gives", "Gives", 130, ""),
-    ("seconds", "Merging", 80, "Time that the run on the right took to merge."),
-    ("device", "Timed on", 125, ""),
-    ("run", "Timed run", 190, ""),
-)
-PRESENTED = 1.25  # factor of column widths on a projector
 
 
 def filters(methods: Sequence[Method]) -> list[Method]:
@@ -61,40 +47,21 @@ def pickers(matching: Sequence[Method], chosen: str) -> None:
             )  # fmt: skip
 
 
-def _column(key: str, title: str, width: int, help_text: str) -> Any:
-    wide = round(width * (PRESENTED if state.present() else 1.0))
-    kind = partial(st.column_config.NumberColumn, format="%.2f s") if key == "seconds" else st.column_config.Column
-    return kind(title, width=wide, help=help_text or None, pinned=key == "title")
-
-
-def costs(matching: Sequence[Method], runs: Sequence[Run]) -> None:
-    """The sortable table of the methods' needs and costs."""
-    st.header("Needs and costs", anchor=False)
-    st.markdown("What the methods above need, and what one stored run of each took. Click a column head to sort.")
-    config = {key: _column(key, *rest) for key, *rest in COLUMNS}
-    st.dataframe(
-        gallery.costs(matching, runs),
-        hide_index=True,
-        height="content",
-        column_config=config,
-        placeholder="—",
-        alt="Needs and costs of every method",
-    )
-
-
 page.heading("Methods", "Everything that can be part of a recipe: what it does, its parameters, and its scores.")
 methods = registry.methods()  # loads torch, with the heading on the page already
 stored = data.stored()
 runs = data.scored_runs(stored)
 keys = [method.key for method in methods]
-chosen, missing = state.picked_method(keys, gallery.DEFAULT_MERGE)
+chosen, missing = state.picked_method(keys, DEFAULT_MERGE)
 if missing:
     hint = text.safe_text(did_you_mean(missing, keys))
     st.warning(f"There is no method named “{text.safe_text(missing, 40)}”.{hint}", icon=":material/link_off:")
 if matching := filters(methods):
     pickers(matching, chosen)
     card(next(method for method in methods if method.key == chosen), matching, runs, stored)
-    costs(matching, runs)
+    st.header("Needs and costs", anchor=False)
+    st.markdown("What the methods above need, and how much work they are. Click a column head to sort.")
+    costs.section(matching)
 else:
     st.info("No method matches. Remove a filter.")
 page.link()

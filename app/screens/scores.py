@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 RUNS, PLUGIN, ABLATIONS = "runs", "plug-in matrix", "ablations"
 DEFAULT = 6  # runs shown at first
-KIND = 145  # px, enough for "one model per task"
-PERCENT = {
-    "in_domain": "In-domain",
-    "in_low": "In: low",
-    "in_high": "In: high",
-    "out_of_domain": "Out-of-domain",
-    "out_low": "Out: low",
-    "out_high": "Out: high",
-    "h_score": "H-score",
-    "normalized": "Normalized",
+RUN, KIND, PER_TASK_KIND, COUNT, RUN_ID = 175, 80, 145, 52, 103  # px
+PERCENT = {  # title and px
+    "in_domain": ("In-domain", 76),
+    "in_low": ("In: low", 62),
+    "in_high": ("In: high", 66),
+    "out_of_domain": ("Out-of-domain", 104),
+    "out_low": ("Out: low", 70),
+    "out_high": ("Out: high", 72),
+    "h_score": ("H-score", 66),
+    "normalized": ("Norm.", 60),
 }
 
 
@@ -38,22 +38,23 @@ def numbers(table: pd.DataFrame) -> None:
     st.subheader("Every average, with its interval", anchor=False)
     rows = table[["label", "kind", *PERCENT, "n_in", "n_out", "run"]].copy()
     rows[list(PERCENT)] *= 100
+    kind = PER_TASK_KIND if (rows["kind"] == "per_task").any() else KIND
     rows["kind"] = rows["kind"].replace("per_task", f"{text.ONE_PER_TASK} ‡")
     number = st.column_config.NumberColumn
     st.dataframe(
         rows,
         hide_index=True,
         column_config={
-            "label": st.column_config.TextColumn("Run", width="medium", pinned=True),
-            "kind": st.column_config.TextColumn("Kind", width=KIND),
-            **{key: number(title, format="%.1f%%") for key, title in PERCENT.items()},
-            "n_in": number("Images in", format="localized"),
-            "n_out": number("Images out", format="localized"),
-            "run": "Id",
+            "label": st.column_config.TextColumn("Run", width=RUN, pinned=True),
+            "kind": st.column_config.TextColumn("Kind", width=kind),
+            **{key: number(title, width=width, format="%.1f%%") for key, (title, width) in PERCENT.items()},
+            "n_in": number("n, in", width=COUNT, format="localized", help="Images of all in-domain data sets."),
+            "n_out": number("n, out", width=COUNT, format="localized", help="Images of all out-of-domain data sets."),
+            "run": st.column_config.TextColumn("Id", width=RUN_ID),
         },
         alt="Averages of every run with intervals",
     )
-    st.caption(f"{score_tables.MEANS} Normalized is relative to each task's own expert.")
+    st.caption(f"{score_tables.MEANS} Norm. is accuracy relative to each task's own expert.")
 
 
 def recipes(runs: list[Run]) -> None:

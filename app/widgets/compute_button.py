@@ -13,7 +13,7 @@ from merging.errors import MergingError
 from merging.jobs.records import MERGE, Job
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
-from merging.text import duration_text, size_text
+from merging.text import duration_text, estimated_from, size_text
 
 PROBLEM = "computing_problem"  # session key: the error of the last click
 
@@ -47,9 +47,10 @@ def _offer(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
         return
     seconds = duration_text(sum(estimate.seconds for estimate in estimates))
     memory = size_text(max(estimate.anonymous_bytes for estimate in estimates))
+    source = estimated_from(all(estimate.learned for estimate in estimates), "run")
     st.markdown(
-        f":material/timer: About **{seconds}** of computing with evaluation, one after the other in the background; "
-        f"up to {memory} of memory."
+        f":material/timer: About **{seconds}** of computing with evaluation ({source}), one after the other in the "
+        f"background; up to {memory} of memory."
     )
     label = f"Compute {'it' if len(recipes) == 1 else f'all {len(recipes)}'}"
     st.button(label, key=f"compute_{key}", on_click=_start, args=(recipes,))

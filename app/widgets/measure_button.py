@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from app.widgets.missing_box import GO_ON, box
 from merging.analysis.context import Of
 from merging.analysis.registry import kind
 from merging.analysis.stored import Measured, same_experts
-from merging.runs.run import PRECOMPUTED, Run
+from merging.runs.run import PRECOMPUTED, THIS_MACHINE, Run
 from merging.text import duration_text
 from viz.text import clean_text
 
@@ -24,12 +25,10 @@ if TYPE_CHECKING:
 
 
 def origin(measured: Sequence[Measured]) -> str:
-    """Where, on which device and in what time something was measured; plain text."""
+    """Where and on which device something was measured; plain text."""
     devices = text.listed(sorted({clean_text(one.device, 40) for one in measured}))
     made = {"precomputed" if one.provenance == PRECOMPUTED else "measured on this machine" for one in measured}
-    seconds = sorted(one.seconds for one in measured)
-    spent = " to ".join(dict.fromkeys(duration_text(seconds[end]) for end in (0, -1)))
-    return f"{text.listed(sorted(made)).capitalize()} on {devices} in {spent}{' each' if len(measured) > 1 else ''}."
+    return f"{text.listed(sorted(made)).capitalize()} on {devices}."
 
 
 def missing(key: str, runs: Sequence[Run], why: str, known: Sequence[Measured] = ()) -> None:
@@ -91,8 +90,11 @@ def _named(runs: Sequence[Run]) -> str:
 def _effort(key: str, known: Sequence[Measured]) -> str:
     """How long it takes, estimated from other measurements."""
     name = f"The measurement “{kind(key).title}”"
-    if not known:
-        return f"{name} takes about a minute at most for each on the bundled benchmark; it runs in the background."
-    seconds = sorted(one.seconds for one in known)[len(known) // 2]
-    where = text.safe_text(known[0].device, 40)
-    return f"{name} took {duration_text(seconds)} for others, on {where}; it runs in the background."
+    own = [one for one in known if one.provenance == THIS_MACHINE]
+    took = [one.seconds for one in own if one.seconds is not None]
+    if not took:
+        guess = "takes about a minute at most for each on the bundled benchmark (a guess)"
+        return f"{name} {guess}; it runs in the background."
+    seconds, where = statistics.median(took), text.safe_text(own[0].device, 40)
+    others = f"took about {duration_text(seconds)} for others on this machine, on {where}"
+    return f"{name} {others}; it runs in the background."

@@ -41,6 +41,7 @@ RESULT_VIEWS = {  # of measurements; those that are not here are on Drift
     measurements.PREDICTIONS: ResultView(pages.COMPARE, "Compare", "compare"),
     measurements.ABLATION: DRIFT._replace(query={state.VIEW: "layer by layer"}),
     measurements.EXEMPLARS: DRIFT._replace(query={state.VIEW: "exemplars"}),
+    measurements.METHOD_TIMES: ResultView(pages.METHODS, "Methods", "category"),
 }
 HALTED = "Process {} was halted by a signal. Let it go on, or cancel."
 POLL = 1.0  # seconds between two readings while a job is live

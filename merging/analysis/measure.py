@@ -34,7 +34,7 @@ def measure(
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
 ) -> Measured:
-    """The stored measurement, or a new one.
+    """The stored measurement, or a new one; always a new one of what is timed.
 
     Raises:
         StoreError: no such run or measurement, or the disk cannot be written to.
@@ -45,7 +45,7 @@ def measure(
     measurement_kind = kind(key)
     if (measurement_kind.of == Of.BENCHMARK) == bool(run_id):
         raise StoreError(f"{measurement_kind.title} is a measurement of {measurement_kind.of}.")
-    if stored := find(key, store, benchmark, run_id):
+    if not measurement_kind.timed and (stored := find(key, store, benchmark, run_id)):
         return stored
     if (name := entry_name(measurement_kind, store, benchmark, run_id)) is None:
         store.run(run_id)  # raises if there is no such run
@@ -64,7 +64,7 @@ def measure(
     result: MeasurementResult = getattr(importlib.import_module(module), function)(context)
     device_name = describe_device(choose_device(device))
     facts = {"key": key, "version": measurement_kind.version, "run": run_id, "device": device_name}
-    write(store, name, result, facts, started)
+    write(store, name, result, facts, started, replace=measurement_kind.timed)
     if (stored := find(key, store, benchmark, run_id)) is None:
         raise StoreError("It was measured but cannot be read back; is the store's folder being cleared?")
     return stored

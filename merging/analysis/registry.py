@@ -13,7 +13,8 @@ from merging.text import did_you_mean
 class Measurement:
     """One kind of measurement.
 
-    ``compute`` is "module:function", imported on first use, since some take seconds to load.
+    ``compute`` is "module:function", imported on first use, since some take seconds to load. What is ``timed`` differs
+    between machines and from run to run: it is measured anew whenever it is asked for.
     """
 
     key: str
@@ -21,6 +22,7 @@ class Measurement:
     compute: str
     version: int = 1  # raised whenever results change
     of: Of = Of.RUN
+    timed: bool = False
 
 
 MEASURES = {
@@ -62,6 +64,13 @@ MEASURES = {
             "Number of tasks",
             "merging.analysis.measurements.task_counts:measure_counts",
             of=Of.BENCHMARK,
+        ),
+        Measurement(
+            "method_times",
+            "Times of methods",
+            "merging.analysis.measurements.method_times:measure_times",
+            of=Of.BENCHMARK,
+            timed=True,
         ),
     )
 }

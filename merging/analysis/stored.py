@@ -35,7 +35,7 @@ GONE = "is missing: {}. Measure it again."
 
 @dataclass(frozen=True)
 class Measured:
-    """A stored measurement; ``seconds`` on ``device``, ``notes`` as computed.
+    """A stored measurement; ``seconds`` on ``device`` (None where it is precomputed), ``notes`` as computed.
 
     ``run_id`` is the run that it was measured with, which may have been deleted if it is of experts.
     """
@@ -44,7 +44,7 @@ class Measured:
     run_id: str
     provenance: str
     device: str
-    seconds: float
+    seconds: float | None
     notes: Mapping[str, Any]
     path: Path
     _schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
@@ -70,13 +70,27 @@ class Measured:
         return array
 
 
-def write(store: Store, name: str, result: MeasurementResult, about: Mapping[str, Any], started: float) -> None:
+def write(
+    store: Store,
+    name: str,
+    result: MeasurementResult,
+    about: Mapping[str, Any],
+    started: float,
+    *,
+    replace: bool = False,
+) -> None:
     """Publish an own measurement under a name; ``started`` is when it began, on the monotonic clock.
+
+    With ``replace`` it takes the place of an earlier one.
 
     Raises:
         StoreError: the disk cannot be written to.
     """
-    with atomic.written(own_folder(store), name, lambda old: read(old, store) is not None, "The measurement") as folder:
+
+    def stays(old: Path) -> bool:
+        return not replace and read(old, store) is not None
+
+    with atomic.written(own_folder(store), name, stays, "The measurement") as folder:
         schemas = {key: write_table(folder, key, _rounded(table)) for key, table in result.tables.items()}
         for key, array in result.arrays.items():
             np.save(folder / _array_file(key), array, allow_pickle=False)

@@ -34,6 +34,7 @@ class Role(StrEnum):
 
 
 LINEAR_MAPS = frozenset({Role.LINEAR, Role.PROJECTION})  # matrices for which several experts have a joint space
+WEIGHTS = LINEAR_MAPS | {Role.CONV}  # tensors that multiply the rows that enter them
 EMBEDDINGS, OUTPUT, TEXT = "embeddings", "output", "not merged"
 UNUSED_TEXT = "unused text"  # the part of the text tensors in an image encoder's checkpoint
 TEXT_TOWER = "text tower"

@@ -13,6 +13,7 @@ from merging.cli.call import Call
 from merging.cli.exit_codes import UsageError
 from merging.cli.export_options import SINGLE, ExportOptions, out_problems
 from merging.cli.output import dumps, export_facts, reporting, score_table, warn
+from merging.engine.work import ChainWork, chain_work
 from merging.errors import CheckpointError, MergingError
 from merging.export.export import Exported, check, export, export_file
 from merging.export.names import NO_TEXT, TARGETS
@@ -21,7 +22,8 @@ from merging.formats.opening import Source
 from merging.progress import ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
-from merging.runs.run import Run
+from merging.runs.inputs import open_inputs
+from merging.runs.run import PRECOMPUTED, Run
 from merging.runs.store import Store
 from merging.text import percent
 
@@ -76,7 +78,12 @@ def compute(
             warn=print_doubt,
         )
         exported = None if out is None else write(call, run, out, how, progress, pretrained)
-    report(call, run, exported, printed, announced=announced)
+    report(call, run, exported, printed, announced=announced, work=_work(recipe, base) if call.json else None)
+
+
+def _work(recipe: Recipe, base: Path | None) -> ChainWork:
+    inputs = open_inputs(recipe, base)
+    return chain_work(recipe, inputs.pretrained, inputs.experts)
 
 
 def _pretrained(recipe: Recipe, base: Path | None) -> str:
@@ -128,9 +135,15 @@ def write(
 
 
 def report(
-    call: Call, run: Run, exported: Exported | None, printed: Sequence[str] = (), *, announced: bool = False
+    call: Call,
+    run: Run,
+    exported: Exported | None,
+    printed: Sequence[str] = (),
+    *,
+    announced: bool = False,
+    work: ChainWork | None = None,
 ) -> None:
-    """Print what came out, on stderr what may be wrong with it.
+    """Print what came out, with the work that merging it is where that is known; on stderr what may be wrong with it.
 
     Left out are warnings that are ``printed`` already, and what an export lacks if that was ``announced``.
     """
@@ -143,11 +156,13 @@ def report(
         names = ("id", "kind", "title", "device", "seconds", "warnings", "versions", "seed", "provenance", "per_task")
         facts = {name: getattr(run, name) for name in names}
         facts |= {"path": run.path, "out": None, "models": run.model_paths}
+        facts["work"] = None if work is None else asdict(work)
         facts["scores"] = None if scores is None else scores.to_dict("records")
         facts["summary"] = None if summary is None else asdict(summary)
         print(dumps(facts | ({} if exported is None else export_facts(exported))))
         return
-    print(f"{run.title}: run {run.id} on {run.device}, {sum(run.seconds.values()):.1f} s")
+    took = "precomputed" if run.provenance == PRECOMPUTED else f"{sum(run.seconds.values()):.1f} s on this machine"
+    print(f"{run.title}: run {run.id} on {run.device}, {took}")
     texts = [*run.not_evaluated, *([PER_TASK] if run.per_task else [])]
     if exported is not None:
         texts += [*exported.warnings, *(() if announced else exported.notes)]

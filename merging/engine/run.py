@@ -23,6 +23,7 @@ from merging.engine.layer_inputs import CapturedInputs, Evidence, GivenInputs, L
 from merging.engine.needs import check_needs, checked_exemplars
 from merging.engine.outputs import MERGED, MemorySink, Notes, Output, Sink
 from merging.engine.stream import Stage, Stream
+from merging.engine.work import passes_of
 from merging.inspection.fit import fit
 from merging.inspection.fit_report import FitReport
 from merging.methods.exemplars import TaskExemplars
@@ -79,7 +80,7 @@ def run(
     evidence = _evidence(recipe, pretrained, experts, layer_inputs, task_exemplars, torch_device)
     dead = pretrained.dead if recipe.count_dead_params else UnusedText()
     inputs = Inputs(pretrained, experts, evidence, torch_device, dead)
-    meter = Meter(inputs.work * _passes(recipe), progress, cancel)
+    meter = Meter(inputs.work * passes_of(recipe), progress, cancel)
     meter.check()
 
     names = inputs.names if recipe.per_task else (MERGED,)
@@ -132,12 +133,6 @@ def _gradients(
     seed = recipe.exemplars.seed if recipe.exemplars else 0
     with gather(kinds, inputs, exemplars or {}, seed, meter) as gradients:
         yield replace(inputs, gradients=gradients)
-
-
-def _passes(recipe: Recipe) -> int:
-    """Loops over all tensors that the chain will make, for the estimate of time left."""
-    pairs = zip(recipe.methods, recipe.steps, strict=True)
-    return 1 + sum(method.survey_passes for method, step in pairs if method.surveys(step.params))
 
 
 def _survey(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from merging.checkpoints.families import Parameter
+from merging.checkpoints.families import LINEAR_MAPS, Parameter, Role
 from merging.methods.params import NoParams, Params
 from merging.methods.slot import Gradients, Slot, SlotStream, Survey
 
@@ -76,12 +76,13 @@ class Method:
     version: int = 1  # raised whenever results change, so that stored runs are not mistaken for new ones
     survey: SurveyFunction | None = None
     survey_when: Callable[[Any], bool] = lambda _: True
-    survey_passes: int = 1  # loops over all tensors, for the estimate of time left
+    survey_passes: int = 1  # loops over all tensors
     # A sentence that says why this method, with these parameters, makes no sense after the edits before it; empty
     # where it makes sense.
     refuses: Callable[[Any, Earlier], str] = lambda params, before: ""
-    # Multiply-adds that it does to one linear map beyond passes over the scalars, for the estimate of time.
+    # Floating-point operations of its products and decompositions on one linear map, beyond passes over the scalars.
     algebra: Callable[[Any, LinearMap], float] = lambda params, matrix: 0.0
+    algebra_on: frozenset[Role] = LINEAR_MAPS  # the roles of the tensors that ``algebra`` is about
     # True if every scalar of the result depends only on the same position of the inputs (and on the survey). Chains of
     # such methods stream in pieces that fit the processor's cache.
     elementwise: Callable[[Any], bool] = lambda _: False

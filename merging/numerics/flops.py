@@ -1,10 +1,19 @@
-"""Multiply-adds of the methods' matrix computations on a linear map: leading terms only, for estimates of time."""
+"""Floating-point operations of matrix products and decompositions, as the methods use them: leading terms only.
+
+A multiplication and an addition count as two operations. Products are exact; decompositions are estimates by the usual
+counts of dense algorithms, whose iterations depend on the numbers: LAPACK does more or fewer. Arithmetic scalar by
+scalar, sums and selections are not counted anywhere; passes over the tensors stand for them.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-EIGEN = 5  # times n³: all eigenvalues and eigenvectors of a symmetric matrix (n, n)
+from merging.numerics.linear_algebra import STRIPES
+
+EIGEN = 10  # times n³: all eigenvalues and eigenvectors of a symmetric matrix (n, n)
+CHOLESKY = 1 / 3  # times n³
+TRIANGLE = (STRIPES + 1) / (2 * STRIPES)  # share of a symmetric product that is computed
 
 
 class LinearMap(NamedTuple):
@@ -14,23 +23,54 @@ class LinearMap(NamedTuple):
     outputs: int
     inputs: int
 
+    @property
+    def short(self) -> int:
+        """The length of its shorter side, the largest rank that it can have."""
+        return min(self.outputs, self.inputs)
+
+    @property
+    def numel(self) -> int:
+        """Scalars of one task's matrix."""
+        return self.outputs * self.inputs
+
+
+def product(rows: int, inner: int, columns: int) -> float:
+    """A matrix (rows, inner) times a matrix (inner, columns)."""
+    return 2.0 * rows * inner * columns
+
+
+def symmetric_product(side: int, length: float) -> float:
+    """A matrix (side, length) times its transpose, or another product that is known to be symmetric."""
+    return TRIANGLE * 2.0 * side**2 * length
+
 
 def eigen(size: int) -> float:
-    """An eigen-decomposition of a symmetric matrix (n, n)."""
+    """An eigen-decomposition of a symmetric matrix (size, size)."""
     return EIGEN * float(size) ** 3
 
 
-def svd(matrix: LinearMap) -> float:
-    """One task's matrix decomposed by the Gram matrix of its short side: singular values, or the polar factor."""
-    short, long = sorted((matrix.outputs, matrix.inputs))
-    return 2.0 * short**2 * long + eigen(short)
+def cholesky(size: int) -> float:
+    """A Cholesky decomposition of a matrix (size, size)."""
+    return CHOLESKY * float(size) ** 3
 
 
-def products(matrix: LinearMap, side: int) -> float:
-    """Every task's matrix times a square matrix (side, side)."""
-    return float(matrix.tasks) * matrix.outputs * matrix.inputs * side
+def truncated_svd(rows: int, columns: int, count: int) -> float:
+    """The ``count`` largest singular values with their vectors, by the Gram matrix of the short side."""
+    short, long = sorted((rows, columns))
+    return symmetric_product(short, long) + eigen(short) + product(count, short, long)
 
 
-def regression(matrix: LinearMap) -> float:
-    """Every task's outputs fitted on its own inputs: Gram matrices times maps, and one decomposition of their sum."""
-    return products(matrix, matrix.inputs) + eigen(matrix.inputs)
+def polar(rows: int, columns: int) -> float:
+    """The orthogonal polar factor of a matrix (rows, columns), by the Gram matrix of the short side."""
+    short, long = sorted((rows, columns))
+    return symmetric_product(short, long) + eigen(short) + 2 * product(short, short, long)
+
+
+def gram_products(matrix: LinearMap) -> float:
+    """Every task's matrix times the Gram matrix (inputs, inputs) of its own inputs."""
+    return matrix.tasks * product(matrix.outputs, matrix.inputs, matrix.inputs)
+
+
+def task_products(matrix: LinearMap) -> float:
+    """The inner product of every two tasks' matrices."""
+    return product(matrix.tasks, matrix.numel, matrix.tasks)

@@ -25,6 +25,7 @@ FIELDS = (
     "version", "title", "pretrained", "experts", "exemplars", "count_dead_params", "activation", "architecture",
     "edits", "merge",
 )  # fmt: skip
+DEFAULT_MERGE = "task_arithmetic"  # what ``merging.merge`` takes where no merge is named
 NEEDS_EXEMPLARS = {Needs.EXEMPLARS, Needs.LABELED_EXEMPLARS}
 EditSpec = str | tuple[str, Mapping[str, Any]]
 
@@ -123,6 +124,13 @@ class Recipe:
         """
         named, given = activation or self.activation, architecture or self.architecture
         return replace(self, activation=named, architecture=_stated(given, named))
+
+    @classmethod
+    def of_method(cls, method: Method, pretrained: str = "memory", experts: Mapping[str, str] | None = None) -> Self:
+        """The shortest chain with a method at its defaults: a merge alone, an edit before ``DEFAULT_MERGE``."""
+        if isinstance(method, Edit):
+            return cls.build(DEFAULT_MERGE, {}, [method.key], pretrained, experts, method.title)
+        return cls.build(method.key, {}, [], pretrained, experts, method.title)
 
     @property
     def methods(self) -> tuple[Edit | Merge, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from merging.benchmarks.benchmark import SPLITS, Benchmark
-from merging.checkpoints.architecture import Architecture
-from merging.checkpoints.families import LINEAR_MAPS, Role
-from merging.checkpoints.tower_names import transposed
+from merging.checkpoints.families import Role
 from merging.engine.inputs import BLOCK_CPU
-from merging.errors import CheckpointError
-from merging.numerics.flops import LinearMap
+from merging.engine.work import ChainWork, chain_work, forward_flops, linear_maps, tokens_of, tower_of
 from merging.runs.inputs import OpenedRecipe
 from merging.runs.run import THIS_MACHINE, Run
 
@@ -34,6 +30,8 @@ class Estimate:
     """``seconds`` in all and by phase, ``anonymous_bytes`` of memory, ``reads_bytes`` from files.
 
     ``work`` is what the time is proportional to: bytes read, multiply-adds of the merge, multiply-adds of the tower.
+    ``learned`` says that the seconds of merging and evaluating come from this machine's own runs; else they are a
+    guess for a slow core.
     """
 
     seconds: float
@@ -41,34 +39,33 @@ class Estimate:
     reads_bytes: int
     phases: Mapping[str, float]
     work: Mapping[str, float]
+    learned: bool
 
 
 def estimate(opened: OpenedRecipe, benchmark: Benchmark | None = None, runs: Sequence[Run] = ()) -> Estimate:
     """The cost of running a recipe; the runs of this machine among ``runs`` give its speed."""
     merged = [p for p in opened.pretrained.parameters if p.role != Role.BUFFER]
     numels = [opened.pretrained.infos[p.name].numel for p in merged]
-    passes, pieces = _passes(opened), _in_pieces(opened)
+    chain, pieces = chain_work(opened.recipe, opened.pretrained, opened.experts), _in_pieces(opened)
     work = {
         READING: float(opened.unread),
-        MERGING: PER_SCALAR * float(sum(numels) * ((len(opened.experts) + 1) * passes + _more_models(opened)))
-        + _algebra(opened)
-        + _exemplar_work(opened),
+        MERGING: PER_SCALAR * float(sum(numels) * ((len(opened.experts) + 1) * chain.passes + _more_models(opened)))
+        + chain.matrix_flops / 2
+        + _exemplar_work(opened, chain),
         EVALUATING: _evaluation_work(opened, benchmark),
     }
-    chain = tuple(step.key for step in opened.recipe.steps)
-    phases = {phase: work[phase] / _speed(phase, chain, runs) for phase in PHASES}
+    keys = tuple(step.key for step in opened.recipe.steps)
+    speeds = {phase: _speed(phase, keys, runs) for phase in PHASES}
+    phases = {phase: work[phase] / (speeds[phase] or SPEED[phase]) for phase in PHASES}
+    learned = all(speeds[phase] for phase in (MERGING, EVALUATING) if work[phase])
     largest = min(max(numels, default=0), 4 * BLOCK_CPU) if pieces else max(numels, default=0)
     itemsize = 8 if any(i.dtype == torch.float64 for i in opened.pretrained.infos.values()) else 4
     memory = largest * (len(opened.experts) + 1) * itemsize * COPIES
     memory += _algebra_bytes(opened) + _exemplar_bytes(opened)
     if benchmark is not None:
         memory = max(memory, 2 * sum(numels) * 4)  # the tower in float32, while the stored one is read
-    return Estimate(sum(phases.values()), memory, opened.unread + opened.nbytes * passes, phases, work)
-
-
-def _passes(opened: OpenedRecipe) -> int:
-    pairs = zip(opened.recipe.methods, opened.recipe.steps, strict=True)
-    return 1 + sum(method.survey_passes for method, step in pairs if method.surveys(step.params))
+    reads = opened.unread + opened.nbytes * chain.passes
+    return Estimate(sum(phases.values()), memory, reads, phases, work, learned)
 
 
 def _more_models(opened: OpenedRecipe) -> int:
@@ -81,76 +78,40 @@ def _in_pieces(opened: OpenedRecipe) -> bool:
     return all(method.elementwise(step.params) for method, step in pairs)
 
 
-def _linear_maps(opened: OpenedRecipe, block: int | None = None) -> list[LinearMap]:
-    """The linear maps of the whole model, or of one block."""
-    maps = []
-    for parameter in opened.pretrained.parameters:
-        if parameter.role in LINEAR_MAPS and block in (None, parameter.block):
-            outputs, *rest = opened.pretrained.infos[parameter.name].shape
-            sides = outputs, math.prod(rest)
-            turned = parameter.role == Role.PROJECTION and transposed(parameter.name)
-            maps.append(LinearMap(len(opened.experts), *(sides[::-1] if turned else sides)))
-    return maps
-
-
-def _algebra(opened: OpenedRecipe) -> float:
-    """Multiply-adds of the methods' linear algebra."""
-    pairs = list(zip(opened.recipe.methods, opened.recipe.steps, strict=True))
-    return sum(method.algebra(step.params, matrix) for matrix in _linear_maps(opened) for method, step in pairs)
-
-
 def _algebra_bytes(opened: OpenedRecipe) -> int:
     """Memory for decomposing the largest matrix in float64."""
-    if not _algebra(opened):
+    maps, pairs = linear_maps(opened.pretrained, 2), zip(opened.recipe.methods, opened.recipe.steps, strict=True)
+    whole = [(method, step.params) for method, step in pairs if not method.elementwise(step.params)]
+    if not any(method.algebra(params, matrix) for method, params in whole for matrix in maps[:1]):
         return 0
-    return 8 * COPIES * max(max(matrix.outputs, matrix.inputs) ** 2 for matrix in _linear_maps(opened))
+    return 8 * COPIES * max(max(matrix.outputs, matrix.inputs) ** 2 for matrix in maps)
 
 
-def _exemplar_work(opened: OpenedRecipe) -> float:
-    """Multiply-adds of passing exemplars through every expert, and of the statistics collected on the way."""
-    tower = _tower(opened)
-    if opened.recipe.exemplars is None or tower is None:
+def _exemplar_work(opened: OpenedRecipe, chain: ChainWork) -> float:
+    """Multiply-adds that take as long as passing exemplars through the towers."""
+    tower = tower_of(opened.pretrained)
+    if not chain.exemplars or tower is None:
         return 0.0
-    images, methods = opened.recipe.exemplars.per_task * len(opened.experts), opened.recipe.data_methods
-    work = sum(GRADIENT * images * _forward(tower) for method, _ in methods if method.gradients)
-    if any(method.gradients is None for method, _ in methods):
-        grams = sum(matrix.inputs**2 for matrix in _linear_maps(opened))
-        work += images * (_forward(tower) + _tokens(tower) * grams / 2)
-    return float(work)
+    return forward_flops(tower) / 2 * (chain.forward - chain.backward + GRADIENT * chain.backward)
 
 
 def _exemplar_bytes(opened: OpenedRecipe) -> int:
     """Memory for the exemplars of all tasks: images, their tokens and what enters a block; or a model's gradients."""
-    tower = _tower(opened)
+    tower = tower_of(opened.pretrained)
     if opened.recipe.exemplars is None or tower is None:
         return 0
-    images, rows = opened.recipe.exemplars.per_task, opened.recipe.exemplars.per_task * _tokens(tower)
+    images, rows = opened.recipe.exemplars.per_task, opened.recipe.exemplars.per_task * tokens_of(tower)
     each = 3 * images * tower.image_size**2
     held = 0
     for method, _ in opened.recipe.data_methods:
         if method.gradients:  # one expert's at a time: its weights, their gradients, and sums of those in float64
             held = max(held, 4 * sum(opened.pretrained.infos[p.name].numel for p in opened.pretrained.parameters))
         else:  # rows, or their Gram matrix in float64 where that is smaller
-            entering = sum(min(rows * matrix.inputs, 2 * matrix.inputs**2) for matrix in _linear_maps(opened, block=0))
+            entering = sum(
+                min(rows * matrix.inputs, 2 * matrix.inputs**2) for matrix in linear_maps(opened.pretrained, 1, block=0)
+            )
             held = max(held, len(opened.experts) * (rows * tower.width + entering))
     return 4 * (len(opened.experts) * each + held)
-
-
-def _tower(opened: OpenedRecipe) -> Architecture | None:
-    """The architecture of the pretrained model, None for a state dict that is no visual tower."""
-    try:
-        return Architecture.of(opened.pretrained)
-    except CheckpointError:
-        return None
-
-
-def _tokens(tower: Architecture) -> int:
-    return (tower.image_size // tower.patch_size) ** 2 + 1
-
-
-def _forward(tower: Architecture) -> float:
-    """Multiply-adds of the tower for one image, about weights × tokens."""
-    return 12.0 * tower.layers * tower.width**2 * _tokens(tower)
 
 
 def _evaluation_work(opened: OpenedRecipe, benchmark: Benchmark | None) -> float:
@@ -158,17 +119,17 @@ def _evaluation_work(opened: OpenedRecipe, benchmark: Benchmark | None) -> float
 
     With one model per task, tasks in domain are evaluated on their own model, the others on all models.
     """
-    tower = _tower(opened)
+    tower = tower_of(opened.pretrained)
     if benchmark is None or tower is None:
         return 0.0
     outside = 1 + _more_models(opened)
     models = {task.key: 1 if task.key in opened.experts else outside for task in benchmark.tasks}
     images = sum(models[key] * benchmark.count(key, split) for key in models for split in SPLITS)
-    return _forward(tower) * images
+    return forward_flops(tower) / 2 * images
 
 
-def _speed(phase: str, chain: tuple[str, ...], runs: Sequence[Run]) -> float:
-    """Work per second: the median of the latest own runs (of the same chain, where the method matters)."""
+def _speed(phase: str, chain: tuple[str, ...], runs: Sequence[Run]) -> float | None:
+    """Work per second: the median of the latest own runs (of the same chain, where the method matters), if any."""
     own = [run for run in runs if run.provenance == THIS_MACHINE and (phase != MERGING or run.chain == chain)]
     rates = [run.work[phase] / run.seconds[phase] for run in own if run.work.get(phase) and run.seconds.get(phase)]
-    return statistics.median(rates[:ENOUGH]) if rates else SPEED[phase]
+    return statistics.median(rates[:ENOUGH]) if rates else None

@@ -177,3 +177,18 @@ def test_both_models_share_a_row_and_other_runs_follow() -> None:
     rows = published_rows.rows(small, [run([("ties", TIES)]), other])
     assert [set(row.figures) for row in rows] == [{B32, L14}, set()]
     assert rows[1].run is other
+
+
+# Columns
+
+
+@pytest.mark.parametrize("key", ["drm", "ties", "lot"])
+def test_both_heads_of_every_column_fit(key: str) -> None:
+    table = published_rows.table(published_rows.rows(published.with_method("merge", key), []), [])
+    widths = [column["width"] for _, column in sorted(published_rows.columns(table).items())]
+    for group in {group for group, _ in table.columns}:
+        together = sum(width for width, (other, _) in zip(widths, table.columns, strict=True) if other == group)
+        assert together > 6 * len(group)  # px of a character in the font of tables
+    for width, (group, name) in zip(widths, table.columns, strict=True):
+        longest = max(len(cell) for cell in (name, *table[group, name]))
+        assert width >= min(6 * longest, published_rows.WIDEST)

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import math
+import shutil
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
-import tiny_library
-from page_harness import words
+from page_harness import labels, words
 from streamlit.testing.v1 import AppTest
 
 from app.reading import published as published_rows
 from app.views.methods import gallery
+from merging.analysis import stored
+from merging.analysis.context import MeasurementResult
+from merging.analysis.registry import kind
+from merging.benchmarks.benchmark import Benchmark
+from merging.devices import describe_machine
 from merging.methods import registry
 from merging.methods.method import Method
 from merging.recipes.papers import published
 from merging.recipes.papers.published import B32
+from merging.runs.store import Store
 
 METHODS = registry.methods()
 
@@ -106,7 +114,7 @@ def test_filters_leave_what_fits(open_app: Any, library: Path) -> None:
     assert "No method matches" in at.info[0].value
     at.text_input(key="find").set_value("").run()
     at.button_group(key="role").set_value("merge").run()
-    assert set(frames(at)[-1]["role"]) == {"merge"}
+    assert list(frames(at)[-1]["title"]) == [method.title for method in METHODS if method.role == "merge"]
     assert not at.exception
 
 
@@ -151,20 +159,58 @@ def test_every_printed_figure_says_where_before_what(method: Method) -> None:
     assert published.AVERAGE_DIFFERS in list(table[published_rows.NOTE])  # of the model trained on all tasks
 
 
-def test_costs_come_from_stored_runs(open_app: Any, library: Path) -> None:
+def times(measured_on: str = "") -> MeasurementResult:
+    """Times as a measurement gives them: TIES took 2.5 times as long as the reference, DRM could not be run."""
+    rows = [("merge", "ties", 2.5, 2.25, 2.75, ""), ("merge", "drm", math.nan, math.nan, math.nan, "<b>no room</b>")]
+    notes = {
+        "reference": "task_arithmetic", "rounds": 5, "clock": "CPU time of one thread", "date": "2026-01-31",
+        "machine": measured_on or describe_machine(), "versions": {"mergescope": "0.1.0", "torch": "2.9"},
+    }  # fmt: skip
+    return MeasurementResult(
+        {"times": pd.DataFrame(rows, columns=["role", "key", "ratio", "low", "high", "problem"])}, notes
+    )
+
+
+def store_times(result: MeasurementResult, folder: Path, benchmark: Path) -> None:
+    name = stored.entry_name(kind("method_times"), Store(folder, libraries=()), Benchmark.load(benchmark), "")
+    assert name is not None
+    about = {"key": "method_times", "version": 1, "run": "", "device": "CPU"}
+    stored.write(folder / "measured", name, result, about, 0.0)
+
+
+def test_costs_are_work_that_is_the_same_everywhere(open_app: Any, library: Path) -> None:
     at = open_app("methods", library)
     costs = frames(at)[-1].set_index("title")
     assert list(costs.index) == [method.title for method in METHODS]
-    assert costs.loc["TIES", "seconds"] > 0
-    assert costs.loc["TIES", "device"] == "CPU, precomputed"
     assert costs.loc["TIES", "passes"] == 4
-    assert costs.loc["LwPTV", "run"] == "Task Arithmetic w/ LwPTV"
+    assert costs.loc["TIES", "reads"] == 4 * costs.loc["Task arithmetic", "reads"] > 0
+    assert costs.loc["LOT", "operations"] > 0 and costs.loc["LOT", "images"] == "256 forward"
+    assert costs.loc["Fisher merging", "images"] == "256 both ways"
+    assert costs["ratio"].isna().all()
+    said = words(at)
+    assert "Times have not been measured" in said
+    assert "Measure" in labels(at, "button")
+
+
+@pytest.mark.parametrize("where", ["here", "another", "moved"])
+def test_times_are_ratios_and_say_where_they_are_from(open_app: Any, library: Path, tmp_path: Path, where: str) -> None:
+    """Timed here; in a library; in a store that came from another machine."""
+    folder = tmp_path / "benchmark"
+    shutil.copytree(library, folder)
+    other = "Plan 9 on MIPS, 3 cores" if where == "moved" else ""
+    store_times(times(other), folder if where == "another" else tmp_path / "store", folder)
+    at = open_app("methods", folder)
+    costs, said = frames(at)[-1].set_index("title"), words(at).replace("\\", "")
+    assert (costs.loc["TIES", "ratio"], costs.loc["TIES", "range"]) == (2.5, "2.2 to 2.8")
+    assert math.isnan(costs.loc["DRM", "ratio"]) and costs.loc["DRM", "range"] == "<b>no room</b>"
+    assert ("on this machine" in said) == (where == "here")
+    assert ("on another machine" in said) == ("from another machine" in said) == (where != "here")
+    assert "2026-01-31" in said and "CPU time of one thread" in said and (not other or other in said)
 
 
 def test_titles_of_runs_stay_text(open_app: Any, library: Path) -> None:
     at = open_app("methods", library, method="task_arithmetic")
     assert "<img" not in words(at).replace("\\<", "")
-    assert tiny_library.NASTY in list(frames(at)[-1]["run"])
 
 
 @pytest.mark.parametrize("folder", ["empty", "nothing"])
@@ -174,4 +220,5 @@ def test_the_page_needs_neither_runs_nor_a_benchmark(
     at = open_app("methods", tiny_folder if folder == "empty" else tmp_path / "nothing", method="weight_averaging")
     assert not at.exception
     assert not at.error
-    assert frames(at)[-1]["seconds"].isna().all()
+    assert frames(at)[-1][["ratio"]].isna().all().all()
+    assert frames(at)[-1]["reads"].isna().all() == (folder == "nothing")

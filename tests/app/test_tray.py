@@ -25,6 +25,7 @@ PAGES = {  # measurement -> the page that shows it, and what the link says besid
     "features": (pages.FEATURES, {}),
     "tsne": (pages.FEATURES, {"map": "t-SNE"}),
     "predictions": (pages.COMPARE, {}),
+    "method_times": (pages.METHODS, {}),
 }
 
 

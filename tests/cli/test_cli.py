@@ -75,6 +75,7 @@ def test_methods_lists_every_method_and_parameter(capsys):
     assert [entry["key"] for entry in listed] == [method.key for method in registry.methods()]
     ties = next(entry for entry in listed if entry["key"] == "ties")
     assert ties["params"]["density"]["default"] == 0.2
+    assert ties["work"]["passes"] == 4 and ties["work"]["matrix_flops"] == 0 < ties["work"]["reads"]
 
 
 def test_run_counts_paths_from_the_recipe(recipe_file, tiny_folder, capsys):
@@ -82,7 +83,7 @@ def test_run_counts_paths_from_the_recipe(recipe_file, tiny_folder, capsys):
         shutil.copy(tiny_folder / "models" / f"{name}.safetensors", recipe_file.parent)
     assert main(["run", str(recipe_file), "--device", "cpu"]) == 0
     out, progress = capsys.readouterr()
-    assert "Mine: run " in out
+    assert "Mine: run " in out and " s on this machine" in out.splitlines()[0]
     assert "In domain " in out
     assert "over 4 tasks, 120 images" in out
     assert progress.splitlines()[-1] == "Evaluating"
@@ -92,6 +93,7 @@ def test_run_counts_paths_from_the_recipe(recipe_file, tiny_folder, capsys):
     assert said["models"] == {"merged": str(run.model_path)}
     assert {row["task"] for row in said["scores"]} == {*tiny.EXPERTS, *tiny.OUTSIDE}
     assert said["summary"]["tasks_in"] == 4
+    assert said["work"]["passes"] == 5 and said["work"]["experts"] == 4
 
 
 def test_run_writes_events(recipe_file, tiny_folder, tmp_path, capsys):

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from merging.recipes.recipe import Recipe
 from merging.runs.estimate import MERGING, estimate
 from merging.runs.inputs import open_inputs
+from merging.runs.run import PRECOMPUTED
 
 
 def test_the_estimate_learns_from_own_runs(recipe, run_it, store, tiny_benchmark):
     opened = open_inputs(recipe)
     first = estimate(opened, tiny_benchmark)
     assert first.seconds == sum(first.phases.values()) > 0
-    assert first.anonymous_bytes > 0
+    assert first.anonymous_bytes > 0 and not first.learned
     assert first.reads_bytes >= opened.nbytes
     run = run_it(recipe)
     learned = estimate(opened, tiny_benchmark, store.runs())
-    assert learned.phases[MERGING] == pytest.approx(run.seconds[MERGING])
+    assert learned.phases[MERGING] == pytest.approx(run.seconds[MERGING]) and learned.learned
+    other = open_inputs(Recipe.build("ties", {}, [], recipe.pretrained, dict(recipe.experts)))
+    assert not estimate(other, tiny_benchmark, store.runs()).learned  # no run of its chain
+    precomputed = [replace(run, provenance=PRECOMPUTED)]
+    assert not estimate(opened, tiny_benchmark, precomputed).learned
     assert estimate(opened, None, store.runs()).seconds < learned.seconds
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from merging import settings
@@ -12,10 +14,14 @@ from merging.runs import edit_pairs
 from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
 from merging.runs.reference_models import references
+from merging.runs.run import FACTS as RUN_FACTS
 from merging.runs.run import PRECOMPUTED, SALIENCY
 from merging.runs.store import Store
 from merging.sweeps import compute, points, storage
 from sample_data.library import MEASURED, MEASUREMENTS, RUNS, planned
+
+FACTS = {RUN_FACTS, stored_measurements.FACTS, points.FACTS}
+POINTS = settings.BUNDLED / points.FOLDER
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +79,10 @@ def test_every_reference_is_there(benchmark, store):
 
 
 def test_the_library_holds_no_weights_and_nothing_of_a_machine():
-    for path in (*settings.LIBRARY.rglob("*"), *MEASURED.rglob("*")):
+    for path in (*settings.LIBRARY.rglob("*"), *MEASURED.rglob("*"), *POINTS.rglob("*")):
         assert path.suffix != ".safetensors"
+        if path.name in FACTS:
+            assert not json.loads(path.read_bytes())["seconds"]  # nor its speed
         if path.is_file():
             content = path.read_bytes()
             assert b"/home/" not in content and b"/root/" not in content and b"/tmp/" not in content

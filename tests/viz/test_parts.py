@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 
+import plotly.graph_objects as go
 import pytest
 from figures import HOSTILE
 
 from viz import text, theme
+from viz.parts import legends
 
 
 def test_every_expert_keeps_one_color_and_symbol() -> None:
@@ -55,3 +57,19 @@ def test_ticks_are_round_and_inside() -> None:
         values = theme.ticks(low, high)["tickvals"]
         assert 4 <= len(values) <= 8 and low - 1e-9 <= values[0] and values[-1] <= high + 1e-9
     assert theme.ticks(1e-5, 1e-2, log=True)["ticktext"] == ["10⁻⁵", "10⁻⁴", "10⁻³", "0.01"]
+
+
+def test_a_legend_beside_wide_margins_has_more_rows() -> None:
+    names = [f"A run with a name, {number}" for number in range(6)]
+    ends = [legends.above(names, margins=margins)[1] for margins in (-300, legends.USUAL, 300)]
+    assert ends[0] < ends[1] < ends[2]
+    assert legends.above(names)[1] == ends[1] == legends.ROW * legends.rows(names)
+    assert legends.rows(names, 1) == 1 + len(names)  # even the first does not fit
+
+
+def test_a_group_in_several_panels_has_one_entry_and_namesakes_have_their_own() -> None:
+    line = {"x": [0], "y": [0], "name": "Ties"}
+    fig = go.Figure([go.Scatter(**line, legendgroup=group) for group in ("run 1", "run 1", "run 2")])
+    fig.add_scatter(**line, legendgroup="run 3", hoverinfo="skip", showlegend=False)
+    legends.one_entry_each(fig)
+    assert [trace.showlegend for trace in fig.data] == [True, False, True, False]

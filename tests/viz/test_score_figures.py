@@ -120,3 +120,10 @@ def test_task_accuracy_lanes_do_not_collide_and_legends_do_not_repeat() -> None:
     assert all(max(ys) - min(ys) < 1 for ys in lanes.values())
     entries = [trace.name for trace in fig.data if trace.showlegend]
     assert len(entries) == len(set(entries))
+
+
+def test_task_accuracy_leaves_room_for_its_legend_beside_long_names_of_tasks() -> None:
+    short = viz_tables.task_accuracy(4, 3)
+    long = short.assign(title=short["title"].map(lambda title: f"{title} in twenty characters and more"))
+    margins = [viz.draw("task_accuracy", table).layout.margin for table in (short, long)]
+    assert margins[1].l > margins[0].l and margins[1].t > margins[0].t  # a narrower plot, and more rows above it

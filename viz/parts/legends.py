@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import plotly.graph_objects as go
+
 from viz import theme
 from viz.text import safe_text
 
-NARROW = 440  # px: width of a legend on that page
+NARROW = 440  # px: width of a legend on that page, beside margins of the usual width
+USUAL = 110  # px: those margins, left and right
 ROW, SWATCH = 20, 50  # px: height of a row, and width of an entry beside its text
 LONGEST = 40
 
@@ -18,18 +21,21 @@ def entry(name: object) -> str:
     return safe_text(name, LONGEST)
 
 
-def rows(names: Sequence[str]) -> int:
-    """Number of rows that these names take; an entry that does not fit begins another row."""
+def rows(names: Sequence[str], width: float = NARROW) -> int:
+    """Number of rows of ``width`` px that these names take; an entry that does not fit begins another row."""
     number, used = 1, 0.0
-    for width in (theme.text_width(entry(name)) + SWATCH for name in names):
-        number, used = (number, used + width) if used + width <= NARROW else (number + 1, width)
+    for wide in (theme.text_width(entry(name)) + SWATCH for name in names):
+        number, used = (number, used + wide) if used + wide <= width else (number + 1, wide)
     return number
 
 
-def above(names: Sequence[str], title: str = "", start: float = 0) -> tuple[dict[str, Any], float]:
+def above(
+    names: Sequence[str], title: str = "", start: float = 0, margins: float = USUAL
+) -> tuple[dict[str, Any], float]:
     """Settings of a legend ``start`` px below the upper edge of the figure, and the px from that edge to its end.
 
-    Each trace needs a legend group; without one plotly puts entries into columns as wide as the widest.
+    Each trace needs a legend group; without one plotly puts entries into columns as wide as the widest. A legend is as
+    wide as the plot, so wider ``margins`` (left and right together, px) leave less room for it.
     """
     small = {"font": {"size": theme.SMALL}}
     settings = small | {
@@ -38,4 +44,13 @@ def above(names: Sequence[str], title: str = "", start: float = 0) -> tuple[dict
     }  # fmt: skip
     if title:
         settings["title"] = small | {"text": title}
-    return settings, start + ROW * rows([title, *names] if title else names)
+    return settings, start + ROW * rows([title, *names] if title else names, NARROW + USUAL - margins)
+
+
+def one_entry_each(fig: go.Figure) -> None:
+    """Give a group that is drawn in several panels one entry in the legend, which hides all of it."""
+    seen: set[str] = set()
+    for trace in fig.data:
+        if trace.hoverinfo != "skip":
+            trace.showlegend = trace.legendgroup not in seen
+            seen.add(trace.legendgroup)

@@ -52,12 +52,3 @@ def stretch(values: Sequence[float] | None, computed: Sequence[float]) -> list[f
     low, high = min(ends), max(ends)
     pad = 0.03 * (high - low) or 0.5
     return [low - pad, high + pad]
-
-
-def one_entry_each(fig: go.Figure) -> None:
-    """Give a line that is drawn in several panels one entry in the legend."""
-    seen: set[str] = set()
-    for trace in fig.data:
-        if trace.hoverinfo != "skip":
-            trace.showlegend = trace.name not in seen
-            seen.add(trace.name)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import streamlit as st
 
 from app import text
 from app.reading import published
-from app.reading.published import HELP, PRINTED
+from app.reading.published import PRINTED
 from app.session import benchmark, pages, state
 from app.views.methods import gallery
 from app.widgets import controls, page
@@ -115,19 +114,11 @@ def _table(rows: Sequence[published.Row], alt: str, stored: Sequence[Run]) -> No
         table.style.set_properties(subset=printed, color=PRINTED),
         hide_index=True,
         height="content",
-        column_config={place + 1: _column(*column) for place, column in enumerate(table.columns)},
+        column_config=published.columns(table),
         alt=alt,
     )
     if ids := list(dict.fromkeys(row.run.id for row in rows if row.run and row.run.has_scores)):
         page.open_page(pages.SCORES, "Compare our runs in Scores", "monitoring", runs=",".join(ids))
-
-
-def _column(group: str, name: str) -> Any:
-    if not group:
-        return st.column_config.TextColumn(pinned=name == published.CHAIN[1])
-    return st.column_config.TextColumn(
-        alignment="right" if name in HELP else "left", help=published.help_text(group, name)
-    )
 
 
 def _explain(method: Method, figures: Sequence[Figure]) -> None:

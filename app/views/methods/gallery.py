@@ -5,21 +5,20 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import merging
 from app import text
 from app.session.draft import Draft
-from merging.methods.method import Merge, Method
+from merging.methods.method import Method
 from merging.methods.params import Bound
 from merging.recipes.presets import PRESETS, Preset
-from merging.runs.run import THIS_MACHINE, Run
-from viz.text import clean_text
+from merging.recipes.recipe import DEFAULT_MERGE
+from merging.runs.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-DEFAULT_MERGE: str = inspect.signature(merging.merge).parameters["merge"].default
 ROLES = {
     "edit": ("Edits", "task vectors in, task vectors out"),
     "merge": ("Merges", "task vectors in, one set of weights out"),
@@ -95,32 +94,3 @@ def with_method(method: Method, runs: Sequence[Run]) -> list[Run]:
     most = max((len(run.experts) for run in runs), default=0)
     places = slice(None, -1) if method.role == "edit" else slice(-1, None)
     return [run for run in runs if method.key in run.chain[places] and len(run.experts) == most]
-
-
-def costs(methods: Sequence[Method], runs: Sequence[Run]) -> pd.DataFrame:
-    """One row for each method: what it needs, and what it took in the stored run with the plainest chain."""
-    import pandas as pd
-
-    return pd.DataFrame([_cost(method, runs) for method in methods])
-
-
-def _plainness(run: Run) -> tuple[int, bool, bool]:
-    """Sort key: short chains first, then those that end with the default merge, then this machine's own."""
-    return len(run.chain), run.chain[-1] != DEFAULT_MERGE, run.provenance != THIS_MACHINE
-
-
-def _cost(method: Method, runs: Sequence[Run]) -> dict[str, Any]:
-    defaults = method.params()
-    timed = min(with_method(method, runs), key=_plainness, default=None)
-    result = {"edit": "task vectors", "adapt": "a module per task"}.get(method.role, "one model")
-    return {
-        "title": method.title,
-        "role": method.role,
-        "needs": str(method.needs),
-        "passes": 1 + (method.survey_passes if method.surveys(defaults) else 0),
-        "works": "in pieces" if method.elementwise(defaults) else "on whole tensors",
-        "gives": "one model per task" if isinstance(method, Merge) and method.per_task else result,
-        "seconds": timed.seconds.get("merging") if timed else None,
-        "device": f"{clean_text(timed.device, 40)}, {timed.provenance}" if timed else None,
-        "run": clean_text(timed.title) if timed else None,
-    }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from app.reading import data, published, score_tables
 from app.reading.published import OURS, SOURCE, Row
+from merging.engine.work import passes_of
 from merging.recipes.papers.ablations import AblationFamily
 from merging.recipes.papers.published import B32, FROM_LWPTV, Figure
 from merging.recipes.presets import preset
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 GROUP = ("", "What it is")
+PASSES = ("", "Passes")  # over the tensors of all checkpoints
 CHANGES = {(OURS, "In, change"): "in_domain", (OURS, "Out, change"): "out_of_domain", (OURS, "H, change"): "h_score"}
 
 
@@ -57,7 +59,7 @@ def members(runs: Sequence[Run], family: AblationFamily) -> list[Member]:
 
 def means(members: Sequence[Member], family: AblationFamily, stored: Sequence[Run]) -> pd.DataFrame:
     """The paper's averages and ours, a row for each member; two rows where the paper does not state all values."""
-    rows, groups = [], []
+    rows, groups, passes = [], [], []
     for member in members:
         stated, open_ = ({f.model: f for f in member.figures if f.unstated == unstated} for unstated in (False, True))
         if open_:
@@ -65,16 +67,16 @@ def means(members: Sequence[Member], family: AblationFamily, stored: Sequence[Ru
         if member.run or not open_:
             rows.append(Row(member.title, stated, member.run))
         groups += [family.group(member.key)] * (len(rows) - len(groups))
+        passes += [str(passes_of(member.recipe))] * (len(rows) - len(passes))
     table = published.table(rows, stored)
-    table.insert(1, GROUP, groups + [""] * (len(table) - len(groups)))  # the references have no group
+    references = [""] * (len(table) - len(rows))  # they have no group, and merge nothing
+    table.insert(1, GROUP, groups + references)
+    table.insert(2, PASSES, passes + references)
     base = next((member.run for member in members if member.key == family.base), None)
     for place, (column, value) in enumerate(CHANGES.items()):
-        cells = [_change(row.run, base, value, stored) for row in rows] + [""] * (len(table) - len(rows))
+        cells = [_change(row.run, base, value, stored) for row in rows] + references
         table.insert(_after(table, (OURS, "Norm.")) + place, column, cells)
     table = table[[name for name in table.columns if name != SOURCE] + [SOURCE]]  # nearly all have the same
-    if (OURS, "Setting") in table:
-        times = [f"{row.run.seconds.get('merging', 0.0):.2f} s" if row.run else "" for row in rows]
-        table.insert(_after(table, (OURS, "Setting")), (OURS, "Merging"), times + [""] * (len(table) - len(rows)))
     return table
 
 

@@ -9,7 +9,7 @@ import streamlit as st
 
 from app import text
 from app.reading import published, score_tables
-from app.reading.published import HELP, PRINTED
+from app.reading.published import PRINTED
 from app.session import benchmark, pages, state
 from app.views.scores import ablation_data, plugin_data
 from app.views.scores.ablation_data import Member
@@ -45,7 +45,7 @@ def _means(members: Sequence[Member], stored: Sequence[Run]) -> None:
         table.style.set_properties(subset=printed, color=PRINTED),
         hide_index=True,
         height="content",
-        column_config={place + 1: _column(*column) for place, column in enumerate(table.columns)},
+        column_config=published.columns(table),
         alt=f"Averages of {FAMILY.title} and of its variants, published (those marked * computed) and measured here",
     )
     computed, ours = text.safe_text(published.COMPUTED, 300), text.safe_text(benchmark.in_words())
@@ -56,13 +56,6 @@ def _means(members: Sequence[Member], stored: Sequence[Run]) -> None:
         "the intervals suggest. Between the two, compare only the order."
     )
     st.caption(FAMILY.note)
-
-
-def _column(group: str, name: str) -> Any:
-    if not group:
-        return st.column_config.TextColumn(pinned=name == published.CHAIN[1])
-    right = name in HELP or name.endswith("change")
-    return st.column_config.TextColumn(alignment="right" if right else "left", help=published.help_text(group, name))
 
 
 def _plane(members: Sequence[Member], stored: Sequence[Run]) -> None:

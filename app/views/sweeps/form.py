@@ -21,7 +21,7 @@ from merging.sweeps import axis as axes
 from merging.sweeps import storage, sweep
 from merging.sweeps.sweep import KINDS, LINE, MOST_RECIPES, PLANE, VALUES, Axis, Sweep, resolved
 from merging.sweeps.tables import budget
-from merging.text import duration_text
+from merging.text import duration_text, estimated_from
 from viz.text import clean_text, plural
 
 WORDS = {VALUES: "values in the chain", LINE: "pretrained to merged", PLANE: "two experts"}
@@ -174,12 +174,10 @@ def _start(made: Sweep) -> None:
     missing = cost.points - cost.stored
     if missing:
         there = f", {cost.stored:,} of them already computed" if cost.stored else ""
-        judged = (
-            "from earlier points on this machine" if cost.known else "a guess until this machine has computed a point"
-        )
+        source = estimated_from(cost.known, "point")
         st.markdown(
             f":material/timer: **{plural(cost.points, 'point')}**{there}: {plural(missing, 'point')} × "
-            f"{duration_text(cost.each)}, about **{duration_text(cost.seconds)}** ({judged}). It runs in the "
+            f"{duration_text(cost.each)}, about **{duration_text(cost.seconds)}** ({source}). It runs in the "
             "background, and can be paused and resumed."
         )
     else:

@@ -16,7 +16,7 @@ from merging.cli.output import dumps, reporting
 @argument(
     "what",
     help="drift, ablation, predictions, features or tsne of a run; signs or pairs of its experts; exemplars, "
-    "drm_ablations or task_counts of the benchmark",
+    "drm_ablations, task_counts or method_times of the benchmark",
 )
 @argument("run", default="", help="the run's id")
 @job_options
@@ -28,6 +28,7 @@ def measure(call: Call, what: str, run: str, store: Path | None, device: str) ->
     from merging.analysis import measure as measuring
     from merging.analysis import registry
     from merging.benchmarks.benchmark import Benchmark
+    from merging.runs.run import PRECOMPUTED
     from merging.runs.store import Store
 
     runs = Store(store, libraries=(settings.benchmark_folder() / "runs",))
@@ -41,6 +42,11 @@ def measure(call: Call, what: str, run: str, store: Path | None, device: str) ->
         print(dumps({name: getattr(result, name) for name in names} | {"tables": tables}))
     else:
         title = registry.kind(result.key).title
-        print(f"{title} on {result.device}, {result.seconds:.1f} s: {', '.join(result.tables)}")
+        took = (
+            "precomputed"
+            if result.seconds is None or result.provenance == PRECOMPUTED
+            else f"{result.seconds:.1f} s on this machine"
+        )
+        print(f"{title} on {result.device}, {took}: {', '.join(result.tables)}")
         print(f"Written to {result.path}")
     return DONE

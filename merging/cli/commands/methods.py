@@ -23,7 +23,8 @@ def methods(call: Call) -> int:
     from merging.methods import registry
 
     if call.json:
-        print(dumps([_facts(method) for method in registry.methods()]))
+        work = _work()
+        print(dumps([_facts(method) | {"work": work.get((method.role, method.key))} for method in registry.methods()]))
         return DONE
     for method in registry.methods():
         print(f"{method.role}  {method.key}  {method.title}  (needs: {method.needs})")
@@ -32,6 +33,18 @@ def methods(call: Call) -> int:
         if rows:
             print(columns(rows, indent="    "))
     return DONE
+
+
+def _work() -> dict[tuple[str, str], dict[str, Any]]:
+    """The work of every method on the models of the benchmark in use, by role and key; empty without one."""
+    from merging.benchmarks.benchmark import Benchmark
+    from merging.benchmarks.method_work import method_work
+    from merging.errors import MergingError
+
+    try:
+        return {name: asdict(work) for name, work in method_work(Benchmark.load()).items()}
+    except MergingError:
+        return {}
 
 
 def _default(value: Any) -> str:

@@ -16,7 +16,7 @@ from merging.cli.option_types import PATH
 from merging.cli.options import Command, argument, device_option, job_options, option
 from merging.cli.output import columns, dumps, reporting, warn
 from merging.errors import Cancelled
-from merging.text import percent
+from merging.text import estimated_from, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +76,8 @@ def sweep(
     planned = compute.plan(chosen, benchmark)
     if call.events is None and not call.json:
         cost = budget(chosen, runs, benchmark, planned)
-        print(f"{cost.points} points, {cost.stored} of them stored; about {cost.seconds:.0f} s.", flush=True)
+        source = estimated_from(cost.known, "point")
+        print(f"{cost.points} points, {cost.stored} of them stored; about {cost.seconds:.0f} s ({source}).", flush=True)
     try:
         with reporting(call.events) as progress:
             outcome = compute.run(

@@ -13,9 +13,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from merging.checkpoints.families import WEIGHTS
 from merging.methods.method import Citation, Edit, register
 from merging.methods.params import Params, integer, real
 from merging.methods.slot import Slot, SlotStream, Survey
+from merging.numerics.flops import task_products
 from merging.numerics.task_vector_overlap import Array, cosines, gradient, loss
 
 
@@ -123,6 +125,8 @@ register(
         run=awd,
         survey=survey,
         survey_passes=1,
+        algebra=lambda params, matrix: task_products(matrix),
+        algebra_on=WEIGHTS,
         elementwise=lambda _: True,
         variant="Plain gradient descent from zero in float64, over all tensors at once; an adaptive optimizer would "
         "give another vector. Before task arithmetic it is exactly a weight per expert. Experts equal to the "

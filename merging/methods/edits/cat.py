@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from merging.checkpoints.families import Role
+from merging.checkpoints.families import WEIGHTS, Role
 from merging.methods.method import Citation, Edit, Needs, register
 from merging.methods.params import Params, choice, integer, real
 from merging.methods.shared.cat_conflicts import Conflict, LinearConflicts, ScalarConflicts, joined, mean_squares
 from merging.methods.shared.least_squares import as_stored, matrices
 from merging.methods.slot import Slot, SlotStream, Survey
-from merging.numerics.flops import LinearMap, eigen, products
+from merging.numerics.flops import LinearMap, eigen, gram_products, symmetric_product
 from merging.numerics.linear_algebra import double
 
 SEQUENTIAL = "sequential"
@@ -124,8 +124,8 @@ def _note(slot: Slot, expert: str, conflict: Conflict, before: Tensor, after: Te
 
 
 def _algebra(params: CatParams, matrix: LinearMap) -> float:
-    each = products(matrix, matrix.inputs) + products(matrix, matrix.outputs) / 2 + eigen(matrix.outputs)
-    return matrix.tasks * each
+    objective = gram_products(matrix) + symmetric_product(matrix.outputs, matrix.tasks * matrix.inputs)
+    return (matrix.tasks + 1) * objective + matrix.tasks * eigen(matrix.outputs)
 
 
 register(
@@ -148,6 +148,7 @@ register(
         needs=Needs.EXEMPLARS,
         run=cat,
         algebra=_algebra,
+        algebra_on=WEIGHTS,
         survey=survey,
         variant="Squared norms, as in the paper's derivation, not the unsquared ones of its Algorithm 1. Means over "
         "rows, so tasks may differ in exemplars. Only positive conflicts count. By default directions come from the "

@@ -14,7 +14,7 @@ from merging.methods.shared import fields
 from merging.methods.shared.least_squares import as_stored, matrices
 from merging.methods.slot import Slot
 from merging.numerics.drm_space import averaged, pruned
-from merging.numerics.flops import LinearMap, eigen, products
+from merging.numerics.flops import LinearMap, eigen, product, symmetric_product
 from merging.numerics.linear_algebra import left_basis
 
 
@@ -71,8 +71,11 @@ def _merged(entries: Tensor, params: DrmParams) -> Tensor:
 
 
 def _algebra(params: DrmParams, matrix: LinearMap) -> float:
-    side = matrix.inputs if params.direction == "vertical" else matrix.outputs
-    return products(matrix, side) + eigen(side)
+    side, other = matrix.outputs, matrix.inputs
+    if params.direction == "vertical":
+        side, other = other, side
+    into_space_and_back = (matrix.tasks + 1) * product(side, side, other)
+    return symmetric_product(side, matrix.tasks * other) + eigen(side) + into_space_and_back
 
 
 register(

@@ -10,7 +10,7 @@ from merging.methods.method import Merge, register
 from merging.methods.params import Params
 from merging.methods.shared import citations, fields
 from merging.methods.slot import Slot
-from merging.numerics.flops import svd
+from merging.numerics import flops
 from merging.numerics.linear_algebra import double, polar
 
 
@@ -44,7 +44,7 @@ register(
         cite=citations.ISOTROPIC,
         params=IsoCParams,
         run=iso_c,
-        algebra=lambda params, matrix: svd(matrix),
+        algebra=lambda params, matrix: flops.polar(matrix.outputs, matrix.inputs),
         variant="Every two-dimensional tensor as it is stored, the positional embedding and the projection included; "
         "attention's q, k and v are one matrix where the checkpoint packs them, and Hugging Face's separate ones give "
         "another result. Other tensors take the mean of the task vectors. Null directions stay null, where published "

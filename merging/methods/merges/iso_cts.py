@@ -12,7 +12,8 @@ from merging.methods.method import Merge, register
 from merging.methods.params import fraction
 from merging.methods.shared import citations
 from merging.methods.slot import Slot
-from merging.numerics.flops import svd
+from merging.numerics import flops
+from merging.numerics.flops import LinearMap
 from merging.numerics.linear_algebra import Factors, double, polar, truncated_svd
 
 NOTHING = 1e-10  # a residual below this share of its task vector is rounding
@@ -73,6 +74,19 @@ def _residual_svd(vector: Tensor, common: Tensor, count: int) -> Factors:
     return factors if rest is None else Factors(rest @ factors.left, factors.values, factors.right)
 
 
+def _algebra(params: IsoCtsParams, matrix: LinearMap) -> float:
+    (out, into), full = matrix[1:], matrix.short
+    common, own = direction_counts(full, matrix.tasks, params.common_fraction)
+    if out <= into:  # in a basis of the complement, of out - common directions
+        rest = out - common
+        basis = 2 * flops.product(out, out, common)
+        residual = basis + flops.product(rest, out, into) + flops.truncated_svd(rest, into, own)
+    else:
+        residual = 2 * flops.product(out, common, into) + flops.truncated_svd(out, into, own)
+    joined = flops.polar(out, matrix.tasks * own) + flops.polar(full, into) + flops.product(out, full, into)
+    return flops.truncated_svd(out, into, common) + matrix.tasks * residual + joined
+
+
 register(
     Merge(
         key="iso_cts",
@@ -84,7 +98,7 @@ register(
         cite=citations.ISOTROPIC,
         params=IsoCtsParams,
         run=iso_cts,
-        algebra=lambda params, matrix: (matrix.tasks + 3) * svd(matrix),
+        algebra=_algebra,
         variant="Every two-dimensional tensor as it is stored: the method is not the same for a matrix and its "
         "transpose, and Hugging Face's transposed projection and separate q, k and v give another result. Other "
         "tensors take the mean of the task vectors. The level averages the sum's singular values with those of single "

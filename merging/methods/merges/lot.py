@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from merging.checkpoints.families import Role
+from merging.checkpoints.families import WEIGHTS, Role
 from merging.methods.method import Citation, Merge, Needs, register
 from merging.methods.moments import Moments
 from merging.methods.params import Params, real
 from merging.methods.shared import fields
 from merging.methods.shared.least_squares import as_stored, matrices, normal_equations, spectrum
 from merging.methods.slot import Slot
-from merging.numerics.flops import regression
+from merging.numerics.flops import LinearMap, eigen, gram_products, product
 from merging.numerics.linear_algebra import double
 
 EPS_FLOAT32 = 2.0**-23  # the published call inverts in float32; its cut-off is reproduced, its rounding is not
@@ -99,6 +99,11 @@ def _note(
     )
 
 
+def _algebra(params: LotParams, matrix: LinearMap) -> float:
+    solving = 3 * product(matrix.outputs, matrix.inputs, matrix.inputs)  # with the drift of the mean, which is noted
+    return gram_products(matrix) + eigen(matrix.inputs) + solving
+
+
 register(
     Merge(
         key="lot",
@@ -117,7 +122,8 @@ register(
         params=LotParams,
         needs=Needs.EXEMPLARS,
         run=lot,
-        algebra=lambda params, matrix: regression(matrix),
+        algebra=_algebra,
+        algebra_on=WEIGHTS,
         variant="Float64 eigen-decomposition with the cut-off of the published float32 pseudo-inverse. Tensors without "
         "inputs (shifts, embeddings) take the mean. Features come from each expert at full strength.",
     )

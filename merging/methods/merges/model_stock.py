@@ -6,9 +6,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from merging.checkpoints.families import WEIGHTS
 from merging.methods.method import Citation, Earlier, Merge, register
 from merging.methods.params import NoParams
 from merging.methods.slot import Slot, SlotStream, Survey
+from merging.numerics.flops import task_products
 
 Coefficients = dict[str, float]  # tensor -> t
 
@@ -84,6 +86,8 @@ register(
             arxiv="2403.19522",
         ),
         run=model_stock,
+        algebra=lambda params, matrix: task_products(matrix),
+        algebra_on=WEIGHTS,
         survey=survey,
         refuses=refuses,
         elementwise=lambda _: True,

@@ -12,7 +12,7 @@ from merging.methods.method import Citation, Merge, Needs, register
 from merging.methods.params import Params, fraction
 from merging.methods.shared.least_squares import NormalEquations, as_stored, matrices, normal_equations, spectrum
 from merging.methods.slot import Slot
-from merging.numerics.flops import regression
+from merging.numerics.flops import LinearMap, cholesky, gram_products, product
 from merging.numerics.linear_algebra import double
 
 EPS, TINY = torch.finfo(torch.float64).eps, torch.finfo(torch.float64).tiny
@@ -102,6 +102,11 @@ def _note(slot: Slot, sums: NormalEquations, rank: int, condition: float, at_lea
     )
 
 
+def _algebra(params: RegmeanParams, matrix: LinearMap) -> float:
+    solving = cholesky(matrix.inputs) + product(matrix.outputs, matrix.inputs, matrix.inputs)
+    return gram_products(matrix) + solving
+
+
 register(
     Merge(
         key="regmean",
@@ -120,7 +125,7 @@ register(
         params=RegmeanParams,
         needs=Needs.EXEMPLARS,
         run=regmean,
-        algebra=lambda params, matrix: regression(matrix),
+        algebra=_algebra,
         variant="Linear weights and the output projection; everything else takes the mean. The regression runs on task "
         "vectors in float64, which gives the same weights where the matrix can be inverted, and below alpha = 1 it "
         "can: inputs that are always zero then keep the pretrained weights. At alpha = 1 the pseudo-inverse of whole "

@@ -11,7 +11,8 @@ from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, fraction
 from merging.methods.shared import fields
 from merging.methods.slot import Slot
-from merging.numerics.flops import svd
+from merging.numerics import flops
+from merging.numerics.flops import LinearMap
 from merging.numerics.linear_algebra import polar, truncated_svd
 
 
@@ -52,6 +53,14 @@ def _rank(full: int, experts: int, share: float | None) -> int:
     return min(max(full // experts if share is None else int(full * share), 1), full)
 
 
+def _algebra(params: TsvMParams, matrix: LinearMap) -> float:
+    count = _rank(matrix.short, matrix.tasks, params.rank_fraction)
+    kept = matrix.tasks * count
+    whitened = flops.polar(matrix.outputs, kept) + flops.polar(kept, matrix.inputs)
+    tasks = matrix.tasks * flops.truncated_svd(matrix.outputs, matrix.inputs, count)
+    return tasks + whitened + flops.product(matrix.outputs, kept, matrix.inputs)
+
+
 register(
     Merge(
         key="tsv_m",
@@ -70,7 +79,7 @@ register(
         ),
         params=TsvMParams,
         run=tsv_m,
-        algebra=lambda params, matrix: (matrix.tasks + 2) * svd(matrix),
+        algebra=_algebra,
         variant="Every two-dimensional tensor as it is stored, the positional embedding and the projection included; "
         "attention's q, k and v are one matrix where the checkpoint packs them, and Hugging Face's separate ones give "
         "another result. Other tensors take the mean of the task vectors. Singular values of zero have no vectors here "

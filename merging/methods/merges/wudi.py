@@ -12,7 +12,7 @@ from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, choice, integer, real
 from merging.methods.shared import fields
 from merging.methods.slot import Slot
-from merging.numerics.flops import products
+from merging.numerics.flops import gram_products
 from merging.numerics.linear_algebra import double
 
 BETAS, EPS = (0.9, 0.999), 1e-8  # Adam's, fixed as in the authors' code
@@ -104,7 +104,8 @@ register(
         ),
         params=WudiParams,
         run=wudi,
-        algebra=lambda params, matrix: (2 + params.steps / matrix.tasks) * products(matrix, matrix.inputs),
+        algebra_on=frozenset({Role.LINEAR}),
+        algebra=lambda params, matrix: (2 + params.steps / matrix.tasks) * gram_products(matrix),
         variant="Linear weights only, as the authors do; mergekit and FusionBench take other tensors too, and "
         "FusionBench averages the rest (here: others = mean). Norms are squared, as in the authors' released script. "
         "Attention's q, k and v are one matrix where the checkpoint packs them. Steps run in the precision of the "

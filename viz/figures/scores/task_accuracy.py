@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.parts import legends
 from viz.text import clean_text, count, identifier, percent, plural, safe_text
 
 LANE, TASK_GAP, PANEL_GAP = 11, 12, 44  # px: height of a run's lane, between tasks, between panels
@@ -62,8 +63,10 @@ def task_accuracy(
     heights = [len(panel.tasks) * _task_height(len(names)) for panel in panels]
     inner = sum(heights) + PANEL_GAP * (len(panels) - 1)
     labels = table.drop_duplicates("run").set_index("run")["label"]
-    legend_rows = _legend_rows([*labels, *REFERENCES])
-    top, bottom = 34 + 20 * legend_rows, 54 + (20 if left_out else 0)
+    left, right = _label_width(panels) + 38, 30
+    names_shown = [*labels, *(name for name, *_ in REFERENCES.values())]
+    legend, used = legends.above(names_shown, margins=left + right)
+    top, bottom = 34 + used, 54 + (20 if left_out else 0)
 
     fig = go.Figure()
     for panel in panels:
@@ -72,7 +75,7 @@ def task_accuracy(
         for lane, run in enumerate(names):
             _draw_run(fig, panel, run, (lane - (len(names) - 1) / 2) * LANE / _task_height(len(names)), look[run])
     _lay_out_axes(fig, panels, heights, inner, normalized)
-    _one_legend_entry_each(fig)
+    legends.one_entry_each(fig)
     if left_out:
         fig.add_annotation(
             text=f"Left out, no accuracy of its own expert: {plural(len(left_out), 'task')}", x=0, xref="paper", y=0,
@@ -80,17 +83,8 @@ def task_accuracy(
             showarrow=False,
         )  # fmt: skip
     fig.update_layout(
-        legend={
-            "orientation": "h",
-            "x": 0,
-            "xref": "container",
-            "y": 1,
-            "yref": "container",
-            "yanchor": "top",
-            "itemsizing": "constant",
-            "tracegroupgap": 0,
-        },
-        margin={"l": _label_width(panels) + 38, "r": 30, "t": top, "b": bottom},
+        legend=legend,
+        margin={"l": left, "r": right, "t": top, "b": bottom},
     )
     return theme.finish(
         fig, "task_accuracy", _alt(table, names, normalized), inner + top + bottom, present, str(normalized)
@@ -99,14 +93,6 @@ def task_accuracy(
 
 def _task_height(runs: int) -> float:
     return max(28, runs * LANE + TASK_GAP)
-
-
-def _legend_rows(names: list[str]) -> int:
-    """Number of rows that the legend takes at the narrowest width; an entry that does not fit begins another row."""
-    rows, used = 1, 0.0
-    for width in (theme.text_width(clean_text(name, 40)) + 50 for name in names):
-        rows, used = (rows, used + width) if used + width <= 440 else (rows + 1, width)
-    return rows
 
 
 def _normalize(table: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
@@ -229,14 +215,6 @@ def _range(panels: list[Panel]) -> list[float]:
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     pad = max(0.04 * (high - low), 0.01)
     return [max(-0.01, low - pad), high + pad]
-
-
-def _one_legend_entry_each(fig: go.Figure) -> None:
-    """Give a group that is drawn in both panels one legend entry, which hides both."""
-    seen: set[str] = set()
-    for trace in fig.data:
-        trace.showlegend = trace.legendgroup not in seen
-        seen.add(trace.legendgroup)
 
 
 def _label_width(panels: list[Panel]) -> float:

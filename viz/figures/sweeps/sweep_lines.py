@@ -61,7 +61,7 @@ def sweep_lines(
         chosen = table[(table["point"].astype(str) == str(selected)) & np.isfinite(table[score].to_numpy(np.float64))]
         if len(chosen):
             fig.add_trace(sweep.ring(chosen["x"].tolist(), chosen[score].tolist(), yaxis=axis))
-    sweep.one_entry_each(fig)
+    legends.one_entry_each(fig)
     inner = len(scores) * PANEL + (len(scores) - 1) * GAP
     legend, top = legends.above([labels[name] for name in names])
     annotations, more = sweep.note(note, BOTTOM)

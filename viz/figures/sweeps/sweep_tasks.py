@@ -61,7 +61,7 @@ def sweep_tasks(
         if len(chosen):
             mark = sweep.ring(chosen["x"].tolist(), chosen["accuracy"].tolist(), **axes)
             fig.add_trace(mark.update(marker={"size": 12, "line": {"width": 2.5}}))
-    sweep.one_entry_each(fig)
+    legends.one_entry_each(fig)
     inner = rows_of * PANEL + (rows_of - 1) * GAP
     legend, top = legends.above([labels[name] for name in names])
     annotations, more = sweep.note(note, BOTTOM)

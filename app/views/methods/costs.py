@@ -1,0 +1,171 @@
+"""Needs and costs of every method: what it must be given, its work, and its time beside one reference merge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import text
+from app.reading import data, measurements
+from app.session import state
+from app.widgets import measure_button
+from merging.analysis.stored import Measured
+from merging.engine.work import ChainWork
+from merging.errors import MergingError
+from merging.methods import registry
+from merging.methods.method import Merge, Method
+from merging.recipes.recipe import DEFAULT_MERGE, Exemplars
+from merging.runs.run import THIS_MACHINE
+from viz.text import clean_text, plural
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = (  # key, head, pixels, format, help
+    ("title", "Method", 130, None, ""),
+    ("needs", "Needs", 140, None, ""),
+    ("works", "Tensors", 76, None, "In pieces that fit into the processor's cache, or whole."),
+    ("gives", "Gives", 134, None, ""),
+    ("passes", "Passes", 65, "%d", "Over the tensors of all checkpoints, including the pass that merges."),
+    ("reads", "Reads", 76, "bytes", "Bytes of tensors, in all passes. Tensors that an edit drops count, too."),
+    ("writes", "Writes", 72, "bytes", "Bytes of the models that it gives."),
+    ("operations", "GFLOP", 66, "%.1f", "Billions of floating-point operations: products and decompositions of "
+     "matrices (an estimate) and passes of towers. Arithmetic scalar by scalar is not counted; passes stand for it."),
+    ("images", "Exemplars", 112, None, "Passes of one image through a tower: forward for layer inputs, forward and "
+     "backward for gradients."),
+    ("ratio", "Time", 66, "%.1f ×", "As a multiple of the reference merge's time: the median of its rounds."),
+    ("range", "Range", 92, None, "The least and the most of the rounds."),
+)  # fmt: skip
+Name = tuple[str, str]  # role and key of a method
+PRESENTED = 1.25  # factor of column widths on a projector
+COUNTED = (
+    "Passes, bytes, operations and exemplars are counted, not timed: for {experts} of {scalars} scalars, {exemplars} "
+    "exemplars per task, and defaults; edits stand before {reference}."
+)
+TIMED = (
+    "Time is a multiple of {reference}'s, which was timed in turns with every method in one run: {clock}, median and "
+    "range of at most {rounds} rounds, {where} ({device}; {machine}), on {date}, with Mergescope {mergescope} and "
+    "torch {torch}. Small models take a larger share of their time for reading."
+)
+ELSEWHERE = "These times are from another machine. "
+NOT_TIMED = "Times have not been measured for these models. "
+TIMED_HERE = "Measured again, the times above are replaced. "
+OFFER = "Timing every method takes several minutes for models as small as the bundled ones, in the background."
+
+
+def section(methods: Sequence[Method]) -> None:
+    """The sortable table, where its numbers come from, and the button that times the methods on this machine."""
+    work, timed = _work_here(), _times()
+    st.dataframe(
+        table(methods, work, measurements.table(timed, "times") if timed else None),
+        hide_index=True,
+        height="content",
+        column_config={key: _column(key, *rest) for key, *rest in COLUMNS},
+        placeholder="—",
+        alt="Needs and costs of every method",
+    )
+    if not work:
+        st.caption("Without a benchmark there are no sizes for which work could be counted.")
+        return
+    st.caption(" ".join([_counted(work.values()), *([_timed(timed)] if timed else [])]))
+    state_of = TIMED_HERE if timed and _is_here(timed) else ELSEWHERE if timed else NOT_TIMED
+    measure_button.missing_benchmark(measurements.METHOD_TIMES, state_of + OFFER)
+
+
+def _column(key: str, title: str, width: int, style: str | None, help_text: str) -> Any:
+    wide = round(width * (PRESENTED if state.present() else 1.0))
+    about: dict[str, Any] = {"width": wide, "help": help_text or None, "pinned": key == "title"}
+    if style is None:
+        return st.column_config.Column(title, **about)
+    return st.column_config.NumberColumn(title, format=style, **about)
+
+
+def table(methods: Sequence[Method], work: Mapping[Name, ChainWork], times: pd.DataFrame | None) -> pd.DataFrame:
+    """One row for each method; ``work`` is by role and key, ``times`` the table of a measurement."""
+    import pandas as pd
+
+    timed = {} if times is None else {(row["role"], row["key"]): row for row in times.to_dict("records")}
+    names = [(method.role, method.key) for method in methods]
+    rows = [_needs(m) | _work(work.get(name)) | _time(timed.get(name)) for m, name in zip(methods, names, strict=True)]
+    return pd.DataFrame(rows, columns=[key for key, *_ in COLUMNS])
+
+
+def _needs(method: Method) -> dict[str, Any]:
+    defaults = method.params()
+    result = {"edit": "task vectors", "adapt": "a module per task"}.get(method.role, "one model")
+    return {
+        "title": method.title,
+        "needs": str(method.needs),
+        "works": "in pieces" if method.elementwise(defaults) else "whole",
+        "gives": "one model per task" if isinstance(method, Merge) and method.per_task else result,
+        "passes": 1 + (method.survey_passes if method.surveys(defaults) else 0),
+    }
+
+
+def _work(work: ChainWork | None) -> dict[str, Any]:
+    if work is None:
+        return dict.fromkeys(("reads", "writes", "operations", "images"))
+    ways = "both ways" if work.backward else "forward"
+    images = f"{work.forward:,} {ways}" if work.forward else None
+    operations = (work.matrix_flops + work.tower_flops) / 1e9
+    return {"reads": work.reads, "writes": work.writes, "operations": operations or None, "images": images}
+
+
+def _time(row: Mapping[Any, Any] | None) -> dict[str, Any]:
+    if row is None:
+        return {"ratio": None, "range": None}
+    if math.isnan(row["ratio"]):
+        return {"ratio": None, "range": clean_text(row["problem"], 200)}
+    return {"ratio": row["ratio"], "range": f"{row['low']:.1f} to {row['high']:.1f}"}
+
+
+def _work_here() -> dict[Name, ChainWork]:
+    """The work of every method on the models of this session's benchmark; empty without one."""
+    try:
+        return _counted_work(data.benchmark().digest)
+    except MergingError:
+        return {}
+
+
+@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+def _counted_work(benchmark: str) -> dict[Name, ChainWork]:
+    from merging.benchmarks.method_work import method_work
+
+    return method_work(data.benchmark())
+
+
+def _counted(works: Iterable[ChainWork]) -> str:
+    work = next(iter(works))
+    return COUNTED.format(
+        experts=plural(work.experts, "expert"), scalars=f"{work.scalars:,}", exemplars=Exemplars().per_task,
+        reference=registry.merge(DEFAULT_MERGE).title,
+    )  # fmt: skip
+
+
+def _times() -> Measured | None:
+    try:
+        return measurements.find(measurements.METHOD_TIMES)
+    except MergingError:
+        return None
+
+
+def _is_here(timed: Measured) -> bool:
+    from merging.devices import describe_machine
+
+    return timed.provenance == THIS_MACHINE and timed.notes["machine"] == describe_machine()
+
+
+def _timed(timed: Measured) -> str:
+    notes = timed.notes
+    facts = {name: clean_text(notes[name], 60) for name in ("clock", "rounds", "machine", "date")}
+    versions = {name: clean_text(notes["versions"][name], 20) for name in ("mergescope", "torch")}
+    return text.safe_text(
+        TIMED.format(
+            reference=registry.merge(notes["reference"]).title, device=clean_text(timed.device, 40),
+            where="on this machine" if _is_here(timed) else "on another machine", **facts, **versions,
+        ),
+        1000,
+    )  # fmt: skip

@@ -1,0 +1,146 @@
+"""The work of a chain, whatever machine does it: passes over tensors, bytes, matrix operations, passes of towers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from merging.checkpoints.architecture import Architecture
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.families import LINEAR_MAPS, Role
+from merging.checkpoints.tower_names import transposed
+from merging.errors import CheckpointError
+from merging.methods.method import Needs
+from merging.methods.slot import Gradients
+from merging.numerics.flops import LinearMap, symmetric_product
+
+if TYPE_CHECKING:
+    from merging.methods.method import Method
+    from merging.methods.params import Params
+    from merging.recipes.recipe import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class ChainWork:
+    """The work of a chain on models of given sizes.
+
+    There are ``experts`` of ``scalars`` merged scalars each, and the pretrained model. ``passes`` are over the tensors
+    of all of them, the pass that merges included. ``reads`` and ``writes`` are bytes of tensors; tensors that an edit
+    drops are counted, too, though they are not read. ``matrix_flops`` are operations of the methods' products and
+    decompositions, exemplars' Gram matrices included: an estimate (see ``merging.numerics.flops``). ``exemplars`` are
+    images of all tasks, ``forward`` and ``backward`` passes of a tower for one image each, ``tower_flops`` their
+    operations: about two for each weight and token in a forward pass, and twice as many in a backward pass.
+    """
+
+    experts: int
+    scalars: int
+    passes: int
+    reads: int
+    writes: int
+    matrix_flops: float
+    exemplars: int = 0
+    forward: int = 0
+    backward: int = 0
+    tower_flops: float = 0.0
+
+
+def chain_work(recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> ChainWork:
+    """The work of merging these checkpoints by a recipe; evaluation is not part of it."""
+    models, passes = (pretrained, *experts.values()), passes_of(recipe)
+    merged = [p.name for p in pretrained.parameters if p.role != Role.BUFFER]
+    written = len(experts) if recipe.per_task else 1
+    captures, kinds = input_passes(recipe), {method.gradients for method, _ in recipe.data_methods if method.gradients}
+    images = recipe.exemplars.per_task * len(experts) if recipe.exemplars else 0
+    tower = tower_of(pretrained) if images else None
+    one_pass = forward_flops(tower) if tower else 0.0
+    grams = sum(images * _gram_flops(pretrained, tower, m.algebra_on) for m, _ in _readers(recipe)) if tower else 0.0
+    # An expert that lacks a tensor is refused, but later and with better words than a KeyError's.
+    bytes_of = [sum(model.infos[name].nbytes for name in merged if name in model.infos) for model in models]
+    towers_read = captures * sum(bytes_of[1:]) + sum(
+        bytes_of[0] if kind == Gradients.SENSITIVITY else sum(bytes_of[1:]) for kind in kinds
+    )
+    return ChainWork(
+        experts=len(experts),
+        scalars=sum(pretrained.infos[name].numel for name in merged),
+        passes=passes,
+        reads=passes * sum(bytes_of) + towers_read,
+        writes=written * sum(info.nbytes for info in pretrained.infos.values()),
+        matrix_flops=_algebra(recipe, pretrained, len(experts)) + grams,
+        exemplars=images,
+        forward=(captures + len(kinds)) * images,
+        backward=len(kinds) * images,
+        tower_flops=(captures + 3 * len(kinds)) * images * one_pass,
+    )
+
+
+def passes_of(recipe: Recipe) -> int:
+    """Loops over all tensors that a chain makes: those of its surveys, and the one that merges."""
+    pairs = zip(recipe.methods, recipe.steps, strict=True)
+    return 1 + sum(method.survey_passes for method, step in pairs if method.surveys(step.params))
+
+
+def input_passes(recipe: Recipe) -> int:
+    """How often the exemplars run through the experts for layer inputs: in surveys, and in the pass that merges."""
+    readers = _readers(recipe)
+    surveys = sum(method.surveys(params) for method, params in readers)
+    return surveys + (surveys < len(readers))
+
+
+def _readers(recipe: Recipe) -> list[tuple[Method, Params]]:
+    """The methods of the chain that read layer inputs, with their parameters."""
+    pairs = [(method, step.params) for method, step in zip(recipe.methods, recipe.steps, strict=True)]
+    return [(m, params) for m, params in pairs if m.needed(params) != Needs.NOTHING and m.gradients is None]
+
+
+def _algebra(recipe: Recipe, pretrained: Checkpoint, tasks: int) -> float:
+    """Floating-point operations of the methods' products and decompositions."""
+    total = 0.0
+    for method, step in zip(recipe.methods, recipe.steps, strict=True):
+        total += sum(
+            method.algebra(step.params, matrix) for matrix in linear_maps(pretrained, tasks, method.algebra_on)
+        )
+    return total
+
+
+def _gram_flops(pretrained: Checkpoint, tower: Architecture, roles: frozenset[Role]) -> float:
+    """Floating-point operations of one image's share of the Gram matrices of what enters tensors of these roles."""
+    rows = {Role.LINEAR: tokens_of(tower), Role.CONV: tokens_of(tower) - 1, Role.PROJECTION: 1}
+    return sum(
+        symmetric_product(matrix.inputs, rows[role])
+        for role in roles
+        for matrix in linear_maps(pretrained, 1, frozenset({role}))
+    )
+
+
+def linear_maps(
+    pretrained: Checkpoint, tasks: int, roles: frozenset[Role] = LINEAR_MAPS, block: int | None = None
+) -> list[LinearMap]:
+    """The tensors of these roles as linear maps, of the whole model or of one block, for so many tasks."""
+    maps = []
+    for parameter in pretrained.parameters:
+        if parameter.role in roles and block in (None, parameter.block):
+            outputs, *rest = pretrained.infos[parameter.name].shape
+            sides = outputs, math.prod(rest)
+            turned = parameter.role == Role.PROJECTION and transposed(parameter.name)
+            maps.append(LinearMap(tasks, *(sides[::-1] if turned else sides)))
+    return maps
+
+
+def tower_of(pretrained: Checkpoint) -> Architecture | None:
+    """The architecture of the pretrained model, None for a state dict that is no visual tower."""
+    try:
+        return Architecture.of(pretrained)
+    except CheckpointError:
+        return None
+
+
+def tokens_of(tower: Architecture) -> int:
+    """Tokens of one image: its patches and the class token."""
+    return (tower.image_size // tower.patch_size) ** 2 + 1
+
+
+def forward_flops(tower: Architecture) -> float:
+    """Floating-point operations of the tower for one image: the weights of its blocks, twice, for each token."""
+    return 2 * 12.0 * tower.layers * tower.width**2 * tokens_of(tower)
