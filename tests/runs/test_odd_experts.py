@@ -42,6 +42,13 @@ def test_experts_that_belong_bring_no_warning(caplog):
     assert result.warnings == () and not caplog.records
 
 
+def test_a_doubt_about_names_and_shapes_is_said_once():
+    base, experts = tiny.family(("a",))
+    del base["visual.proj"]
+    (warning,) = merging.merge(base, experts, "ties", device="cpu").warnings
+    assert warning.startswith("a has an output projection (visual.proj) and the pretrained model has none")
+
+
 def test_a_strict_merge_is_refused_before_any_work(monkeypatch):
     base, experts = odd_experts.family()
     monkeypatch.setattr(engine, "run", None)
