@@ -96,7 +96,7 @@ def report(call: Call, run: Run, exported: Exported | None, printed: Sequence[st
         print(dumps(facts | ({} if exported is None else export_facts(exported))))
         return
     print(f"{run.title}: run {run.id} on {run.device}, {sum(run.seconds.values()):.1f} s")
-    for remark in (*run.not_evaluated, *([PER_TASK] if run.per_task else []), *(exported.warnings if exported else ())):
+    for remark in (*run.remarks, *([PER_TASK] if run.per_task else []), *(exported.warnings if exported else ())):
         print(remark)
     if scores is not None and summary is not None:
         print(score_table(scores, run.experts))

@@ -84,6 +84,16 @@ def test_a_run_keeps_the_warnings_and_its_id(odd, run_it, store):
     assert (again.id, again.warnings, heard) == (run.id, run.warnings, [])  # nothing is computed, nothing checked
 
 
+def test_what_has_nothing_to_do_is_a_remark(tmp_path, run_it, tiny_benchmark):
+    half = tiny.write_family(tmp_path / "half", torch.float16)
+    whole = tiny.write_family(tmp_path / "whole", torch.float32)
+    recipe = Recipe.build("ties", {}, [], str(whole.pretrained), {n: str(path) for n, path in half.experts.items()})
+    run = run_it(recipe, evaluate=False)
+    assert run.cautions == () and len(run.remarks) == len(half.experts)
+    assert all(": precision: " in remark for remark in run.remarks)
+    assert run_it(recipe, benchmark=tiny_benchmark).warnings == run.warnings
+
+
 def test_warnings_survive_when_scores_are_added(odd, run_it, tiny_benchmark):
     run = run_it(odd, evaluate=False)
     scored = run_it(odd, benchmark=tiny_benchmark)
