@@ -95,8 +95,8 @@ def about(run: Run) -> None:
     st.markdown(f"{text.about(run)} {badges(run)}")
     for line in run.cautions:
         st.caption(f":orange[:material/warning:] {text.safe_text(line, 400)}")
-    for reason in run.not_evaluated:
-        st.caption(f":material/info: {text.safe_text(reason, 400)}")
+    for remark in run.remarks:
+        st.caption(f":material/info: {text.safe_text(remark, 400)}")
 
 
 def cautions(run: Run, of: str = "the result") -> None:

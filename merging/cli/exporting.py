@@ -163,7 +163,7 @@ def report(
         return
     took = "precomputed" if run.provenance == PRECOMPUTED else f"{sum(run.seconds.values()):.1f} s on this machine"
     print(f"{run.title}: run {run.id} on {run.device}, {took}")
-    texts = [*run.not_evaluated, *([PER_TASK] if run.per_task else [])]
+    texts = [*run.remarks, *([PER_TASK] if run.per_task else [])]
     if exported is not None:
         texts += [*exported.warnings, *(() if announced else exported.notes)]
     for remark in texts:

@@ -173,4 +173,5 @@ def _copy_buffers(pretrained: Checkpoint, output: Output) -> None:
 
 
 def _fit_warnings(report: FitReport) -> tuple[str, ...]:
-    return tuple(report.text().splitlines()) if report.warnings else ()
+    """A sentence per checkpoint and kind of problem; doubts are left to the caller, who states them before a merge."""
+    return tuple(f"{group.checkpoint}: {group.text()}" for group in report.groups if not group.doubt())

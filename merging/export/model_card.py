@@ -277,7 +277,7 @@ def _limits(card: Card) -> Iterator[str]:
     if recipe is not None and Needs.TEST_DATA in recipe.needs:
         yield "It was adapted on test images without labels, so its scores are not those of unseen images."
     if (run := source.run) is not None:
-        yield from (escape(printable(text, LONG)) for text in run.not_evaluated)
+        yield from (escape(printable(text, LONG)) for text in run.remarks)
         if run.benchmark and run.benchmark == _bundled():
             yield "Scores are on the bundled benchmark of small images, not on the data sets that papers report."
         yield f"Computed on {safe(run.device)} with torch {safe(run.versions.get('torch', '?'))}."

@@ -99,9 +99,9 @@ class Distance:
 
     @property
     def undecided(self) -> bool:
-        """Whether a sample is so near to a limit that only all numbers can tell if the expert is related."""
-        near = self.ratio + self._margin(_ratio) > FAR or self.cosine - self._margin(_cosine) < ALIKE
-        return self.sampled and near and not self.unrelated
+        """Whether a sample is too near to a limit, or too poor, to tell if the expert is related; all numbers can."""
+        related = self.ratio + self._margin(_ratio) <= FAR and self.cosine - self._margin(_cosine) >= ALIKE
+        return self.sampled and not related and not self.unrelated
 
     def _margin(self, of: Callable[[list[float]], float]) -> float:
         """How far an estimate may be from the truth: from what each eighth of the sample says; 0 if all was read."""
@@ -112,6 +112,8 @@ class Distance:
             of([s + GROUPS * own - share for s, own, share in zip(self._sums, sums, in_sample, strict=True)])
             for sums in self.grouped
         ]
+        if not all(map(math.isfinite, parts)):  # where an eighth of the sample has pretrained weights of zero
+            return math.inf
         return max(ERRORS * stdev(parts) / math.sqrt(GROUPS), LEAST_MARGIN)
 
     @property

@@ -41,8 +41,8 @@ class Piece:
         return self.weight > 1
 
     def read(self, checkpoint: Checkpoint, name: str) -> Tensor:
-        """The numbers, flat (numel,), in the stored dtype."""
-        parts = [checkpoint.read_flat(name, start, stop) for start, stop in self.spans]
+        """The numbers, flat (numel,), in the stored dtype, in main memory wherever the checkpoint has them."""
+        parts = [checkpoint.read_flat(name, start, stop).cpu() for start, stop in self.spans]
         return torch.cat(parts) if len(parts) > 1 else parts[0]
 
     def finite(self, checkpoint: Checkpoint, name: str) -> Tensor:

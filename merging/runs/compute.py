@@ -88,7 +88,7 @@ class Work:
         """Evaluate a stored run and write all of it again."""
         self.models = {key: path.name for key, path in run.model_paths.items()}
         self.seconds |= {**run.seconds}
-        self.warnings.extend(run.cautions)
+        self.warnings.extend(text for text in run.warnings if text not in run.not_evaluated)
         with self.store.writing(self.run_id, replace=True) as folder:
             for name in self.models.values():
                 _link(run.path / name, folder / name)

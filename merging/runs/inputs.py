@@ -102,7 +102,7 @@ class OpenedRecipe:
     def raise_if_doubtful(self) -> None:
         """Raise CompatibilityError if an expert probably does not belong to the pretrained model."""
         if self.doubts:
-            refused = "Nothing was merged, because a strict merge was asked for; without strict it is only a warning."
+            refused = "Nothing was merged. Choose other files, or merge without strict to go on with a warning."
             raise CompatibilityError("\n".join((*self.doubts, refused)), self._report)
 
     def raise_if_changed(self) -> None:

@@ -26,6 +26,7 @@ FORMAT = 1
 THIS_MACHINE, PRECOMPUTED = "this machine", "precomputed"
 KINDS = ("merge", "pretrained", "expert", "multitask")
 NOT_EVALUATED = "Not evaluated"  # the start of the warning that gives the reason
+NOTHING_TO_DO = "Nothing to do: "  # in warnings that need no check, the start of a problem's fix
 ATTEMPTS, PAUSE = 10, 0.01  # attempts to read a damaged file, and seconds between them
 
 T = TypeVar("T")
@@ -141,7 +142,16 @@ class Run:
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """What may be wrong with the result: the warnings, one line each, but for the reason why it has no scores."""
+        """What may be wrong with the result: the warnings, one line each, but for the remarks."""
+        return tuple(line for line in self._on_result if NOTHING_TO_DO not in line)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The warnings that need no check: why it has no scores, and those on which there is nothing to do."""
+        return *self.not_evaluated, *(line for line in self._on_result if NOTHING_TO_DO in line)
+
+    @property
+    def _on_result(self) -> tuple[str, ...]:
         others = (text for text in self.warnings if text not in self.not_evaluated)
         return tuple(line for text in others for line in text.splitlines())
 

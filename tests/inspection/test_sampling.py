@@ -171,6 +171,15 @@ def test_what_a_sample_does_not_show_is_not_denied() -> None:
     assert not report.distances["a"].sampled and report.distances["b"].sampled
 
 
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_pretrained_model_of_zeros_can_be_compared(kept: int) -> None:
+    """A share of nothing is not defined, for the whole sample or for an eighth of it."""
+    base = {name: torch.zeros_like(value) for name, value in middle().items()}
+    base[PROJ].reshape(-1)[:kept] = 1.0
+    report = sampled(MappingCheckpoint(base, "base"), a=MappingCheckpoint(middle(), "a"))
+    assert report.ok and [p.problem for p in report.doubts] == ["unrelated"] * kept
+
+
 def test_numbers_that_are_not_finite_are_named_with_what_was_read() -> None:
     base, numel = middle(), middle()[PROJ].numel()
     (piece,) = pieces(PROJ, numel, sampled=True)

@@ -42,6 +42,13 @@ def test_experts_that_belong_bring_no_warning(caplog):
     assert result.warnings == () and not caplog.records
 
 
+def test_a_doubt_about_names_and_shapes_is_said_once():
+    base, experts = tiny.family(("a",))
+    del base["visual.proj"]
+    (warning,) = merging.merge(base, experts, "ties", device="cpu").warnings
+    assert warning.startswith("a has an output projection (visual.proj) and the pretrained model has none")
+
+
 def test_a_strict_merge_is_refused_before_any_work(monkeypatch):
     base, experts = odd_experts.family()
     monkeypatch.setattr(engine, "run", None)
@@ -75,6 +82,16 @@ def test_a_run_keeps_the_warnings_and_its_id(odd, run_it, store):
     heard.clear()
     again = run_it(odd, warn=heard.append, evaluate=False)
     assert (again.id, again.warnings, heard) == (run.id, run.warnings, [])  # nothing is computed, nothing checked
+
+
+def test_what_has_nothing_to_do_is_a_remark(tmp_path, run_it, tiny_benchmark):
+    half = tiny.write_family(tmp_path / "half", torch.float16)
+    whole = tiny.write_family(tmp_path / "whole", torch.float32)
+    recipe = Recipe.build("ties", {}, [], str(whole.pretrained), {n: str(path) for n, path in half.experts.items()})
+    run = run_it(recipe, evaluate=False)
+    assert run.cautions == () and len(run.remarks) == len(half.experts)
+    assert all(": precision: " in remark for remark in run.remarks)
+    assert run_it(recipe, benchmark=tiny_benchmark).warnings == run.warnings
 
 
 def test_warnings_survive_when_scores_are_added(odd, run_it, tiny_benchmark):
