@@ -42,9 +42,12 @@ def refuse_head(checkpoint: Checkpoint) -> Checkpoint:
     """
     if not is_head(checkpoint.infos):
         return checkpoint
-    holds = "holds only" if locate(checkpoint.label).is_dir() else "is"
+    holds = f"{checkpoint.name} is"
+    if checkpoint.state() is not None:  # it is in a file
+        kind = "holds only" if locate(checkpoint.label).is_dir() else "is"
+        holds = f"{checkpoint.name}: {printable(without_folders(checkpoint.label))} {kind}"
     raise CheckpointError(
-        f"{checkpoint.name}: {printable(without_folders(checkpoint.label))} {holds} {described(checkpoint.infos)}, not "
-        "an image encoder. Give the encoder that it belongs to, such as finetuned.pt (of an expert) or zeroshot.pt "
-        "(pretrained); heads belong to the tasks of a benchmark (benchmark make)."
+        f"{holds} {described(checkpoint.infos)}, not an image encoder. Give the encoder that it belongs to, such as "
+        "finetuned.pt (of an expert) or zeroshot.pt (pretrained); heads belong to the tasks of a benchmark (benchmark "
+        "make)."
     )

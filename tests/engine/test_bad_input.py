@@ -156,9 +156,13 @@ def test_one_prefix_for_all_names_is_recognized():
 def test_a_head_is_no_model_under_other_names():
     base = tiny.pretrained()
     head = {"weight": torch.ones(3, 8), "bias": torch.zeros(3)}
-    report = fit(MappingCheckpoint(base, "p"), {"a": MappingCheckpoint(head, "a")})
+    for pretrained, expert in ((base, head), (head, base)):
+        with pytest.raises(CheckpointError, match="is a classification head of 3 classes and 8 features, not an image"):
+            fit(MappingCheckpoint(pretrained, "p"), {"a": MappingCheckpoint(expert, "a")})
+    layers = {f"layer{number}.weight": torch.ones(3, 8) for number in range(5)}
+    report = fit(MappingCheckpoint(base, "p"), {"a": MappingCheckpoint(layers, "a")})
     assert [problem.problem for problem in report.problems] == ["no name in common"]
-    assert "found weight, bias" in report.text() and "another kind of model" in report.text()
+    assert "found layer0.weight" in report.text() and "another kind of model" in report.text()
 
 
 def test_names_in_capitals_are_guessed():
