@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from merging.benchmarks.folders import TEXT_TOWER, is_benchmark
+from merging.benchmarks.manifest import checked
 from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
 from merging.checkpoints.references import is_remote, locate, without_folders
 from merging.checkpoints.text_tower import (
@@ -101,7 +102,7 @@ def beside(reference: str) -> list[Checkpoint]:
     path = models.parent / TEXT_TOWER
     if models.name != "models" or not is_benchmark(models.parent) or not path.is_file():
         return []
-    return [open_checkpoint(path, path.name)]
+    return [open_checkpoint(checked(models.parent, TEXT_TOWER), path.name)]
 
 
 def choose(

@@ -175,7 +175,7 @@ def store_times(result: MeasurementResult, folder: Path, benchmark: Path) -> Non
     name = stored.entry_name(kind("method_times"), Store(folder, libraries=()), Benchmark.load(benchmark), "")
     assert name is not None
     about = {"key": "method_times", "version": 1, "run": "", "device": "CPU"}
-    stored.write(folder / "measured", name, result, about, 0.0)
+    stored.write(Store(folder, libraries=()), name, result, about, 0.0)
 
 
 def test_costs_are_work_that_is_the_same_everywhere(open_app: Any, library: Path) -> None:

@@ -21,6 +21,7 @@ from merging.benchmarks.build.write import make
 from merging.benchmarks.manifest import MANIFEST
 from merging.checkpoints.digests import DIGESTS
 from merging.errors import CheckpointError, StoreError, TaskError
+from merging.export.text_side import beside
 from merging.recipes.recipe import Recipe
 from merging.runs import run as stored_run
 from merging.runs.execute import execute
@@ -198,7 +199,8 @@ def test_a_benchmark_that_was_made_here(tmp_path: Path) -> None:
         found = Benchmark.load(made.folder)
         images = [found.images("flags", split)[1].tolist() for split in SPLITS]
         opened = open_inputs(Recipe.build("ties", {}, [], found.pretrained, {"a": found.pretrained}), benchmark=found)
-        return found.digest, images, found.head("flags").tolist(), opened.digests()
+        texts = [tower.digest for tower in beside(found.pretrained)]
+        return found.digest, images, found.head("flags").tolist(), opened.digests(), texts
 
     before, unnoticed = use(), []
     pixels = made.folder / "data" / "flags.npz"

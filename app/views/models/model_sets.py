@@ -132,7 +132,7 @@ def _named(prefix: str, group: ModelGroup | None, references: Sequence[str], own
             for reference in references:
                 name = usable_name(group_names.get(reference) or _last(own[reference]))
                 typed = st.text_input(
-                    clean_text("/".join(own[reference].split("/")[-2:]), 50),
+                    text.safe_text("/".join(own[reference].split("/")[-2:]), 50),
                     name,
                     max_chars=LONGEST,
                     key=f"{prefix}_name_{reference}",
