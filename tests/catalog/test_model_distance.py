@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,4 @@ def test_the_distance_is_the_share_by_which_numbers_changed(root: Path) -> None:
     assert distance("base", "tuned").ratio == pytest.approx(0.1 / 1.1, rel=1e-5)
     assert distance("far", "base").unrelated and distance("opposite", "base").unrelated
     assert not distance("tuned", "base").unrelated
+    assert facts["tuned"].distance(replace(facts["base"], signature="of other shapes")) is None

@@ -1,0 +1,38 @@
+"""How a job ended, and how one that nobody saw the end of is judged after a restart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from merging.files.processes import NOBODY
+from merging.jobs.outcome import left_behind, outcome
+from merging.jobs.records import MERGE, SWEEP, Record, State
+
+
+def record(kind: str, **fields: Any) -> Record:
+    return Record(State.RUNNING, "A job", "/", False, 1.0, NOBODY, kind=kind, subject="0" * 12, **fields)
+
+
+@pytest.mark.parametrize(
+    ("kind", "event", "stored", "follows", "state"),
+    [
+        (MERGE, {}, True, False, State.DONE),  # killed after its run was stored, before it could say so
+        (MERGE, {}, False, False, State.INTERRUPTED),
+        (MERGE, {"code": 1, "error": "No."}, False, False, State.FAILED),
+        (SWEEP, {"code": 75}, False, False, State.PAUSED),
+        ("export-hf", {"code": 0}, False, False, State.DONE),
+        ("benchmark-make", {"code": 0}, False, True, State.INTERRUPTED),
+    ],
+)
+def test_a_job_that_nobody_saw_end(kind: str, event: dict[str, Any], stored: bool, follows: bool, state: State) -> None:
+    found, sentence = left_behind(record(kind), event, stored, follows)
+    assert found == state and bool(sentence) == (state in {State.INTERRUPTED, State.FAILED})
+
+
+def test_a_full_disk_is_named_where_the_child_could_write_nothing() -> None:
+    assert "disk" in outcome(record(SWEEP), {}, 1, False, full=True)[1]
+    assert "code 1" in outcome(record(SWEEP), {}, 1, False)[1]
+    assert outcome(record(SWEEP), {"error": "No."}, 1, False, full=True)[1] == "No."
+    assert "out of memory" in outcome(record(SWEEP), {}, -9, False)[1]
