@@ -88,10 +88,10 @@ def _table(runs: Sequence[Run], chosen: Sequence[str], stored: Sequence[Run]) ->
         selection_default={"selection": {"rows": [ids.index(run_id) for run_id in chosen], "columns": [], "cells": []}},
         column_config={
             "title": column("Run", pinned=True, width=220),
-            "chain": column("Recipe", width=260),
+            "chain": column("Recipe", width=230),
             **{key: number(title, format="%.1f%%") for key, title in PERCENT.items()},
             "warnings": number("Warnings", help="What may be wrong with it; choose the run to read it."),
-            "made": column("Made", width=130),
+            "made": column("Made", width=115),
             "experts": number("Experts"),
             "Seed": number(format="%d"),
             "size": number("Size", format="%.2f MB"),
