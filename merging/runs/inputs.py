@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -38,6 +38,7 @@ class OpenedRecipe:
     experts: Mapping[str, Checkpoint]
     states: tuple[tuple[int, ...] | None, ...]
     benchmark: Benchmark | None = None  # the source of exemplars; None is the bundled one
+    base: Path | None = None  # from where relative paths in the recipe count; None is the current folder
 
     def __iter__(self) -> Iterator[Checkpoint]:
         yield self.pretrained
@@ -66,8 +67,8 @@ class OpenedRecipe:
         references = [self.recipe.pretrained, *(reference for _, reference in self.recipe.experts)]
         for name, checkpoint, reference in zip(names, self, references, strict=True):
             digests[name] = DIGESTS.digest(checkpoint, meter)
-            if not is_remote(reference):
-                check_model(locate(reference), digests[name])
+            if not is_remote(reference, self.base):
+                check_model(locate(reference, self.base), digests[name])
         return digests
 
     def run_id(self, digests: Mapping[str, str] | None = None) -> str:
@@ -122,7 +123,7 @@ def open_inputs(recipe: Recipe, base: Path | None = None, benchmark: Benchmark |
     """
     pretrained = open_checkpoint(recipe.pretrained, "pretrained", base)
     experts = {name: open_checkpoint(reference, name, base, like=pretrained) for name, reference in recipe.experts}
-    return opened(recipe, pretrained, experts, benchmark)
+    return replace(opened(recipe, pretrained, experts, benchmark), base=base)
 
 
 def opened(

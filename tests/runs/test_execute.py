@@ -18,8 +18,9 @@ from safetensors.torch import load_file
 import merging
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import evaluate
+from merging.benchmarks.manifest import MADE_BY, MANIFEST
 from merging.checkpoints import digests
-from merging.errors import Cancelled, CheckpointError, MergingError, StoreError
+from merging.errors import Cancelled, CheckpointError, MergingError, StoreError, TaskError
 from merging.recipes.recipe import Recipe
 from merging.runs import compute
 from merging.runs import execute as execution
@@ -209,3 +210,16 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(recipe, run_it,
     with pytest.raises(MergingError, match=r"of memory; 1 kB are free"):
         run_it(recipe)
     assert not store.root.exists() or not list(store.root.glob("runs/*"))
+
+
+def test_a_benchmarks_model_is_checked_wherever_relative_paths_count_from(tmp_path, tiny_benchmark, monkeypatch):
+    (tmp_path / "made" / "models").mkdir(parents=True)
+    shutil.copyfile(tiny_benchmark.pretrained, tmp_path / "made" / "models" / "base.safetensors")
+    manifest = {"made_by": MADE_BY, "digests": {"base": "0" * 64}}
+    (tmp_path / "made" / MANIFEST).write_text(json.dumps(manifest))
+    recipe = Recipe.build("ties", {}, [], "made/models/base.safetensors", {"a": tiny_benchmark.pretrained})
+    with pytest.raises(TaskError, match=r"base\.safetensors does not have the weights that were written"):
+        open_inputs(recipe, tmp_path).digests()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TaskError, match="does not have the weights"):
+        open_inputs(recipe).digests()
