@@ -9,7 +9,7 @@ import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, UsageError
-from merging.cli.export_options import ExportOptions, export_options
+from merging.cli.export_options import SINGLE, ExportOptions, export_options
 from merging.cli.option_types import PATH, CheckpointType
 from merging.cli.options import Command, argument, option
 from merging.cli.output import dumps, export_facts, reporting
@@ -22,6 +22,8 @@ def _destination(ctx: click.Context, param: click.Parameter, out: Path | None) -
     reference, to = ctx.params.get("checkpoint"), ctx.params.get("to")
     if out is None and isinstance(reference, str):
         out = Path(f"{_stem(reference)}-{to}")
+    if out is not None and out.suffix == SINGLE and not out.is_dir():
+        raise UsageError([f"{out} is named like a file, and convert writes a folder; choose another --out."])
     if out is not None and (reason := refusal(out, overwrite=ctx.params["overwrite"])):
         raise UsageError([reason])
     return out
