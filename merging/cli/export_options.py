@@ -106,7 +106,7 @@ def export_options(function: Function) -> Function:
 
 def out_problems(out: Path, overwrite: bool, recipe: Recipe | None = None) -> list[str]:
     """Why nothing can be written to ``out``."""
-    from merging.export.destination import refusal
+    from merging.export.destination import refusal, unreachable
 
     if out.suffix != SINGLE:
         reason = refusal(out, overwrite=overwrite)
@@ -114,5 +114,5 @@ def out_problems(out: Path, overwrite: bool, recipe: Recipe | None = None) -> li
         reason = f"{recipe.text()} gives one model per task; name a folder with --out, not a file."
     else:
         taken = f"{out} exists already; choose another --out, or replace it with --overwrite."
-        reason = taken if out.is_dir() or (out.exists() and not overwrite) else ""
+        reason = unreachable(out) or (taken if out.is_dir() or (out.exists() and not overwrite) else "")
     return [reason] if reason else []

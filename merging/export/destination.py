@@ -17,6 +17,8 @@ READABLE = 0o755
 
 def refusal(folder: Path, *, overwrite: bool = False) -> str:
     """Why a folder cannot be written; empty if it can."""
+    if why := unreachable(folder):
+        return why
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return ""
     if not folder.is_dir():
@@ -27,6 +29,14 @@ def refusal(folder: Path, *, overwrite: bool = False) -> str:
         what = f"such as {foreign[0]!r}" if (folder / MARK).is_file() else "and was not exported by this program"
         return f"{folder} is a folder with other files in it, {what}; it is not replaced. Choose another folder."
     return ""
+
+
+def unreachable(place: Path) -> str:
+    """Why no file or folder can be made at a place, judged by what is above it; empty if one can."""
+    above = disk.nearest_existing(place.absolute().parent)
+    if not above.is_dir():
+        return f"{above} is a file, so nothing can be written below it. Choose another place."
+    return "" if disk.is_writable(above) else f"{above} cannot be written to. Choose another place."
 
 
 def files_in(folder: Path) -> set[str]:

@@ -20,16 +20,16 @@ STILL = " Stored results can still be viewed."
 
 def free_bytes(folder: Path) -> int:
     """Free bytes on the disk of a folder that exists or will be made."""
-    return shutil.disk_usage(_existing(folder)).free
+    return shutil.disk_usage(nearest_existing(folder)).free
 
 
 def is_writable(folder: Path) -> bool:
     """Whether a folder that exists or will be made can be written to."""
-    return os.access(_existing(folder), os.W_OK | os.X_OK)
+    return os.access(nearest_existing(folder), os.W_OK | os.X_OK)
 
 
-def _existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that exists."""
+def nearest_existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that exists, which may be a file."""
     return next(path for path in (folder.absolute(), *folder.absolute().parents) if os.access(path, os.F_OK))
 
 

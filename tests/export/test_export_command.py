@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from merging.benchmarks.benchmark import Benchmark
 from merging.cli import output
 from merging.cli.main import main
+from merging.export.destination import refusal
 from merging.export.export import export
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
@@ -113,6 +114,27 @@ def test_convert_names_its_folder_and_says_what_is_wrong(small, tmp_path, capsys
     assert main(["convert", "model", "--hub-id", "x"]) == 2
     assert capsys.readouterr().err == "Write a repository as NAME=ID; got 'x'.\n"
     assert main(["convert", "model", "--to", "timm"]) == 2
+    assert main(["convert", "model", "--out", "whole.safetensors"]) == 2
+    assert "named like a file, and convert writes a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("out", ["sub", "deep/sub", "m.safetensors"])
+def test_a_place_below_a_file_is_refused_before_anything_is_computed(
+    tiny_benchmark, tmp_path, capsys, monkeypatch, out
+):
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("x")
+    model = ["--pretrained", tiny_benchmark.pretrained, "--expert", f"a={tiny_benchmark.pretrained}"]
+    assert main(["merge", *model, "--out", f"file/{out}", "--no-evaluate"]) == 2
+    assert capsys.readouterr().err.endswith(
+        "file is a file, so nothing can be written below it. Choose another place.\n"
+    )
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_place_in_a_read_only_folder_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: mode == os.F_OK)
+    assert refusal(tmp_path / "new") == f"{tmp_path} cannot be written to. Choose another place."
 
 
 @pytest.mark.filterwarnings("ignore")  # PEFT's, about Transformers
