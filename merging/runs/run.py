@@ -220,4 +220,4 @@ class Run:
         if not self.path.exists():
             raise StoreError(f"Run {self.id} was deleted meanwhile. Run its recipe again.")
         self._damaged(damage)
-        raise StoreError(f"Run {self.id} is damaged ({damage}); it was set aside. Run its recipe again.")
+        raise StoreError(f"Run {self.id} is damaged ({damage}) and counts as absent. Run its recipe again.")
