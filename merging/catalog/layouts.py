@@ -125,7 +125,8 @@ def _chosen_group(listing: Listing, recognized: Sequence[RecognizedEntry], pretr
         raise CheckpointError(f"{printable(root)} holds several groups of models; give the folder of one: {titles}.")
     found = first_few((f"{item.place} ({facts.problem or facts.kind})" for item, facts in recognized), NAMED)
     raise CheckpointError(
-        f"No models that belong together were recognized in {printable(root)}. There are: {found or 'no model files'}."
+        f"No models that belong together were recognized in {printable(root)}. "
+        + (f"There are: {found}." if found else "It holds no model files.")
     )
 
 

@@ -138,3 +138,8 @@ def test_the_command_line_takes_it_and_says_what_it_took(published: Path, capsys
     assert main(["fit", "--experts", "a"]) == 2
     err = capsys.readouterr().err
     assert "Missing option '--pretrained'" in err and "give it with --layout" in err
+
+
+def test_a_folder_without_models_is_said_to_be_one(tmp_path):
+    with pytest.raises(CheckpointError, match=r"recognized in .*\. It holds no model files\.$"):
+        read_layout(str(tmp_path))
