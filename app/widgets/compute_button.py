@@ -8,6 +8,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data
+from app.session import clicks
 from app.widgets.missing_box import GO_ON, box
 from merging.errors import MergingError
 from merging.jobs.records import MERGE, Job
@@ -15,13 +16,9 @@ from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
 from merging.text import duration_text, estimated_from, size_text
 
-PROBLEM = "computing_problem"  # session key: the error of the last click
-
 
 def missing(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
     """The box of recipes without a run: those in the queue, those that failed, and a button for the rest."""
-    if problem := st.session_state.pop(PROBLEM, ""):
-        st.error(text.safe_text(problem, 600), icon=":material/error:")
     if not recipes:
         return
     jobs = {job.recipe_yaml: job for job in reversed(data.runner().here()) if job.kind == MERGE}
@@ -56,12 +53,10 @@ def _offer(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
     st.button(label, key=f"compute_{key}", on_click=_start, args=(recipes,))
 
 
+@clicks.guarded
 def _start(recipes: Sequence[Recipe]) -> None:
-    try:
-        for recipe in recipes:
-            data.runner().submit(recipe)
-    except MergingError as error:
-        st.session_state[PROBLEM] = str(error)
+    for recipe in recipes:
+        data.runner().submit(recipe)
 
 
 def _stop(job_ids: Sequence[str]) -> None:
