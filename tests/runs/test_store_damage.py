@@ -99,7 +99,10 @@ def test_damage_after_the_first_use_is_seen(store):
     text = path.read_text()
     path.write_text(text.replace("0.1", "0.2"))
     os.utime(path, (1, 1))
-    with pytest.raises(StoreError, match=r"damaged .*saliency\.csv does not have the sha-256.*\) and counts as absent. Run its recipe again"):
+    with pytest.raises(
+        StoreError,
+        match=r"damaged .*saliency\.csv does not have the sha-256.*\) and counts as absent. Run its recipe again",
+    ):
         run.table("saliency")
 
 
