@@ -13,7 +13,6 @@ from merging.errors import StoreError
 from merging.text import printable, size_text
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-DENIED = {errno.EACCES, errno.EROFS, errno.EPERM}
 OTHER_STORE = "set MERGESCOPE_STORE to a folder that can be written to"  # the way out if the store cannot be
 STILL = " Stored results can still be viewed."
 
