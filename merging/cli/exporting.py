@@ -81,9 +81,13 @@ def compute(
     report(call, run, exported, printed, announced=announced, work=_work(recipe, base) if call.json else None)
 
 
-def _work(recipe: Recipe, base: Path | None) -> ChainWork:
-    inputs = open_inputs(recipe, base)
-    return chain_work(recipe, inputs.pretrained, inputs.experts)
+def _work(recipe: Recipe, base: Path | None) -> ChainWork | None:
+    """The work that merging was; None if a file has gone since."""
+    try:
+        inputs = open_inputs(recipe, base)
+        return chain_work(recipe, inputs.pretrained, inputs.experts)
+    except MergingError:
+        return None
 
 
 def _pretrained(recipe: Recipe, base: Path | None) -> str:

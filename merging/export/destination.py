@@ -69,4 +69,4 @@ def appearing(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
         if overwrite and place.exists():
             atomic.replace(partial, place)
         elif not atomic.publish(partial, place):
-            raise StoreError(refusal(folder))
+            raise StoreError(refusal(folder) or f"{folder} was written to by another process meanwhile; try again.")

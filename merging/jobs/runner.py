@@ -339,12 +339,12 @@ class Runner:
 
     def _stop_orphan(self, job_id: str) -> None:
         """Stop a job that another server started, which may be dead."""
-        files = self._files(job_id)
-        if (record := files.read()) is None:
+        if (record := (files := self._files(job_id)).read()) is None:
             return
         worker = record.worker if record.worker.pid else files.first_worker()
         if worker.alive():
-            stop_process(psutil.Process(worker.pid))
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended by itself meanwhile
+                stop_process(psutil.Process(worker.pid))
             sweep_up(self.store, [record])
         if not record.owner.elsewhere():
             files.update(state=State.CANCELLED, finished=time.time())
