@@ -20,29 +20,10 @@ from merging.cli import output
 from merging.cli.main import main
 from merging.export.destination import refusal
 from merging.export.export import export
-from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(autouse=True)
-def places(tmp_path, monkeypatch, tiny_folder):
-    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
-    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_folder))
-
-
-@pytest.fixture(scope="module")
-def small():
-    return peers.tower(*peers.FAMILIES["B/32"])
-
-
-@pytest.fixture(scope="module")
-def run(tiny_benchmark, tmp_path_factory):
-    recipe = Recipe.build("ties", {}, ["lwptv"], tiny_benchmark.pretrained, tiny_benchmark.experts, "A title")
-    store = Store(tmp_path_factory.mktemp("runs"), libraries=())
-    return execute(recipe, store, benchmark=tiny_benchmark, device="cpu")
 
 
 def contents(folder):
@@ -139,9 +120,9 @@ def test_a_place_in_a_read_only_folder_is_refused(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")  # PEFT's, about Transformers
 def test_an_adapter_needs_its_base(tmp_path, capsys):
+    transformers = peers.transformers()  # prepares torchvision, which peft imports, too
     import peft
 
-    transformers = peers.transformers()
     config = transformers.CLIPVisionConfig(
         hidden_size=64, intermediate_size=128, num_hidden_layers=1, num_attention_heads=1, image_size=32, patch_size=16,
         projection_dim=peers.EMBED,
