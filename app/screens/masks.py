@@ -10,7 +10,7 @@ from app import text
 from app.reading import data
 from app.session import pages, state
 from app.views.masks import kept_share
-from app.widgets import chart, page, run_picker
+from app.widgets import chart, page, paper_line, run_picker
 from merging.errors import CheckpointError
 from merging.runs.run import Run
 from viz.text import plural
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Label in pickers and links -> name in charts.
 GROUPS = {"forward order": "order", "block, kinds aligned": "block", "kind of layer": "part"}
 HOW = "Click a cell, or choose"
-SPLITS = {"role": "role", "kind of layer": "part"}
+SPLITS = {"role": "role", "kind of layer": "part", "attention, MLP, other": "component"}
 
 page.heading(
     "Masks", "One run's task vectors, tensor by tensor: what pruning drops, what it keeps, and for which experts."
@@ -66,11 +66,12 @@ def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
         tensor = st.selectbox("Tensor", tensors, None, key=state.TENSOR, bind=state.BIND, placeholder=HOW, width=380)
         expert = st.selectbox("Expert", experts, None, key=state.EXPERT, bind=state.BIND, placeholder="None", width=220)
     with picture:
-        name, selected = f"masks_{run.id[:8]}", (expert, tensor)
+        name, selected, paper = f"masks_{run.id[:8]}", (expert, tensor), paper_line.of("masks/saliency")
         chart.chart(
             "saliency_matrix", table, name=name, on_click=choose_cell, selected=selected, group=group,
-            description=words, of=[run],
+            description=f"{words} {paper}", of=[run],
         )  # fmt: skip
+        paper_line.show(paper)
     if tensor:
         one_tensor(run, table[table["tensor"] == tensor], tensor, expert, experts)
     kept_per_block(kept_share.by_masks(table), run, chosen)
@@ -117,7 +118,7 @@ def kept_per_block(table: pd.DataFrame, run: Run, ratio: float) -> None:
     if source == "weights":
         table, rule = kept_share.by_weights(run)
         st.caption(rule)
-    chart.chart("kept_share", table, name=f"kept_share_{run.id[:8]}", headed=True, by=by, description=rule, of=[run])
+    kept_share.draw(table, run, by, rule)
 
 
 runs = data.runs(data.stored())

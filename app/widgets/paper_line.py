@@ -14,7 +14,7 @@ from merging.recipes.papers import claims
 from merging.recipes.papers.claims import Claim
 
 PAPER, HERE = "◇", "●"  # the marks of published numbers and of ours, as in every table
-HEAD = ":material/menu_book: **Paper and here.**"
+HEAD, BETWEEN = "**Paper and here.**", "\n\n"
 MINUS = "\N{MINUS SIGN}"
 
 
@@ -29,15 +29,16 @@ def of(view: str, shown: Mapping[str, Comparison] | None = None) -> str:
 
 def of_claims(pairs: Sequence[tuple[Claim, Comparison | None]]) -> str:
     """The same for claims with our sides of them."""
-    lines = [in_words(claim, ours) for claim, ours in pairs]
-    return "\n".join(f"- {words}" for words in lines) if len(lines) > 1 else "".join(lines)
+    return BETWEEN.join([HEAD, *(in_words(claim, ours) for claim, ours in pairs)]) if pairs else ""
 
 
 def show(lines: str) -> None:
     """Draw the lines of ``of``; nothing if there are none."""
     if lines:
-        with st.container(border=True, gap="xsmall"):
-            st.markdown(HEAD + ("\n\n" if lines.startswith("- ") else " ") + lines)
+        head, *rest = lines.split(BETWEEN)
+        words = f" {rest[0]}" if len(rest) == 1 else BETWEEN + "\n".join(f"- {line}" for line in rest)
+        with st.container(border=True):
+            st.markdown(f":material/menu_book: {head}{words}")
 
 
 def in_words(claim: Claim, ours: Comparison | None) -> str:

@@ -14,7 +14,7 @@ from app.reading.sweeps import SweepResults
 from app.session import clicks, state
 from app.views.sweeps import chosen_point
 from app.views.sweeps.form import ON_REPORTING
-from app.widgets import chart
+from app.widgets import chart, paper_line
 from merging.benchmarks.benchmark import SPLITS
 from merging.jobs.records import Job
 from merging.runs.run import Run
@@ -120,12 +120,15 @@ def _chosen(results: SweepResults) -> str:
 
 def _lines(results: SweepResults, chosen: str) -> None:
     """Scores against the one axis."""
+    paper = paper_line.of(f"sweeps/{results.sweep.axes[0].target}")
     chart.chart(
         "sweep_lines", results.averages, name=f"sweep_{results.sweep.id}", on_click=lambda: _click("sweep_lines"),
         title=results.sweep.labels[0], values=list(results.sweep.axes[0].values), lines=_line_ids(results),
         selected=chosen, note=sweeps.note(results), of=[results.sweep],
         caption=FEWER if results.sweep.kind == VALUES and results.sweep.axes[0].target == axes.EXPERTS else "",
+        description=paper,
     )  # fmt: skip
+    paper_line.show(paper)
 
 
 def _map(results: SweepResults, chosen: str) -> None:

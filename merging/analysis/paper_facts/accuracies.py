@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from merging.analysis.paper_facts.comparison import Comparison, Estimate, of_estimates, of_pairs
+from merging.analysis.paper_facts.comparison import BoundedValue, Comparison, of_estimates, of_pairs
 from merging.benchmarks.metrics import Summary, summarize
 
 if TYPE_CHECKING:
@@ -17,11 +17,11 @@ GROUPS = {"in": "in_domain", "out": "out_of_domain"}
 INTERVALS = {"in": ("in_domain", "in_low", "in_high", "n_in"), "out": ("out_of_domain", "out_low", "out_high", "n_out")}
 
 
-def mean(rows: pd.DataFrame) -> tuple[Estimate, int]:
+def mean(rows: pd.DataFrame) -> tuple[BoundedValue, int]:
     """The unweighted mean accuracy of a model over its rows, with its interval, and the number of images."""
     half = "reporting"
     summary = summarize(rows.assign(split=half), rows["task"].astype(str).tolist(), split=half)
-    return Estimate(summary.in_domain, summary.in_low, summary.in_high), summary.n_in
+    return BoundedValue(summary.in_domain, summary.in_low, summary.in_high), summary.n_in
 
 
 def images(n: int, half: str = REPORTING) -> str:
@@ -34,7 +34,7 @@ def of_averages(
 ) -> Comparison:
     """The difference of two averages ``over`` the tasks "in" or "out" of domain."""
     value, low, high, n = INTERVALS[over]
-    one, other = (Estimate(*(float(getattr(row, name)) for name in (value, low, high))) for row in (first, second))
+    one, other = (BoundedValue(*(float(getattr(row, name)) for name in (value, low, high))) for row in (first, second))
     return of_estimates(one, other, images(int(getattr(first, n)), half))
 
 
@@ -71,7 +71,7 @@ def altered(weights: pd.DataFrame, exemplars: int) -> Comparison | None:
     (v, n), (w, _), (o, _) = (mean(table) for table in tables)
     first, second = v.value - w.value, o.value - v.value
     half = float(np.linalg.norm([2 * (v.high - v.low) / 2, (w.high - w.low) / 2, (o.high - o.low) / 2]))
-    lost, fused = Estimate(first, first - half, first + half), Estimate(second, second, second)
+    lost, fused = BoundedValue(first, first - half, first + half), BoundedValue(second, second, second)
     return of_estimates(lost, fused, images(n), unit="points")
 
 

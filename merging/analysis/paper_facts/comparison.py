@@ -61,7 +61,7 @@ class Comparison:
         return not (self.low > 0 or self.high < 0)
 
 
-class Estimate(NamedTuple):
+class BoundedValue(NamedTuple):
     """A value with its 95 % interval."""
 
     value: float
@@ -84,7 +84,12 @@ def verdict(direction: int, ours: Comparison | None) -> Verdict:
 
 
 def of_estimates(
-    first: Estimate, second: Estimate, sample: str, unit: str = "%", scale: float = 100.0, interval: str = INDEPENDENT
+    first: BoundedValue,
+    second: BoundedValue,
+    sample: str,
+    unit: str = "%",
+    scale: float = 100.0,
+    interval: str = INDEPENDENT,
 ) -> Comparison:
     """The difference of two estimates as if they were independent (Newcombe's square-and-add interval).
 
@@ -111,8 +116,8 @@ def of_shares(first: tuple[int, int], second: tuple[int, int], sample: str) -> C
     return of_estimates(_share(*first), _share(*second), sample)
 
 
-def _share(count: int, total: int) -> Estimate:
-    return Estimate(count / total if total else math.nan, *wilson(count, total))
+def _share(count: int, total: int) -> BoundedValue:
+    return BoundedValue(count / total if total else math.nan, *wilson(count, total))
 
 
 def of_pairs(first: Floats, second: Floats, sample: str, unit: str = "%", scale: float = 100.0) -> Comparison:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from merging.analysis.paper_facts.accuracies import CHOOSING
 from merging.analysis.paper_facts.comparison import (
     RANGE,
+    BoundedValue,
     Comparison,
-    Estimate,
     Floats,
     of_correlation,
     of_counts,
@@ -44,8 +44,8 @@ def overlap(masks: pd.DataFrame, ratio: float) -> Comparison:
     kept = masks.groupby("tensor", sort=False)["kept"].any()
     pruned, n = int((~kept).sum()), len(kept)
     chance = ratio ** masks["expert"].nunique()
-    share = Estimate(pruned / n, *wilson(pruned, n))
-    return of_estimates(share, Estimate(chance, chance, chance), f"{n} tensors")
+    share = BoundedValue(pruned / n, *wilson(pruned, n))
+    return of_estimates(share, BoundedValue(chance, chance, chance), f"{n} tensors")
 
 
 def depth(cumulative: pd.DataFrame) -> Comparison | None:
@@ -105,7 +105,7 @@ def agreement(first: tuple[float, int], second: tuple[float, int]) -> Comparison
 
 def times(first: pd.Series[Any], second: pd.Series[Any]) -> Comparison:
     """Two multiples of the reference merge's time, with the range of their rounds."""
-    one, other = (Estimate(float(row["ratio"]), float(row["low"]), float(row["high"])) for row in (first, second))
+    one, other = (BoundedValue(float(row["ratio"]), float(row["low"]), float(row["high"])) for row in (first, second))
     sample = f"at most {int(max(first['rounds'], second['rounds']))} rounds"
     return of_estimates(one, other, sample, unit="×", scale=1.0, interval=RANGE)
 

@@ -14,7 +14,7 @@ import yaml
 
 from merging.errors import RecipeError
 from merging.recipes.papers.combinations import LOADER, check_row, text_field
-from merging.recipes.papers.published import SOURCES
+from merging.recipes.papers.published import SOURCES, Figure
 from merging.text import did_you_mean
 
 CLAIMS_FILE = Path(__file__).with_name("claims.yaml")
@@ -192,6 +192,26 @@ def _says(row: Mapping[str, Any]) -> int:
     if (says := row["says"]) not in DIRECTIONS:
         raise RecipeError(f"field says: {short(says)} is not one of {', '.join(DIRECTIONS)}.")
     return DIRECTIONS[says]
+
+
+def of_figures(first: Figure, second: Figure) -> Claim:
+    """The claim that two rows of one table of a paper make about accuracy in domain; the fact is up to the caller."""
+    paper, _, where = first.source.partition(", ")
+    printed = (str(first.printed.in_domain), str(second.printed.in_domain))
+    return Claim(
+        key=f"{first.name} against {second.name}",
+        views=(),
+        paper=paper,
+        where=f"{where}, {first.model}",
+        topic="In-domain accuracy",
+        first=first.name,
+        second=second.name,
+        printed=printed,
+        direction=_direction(printed),
+        unit="%",
+        fact="",
+        arguments={},
+    )
 
 
 CLAIMS, CURVES = read_claims()
