@@ -175,7 +175,8 @@ def pruning(key: Key, whole: JointSpace, cut: float, expert: str | None) -> None
         f"Over all experts and rows that is {means[1]} with and {means[0]} without renormalization: only the spread "
         "over the rows differs."
     )
-    paper, of = paper_line.of("conflicts/joint_space", {"swing": swing(table)}), about(key)
+    drawn = table[table["expert"] == expert] if expert else table
+    paper, of = paper_line.of("conflicts/joint_space", {"swing": swing(drawn)}), about(key)
     chart.chart(
         "joint_dropped", table, name=f"dropped_{key[0][:8]}", headed=True, expert=expert, ratio=ratio, caption=caption,
         **of | {"description": f"{of['description']} {paper}"},

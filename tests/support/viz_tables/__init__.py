@@ -24,6 +24,7 @@ from viz_tables.conflicts import (
 )
 from viz_tables.drift import (
     drift_accuracy,
+    drift_altered,
     drift_case_objective,
     drift_case_weights,
     drift_depth,
@@ -33,7 +34,13 @@ from viz_tables.drift import (
     drift_removed,
     drift_tensor,
 )
-from viz_tables.features import feature_components, feature_distance, feature_map, feature_separability
+from viz_tables.features import (
+    feature_components,
+    feature_distance,
+    feature_layers,
+    feature_map,
+    feature_separability,
+)
 from viz_tables.masks import kept_share, saliency_matrix, saliency_tensor, task_vector_norms
 from viz_tables.runs import lineage
 from viz_tables.scores import id_ood_scatter, plugin_arrows, storage, task_accuracy
@@ -47,6 +54,7 @@ __all__ = [
     "compare_spectrum",
     "compare_tensor",
     "drift_accuracy",
+    "drift_altered",
     "drift_case_objective",
     "drift_case_weights",
     "drift_depth",
@@ -58,6 +66,7 @@ __all__ = [
     "election_layers",
     "feature_components",
     "feature_distance",
+    "feature_layers",
     "feature_map",
     "feature_separability",
     "id_ood_scatter",
