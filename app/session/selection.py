@@ -6,14 +6,13 @@ expert's task ``task`` and a linear layer ``layer``; those are read, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import streamlit as st
 
 from app.session import state
 
-NOUNS = {state.TENSOR: "tensor", state.EXPERT: "expert", state.IMAGE: "image"}
-EARLIER = {state.TENSOR: state.LAYER, state.EXPERT: state.TASK}
+TENSOR, EXPERT, IMAGE = state.TENSOR, state.EXPERT, "image"
+NOUNS = {TENSOR: "tensor", EXPERT: "expert", IMAGE: "image"}
+EARLIER = {TENSOR: state.LAYER, EXPERT: state.TASK}
 _CHOSEN, _SHOWN, _PICKERS = "_selection", "_selection_shown", "_selection_pickers"
 
 
@@ -84,9 +83,3 @@ def choose_from(kind: str, key: str) -> None:
 
 def _key(kind: str, count: int) -> str:
     return f"{kind}_{count}" if count else kind
-
-
-def position(names: Sequence[str], kind: str, first: str | None = None) -> int | None:
-    """The index of what is chosen, or of ``first``, among ``names``; None if neither is there."""
-    value = chosen(kind) if chosen(kind) in names else first
-    return names.index(value) if value in names else None

@@ -9,7 +9,6 @@ address; the others are written here, because a link should carry a run's id and
     ratio*    prune ratio of the picture of masks      shared*   whether all experts share one mask
     group*    order of the tensors                     by*       how kept shares are split
     expert    the chosen expert, or its task           tensor    the chosen tensor
-    image     the chosen image, as task:split:place
     relative* accuracies relative to the experts'      present*  larger type, for a projector
     chain     the edits and the merge being built      experts   names of the experts being merged, with commas
     method    the method on Methods                    role*     methods of this role only
@@ -64,7 +63,6 @@ CELL, CONFLICT, OVERLAP, ENERGY, AGREEMENT = "cell", "conflict", "overlap", "ene
 AGAINST, COMPARE, SCOPE, FIRST, SECOND = "against", "compare", "scope", "first", "second"
 SWEEP, POINT, SCORE, NUMBER, UNIT = "sweep", "point", "score", "number", "unit"
 LOOK, MAP, IMAGES, CLASSES, PERPLEXITY, BESIDE = "look", "map", "images", "classes", "perplexity", "beside"
-IMAGE = "image"
 SHOW, MERGED, FRONT, VARIANT, INTERVALS = "show", "merged", "front", "variant", "intervals"
 OTHER, BETWEEN, CHART, AMONG, OUTCOME = "b", "between", "chart", "among", "outcome"
 MODELS, SHELF, CHOSEN, ON, DIRECTION, DROP = "models", "shelf", "chosen", "on", "direction", "drop"

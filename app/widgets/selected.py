@@ -16,9 +16,9 @@ VIEWS = {  # title -> page, icon, the kinds that it shows, and the query of the 
     "Masks": (pages.MASKS, "grid_on", {state.TENSOR, state.EXPERT}, {}),
     "Conflicts": (pages.CONFLICTS, "call_split", {state.TENSOR}, {state.ABOUT: "sign agreement"}),
     "Drift": (pages.DRIFT, "moving", {state.TENSOR, state.EXPERT}, {state.VIEW: "layer by layer"}),
-    "Features": (pages.FEATURES, "scatter_plot", {state.IMAGE}, {}),
+    "Features": (pages.FEATURES, "scatter_plot", {selection.IMAGE}, {}),
     "Compare": (pages.COMPARE, "compare", {state.TENSOR}, {state.BETWEEN: "charts", state.CHART: SALIENCY}),
-    "Images": (pages.COMPARE, "image", {state.IMAGE}, {state.BETWEEN: "images"}),
+    "Images": (pages.COMPARE, "image", {selection.IMAGE}, {state.BETWEEN: "images"}),
 }
 
 
@@ -32,12 +32,14 @@ def pick(
     """
     selection.show(kind)
     chosen = selection.chosen(kind)
-    index = selection.position(names, kind, first)
-    key = selection.widget(kind, None if index is None else names[index])
+    value = chosen if chosen in names else first
+    options = [*names] if first else [None, *names]  # a picker that begins with a name could not be emptied otherwise
+    key = selection.widget(kind, value)
     with st.container(width=width, gap="xsmall"):
         picked: str | None = st.selectbox(
-            label, names, index, key=key, placeholder=placeholder, on_change=selection.choose_from, args=(kind, key)
-        )
+            label, options, options.index(value) if value in options else None, lambda name: name or placeholder,
+            key=key, on_change=selection.choose_from, args=(kind, key),
+        )  # fmt: skip
         if chosen and chosen not in names:
             st.caption(f"{text.safe_text(chosen, 80)} is not among these {what or label.lower() + 's'}.")
     return picked
