@@ -14,9 +14,9 @@ if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
 import streamlit as st
 
 from app import startup
-from app.session import benchmark, clicks, state
+from app.session import benchmark, clicks, selection, state
 from app.text import safe_text
-from app.widgets import benchmark_badge
+from app.widgets.page import benchmark_badge, missing_benchmark
 from merging.errors import MergingError, StoreError
 from merging.settings import HUB_SWITCH
 
@@ -70,11 +70,12 @@ if state.present():
     st.html(LARGE)
 
 state.enter(page.url_path)
+selection.enter()
 if problem := clicks.problem():
     st.error(safe_text(problem, 1000), icon=":material/error:")
 try:
     if missing := benchmark.enter():
-        benchmark_badge.show_missing(missing)
+        missing_benchmark(missing)
     else:
         page.run()
 except MergingError as error:  # its text is meant for people; anything else goes to the log
@@ -82,10 +83,12 @@ except MergingError as error:  # its text is meant for people; anything else goe
 
 with jobs:
     from app.views.runs import damage
+    from app.widgets import selected
     from app.widgets.tray import tray
 
     with contextlib.suppress(StoreError):  # there is no store at all, which the page itself has said
-        benchmark_badge.badge()
+        benchmark_badge()
         damage.notices()
         tray()
+        selected.rest()
 startup.settle()

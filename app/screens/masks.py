@@ -8,9 +8,9 @@ import streamlit as st
 
 from app import text
 from app.reading import data
-from app.session import pages, state
+from app.session import pages, selection, state
 from app.views.masks import kept_share
-from app.widgets import chart, page, paper_line, run_picker
+from app.widgets import chart, page, paper_line, run_picker, selected
 from merging.errors import CheckpointError
 from merging.runs.run import Run
 from viz.text import plural
@@ -31,8 +31,8 @@ page.heading(
 def choose_cell() -> None:
     """Callback of a click: the cell's expert and tensor go into their pickers."""
     if cell := chart.clicked("saliency_matrix"):
-        st.session_state[state.TENSOR] = cell["tensor"]
-        st.session_state[state.EXPERT] = cell.get("expert")  # the final mask belongs to no expert
+        selection.choose(state.TENSOR, cell["tensor"])
+        selection.choose(state.EXPERT, cell.get("expert"))  # the final mask belongs to no expert
 
 
 @st.fragment
@@ -63,12 +63,13 @@ def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
     st.markdown(words)
     picture = st.container()  # the pickers are read before the picture above them is drawn
     with st.container(horizontal=True, gap="medium"):
-        tensor = st.selectbox("Tensor", tensors, None, key=state.TENSOR, bind=state.BIND, placeholder=HOW, width=380)
-        expert = st.selectbox("Expert", experts, None, key=state.EXPERT, bind=state.BIND, placeholder="None", width=220)
+        tensor = selected.pick(state.TENSOR, tensors, "Tensor", placeholder=HOW, width=380)
+        expert = selected.pick(state.EXPERT, experts, "Expert", width=220)
+    selected.doors("Masks", state.TENSOR, run=run.id)
     with picture:
-        name, selected, paper = f"masks_{run.id[:8]}", (expert, tensor), paper_line.of("masks/saliency")
+        name, cell, paper = f"masks_{run.id[:8]}", (expert, tensor), paper_line.of("masks/saliency")
         chart.chart(
-            "saliency_matrix", table, name=name, on_click=choose_cell, selected=selected, group=group,
+            "saliency_matrix", table, name=name, on_click=choose_cell, selected=cell, group=group,
             description=f"{words} {paper}", of=[run],
         )  # fmt: skip
         paper_line.show(paper)

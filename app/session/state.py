@@ -8,18 +8,18 @@ address; the others are written here, because a link should carry a run's id and
               Drift, or A on Compare
     ratio*    prune ratio of the picture of masks      shared*   whether all experts share one mask
     group*    order of the tensors                     by*       how kept shares are split
-    expert*   the expert of the chosen cell            tensor*   the tensor of the chosen cell
+    expert    the chosen expert, or its task           tensor    the chosen tensor
     relative* accuracies relative to the experts'      present*  larger type, for a projector
     chain     the edits and the merge being built      experts   names of the experts being merged, with commas
     method    the method on Methods                    role*     methods of this role only
     needs*    methods that need this only              find*     methods with these words only
     view*     what Drift shows                         kind*     tensors of this kind only
-    about*    what Conflicts shows                     layer*    the linear layer that Conflicts is about
+    about*    what Conflicts shows                     layer     the chosen tensor, in earlier links
     density*  share kept before signs are counted      cut*      rank cut of the joint spaces
     signs*    what a cell of sign agreement says       won*      what the picture of the election shows
     against*  the method that is tested against the others
     token*    features of the class token, or mean     distance* how drift is measured
-    task*     the task of the chosen cell              cell*     what a cell of layer-isolated drift says
+    task      the chosen expert, in earlier links      cell*     what a cell of layer-isolated drift says
     conflict* what a cell of removed conflicts says    overlap*  directions that both tasks of the case share
     energy*   of one task's inputs against the other's agreement* cosine of the case's task vectors
     compare*  what two experts are compared by         scope*    the whole model, or one layer

@@ -176,7 +176,7 @@ def test_circled_images_are_shown_with_predictions(open_app: Any, extracted: Pat
     images = ties.measurement.table("images")
     at = circle(at, *((ties.run.id, image) for image in images["image"][:3]))
     assert not at.exception
-    assert "**3 images** circled. After: **Ties**" in words(at)
+    assert "**3 images** chosen. After: **Ties**" in words(at)
     for predicted in images["predicted"][:3]:
         assert f"after: {predicted}" in words(at)
     assert words(at).count("  \nbefore: ") == 3

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
 from app.reading import measurements
-from app.session import state
+from app.session import selection, state
 from app.views.compare import data, scores
 from app.views.compare.data import BOTH_IN, BOTH_OUT, Pair
 from app.views.compare.scores import file_name
@@ -68,7 +69,26 @@ def pictures(of: Pair) -> None:
             caption=f"{caption}{scores.differing(of.predictions)}",
         )  # fmt: skip
         st.markdown(in_words(chosen))
+    one_image(chosen)
     thumbnails(ordered(chosen, column), column, outcome)
+
+
+def one_image(images: pd.DataFrame) -> None:
+    """The image that is chosen for all pages, with both predictions and its cell."""
+    from merging.analysis.measurements.predictions import SPLIT
+
+    if image := feature_images.chosen_image(images["image"], SPLIT):
+        row = images[images["image"] == image].iloc[0]
+        cell = next(name for name, (column, *_) in CELLS.items() if row[column] > 0)
+        st.markdown(f"**Your image**, {cell}.")
+        feature_images.tile(shown(row), SPLIT)
+        st.button("Choose no image", on_click=selection.choose, args=(selection.IMAGE, None), type="tertiary")
+
+
+def shown(row: Mapping[str, Any]) -> feature_images.Shown:
+    """An image with its class and both predictions."""
+    answers = (("A", row["said_a"]), ("B", row["said_b"]))
+    return feature_images.Shown(row["image"], row["truth"], answers, measurements.titles()[row["task"]])
 
 
 def among(of: Pair, images: pd.DataFrame) -> pd.DataFrame:
@@ -147,15 +167,8 @@ def thumbnails(images: pd.DataFrame, column: str, outcome: str) -> None:
     page = 1
     if pages > 1:
         page = st.pagination(pages, key=f"images_{column}_{len(images)}_{images['task'].iloc[0]}", width=320)
-    titles = measurements.titles()
     rows = images.iloc[(page - 1) * PAGE : page * PAGE].to_dict("records")
-    tiles = [
-        feature_images.Shown(
-            row["image"], row["truth"], (("A", row["said_a"]), ("B", row["said_b"])), titles[row["task"]]
-        )
-        for row in rows
-    ]
-    feature_images.strip(tiles, SPLIT)
+    feature_images.strip([shown(row) for row in rows], SPLIT)
     st.caption(
         "Each image's class stands above the two predictions. Images on which the runs differ most come first, by how "
         "much the cosine of the right class exceeds the largest other one."

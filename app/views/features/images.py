@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import streamlit as st
 
 from app import text
 from app.reading import data
+from app.session import selection
 from app.views.features.data import Model
 from app.widgets import chart
 from merging.files import tables
@@ -45,6 +46,7 @@ def circled() -> tuple[str, list[str]]:
 def forget() -> None:
     """Clear the selection."""
     st.session_state.pop(CIRCLED, None)
+    selection.choose(selection.IMAGE, None)
 
 
 def thumbnails(models: Sequence[Model], table: pd.DataFrame, run_id: str, chosen: Sequence[str]) -> None:
@@ -60,7 +62,7 @@ def thumbnails(models: Sequence[Model], table: pd.DataFrame, run_id: str, chosen
     rows = rows.loc[(rows["before"] == rows["predicted"]).sort_values(kind="stable").index]
     with st.container(horizontal=True, vertical_alignment="center", key="circled"):
         st.markdown(
-            f"**{plural(len(rows), 'image')}** circled. After: **{text.safe_text(after.label, 60)}**. "
+            f"**{plural(len(rows), 'image')}** chosen. After: **{text.safe_text(after.label, 60)}**. "
             f"Right before: {int((rows['before'] == rows['truth']).sum())}, after: {int(rows['correct'].sum())}."
         )
         st.button("Clear", on_click=forget, type="tertiary", icon=":material/close:")
@@ -78,16 +80,44 @@ def thumbnails(models: Sequence[Model], table: pd.DataFrame, run_id: str, chosen
 
 
 def strip(images: Sequence[Shown], split: str) -> None:
-    """Images of a split side by side, each with its class and predictions."""
+    """Images of a split side by side, each with its class and predictions, and a button that chooses it."""
+    chosen = selection.chosen(selection.IMAGE)
     with st.container(horizontal=True, gap="small", key="thumbnails"):
         for one in images:
-            with st.container(width=132, gap="xsmall"):
-                where = f", {clean_text(one.data_set, 40)}" if one.data_set else ""
-                st.image(_picture(one.image, split), width=72, alt=f"An image of {clean_text(one.truth, 60)}{where}")
-                lines = [f"**{text.safe_text(one.truth, 24)}**"]
-                lines += [f":gray[{text.safe_text(one.data_set, 24)}]"] if one.data_set else []
-                lines += [f"{name}: {text.safe_text(answer, 60)}" for name, answer in one.answers]
-                st.caption("  \n".join(lines))
+            name = full_name(one.image, split)
+            with st.container(width=132, gap="xsmall", border=name == chosen):
+                tile(one, split)
+                if name != chosen:
+                    st.button(
+                        "Choose", key=f"choose_{name}", type="tertiary", on_click=selection.choose,
+                        args=(selection.IMAGE, name), help="Keep this image in view on all pages.",
+                    )  # fmt: skip
+
+
+def tile(one: Shown, split: str) -> None:
+    """One image with its class and predictions."""
+    where = f", {clean_text(one.data_set, 40)}" if one.data_set else ""
+    st.image(_picture(one.image, split), width=72, alt=f"An image of {clean_text(one.truth, 60)}{where}")
+    lines = [f"**{text.safe_text(one.truth, 24)}**"]
+    lines += [f":gray[{text.safe_text(one.data_set, 24)}]"] if one.data_set else []
+    lines += [f"{name}: {text.safe_text(answer, 60)}" for name, answer in one.answers]
+    st.caption("  \n".join(lines))
+
+
+def full_name(image: str, split: str) -> str:
+    """An image as links name it, task:split:place, from its name in tables, task:place."""
+    task, _, place = image.rpartition(":")
+    return f"{task}:{split}:{place}"
+
+
+def chosen_image(images: Iterable[str], split: str) -> str:
+    """The chosen image as these tables name it; empty, and the page says so, if it is not among their images."""
+    selection.show(selection.IMAGE)
+    chosen = selection.chosen(selection.IMAGE)
+    image = next((image for image in images if full_name(image, split) == chosen), "") if chosen else ""
+    if chosen and not image:
+        st.caption(f"The chosen image, {text.safe_text(chosen, 60)}, is not among the images shown here.")
+    return image
 
 
 @st.cache_data(max_entries=16, show_spinner=False)

@@ -129,13 +129,18 @@ def maps(
     per_row: int = 2,
 ) -> None:
     """The maps, their numbers, and the circled images; the lasso redraws only them."""
+    from merging.analysis.measurements.features import SPLIT
+
     placed = {panel: coordinates for panel, coordinates in placed.items() if len(coordinates)}
     if not placed:
         st.info("There are too few images for a map of this perplexity.")
         return
     run_id, chosen = images.circled()
     table = feature_data.map_table(models, placed, task, classes)
-    circled = [image for image in chosen if image in set(table["image"])]
+    on_map = dict.fromkeys(table["image"])
+    circled = [image for image in chosen if image in on_map]
+    if (one := images.chosen_image(on_map, SPLIT)) and one not in circled:
+        circled = [one, *circled]
     notes = {name: f"trustworthiness {value:.3f}" for name, value in trust.items() if math.isfinite(value)}
     options = {"kind": kind, "groups": _groups(models, task), "notes": notes, "selected": circled, "per_row": per_row}
     name = f"features_{kind.lower()}_{task}"

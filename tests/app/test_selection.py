@@ -1,0 +1,69 @@
+"""One selection of tensor, expert and image for all pages, in the session and in the address."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compared_runs import both
+from page_harness import click, picker, words
+
+TENSOR = "visual.transformer.resblocks.0.attn.out_proj.weight"
+
+
+def test_a_tensor_stays_chosen_from_page_to_page(open_app: Any, compared: Path) -> None:
+    at = open_app("masks", compared)
+    at = click(at, "saliency_matrix", "digits", TENSOR)
+    assert (picker(at, "tensor").value, picker(at, "expert").value) == (TENSOR, "digits")
+    for page, shown in (("conflicts", ("tensor",)), ("drift", ()), ("masks", ("tensor", "expert"))):
+        for key in ("tensor", "expert"):
+            at.query_params.pop(key, None)  # the link to another page need not carry it
+        at.switch_page(f"screens/{page}.py").run()
+        assert not at.exception
+        assert (at.query_params["tensor"], at.query_params["expert"]) == (TENSOR, "digits")
+        assert [picker(at, kind).value for kind in shown] == [TENSOR, "digits"][: len(shown)]
+        assert ("Chosen tensor" in words(at)) == ("tensor" not in shown)  # a page that does not show it says so
+
+
+def test_a_page_that_cannot_show_the_selection_says_so(open_app: Any, compared: Path) -> None:
+    at = open_app("scores", compared, tensor="visual.<b>proj</b>", expert="digits")
+    assert "Chosen tensor: **visual\\.\\<b\\>proj\\<\\/b\\>**" in words(at)
+    assert "Chosen expert: **digits**" in words(at)
+    next(button for button in at.button if button.key == "clear_selection").click().run()
+    assert "Chosen" not in words(at)
+    assert "tensor" not in at.query_params
+
+
+def test_a_tensor_that_a_view_lacks_is_kept(open_app: Any, compared: Path) -> None:
+    at = open_app("conflicts", compared, tensor="visual.ln_post.weight")
+    assert picker(at, "tensor").value is None
+    assert "is not among these linear layers" in words(at)
+    at.switch_page("screens/masks.py").run()
+    assert picker(at, "tensor").value == "visual.ln_post.weight"
+
+
+@pytest.mark.parametrize(("earlier", "kind"), [("layer", "tensor"), ("task", "expert")])
+def test_earlier_links_are_read(open_app: Any, compared: Path, earlier: str, kind: str) -> None:
+    value = TENSOR if kind == "tensor" else "flags"
+    at = open_app("masks", compared, **{earlier: value})
+    assert picker(at, kind).value == value
+    assert earlier not in at.query_params
+    assert at.query_params[kind] == value
+
+
+@pytest.mark.slow
+def test_an_image_stays_chosen(open_app: Any, compared: Path) -> None:
+    at = open_app("compare", compared, **both(compared), between="images", outcome="both right")
+    button = next(button for button in at.button if button.label == "Choose")
+    name = button.key.removeprefix("choose_")
+    at = button.click().run()
+    assert at.query_params["image"] == name
+    assert "**Your image**, both right." in words(at)
+    at = open_app("compare", compared, **both(compared), between="images", outcome="both wrong", image=name)
+    assert "**Your image**, both right." in words(at)
+    at = open_app("features", compared, image=name)  # of the other half
+    assert not at.exception
+    assert "is not among the images shown here" in words(at)
+    at = open_app("scores", compared, image=name)
+    assert "Chosen image" in words(at)
