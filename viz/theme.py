@@ -125,8 +125,13 @@ def config(name: str, format: str = "svg", clicks: bool = False) -> dict[str, An
         "displaylogo": False,
         "responsive": True,
         "modeBarButtonsToRemove": remove,
-        "toImageButtonOptions": {"format": format, "filename": re.sub(r"[^\w.-]+", "_", name)[:80] or "figure"},
+        "toImageButtonOptions": {"format": format, "filename": file_name(name)},
     }
+
+
+def file_name(name: str) -> str:
+    """The name of a figure's file without its ending, of letters, digits, points and dashes."""
+    return re.sub(r"[^\w.-]+", "_", name)[:80] or "figure"
 
 
 CONFIG = config("mergescope")

@@ -50,13 +50,18 @@ def size_of(view: ReportView) -> int:
 
 
 def sources_of(table: pd.DataFrame, options: Mapping[str, Any], of: Of, place: str) -> list[Source]:
+    """The runs and sweeps that a chart shows, with all that is needed to compute them again."""
+    return [source(one) for one in shown(table, options, of, place)]
+
+
+def shown(table: pd.DataFrame, options: Mapping[str, Any], of: Of, place: str) -> list[Run | Sweep]:
     """The runs and sweeps that a chart shows."""
     if of is not None:
-        return [source(one) for one in of]
+        return list(of)
     ids = [str(run_id) for run_id in table["run"].unique()] if "run" in table else []
     ids = ids or [str(run_id) for run_id in options.get("runs") or ()] or runs_of(place)
     runs = (data.store().find(run_id.partition(":")[0]) for run_id in dict.fromkeys(ids))
-    return [source(run) for run in runs if run is not None]
+    return [run for run in runs if run is not None]
 
 
 def opened(place: str) -> tuple[str, dict[str, str]]:

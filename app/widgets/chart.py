@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
+from app import text
 from app.reading import data, report_sources
+from app.saving import figure as figure_file
 from app.session import state
 from app.widgets import report_button
 from app.widgets.page import link
@@ -15,8 +17,6 @@ from merging.files import tables
 
 if TYPE_CHECKING:
     import pandas as pd
-
-FORMATS = ("SVG", "PNG")
 
 
 def ask(key: str) -> None:
@@ -55,8 +55,7 @@ def chart(
     figure = data.figure(key, table, {"present": state.present(), **options})
     modes = "lasso" if lasso else "points"  # plotly drops clicks where a lasso can be drawn
     extra: dict[str, Any] = {"on_select": on_click, "selection_mode": modes} if on_click else {}
-    form = str(st.session_state.get(f"format_{key}") or FORMATS[0])
-    config = theme.config(name, form.lower(), clicks=on_click is not None and not lasso)
+    config = theme.config(name, clicks=on_click is not None and not lasso)
     st.plotly_chart(figure, theme=None, key=f"chart_{key}", config=config, alt=figure.layout.meta["alt"], **extra)
     with st.container(horizontal=True, horizontal_alignment="right"):
         st.download_button(
@@ -70,9 +69,8 @@ def chart(
             icon=":material/table:",
             help="The table of this chart.",
         )
-        with st.popover("Figure", icon=":material/photo_camera:", type="tertiary", help="Save the figure"):
-            st.segmented_control("Save as", FORMATS, default=FORMATS[0], key=f"format_{key}", required=True)
-            st.caption("Point at the chart and click the camera in its upper right corner.")
+        words = text.plain(f"{description} {caption}".strip())
+        figure_file.menu(key, figure, table, options, name=name, caption=words, of=of)
         report_button.button(key, table, options, f"{description} {caption}".strip(), of, heading)
         link()
     if caption:
