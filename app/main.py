@@ -17,6 +17,7 @@ from app import startup
 from app.session import benchmark, clicks, state
 from app.text import safe_text
 from app.widgets import benchmark_badge
+from app.widgets import page as page_parts
 from merging.errors import MergingError, StoreError
 from merging.settings import HUB_SWITCH
 
@@ -66,6 +67,7 @@ page = st.navigation(
 with st.sidebar:
     jobs = st.container(key="jobs")
     st.toggle("Present", key=state.PRESENT, bind=state.BIND, help="Larger type and charts, for a projector.")
+page_parts.style()
 if state.present():
     st.html(LARGE)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl
 
 from app import text
-from app.reading import data
+from app.reading import data, names
 from app.session import benchmark as session_benchmark
 from app.session import state
 from merging import settings
@@ -105,7 +105,8 @@ def _run_facts(run: Run) -> Iterator[tuple[str, str]]:
     exemplars = recipe.exemplars if recipe else None
     yield "Chain", text.chain_words(recipe) if recipe else " → ".join(run.chain) or "evaluated as it is"
     if run.kind == "merge":
-        yield "Merges", f"{text.listed(run.experts)}{f'; {text.ONE_PER_TASK}' if run.per_task else ''}"
+        experts = text.listed([names.expert(name) for name in run.experts])
+        yield "Merges", f"{experts}{f'; {text.ONE_PER_TASK}' if run.per_task else ''}"
     if exemplars:
         yield "Exemplars", f"{exemplars.per_task} per task, drawn with seed {exemplars.seed}"
     yield "Seed", NO_SEED if run.seed is None else str(run.seed)

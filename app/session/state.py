@@ -93,6 +93,12 @@ def linked(key: str) -> str:
     return st.query_params.get(key, "") if st.session_state.get(_ENTERED, True) else ""
 
 
+def read_renamed(key: str, old: str, new: str) -> None:
+    """Open links of earlier versions, which name a choice of the bound widget ``key`` by another word."""
+    if linked(key) == old:
+        st.session_state[key] = new
+
+
 def write(key: str, value: str) -> None:
     """Put ``value`` into the address; an empty value removes ``key``."""
     if value and st.query_params.get(key) != value:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import text
-from app.reading import data, report_sources
+from app.reading import data, names, report_sources
 from app.saving import figure as figure_file
 from app.session import state
 from app.widgets import report_button
@@ -52,6 +52,7 @@ def chart(
 
     if not headed:
         ask(key)
+    table, options, st.session_state[f"names_{key}"] = names.shown(table, options)
     figure = data.figure(key, table, {"present": state.present(), **options})
     modes = "lasso" if lasso else "points"  # plotly drops clicks where a lasso can be drawn
     extra: dict[str, Any] = {"on_select": on_click, "selection_mode": modes} if on_click else {}
@@ -81,7 +82,8 @@ def clicked(key: str) -> dict[str, str] | None:
     """The fields of the mark last clicked on the chart ``key``; None for the empty selection after a redraw."""
     from viz.registry import find
 
-    return find(key).picked(st.session_state[f"chart_{key}"].selection.points)
+    picked = find(key).picked(st.session_state[f"chart_{key}"].selection.points)
+    return names.keys(picked, st.session_state[f"names_{key}"]) if picked else None
 
 
 def circled(key: str) -> list[dict[str, str]]:
@@ -90,4 +92,5 @@ def circled(key: str) -> list[dict[str, str]]:
 
     chart = find(key)
     points = st.session_state[f"chart_{key}"].selection.points
-    return [picked for point in points if (picked := chart.picked([point]))]
+    back = st.session_state[f"names_{key}"]
+    return [names.keys(picked, back) for point in points if (picked := chart.picked([point]))]
