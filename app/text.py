@@ -17,6 +17,7 @@ from viz.text import clean_text, plural
 MARKUP = re.compile(r"\\(.)|:material/\w+:\s*|:[a-z]+(?:-badge)?\[|\]|\*\*|[*`]")  # what ``plain`` replaces
 NUMBERS = ("real", "integer")
 ONE_PER_TASK = "one model per task"
+RENAMED = {"Handwriting digits": "Handwritten digits"}  # titles in stored files, whose digests must not change
 
 
 def safe_text(text: object, limit: int = 80) -> str:
@@ -41,6 +42,13 @@ def plain(markdown: str) -> str:
         return "]" if mark[0] == "]" else ""
 
     return MARKUP.sub(replacement, markdown)
+
+
+def data_set(title: str) -> str:
+    """The title under which pages show a data set or the expert of one, given the title in its files."""
+    for old, new in RENAMED.items():
+        title = title.replace(old, new)
+    return title
 
 
 def listed(words: Sequence[str]) -> str:
@@ -95,7 +103,7 @@ def _chain_of(recipe_yaml: str, unused_text: bool) -> str:
 def about(run: Run) -> str:
     """One sentence that says what a run is, in Markdown."""
     if run.kind != "merge":
-        return f"**{safe_text(run.title)}**, evaluated as it is. Run {run.id[:8]}."
+        return f"**{safe_text(data_set(run.title))}**, evaluated as it is. Run {run.id[:8]}."
     try:
         chain = safe_text(_chain_of(run.recipe_yaml, run.sizes.get("dead", 0) > 0), 300) if run.recipe_yaml else ""
     except MergingError:
@@ -106,9 +114,10 @@ def about(run: Run) -> str:
 
 def titled(run: Run) -> str:
     """A run's title, with a note if it gives one model per task, which cannot be compared; untrusted plain text."""
-    return f"{run.title} ({ONE_PER_TASK})" if run.per_task else run.title
+    title = data_set(run.title)
+    return f"{title} ({ONE_PER_TASK})" if run.per_task else title
 
 
 def label(run: Run) -> str:
     """A run's name in pickers; plain text."""
-    return "  ·  ".join([clean_text(run.title, 60), *([ONE_PER_TASK] if run.per_task else []), run.id[:6]])
+    return "  ·  ".join([clean_text(data_set(run.title), 60), *([ONE_PER_TASK] if run.per_task else []), run.id[:6]])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from app import text
 from app.reading import data
 from app.reading.score_tables import NAMES
 from merging.analysis import stored as stored_measurements
@@ -30,7 +31,7 @@ KINDS = {  # kinds of tensors, as pages name them -> roles
     "all tensors": (),
     "weight matrices": ("linear", "conv", "projection"),
     "norm scales": ("norm_scale",),
-    "shifts": ("shift",),
+    "biases": ("shift",),
     "embeddings": ("embedding",),
 }
 WHAT = ["tensor", "order", "section", "role", "part"]
@@ -55,7 +56,7 @@ def table(measured: Measured, name: str) -> pd.DataFrame:
 
 def titles() -> dict[str, str]:
     """Task key -> title."""
-    return {task.key: task.title for task in data.benchmark().tasks}
+    return {task.key: text.data_set(task.title) for task in data.benchmark().tasks}
 
 
 def by_depth(runs: Pairs, token: str) -> pd.DataFrame:

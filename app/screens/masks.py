@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app import text
-from app.reading import data
+from app.reading import data, names
 from app.session import pages, selection, state
 from app.views.masks import kept_share
 from app.widgets import chart, page, run_picker, selected
 from merging.errors import CheckpointError
 from merging.runs.run import Run
-from viz.text import plural
+from viz.text import plural, role_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +81,7 @@ def one_tensor(run: Run, rows: pd.DataFrame, tensor: str, expert: str | None, ex
     """One tensor's numbers for every expert."""
     first = rows.iloc[0]
     keepers = int(rows["kept"].sum())
-    what = f"{first['numel']:,} scalars, {first['role'].replace('_', ' ')} in {text.safe_text(first['section'])}"
+    what = f"{first['numel']:,} scalars, {role_name(first['role'])} in {text.safe_text(first['section'])}"
     words = (
         f"**{text.safe_text(tensor, 120)}**, {what}: {keepers} of {plural(len(rows), 'expert')} "
         f"{'keeps' if keepers == 1 else 'keep'} it."
@@ -92,7 +92,7 @@ def one_tensor(run: Run, rows: pd.DataFrame, tensor: str, expert: str | None, ex
         description=words, of=[run],
     )  # fmt: skip
     st.dataframe(
-        rows[["expert", "saliency", "threshold", "kept", "final"]],
+        rows[["expert", "saliency", "threshold", "kept", "final"]].replace({"expert": names.titles()}),
         hide_index=True,
         column_config={
             "saliency": st.column_config.NumberColumn("Saliency", format="%.3e"),

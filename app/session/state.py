@@ -63,6 +63,7 @@ CELL, CONFLICT, OVERLAP, ENERGY, AGREEMENT = "cell", "conflict", "overlap", "ene
 AGAINST, COMPARE, SCOPE, FIRST, SECOND = "against", "compare", "scope", "first", "second"
 SWEEP, POINT, SCORE, NUMBER, UNIT = "sweep", "point", "score", "number", "unit"
 LOOK, MAP, IMAGES, CLASSES, PERPLEXITY, BESIDE = "look", "map", "images", "classes", "perplexity", "beside"
+FIGURE = "figure"
 SHOW, MERGED, FRONT, VARIANT, INTERVALS = "show", "merged", "front", "variant", "intervals"
 OTHER, BETWEEN, CHART, AMONG, OUTCOME = "b", "between", "chart", "among", "outcome"
 MODELS, SHELF, CHOSEN, ON, DIRECTION, DROP = "models", "shelf", "chosen", "on", "direction", "drop"
@@ -91,6 +92,12 @@ def enter(page: str) -> None:
 def linked(key: str) -> str:
     """What the link that was just opened says about ``key``."""
     return st.query_params.get(key, "") if st.session_state.get(_ENTERED, True) else ""
+
+
+def read_renamed(key: str, old: str, new: str) -> None:
+    """Open links of earlier versions, which name a choice of the bound widget ``key`` by another word."""
+    if linked(key) == old:
+        st.session_state[key] = new
 
 
 def write(key: str, value: str) -> None:

@@ -53,11 +53,17 @@ def choose_cell() -> None:
         selection.choose(state.EXPERT, cell["task"])
 
 
+def pick_kind() -> str:
+    """The picker of one of ``measurements.KINDS``."""
+    state.read_renamed(state.KIND, "shifts", "biases")
+    return str(st.selectbox("Tensors", measurements.KINDS, key=state.KIND, bind=state.BIND, width=200))
+
+
 @st.fragment
 def pictures(run: Run, measurement: Measured, pairs: Pairs) -> None:
     """Isolated drift, one layer of it, and the objective; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
-        kind = st.selectbox("Tensors", measurements.KINDS, key=state.KIND, bind=state.BIND, width=200)
+        kind = pick_kind()
         value = CELLS[st.selectbox("Color", CELLS, key=state.CELL, bind=state.BIND, width=210)]
     table = measurements.layers(run, measurement)
     tasks, tensors = (list(dict.fromkeys(table[name])) for name in ("task", "tensor"))
@@ -125,7 +131,7 @@ def removed(runs: Sequence[Run]) -> None:
     """What CAT removed from the task vectors of one run."""
     run = pick_one(runs)
     with st.container(horizontal=True, gap="medium"):
-        kind = st.selectbox("Tensors", measurements.KINDS, key=state.KIND, bind=state.BIND, width=200)
+        kind = pick_kind()
         value = CONFLICTS[st.selectbox("Color", CONFLICTS, key=state.CONFLICT, bind=state.BIND, width=210)]
     table = measurements.of_kind(measurements.conflicts(run), kind)
     drawn = run.recipe.exemplars if run.recipe else None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import text
-from app.reading import data
+from app.reading import data, names
 from app.session import state
 from app.views.features import data as feature_data
 from app.views.features import maps
@@ -84,5 +84,6 @@ def components(runs: Sequence[Run], holders: Sequence[Run]) -> None:
     )
     chart.chart(
         "feature_components", table.assign(component=kinds), name=f"components_{run.id[:8]}",
-        expert=clean_text(expert, 40), caption=caption, description=f"Expert {text.safe_text(expert, 40)}.", of=[run],
+        expert=clean_text(expert, 40), caption=caption, of=[run],
+        description=f"Expert {text.safe_text(names.expert(expert), 40)}.",
     )  # fmt: skip

@@ -8,6 +8,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data
+from app.reading import names as expert_names
 from app.session import pages, state
 from app.session.draft import Draft, DraftStep, in_order, parse_chain
 from app.widgets import controls, page
@@ -162,7 +163,9 @@ def models(current: Draft, experts: Mapping[str, str], own: Mapping[str, float])
     st.multiselect(
         "Experts",
         list(experts),
-        format_func=lambda name: f"{clean_text(name, 40)} {percent(own[name]) if name in own else ''}".strip(),
+        format_func=lambda name: (
+            f"{clean_text(expert_names.expert(name), 40)} {percent(own[name]) if name in own else ''}".strip()
+        ),
         key=CHOSEN,
         on_change=_choose_experts,
         args=(current, experts),

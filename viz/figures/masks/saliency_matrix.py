@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from viz import theme
 from viz.chart import ChartError, chart, in_forward_order, in_order, one_of
 from viz.parts.cells import click_targets
-from viz.text import count, percent, plural, real, safe_text, short_name
+from viz.text import count, percent, plural, real, role_name, safe_text, short_name
 
 Floats = npt.NDArray[np.float32]
 TOP, GAP, FINAL = 38, 34, 30  # px: above the first panel (for the tool bar), between panels, the shared mask's row
@@ -187,7 +187,7 @@ def _mask_map(
 
 
 def _hover_texts(grid: Grid) -> list[str]:
-    roles = grid.tensors["role"].astype(str).str.replace("_", " ")
+    roles = grid.tensors["role"].map(role_name)
     facts = [
         f"<br>{safe_text(row.section)}, {safe_text(row.part)} ({safe_text(role)}), {count(numel)} scalars"
         for row, role, numel in zip(grid.tensors.itertuples(), roles, grid.tensors["numel"], strict=True)
