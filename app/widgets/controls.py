@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, MutableMapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
@@ -14,12 +14,12 @@ from merging.errors import ParameterError
 from merging.methods.factor_rules import LARGEST, ROLES, SECTIONS, SELECTORS, FactorRule
 from merging.methods.params import TABLE, Bound, Params
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 FEW = 4  # choices up to this many are shown side by side
-FREE = {  # the columns of a table of rules that take any text
-    "blocks": "Numbers and ranges such as 3 or 0-1. Empty: all.",
-    "tensors": "Names, or patterns such as *.ln_1.weight. Empty: all.",
-    "experts": "Empty: all.",
-}
+# Pixels; together the page's column of controls.
+WIDTHS = {"factor": 58, "blocks": 74, "roles": 72, "sections": 84, "tensors": 82, "experts": 80}
 FEW_STEPS = 400  # a slider with more stops than this cannot be set exactly
 
 
@@ -89,28 +89,42 @@ def _table(bound: Bound, rules: Sequence[FactorRule], key: str, experts: Sequenc
 
     start = f"{key}.start"  # the widget keeps what was edited since
     if key not in st.session_state:
-        rows = [{"factor": rule.factor, **{name: list(getattr(rule, name)) for name in SELECTORS}} for rule in rules]
-        st.session_state[start] = pd.DataFrame(rows, columns=["factor", *SELECTORS])
+        rows = [{name: list(getattr(rule, name)) for name in SELECTORS} for rule in rules]
+        table = pd.DataFrame(rows, columns=[*SELECTORS], dtype=object)
+        table["blocks"] = table["blocks"].str.join(", ").astype(object)
+        table.insert(0, "factor", pd.Series([rule.factor for rule in rules], dtype=float))
+        st.session_state[start] = table
+    table = st.session_state[start]
     st.markdown(bound.label, help=f"{bound.help} Takes {bound.describe()}.")
-    names = {"roles": ROLES, "sections": SECTIONS, "experts": experts}
-    columns = {
-        name: st.column_config.MultiselectColumn(
-            name.capitalize(),
-            options=list(
-                dict.fromkeys([*names.get(name, ()), *(w for words in st.session_state[start][name] for w in words)])
-            ),
-            accept_new_options=name in FREE,
-            help=FREE.get(name, "Of the tensors. Empty: all."),
-        )
-        for name in SELECTORS
-    }
-    columns["factor"] = st.column_config.NumberColumn("Factor", min_value=-LARGEST, max_value=LARGEST, step="any")
     edited = st.data_editor(
-        st.session_state[start], key=key, num_rows="dynamic", hide_index=True, column_config=columns, alt=bound.label
+        table, key=key, num_rows="dynamic", hide_index=True, column_config=_columns(table, experts), alt=bound.label
     )
     rows = [{**row, "factor": None if pd.isna(row["factor"]) else row["factor"]} for row in edited.to_dict("records")]
-    filled = [{name: value for name, value in row.items() if value is not None} for row in rows]
-    return [row for row in filled if any(value != [] for value in row.values())]
+    filled = [{name: value for name, value in row.items() if value not in (None, [], "")} for row in rows]
+    return [row for row in filled if row]
+
+
+def _columns(table: pd.DataFrame, experts: Sequence[str]) -> dict[str, Any]:
+    """How a table of rules is edited; lists offer the known names, and the ones that it holds."""
+    config = st.column_config
+    offered = {"roles": ROLES, "sections": SECTIONS, "experts": experts, "tensors": ()}
+    columns: dict[str, Any] = {
+        name: config.MultiselectColumn(
+            name.capitalize(),
+            width=WIDTHS[name],
+            options=list(dict.fromkeys([*names, *(word for words in table[name] for word in words)])),
+            accept_new_options=name == "tensors",
+            help=f"{'Names, or patterns such as *.ln_1.weight. ' if name == 'tensors' else ''}Empty: all.",
+        )
+        for name, names in offered.items()
+    }
+    columns["factor"] = config.NumberColumn(
+        "×", min_value=-LARGEST, max_value=LARGEST, format="plain", width=WIDTHS["factor"], help="The factor."
+    )
+    columns["blocks"] = config.TextColumn(
+        "Blocks", width=WIDTHS["blocks"], help="Numbers and ranges such as 0-1, 3. Empty: all."
+    )
+    return columns
 
 
 def _label(bound: Bound) -> str:

@@ -41,7 +41,7 @@ class ManualParams(Params):
     when: str = choice(
         BEFORE,
         AFTER,
-        label="When",
+        label="Before or after the merge",
         help="Multiply each expert's task vector before the merge, or the merged one after it.",
     )
 
