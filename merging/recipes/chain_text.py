@@ -17,6 +17,7 @@ from merging.checkpoints.references import BUNDLED_PREFIX, is_remote, locate
 from merging.checkpoints.stated_architecture import StatedArchitecture
 from merging.errors import RecipeError, UnknownMethodError
 from merging.methods import registry
+from merging.methods.factor_rules import EVERYTHING
 from merging.methods.method import Edit, Merge
 from merging.methods.params import TABLE, Bound, Params, unknown_parameter
 from merging.recipes.recipe import Exemplars
@@ -149,10 +150,14 @@ def parse_step(role: str, text: str, problems: list[str]) -> tuple[str, dict[str
 
 
 def _named(part: str, bounds: Mapping[str, Bound]) -> tuple[str, str, str]:
-    """The name, '=' and value of one parameter; a table of rules may stand without its name."""
+    """The name, '=' and value of one parameter; a table of rules may stand without its name.
+
+    Its first selector has a digit or a dot in it, or is ``all``; a word of letters is a parameter's name.
+    """
     name, equals, value = (piece.strip() for piece in part.partition("="))
     table = next((own for own, bound in bounds.items() if bound.kind == TABLE), "")
-    return (table, "=", part) if table and equals and name not in bounds else (name, equals, value)
+    unnamed = name == EVERYTHING or not name.replace("_", "").isalpha()
+    return (table, "=", part) if table and equals and unnamed else (name, equals, value)
 
 
 def _problem(method: Edit | Merge, name: str, equals: str, value: str) -> str:
