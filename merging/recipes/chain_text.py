@@ -144,6 +144,8 @@ def parse_step(role: str, text: str, problems: list[str]) -> tuple[str, dict[str
         name, equals, value = _named(part, method.params.bounds())
         if problem := _problem(method, name, equals, value):
             problems.append(problem)
+        elif name in params and method.params.bounds()[name].kind == TABLE:
+            problems.append(f"{method.key}.{name} is given twice; join its rules by '+', as in b0=0+b1=0.")
         else:
             params[name] = method.params.bounds()[name].parse(value)
     return key, params

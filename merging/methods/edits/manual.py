@@ -121,7 +121,7 @@ register(
         content=content,
         after_merge=lambda params: params.when == AFTER,
         variant="No paper's method. After the merge, a factor changes its own tensor alone; before it, a merge with a "
-        "threshold over all scalars (TIES, PCB, Consensus on TIES) chooses others elsewhere, too. What has the factor 0 in "
-        "every expert stays pretrained bit for bit.",
+        "threshold over all scalars (TIES, PCB, Consensus on TIES) chooses others elsewhere, too. What has the factor "
+        "0 in every expert stays pretrained bit for bit.",
     )
 )
