@@ -109,17 +109,12 @@ class FactorRule:
 
     def words(self) -> str:
         """The rule in words: 'blocks 0-1, norm_scale × 0'."""
-        chosen = (
-            [f"block{'' if self.blocks[0].isdigit() and len(self.blocks) == 1 else 's'} {' and '.join(self.blocks)}"]
-            if self.blocks
-            else []
-        )
-        chosen += [
-            " and ".join(map(printable, words))
-            for name in SELECTORS
-            if name != "blocks" and (words := getattr(self, name))
-        ]
-        return f"{', '.join(chosen) or EVERYTHING} × {exact_text(self.factor)}"
+        chosen = {name: words for name in SELECTORS if (words := getattr(self, name))}
+        parts = [" and ".join(printable(word) for word in words) for name, words in chosen.items() if name != "blocks"]
+        if self.blocks:
+            one = len(self.blocks) == 1 and self.blocks[0].isdigit()
+            parts.insert(0, f"{'block' if one else 'blocks'} {' and '.join(self.blocks)}")
+        return f"{', '.join(parts) or EVERYTHING} × {exact_text(self.factor)}"
 
 
 def _words(name: str, given: Any) -> tuple[str, ...]:
@@ -179,7 +174,7 @@ def rules_text(rules: Iterable[FactorRule]) -> str:
 
 def rules_words(rules: Sequence[FactorRule]) -> str:
     """The rules in a few words: 'blocks 0-1 × 0', or only their number where that would be long."""
-    words = ", ".join(rule.words() for rule in rules[:FEW])
+    words = "; ".join(rule.words() for rule in rules[:FEW])
     if 0 < len(rules) <= FEW and len(words) <= SHORT:
         return words
     return f"{len(rules) or 'no'} rule{'' if len(rules) == 1 else 's'}"

@@ -78,7 +78,7 @@ def test_minus_zero_is_zero():
     [
         ("", "no rules"),
         ("b0-1=0", "blocks 0-1 × 0"),
-        ("b0=0+r.norm_scale/r.shift=0.5", "block 0 × 0, norm_scale and shift × 0.5"),
+        ("b0=0+r.norm_scale/r.shift=0.5", "block 0 × 0; norm_scale and shift × 0.5"),
         ("all=0+b0=0+b1=0", "3 rules"),
         ("e." + "x" * 80 + "=0", "1 rule"),
         ("e.a%0Ab=0", "a\\nb × 0"),

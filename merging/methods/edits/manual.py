@@ -27,7 +27,9 @@ class ManualParams(Params):
     """The parameters of the manual edit."""
 
     rules: tuple[FactorRule, ...] = rules(
-        label="Rules", help="Which blocks, roles, sections, tensors and experts take which factor; later rules win."
+        label="Rules",
+        help="Which blocks, roles, sections, tensors and experts take which factor; later rules win. In a line "
+        "they are b0-1=0+r.shift/e.digits=0.5, by b (blocks), r. (role), s. (section), t. (tensor) and e. (expert).",
     )
     default: float = real(
         1.0,
