@@ -50,7 +50,7 @@ def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
         )
         return
     if not masked:
-        st.info("This run did not prune tensors. Below are the masks that pruning its task vectors would give.")
+        st.info(f"{kept_share.unpruned(run)} Below are the masks that pruning its task vectors would give.")
     experts, tensors = list(dict.fromkeys(stored["expert"])), list(dict.fromkeys(stored["tensor"]))
     if fresh:
         st.session_state[state.RATIO], st.session_state[state.SHARED] = ratio, shared
@@ -109,10 +109,16 @@ def kept_per_block(table: pd.DataFrame, run: Run, ratio: float) -> None:
     """Shares kept, from the masks in the chart or from the merged weights."""
     chart.ask("kept_share")
     sources = {"masks": "the masks above", "weights": "the merged weights"}
+    first = "weights" if kept_share.FACTORS in run.tables else "masks"
     with st.container(horizontal=True, gap="medium"):
         by = SPLITS[st.selectbox("Split by", SPLITS, key=state.BY, bind=state.BIND, width=200)]
         source = st.segmented_control(
-            "Counted from", sources, format_func=sources.get, default="masks", key="source", required=True
+            "Counted from",
+            sources,
+            format_func=sources.get,
+            default=first,
+            key=f"source{'_by_hand' if first == 'weights' else ''}",
+            required=True,
         )
     rule = f"Counted from the masks at prune ratio {ratio:g}."
     if source == "weights":

@@ -204,6 +204,7 @@ exemplars: {per_task: 8, seed: 1}
 edits:
 - lwptv: {prune_ratio: 0.7, shared: true}
 - dare
+- manual: {rules: [{blocks: "0-1", roles: [shift], factor: 0}, {tensors: "*.w", experts: digits, factor: 2}]}
 merge: {ties: {density: 0.2, aggregation: sum}}
 """
 SWEEP = """version: 1
@@ -219,6 +220,7 @@ tasks:
 LINKS = (
     "chain=lwptv:prune_ratio=0.5;ties:density=0.1,scaling=0.3&experts=digits,flags",
     "chain=count_dead_params;activation:gelu;exemplars:per_task=9;cat;task_arithmetic&run=0123456789abcdef",
+    "chain=manual:b0-1/e.a%2Cb=0+t.*.ln_1.*=0.5,when=after;ties&run=0123456789abcdef",
     "runs=0123456789ab,../../etc/passwd&sweep=new&experts=a=b.pt",
 )
 
