@@ -29,13 +29,16 @@ def draw(kind: type[Params], values: MutableMapping[str, Any], prefix: str) -> P
 
 
 def _widget(bound: Bound, value: Any, key: str) -> Any:
-    """One parameter's widget. Its value lives under ``key``; ``value`` counts only when the widget is new."""
+    """One parameter's widget. Its value lives under ``key``; ``value`` counts only when the widget is new.
+
+    It is given to the widget, not put into the session: if the visitor interrupts the script before the browser has
+    the widget, the browser sends what the widget itself begins with.
+    """
     if not bound.optional:
         return _plain_widget(bound, value, key)
-    auto = f"{key}.unset"
-    st.session_state.setdefault(auto, value is None)
     words = f": {bound.unset}" if bound.unset else ""
-    if st.toggle(f"{bound.label}, automatic", key=auto, help=f"Unset{words}. {bound.help}"):
+    label, help_text = f"{bound.label}, automatic", f"Unset{words}. {bound.help}"
+    if st.toggle(label, value is None, key=f"{key}.unset", help=help_text):
         return None
     low = bound.low if math.isfinite(bound.low) and not bound.open_low else bound.low + (bound.step or 0.01)
     return _plain_widget(bound, value if value is not None else (low if math.isfinite(low) else 0), key)
@@ -43,28 +46,28 @@ def _widget(bound: Bound, value: Any, key: str) -> Any:
 
 def _plain_widget(bound: Bound, value: Any, key: str) -> Any:
     if bound.kind == "flag":
-        st.session_state.setdefault(key, value)
-        return st.toggle(bound.label, key=key, help=bound.help)
+        return st.toggle(bound.label, value, key=key, help=bound.help)
     if bound.kind == "choice":
-        st.session_state.setdefault(key, value if value in bound.choices else bound.default)
+        first = value if value in bound.choices else bound.default
+        options: dict[str, Any] = {"key": key, "help": bound.help, "format_func": in_words}
         if len(bound.choices) <= FEW:
-            return st.segmented_control(
-                bound.label, bound.choices, key=key, help=bound.help, required=True, format_func=in_words
-            )
-        return st.selectbox(bound.label, bound.choices, key=key, help=bound.help, format_func=in_words)
+            return st.segmented_control(bound.label, bound.choices, default=first, required=True, **options)
+        return st.selectbox(bound.label, bound.choices, bound.choices.index(first), **options)
     number = int if bound.kind == "integer" else float
-    st.session_state.setdefault(key, number(value))
+    value = number(value)
     label, help_text = _label(bound), f"{bound.help} Takes {bound.describe()}."
-    if span := _span(bound, st.session_state[key]):
+    if span := _span(bound, st.session_state.get(key, value)):
         low, high, step = (number(part) for part in span)
-        return st.slider(label, low, high, step=step, format=_format(bound, step), key=key, help=help_text)
+        return st.slider(label, low, high, value, step, _format(bound, step), key=key, help=help_text)
     limits: dict[str, Any] = {"min_value": None, "max_value": None}
     if math.isfinite(bound.low):
         limits["min_value"] = number(bound.low)
     if math.isfinite(bound.high):
         limits["max_value"] = number(bound.high)
     step = number(bound.step) if bound.step else max(abs(float(bound.default or 1)) / 10, 1e-12)
-    return st.number_input(label, **limits, step=step, format=_format(bound, step), key=key, help=help_text)
+    return st.number_input(
+        label, **limits, value=value, step=step, format=_format(bound, step), key=key, help=help_text
+    )
 
 
 def _label(bound: Bound) -> str:

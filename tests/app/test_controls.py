@@ -10,6 +10,7 @@ from page_harness import SLOW
 from parameter_kinds import KINDS
 from streamlit.testing.v1 import AppTest
 
+from app.text import in_words
 from app.widgets import controls
 from merging.methods import registry
 from merging.methods.params import Bound
@@ -80,6 +81,26 @@ def test_controls_follow_the_widgets(key: str) -> None:
         at.toggle(key=toggle.key).set_value(not before).run()
         assert at.session_state["found"].values()[toggle.key.removeprefix("x.")] is not before
     assert not at.exception
+
+
+@pytest.mark.parametrize("key", KINDS)
+def test_a_control_begins_with_its_value_in_the_browser(key: str) -> None:
+    """A browser that gets the widget only from a second, shortened run sends what the widget itself begins with."""
+    kind = KINDS[key]
+    for name, bound in kind.bounds().items():
+        value = valid_values(bound)[-1]
+        at = AppTest.from_function(script, args=(key, {name: value}), default_timeout=SLOW).run()
+        for widget in [*at.slider, *at.toggle, *at.selectbox, *at.number_input, *at.button_group]:
+            if widget.key == f"x.{name}":
+                first = widget.proto.default
+                if widget.type == "button_group":
+                    assert [widget.options[index] for index in first] == [in_words(value)]
+                else:
+                    assert (first[0] if widget.type == "slider" else first) == _sent(widget.type, bound, value)
+
+
+def _sent(kind: str, bound: Bound, value: Any) -> Any:
+    return bound.choices.index(value) if kind == "selectbox" else value
 
 
 def test_a_wrong_value_is_refused_under_its_control() -> None:

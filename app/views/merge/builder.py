@@ -202,12 +202,12 @@ def controls_all(current: Draft) -> bool:
         label_visibility="collapsed",
     )
     with st.container(border=True):
-        key = f"merge{current.merge.uid}"
-        st.session_state.setdefault(key, current.merge.key)
-        chosen = st.selectbox("Then merge with", list(merges), format_func=lambda key: merges[key].title, key=key)
-        if chosen != current.merge.key:
+        keys, merge = list(merges), current.merge
+        chosen = st.selectbox(
+            "Then merge with", keys, keys.index(merge.key), lambda key: merges[key].title, key=f"merge{merge.uid}"
+        )
+        if chosen != merge.key:
             current.merge = DraftStep(chosen)
-            st.session_state[f"merge{current.merge.uid}"] = chosen
             st.rerun()
         valid &= controls_of(current.merge, merges[chosen])
     if data.carries_dead_params(current.pretrained):
