@@ -11,6 +11,7 @@ from app.reading import data
 from app.session import pages, state
 from app.views.masks import kept_share
 from app.widgets import chart, page, run_picker
+from app.widgets.put_back import doors, panel
 from merging.errors import CheckpointError
 from merging.runs.run import Run
 from viz.text import plural
@@ -73,6 +74,8 @@ def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
         )  # fmt: skip
     if tensor:
         one_tensor(run, table[table["tensor"] == tensor], tensor, expert, experts)
+        doors.draw(run, tensor, pages.MASKS)
+    panel.show(run, tensor, "masks")
     kept_per_block(kept_share.by_masks(table), run, chosen)
 
 

@@ -38,6 +38,9 @@ address; the others are written here, because a link should carry a run's id and
     b         the run that Compare sets beside run     between*  what Compare shows of the two
     models    the user's set of models on Merge        shelf*    what Models & runs shows
     chosen    the runs selected there, with commas     outcome*  which of the two runs is right
+    act*      what is done to the chosen layer         reach*    it alone, its block, or its kind
+    given*    the expert that it is given back to      factor*   by what it is scaled
+    help*     where putting back is asked to help      guess*    what the first-order map shows
     chart*    the chart of both runs on Compare        among*    whose images it counts
 """
 
@@ -66,6 +69,7 @@ LOOK, MAP, IMAGES, CLASSES, PERPLEXITY, BESIDE = "look", "map", "images", "class
 SHOW, MERGED, FRONT, VARIANT, INTERVALS = "show", "merged", "front", "variant", "intervals"
 OTHER, BETWEEN, CHART, AMONG, OUTCOME = "b", "between", "chart", "among", "outcome"
 MODELS, SHELF, CHOSEN, ON, DIRECTION, DROP = "models", "shelf", "chosen", "on", "direction", "drop"
+ACT, REACH, GIVEN, FACTOR, HELP, GUESS = "act", "reach", "given", "factor", "help", "guess"
 BIND: Any = "query-params"
 
 _CURRENT, _CURRENT_MANY, _DRAFT, _WATCHED = "_run", "_runs", "_draft", "_watched"

@@ -9,9 +9,10 @@ import streamlit as st
 
 from app import text
 from app.reading import data, measurements
-from app.session import state
+from app.session import pages, state
 from app.views.conflicts import layers
 from app.widgets import chart, measure_button
+from app.widgets.put_back import doors
 from merging.analysis.stored import Measured
 from merging.errors import CheckpointError
 from merging.runs.run import Run
@@ -172,6 +173,7 @@ def pictures(run: Run, measurement: Measured | None) -> None:
     if measurement is not None:
         with picture:
             heat_map(run, measurement, density, value, layer)
+    doors.draw(run, layer, pages.CONFLICTS)
     agreement(run, measurement, layer, density, cut)
     if measurement is not None:
         election(run, measurement, density, layer)
