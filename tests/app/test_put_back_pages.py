@@ -153,7 +153,7 @@ def test_a_map_that_is_being_measured_is_drawn(
     at = open_app("drift", library, view=BACK, runs=run.id, run=run.id)
     assert not at.exception
     assert charts(at) == 1
-    assert "So far, 7 tensors" in words(at)
+    assert "So far, 6 tensors" in words(at)
 
 
 @pytest.mark.parametrize(("page", "query"), [("masks", {}), ("conflicts", {"about": "sign agreement"})])
