@@ -23,7 +23,7 @@ from merging.previews.result import Preview
 IDLE = 300.0  # seconds without a request after which the process ends
 NICE = 5  # previews go before jobs, and the server before both
 SESSIONS = 200  # whose last request is remembered
-TRIES = 2  # times that a request is sent to a process that ends while it waits
+TRIES = 2  # times that a request is sent to processes that end while it waits
 WORKER = "merging.previews.worker"
 
 
@@ -157,12 +157,12 @@ class Bench:
                 del self._waiting[answer["id"]]
 
     def _ended(self, process: subprocess.Popen[bytes], code: int) -> None:
-        """Send again what a process left that ended for lack of work; say of the rest that it was ended."""
+        """Send once more what a process left when it ended; say of what has been sent before that it was ended."""
         with self._lock:
             left = {number: sent for number, sent in self._waiting.items() if sent.process is process}
             for number, sent in left.items():
                 del self._waiting[number]
-                if code == 0 and sent.tries < TRIES:
+                if sent.tries < TRIES:
                     self._send(sent.session, sent.tries + 1)
                 else:
                     state = self._states[sent.session]
