@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from merging.analysis.context import MeasurementResult
 
 TITLES = {IN_DOMAIN: "In domain", OUT_OF_DOMAIN: "Out of domain"}
-BLOCKS = "Whole blocks, "
+BLOCKS = "Blocks, "
 LEVELS = {"block": "block", "kind": "kind of tensor", "tensor": "tensor"}
 GUESSES = {  # what the first-order map shows, as pickers name it -> column of the measurement
     "putting a tensor back": "put_back",
@@ -55,18 +55,21 @@ def cells(run: Run, changes: pd.DataFrame) -> pd.DataFrame:
 
 
 def averages(changes: pd.DataFrame, levels: Sequence[str], most: int | None = None) -> pd.DataFrame:
-    """Changes in and out of domain in points, a row for each thing put back; the ``most`` largest gains out of domain.
+    """A row for each thing put back, with the change in points and its interval, as text, in and out of domain.
 
-    Where there is no task out of domain, the largest in domain.
+    The ``most`` largest gains out of domain (where there is no task out of domain, in domain), or all.
     """
+    import pandas as pd
+
     rows = changes[(changes["group"] == AVERAGE) & changes["level"].isin(levels)]
-    wide = rows.pivot(index=["level", "name"], columns="over", values=["change", "low", "high"])
-    wide = 100 * wide.loc[list(dict.fromkeys(zip(rows["level"], rows["name"], strict=True)))]
-    wide.columns = [f"{number} {over}" for number, over in wide.columns]
-    table = wide.reset_index()
-    if most is not None:
-        by = next(name for name in (f"change {OUT_OF_DOMAIN}", f"change {IN_DOMAIN}") if name in table)
-        table = table.nlargest(most, by)
+    shown = [over for over in TITLES if over in set(rows["over"])]
+    first = rows[rows["over"] == shown[-1]]
+    first = first if most is None else first.nlargest(most, "change")
+    table = first[["level", "name"]].reset_index(drop=True)
+    for over in shown:
+        own = rows[rows["over"] == over].set_index(["level", "name"])[["change", "low", "high"]]
+        numbers = own.loc[pd.MultiIndex.from_frame(table[["level", "name"]])].to_numpy(float)
+        table[TITLES[over]] = [f"{100 * c:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})" for c, low, high in numbers]
     return table.assign(level=table["level"].map(LEVELS))
 
 

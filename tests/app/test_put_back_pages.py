@@ -60,7 +60,7 @@ def test_the_view_shows_both_maps_and_the_ranks(open_app: Any, mapped: Path, pre
     shown = words(at)
     assert "n = 80 images in domain and 40 out of domain of the choosing half, drawn with seed 0" in shown
     assert "Rank correlation (Spearman's ρ) of the first-order map with the measured one over 32 tensors" in shown
-    assert "drifts most; by what putting it back gives out of domain it is number" in shown
+    assert "drifts most; by what putting it back gives out of domain it is at rank" in shown
     assert previewed == []  # nothing is chosen
     best = next(button for button in at.button if button.label == "Choose what helps most").click().run()
     changes = measurements_of(mapped, run.id).table("changes")

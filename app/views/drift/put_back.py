@@ -11,7 +11,7 @@ import streamlit as st
 from app import text
 from app.reading import data, measurements, put_back
 from app.session import pages, state
-from app.widgets import chart, measure_button
+from app.widgets import chart, measure_button, page
 from app.widgets.put_back import doors, panel
 from app.widgets.run_picker import pick_one
 from merging.analysis.stored import Measured
@@ -119,22 +119,19 @@ def true_map(run: Run, measured: Measured, changes: pd.DataFrame, tensor: str | 
     )  # fmt: skip
     with st.grid(2, min_column_width=380):
         with st.container():
-            st.markdown("**Whole blocks and kinds put back**")
+            st.markdown("**Whole blocks and kinds put back**, points (95 % interval)")
             listed(put_back.averages(changes, ("block", "kind")), "Accuracy with blocks and kinds put back")
         with st.container():
-            st.markdown(f"**The {MOST} tensors that give most**")
+            st.markdown(f"**The {MOST} tensors that give most**, points (95 % interval)")
             listed(put_back.averages(changes, ("tensor",), MOST), "The tensors that give most if they are put back")
 
 
 def listed(table: pd.DataFrame, alt: str) -> None:
     """Changes in points with their intervals."""
-    points = st.column_config.NumberColumn
-    columns: dict[str, Any] = {"level": "Put back", "name": st.column_config.TextColumn("Name", width="medium")}
-    for over, short in ((IN_DOMAIN, "in"), (OUT_OF_DOMAIN, "out")):
-        columns |= {f"change {over}": points(f"Points, {short}", format="%+.1f", help=f"{put_back.TITLES[over]}.")}
-        columns |= {f"{end} {over}": points(f"{end}, {short}", format="%+.1f") for end in ("low", "high")}
-    known = [name for name in columns if name in table]
-    st.dataframe(table[known], hide_index=True, column_config={name: columns[name] for name in known}, alt=alt)
+    wide = st.column_config.TextColumn("Name", width="medium")
+    columns = {"level": "Put back", "name": wide} if table["level"].nunique() > 1 else {"level": None, "name": wide}
+    height = page.table_height(len(table), 480)
+    st.dataframe(table, hide_index=True, column_config=columns, height=height, alt=alt)
 
 
 def described(notes: Mapping[str, Any], changes: pd.DataFrame) -> str:
@@ -183,9 +180,9 @@ def firsts(table: pd.DataFrame, over: str) -> None:
     most, best = table.loc[table["drift"].idxmax()], table.loc[table["change"].idxmax()]
     number = plural(len(table), "tensor")
     st.markdown(
-        f"**{text.safe_text(most['tensor'], 100)}** drifts most; by what putting it back gives {over} it is number "
+        f"**{text.safe_text(most['tensor'], 100)}** drifts most; by what putting it back gives {over} it is at rank "
         f"{most['change_rank']:g} of {number}. **{text.safe_text(best['tensor'], 100)}** helps most if it is put back; "
-        f"by drift it is number {best['drift_rank']:g}."
+        f"by drift it is at rank {best['drift_rank']:g}. Equal numbers share a mean rank."
     )
     with st.container(horizontal=True):
         st.button("Choose what drifts most", key="drifts_most", on_click=choose, args=(most["tensor"],))

@@ -53,10 +53,13 @@ def drift_and_put_back(
         fig.add_trace(_circle(table[table["tensor"] == selected]))
     names = [role.replace("_", " ") for role in roles]
     legend, top = legends.above(names, "Kind ")
-    end = len(table) + 0.04 * len(table) + 0.5
+    room = 0.03 * len(table) + 0.5
+    ends = [1 - room, len(table) + room]
     where = f", {safe_text(over)}" if over else ""
-    fig.update_xaxes(title={"text": "Rank by drift of the layer by itself (1 drifts most)"}, range=[0, end])
-    fig.update_yaxes(title={"text": f"Rank by accuracy gained when put back{where}<br>(1 gains most)"}, range=[end, 0])
+    fig.update_xaxes(title={"text": "Rank by drift of the layer by itself (1 drifts most)"}, range=ends)
+    fig.update_yaxes(
+        title={"text": f"Rank by accuracy gained when put back{where}<br>(1 gains most)"}, range=ends[::-1]
+    )
     fig.update_layout(
         legend=legend, margin={"l": LEFT + theme.LINE_HEIGHT, "r": 26, "t": top + 34, "b": BOTTOM},
         annotations=[theme.caption(_coefficient(correlation), 1)],
