@@ -25,7 +25,7 @@ MANUAL = "manual"
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class ChosenLayer:
     """A tensor, the whole section that it is in, or all tensors of its role: what ``reach`` says."""
 
     tensor: str
@@ -45,7 +45,9 @@ class Layer:
         return FactorRule(factor=factor, experts=tuple(experts), **where)
 
 
-def scaled(recipe: Recipe, layer: Layer, factor: float, parameters: Sequence[Parameter], title: str = "") -> Recipe:
+def scaled(
+    recipe: Recipe, layer: ChosenLayer, factor: float, parameters: Sequence[Parameter], title: str = ""
+) -> Recipe:
     """The recipe with the layer's merged task vector multiplied by ``factor`` after the merge; 0 puts it back.
 
     Where the recipe has such a step already, both become one. ``parameters`` are those of the pretrained model.
@@ -64,7 +66,7 @@ def scaled(recipe: Recipe, layer: Layer, factor: float, parameters: Sequence[Par
     return replace(recipe, edits=(*before, _manual(rules, AFTER)), title=title)
 
 
-def given_back(recipe: Recipe, layer: Layer, expert: str, title: str = "") -> Recipe:
+def given_back(recipe: Recipe, layer: ChosenLayer, expert: str, title: str = "") -> Recipe:
     """The recipe in which the merge sees only this expert's task vector in the layer, times ``single_factor``.
 
     Merges that sum then give the expert's own weights there. Others give what they make of one expert alone, and those

@@ -9,13 +9,13 @@ import torch
 import merging
 from merging.checkpoints.families import describe
 from merging.errors import RecipeError
-from merging.recipes.layer_changes import Layer, given_back, scaled, single_factor
+from merging.recipes.layer_changes import ChosenLayer, given_back, scaled, single_factor
 from merging.recipes.recipe import Recipe
 
 BASE, EXPERTS = tiny.family()
 PARAMETERS = describe(BASE)
 TENSOR = "visual.transformer.resblocks.0.mlp.c_fc.weight"
-LAYER = Layer(TENSOR, "block 0", "linear")
+LAYER = ChosenLayer(TENSOR, "block 0", "linear")
 
 
 def recipe(merge="task_arithmetic", params=None, edits=()):
@@ -44,7 +44,7 @@ def changed(one, other):
 def test_what_is_put_back_has_the_pretrained_bits_and_nothing_else_moves(merge, edits, reach, inside):
     plain = recipe(merge, edits=edits)
     before = merged(plain)
-    after = merged(scaled(plain, Layer(TENSOR, "block 0", "linear", reach), 0.0, PARAMETERS))
+    after = merged(scaled(plain, ChosenLayer(TENSOR, "block 0", "linear", reach), 0.0, PARAMETERS))
     names = {p.name for p in PARAMETERS if inside(p)}
     assert changed(before, after) == {name for name in names if not torch.equal(before[name], BASE[name])}
     assert all(torch.equal(after[name], BASE[name]) for name in names)
@@ -54,14 +54,14 @@ def test_what_is_put_back_has_the_pretrained_bits_and_nothing_else_moves(merge, 
 def test_the_ends_of_the_network_count_as_blocks(section):
     plain = recipe()
     one = next(p for p in PARAMETERS if p.section == section)
-    after = merged(scaled(plain, Layer(one.name, section, str(one.role), "block"), 0.0, PARAMETERS))
+    after = merged(scaled(plain, ChosenLayer(one.name, section, str(one.role), "block"), 0.0, PARAMETERS))
     assert changed(merged(plain), after) == {p.name for p in PARAMETERS if p.section == section}
 
 
 def test_changes_of_one_recipe_multiply():
     plain = recipe()
     half = scaled(plain, LAYER, 0.5, PARAMETERS)
-    both = scaled(half, Layer(TENSOR, "block 0", "linear", "block"), 0.5, PARAMETERS)
+    both = scaled(half, ChosenLayer(TENSOR, "block 0", "linear", "block"), 0.5, PARAMETERS)
     assert len(both.edits) == 1
     moved, before = merged(both), merged(plain)
     bias = TENSOR.replace("weight", "bias")
@@ -109,5 +109,5 @@ def test_an_expert_that_is_not_merged_is_refused():
 
 
 def test_a_name_with_signs_of_patterns_means_itself():
-    hostile = Layer("a[b]*?", "embeddings", "embedding")
+    hostile = ChosenLayer("a[b]*?", "embeddings", "embedding")
     assert hostile.rule(0.0).tensors == ("a[[]b][*][?]",)

@@ -21,7 +21,7 @@ from viz.text import clean_text, plural
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.recipes.layer_changes import Layer
+    from merging.recipes.layer_changes import ChosenLayer
 
 QUESTION = "What if this layer were put back?"
 PUT_BACK, GIVE_BACK, SCALE = "put back", "give it back to an expert", "scale"
@@ -66,13 +66,13 @@ def _pickers() -> tuple[str, str]:
     return act, REACHES[reach]
 
 
-def _layer(row: pd.Series[Any], reach: str) -> Layer:
-    from merging.recipes.layer_changes import Layer
+def _layer(row: pd.Series[Any], reach: str) -> ChosenLayer:
+    from merging.recipes.layer_changes import ChosenLayer
 
-    return Layer(str(row["tensor"]), str(row["section"]), str(row["role"]), reach)
+    return ChosenLayer(str(row["tensor"]), str(row["section"]), str(row["role"]), reach)
 
 
-def _changed(run: Run, recipe: Recipe, layer: Layer, act: str, rows: pd.DataFrame) -> tuple[Recipe, str]:
+def _changed(run: Run, recipe: Recipe, layer: ChosenLayer, act: str, rows: pd.DataFrame) -> tuple[Recipe, str]:
     """The changed recipe and what the change does, in Markdown."""
     from merging.recipes import layer_changes
 
@@ -90,7 +90,7 @@ def _changed(run: Run, recipe: Recipe, layer: Layer, act: str, rows: pd.DataFram
     return changed, AFTERWARDS.format(place=_bold(place), factor=factor)
 
 
-def _place(layer: Layer, rows: pd.DataFrame) -> str:
+def _place(layer: ChosenLayer, rows: pd.DataFrame) -> str:
     """What the change reaches, in words."""
     if layer.reach == "tensor":
         return layer.tensor

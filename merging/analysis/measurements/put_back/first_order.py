@@ -24,7 +24,7 @@ from torch import Tensor
 from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.measurements.predictions import evaluated_parts
 from merging.analysis.measurements.put_back import images
-from merging.analysis.measurements.put_back.images import TaskImages
+from merging.analysis.measurements.put_back.images import SampleImages
 from merging.benchmarks.evaluate import margins
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.tower_names import assemble
@@ -146,7 +146,7 @@ class DifferentiableTower:
         stored = [name for parts in encoder.names.values() for name in parts]
         return cls(encoder, {n: merged.read(n).to(inputs.device, torch.float32).requires_grad_() for n in stored})
 
-    def gradient(self, task: TaskImages, meter: Meter, detail: str) -> dict[str, Tensor]:
+    def gradient(self, task: SampleImages, meter: Meter, detail: str) -> dict[str, Tensor]:
         """∂m/∂θ of the task's mean margin m, by stored tensor."""
         for leaf in self.leaves.values():
             leaf.grad = None

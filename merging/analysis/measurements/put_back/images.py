@@ -22,7 +22,7 @@ SAMPLE = PreviewSample(32)  # images of every task, the ones that a preview of t
 
 
 @dataclass(frozen=True)
-class TaskImages:
+class SampleImages:
     """The sample of one task: preprocessed images (n, 3, h, w), labels (n,), and the task's head (classes, d)."""
 
     images: Tensor
@@ -34,13 +34,13 @@ class TaskImages:
         return margins(features, self.head, torch.from_numpy(self.labels))
 
 
-Images = dict[str, TaskImages]  # by task
+Images = dict[str, SampleImages]  # by task
 
 
 def draw(benchmark: Benchmark) -> Images:
     """The sample of every task that has images."""
     return {
-        task.key: TaskImages(benchmark.preprocess(task.images), task.labels, benchmark.head(task.key))
+        task.key: SampleImages(benchmark.preprocess(task.images), task.labels, benchmark.head(task.key))
         for task in drawn(benchmark, SAMPLE).values()
         if len(task.labels)
     }

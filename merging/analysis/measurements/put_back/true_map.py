@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.measurements.predictions import evaluated_parts
 from merging.analysis.measurements.put_back import images
-from merging.analysis.measurements.put_back.variants import PutBackTower, Variant, variants
+from merging.analysis.measurements.put_back.variants import PutBackTower, PutBackVariant, variants
 from merging.benchmarks.evaluate import predict
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.devices import choose_device
@@ -37,7 +37,7 @@ RUNNING = "running variants"  # a phase
 Floats = NDArray[np.float64]
 # By variant (None: the merged model) and task, for each model that was run: each image's answer, right (1) or not, and
 # its margin, a cosine (2, n).
-Answered = dict[Variant | None, dict[str, list[Floats]]]
+Answered = dict[PutBackVariant | None, dict[str, list[Floats]]]
 
 
 def measure_put_back(context: MeasurementContext) -> MeasurementResult:

@@ -23,7 +23,7 @@ PUTTING_BACK = "Putting weights back"
 
 
 @dataclass(frozen=True)
-class Variant:
+class PutBackVariant:
     """A model with some tensors put back: one, those of a section, or those of a role. ``name`` is its name."""
 
     level: str
@@ -32,7 +32,7 @@ class Variant:
     first: int  # the first section of the network that differs: 0 is the stem, b + 1 is block b
 
 
-def variants(parameters: Sequence[Parameter]) -> list[Variant]:
+def variants(parameters: Sequence[Parameter]) -> list[PutBackVariant]:
     """Every tensor, every section and every role that has several tensors, each level in forward order."""
     merged = [parameter for parameter in parameters if parameter.role != Role.BUFFER]
     last = 2 + max((parameter.block for parameter in merged if parameter.block is not None), default=-1)
@@ -42,7 +42,7 @@ def variants(parameters: Sequence[Parameter]) -> list[Variant]:
         for group in ((TENSOR, parameter.name), (BLOCK, parameter.section), (KIND, str(parameter.role))):
             groups.setdefault(group, []).append(parameter.name)
     every = [
-        Variant(level, name, frozenset(names), min(first[tensor] for tensor in names))
+        PutBackVariant(level, name, frozenset(names), min(first[tensor] for tensor in names))
         for (level, name), names in groups.items()
         if level == TENSOR or len(names) > 1
     ]
@@ -73,7 +73,7 @@ class PutBackTower:
             tensors[name] = assemble(name, parts, on_device)
         return replace(self.encoder, tensors=tensors)
 
-    def work(self, every: Sequence[Variant], images: int) -> int:
+    def work(self, every: Sequence[PutBackVariant], images: int) -> int:
         """Images times sections that ``features`` runs."""
         sections = self.encoder.sections
         of_kinds = sum(variant.level == KIND for variant in every)
@@ -81,8 +81,8 @@ class PutBackTower:
         return images * (2 * sections - 1 + sections * of_kinds + others)
 
     def features(
-        self, every: Sequence[Variant], batches: Sequence[Tensor], meter: Meter
-    ) -> Iterator[tuple[Variant | None, Tensor]]:
+        self, every: Sequence[PutBackVariant], batches: Sequence[Tensor], meter: Meter
+    ) -> Iterator[tuple[PutBackVariant | None, Tensor]]:
         """Features (n, d) on the CPU of the merged model, as None, and of every variant, by section, then of kinds.
 
         ``batches`` are preprocessed images (n, 3, h, w).
@@ -103,7 +103,7 @@ class PutBackTower:
                     tokens = [self._step(self.encoder, section, x, meter, variant.name) for x in tokens]
                 yield variant, self._of(variant, tokens, meter)
 
-    def _of(self, variant: Variant, tokens: Sequence[Tensor], meter: Meter) -> Tensor:
+    def _of(self, variant: PutBackVariant, tokens: Sequence[Tensor], meter: Meter) -> Tensor:
         return self._rest(self.with_pretrained(variant.tensors), variant.first, tokens, meter, variant.name)
 
     def _rest(self, encoder: Encoder, section: int, tokens: Sequence[Tensor], meter: Meter, detail: str) -> Tensor:
