@@ -14,7 +14,7 @@ if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
 import streamlit as st
 
 from app import startup
-from app.session import benchmark, clicks, state
+from app.session import benchmark, clicks, selection, state
 from app.text import safe_text
 from app.widgets import benchmark_badge
 from merging.errors import MergingError, StoreError
@@ -70,6 +70,7 @@ if state.present():
     st.html(LARGE)
 
 state.enter(page.url_path)
+selection.enter()
 if problem := clicks.problem():
     st.error(safe_text(problem, 1000), icon=":material/error:")
 try:
@@ -82,10 +83,12 @@ except MergingError as error:  # its text is meant for people; anything else goe
 
 with jobs:
     from app.views.runs import damage
+    from app.widgets import selected
     from app.widgets.tray import tray
 
     with contextlib.suppress(StoreError):  # there is no store at all, which the page itself has said
         benchmark_badge.badge()
         damage.notices()
         tray()
+        selected.rest()
 startup.settle()

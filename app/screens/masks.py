@@ -8,10 +8,10 @@ import streamlit as st
 
 from app import text
 from app.reading import data
-from app.session import pages, state
+from app.session import pages, selection, state
 from app.views.masks import kept_share
-from app.widgets import chart, page, run_picker
-from app.widgets.put_back import doors, panel
+from app.widgets import chart, page, run_picker, selected
+from app.widgets.put_back import panel
 from merging.errors import CheckpointError
 from merging.runs.run import Run
 from viz.text import plural
@@ -32,8 +32,8 @@ page.heading(
 def choose_cell() -> None:
     """Callback of a click: the cell's expert and tensor go into their pickers."""
     if cell := chart.clicked("saliency_matrix"):
-        st.session_state[state.TENSOR] = cell["tensor"]
-        st.session_state[state.EXPERT] = cell.get("expert")  # the final mask belongs to no expert
+        selection.choose(state.TENSOR, cell["tensor"])
+        selection.choose(state.EXPERT, cell.get("expert"))  # the final mask belongs to no expert
 
 
 @st.fragment
@@ -64,17 +64,17 @@ def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
     st.markdown(words)
     picture = st.container()  # the pickers are read before the picture above them is drawn
     with st.container(horizontal=True, gap="medium"):
-        tensor = st.selectbox("Tensor", tensors, None, key=state.TENSOR, bind=state.BIND, placeholder=HOW, width=380)
-        expert = st.selectbox("Expert", experts, None, key=state.EXPERT, bind=state.BIND, placeholder="None", width=220)
+        tensor = selected.pick(state.TENSOR, tensors, "Tensor", placeholder=HOW, width=380)
+        expert = selected.pick(state.EXPERT, experts, "Expert", width=220)
+    selected.doors("Masks", state.TENSOR, run=run.id)
     with picture:
-        name, selected = f"masks_{run.id[:8]}", (expert, tensor)
+        name, cell = f"masks_{run.id[:8]}", (expert, tensor)
         chart.chart(
-            "saliency_matrix", table, name=name, on_click=choose_cell, selected=selected, group=group,
+            "saliency_matrix", table, name=name, on_click=choose_cell, selected=cell, group=group,
             description=words, of=[run],
         )  # fmt: skip
     if tensor:
         one_tensor(run, table[table["tensor"] == tensor], tensor, expert, experts)
-        doors.draw(run, tensor, pages.MASKS)
     panel.show(run, tensor, "masks")
     kept_per_block(kept_share.by_masks(table), run, chosen)
 

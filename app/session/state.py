@@ -3,23 +3,25 @@
 Keys in the address are an interface, because people share links. Those marked * belong to a widget bound to the
 address; the others are written here, because a link should carry a run's id and not the label that a picker shows.
 
-    run       the run on Masks, the run whose experts  runs      the runs on Scores, Drift and Features, ids with
-              Conflicts shows, the run in focus on                 commas
-              Drift, or A on Compare
+    run       the run in focus on Masks, Conflicts     runs      the runs on Scores, Drift and Features, ids with
+              and Drift, or A on Compare                         commas
     ratio*    prune ratio of the picture of masks      shared*   whether all experts share one mask
     group*    order of the tensors                     by*       how kept shares are split
-    expert*   the expert of the chosen cell            tensor*   the tensor of the chosen cell
+    expert    the chosen expert, or its task           tensor    the chosen tensor
+    image     the chosen image, as task:split:place    act*      what is done to the chosen layer
+    reach*    whether to it, its block, or its kind    given*    the expert that it is given back to
+    factor*   by what it is scaled                     help*     where putting back is asked to help
     relative* accuracies relative to the experts'      present*  larger type, for a projector
     chain     the edits and the merge being built      experts   names of the experts being merged, with commas
     method    the method on Methods                    role*     methods of this role only
     needs*    methods that need this only              find*     methods with these words only
     view*     what Drift shows                         kind*     tensors of this kind only
-    about*    what Conflicts shows                     layer*    the linear layer that Conflicts is about
+    about*    what Conflicts shows                     layer     the chosen tensor, in earlier links
     density*  share kept before signs are counted      cut*      rank cut of the joint spaces
     signs*    what a cell of sign agreement says       won*      what the picture of the election shows
     against*  the method that is tested against the others
     token*    features of the class token, or mean     distance* how drift is measured
-    task*     the task of the chosen cell              cell*     what a cell of layer-isolated drift says
+    task      the chosen expert, in earlier links      cell*     what a cell of layer-isolated drift says
     conflict* what a cell of removed conflicts says    overlap*  directions that both tasks of the case share
     energy*   of one task's inputs against the other's agreement* cosine of the case's task vectors
     compare*  what two experts are compared by         scope*    the whole model, or one layer
@@ -38,10 +40,8 @@ address; the others are written here, because a link should carry a run's id and
     b         the run that Compare sets beside run     between*  what Compare shows of the two
     models    the user's set of models on Merge        shelf*    what Models & runs shows
     chosen    the runs selected there, with commas     outcome*  which of the two runs is right
-    act*      what is done to the chosen layer         reach*    it alone, its block, or its kind
-    given*    the expert that it is given back to      factor*   by what it is scaled
-    help*     where putting back is asked to help      guess*    what the first-order map shows
     chart*    the chart of both runs on Compare        among*    whose images it counts
+    guess*    what the first-order map shows
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ CELL, CONFLICT, OVERLAP, ENERGY, AGREEMENT = "cell", "conflict", "overlap", "ene
 AGAINST, COMPARE, SCOPE, FIRST, SECOND = "against", "compare", "scope", "first", "second"
 SWEEP, POINT, SCORE, NUMBER, UNIT = "sweep", "point", "score", "number", "unit"
 LOOK, MAP, IMAGES, CLASSES, PERPLEXITY, BESIDE = "look", "map", "images", "classes", "perplexity", "beside"
+IMAGE, ACT, REACH, GIVEN, FACTOR, HELP, GUESS = "image", "act", "reach", "given", "factor", "help", "guess"
 SHOW, MERGED, FRONT, VARIANT, INTERVALS = "show", "merged", "front", "variant", "intervals"
 OTHER, BETWEEN, CHART, AMONG, OUTCOME = "b", "between", "chart", "among", "outcome"
 MODELS, SHELF, CHOSEN, ON, DIRECTION, DROP = "models", "shelf", "chosen", "on", "direction", "drop"
-ACT, REACH, GIVEN, FACTOR, HELP, GUESS = "act", "reach", "given", "factor", "help", "guess"
 BIND: Any = "query-params"
 
 _CURRENT, _CURRENT_MANY, _DRAFT, _WATCHED = "_run", "_runs", "_draft", "_watched"

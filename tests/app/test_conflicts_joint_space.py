@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import tiny
-from page_harness import charts, click, words
+from page_harness import charts, click, picker, words
 
 from app.views.conflicts import layers
 from merging.analysis import drm_joint_space as analysis
@@ -27,7 +27,7 @@ def test_the_panel_of_a_layer(open_app: Any, library: Any) -> None:
     assert "DRM, Fig. 3" in said
     at = click(at, "joint_energy", "flags")
     assert not at.exception
-    assert at.selectbox(key="expert").value == "flags"
+    assert picker(at, "expert").value == "flags"
 
 
 @pytest.mark.slow
@@ -35,7 +35,7 @@ def test_the_panel_follows_its_controls(open_app: Any, library: Any) -> None:
     layer = "visual.transformer.resblocks.0.mlp.c_proj.weight"
     at = open_app("conflicts", library, about=VIEW, layer=layer, direction="V, on top of each other", drop="0.8")
     assert not at.exception
-    assert at.selectbox(key="layer").value == layer
+    assert picker(at, "tensor").value == layer
     assert "on top of each other" in words(at) and "The smallest 80%" in words(at)
     at.slider(key="cut").set_value(0.1).run()
     at.selectbox(key="ranked").select("all together").run()

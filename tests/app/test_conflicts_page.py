@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import tiny_library
-from page_harness import charts, click, labels, runs, words
+from page_harness import charts, click, labels, picker, runs, words
 from streamlit.testing.v1 import AppTest
 
 from app.views.conflicts import layers, signs
@@ -66,15 +66,15 @@ def test_every_run_on_the_same_experts_shows_them(open_app: Any, counted: Path, 
 @pytest.mark.slow
 def test_a_click_on_a_cell_chooses_the_layer(open_app: Any, counted: Path) -> None:
     at = open_app("conflicts", counted)
-    assert click(at, "sign_layers", "joint_h", LAYER).selectbox(key="layer").value == LAYER
+    assert picker(click(at, "sign_layers", "joint_h", LAYER), "tensor").value == LAYER
     assert not at.exception
     assert "directions at rank cut 0.01" in words(at)
     at.slider(key="cut").set_value(0.1).run()
     assert "directions at rank cut 0.1" in words(at)
     click(at, "election_layers", OTHER, "flags")
-    assert at.selectbox(key="layer").value == OTHER
+    assert picker(at, "tensor").value == OTHER
     click(at, "sign_layers")  # the empty selection that follows every redraw
-    assert at.selectbox(key="layer").value == OTHER
+    assert picker(at, "tensor").value == OTHER
 
 
 @pytest.mark.slow
@@ -100,7 +100,7 @@ def test_a_link_restores_the_view(open_app: Any, counted: Path) -> None:
         "conflicts", counted, layer=LAYER, density="0.5", cut="0.05", signs="density", won="share of what survives"
     )
     assert not at.exception
-    assert (at.selectbox(key="layer").value, at.slider(key="cut").value) == (LAYER, 0.05)
+    assert (picker(at, "tensor").value, at.slider(key="cut").value) == (LAYER, 0.05)
     assert at.select_slider(key="density").value == 0.5
     assert at.selectbox(key="signs").value == "density"
     assert at.selectbox(key="won").value == "share of what survives"
@@ -127,10 +127,10 @@ def test_without_a_measurement_one_layer_is_there_and_the_rest_is_offered(
     at = open_app("conflicts", library)
     assert not at.exception
     assert shown(at) == ["sign_histogram"]
-    first = at.selectbox(key="layer").value
+    first = picker(at, "tensor").value
     assert first.startswith("visual.transformer.resblocks.1.")
     assert "has not been counted" in words(at)
-    at.selectbox(key="layer").set_value("visual.proj").run()
+    picker(at, "tensor").set_value("visual.proj").run()
     assert "directions at rank cut" in words(at)
     asked: list[tuple[str, str]] = []
     monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append((key, run_id)))
@@ -174,7 +174,7 @@ def test_a_changed_checkpoint_is_explained(open_app: Any, tiny_folder: Path) -> 
     at = open_app("conflicts", folder)
     assert not at.exception
     assert "not the ones that this run merged: digits" in at.error[0].value.replace("\\", "")
-    assert "layer" in [box.key for box in at.selectbox]  # what else is there still is
+    assert picker(at, "tensor")  # what else is there still is
 
 
 def test_layers_are_the_linear_ones_in_forward_order(open_app: Any, library: Path) -> None:

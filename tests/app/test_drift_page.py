@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tiny
 import tiny_library
-from page_harness import charts, click, labels, runs, words
+from page_harness import charts, click, labels, picker, runs, words
 
 from merging.analysis import context, measure
 from merging.analysis.measurements import exemplar_sensitivity
@@ -132,15 +132,15 @@ def test_what_is_measured_is_drawn_beside_the_offer_to_measure_the_rest(
 @pytest.mark.slow
 def test_a_click_on_a_cell_puts_it_in_focus(open_app: Any, measured: Path) -> None:
     at = open_app("drift", measured, view=LAYERS)
-    assert at.selectbox(key="tensor").value is None
+    assert picker(at, "tensor").value is None
     at = click(at, "drift_layers", "flags", TENSOR)
     assert not at.exception
-    assert (at.selectbox(key="tensor").value, at.selectbox(key="task").value) == (TENSOR, "flags")
+    assert (picker(at, "tensor").value, picker(at, "expert").value) == (TENSOR, "flags")
     assert charts(at) == 3  # the tensor has a chart of its own
     assert f"Every run on the exemplars of its own recipe: n = 2 to {tiny.EXEMPLARS} per task." in words(at)
     at = click(at, "drift_layers")  # the empty selection that follows every redraw
-    assert at.selectbox(key="tensor").value == TENSOR
-    at.selectbox(key="tensor").set_value(None).run()
+    assert picker(at, "tensor").value == TENSOR
+    picker(at, "tensor").set_value(None).run()
     assert charts(at) == 2
 
 
@@ -152,7 +152,8 @@ def test_a_link_restores_one_layer(open_app: Any, measured: Path) -> None:
     assert not at.exception
     assert at.multiselect(key="drifting").value == chosen["runs"].split(",")
     assert at.selectbox(key="one").value == chosen["run"]
-    assert {key: at.selectbox(key=key).value for key in focus} == focus
+    assert {key: at.selectbox(key=key).value for key in ("kind", "cell")} == {k: focus[k] for k in ("kind", "cell")}
+    assert (picker(at, "tensor").value, picker(at, "expert").value) == (TENSOR, "leaves")  # "task" is in earlier links
     assert charts(at) == 3
     assert "exemplars of its own recipe" not in words(at)  # both on as many
 

@@ -17,7 +17,7 @@ def test_a_layer_becomes_the_focus(app: App, context: BrowserContext, server: st
     app.settled()
     expect(app.text(RANKS)).to_have_count(0)
     app.click_cell(1, 2)
-    app.wait_for_address("layer=visual.")
+    app.wait_for_address("tensor=visual.")
     expect(app.text(RANKS)).to_be_visible(timeout=PATIENCE)
     app.settled()
     first = page.url

@@ -19,7 +19,7 @@ PATIENCE = 60_000  # ms
 def test_open_merge_and_see_the_run_in_scores(app: App) -> None:
     app.open("/").page.get_by_role("link", name="Open Merge").click()
     app.settled()
-    slider = app.page.locator("input[type=range]").first
+    slider = app.page.get_by_role("slider", name="Prune ratio").first
     slider.focus()
     for _ in range(5):
         app.page.keyboard.press("ArrowLeft")  # typed faster than the server answers

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from streamlit.proto.WidgetStates_pb2 import WidgetStates
@@ -78,3 +80,8 @@ def serve_several(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
         monkeypatch.setenv("MERGESCOPE_SHARED", "1")
     else:
         monkeypatch.setattr(models, "LOOPBACK", {"nothing"})  # the server listens on another address
+
+
+def picker(at: AppTest, kind: str) -> Any:
+    """The picker of the selection of one kind: its key is a new one after a click on a chart."""
+    return next(box for box in at.selectbox if re.fullmatch(rf"{kind}(_\d+)?", box.key or ""))

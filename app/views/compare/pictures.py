@@ -14,7 +14,7 @@ from app.views.compare.data import Pair
 from app.views.compare.scores import file_name
 from app.views.conflicts import joint_space, layers, signs
 from app.views.drift import by_depth
-from app.widgets import chart, measure_button
+from app.widgets import chart, measure_button, selected
 from app.widgets.put_back import panel
 from merging.analysis.stored import Measured, same_experts
 from merging.errors import CheckpointError, MergingError
@@ -127,7 +127,7 @@ def one_tensor(of: Pair) -> None:
     if len(scored) < 2:
         return
     tensors = [name for name in dict.fromkeys(scored[0]["tensor"]) if name in set(scored[1]["tensor"])]
-    tensor = st.selectbox("Tensor", tensors, key=state.TENSOR, bind=state.BIND, width=380)
+    tensor = selected.pick(state.TENSOR, tensors, "Tensor", first=tensors[0] if tensors else None, width=380)
     if tensor is None:
         st.info("The two runs have no tensor in common.")
         return

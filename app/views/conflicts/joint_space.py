@@ -11,9 +11,9 @@ import streamlit as st
 
 from app import text
 from app.reading import data
-from app.session import state
+from app.session import selection, state
 from app.views.conflicts import layers, signs
-from app.widgets import chart
+from app.widgets import chart, selected
 from merging.runs.run import Run
 from merging.text import duration_text
 from viz.text import percent, plural
@@ -123,7 +123,7 @@ def energy(run: Run, key: Key, whole: JointSpace, cut: float) -> str | None:
     chart.ask("joint_energy")
     with st.container(horizontal=True, gap="medium"):
         value = ALONG[st.selectbox("Color", ALONG, key=state.ALONG, bind=state.BIND, width=290)]
-        expert: str | None = st.selectbox("Expert", run.experts, key=state.EXPERT, bind=state.BIND, width=220)
+        expert = selected.pick(state.EXPERT, run.experts, "Expert", first=run.experts[0], width=220)
     table = energy_table(key, cut, whole)
     runs = int((table["last"] - table["first"]).max()) + 1
     joined = (
@@ -146,7 +146,7 @@ def energy(run: Run, key: Key, whole: JointSpace, cut: float) -> str | None:
 def choose_expert() -> None:
     """Callback of a click on the energies."""
     if cell := chart.clicked("joint_energy"):
-        st.session_state[state.EXPERT] = cell["expert"]
+        selection.choose(state.EXPERT, cell["expert"])
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)

@@ -9,7 +9,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data, measurements
-from app.session import state
+from app.session import selection, state
 from app.views.conflicts import layers as conflict_layers
 from app.views.conflicts import signs
 from app.widgets import chart, measure_button
@@ -94,7 +94,7 @@ def choose_pair() -> None:
 def choose_tensor(layers: Sequence[str]) -> None:
     """Callback of a click on the pair's tensors: a linear layer goes into the page's picker."""
     if (mark := chart.clicked("pair_depth")) and mark["tensor"] in layers:
-        st.session_state[state.LAYER] = mark["tensor"]
+        selection.choose(state.TENSOR, mark["tensor"])
 
 
 @st.fragment

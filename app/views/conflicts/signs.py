@@ -9,10 +9,9 @@ import streamlit as st
 
 from app import text
 from app.reading import data, measurements
-from app.session import pages, state
+from app.session import selection, state
 from app.views.conflicts import layers
-from app.widgets import chart, measure_button
-from app.widgets.put_back import doors
+from app.widgets import chart, measure_button, selected
 from merging.analysis.stored import Measured
 from merging.errors import CheckpointError
 from merging.runs.run import Run
@@ -135,13 +134,13 @@ def shares(rows: pd.DataFrame) -> pd.DataFrame:
 def choose_cell() -> None:
     """Callback of a click on the heat map: the cell's layer goes into the picker."""
     if cell := chart.clicked("sign_layers"):
-        st.session_state[state.LAYER] = cell["tensor"]
+        selection.choose(state.TENSOR, cell["tensor"])
 
 
 def choose_layer() -> None:
     """Callback of a click on the election."""
     if mark := chart.clicked("election_layers"):
-        st.session_state[state.LAYER] = mark["tensor"]
+        selection.choose(state.TENSOR, mark["tensor"])
 
 
 def view(run: Run) -> None:
@@ -170,10 +169,10 @@ def pictures(run: Run, measurement: Measured | None) -> None:
                 "Rank cut of this layer", 0.0, 0.1, CUT, 0.005, format="%.3f", key=state.CUT, bind=state.BIND,
                 help=CUTTING, width=240,
             )  # fmt: skip
+    selected.doors("Conflicts", state.TENSOR, run=run.id)
     if measurement is not None:
         with picture:
             heat_map(run, measurement, density, value, layer)
-    doors.draw(run, layer, pages.CONFLICTS)
     agreement(run, measurement, layer, density, cut)
     if measurement is not None:
         election(run, measurement, density, layer)

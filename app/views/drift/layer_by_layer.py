@@ -9,9 +9,8 @@ import streamlit as st
 from app import text
 from app.reading import measurements
 from app.reading.measurements import Pairs
-from app.session import pages, state
-from app.widgets import chart, measure_button, page, run_picker
-from app.widgets.put_back import doors
+from app.session import pages, selection, state
+from app.widgets import chart, measure_button, page, run_picker, selected
 from app.widgets.run_picker import pick_one
 from merging.analysis.stored import Measured
 from merging.runs.run import Run
@@ -50,7 +49,8 @@ def view(pairs: Pairs) -> None:
 def choose_cell() -> None:
     """Callback of a click: the cell's task and tensor go into their pickers."""
     if cell := chart.clicked("drift_layers"):
-        st.session_state[state.TENSOR], st.session_state[state.TASK] = cell["tensor"], cell["task"]
+        selection.choose(state.TENSOR, cell["tensor"])
+        selection.choose(state.EXPERT, cell["task"])
 
 
 @st.fragment
@@ -63,8 +63,9 @@ def pictures(run: Run, measurement: Measured, pairs: Pairs) -> None:
     tasks, tensors = (list(dict.fromkeys(table[name])) for name in ("task", "tensor"))
     picture = st.container()  # the pickers are read before the picture above them is drawn
     with st.container(horizontal=True, gap="medium"):
-        tensor = st.selectbox("Tensor", tensors, None, key=state.TENSOR, bind=state.BIND, placeholder=HOW, width=380)
-        task = st.selectbox("Task", tasks, None, key=state.TASK, bind=state.BIND, placeholder="None", width=220)
+        tensor = selected.pick(state.TENSOR, tensors, "Tensor", placeholder=HOW, width=380)
+        task = selected.pick(state.EXPERT, tasks, "Task", width=220)
+    selected.doors("Drift", state.TENSOR, run=run.id)
     with picture:
         name, rows = f"drift_layers_{run.id[:8]}", measurements.of_kind(table, kind)
         chart.chart(
@@ -80,7 +81,6 @@ def pictures(run: Run, measurement: Measured, pairs: Pairs) -> None:
             "drift_tensor", one, name="drift_tensor", tensor=tensor, selected=task, runs=colors, caption=exemplars,
             description=text.safe_text(tensor), of=[other for other, _ in pairs],
         )  # fmt: skip
-        doors.draw(run, tensor, pages.DRIFT)
         if st.button("Does putting it back help?", icon=":material/undo:", on_click=show_put_back):
             st.rerun()  # the whole page
     objective(run, measurement, pairs, kind, tensor)

@@ -10,9 +10,9 @@ import streamlit as st
 
 from app import text
 from app.reading import data, measurements, put_back
-from app.session import pages, state
-from app.widgets import chart, measure_button, page
-from app.widgets.put_back import doors, panel
+from app.session import selection, state
+from app.widgets import chart, measure_button, page, selected
+from app.widgets.put_back import panel
 from app.widgets.run_picker import pick_one
 from merging.analysis.stored import Measured
 from merging.previews.bootstrap import IN_DOMAIN, OUT_OF_DOMAIN
@@ -90,7 +90,7 @@ def choose_from(key: str) -> None:
 
 def choose(tensor: str) -> None:
     """Callback: choose this tensor."""
-    st.session_state[state.TENSOR] = tensor
+    selection.choose(state.TENSOR, tensor)
 
 
 @st.fragment
@@ -99,11 +99,11 @@ def layers(run: Run, measured: Measured | None) -> None:
     tensors = list(data.table(run.id, "tensors")["tensor"])
     changes = None if measured is None else measurements.table(measured, "changes")
     picture = st.container()  # the picker is read before the picture above it is drawn
-    tensor = st.selectbox("Tensor", tensors, None, key=state.TENSOR, bind=state.BIND, placeholder=HOW, width=380)
+    tensor = selected.pick(state.TENSOR, tensors, "Tensor", placeholder=HOW, width=380)
+    selected.doors("Drift", state.TENSOR, run=run.id)
     if measured is not None and changes is not None:
         with picture:
             true_map(run, measured, changes, tensor)
-    doors.draw(run, tensor, pages.DRIFT)
     panel.show(run, tensor, "drift")
     if changes is not None:
         against_drift(run, changes, tensor)

@@ -12,7 +12,7 @@ from app.session import state
 from app.views.features import data as feature_data
 from app.views.features import maps
 from app.views.features.data import TOGETHER, Model
-from app.widgets import chart, measure_button
+from app.widgets import chart, measure_button, selected
 from app.widgets.run_picker import pick_one
 from merging.errors import CheckpointError
 from merging.runs.run import Run
@@ -72,7 +72,7 @@ def components(runs: Sequence[Run], holders: Sequence[Run]) -> None:
     ratio, shared = settings_of(run.recipe)
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         experts = list(dict.fromkeys(stored["expert"]))
-        expert = st.selectbox("Expert", experts, key=state.EXPERT, bind=state.BIND, width=220)
+        expert = selected.pick(state.EXPERT, experts, "Expert", first=experts[0], width=220)
         ratio = st.slider("Prune ratio", 0.0, 1.0, ratio, 0.01, key=state.RATIO, bind=state.BIND, width=320)
     table = with_ratio(stored, ratio, shared)
     table = table[table["expert"] == expert]

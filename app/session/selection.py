@@ -1,0 +1,92 @@
+"""What the visitor has chosen to look at: a tensor, an expert or its task, an image. One choice for all pages.
+
+It is in the address as ``tensor``, ``expert`` and ``image`` (task:split:place). Links of earlier versions name an
+expert's task ``task`` and a linear layer ``layer``; those are read, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app.session import state
+
+NOUNS = {state.TENSOR: "tensor", state.EXPERT: "expert", state.IMAGE: "image"}
+EARLIER = {state.TENSOR: state.LAYER, state.EXPERT: state.TASK}
+_CHOSEN, _SHOWN, _PICKERS = "_selection", "_selection_shown", "_selection_pickers"
+
+
+def enter() -> None:
+    """Read the link that was just opened, and put the selection into the address of the page that is drawn next."""
+    st.session_state[_SHOWN] = set()
+    for kind in NOUNS:
+        if value := state.linked(kind) or state.linked(EARLIER.get(kind, kind)):
+            _chosen()[kind] = value[:300]
+        if kind in EARLIER:
+            state.write(EARLIER[kind], "")
+        state.write(kind, chosen(kind))
+
+
+def _chosen() -> dict[str, str]:
+    chosen: dict[str, str] = st.session_state.setdefault(_CHOSEN, {})
+    return chosen
+
+
+def chosen(kind: str) -> str:
+    """The chosen tensor, expert or image; empty if none is chosen."""
+    return _chosen().get(kind, "")
+
+
+def choose(kind: str, value: str | None) -> None:
+    """Choose a tensor, an expert or an image from now on, on every page; None chooses nothing."""
+    _chosen()[kind] = value or ""
+    state.write(kind, value or "")
+
+
+def clear() -> None:
+    """Choose nothing."""
+    for kind in NOUNS:
+        choose(kind, None)
+
+
+def show(kind: str) -> None:
+    """Note that the page that is being drawn shows what is chosen of this kind."""
+    st.session_state.setdefault(_SHOWN, set()).add(kind)
+
+
+def unshown() -> list[str]:
+    """The kinds of which something is chosen that the page does not show."""
+    return [kind for kind in NOUNS if chosen(kind) and kind not in st.session_state.get(_SHOWN, ())]
+
+
+def widget(kind: str, value: str | None) -> str:
+    """The key of the picker that shows ``value``: a new one whenever the value was changed elsewhere.
+
+    A new picker begins with the value in the browser, too; one that was changed through the session would not, if the
+    visitor interrupts the script before the browser has the change.
+    """
+    pickers: dict[str, tuple[int, str | None]] = st.session_state.setdefault(_PICKERS, {})
+    count, shown = pickers.get(kind, (0, value))
+    pickers[kind] = (count + (shown != value), value)
+    return _key(kind, pickers[kind][0])
+
+
+def choose_from(kind: str, key: str) -> None:
+    """Callback of a picker; a request from before the value was changed elsewhere is not a choice."""
+    pickers: dict[str, tuple[int, str | None]] = st.session_state.setdefault(_PICKERS, {})
+    count, _ = pickers.get(kind, (0, None))
+    if key == _key(kind, count):
+        value = st.session_state[key]
+        pickers[kind] = (count, value)
+        choose(kind, value)
+
+
+def _key(kind: str, count: int) -> str:
+    return f"{kind}_{count}" if count else kind
+
+
+def position(names: Sequence[str], kind: str, first: str | None = None) -> int | None:
+    """The index of what is chosen, or of ``first``, among ``names``; None if neither is there."""
+    value = chosen(kind) if chosen(kind) in names else first
+    return names.index(value) if value in names else None

@@ -1,0 +1,75 @@
+"""Pickers of the selection, doors to the other views of it, and what a page that does not show it says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+
+from app import text
+from app.session import pages, selection, state
+from app.widgets import page
+
+SALIENCY = "saliency of one tensor"
+VIEWS = {  # title -> page, icon, the kinds that it shows, and the query of the view that does
+    "Masks": (pages.MASKS, "grid_on", {state.TENSOR, state.EXPERT}, {}),
+    "Conflicts": (pages.CONFLICTS, "call_split", {state.TENSOR}, {state.ABOUT: "sign agreement"}),
+    "Drift": (pages.DRIFT, "moving", {state.TENSOR, state.EXPERT}, {state.VIEW: "layer by layer"}),
+    "Features": (pages.FEATURES, "scatter_plot", {state.IMAGE}, {}),
+    "Compare": (pages.COMPARE, "compare", {state.TENSOR}, {state.BETWEEN: "charts", state.CHART: SALIENCY}),
+    "Images": (pages.COMPARE, "image", {state.IMAGE}, {state.BETWEEN: "images"}),
+}
+
+
+def pick(
+    kind: str, names: Sequence[str], label: str, *, first: str | None = None, placeholder: str = "None",
+    width: Any = "stretch", what: str = "",
+) -> str | None:  # fmt: skip
+    """A picker of one of ``names``, which begins with what is chosen, else with ``first``.
+
+    Where what is chosen is not among ``names``, a caption says so; ``what`` are the names, such as "linear layers".
+    """
+    selection.show(kind)
+    chosen = selection.chosen(kind)
+    index = selection.position(names, kind, first)
+    key = selection.widget(kind, None if index is None else names[index])
+    with st.container(width=width, gap="xsmall"):
+        picked: str | None = st.selectbox(
+            label, names, index, key=key, placeholder=placeholder, on_change=selection.choose_from, args=(kind, key)
+        )
+        if chosen and chosen not in names:
+            st.caption(f"{text.safe_text(chosen, 80)} is not among these {what or label.lower() + 's'}.")
+    return picked
+
+
+def doors(here: str, kind: str, **query: str) -> None:
+    """Links to the other views of what is chosen; ``here`` is the title of this one, ``query`` goes with each link."""
+    if not selection.chosen(kind):
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption(f"This {selection.NOUNS[kind]} on")
+        for title, (path, icon, kinds, view) in VIEWS.items():
+            if kind in kinds and title != here:
+                shown = {state.RUNS: query[state.RUN]} if path == pages.DRIFT and state.RUN in query else {}
+                page.open_page(path, title, icon, **query, **shown, **view, **_address())
+
+
+def rest() -> None:
+    """What is chosen and not shown on this page, where it is shown, and a button that forgets it."""
+    kinds = selection.unshown()
+    if not kinds:
+        return
+    with st.container(border=True, gap="xsmall", key="selection"):
+        for kind in kinds:
+            st.caption(f"Chosen {selection.NOUNS[kind]}: **{text.safe_text(selection.chosen(kind), 80)}**")
+        st.caption("Not shown in this view, but on")
+        with st.container(horizontal=True, gap="small"):
+            for title, (path, icon, shown, view) in VIEWS.items():
+                if shown & set(kinds):
+                    page.open_page(path, title, icon, **view, **_address())
+        st.button("Choose nothing", key="clear_selection", on_click=selection.clear, type="tertiary")
+
+
+def _address() -> dict[str, str]:
+    return {kind: selection.chosen(kind) for kind in selection.NOUNS if selection.chosen(kind)}
