@@ -13,7 +13,7 @@ from viz import theme
 from viz.chart import chart, in_order
 from viz.text import clean_text, count, percent, safe_text
 
-ROW, TOP, BOTTOM = 22, 52, 54  # px; a group's heading takes as much as a row
+ROW, TOP, BOTTOM = 22, 34, 54  # px; a group's heading takes as much as a row
 GAIN, LOSS, NEITHER = "#0072B2", "#D55E00", "#5F6B7A"
 
 
@@ -53,7 +53,7 @@ def preview_change(table: pd.DataFrame, *, present: bool = False) -> go.Figure:
         range=[at - 0.4, -0.6], fixedrange=True, showgrid=False,
     )  # fmt: skip
     left = max(map(theme.text_width, [*ticks, *(safe_text(group, 40) for group in groups)])) + 44
-    stamp = {"text": f"<b>PREVIEW</b>, no run’s score: {_about(table)}", "y": 1, "yref": "y domain", "yshift": 20}
+    stamp = {"text": f"<b>PREVIEW</b>, no run’s score: {_about(table)}", "y": 1, "yref": "y domain", "yshift": 6}
     fig.update_layout(
         annotations=[
             *(_heading(*one) for one in headings),
