@@ -105,7 +105,7 @@ def _result(preview: Preview, reference: Run | None, key: str, running: bool) ->
     with st.grid(3, min_column_width=130):
         for row in averages:
             with st.container(gap="xsmall"):
-                st.metric(text.safe_text(row["title"].capitalize()), f"{100 * row['difference']:+.1f}")
+                st.metric(text.safe_text(row["title"]), f"{100 * row['difference']:+.1f}")
                 st.caption(_words(row))
     if st.session_state.setdefault(_OPEN, key) == key:
         caption = _caption(preview)
