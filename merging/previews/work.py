@@ -259,7 +259,9 @@ class PreviewWork:
         changes = paired_differences(new, old, self.experts, seed=self.sample.seed)
         titles = {task.key: task.title for task in self.previewer.benchmark.tasks}
         names = zip(changes["over"], changes["group"], strict=True)
-        changes.insert(1, "title", [over if group == AVERAGE else titles[over] for over, group in names])
+        changes.insert(
+            1, "title", [over[0].upper() + over[1:] if group == AVERAGE else titles[over] for over, group in names]
+        )
         return Preview(
             tables={CHANGES: changes, ANSWERS: answered},
             n=len(answered),

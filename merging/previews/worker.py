@@ -85,6 +85,8 @@ class Worker:
             if task.work is None:
                 task.work = self._begin(task.request, cancel)
             task.work.advance(cancel)
+            if cancel():
+                return False
             answer = {"preview": task.work.result().plain(), "done": task.work.done}
         except Cancelled:
             return False

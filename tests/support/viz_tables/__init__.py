@@ -35,6 +35,7 @@ from viz_tables.drift import (
 )
 from viz_tables.features import feature_components, feature_distance, feature_map, feature_separability
 from viz_tables.masks import kept_share, saliency_matrix, saliency_tensor, task_vector_norms
+from viz_tables.previews import preview_change
 from viz_tables.put_back import drift_and_put_back, first_order_map, revert_map
 from viz_tables.runs import lineage
 from viz_tables.scores import id_ood_scatter, plugin_arrows, storage, task_accuracy
@@ -74,6 +75,7 @@ __all__ = [
     "pair_depth",
     "pair_matrix",
     "plugin_arrows",
+    "preview_change",
     "rank_truncation",
     "revert_map",
     "saliency_matrix",
