@@ -11,6 +11,7 @@ import tiny_library
 from page_harness import charts, click, labels, runs, words
 
 from app.session import state
+from app.session.draft import parse_chain as parse_draft
 from app.session.job_queue import SessionQueue
 from merging.analysis import context, measure, stored
 from merging.analysis.context import MeasurementResult
@@ -18,6 +19,7 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.jobs.runner import Runner
 from merging.recipes.chain_text import parse_chain
 from merging.recipes.recipe import Recipe
+from merging.runs.inputs import open_inputs
 from merging.runs.store import Store
 
 BACK = "put back"
@@ -123,13 +125,14 @@ def test_an_edited_link_still_opens(open_app: Any, mapped: Path, previewed: list
 
 
 @pytest.mark.slow
-def test_the_carried_recipe_opens_on_merge(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
-    run = runs(mapped)[tiny_library.NASTY]
+def test_the_link_carries_the_recipe_that_is_previewed(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
+    run, benchmark = runs(mapped)[tiny_library.NASTY], Benchmark.load(mapped)
     at = open_app("drift", mapped, view=BACK, run=run.id, runs=run.id, tensor=TENSOR)
     query = link(at, "Make it a run")
-    merge = open_app("merge", mapped, **query)
-    assert not merge.exception and not merge.error
-    assert "Manual" in words(merge)
+    assert state.MODELS not in query and state.EXPERTS not in query  # all of the benchmark's
+    draft = parse_draft(query[state.CHAIN], benchmark.pretrained, list(benchmark.experts))
+    carried, shown = open_inputs(draft.recipe(benchmark.experts)), open_inputs(previewed[-1][0])
+    assert carried.run_id() == shown.run_id() != run.id
 
 
 def test_the_view_without_measurements(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ ROUNDS, MOST = 3, 5
 CPU = torch.device("cpu")
 
 
-def ratios(benchmark: Benchmark) -> None:
+def ratios(benchmark: Benchmark, rounds: int) -> None:
     """Print measured over expected cost, in passes over the sample."""
     opened = open_inputs(preset("task_arithmetic").recipe(benchmark.pretrained, benchmark.experts))
     merged, sample = next(iter(opened.experts.values())), images.draw(benchmark)  # any model costs the same
@@ -81,12 +81,12 @@ def ratios(benchmark: Benchmark) -> None:
         return run
 
     whole_pass()  # the first one warms up
-    print("work".ljust(26), "passes", "expected", "ratio", sep="  ")
+    print("work".ljust(26), "passes", "expected", "ratio", sep="  ", flush=True)
     rows = [(f"revert block {block}", from_block(block), (blocks - block) / blocks) for block in range(blocks)]
     expected = tower.work(every, 1) / tower.encoder.sections
     rows += [("first-order map", guess, 4.0), (f"whole map, {len(every)} variants", true_map, expected)]
     for label, work, cost in rows:
-        measured = statistics.median(_seconds(work) / _seconds(whole_pass) for _ in range(ROUNDS))
+        measured = statistics.median(_seconds(work) / _seconds(whole_pass) for _ in range(rounds))
         print(label.ljust(26), f"{measured:6.2f}", f"{cost:8.2f}", f"{measured / cost:5.2f}", sep="  ", flush=True)
 
 
@@ -125,10 +125,11 @@ def main() -> None:
     parser.add_argument("--runs", default="", help="keys of presets, with commas; all if empty")
     parser.add_argument("--store", type=Path, help="where measurements are kept; a temporary folder if left out")
     parser.add_argument("--out", type=Path, help="a CSV file for the gains")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each ratio is timed")
     options = parser.parse_args()
     benchmark = Benchmark.load()
     if not options.gains:
-        ratios(benchmark)
+        ratios(benchmark, options.rounds)
         return
     with tempfile.TemporaryDirectory() as folder:
         store = Store(options.store or Path(folder), libraries=(settings.LIBRARY,))
