@@ -11,6 +11,7 @@ from app.reading import data, names
 from app.session import pages, selection, state
 from app.views.masks import kept_share
 from app.widgets import chart, page, run_picker, selected
+from app.widgets.put_back import panel
 from merging.errors import CheckpointError
 from merging.runs.run import Run
 from viz.text import plural, role_name
@@ -74,6 +75,7 @@ def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
         )  # fmt: skip
     if tensor:
         one_tensor(run, table[table["tensor"] == tensor], tensor, expert, experts)
+    panel.show(run, tensor, "masks")
     kept_per_block(kept_share.by_masks(table), run, chosen)
 
 

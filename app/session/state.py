@@ -3,12 +3,14 @@
 Keys in the address are an interface, because people share links. Those marked * belong to a widget bound to the
 address; the others are written here, because a link should carry a run's id and not the label that a picker shows.
 
-    run       the run on Masks, the run whose experts  runs      the runs on Scores, Drift and Features, ids with
-              Conflicts shows, the run in focus on                 commas
-              Drift, or A on Compare
+    run       the run in focus on Masks, Conflicts     runs      the runs on Scores, Drift and Features, ids with
+              and Drift, or A on Compare                         commas
     ratio*    prune ratio of the picture of masks      shared*   whether all experts share one mask
     group*    order of the tensors                     by*       how kept shares are split
     expert    the chosen expert, or its task           tensor    the chosen tensor
+    image     the chosen image, as task:split:place    act*      what is done to the chosen layer
+    reach*    whether to it, its block, or its kind    given*    the expert that it is given back to
+    factor*   by what it is scaled                     help*     where putting back is asked to help
     relative* accuracies relative to the experts'      present*  larger type, for a projector
     chain     the edits and the merge being built      experts   names of the experts being merged, with commas
     method    the method on Methods                    role*     methods of this role only
@@ -39,6 +41,7 @@ address; the others are written here, because a link should carry a run's id and
     models    the user's set of models on Merge        shelf*    what Models & runs shows
     chosen    the runs selected there, with commas     outcome*  which of the two runs is right
     chart*    the chart of both runs on Compare        among*    whose images it counts
+    guess*    what the first-order map shows
 """
 
 from __future__ import annotations
@@ -64,6 +67,7 @@ AGAINST, COMPARE, SCOPE, FIRST, SECOND = "against", "compare", "scope", "first",
 SWEEP, POINT, SCORE, NUMBER, UNIT = "sweep", "point", "score", "number", "unit"
 LOOK, MAP, IMAGES, CLASSES, PERPLEXITY, BESIDE = "look", "map", "images", "classes", "perplexity", "beside"
 FIGURE = "figure"
+ACT, REACH, GIVEN, FACTOR, HELP, GUESS = "act", "reach", "given", "factor", "help", "guess"
 SHOW, MERGED, FRONT, VARIANT, INTERVALS = "show", "merged", "front", "variant", "intervals"
 OTHER, BETWEEN, CHART, AMONG, OUTCOME = "b", "between", "chart", "among", "outcome"
 MODELS, SHELF, CHOSEN, ON, DIRECTION, DROP = "models", "shelf", "chosen", "on", "direction", "drop"

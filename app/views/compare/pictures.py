@@ -15,6 +15,7 @@ from app.views.compare.scores import file_name
 from app.views.conflicts import joint_space, layers, signs
 from app.views.drift import by_depth
 from app.widgets import chart, measure_button, selected
+from app.widgets.put_back import panel
 from merging.analysis.stored import Measured, same_experts
 from merging.errors import CheckpointError, MergingError
 from merging.runs.run import Run
@@ -149,6 +150,8 @@ def one_tensor(of: Pair) -> None:
     alt = "Saliency of the chosen tensor for every expert in both runs"
     named = table[list(columns)].replace({"expert": names.titles()})
     st.dataframe(named, hide_index=True, column_config=columns, alt=alt)
+    side = st.segmented_control("Change it in", ("A", "B"), default="A", key="changed_side", required=True)
+    panel.show(of.runs["AB".index(side)], tensor, "compare")
 
 
 def saliency(run: Run) -> pd.DataFrame | None:

@@ -87,7 +87,14 @@ def pictures(run: Run, measurement: Measured, pairs: Pairs) -> None:
             "drift_tensor", one, name="drift_tensor", tensor=tensor, selected=task, runs=colors, caption=exemplars,
             description=text.safe_text(tensor), of=[other for other, _ in pairs],
         )  # fmt: skip
+        if st.button("Does putting it back help?", icon=":material/undo:", on_click=show_put_back):
+            st.rerun()  # the whole page
     objective(run, measurement, pairs, kind, tensor)
+
+
+def show_put_back() -> None:
+    """Callback: the same tensor in the view of what putting back gives."""
+    st.session_state[state.VIEW] = "put back"
 
 
 def objective(run: Run, measurement: Measured, pairs: Pairs, kind: str, tensor: str | None) -> None:

@@ -35,6 +35,8 @@ from viz_tables.drift import (
 )
 from viz_tables.features import feature_components, feature_distance, feature_map, feature_separability
 from viz_tables.masks import kept_share, saliency_matrix, saliency_tensor, task_vector_norms
+from viz_tables.previews import preview_change
+from viz_tables.put_back import drift_and_put_back, first_order_map, revert_map
 from viz_tables.runs import lineage
 from viz_tables.scores import id_ood_scatter, plugin_arrows, storage, task_accuracy
 from viz_tables.sweeps import sweep_contour, sweep_lines, sweep_tasks
@@ -47,6 +49,7 @@ __all__ = [
     "compare_spectrum",
     "compare_tensor",
     "drift_accuracy",
+    "drift_and_put_back",
     "drift_case_objective",
     "drift_case_weights",
     "drift_depth",
@@ -60,6 +63,7 @@ __all__ = [
     "feature_distance",
     "feature_map",
     "feature_separability",
+    "first_order_map",
     "id_ood_scatter",
     "joint_dropped",
     "joint_energy",
@@ -71,7 +75,9 @@ __all__ = [
     "pair_depth",
     "pair_matrix",
     "plugin_arrows",
+    "preview_change",
     "rank_truncation",
+    "revert_map",
     "saliency_matrix",
     "saliency_tensor",
     "sign_histogram",
