@@ -145,8 +145,9 @@ def _survey(
     for method, step in zip(recipe.methods, recipe.steps, strict=True):
         statistics = None
         if method.surveys(step.params) and method.survey is not None:
-            in_pieces = all(stage.elementwise for stage in stages) and method.elementwise(step.params)
-            stream = Stream(inputs, stages, in_pieces, meter, f"Surveying for {method.title}")
+            before = tuple(stage for stage in stages if not stage.after_merge)
+            in_pieces = all(stage.elementwise for stage in before) and method.elementwise(step.params)
+            stream = Stream(inputs, before, in_pieces, meter, f"Surveying for {method.title}")
             survey = method.survey(stream, step.params)
             statistics = survey.statistics
             for name, table in survey.tables.items():
@@ -159,10 +160,18 @@ def _survey(
 def _stream(inputs: Inputs, stages: tuple[Stage, ...], meter: Meter, output: Output, notes: Notes) -> None:
     *edits, merge = stages
     assert all(isinstance(stage.method, Edit) for stage in edits)
+    before = tuple(stage for stage in edits if not stage.after_merge)
+    after = [stage for stage in edits if stage.after_merge]
     in_pieces = all(stage.elementwise for stage in stages)
-    stream = Stream(inputs, tuple(edits), in_pieces, meter, f"Merging with {merge.method.title}", notes)
-    for slot, kept in stream.masked():
-        output.add(slot, merge.method.run(slot, merge.params, merge.statistics), kept)
+    stream = Stream(inputs, before, in_pieces, meter, f"Merging with {merge.method.title}", notes)
+    for slot, mask in stream.masked():
+        change, kept = merge.method.run(slot, merge.params, merge.statistics), mask
+        for stage in after:
+            rows = change.reshape(len(output.sinks), *slot.pretrained.shape)
+            merged = replace(slot, experts=tuple(output.sinks), task_vectors=rows)
+            edited, kept = stage.edit(merged, kept)
+            change = edited.task_vectors.reshape(change.shape)
+        output.add(slot, change, kept)
 
 
 def _copy_buffers(pretrained: Checkpoint, output: Output) -> None:

@@ -76,7 +76,8 @@ class OpenedRecipe:
         digests = digests or self.digests()
         experts = {name: digests[expert_key(name)] for name in self.experts}
         drawn_from = (self.benchmark or Benchmark.load()).digest if self.recipe.exemplars else ""
-        return self.recipe.run_id(digests["pretrained"], experts, drawn_from, self.pretrained.dead.numel > 0)
+        dead, tensors = self.pretrained.dead.numel > 0, self.pretrained.parameters
+        return self.recipe.run_id(digests["pretrained"], experts, drawn_from, dead, tensors)
 
     @cached_property
     def _report(self) -> FitReport:
