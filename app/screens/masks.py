@@ -8,8 +8,8 @@ import streamlit as st
 
 from app import text
 from app.reading import data
-from app.session import pages, state
-from app.views.masks import kept_share
+from app.session import pages, painted, state
+from app.views.masks import kept_share, paint
 from app.widgets import chart, page, run_picker
 from merging.errors import CheckpointError
 from merging.runs.run import Run
@@ -58,10 +58,11 @@ def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
         chosen: float = st.slider("Prune ratio", 0.0, 1.0, ratio, 0.01, key=state.RATIO, bind=state.BIND, width=320)
         one_mask = st.toggle("One mask for all experts", shared, key=state.SHARED, bind=state.BIND)
         group = GROUPS[st.selectbox("Tensors in order of", GROUPS, key=state.GROUP, bind=state.BIND, width=230)]
+        painting = paint.switch()
     table = with_ratio(stored, chosen, one_mask)
     words = kept_share.in_words(table, chosen, ratio if masked else None)
     st.markdown(words)
-    picture = st.container()  # the pickers are read before the picture above them is drawn
+    picture, canvas = st.container(), st.container()  # the pickers are read before what stands above them is drawn
     with st.container(horizontal=True, gap="medium"):
         tensor = st.selectbox("Tensor", tensors, None, key=state.TENSOR, bind=state.BIND, placeholder=HOW, width=380)
         expert = st.selectbox("Expert", experts, None, key=state.EXPERT, bind=state.BIND, placeholder="None", width=220)
@@ -69,8 +70,11 @@ def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
         name, selected = f"masks_{run.id[:8]}", (expert, tensor)
         chart.chart(
             "saliency_matrix", table, name=name, on_click=choose_cell, selected=selected, group=group,
-            description=words, of=[run],
+            guides=painting, description=words, of=[run],
         )  # fmt: skip
+    if painting:
+        with canvas:
+            paint.show(run, table, chosen, with_ratio(stored, ratio, shared) if masked else None, group)
     if tensor:
         one_tensor(run, table[table["tensor"] == tensor], tensor, expert, experts)
     kept_per_block(kept_share.by_masks(table), run, chosen)
@@ -121,6 +125,7 @@ def kept_per_block(table: pd.DataFrame, run: Run, ratio: float) -> None:
 
 
 runs = data.runs(data.stored())
+painted.note_address()
 if picked := run_picker.pick_run(runs, next((run for run in runs if "saliency" in run.tables), None)):
     explore(*picked, runs)
     page.open_page(pages.COMPARE, "Compare with another run", "compare", run=picked[0].id)

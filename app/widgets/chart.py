@@ -33,7 +33,7 @@ def chart(
     name: str,
     headed: bool = False,
     on_click: Callable[[], None] | None = None,
-    lasso: bool = False,
+    area: str = "",
     caption: str = "",
     description: str = "",
     heading: str = "",
@@ -42,21 +42,22 @@ def chart(
 ) -> None:
     """Draw a chart under its question (unless it is ``headed`` already), with its downloads.
 
-    ``name`` is the files' name. ``on_click`` makes marks clickable; the click is read with ``clicked``. With ``lasso``
-    many marks can be chosen at once; they are read with ``circled``. ``caption`` stands under the chart; in the report
-    it follows ``description``, which is what the page says about the chart elsewhere. Both are Markdown. ``heading`` is
-    the report's heading, if the question alone does not distinguish the chart from others. ``of`` are the runs and
-    sweeps that it shows, if neither its table nor the address names them.
+    ``name`` is the files' name. ``on_click`` makes marks clickable; the click is read with ``clicked``. With the
+    ``area`` "lasso" many marks can be chosen at once, which are read with ``circled``; with "box" a rectangle can be
+    drawn, which is read with ``boxed``. ``caption`` stands under the chart; in the report it follows ``description``,
+    which is what the page says about the chart elsewhere. Both are Markdown. ``heading`` is the report's heading, if
+    the question alone does not distinguish the chart from others. ``of`` are the runs and sweeps that it shows, if
+    neither its table nor the address names them.
     """
     from viz import theme
 
     if not headed:
         ask(key)
     figure = data.figure(key, table, {"present": state.present(), **options})
-    modes = "lasso" if lasso else "points"  # plotly drops clicks where a lasso can be drawn
+    modes = area or "points"  # plotly drops clicks where an area can be drawn
     extra: dict[str, Any] = {"on_select": on_click, "selection_mode": modes} if on_click else {}
     form = str(st.session_state.get(f"format_{key}") or FORMATS[0])
-    config = theme.config(name, form.lower(), clicks=on_click is not None and not lasso)
+    config = theme.config(name, form.lower(), clicks=on_click is not None and not area)
     st.plotly_chart(figure, theme=None, key=f"chart_{key}", config=config, alt=figure.layout.meta["alt"], **extra)
     with st.container(horizontal=True, horizontal_alignment="right"):
         st.download_button(
@@ -84,6 +85,11 @@ def clicked(key: str) -> dict[str, str] | None:
     from viz.registry import find
 
     return find(key).picked(st.session_state[f"chart_{key}"].selection.points)
+
+
+def boxed(key: str) -> list[dict[str, Any]]:
+    """The rectangles last drawn on the chart ``key``, each with its axes and ranges; empty after a redraw."""
+    return [dict(box) for box in st.session_state[f"chart_{key}"].selection.box]
 
 
 def circled(key: str) -> list[dict[str, str]]:

@@ -19,10 +19,13 @@ from viz.parts.tensor_columns import Span
 from viz.text import count, identifier, percent, plural, safe_text, short_name
 
 Floats = npt.NDArray[np.float64]
+Cells = tuple[
+    int, int, int, float
+]  # neighboring cells of one factor: row, first column, the one after the last, factor
 ALL = "all"
 TOP, GAP, NAMED, LONG_NAMED = 26, 6, 26, 104  # px: above the map, between it and the names of groups, of these
-ABOVE = "#E69F00"  # factors above 1
-UPRIGHT, WIDE = 10, 900  # px that an upright number takes, and of all columns on a usual page
+ABOVE, BELOW, ORANGE = "above 1", "below 0", "#E69F00"
+UPRIGHT, WIDE, NARROW = 10, 900, 500  # px that an upright number takes, and of all columns on a usual and a narrow page
 MIXED = -0.2  # where the row of all experts has more than one factor, on the scale of the colors
 SCALE = [[0, "white"], [0.1, "white"], [0.1, theme.PRUNED], [1 / 6, theme.PRUNED], [1, theme.KEPT]]
 
@@ -111,7 +114,7 @@ def _heat_map(canvas: Canvas, height: float, inner: float) -> go.Heatmap:
     factors = _with_all(canvas.factors)
     shown = np.where((factors >= 0) & (factors <= 1), factors, MIXED)  # others are drawn by ``_beyond``
     return go.Heatmap(
-        z=shown.astype(np.float32), zmin=MIXED, zmax=1, colorscale=SCALE, xaxis="x", yaxis="y", ygap=1, xgap=1,
+        z=shown.astype(np.float32), zmin=MIXED, zmax=1, colorscale=SCALE, xaxis="x", yaxis="y", ygap=1,
         name="Factors", hoverinfo="skip",
         colorbar={
             "x": 1.01, "xpad": 4, "y": 1, "yanchor": "top", "lenmode": "pixels", "len": min(height, 110), "ypad": 0,
@@ -132,28 +135,33 @@ def _beyond(canvas: Canvas) -> list[go.Bar]:
             elif factors[first] < 0:
                 below.append((row, first, end, factors[first]))
     looks: dict[str, dict[str, Any]] = {
-        "above 1": {"color": ABOVE, "line": {"width": 0}},
-        "below 0": {
+        ABOVE: {"color": ORANGE, "line": {"width": 0}},
+        BELOW: {
             "color": "white", "line": {"width": 0},
             "pattern": {"shape": "/", "fgcolor": theme.INK, "bgcolor": "white", "size": 6, "solidity": 0.4},
         },
     }  # fmt: skip
-    columns = len(canvas.tensors)
+    widest = max(theme.text_width(f"{factor:g}") for *_, factor in above) if above else 0
+    flat = [span for span in above if (span[2] - span[1]) * NARROW / len(canvas.tensors) >= widest]
+    upright = [span for span in above if span not in flat]
+    kinds = ((ABOVE, flat, 0), (ABOVE, upright, -90), (BELOW, below, 0))
     return [
-        _bars(name, spans, looks[name], columns) for name, spans in (("above 1", above), ("below 0", below)) if spans
-    ]  # fmt: skip
+        _bars(name, spans, angle, looks[name], len(canvas.tensors), shown=spans is not upright or not flat)
+        for name, spans, angle in kinds
+        if spans
+    ]
 
 
-def _bars(name: str, spans: Sequence[tuple[int, int, int, float]], look: dict[str, Any], columns: int) -> go.Bar:
+def _bars(name: str, spans: Sequence[Cells], angle: int, look: dict[str, Any], columns: int, shown: bool) -> go.Bar:
+    """Bars of one look; ``shown`` puts it into the legend."""
     row, first, end, factor = np.array(spans, np.float64).T
-    least = UPRIGHT * columns / WIDE  # columns that a number takes
+    fits = end - first >= UPRIGHT * columns / WIDE
     return go.Bar(
         x=((first + end - 1) / 2).astype(np.float32), y=np.full(len(row), 0.94, np.float32),
         base=(row - 0.47).astype(np.float32), width=(end - first).astype(np.float32), marker=look, name=name,
-        text=[f"{value:g}" if fits else "" for value, fits in zip(factor, end - first >= least, strict=True)],
-        textposition="inside" if name == "above 1" else "none",
-        insidetextanchor="middle", textfont={"size": theme.SMALL, "color": theme.INK}, hoverinfo="skip",
-        xaxis="x", yaxis="y",
+        text=[f"{value:g}" if room else "" for value, room in zip(factor, fits, strict=True)], textangle=angle,
+        textposition="inside" if name == ABOVE else "none", insidetextanchor="middle", showlegend=shown,
+        textfont={"size": theme.SMALL, "color": theme.INK}, hoverinfo="skip", xaxis="x", yaxis="y",
     )  # fmt: skip
 
 

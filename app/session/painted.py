@@ -1,0 +1,97 @@
+"""The painting of this session and its text in the address, which links, reloads and the browser's Back restore.
+
+    paint*    whether the mask on Masks is painted by hand
+    painted   the factors that were painted, as rules in a line
+    budget*   the tensors that they may keep at most
+
+Those marked * belong to a widget bound to the address, as in ``state``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import streamlit as st
+
+from app.session import state
+from app.session.painting import Factors, Painting
+from merging.errors import MergingError
+
+PAINT, PAINTED, BUDGET = "paint", "painted", "budget"
+_KEPT, _SEEN = "_painting", "_painted_seen"
+STALE = 0.5  # seconds in which the browser may still send the address that it had before the last stroke
+
+
+@dataclass
+class _Kept:
+    """A painting, the factors that the text in the address stands for, and when that text was written."""
+
+    painting: Painting
+    text: str = ""
+    factors: Factors | None = None
+    written: float = 0.0
+
+
+def note_address() -> None:
+    """Note what the address says of the painting. A page calls this where all of it is drawn.
+
+    A part that is drawn alone does not follow the address: its requests may have the one from before the last stroke.
+    """
+    text = st.query_params.get(PAINTED, "")
+    kept = st.session_state.get(_KEPT)
+    if _entered():  # the address counts if it says anything, else the session
+        if text or kept is None:
+            st.session_state[_SEEN] = text
+    elif kept is not None and time.monotonic() - kept.written > STALE:  # the browser went back or forward
+        st.session_state[_SEEN] = text
+
+
+def _entered() -> bool:
+    """Whether the page was entered just now. Once it was drawn, its address names a run at least."""
+    return not st.query_params or any(state.linked(key) for key in st.query_params)
+
+
+def current(experts: Sequence[str], tensors: Sequence[str], read: Callable[[str], Factors]) -> tuple[Painting, str]:
+    """The session's painting of these tensors, after what the address asks for; and why it cannot be followed, if so.
+
+    ``read`` gives the factors that a text in the address stands for, and raises MergingError.
+    """
+    kept = st.session_state.get(_KEPT)
+    seen, problem = st.session_state.pop(_SEEN, None), ""
+    new = not isinstance(kept, _Kept) or not kept.painting.fits(experts, tensors)
+    if new:
+        kept = st.session_state[_KEPT] = _Kept(Painting.blank(experts, tensors))
+    if seen is None or (seen == kept.text and not new):
+        return kept.painting, ""
+    try:
+        factors = read(seen)
+    except MergingError as error:
+        problem = str(error)
+    else:
+        if new:
+            kept.painting.factors = factors
+        else:
+            kept.painting.go_to(factors, "from the address")
+        kept.text, kept.factors = seen, kept.painting.factors
+    return kept.painting, problem
+
+
+def painting() -> Painting | None:
+    """The session's painting, for callbacks; None if there is none."""
+    kept = st.session_state.get(_KEPT)
+    return kept.painting if isinstance(kept, _Kept) else None
+
+
+def write(text_of: Callable[[Factors], str]) -> None:
+    """Put the painting into the address, if it is not there; ``text_of`` gives the text that stands for its factors.
+
+    A link's own text stays as it is, so that the browser's Back leads past it.
+    """
+    kept: _Kept = st.session_state[_KEPT]
+    now = kept.painting.factors
+    if kept.factors is None or not np.array_equal(kept.factors, now):
+        kept.text, kept.factors, kept.written = text_of(now), now, time.monotonic()
+    state.write(PAINTED, kept.text)
