@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import streamlit as st
@@ -21,7 +21,7 @@ from app.session.painting import Factors, Painting
 from merging.errors import MergingError
 
 PAINT, PAINTED, BUDGET = "paint", "painted", "budget"
-_KEPT, _SEEN = "_painting", "_painted_seen"
+_KEPT, _SEEN, _DRAFTED = "_painting", "_painted_seen", "_painted_drafted"
 STALE = 0.5  # seconds in which the browser may still send the address that it had before the last stroke
 
 
@@ -33,6 +33,14 @@ class _Kept:
     text: str = ""
     factors: Factors | None = None
     written: float = 0.0
+
+
+@dataclass
+class Drafted:
+    """The draft of this session in the store: its token, and the tables of factors in it by name, the newest last."""
+
+    token: str = ""
+    tables: dict[str, bytes] = field(default_factory=dict)
 
 
 def note_address() -> None:
@@ -95,3 +103,11 @@ def write(text_of: Callable[[Factors], str]) -> None:
     if kept.factors is None or not np.array_equal(kept.factors, now):
         kept.text, kept.factors, kept.written = text_of(now), now, time.monotonic()
     state.write(PAINTED, kept.text)
+
+
+def drafted() -> Drafted:
+    """What this session keeps in the store of tables that are too long for the address."""
+    kept = st.session_state.get(_DRAFTED)
+    if not isinstance(kept, Drafted):
+        kept = st.session_state[_DRAFTED] = Drafted()
+    return kept
