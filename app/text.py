@@ -9,6 +9,8 @@ from typing import Any
 
 from merging.errors import MergingError
 from merging.methods import registry
+from merging.methods.factor_rules import rules_words
+from merging.methods.params import TABLE
 from merging.recipes.recipe import Recipe, Step
 from merging.runs.run import Run
 from merging.text import escape
@@ -54,6 +56,8 @@ def in_words(value: Any) -> str:
         return "on" if value else "off"
     if value is None:
         return "automatic"
+    if isinstance(value, tuple):
+        return rules_words(value)
     return f"{value:g}" if isinstance(value, float) else str(value).replace("_", " ")
 
 
@@ -63,11 +67,14 @@ def method_title(key: str) -> str:
 
 
 def step_words(step: Step, numbers: bool = True) -> str:
-    """'TIES (density 0.2, scaling coefficient 0.3)': values other than the default, with ``numbers`` every number."""
+    """'TIES (density 0.2, scaling coefficient 0.3)': values other than the default, with ``numbers`` every number.
+
+    A table of rules stands for itself: 'Manual (blocks 0-1 × 0)'.
+    """
     title = method_title(step.key)
     bounds = step.params.bounds()
     parts = [
-        f"{bounds[name].label.lower()} {in_words(value)}"
+        in_words(value) if bounds[name].kind == TABLE else f"{bounds[name].label.lower()} {in_words(value)}"
         for name, value in step.params.values().items()
         if value != bounds[name].default or (numbers and value is not None and bounds[name].kind in NUMBERS)
     ]

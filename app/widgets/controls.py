@@ -4,32 +4,48 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 import streamlit as st
 
 from app.text import in_words
 from merging.errors import ParameterError
-from merging.methods.params import Bound, Params
+from merging.methods.factor_rules import LARGEST, ROLES, SECTIONS, SELECTORS, FactorRule
+from merging.methods.params import TABLE, Bound, Params
 
 FEW = 4  # choices up to this many are shown side by side
+FREE = {  # the columns of a table of rules that take any text
+    "blocks": "Numbers and ranges such as 3 or 0-1. Empty: all.",
+    "tensors": "Names, or patterns such as *.ln_1.weight. Empty: all.",
+    "experts": "Empty: all.",
+}
 FEW_STEPS = 400  # a slider with more stops than this cannot be set exactly
 
 
-def draw(kind: type[Params], values: MutableMapping[str, Any], prefix: str) -> Params | None:
-    """Draw a widget for every parameter and update ``values``. Returns None, and shows why, if one is wrong."""
-    for name, bound in kind.bounds().items():
-        values[name] = _widget(bound, values.get(name, bound.default), f"{prefix}.{name}")
+def draw(
+    kind: type[Params], values: MutableMapping[str, Any], prefix: str, experts: Sequence[str] = ()
+) -> Params | None:
+    """Draw a widget for every parameter and update ``values``. Returns None, and shows why, if one is wrong.
+
+    Tables of rules offer the names of the ``experts``.
+    A table with a wrong row leaves ``values`` as they were: no link could be written of it.
+    """
+    bounds = kind.bounds()
+    chosen = {n: _widget(bound, values.get(n, bound.default), f"{prefix}.{n}", experts) for n, bound in bounds.items()}
+    kept = {n: bounds[n].normal(v) for n, v in chosen.items() if bounds[n].kind != TABLE or bounds[n].accepts(v)}
+    values.update(kept)
     try:
-        return kind.build(values)
+        return kind.build(chosen)
     except ParameterError as error:
         st.error(str(error), icon=":material/error:")
         return None
 
 
-def _widget(bound: Bound, value: Any, key: str) -> Any:
+def _widget(bound: Bound, value: Any, key: str, experts: Sequence[str]) -> Any:
     """One parameter's widget. Its value lives under ``key``; ``value`` counts only when the widget is new."""
+    if bound.kind == TABLE:
+        return _table(bound, value, key, experts)
     if not bound.optional:
         return _plain_widget(bound, value, key)
     auto = f"{key}.unset"
@@ -65,6 +81,36 @@ def _plain_widget(bound: Bound, value: Any, key: str) -> Any:
         limits["max_value"] = number(bound.high)
     step = number(bound.step) if bound.step else max(abs(float(bound.default or 1)) / 10, 1e-12)
     return st.number_input(label, **limits, step=step, format=_format(bound, step), key=key, help=help_text)
+
+
+def _table(bound: Bound, rules: Sequence[FactorRule], key: str, experts: Sequence[str]) -> list[dict[str, Any]]:
+    """A table with a row for each rule, as plain data; rows in which nothing is filled in do not count."""
+    import pandas as pd
+
+    start = f"{key}.start"  # the widget keeps what was edited since
+    if key not in st.session_state:
+        rows = [{"factor": rule.factor, **{name: list(getattr(rule, name)) for name in SELECTORS}} for rule in rules]
+        st.session_state[start] = pd.DataFrame(rows, columns=["factor", *SELECTORS])
+    st.markdown(bound.label, help=f"{bound.help} Takes {bound.describe()}.")
+    names = {"roles": ROLES, "sections": SECTIONS, "experts": experts}
+    columns = {
+        name: st.column_config.MultiselectColumn(
+            name.capitalize(),
+            options=list(
+                dict.fromkeys([*names.get(name, ()), *(w for words in st.session_state[start][name] for w in words)])
+            ),
+            accept_new_options=name in FREE,
+            help=FREE.get(name, "Of the tensors. Empty: all."),
+        )
+        for name in SELECTORS
+    }
+    columns["factor"] = st.column_config.NumberColumn("Factor", min_value=-LARGEST, max_value=LARGEST, step="any")
+    edited = st.data_editor(
+        st.session_state[start], key=key, num_rows="dynamic", hide_index=True, column_config=columns, alt=bound.label
+    )
+    rows = [{**row, "factor": None if pd.isna(row["factor"]) else row["factor"]} for row in edited.to_dict("records")]
+    filled = [{name: value for name, value in row.items() if value is not None} for row in rows]
+    return [row for row in filled if any(value != [] for value in row.values())]
 
 
 def _label(bound: Bound) -> str:

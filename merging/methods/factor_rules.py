@@ -182,7 +182,7 @@ def rules_words(rules: Sequence[FactorRule]) -> str:
     words = ", ".join(rule.words() for rule in rules[:FEW])
     if 0 < len(rules) <= FEW and len(words) <= SHORT:
         return words
-    return f"{len(rules)} rule{'' if len(rules) == 1 else 's'}"
+    return f"{len(rules) or 'no'} rule{'' if len(rules) == 1 else 's'}"
 
 
 def checked(rules: Sequence[FactorRule]) -> tuple[FactorRule, ...]:

@@ -18,7 +18,7 @@ from merging.files.plain_yaml import check_fields, plain_yaml, text_of, write_ya
 from merging.files.short_digest import short_digest
 from merging.methods import registry
 from merging.methods.method import Edit, Merge, Method, Needs
-from merging.methods.params import Params, integer
+from merging.methods.params import TABLE, Params, integer
 
 VERSION = 1
 FIELDS = (
@@ -52,9 +52,13 @@ class Step:
         return {self.key: self.params.plain()}
 
     def text(self) -> str:
-        """'ties(density=0.2)': the key with the parameters that differ from their defaults."""
+        """'ties(density=0.2)': the key with the parameters that differ from their defaults; a table goes unnamed."""
         bounds = self.params.bounds()
-        changed = [f"{n}={bounds[n].brief(v)}" for n, v in self.params.values().items() if v != bounds[n].default]
+        changed = [
+            f"{'' if bounds[n].kind == TABLE else f'{n}='}{bounds[n].brief(v)}"
+            for n, v in self.params.values().items()
+            if v != bounds[n].default
+        ]
         return f"{self.key}({', '.join(changed)})" if changed else self.key
 
 
@@ -170,8 +174,12 @@ class Recipe:
         exemplars = [self.exemplars.values()] if self.exemplars else []
         return hashlib.sha256(_canonical([VERSION, steps, versions, *exemplars]).encode()).hexdigest()
 
-    def _contents(self, parameters: Sequence[Parameter]) -> Iterator[dict[str, Any]]:
-        """Every step by its parameters, or by what it does to the tensors if it can be written in several ways."""
+    def contents(self, parameters: Sequence[Parameter]) -> Iterator[dict[str, Any]]:
+        """Every step by its parameters, or by what it does to these tensors if it can be written in several ways.
+
+        Raises:
+            ParameterError: a step names tensors or experts that do not exist.
+        """
         names = [name for name, _ in self.experts]
         for method, step in zip(self.methods, self.steps, strict=True):
             yield {step.key: method.content(step.params, names, parameters)} if method.content else step.plain()
@@ -194,7 +202,7 @@ class Recipe:
         inputs = [pretrained_digest, [[name, expert_digests[name]] for name, _ in self.experts]]
         drawn_from = [benchmark_digest] if self.exemplars else []
         dead = ["count_dead_params"] if self.count_dead_params and carries_dead else []
-        chain = self._digest(list(self._contents(parameters)))
+        chain = self._digest(list(self.contents(parameters)))
         named = [self.activation] if self.activation else []
         named += [f"architecture {self.architecture}"] if self.architecture else []
         return short_digest(_canonical([chain, inputs, *drawn_from, *dead, *named]))

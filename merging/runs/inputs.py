@@ -136,12 +136,15 @@ def opened(
 
     Raises:
         CheckpointError: one is a classification head, or the files state another architecture than the recipe.
+        ParameterError: the recipe names tensors or experts that do not exist.
     """
     given = StatedArchitecture.parse(recipe.architecture)
     for checkpoint in (pretrained, *experts.values()):
         refuse_head(checkpoint)
     pretrained = with_architecture(pretrained, given)
     experts = {name: with_architecture(expert, given, sizes=False) for name, expert in experts.items()}
+    if any(method.content for method in recipe.methods):
+        list(recipe.contents(pretrained.parameters))
     named = recipe.activation
     if not named and not stated_activation(pretrained):
         activations = {stated_activation(expert) for expert in experts.values()} - {""}

@@ -76,7 +76,7 @@ def test_minus_zero_is_zero():
 @pytest.mark.parametrize(
     "line,words",
     [
-        ("", "0 rules"),
+        ("", "no rules"),
         ("b0-1=0", "blocks 0-1 × 0"),
         ("b0=0+r.norm_scale/r.shift=0.5", "block 0 × 0, norm_scale and shift × 0.5"),
         ("all=0+b0=0+b1=0", "3 rules"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import streamlit as st
 
@@ -147,10 +147,10 @@ def _offers(models: ModelSet, recipe: Recipe) -> bool:
     return models.pretrained == recipe.pretrained and set(recipe.experts) <= set(models.experts)
 
 
-def controls_of(stage: DraftStep, method: Method) -> bool:
+def controls_of(stage: DraftStep, method: Method, experts: Sequence[str]) -> bool:
     """A step's summary and parameters; returns whether they are valid."""
     st.caption(text.safe_text(method.summary, 300))
-    return controls.draw(method.params, stage.values, f"stage{stage.uid}") is not None
+    return controls.draw(method.params, stage.values, f"stage{stage.uid}", experts) is not None
 
 
 def models(current: Draft, experts: Mapping[str, str], own: Mapping[str, float]) -> None:
@@ -189,7 +189,7 @@ def controls_all(current: Draft) -> bool:
                 _icon("arrow_upward", stage, "Earlier in the chain", place == 0, current.move, stage.uid, -1)
                 _icon("arrow_downward", stage, "Later in the chain", last, current.move, stage.uid, 1)
                 _icon("close", stage, "Remove this edit", False, current.remove, stage.uid)
-            valid &= controls_of(stage, edits[stage.key])
+            valid &= controls_of(stage, edits[stage.key], current.experts)
     st.selectbox(
         "Add an edit",
         list(edits),
@@ -209,7 +209,7 @@ def controls_all(current: Draft) -> bool:
             current.merge = DraftStep(chosen)
             st.session_state[f"merge{current.merge.uid}"] = chosen
             st.rerun()
-        valid &= controls_of(current.merge, merges[chosen])
+        valid &= controls_of(current.merge, merges[chosen], current.experts)
     if data.carries_dead_params(current.pretrained):
         current.count_dead_params = st.toggle(
             "Count the unused text tensors", current.count_dead_params, key=f"dead{current.merge.uid}", help=DEAD
