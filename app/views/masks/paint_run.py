@@ -13,7 +13,7 @@ from app.session.draft import Draft
 from app.session.painting import Painting
 from app.views.masks import paint_link
 from app.views.masks.paint_sheet import Sheet
-from app.widgets import page
+from app.widgets import page, preview
 from merging.errors import MergingError
 from merging.methods.factor_rules import FactorRule
 from merging.recipes.recipe import Recipe
@@ -52,6 +52,7 @@ def show(sheet: Sheet, painting: Painting) -> None:
     except MergingError as error:
         problem = str(error)
     if rules and recipe:
+        preview.show(recipe, sheet.run, "paint")
         _make_run(sheet, recipe)
     _listed(rules, painting, recipe)
     if problem:
