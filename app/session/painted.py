@@ -21,12 +21,13 @@ from app.session.painting import Factors, Painting
 from merging.errors import MergingError
 
 PAINT, PAINTED, BUDGET = "paint", "painted", "budget"
-_KEPT, _SEEN, _DRAFTED = "_painting", "_painted_seen", "_painted_drafted"
+KEPT = "_painting"
+_SEEN, _DRAFTED = "_painted_seen", "_painted_drafted"
 STALE = 0.5  # seconds in which the browser may still send the address that it had before the last stroke
 
 
 @dataclass
-class _Kept:
+class Kept:
     """A painting, the factors that the text in the address stands for, and when that text was written."""
 
     painting: Painting
@@ -49,7 +50,7 @@ def note_address() -> None:
     A part that is drawn alone does not follow the address: its requests may have the one from before the last stroke.
     """
     text = st.query_params.get(PAINTED, "")
-    kept = st.session_state.get(_KEPT)
+    kept = st.session_state.get(KEPT)
     if _entered():  # the address counts if it says anything, else the session
         if text or kept is None:
             st.session_state[_SEEN] = text
@@ -67,11 +68,11 @@ def current(experts: Sequence[str], tensors: Sequence[str], read: Callable[[str]
 
     ``read`` gives the factors that a text in the address stands for, and raises MergingError.
     """
-    kept = st.session_state.get(_KEPT)
+    kept = st.session_state.get(KEPT)
     seen, problem = st.session_state.pop(_SEEN, None), ""
-    new = not isinstance(kept, _Kept) or not kept.painting.fits(experts, tensors)
+    new = not isinstance(kept, Kept) or not kept.painting.fits(experts, tensors)
     if new:
-        kept = st.session_state[_KEPT] = _Kept(Painting.blank(experts, tensors))
+        kept = st.session_state[KEPT] = Kept(Painting.blank(experts, tensors))
     if seen is None or (seen == kept.text and not new):
         return kept.painting, ""
     try:
@@ -89,20 +90,23 @@ def current(experts: Sequence[str], tensors: Sequence[str], read: Callable[[str]
 
 def painting() -> Painting | None:
     """The session's painting, for callbacks; None if there is none."""
-    kept = st.session_state.get(_KEPT)
-    return kept.painting if isinstance(kept, _Kept) else None
+    kept = st.session_state.get(KEPT)
+    return kept.painting if isinstance(kept, Kept) else None
 
 
-def write(text_of: Callable[[Factors], str]) -> None:
+def write(text_of: Callable[[Factors], str]) -> str:
     """Put the painting into the address, if it is not there; ``text_of`` gives the text that stands for its factors.
+
+    Returns that text.
 
     A link's own text stays as it is, so that the browser's Back leads past it.
     """
-    kept: _Kept = st.session_state[_KEPT]
+    kept: Kept = st.session_state[KEPT]
     now = kept.painting.factors
     if kept.factors is None or not np.array_equal(kept.factors, now):
         kept.text, kept.factors, kept.written = text_of(now), now, time.monotonic()
     state.write(PAINTED, kept.text)
+    return kept.text
 
 
 def drafted() -> Drafted:

@@ -5,8 +5,8 @@ Nothing here knows of widgets or of the address.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -77,22 +77,15 @@ class Painting:
 
     def go_to(self, factors: Factors, words: str) -> None:
         """Undo or redo until the factors are these; factors that no stroke led to become a stroke."""
-        for step, count in ((self.undo, len(self.done)), (self.redo, len(self.undone))):
-            if reached := self._steps_to(factors, step, count):
-                for _ in range(reached):
-                    step()
-                return
+        for name, count in (("undo", len(self.done)), ("redo", len(self.undone))):
+            trial = replace(self, done=[*self.done], undone=[*self.undone])
+            for steps in range(count + 1):
+                if np.array_equal(trial.factors, factors):
+                    for _ in range(steps):
+                        getattr(self, name)()
+                    return
+                getattr(trial, name)()
         self.replace(factors, words)
-
-    def _steps_to(self, factors: Factors, step: Callable[[], None], count: int) -> int:
-        """How many undos or redos lead to these factors; 0 if none do."""
-        trial = Painting(self.experts, self.tensors, self.factors, [*self.done], [*self.undone])
-        step = trial.undo if step == self.undo else trial.redo
-        for steps in range(1, count + 1):
-            step()
-            if np.array_equal(trial.factors, factors):
-                return steps
-        return 0
 
     def _set(self, cells: NDArray[np.intp], values: Factors) -> None:
         changed = self.factors.copy()  # what was drawn or cached from the old table stays as it was

@@ -12,6 +12,7 @@ from app.session import painted
 from app.views.masks import paint_link, paint_numbers, paint_run, paint_tools
 from app.views.masks.paint_sheet import Sheet
 from app.widgets import chart, measure_button
+from merging.analysis.registry import MEASURES
 from merging.runs.run import Run
 
 if TYPE_CHECKING:
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
     from app.session.painting import Factors
 
+FIRST_ORDER = "first_order"  # the measurement of the first-order map
+NOT_LINKED = (
+    "The address does not hold this painting: it takes too many rules, and the store cannot be written to. Reloading "
+    "the page loses it."
+)
 NO_NORMS = "The norms of the task vectors are not measured yet for"
 
 
@@ -37,7 +43,7 @@ def show(run: Run, masks: pd.DataFrame, ratio: float, own: pd.DataFrame | None, 
     """
     chart.ask(paint_tools.CANVAS)
     kept = None if own is None else own["final"].to_numpy(bool).reshape(own["expert"].nunique(), -1)
-    canvas(Sheet(run, masks, ratio, kept, group, _squares(run, masks)))
+    canvas(Sheet(run, masks, ratio, kept, group, _squares(run, masks), _losses(run, masks)))
 
 
 def _squares(run: Run, masks: pd.DataFrame) -> Factors | None:
@@ -45,11 +51,24 @@ def _squares(run: Run, masks: pd.DataFrame) -> Factors | None:
     if (measured := measurements.find(measurements.PAIRS, run.id)) is None:
         return None
     rows = measurements.table(measured, "experts").set_index(["expert", "order"])["square"]
-    return (
-        rows.reindex(list(zip(masks["expert"], masks["order"], strict=True)))
-        .to_numpy()
-        .reshape(masks["expert"].nunique(), -1)
-    )
+    return _as_matrix(rows, masks, "order")
+
+
+def _losses(run: Run, masks: pd.DataFrame) -> Factors | None:
+    """The change of the mean margin that taking each expert's part out is predicted to make (K, L), if measured.
+
+    It is the mean of those in and out of domain.
+    """
+    if FIRST_ORDER not in MEASURES or (measured := measurements.find(FIRST_ORDER, run.id)) is None:
+        return None
+    rows = measurements.table(measured, "experts").groupby(["expert", "tensor"])["take_out"].mean()
+    return _as_matrix(rows, masks, "tensor")
+
+
+def _as_matrix(rows: pd.Series[float], masks: pd.DataFrame, column: str) -> Factors:
+    """A number for each pair of an expert and a tensor, which ``column`` names, as (K, L)."""
+    cells = list(zip(masks["expert"], masks[column], strict=True))
+    return rows.reindex(cells).to_numpy().reshape(masks["expert"].nunique(), -1)
 
 
 @st.fragment
@@ -83,5 +102,7 @@ def canvas(sheet: Sheet) -> None:
         measure_button.missing(
             measurements.PAIRS, [sheet.run], "The norms of the task vectors are not measured yet for"
         )
-    painted.write(lambda factors: paint_link.text_of(factors, sheet.experts, sheet.parameters))
+    linked = painted.write(lambda factors: paint_link.text_of(factors, sheet.experts, sheet.parameters))
+    if not linked and (painting.factors != 1).any():
+        st.caption(NOT_LINKED)
     paint_run.show(sheet, painting)

@@ -79,7 +79,8 @@ def words(rule: FactorRule) -> str:
     """A rule in words: 'factor 0: shift in block 0-1, for digits'; untrusted plain text."""
     kinds = [name.replace("_", " ") for name in (*rule.roles, *rule.sections, *rule.tensors)]
     where = ", ".join(kinds) or ("all tensors" if not rule.blocks else "")
-    blocks = f"{'in ' if where else ''}{'block' if len(rule.blocks) == 1 else 'blocks'} {', '.join(rule.blocks)}"
+    several = len(rule.blocks) > 1 or any("-" in block for block in rule.blocks)
+    blocks = f"{'in ' if where else ''}{'blocks' if several else 'block'} {', '.join(rule.blocks)}"
     place = " ".join(part for part in (where, blocks if rule.blocks else "") if part)
     whose = f", for {text.listed(rule.experts)}" if rule.experts else ""
     return f"Factor {rule.factor:g}: {place}{whose}"

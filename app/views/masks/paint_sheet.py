@@ -27,6 +27,7 @@ class Sheet:
     own_mask: Cells | None  # (K, L), what the run itself kept; None if it pruned no tensors
     group: str  # the order of the columns, as charts call it
     squares: Factors | None = None  # (K, L), squared norms of the task vectors, where they are measured
+    losses: Factors | None = None  # (K, L), what taking a cell out changes to first order, where it is measured
 
     @cached_property
     def experts(self) -> tuple[str, ...]:

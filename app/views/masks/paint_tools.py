@@ -147,6 +147,11 @@ def start(sheet: Sheet) -> None:
 
 EVERYTHING, NOTHING, THIS_RUN = "everything", "nothing", "this run's mask"
 LWPTV, RANDOM, LARGEST_ONES = "LwPTV at the ratio above", "random, with as many scalars", "the k largest by saliency"
+GRADIENT = "the gradient map (first order)"
+FIRST_ORDER = (
+    "Factor 0 where one gradient predicts that the mean margin of the right class grows if the expert's part is taken "
+    "out (mean of in and out of domain, an estimate), 1 elsewhere."
+)
 
 
 def _starts(sheet: Sheet) -> dict[str, str]:
@@ -155,6 +160,7 @@ def _starts(sheet: Sheet) -> dict[str, str]:
     own = (
         {THIS_RUN: "Factor 1 where this run kept a tensor, 0 where it pruned it."} if sheet.own_mask is not None else {}
     )
+    gradient = {} if sheet.losses is None else {GRADIENT: FIRST_ORDER}
     return {
         EVERYTHING: "Factor 1 everywhere, which changes nothing.",
         NOTHING: "Factor 0 everywhere, which is the pretrained model.",
@@ -163,6 +169,7 @@ def _starts(sheet: Sheet) -> dict[str, str]:
         RANDOM: f"Whole tensors in random order, for all experts alike, with at most as many scalars as LwPTV keeps at "
         f"prune ratio {sheet.ratio:g}: {size}.",
         LARGEST_ONES: "The tensors with the largest mean saliency over the experts, for all experts alike.",
+        **gradient,
     }
 
 
@@ -181,6 +188,8 @@ def start_mask(sheet: Sheet, name: str, number: int = 0) -> Cells:
         return random_tensors(sheet.numels.tolist(), scalars, len(sheet.experts), number)
     if name == LARGEST_ONES:
         return largest(sheet.matrix("saliency").astype(np.float64), number)
+    if name == GRADIENT and sheet.losses is not None:
+        return ~(sheet.losses > 0)
     if name == THIS_RUN and sheet.own_mask is not None:
         return sheet.own_mask
     return {EVERYTHING: np.ones_like(final), NOTHING: np.zeros_like(final)}.get(name, final)
