@@ -18,7 +18,7 @@ from app.session.painted import KEPT, Kept
 from app.session.painting import Painting
 from app.views.masks import paint_link
 from merging.benchmarks.benchmark import Benchmark
-from merging.methods.factor_rules import FactorRule, rules_text
+from merging.methods.factor_rules import rules_text
 from merging.recipes.chain_text import parse_chain
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
@@ -292,14 +292,7 @@ def _scores(run: Run) -> pd.DataFrame:
     return run.scores.sort_values(["task", "split"]).reset_index(drop=True)
 
 
-def test_rules_in_words_and_hostile_names(paint: Paint) -> None:
-    from app.views.masks.paint_run import words as rule_words
-
-    assert rule_words(FactorRule(factor=0, blocks=("0-1",), roles=("norm_scale", "shift"))) == (
-        "Factor 0: norm scale, shift in blocks 0-1"
-    )
-    assert rule_words(FactorRule(factor=0.5, blocks=("3",), experts=("a", "b"))) == "Factor 0.5: block 3, for a and b"
-    assert rule_words(FactorRule(factor=2)) == "Factor 2: all tensors"
+def test_hostile_names_come_back_from_the_address(paint: Paint) -> None:
     experts = [name for name in TEXTS.values() if name.strip()]
     tensors = paint_link.parameters(
         pd.DataFrame([("visual.proj", "projection", "proj", "output", 0), ("visual.x", "linear", "x", "block 1", 1)],

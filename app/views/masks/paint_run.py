@@ -15,11 +15,13 @@ from app.views.masks import paint_link
 from app.views.masks.paint_sheet import Sheet
 from app.widgets import page, preview
 from merging.errors import MergingError
+from merging.methods import registry
 from merging.methods.factor_rules import FactorRule
+from merging.methods.params import TABLE
 from merging.recipes.recipe import Recipe
 from viz.text import plural
 
-EDIT = "manual"
+EDIT = "manual"  # the edit that takes factors
 
 
 def recipe_of(sheet: Sheet, rules: Sequence[FactorRule]) -> Recipe:
@@ -30,10 +32,12 @@ def recipe_of(sheet: Sheet, rules: Sequence[FactorRule]) -> Recipe:
     """
     merged = sheet.run.recipe
     assert merged is not None  # only merges are painted on
+    bounds = registry.edit(EDIT).params.bounds()
+    (name,) = (name for name, bound in bounds.items() if bound.kind == TABLE)
     return Recipe.build(
         merged.merge.key,
         merged.merge.params.values(),
-        [(EDIT, {"rules": rules})],
+        [(EDIT, {name: rules})],
         merged.pretrained,
         dict(merged.experts),
         exemplars=merged.exemplars.values() if merged.exemplars else None,
@@ -67,23 +71,12 @@ def _listed(rules: Sequence[FactorRule], painting: Painting, recipe: Recipe | No
         simple = st.toggle(
             "Simplify", True, key="paint_simplify", help="The fewest rules that were found, instead of every stroke."
         )
-        lines = [words(rule) for rule in rules] if simple else [stroke.words for stroke in painting.done]
+        lines = [rule.words() for rule in rules] if simple else [stroke.words for stroke in painting.done]
         empty = "Every factor is 1." if simple else "No stroke yet."
         st.markdown("\n".join(f"{i}. {text.safe_text(line, 300)}" for i, line in enumerate(lines, 1)) or empty)
         if rules and recipe:
             st.caption("Later rules paint over earlier ones. The recipe, to copy:")
             st.code(recipe.to_yaml(), language="yaml", wrap_lines=True, height=260)
-
-
-def words(rule: FactorRule) -> str:
-    """A rule in words: 'factor 0: shift in block 0-1, for digits'; untrusted plain text."""
-    kinds = [name.replace("_", " ") for name in (*rule.roles, *rule.sections, *rule.tensors)]
-    where = ", ".join(kinds) or ("all tensors" if not rule.blocks else "")
-    several = len(rule.blocks) > 1 or any("-" in block for block in rule.blocks)
-    blocks = f"{'in ' if where else ''}{'blocks' if several else 'block'} {', '.join(rule.blocks)}"
-    place = " ".join(part for part in (where, blocks if rule.blocks else "") if part)
-    whose = f", for {text.listed(rule.experts)}" if rule.experts else ""
-    return f"Factor {rule.factor:g}: {place}{whose}"
 
 
 def _make_run(sheet: Sheet, recipe: Recipe) -> None:
