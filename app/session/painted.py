@@ -104,7 +104,9 @@ def write(text_of: Callable[[Factors], str]) -> str:
     kept: Kept = st.session_state[KEPT]
     now = kept.painting.factors
     if kept.factors is None or not np.array_equal(kept.factors, now):
-        kept.text, kept.factors, kept.written = text_of(now), now, time.monotonic()
+        kept.text, kept.factors = text_of(now), now
+    if st.query_params.get(PAINTED, "") != kept.text:
+        kept.written = time.monotonic()  # the browser does not have it yet
     state.write(PAINTED, kept.text)
     return kept.text
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,9 +15,11 @@ from merging.clip.image_encoder import Encoder
 from merging.engine import run as engine
 from merging.engine.layer_inputs import Evidence
 from merging.engine.outputs import MERGED, MemorySink
+from merging.previews.felt import put_back
 from merging.progress import Cancel
 
 if TYPE_CHECKING:
+    from merging.recipes.recipe import Recipe
     from merging.runs.inputs import OpenedRecipe
 
 _numbers = itertools.count()  # names of sections in this process
@@ -34,13 +36,6 @@ class HeldModel:
     encoder: Encoder
     sections: tuple[int, ...]
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tensors; those that another model shares count again."""
-        towers = [tensor for tensor in self.encoder.tensors.values() if tensor.dtype != torch.float32]
-        stored = {tensor.data_ptr(): tensor.nbytes for tensor in (*self.tensors.values(), *towers)}
-        return sum((stored | {t.data_ptr(): t.nbytes for t in self.encoder.tensors.values()}).values())
-
 
 @dataclass(frozen=True, eq=False)
 class HeldMerge:
@@ -48,12 +43,14 @@ class HeldMerge:
 
     digests: Mapping[str, str]
     models: Mapping[str, HeldModel]
-    recipe: Any = field(default=None)  # None: models that no recipe of these checkpoints gave
+    recipe: Recipe | None = None  # None: the pretrained model
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all models."""
-        return sum(model.nbytes for model in self.models.values())
+
+def bytes_of(merges: Iterable[HeldMerge]) -> int:
+    """Bytes of all their tensors; those that several models share count once."""
+    models = [model for merge in merges for model in merge.models.values()]
+    tensors = (tensor for model in models for tensor in (*model.tensors.values(), *model.encoder.tensors.values()))
+    return sum({tensor.data_ptr(): tensor.nbytes for tensor in tensors}.values())
 
 
 def held(
@@ -106,36 +103,56 @@ def merged(
     opened: OpenedRecipe,
     device: str,
     cancel: Cancel | None = None,
-    layer_inputs: Evidence | None = None,
+    evidence: Callable[[], Evidence | None] = lambda: None,
     near: tuple[Mapping[str, HeldModel], Collection[str]] | None = None,
 ) -> dict[str, dict[str, Tensor]]:
     """The merged state dicts, by "merged" or by expert, in the pretrained model's dtypes: the engine's own.
 
-    ``near`` are models of the same names, and the only tensors in which these can differ from them.
+    ``near`` are models of the same names, and the only tensors in which these can differ from them. ``evidence`` is
+    asked for if something is merged.
 
     Raises:
         CheckpointError: a file was changed while it was read.
     """
-    only = None if near is None else near[1]
-    sinks: dict[str, Any] = {}
+    base = opened.pretrained
+    if near is None:
+        result = _run(opened, device, cancel, evidence(), None, lambda _: MemorySink(base))
+    else:
+        models, changed = near
+        back = put_back(opened.recipe, base.parameters) & set(changed)
+        rest = set(changed) - back
+        state = {name: base.read(name) for name in back}
+        result = {name: {**model.tensors, **state} for name, model in models.items()}
+        if rest:
+            written = _run(opened, device, cancel, evidence(), rest, lambda _: _SomeTensors(base, rest))
+            result = {name: {**tensors, **written[name]} for name, tensors in result.items()}
+    opened.raise_if_changed()
+    return result
 
-    def make_sink(name: str) -> Any:
-        whole = only is None
-        sinks[name] = MemorySink(opened.pretrained) if whole else _SomeTensors(opened.pretrained, only or ())
+
+def _run(
+    opened: OpenedRecipe,
+    device: str,
+    cancel: Cancel | None,
+    evidence: Evidence | None,
+    only: Collection[str] | None,
+    make_sink: Callable[[str], MemorySink | _SomeTensors],
+) -> dict[str, dict[str, Tensor]]:
+    """The tensors that the engine writes, by model."""
+    sinks: dict[str, MemorySink | _SomeTensors] = {}
+
+    def remembered(name: str) -> MemorySink | _SomeTensors:
+        sinks[name] = make_sink(name)
         return sinks[name]
 
-    if only is None or only:
-        engine.run(
-            opened.recipe,
-            opened.pretrained,
-            opened.experts,
-            layer_inputs=layer_inputs,
-            device=device,
-            cancel=cancel,
-            make_sink=make_sink,
-            only=only,
-        )
-        opened.raise_if_changed()
-    if near is None:
-        return {name: sink.state_dict for name, sink in sinks.items()}
-    return {n: {**model.tensors, **(sinks[n].state_dict if sinks else {})} for n, model in near[0].items()}
+    engine.run(
+        opened.recipe,
+        opened.pretrained,
+        opened.experts,
+        layer_inputs=evidence,
+        device=device,
+        cancel=cancel,
+        make_sink=remembered,
+        only=only,
+    )
+    return {name: sink.state_dict for name, sink in sinks.items()}

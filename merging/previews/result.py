@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from merging.previews.samples import HALF, PreviewSample
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CHANGES, ANSWERS = "changes", "answers"
+FACTS = ("n", "device", "title", "reference", "rounded")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -30,7 +31,6 @@ class Preview:
     device: str
     title: str
     reference: str
-    notes: tuple[str, ...] = ()
     rounded: bool = False
     half: str = HALF
 
@@ -43,3 +43,17 @@ class Preview:
     def changes(self) -> pd.DataFrame:
         """The table of differences."""
         return self.tables[CHANGES]
+
+    def plain(self) -> dict[str, Any]:
+        """The preview as plain data for another process, without the answers."""
+        rows = self.changes.to_dict("records")
+        sample = {"per_task": self.sample.per_task, "seed": self.sample.seed}
+        return {CHANGES: rows, "sample": sample, **{name: getattr(self, name) for name in FACTS}}
+
+    @classmethod
+    def from_plain(cls, data: Mapping[str, Any]) -> Self:
+        """The preview that ``plain`` wrote."""
+        import pandas as pd
+
+        sample = PreviewSample(**data["sample"])
+        return cls(tables={CHANGES: pd.DataFrame(data[CHANGES])}, sample=sample, **{name: data[name] for name in FACTS})

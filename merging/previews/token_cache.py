@@ -63,6 +63,8 @@ class TokenCache:
         """Begin another piece of work: the tokens of these models stay until the next one begins."""
         prefixes = {tuple(names[:section]) for names in models for section in range(1, len(names) + 1)}
         self._safe = {key for key in self._kept if key[0] in prefixes}
+        for key in self._safe:
+            self._kept.move_to_end(key)
 
     def features(
         self,

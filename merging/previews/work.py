@@ -22,9 +22,10 @@ from merging.devices import choose_device, describe_device
 from merging.engine.outputs import MERGED
 from merging.errors import StoreError, TaskError
 from merging.formats.opening import open_checkpoint
-from merging.previews.bootstrap import paired_differences
+from merging.previews.bootstrap import AVERAGE, paired_differences
 from merging.previews.felt import felt
-from merging.previews.models import HeldMerge, HeldModel, held, merged
+from merging.previews.models import HeldMerge, HeldModel, bytes_of, held, merged
+from merging.previews.moments import KeptMoments
 from merging.previews.result import ANSWERS, CHANGES, Preview
 from merging.previews.samples import ImageBatch, PreviewSample, SampledTask, batches, drawn
 from merging.previews.token_cache import LIMIT, Keeping, TokenCache
@@ -33,7 +34,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.inputs import OpenedRecipe, open_inputs
 from merging.runs.run import Run
 
-MODELS = 1 << 30  # bytes of models that stay in memory, beyond those in use
+MODELS = 1 << 28  # bytes of models that stay in memory, beyond those in use
 PREDICTIONS = 1 << 14  # batches whose predictions stay in memory
 PREVIEWING = "Previewing"  # a phase
 Classes = NDArray[np.int64]
@@ -51,6 +52,7 @@ class Previewer:
     _predicted: OrderedDict[tuple[object, ...], list[Classes]] = field(default_factory=OrderedDict)
     _sampled: dict[PreviewSample, dict[str, SampledTask]] = field(default_factory=dict)
     _heads: dict[str, Tensor] = field(default_factory=dict)
+    _moments: dict[tuple[object, ...], KeptMoments] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.tokens = TokenCache(self.limit)
@@ -59,7 +61,7 @@ class Previewer:
     def nbytes(self) -> int:
         """Bytes that are kept: models, tokens, images."""
         images = sum(task.images.nbytes for tasks in self._sampled.values() for task in tasks.values())
-        return self.tokens.nbytes + images + sum(one.nbytes for one in self._merges.values())
+        return self.tokens.nbytes + images + bytes_of(self._merges.values())
 
     def begin(
         self,
@@ -79,7 +81,7 @@ class Previewer:
         if reason := self.benchmark.misfit(opened.pretrained):
             raise TaskError(f"It cannot be previewed on this benchmark: {reason}")
         against, name = self._reference(reference, opened, base, cancel)
-        new = self._merge(opened, cancel, keep=against)
+        new = self._merge(opened, cancel)
         self._trim(new, against)
         self.tokens.begin(*(model.sections for one in (new, against) for model in one.models.values()))
         title = recipe.title or recipe.text()
@@ -118,17 +120,27 @@ class Previewer:
             self._merges[key] = HeldMerge({PRETRAINED: digest}, {MERGED: model})
         return self._merges[key]
 
-    def _merge(self, opened: OpenedRecipe, cancel: Cancel | None, keep: HeldMerge | None = None) -> HeldMerge:
+    def _merge(self, opened: OpenedRecipe, cancel: Cancel | None) -> HeldMerge:
         """The models of a recipe: those in memory, or merged where it differs from the nearest ones there."""
         digests = opened.digests(cancel=cancel)
         run_id = opened.run_id(digests)
         if run_id not in self._merges:
             near = self._nearest(opened, digests)
-            states = merged(opened, self.device, cancel, near=near)
+            states = merged(opened, self.device, cancel, lambda: self._evidence(opened, digests), near)
             models = {name: self._hold(state, opened.pretrained) for name, state in states.items()}
             self._merges[run_id] = HeldMerge(digests, models, opened.recipe)
         self._merges.move_to_end(run_id)
         return self._merges[run_id]
+
+    def _evidence(self, opened: OpenedRecipe, digests: Mapping[str, str]) -> KeptMoments | None:
+        """The moments of the exemplars of a recipe that needs some; those of the last recipe are kept."""
+        recipe = opened.recipe
+        if recipe.exemplars is None or not recipe.needs:
+            return None
+        key = (*digests.values(), recipe.exemplars, recipe.activation, recipe.architecture)
+        if key not in self._moments:
+            self._moments = {key: KeptMoments(opened, self.benchmark, self.device)}
+        return self._moments[key]
 
     def _nearest(
         self, opened: OpenedRecipe, digests: Mapping[str, str]
@@ -150,7 +162,7 @@ class Previewer:
     def _trim(self, *needed: HeldMerge) -> None:
         """Drop the models that were not used for longest, until the others are small enough."""
         for key, one in list(self._merges.items()):
-            if sum(each.nbytes for each in self._merges.values() if each not in needed) <= MODELS:
+            if bytes_of(each for each in self._merges.values() if each not in needed) <= MODELS:
                 return
             if one not in needed:
                 del self._merges[key]
@@ -231,21 +243,25 @@ class PreviewWork:
 
     def result(self) -> Preview:
         """What the images so far show."""
-        rows, right = [], ({}, {})  # type: tuple[list[pd.DataFrame], tuple[dict[str, Any], dict[str, Any]]]
+        rows = []
+        new: dict[str, NDArray[np.float64]] = {}
+        old: dict[str, NDArray[np.float64]] = {}
         for key, task in self._sampled.items():
-            classes = [
+            classes, before = (
                 np.stack([np.concatenate(parts) for parts in answers[key].values()]) for answers in self._predicted
-            ]
-            labels = task.labels[: classes[0].shape[1]]
-            for each, own in zip(right, classes, strict=True):
-                each[key] = (own == labels).mean(axis=0)
-            predicted = classes[0][0] if len(classes[0]) == 1 else np.full(len(labels), -1)
+            )  # (models, images)
+            labels = task.labels[: classes.shape[1]]
+            new[key], old[key] = (classes == labels).mean(axis=0), (before == labels).mean(axis=0)
+            predicted = classes[0] if len(classes) == 1 else np.full(len(labels), -1)
             columns = {"task": key, "place": task.places[: len(labels)], "label": labels, "predicted": predicted}
-            rows.append(pd.DataFrame({**columns, "right": right[0][key], "reference_right": right[1][key]}))
-        changes = paired_differences(right[0], right[1], self.experts, seed=self.sample.seed)
+            rows.append(pd.DataFrame({**columns, "right": new[key], "reference_right": old[key]}))
         answered = pd.concat(rows, ignore_index=True)
+        changes = paired_differences(new, old, self.experts, seed=self.sample.seed)
         titles = {task.key: task.title for task in self.previewer.benchmark.tasks}
-        changes.insert(1, "title", [titles.get(over, over.capitalize()) for over in changes["over"]])
+        names = zip(changes["over"], changes["group"], strict=True)
+        changes.insert(
+            1, "title", [over[0].upper() + over[1:] if group == AVERAGE else titles[over] for over, group in names]
+        )
         return Preview(
             tables={CHANGES: changes, ANSWERS: answered},
             n=len(answered),

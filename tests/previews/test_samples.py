@@ -58,16 +58,16 @@ def test_only_the_choosing_half_is_read(tiny_benchmark, monkeypatch):
     asked = []
     read = Benchmark.images
     monkeypatch.setattr(Benchmark, "images", lambda own, key, split: asked.append(split) or read(own, key, split))
-    sampled = drawn(Benchmark.load(tiny_benchmark), PreviewSample(3))
+    sampled = drawn(tiny_benchmark, PreviewSample(3))
     assert set(asked) == {"choosing"} and samples.HALF == "choosing"
     for key, task in sampled.items():
-        images, labels = read(Benchmark.load(tiny_benchmark), key, "choosing")
+        images, labels = read(tiny_benchmark, key, "choosing")
         assert (task.images == images[task.places]).all() and (task.labels == labels[task.places]).all()
 
 
 def test_batches_hold_every_image_once(tiny_benchmark, monkeypatch):
     monkeypatch.setattr(samples, "BATCH", 7)
-    sampled = drawn(Benchmark.load(tiny_benchmark), PreviewSample(6))
+    sampled = drawn(tiny_benchmark, PreviewSample(6))
     seen = {key: [] for key in sampled}
     keys = set()
     for start, stop in ((0, 4), (4, None)):

@@ -13,7 +13,7 @@ from app import text
 from app.reading import data, sweeps
 from app.reading.sweeps import SweepResults
 from app.session import pages, pickers, state
-from app.widgets import page, run_picker, tray
+from app.widgets import page, preview, run_picker, tray
 from merging.benchmarks.benchmark import SPLITS
 from merging.errors import StoreError
 from merging.runs.run import Run
@@ -77,6 +77,7 @@ def _run(one: NamedPoint, stored: Sequence[Run]) -> None:
             page.open_page(pages.MASKS, "Masks", "grid_on", run=run.id)
             run_picker.recipe_buttons(run, "chosen")
         return
+    preview.show(one.place.recipe, None, "sweeps")
     try:
         job = data.runner().get(one.run_id)
     except StoreError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from os.path import lexists
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +14,13 @@ from merging.cli.exit_codes import CANCELLED, DONE, PAUSED, UsageError
 from merging.cli.option_types import PATH
 from merging.cli.options import Command, argument, device_option, job_options, option
 from merging.cli.output import columns, dumps, reporting, warn
+from merging.cli.recipe_words import recipe_of
 from merging.errors import Cancelled
 from merging.text import estimated_from, percent
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.recipes.recipe import Recipe
     from merging.runs.store import Store
     from merging.sweeps.sweep import Sweep
 
@@ -113,7 +112,7 @@ def _described(options: SweepOptions, store: Store) -> Sweep:
 
     if not options.recipes:
         raise UsageError(["Name at least one recipe: a file, or the id of a stored run."])
-    recipes = tuple(_recipe(word, store) for word in options.recipes)
+    recipes = tuple(recipe_of(word, store) for word in options.recipes)
     pairs = [word.partition("=") for word in options.vary]
     varied = tuple(Axis(target.strip(), axes.parse_values(values, target)) for target, _, values in pairs)
     kind = VALUES
@@ -134,17 +133,6 @@ def _described(options: SweepOptions, store: Store) -> Sweep:
         seed=options.seed,
         title=options.title,
     )
-
-
-def _recipe(word: str, store: Store) -> Recipe:
-    """The recipe of a stored run, or in a file."""
-    from merging.recipes.recipe import Recipe
-    from merging.sweeps.sweep import resolved
-
-    path = Path(word)
-    if not lexists(path) and (run := store.find(word)) is not None and run.recipe is not None:
-        return resolved(run.recipe, Path.cwd())
-    return resolved(Recipe.load(path), path.absolute().parent)
 
 
 def _table(sweep: Sweep, rows: pd.DataFrame) -> str:

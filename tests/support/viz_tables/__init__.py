@@ -35,6 +35,7 @@ from viz_tables.drift import (
 )
 from viz_tables.features import feature_components, feature_distance, feature_map, feature_separability
 from viz_tables.masks import kept_share, manual_canvas, saliency_matrix, saliency_tensor, task_vector_norms
+from viz_tables.previews import preview_change
 from viz_tables.runs import lineage
 from viz_tables.scores import id_ood_scatter, plugin_arrows, storage, task_accuracy
 from viz_tables.sweeps import sweep_contour, sweep_lines, sweep_tasks
@@ -72,6 +73,7 @@ __all__ = [
     "pair_depth",
     "pair_matrix",
     "plugin_arrows",
+    "preview_change",
     "rank_truncation",
     "saliency_matrix",
     "saliency_tensor",
