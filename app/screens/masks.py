@@ -8,8 +8,8 @@ import streamlit as st
 
 from app import text
 from app.reading import data, names
-from app.session import pages, selection, state
-from app.views.masks import kept_share
+from app.session import pages, painted, selection, state
+from app.views.masks import kept_share, paint
 from app.widgets import chart, page, run_picker, selected
 from app.widgets.put_back import panel
 from merging.errors import CheckpointError
@@ -59,10 +59,11 @@ def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
         chosen: float = st.slider("Prune ratio", 0.0, 1.0, ratio, 0.01, key=state.RATIO, bind=state.BIND, width=320)
         one_mask = st.toggle("One mask for all experts", shared, key=state.SHARED, bind=state.BIND)
         group = GROUPS[st.selectbox("Tensors in order of", GROUPS, key=state.GROUP, bind=state.BIND, width=230)]
+        painting = paint.switch()
     table = with_ratio(stored, chosen, one_mask)
     words = kept_share.in_words(table, chosen, ratio if masked else None)
     st.markdown(words)
-    picture = st.container()  # the pickers are read before the picture above them is drawn
+    picture, canvas = st.container(), st.container()  # the pickers are read before what stands above them is drawn
     with st.container(horizontal=True, gap="medium"):
         tensor = selected.pick(state.TENSOR, tensors, "Tensor", placeholder=HOW, width=380)
         expert = selected.pick(state.EXPERT, experts, "Expert", width=220)
@@ -71,8 +72,11 @@ def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
         name, cell = f"masks_{run.id[:8]}", (expert, tensor)
         chart.chart(
             "saliency_matrix", table, name=name, on_click=choose_cell, selected=cell, group=group,
-            description=words, of=[run],
+            guides=painting, description=words, of=[run],
         )  # fmt: skip
+    if painting:
+        with canvas:
+            paint.show(run, table, chosen, with_ratio(stored, ratio, shared) if masked else None, group)
     if tensor:
         one_tensor(run, table[table["tensor"] == tensor], tensor, expert, experts)
     panel.show(run, tensor, "masks")
@@ -130,6 +134,7 @@ def kept_per_block(table: pd.DataFrame, run: Run, ratio: float) -> None:
 
 
 runs = data.runs(data.stored())
+painted.note_address()
 if picked := run_picker.pick_run(runs, next((run for run in runs if "saliency" in run.tables), None)):
     explore(*picked, runs)
     page.open_page(pages.COMPARE, "Compare with another run", "compare", run=picked[0].id)

@@ -1,4 +1,4 @@
-"""What a session remembers. No other module uses the keys of the session and of the address.
+"""What a session remembers. Only this module and ``painted`` use the keys of the session and of the address.
 
 Keys in the address are an interface, because people share links. Those marked * belong to a widget bound to the
 address; the others are written here, because a link should carry a run's id and not the label that a picker shows.

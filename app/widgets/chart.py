@@ -35,7 +35,7 @@ def chart(
     name: str,
     headed: bool = False,
     on_click: Callable[[], None] | None = None,
-    lasso: bool = False,
+    area: str = "",
     caption: str = "",
     description: str = "",
     heading: str = "",
@@ -44,11 +44,12 @@ def chart(
 ) -> None:
     """Draw a chart under its question (unless it is ``headed`` already), with its downloads.
 
-    ``name`` is the files' name. ``on_click`` makes marks clickable; the click is read with ``clicked``. With ``lasso``
-    many marks can be chosen at once; they are read with ``circled``. ``caption`` stands under the chart; in the report
-    it follows ``description``, which is what the page says about the chart elsewhere. Both are Markdown. ``heading`` is
-    the report's heading, if the question alone does not distinguish the chart from others. ``of`` are the runs and
-    sweeps that it shows, if neither its table nor the address names them.
+    ``name`` is the files' name. ``on_click`` makes marks clickable; the click is read with ``clicked``. With the
+    ``area`` "lasso" many marks can be chosen at once, which are read with ``circled``; with "box" a rectangle can be
+    drawn, which is read with ``boxed``. ``caption`` stands under the chart; in the report it follows ``description``,
+    which is what the page says about the chart elsewhere. Both are Markdown. ``heading`` is the report's heading, if
+    the question alone does not distinguish the chart from others. ``of`` are the runs and sweeps that it shows, if
+    neither its table nor the address names them.
     """
     from viz import theme
 
@@ -59,9 +60,9 @@ def chart(
         ask(key)
     table, options, st.session_state[f"names_{key}"] = names.shown(table, options)
     figure = data.figure(key, table, {"present": presenting, **options})
-    modes = "lasso" if lasso else "points"  # plotly drops clicks where a lasso can be drawn
+    modes = area or "points"  # plotly drops clicks where an area can be drawn
     extra: dict[str, Any] = {"on_select": on_click, "selection_mode": modes} if on_click else {}
-    config = theme.config(name, clicks=on_click is not None and not lasso)
+    config = theme.config(name, clicks=on_click is not None and not area)
     with present.stage() if presenting else contextlib.nullcontext(1.0) as factor:
         if presenting:
             ask(key)
@@ -98,6 +99,11 @@ def clicked(key: str) -> dict[str, str] | None:
 
     picked = find(key).picked(st.session_state[f"chart_{key}"].selection.points)
     return names.keys(picked, st.session_state[f"names_{key}"]) if picked else None
+
+
+def boxed(key: str) -> list[dict[str, Any]]:
+    """The rectangles last drawn on the chart ``key``, each with its axes and ranges; empty after a redraw."""
+    return [dict(box) for box in st.session_state[f"chart_{key}"].selection.box]
 
 
 def circled(key: str) -> list[dict[str, str]]:

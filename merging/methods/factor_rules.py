@@ -17,6 +17,7 @@ import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, unquote
 
@@ -316,6 +317,7 @@ def _is_named(parameter: Parameter, pattern: str) -> bool:
     return fnmatchcase(parameter.name, pattern) or fnmatchcase(canonical_name(parameter.name), pattern)
 
 
+@lru_cache(maxsize=8192)  # every rule asks for the same few hundred names
 def canonical_name(name: str) -> str:
     """open_clip's name of a tensor, without prefix; the name itself where there is none."""
     from merging.checkpoints.tower_names import place_of  # loads torch

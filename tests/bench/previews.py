@@ -8,6 +8,7 @@ Each ratio is at most 1.3, which is what this fails on.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import time
@@ -73,7 +74,7 @@ def one_pass(previewer: Previewer, recipe: Recipe, sample: PreviewSample) -> Cal
 
 def batches_of(sampled: Any, sample: PreviewSample) -> list[list[Any]]:
     stops = [0, *(stage.per_task for stage in sample.stages())]
-    pairs = zip(stops, stops[1:], strict=False)
+    pairs = itertools.pairwise(stops)
     return [list(batches(sampled, list(sampled), start or 0, stop, "bench")) for start, stop in pairs]
 
 

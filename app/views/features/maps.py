@@ -147,7 +147,7 @@ def maps(
     click = images.circle
     drawn, count = models[0].measurement.notes, plural(table["image"].nunique(), "image")
     chart.chart(
-        "feature_map", table, name=name, on_click=click, lasso=True, shared=kind == PCA, **options, caption=caption,
+        "feature_map", table, name=name, on_click=click, area="lasso", shared=kind == PCA, **options, caption=caption,
         description=f"n = {count} of the choosing half, drawn with seed {drawn['seed']}.",
         of=[model.run for model in models],
     )  # fmt: skip

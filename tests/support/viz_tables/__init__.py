@@ -34,7 +34,7 @@ from viz_tables.drift import (
     drift_tensor,
 )
 from viz_tables.features import feature_components, feature_distance, feature_map, feature_separability
-from viz_tables.masks import kept_share, saliency_matrix, saliency_tensor, task_vector_norms
+from viz_tables.masks import kept_share, manual_canvas, saliency_matrix, saliency_tensor, task_vector_norms
 from viz_tables.previews import preview_change
 from viz_tables.put_back import drift_and_put_back, first_order_map, revert_map
 from viz_tables.runs import lineage
@@ -71,6 +71,7 @@ __all__ = [
     "joint_steps",
     "kept_share",
     "lineage",
+    "manual_canvas",
     "names",
     "pair_depth",
     "pair_matrix",
