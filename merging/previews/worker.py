@@ -6,6 +6,8 @@ JSON, one for each stage of a sample; requests of several sessions take turns by
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
 import queue
@@ -71,6 +73,8 @@ class Worker:
             task = tasks.popleft()
             if self._step(task):
                 tasks.append(task)
+            elif not tasks:
+                _give_back_memory()
 
     def _step(self, task: _Task) -> bool:
         """Answer one stage of a request; whether there are more."""
@@ -121,6 +125,12 @@ def _reference(request: Mapping[str, Any]) -> Recipe | Run | None:
         store = Store(Path(request["store"]), libraries=(Path(request["benchmark"]) / "runs",))
         return store.run(request["run"])
     return Recipe.from_yaml(request["reference"]) if request["reference"] else None
+
+
+def _give_back_memory() -> None:
+    """Return what was freed to the system; glibc keeps it for later otherwise, and this process waits for minutes."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _sentence(error: Exception) -> str:

@@ -96,8 +96,8 @@ def test_depths_are_thinned_out_before_tokens_are_rounded():
     assert Keeping.of(bundled, 480) == Keeping(1, torch.float32)  # 44 MB
     assert Keeping.of(bundled, 3600) == Keeping(2, torch.float32)
     assert Keeping.of(vit, 128) == Keeping(1, torch.float32)  # 256 MB
-    assert Keeping.of(vit, 512) == Keeping(2, torch.float16)
-    assert Keeping.of(large, 128) == Keeping(7, torch.float16)
+    assert Keeping.of(vit, 512) == Keeping(3, torch.float16)
+    assert Keeping.of(large, 128) == Keeping(9, torch.float16)
     assert Keeping.of(large, 10_000) == Keeping(0, torch.float32)
     assert [section for section in range(1, 8) if Keeping(3, torch.float16).keeps(section)] == [1, 4, 7]
     assert not any(Keeping(0, torch.float32).keeps(section) for section in range(8))
