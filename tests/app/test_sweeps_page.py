@@ -140,6 +140,23 @@ def test_a_whole_sweep(open_app: Any, library: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_point_that_two_sweeps_share_has_a_picker_in_each(open_app: Any, library: Path, tmp_path: Path) -> None:
+    one, other = (
+        swept(library, tmp_path / "store", presets=("ties",), axes=(axis,))
+        for axis in (Axis("ties.density", (0.1, 0.2)), Axis("ties.scaling", (0.2, 0.3)))
+    )
+    shared = {point.name for point in sweep_compute.plan(one, Benchmark.load(library))}
+    (point,) = shared & {point.name for point in sweep_compute.plan(other, Benchmark.load(library))}
+    at = open_app("sweeps", library, sweep=one.id, point=point)
+    before = picker(at, "chosen_point")
+    assert before.value == point and "0.2" in before.options[1]
+    picker(at, "sweep_picker").set_value(other.id).run()
+    picker(at, "chosen_point").set_value(point).run()
+    assert picker(at, "chosen_point").value == point
+    assert one.id in before.key and other.id in picker(at, "chosen_point").key  # browsers keep a key's old label
+
+
+@pytest.mark.slow
 def test_a_partial_sweep_can_be_looked_at_and_resumed(open_app: Any, library: Path, tmp_path: Path) -> None:
     found = swept(library, tmp_path / "store", compute=3)
     at = open_app("sweeps", library, sweep=found.id)

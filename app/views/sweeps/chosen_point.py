@@ -26,7 +26,7 @@ from viz.text import percent, plural
 def panel(results: SweepResults, chosen: str, stored: Sequence[Run]) -> None:
     """The picker of points, the scores of the chosen one, and a link to its run."""
     points = [str(point) for point in results.averages["point"].drop_duplicates()]
-    key = pickers.key("chosen_point", chosen)
+    key = pickers.key(f"chosen_point_{results.sweep.id}", chosen)  # two sweeps may share a point under other names
     with st.container(border=True, key="chosen"):
         st.selectbox(
             "Chosen point (click one in a picture, or pick it here)",
