@@ -48,12 +48,6 @@ class SweepResults:
         """The plan of a point."""
         return next(planned for planned in self.every if planned.name == point)
 
-    @property
-    def best(self) -> str:
-        """The point with the highest H-score, or with the highest in-domain accuracy if there is no other domain."""
-        scores = self.averages["h_score"].fillna(self.averages["in_domain"])
-        return str(self.averages["point"].iloc[int(scores.argmax())])
-
 
 def results(sweep: Sweep) -> SweepResults:
     """The current results of a sweep. Raises CheckpointError if its files are gone."""

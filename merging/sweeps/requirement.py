@@ -114,7 +114,6 @@ def best(table: pd.DataFrame, by: str) -> tuple[str, bool]:
     return str(table["point"].iloc[int(table["required"].fillna(-1.0).argmax())]), False
 
 
-def words(requirement: Requirement, title: str = "") -> str:
-    """'out of domain at least 80 %'; ``title`` is a task's."""
-    score = {IN: "in domain", OUT: "out of domain"}.get(requirement.of, title or requirement.of)
-    return f"{score} at least {100 * requirement.at_least:g} %"
+def score_name(requirement: Requirement) -> str:
+    """'out of domain', 'in domain', or the task's key."""
+    return {IN: "in domain", OUT: "out of domain"}.get(requirement.of, requirement.of)

@@ -18,6 +18,7 @@ from merging.runs.store import Store
 from merging.sweeps import compute as sweep_compute
 from merging.sweeps import points, storage
 from merging.sweeps.sweep import LINE, PLANE, Axis, Sweep
+from merging.sweeps.tables import averages, table
 
 PAIR = ("circles", "digits")
 
@@ -34,6 +35,14 @@ def swept(folder: Path, store: Path, compute: int | None = None, **said: Any) ->
         found, own, benchmark, device="cpu", paused=lambda: compute is not None and next(asked) >= compute
     )
     return found
+
+
+def means_of(found: Sweep, folder: Path, store: Path) -> Any:
+    """The averages of every point of a sweep."""
+    benchmark, own = Benchmark.load(folder), Store(store, libraries=(folder / "runs",))
+    planned = sweep_compute.plan(found, benchmark)
+    computed = {one.name: point for one in planned if (point := points.find(own, one.name))}
+    return averages(table(found, planned, computed))
 
 
 def picker(at: AppTest, name: str) -> Any:
@@ -154,6 +163,41 @@ def test_a_point_that_two_sweeps_share_has_a_picker_in_each(open_app: Any, libra
     picker(at, "chosen_point").set_value(point).run()
     assert picker(at, "chosen_point").value == point
     assert one.id in before.key and other.id in picker(at, "chosen_point").key  # browsers keep a key's old label
+
+
+@pytest.mark.slow
+def test_the_best_point_under_a_bound(open_app: Any, library: Path, tmp_path: Path) -> None:
+    found = swept(library, tmp_path / "store")
+    means = means_of(found, library, tmp_path / "store")
+    least = int(100 * sorted(means["out_of_domain"])[-2])
+    meeting = means[means["out_of_domain"] >= least / 100]
+    at = open_app("sweeps", library, sweep=found.id, subject="out of domain", least=str(least), best="in domain")
+    assert not at.exception and not at.error and not at.warning
+    best = meeting.loc[meeting["in_domain"].idxmax(), "point"]
+    assert picker(at, "chosen_point").value == best
+    said = words(at)
+    assert "The best point that meets the bound." in said
+    assert "of 2,000 draws of the images (seed 0) it is met" in said and f"at least {least}% is met" in said
+    spec = at.get("plotly_chart")[0].proto.spec
+    assert f"Subject to out of domain at least {least}%" in spec and '"type":"rect"' in spec
+    other = next(option for option in means["point"] if option not in set(meeting["point"]))
+    picker(at, "chosen_point").set_value(other).run()
+    assert f"at least {least}% is not met" in words(at)
+    at.button(key="show_best").click().run()
+    assert picker(at, "chosen_point").value == best
+
+
+@pytest.mark.slow
+def test_no_point_meets_the_bound(open_app: Any, library: Path, tmp_path: Path) -> None:
+    found = swept(library, tmp_path / "store")
+    means = means_of(found, library, tmp_path / "store")
+    at = open_app("sweeps", library, sweep=found.id)
+    picker(at, "chosen_point").set_value(str(means["point"].iloc[0])).run()
+    at.selectbox(key="subject").set_value("in domain").run()
+    at.number_input(key="least").set_value(100).run()
+    assert not at.exception
+    assert "No point has at least 100% in domain. The nearest is shown." in at.warning[0].value
+    assert picker(at, "chosen_point").value == means.loc[means["in_domain"].idxmax(), "point"]  # whatever was chosen
 
 
 @pytest.mark.slow

@@ -148,7 +148,8 @@ def _show(call: Call, sweep: Sweep, rows: pd.DataFrame, requirement: Requirement
     begin = "Best" if met else "No point meets it; nearest"
     score = percent(row["required"], row["required_low"], row["required_high"])
     draws = f"{100 * row['certainty']:.0f} % of {requirements.DRAWS:,} draws of the images, seed {requirements.SEED}"
-    print(f"Subject to {requirements.words(requirement)}. {begin}: {place}.")
+    bound = f"{requirements.score_name(requirement)} at least {100 * requirement.at_least:g} %"
+    print(f"Subject to {bound}. {begin}: {place}.")
     print(f"It has {score}, n = {row['required_n']:.0f}, and meets it in {draws}.")
 
 
