@@ -72,7 +72,8 @@ def hollow(trace: go.Scatter, rows: pd.DataFrame, **marker: Any) -> list[go.Scat
     fails = np.flatnonzero(~rows["meets"].to_numpy(bool)) if "meets" in rows else np.array([], np.int64)
     if not len(fails):
         return []
-    points = {name: [trace[name][place] for place in fails] for name in ("x", "y", "customdata", "text")}
+    points: dict[str, Any] = {name: np.asarray(trace[name], np.float32)[fails] for name in "xy"}
+    points |= {name: [trace[name][place] for place in fails] for name in ("customdata", "text")}
     look = {"color": "white", "line": {"color": trace.marker.color, "width": 2}} | marker
     return [go.Scatter(trace).update(points | {"mode": "markers", "showlegend": False, "marker": look})]
 
