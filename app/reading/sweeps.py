@@ -140,8 +140,16 @@ def note(results: SweepResults) -> str:
     devices = text.listed(sorted({clean_text(point.device, 40) for point in points}))
     return (
         f"{sample.split.capitalize()} half of each test set: {images} of each of {plural(tasks, 'task')}{drawn}; "
-        f"n = {span(point.images for point in points)} images a point, on {devices}."
+        f"n = {span(point.images for point in points)} images a point, on {devices}.{_differing(results.averages)}"
     )
+
+
+def _differing(means: pd.DataFrame) -> str:
+    """A sentence if points have averages over other tasks, and so other images; empty if all are over the same."""
+    if means["n_in"].nunique() < 2 and means["n_out"].nunique() < 2:
+        return ""
+    inside, outside = (span(means[name]) for name in ("n_in", "n_out"))
+    return f" Averages differ in their tasks: n = {inside} images in domain, {outside} out of domain."
 
 
 def described(results: SweepResults, point: str) -> str:

@@ -137,7 +137,7 @@ def _show(call: Call, sweep: Sweep, rows: pd.DataFrame, requirement: Requirement
             "best": {"point": point, "by": requirements.BEST_BY[by], "meets": met},
         }))  # fmt: skip
         return
-    print(_table(sweep, means))
+    print(points_table(sweep, means))
     row = means[means["point"] == point].iloc[0]
     values = ", ".join(f"{label} {row[name]:g}" for name, label in zip("xy", sweep.labels, strict=False))
     recipe = sweep.recipes[int(row["line"])]
@@ -194,14 +194,22 @@ def _recipe(word: str, store: Store) -> Recipe:
     return resolved(Recipe.load(path), path.absolute().parent)
 
 
-def _table(sweep: Sweep, rows: pd.DataFrame) -> str:
-    """Averages of every point as a table."""
-    lines: list[Sequence[str]] = [("recipe", *sweep.labels, "in domain [95 %]", "out of domain [95 %]", "H-score")]
+def points_table(sweep: Sweep, rows: pd.DataFrame) -> str:
+    """Averages of every point as a table, with the numbers of images in a line below, or in columns if they differ."""
+    counts = rows[["n_in", "n_out"]].drop_duplicates()
+    named = ("n in", "n out") if len(counts) > 1 else ()
+    lines: list[Sequence[str]] = [
+        ("recipe", *sweep.labels, "in domain [95 %]", "out of domain [95 %]", "H-score", *named)
+    ]
     for row in rows.to_dict("records"):
         recipe = sweep.recipes[int(row["line"])]
         values = [f"{row[name]:g}" for name in "xy" if name in row]
         inside = percent(row["in_domain"], row["in_low"], row["in_high"])
         outside = percent(row["out_of_domain"], row["out_low"], row["out_high"])
         h_score = "–" if row["h_score"] != row["h_score"] else f"{100 * row['h_score']:.1f} %"
-        lines.append((recipe.title or recipe.text(), *values, inside, outside, h_score))
-    return columns(lines)
+        images = [f"{row[name]:,}" for name in counts] if named else []
+        lines.append((recipe.title or recipe.text(), *values, inside, outside, h_score, *images))
+    if named:
+        return f"{columns(lines)}\nAverages with other n are over other tasks."
+    n_in, n_out = counts.iloc[0]
+    return f"{columns(lines)}\nn = {n_in:,} images in domain and {n_out:,} out of domain at every point."
