@@ -12,6 +12,7 @@ import streamlit as st
 from app import text
 from app.reading import data
 from merging.jobs.records import SWEEP, Job, job_of
+from merging.sweeps import compute
 from merging.sweeps.compute import NamedPoint, Session, plan, stored
 from merging.sweeps.points import Point, folders
 from merging.sweeps.sweep import LINE, PLANE, Sweep
@@ -64,6 +65,16 @@ def results(sweep: Sweep) -> SweepResults:
 @st.cache_resource(max_entries=data.KEPT, show_spinner="Reading the checkpoints …")
 def _plan(sweep_id: str, benchmark_digest: str, _sweep: Sweep) -> list[NamedPoint]:
     return plan(_sweep, data.benchmark())
+
+
+def doubts(sweep: Sweep) -> list[str]:
+    """What may be wrong with the checkpoints of a sweep, in sentences."""
+    return _doubts(sweep.id, data.benchmark().digest, sweep)
+
+
+@st.cache_data(max_entries=data.KEPT, show_spinner="Comparing the checkpoints …")
+def _doubts(sweep_id: str, benchmark_digest: str, _sweep: Sweep) -> list[str]:
+    return compute.doubts(_sweep, Session(data.benchmark(), _sweep.sample))
 
 
 def digests(sweep: Sweep) -> tuple[str, list[tuple[str, str]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import odd_experts
 import pytest
 from page_harness import charts, words
 from streamlit.testing.v1 import AppTest
@@ -185,6 +186,18 @@ def test_the_best_point_under_a_bound(open_app: Any, library: Path, tmp_path: Pa
     assert f"at least {least}% is not met" in words(at)
     at.button(key="show_best").click().run()
     assert picker(at, "chosen_point").value == best
+
+
+def test_what_may_be_wrong_with_the_models_is_said(open_app: Any, library: Path, tmp_path: Path) -> None:
+    benchmark, odd = Benchmark.load(library), odd_experts.write(tmp_path / "odd")
+    stranger = {"circles": str(odd.experts["stranger"]), "digits": benchmark.experts["digits"]}
+    recipe = Recipe.build("task_arithmetic", {}, [], benchmark.pretrained, stranger)
+    found = Sweep(recipes=(recipe,), axes=(Axis("task_arithmetic.scaling", (0.1, 0.3)),), images=4)
+    storage.keep(found, Store(tmp_path / "store", libraries=()))
+    at = open_app("sweeps", library, sweep=found.id)
+    assert not at.exception
+    (warned,) = [box.value for box in at.warning]
+    assert warned.startswith("**Check the models of this sweep:**") and "circles does not look fine\\-tuned" in warned
 
 
 @pytest.mark.slow

@@ -44,6 +44,8 @@ def view(sweep: Sweep, stored: Sequence[Run]) -> None:
 def _view(sweep: Sweep, stored: Sequence[Run]) -> None:
     job, results = sweeps.job(sweep), sweeps.results(sweep)
     _status(results, job)
+    if lines := [f"- {text.safe_text(line, 400)}" for line in sweeps.doubts(sweep)]:
+        st.warning("**Check the models of this sweep:**\n\n" + "\n".join(lines), icon=":material/warning:")
     if sweep.split != SPLITS[0]:
         st.warning(ON_REPORTING, icon=":material/warning:")
     if results.averages.empty:
