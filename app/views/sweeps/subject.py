@@ -100,7 +100,8 @@ def verdict(subject: Subject, chosen: str) -> None:
     name = text.safe_text(subject.name, 60)
     if not subject.met:
         st.warning(
-            f"No point has at least {least} {name}." + (" The nearest is shown." if chosen == subject.best else ""),
+            f"No point has at least {least} {name if subject.name in GROUPS else f'on {name}'}."
+            + (" The nearest is shown." if chosen == subject.best else ""),
             icon=":material/block:",
         )
     score = f"{percent(row['required'])} ({percent(row['required_low'])} to {percent(row['required_high'])})"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
@@ -76,17 +78,21 @@ def sweep_tasks(
         _caption(place, safe_text(titles[task], CHARACTERS // columns), bool(inside[task]), inner)
         for place, task in enumerate(tasks)
     ]
-    shapes = []
-    if required is not None and required[0] in tasks:
-        row, column = divmod(tasks.index(required[0]), COLUMNS)
-        shapes = sweep.shade(required[1], BOUNDS[0], (_axis("x", column), _axis("y", row)))
     fig.update_layout(
-        legend=legend, annotations=[*captions, *annotations], shapes=shapes,
+        legend=legend, annotations=[*captions, *annotations], shapes=_shade(tasks, required),
         margin={"l": LEFT, "r": 24, "t": top + 30, "b": BOTTOM + more},
     )  # fmt: skip
     return theme.finish(
         fig, "sweep_tasks", _alt(table, tasks, titles, title, note), inner + top + 30 + BOTTOM + more, present, title
     )
+
+
+def _shade(tasks: list[str], required: tuple[str, float] | None) -> list[dict[str, Any]]:
+    """The shade in the panel of the required task, if it is one."""
+    if required is None or required[0] not in tasks:
+        return []
+    row, column = divmod(tasks.index(required[0]), COLUMNS)
+    return sweep.shade(required[1], BOUNDS[0], (_axis("x", column), _axis("y", row)))
 
 
 def _axis(letter: str, number: int) -> str:
