@@ -3,8 +3,8 @@
 Keys in the address are an interface, because people share links. Those marked * belong to a widget bound to the
 address; the others are written here, because a link should carry a run's id and not the label that a picker shows.
 
-    run       the run in focus on Masks, Conflicts     runs      the runs on Scores, Drift and Features, ids with
-              and Drift, or A on Compare                         commas
+    run       the run on Masks, in focus on Drift, A   runs      the runs on Scores, Drift and Features, ids with
+              on Compare; of whose experts Conflicts is            commas
     ratio*    prune ratio of the picture of masks      shared*   whether all experts share one mask
     group*    order of the tensors                     by*       how kept shares are split
     expert    the chosen expert, or its task           tensor    the chosen tensor
@@ -19,7 +19,7 @@ address; the others are written here, because a link should carry a run's id and
     about*    what Conflicts shows                     layer     the chosen tensor, in earlier links
     density*  share kept before signs are counted      cut*      rank cut of the joint spaces
     signs*    what a cell of sign agreement says       won*      what the picture of the election shows
-    against*  the method that is tested against the others
+    against*  the method tested against the others     best*     the score that makes a point of it the best
     token*    features of the class token, or mean     distance* how drift is measured
     task      the chosen expert, in earlier links      cell*     what a cell of layer-isolated drift says
     conflict* what a cell of removed conflicts says    overlap*  directions that both tasks of the case share
@@ -29,6 +29,7 @@ address; the others are written here, because a link should carry a run's id and
     direction* how the joint space joins matrices      drop*     prune ratio in the joint space
     sweep     the sweep on Sweeps, or "new"            point     the chosen point of it
     score*    what the map of a sweep shows            on        the benchmark, if not the server's
+    subject*  the score that a point needs there       least*    how much of it, in percent
     look*     what Features shows                      map*      how its maps are drawn
     images*   the data set on Features                 classes*  of that data set only
     perplexity* of its t-SNE maps                      beside*   the expert that is shown beside the runs
@@ -36,7 +37,7 @@ address; the others are written here, because a link should carry a run's id and
     ranked*   each expert's entries, or all together   along*    what a cell of the joint space's energy says
     show*     what Scores shows                        merged*   the experts of its plug-in matrix and ablations
     front     the leading edit of the merges there     variant*  what the ablations show beside both
-    intervals* accuracies there with their intervals
+    intervals* accuracies there with their intervals   vectors*  how the case's task vectors are made
     b         the run that Compare sets beside run     between*  what Compare shows of the two
     models    the user's set of models on Merge        shelf*    what Models & runs shows
     chosen    the runs selected there, with commas     outcome*  which of the two runs is right
@@ -60,11 +61,11 @@ from app.session.report_draft import ReportDraft
 RUN, RUNS, CHAIN, EXPERTS, RATIO, SHARED = "run", "runs", "chain", "experts", "ratio", "shared"
 GROUP, BY, EXPERT, TENSOR, RELATIVE, PRESENT = "group", "by", "expert", "tensor", "relative", "present"
 METHOD, ROLE, NEEDS, FIND, RANKED, ALONG = "method", "role", "needs", "find", "ranked", "along"
-VIEW, KIND, TOKEN, DISTANCE, TASK = "view", "kind", "token", "distance", "task"
+VIEW, KIND, TOKEN, DISTANCE, TASK, NUMBER, UNIT = "view", "kind", "token", "distance", "task", "number", "unit"
 ABOUT, LAYER, DENSITY, CUT, SIGNS, WON = "about", "layer", "density", "cut", "signs", "won"
-CELL, CONFLICT, OVERLAP, ENERGY, AGREEMENT = "cell", "conflict", "overlap", "energy", "agreement"
+CELL, CONFLICT, OVERLAP, ENERGY, AGREEMENT, VECTORS = "cell", "conflict", "overlap", "energy", "agreement", "vectors"
 AGAINST, COMPARE, SCOPE, FIRST, SECOND = "against", "compare", "scope", "first", "second"
-SWEEP, POINT, SCORE, NUMBER, UNIT = "sweep", "point", "score", "number", "unit"
+SWEEP, POINT, SCORE, SUBJECT, LEAST, BEST = "sweep", "point", "score", "subject", "least", "best"
 LOOK, MAP, IMAGES, CLASSES, PERPLEXITY, BESIDE = "look", "map", "images", "classes", "perplexity", "beside"
 FIGURE = "figure"
 ACT, REACH, GIVEN, FACTOR, HELP, GUESS = "act", "reach", "given", "factor", "help", "guess"

@@ -18,7 +18,7 @@ from viz.text import clean_text, span
 
 # Label in pickers and links -> name in tables and charts.
 CELLS = {"share of the output": "relative", "mean square": "mean_square"}
-CONFLICTS = {"share removed": "removed", "conflict, summed": "conflict_sum", "worst conflict": "conflict_top"}
+CONFLICTS = {"share of squared norm": "removed", "conflict, summed": "conflict_sum", "worst conflict": "conflict_top"}
 HOW = "Click a cell, or choose"
 ISOLATED = (
     "Each cell replaces only that tensor of the expert by the merged one, and keeps the expert's own inputs (LOT, Eq. "
@@ -32,7 +32,8 @@ MINIMIZED = (
 REMOVED = (
     "For every task CAT finds output directions of a matrix, or single scalars, in which the other task vectors "
     "disturb the task's outputs more than they serve their own; those are removed. A conflict is the eigenvalue of "
-    "such a direction or the score of such a scalar, in squared units of the layer's output."
+    "such a direction or the score of such a scalar, in squared units of the layer's output. The share is that of each "
+    "task vector's squared norm."
 )
 ABLATED = "Accuracy with each kind of parameter reset to the pretrained model has not been measured for"
 
