@@ -18,6 +18,7 @@ from app.session import benchmark, clicks, selection, state
 from app.text import safe_text
 from app.widgets import benchmark_badge, present
 from app.widgets import page as page_parts
+from app.widgets.page import benchmark_badge, missing_benchmark
 from merging.errors import MergingError, StoreError
 from merging.settings import HUB_SWITCH
 
@@ -74,7 +75,7 @@ if problem := clicks.problem():
     st.error(safe_text(problem, 1000), icon=":material/error:")
 try:
     if missing := benchmark.enter():
-        benchmark_badge.show_missing(missing)
+        missing_benchmark(missing)
     else:
         page.run()
 except MergingError as error:  # its text is meant for people; anything else goes to the log
@@ -86,7 +87,7 @@ with jobs:
     from app.widgets.tray import tray
 
     with contextlib.suppress(StoreError):  # there is no store at all, which the page itself has said
-        benchmark_badge.badge()
+        benchmark_badge()
         damage.notices()
         tray()
         selected.rest()

@@ -13,6 +13,7 @@ from app.reading import data
 from app.reading.score_tables import NAMES
 from merging.analysis import stored as stored_measurements
 from merging.analysis.stored import Measured
+from merging.recipes.papers.claims import CURVES
 from merging.runs.run import Run
 
 if TYPE_CHECKING:
@@ -191,6 +192,18 @@ def exemplars(measured: Measured) -> tuple[pd.DataFrame, pd.DataFrame]:
     from merging.analysis.measurements.exemplar_sensitivity import averages
 
     return averages(table(measured, "accuracy")), table(measured, "rank")
+
+
+def published_curves() -> pd.DataFrame:
+    """What papers print by number of exemplars: method, exemplars, accuracy (a fraction), source."""
+    import pandas as pd
+
+    rows = [
+        (curve.method, n, float(value) / 100, f"{curve.paper}, {curve.where}")
+        for curve in CURVES
+        for n, value in curve.values.items()
+    ]
+    return pd.DataFrame(rows, columns=["method", "exemplars", "accuracy", "source"])
 
 
 def references(stored: Sequence[Run]) -> dict[str, float]:

@@ -10,7 +10,7 @@ from app import text
 from app.reading import data, names
 from app.session import pages, painted, selection, state
 from app.views.masks import kept_share, paint
-from app.widgets import chart, page, run_picker, selected
+from app.widgets import chart, page, paper_line, run_picker, selected
 from app.widgets.put_back import panel
 from merging.errors import CheckpointError
 from merging.runs.run import Run
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Label in pickers and links -> name in charts.
 GROUPS = {"forward order": "order", "block, kinds aligned": "block", "kind of layer": "part"}
 HOW = "Click a cell, or choose"
-SPLITS = {"role": "role", "kind of layer": "part"}
+SPLITS = {"role": "role", "kind of layer": "part", "attention, MLP, other": "component"}
 
 page.heading(
     "Masks", "One run's task vectors, tensor by tensor: what pruning drops, what it keeps, and for which experts."
@@ -69,11 +69,12 @@ def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
         expert = selected.pick(state.EXPERT, experts, "Expert", width=220)
     selected.doors("Masks", state.TENSOR, run=run.id)
     with picture:
-        name, cell = f"masks_{run.id[:8]}", (expert, tensor)
+        name, cell, paper = f"masks_{run.id[:8]}", (expert, tensor), paper_line.of("masks/saliency")
         chart.chart(
             "saliency_matrix", table, name=name, on_click=choose_cell, selected=cell, group=group,
-            guides=painting, description=words, of=[run],
+            guides=painting, description=f"{words} {paper}", of=[run],
         )  # fmt: skip
+        paper_line.show(paper)
     if painting:
         with canvas:
             paint.show(run, table, chosen, with_ratio(stored, ratio, shared) if masked else None, group)
@@ -130,7 +131,7 @@ def kept_per_block(table: pd.DataFrame, run: Run, ratio: float) -> None:
     if source == "weights":
         table, rule = kept_share.by_weights(run)
         st.caption(rule)
-    chart.chart("kept_share", table, name=f"kept_share_{run.id[:8]}", headed=True, by=by, description=rule, of=[run])
+    kept_share.draw(table, run, by, rule)
 
 
 runs = data.runs(data.stored())

@@ -10,7 +10,7 @@ from app import text
 from app.reading import data, score_tables
 from app.session import pages, state
 from app.views.scores import ablations, plugin_matrix, stored_size
-from app.widgets import chart, page, run_picker
+from app.widgets import chart, page, paper_line, run_picker
 from merging.benchmarks.metrics import PER_TASK
 from merging.runs.run import Run
 from viz.text import plural
@@ -76,7 +76,9 @@ def compare(runs: list[Run], stored: list[Run]) -> None:
         st.info(f"Marked ‡. {PER_TASK}")
     averages = score_tables.averages(runs, stored)
     sentence = score_tables.averages_in_words(averages)
-    chart.chart("id_ood_scatter", averages, name="scores_in_out", description=sentence, of=runs)
+    paper = paper_line.of("scores/runs")
+    chart.chart("id_ood_scatter", averages, name="scores_in_out", description=f"{sentence} {paper}", of=runs)
+    paper_line.show(paper)
     chart.ask("task_accuracy")
     relative = st.toggle("Relative to each task's own expert", key=state.RELATIVE, bind=state.BIND)
     colors = [run.id for run in runs]

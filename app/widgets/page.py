@@ -1,4 +1,5 @@
-"""Pieces of every page: its heading, links to other pages, empty states, and the address of the view."""
+"""Pieces of every page: its heading, links to other pages, empty states, the address of the view, and the session's
+benchmark with the warning of a link to one that is missing."""
 
 from __future__ import annotations
 
@@ -7,7 +8,11 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
+from app import text
 from app.session import benchmark
+from merging import settings
+from merging.benchmarks.folders import SERVER
+from viz.text import clean_text
 
 ROW = 35  # px of a row of a table
 READABLE = """<style>
@@ -54,4 +59,24 @@ def link() -> None:
         st.code(f"{address}?{query}" if query else address, language=None, wrap_lines=True)
         st.caption(
             "This is also the address of this page. It names runs by their recipes, so it works wherever the runs are."
+        )
+
+
+def missing_benchmark(benchmark_key: str) -> None:
+    """Say that a link is on a benchmark that this machine lacks, and offer the server's."""
+    name = text.safe_text(benchmark_key.partition(":")[2] or benchmark_key, 60)
+    st.warning(
+        f"This link uses the benchmark “{name}”, which this machine does not have, or whose path was typed in "
+        "another session. Scores are compared on one benchmark only, so nothing is shown.",
+        icon=":material/link_off:",
+    )
+    label = f"Switch to {clean_text(benchmark.title(settings.benchmark_folder()), 60)}"
+    st.button(label, on_click=benchmark.use, args=(SERVER,), type="primary")
+
+
+def benchmark_badge() -> None:
+    """In the sidebar: this session's benchmark, if it is not the one that the server was started on."""
+    if benchmark.folder() != settings.benchmark_folder():
+        st.markdown(
+            f":material/dataset: On the benchmark **{text.safe_text(benchmark.title(benchmark.folder()), 60)}**"
         )

@@ -61,6 +61,7 @@ MEASURES = {
             "exemplars",
             "Exemplar sensitivity",
             "merging.analysis.measurements.exemplar_sensitivity:measure_sensitivity",
+            version=2,
             of=Of.BENCHMARK,
         ),
         Measurement(
@@ -73,6 +74,7 @@ MEASURES = {
             "task_counts",
             "Number of tasks",
             "merging.analysis.measurements.task_counts:measure_counts",
+            version=2,
             of=Of.BENCHMARK,
         ),
         Measurement(

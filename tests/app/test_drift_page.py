@@ -49,7 +49,7 @@ WITH = [
     (DEPTH, 2, 2, f"n = {tiny.CHOOSING} images per task of the choosing half"),
     (LAYERS, 2, 1, f"n = {tiny.EXEMPLARS} exemplars per task (training images), seed 0, the ones that the merge"),
     (CASES, 2, 0, "from synthetic numbers, seed 0"),
-    (EXEMPLARS, 1, 1, f"n = {4 * tiny.REPORTING} images over 4 tasks"),
+    (EXEMPLARS, 2, 1, f"n = {4 * tiny.REPORTING} images over 4 tasks"),
     (CAT, 1, 0, "exemplars per task (training images), seed 0. Recorded while the run was merged"),
 ]
 

@@ -14,7 +14,7 @@ from app.views.compare.scores import file_name
 from app.views.features import data as feature_data
 from app.views.features import maps as feature_maps
 from app.views.features.data import BINS, Model
-from app.widgets import chart, measure_button
+from app.widgets import chart, measure_button, paper_line
 from merging.errors import TaskError
 
 if TYPE_CHECKING:
@@ -70,10 +70,12 @@ def distance(of: Pair) -> None:
         f"(LwPTV, Fig. 10), in the same bins for A and B. Images of the choosing half, seed "
         f"{ready[0].measurement.notes['seed']}. {measure_button.origin([model.measurement for model in ready])}"
     )
+    paper = paper_line.of("compare/features")
     chart.chart(
         "compare_distance", table, name=f"distance_{file_name(of)}", labels=of.labels, what=what, caption=caption,
-        of=of.runs,
+        description=paper, of=of.runs,
     )  # fmt: skip
+    paper_line.show(paper)
 
 
 def distances(of: Pair, ready: list[Model], task: str, unit: bool) -> pd.DataFrame:

@@ -8,7 +8,7 @@ import streamlit as st
 
 from app.reading import measurements
 from app.reading import published as published_rows
-from app.widgets import chart, measure_button
+from app.widgets import chart, measure_button, paper_line
 from merging.recipes.papers import published as published_module
 from viz.text import percent, plural, span
 
@@ -41,6 +41,7 @@ def view() -> None:
         "accuracy by that. Figures marked ◇ are the paper's (DRM, Tables 1, 3, 7 and 8), for other experts on other "
         f"images: compare only their order. {measure_button.origin([measurement])}"
     )
+    paper_line.show(paper_line.of("conflicts/drm_ablations"))
     caption = (
         "Every dot drops the singular values up to some share of the largest, before anything else; point at a dot to "
         "see which share. Matrices lose different shares of their ranks, and the axis shows the mean; the paper drops "
@@ -48,7 +49,9 @@ def view() -> None:
         f"reporting half. {measure_button.origin([measurement])}"
     )
     table = truncation(measurements.table(measurement, "ranks"))
-    chart.chart("rank_truncation", table, name="drm_rank_truncation", caption=caption, of=())
+    paper = paper_line.of("conflicts/rank_truncation")
+    chart.chart("rank_truncation", table, name="drm_rank_truncation", caption=caption, description=paper, of=())
+    paper_line.show(paper)
 
 
 def _table(rows: pd.DataFrame) -> None:

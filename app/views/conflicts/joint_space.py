@@ -13,7 +13,8 @@ from app import text
 from app.reading import data
 from app.session import selection, state
 from app.views.conflicts import layers, signs
-from app.widgets import chart, selected
+from app.widgets import chart, paper_line, selected
+from merging.analysis.paper_facts.network import swing
 from merging.runs.run import Run
 from merging.text import duration_text
 from viz.text import percent, plural
@@ -174,10 +175,13 @@ def pruning(key: Key, whole: JointSpace, cut: float, expert: str | None) -> None
         f"Over all experts and rows that is {means[1]} with and {means[0]} without renormalization: only the spread "
         "over the rows differs."
     )
+    drawn = table[table["expert"] == expert] if expert else table
+    paper, of = paper_line.of("conflicts/joint_space", {"swing": swing(drawn)}), about(key)
     chart.chart(
         "joint_dropped", table, name=f"dropped_{key[0][:8]}", headed=True, expert=expert, ratio=ratio, caption=caption,
-        **about(key),
+        **of | {"description": f"{of['description']} {paper}"},
     )  # fmt: skip
+    paper_line.show(paper)
     pictures, facts = steps_table(key, cut, ratio, joint, whole)
     caption = (
         "Every cell is the mean of |x| over a block of the real matrix, at most 96 × 256 cells a step. Steps 1 to 3 "

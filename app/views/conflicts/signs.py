@@ -11,7 +11,7 @@ from app import text
 from app.reading import data, measurements, names
 from app.session import selection, state
 from app.views.conflicts import layers
-from app.widgets import chart, measure_button, selected
+from app.widgets import chart, measure_button, paper_line, selected
 from merging.analysis.stored import Measured
 from merging.errors import CheckpointError
 from merging.runs.run import Run
@@ -38,10 +38,6 @@ READING = (
     "without such an entry do not count. A single vote agrees with itself, so agreement rises as density falls: marks "
     "show what random signs give with the same numbers of votes. Projected back, nearly every entry votes again, so "
     "most of the drop from a joint space comes from density."
-)
-PRINTED = (  # DRM, Table 4
-    "For its ViT-B/32 experts at density 20%, DRM (Table 4) prints 86.6% in the original weights, 84.4% in joint space "
-    "H, 71.0% after projecting back; 86.1% in V, 69.5% after; it draws no random signs."
 )
 ELECTED = (
     "Each expert's matrix is trimmed to {:.0%} by itself (TIES with the scope of one tensor). The sign of the sum of "
@@ -204,10 +200,12 @@ def agreement(run: Run, measurement: Measured | None, layer: str | None, density
     else:
         return
     short = clean_text(what.removeprefix("visual.transformer.resblocks."), 60)
+    paper = paper_line.of("conflicts/signs")
     chart.chart(
         "sign_histogram", bins(counts, density), name=f"sign_agreement_{density:g}", what=short,
-        caption=f"{ranked}{READING} {PRINTED}", of=[run],
+        caption=f"{ranked}{READING}", description=paper, of=[run],
     )  # fmt: skip
+    paper_line.show(paper)
 
 
 def election(run: Run, measurement: Measured, density: float, layer: str | None) -> None:

@@ -10,7 +10,7 @@ import streamlit as st
 from app import text
 from app.reading import measurements
 from app.session import state
-from app.widgets import chart, measure_button
+from app.widgets import chart, measure_button, paper_line
 from viz.text import span
 
 if TYPE_CHECKING:
@@ -49,10 +49,16 @@ def view() -> None:
         f"size, all if there are fewer, the same for every method: {notes['subsets']} subsets, drawn with seed "
         f"{notes['seed']}. Accuracy is on the tasks of the merged experts only, on n = {images} images of "
         "each task's reporting half, the same images everywhere. Every method keeps its preset's parameters at every "
-        "size; a scaling chosen for eight experts, such as Task Arithmetic's, is not optimal for two. "
+        "size; a scaling chosen for eight experts, such as Task Arithmetic's, is not optimal for two. DARE-TIES "
+        "draws what it drops with seed 0. "
         f"{measure_button.origin([measurement])}"
     )
-    chart.chart("task_counts", table, name="number_of_tasks", headed=True, value=value, caption=caption, of=())
+    paper = paper_line.of("conflicts/task_counts")
+    chart.chart(
+        "task_counts", table, name="number_of_tasks", headed=True, value=value, caption=caption, description=paper,
+        of=(),
+    )  # fmt: skip
+    paper_line.show(paper)
     _tests(table, value)
 
 

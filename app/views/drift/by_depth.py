@@ -11,7 +11,7 @@ from app import text
 from app.reading import measurements
 from app.reading.measurements import Pairs
 from app.session import state
-from app.widgets import chart, measure_button
+from app.widgets import chart, measure_button, paper_line
 from app.widgets.run_picker import pick_one
 from merging.analysis.stored import Measured
 from merging.runs.run import Run
@@ -55,10 +55,12 @@ def by_depth(pairs: Pairs, token: str, distance: str, band: str) -> None:
     measured = [measurement for _, measurement in pairs]
     table = measurements.by_depth(pairs, TOKENS[token])
     colors = [run.id for run, _ in pairs]
+    paper = paper_line.of("drift/by_depth")
     chart.chart(
         "drift_depth", table, name=f"drift_by_depth_{distance}", value=distance, runs=colors, band=band,
-        caption=in_words(table, measured, token),
+        caption=in_words(table, measured, token), description=paper,
     )  # fmt: skip
+    paper_line.show(paper)
 
 
 def in_words(table: pd.DataFrame, measured: Sequence[Measured], token: str) -> str:
@@ -82,6 +84,7 @@ def against_accuracy(pairs: Pairs, stored: Sequence[Run], distance: str) -> None
     points = measurements.against_accuracy(pairs, stored)
     fit = measurements.fit(points, distance) if len(points) else None
     line = None if fit is None else (fit.slope, fit.intercept, fit.pearson, fit.spearman, fit.n)
+    paper = paper_line.of("drift/against_accuracy")
     images = "" if points.empty else HALVES.format(span(points["n"]), span(points["n_scored"]))
     chart.chart(
         "drift_accuracy",
@@ -92,7 +95,9 @@ def against_accuracy(pairs: Pairs, stored: Sequence[Run], distance: str) -> None
         runs=[run.id for run, _ in pairs],
         tasks=list(measurements.titles()),
         caption=images,
+        description=paper,
     )
+    paper_line.show(paper)
     if len(points):
         correlations(points, distance)
 
@@ -140,3 +145,4 @@ def consistency(runs: Sequence[Run], stored: Sequence[Run]) -> None:
         "A drop is the accuracy of the task's own expert minus that of the merge, in percentage points, on the "
         "reporting half. Its standard deviation over tasks (n − 1) is LOT's measure of inconsistency (Table 10)."
     )
+    paper_line.show(paper_line.of("drift/consistency"))

@@ -10,7 +10,7 @@ from app import text
 from app.reading import measurements
 from app.reading.measurements import Pairs
 from app.session import pages, selection, state
-from app.widgets import chart, measure_button, page, run_picker, selected
+from app.widgets import chart, measure_button, page, paper_line, run_picker, selected
 from app.widgets.run_picker import pick_one
 from merging.analysis.stored import Measured
 from merging.runs.run import Run
@@ -133,6 +133,7 @@ def ablation(run: Run) -> None:
         f"In-domain accuracy on the reporting half, n = {images} images per task (LOT, Table 7, "
         f"which does not state where it counts embeddings). {measure_button.origin([measurement])}"
     )
+    paper_line.show(paper_line.of("drift/ablation"))
 
 
 def removed(runs: Sequence[Run]) -> None:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
 from app.reading import measurements
+from app.reading.published import OURS, PRINTED, PUBLISHED
 from app.session import state
-from app.widgets import chart, measure_button
+from app.widgets import chart, measure_button, paper_line
+from merging.analysis.stored import Measured
+from merging.recipes.papers.claims import CURVES, Curve
+from merging.recipes.papers.published import SOURCES
 from merging.runs.run import Run
 from viz.text import clean_text, plural
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NOT_MEASURED = (
     "How accuracy depends on the number of exemplars has not been measured on this benchmark. This merges and "
@@ -88,19 +96,59 @@ def exemplars(stored: Sequence[Run]) -> None:
         f"In-domain accuracy on the reporting half, n = {accuracy['n'].iloc[0]:,} images over {tasks}; every method "
         f"with its default parameters except those in its name. {measure_button.origin([measurement])}"
     )
+    paper = paper_line.of("drift/exemplars")
     chart.chart(
-        "drift_exemplars", accuracy, name="exemplar_sensitivity", rank=rank, references=lines, caption=caption, of=()
-    )
+        "drift_exemplars", accuracy, name="exemplar_sensitivity", rank=rank, references=lines, caption=caption,
+        published=measurements.published_curves(), description=paper, of=(),
+    )  # fmt: skip
+    _numbers(accuracy)
+    paper_line.show(paper)
+    projection()
+    altered(measurement)
+
+
+def _numbers(accuracy: pd.DataFrame) -> None:
+    """Our means beside what papers print, a row for each number of exemplars."""
     wide = 100 * accuracy.pivot_table("accuracy", "exemplars", "method", sort=False).sort_index()
     number = st.column_config.NumberColumn
-    columns = {name: number(clean_text(name, 40), format="%.1f%%") for name in wide.columns}
+    columns: dict[str, Any] = {name: number(f"● {clean_text(name, 40)}", format="%.1f%%") for name in wide.columns}
+    table = wide.reset_index()
+    for curve in CURVES:
+        table[curve.key] = [_as_printed(curve, int(n)) for n in table["exemplars"]]
+        columns[curve.key] = st.column_config.TextColumn(f"◇ {curve.method}, {curve.where}", help=SOURCES[curve.paper])
     st.dataframe(
-        wide.reset_index(),
+        table.style.set_properties(subset=[curve.key for curve in CURVES], color=PRINTED),
         hide_index=True,
         column_config={"exemplars": number("Exemplars per task"), **columns},
-        alt="Mean in-domain accuracy by number of exemplars and method",
+        alt="Mean in-domain accuracy by number of exemplars and method, measured here and published",
     )
-    projection()
+    st.caption(
+        f"{OURS}: mean over draws. {PUBLISHED}: as printed, on ViT-B/32 experts and images of its own, ± as printed; "
+        "compare only how they change along a column."
+    )
+
+
+def _as_printed(curve: Curve, exemplars: int) -> str:
+    value, spread = curve.values.get(exemplars), curve.spread.get(exemplars)
+    return "" if value is None else f"{value}%" + (f" ± {spread}" if spread else "")
+
+
+def altered(measurement: Measured) -> None:
+    """What merging whole weights loses, and how much of it comes from the pretrained weights (LOT, Fig. 2)."""
+    from merging.analysis.measurements.exemplar_sensitivity import losses
+
+    table = losses(measurements.table(measurement, "weights"))
+    paper = paper_line.of("drift/whole_weights")
+    draws = plural(measurement.notes["seeds"], "draw")
+    caption = (
+        "The closed form of LOT with scaling 1, solved once for task vectors and once for whole weights, from the same "
+        "exemplars and with the same cut-off. The first part is what is lost against each task's own expert with task "
+        "vectors; the second is what whole weights lose beyond that, which is what (I − Π) θ₀ was worth. Means over "
+        f"{draws} of the exemplars, bars from the best to the worst; in-domain accuracy on the reporting half, "
+        f"n = {table['n'].iloc[0]:,} images. {measure_button.origin([measurement])}"
+    )
+    chart.chart("drift_altered", table, name="whole_weights", caption=caption, description=paper, of=())
+    paper_line.show(paper)
 
 
 def projection() -> None:

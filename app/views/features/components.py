@@ -12,14 +12,14 @@ from app.session import state
 from app.views.features import data as feature_data
 from app.views.features import maps
 from app.views.features.data import TOGETHER, Model
-from app.widgets import chart, measure_button, selected
+from app.widgets import chart, measure_button, paper_line, selected
 from app.widgets.run_picker import pick_one
+from merging.analysis.paper_facts import network
 from merging.errors import CheckpointError
 from merging.runs.run import Run
 from viz.text import clean_text, span
 
 VALUES = {"nearest neighbors": "knn", "silhouette": "silhouette", "scatter ratio": "scatter"}
-COMPONENTS = {"attn": "Attention", "mlp": "MLP"}  # by the first word of a layer's kind; the rest is "Other"
 
 
 def separability(models: Sequence[Model]) -> None:
@@ -34,7 +34,9 @@ def separability(models: Sequence[Model]) -> None:
         f"Silhouette: by cosine. {measure_button.origin([model.measurement for model in models])}"
     )
     name = f"separability_{value}"
-    chart.chart("feature_separability", table, name=name, value=value, runs=runs, caption=caption)
+    paper = paper_line.of("features/separability")
+    chart.chart("feature_separability", table, name=name, value=value, runs=runs, caption=caption, description=paper)
+    paper_line.show(paper)
 
 
 def distance(models: Sequence[Model]) -> None:
@@ -52,7 +54,12 @@ def distance(models: Sequence[Model]) -> None:
         f"prediction. {measure_button.origin([model.measurement for model in models])}"
     )
     caption = "" if table.empty else caption
-    chart.chart("feature_distance", table, name=f"distance_{task}", normalized=unit, runs=runs, caption=caption)
+    paper = paper_line.of("features/distance")
+    chart.chart(
+        "feature_distance", table, name=f"distance_{task}", normalized=unit, runs=runs, caption=caption,
+        description=paper,
+    )  # fmt: skip
+    paper_line.show(paper)
 
 
 def components(runs: Sequence[Run], holders: Sequence[Run]) -> None:
@@ -76,14 +83,17 @@ def components(runs: Sequence[Run], holders: Sequence[Run]) -> None:
         ratio = st.slider("Prune ratio", 0.0, 1.0, ratio, 0.01, key=state.RATIO, bind=state.BIND, width=320)
     table = with_ratio(stored, ratio, shared)
     table = table[table["expert"] == expert]
-    kinds = table["part"].astype(str).str.partition(".")[0].map(COMPONENTS).fillna("Other")
+    table = table.assign(component=network.components(table))
     caption = (
         f"Kept is what the expert's own mask keeps at prune ratio {ratio:g}, before masks are shared. Boxes hold the "
         "middle half of the tensors. Attention: everything in attention layers; MLP: everything in feed-forward "
         "layers; Other: embeddings, layer norms, convolution and projection. Computed from the run's task vectors."
     )
-    chart.chart(
-        "feature_components", table.assign(component=kinds), name=f"components_{run.id[:8]}",
-        expert=clean_text(expert, 40), caption=caption, of=[run],
-        description=f"Expert {text.safe_text(names.expert(expert), 40)}.",
-    )  # fmt: skip
+    paper = paper_line.of("features/components")
+    said = f"Expert {text.safe_text(names.expert(expert), 40)}. {paper}"
+    for key in ("feature_components", "feature_layers"):
+        chart.chart(
+            key, table, name=f"{key}_{run.id[:8]}", expert=clean_text(expert, 40), caption=caption, description=said,
+            of=[run],
+        )  # fmt: skip
+    paper_line.show(paper)

@@ -13,7 +13,7 @@ from app.session import state
 from app.views.features import data as feature_data
 from app.views.features import images
 from app.views.features.data import PCA, TOGETHER, TSNE, Model
-from app.widgets import chart, measure_button
+from app.widgets import chart, measure_button, paper_line
 from merging.analysis.stored import Measured
 from viz.text import percent, plural, span
 
@@ -146,16 +146,17 @@ def maps(
     notes = {name: f"trustworthiness {value:.3f}" for name, value in trust.items() if math.isfinite(value)}
     options = {"kind": kind, "groups": _groups(models, task), "notes": notes, "selected": circled, "per_row": per_row}
     name = f"features_{kind.lower()}_{task}"
-    click = images.circle
+    click, paper = images.circle, paper_line.of("features/maps")
     question = OF_DATA_SETS if task == TOGETHER else OF_CLASSES  # marks are colored by what is asked about
     st.subheader(question, anchor=False)
     drawn, count = models[0].measurement.notes, plural(table["image"].nunique(), "image")
     chart.chart(
         "feature_map", table, name=name, headed=True, heading=question, on_click=click, area="lasso",
         shared=kind == PCA, **options, caption=caption,
-        description=f"n = {count} of the choosing half, drawn with seed {drawn['seed']}.",
+        description=f"n = {count} of the choosing half, drawn with seed {drawn['seed']}. {paper}",
         of=[model.run for model in models],
     )  # fmt: skip
+    paper_line.show(paper)
     numbers(models, task, trust if per_row < 3 else {})
     images.thumbnails(models, table, run_id, circled)
 

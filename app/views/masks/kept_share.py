@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from app.reading import data
+from app.widgets import chart, paper_line
+from merging.analysis.paper_facts.network import components
 from merging.runs.run import Run
 from viz.text import percent, plural
 
@@ -52,3 +54,13 @@ def by_weights(run: Run) -> tuple[pd.DataFrame, str]:
     whose = "any of its models differs" if run.per_task else "the merged model differs"
     rule = f"Every scalar in which {whose} from the pretrained one counts as kept, before rounding to its data type."
     return table.assign(kept=table["kept_numel"] > 0), rule
+
+
+def draw(table: pd.DataFrame, run: Run, by: str, rule: str) -> None:
+    """The chart of shares kept, split ``by`` role, kind of layer or component; ``rule`` says how they are counted."""
+    paper = paper_line.of("masks/kept_share")
+    chart.chart(
+        "kept_share", table.assign(component=components(table)), name=f"kept_share_{run.id[:8]}", headed=True, by=by,
+        description=f"{rule} {paper}", of=[run],
+    )  # fmt: skip
+    paper_line.show(paper)

@@ -10,7 +10,7 @@ from app import text
 from app.reading import published
 from app.reading.published import PRINTED
 from app.session import benchmark, pages, state
-from app.views.methods import gallery
+from app.views.methods import beside_papers, gallery
 from app.widgets import controls, page
 from merging.benchmarks.metrics import PER_TASK
 from merging.methods.method import Merge, Method
@@ -105,6 +105,7 @@ def _figures(method: Method, runs: Sequence[Run], stored: Sequence[Run]) -> None
             _table(combined, f"The same for chains of edits and {method.title}", stored)
     if alone or combined:
         _explain(method, figures)
+        beside_papers.show([*alone, *combined], runs)
 
 
 def _table(rows: Sequence[published.Row], alt: str, stored: Sequence[Run]) -> None:

@@ -11,7 +11,7 @@ import streamlit as st
 from app import text
 from app.reading import data, measurements
 from app.session import state
-from app.widgets import measure_button
+from app.widgets import measure_button, paper_line
 from merging.analysis.stored import Measured
 from merging.engine.work import ChainWork
 from merging.errors import MergingError
@@ -71,6 +71,7 @@ def section(methods: Sequence[Method]) -> None:
         st.caption("Without a benchmark there are no sizes for which work could be counted.")
         return
     st.caption(" ".join([_counted(work.values()), *([_timed(timed)] if timed else [])]))
+    paper_line.show(paper_line.of("methods/costs"))
     state_of = TIMED_HERE if timed and _is_here(timed) else ELSEWHERE if timed else NOT_TIMED
     measure_button.missing_benchmark(measurements.METHOD_TIMES, state_of + OFFER)
 

@@ -13,7 +13,7 @@ from app.reading.published import PRINTED
 from app.session import benchmark, pages, state
 from app.views.scores import ablation_data, plugin_data
 from app.views.scores.ablation_data import Member
-from app.widgets import chart, compute_button, page
+from app.widgets import chart, compute_button, page, paper_line
 from merging.recipes.papers.ablations import LWPTV_FAMILY as FAMILY
 from merging.recipes.papers.published import B32, OUTSIDE, SOURCES, TASKS
 from merging.runs.run import Run
@@ -56,6 +56,7 @@ def _means(members: Sequence[Member], stored: Sequence[Run]) -> None:
         "the intervals suggest. Between the two, compare only the order."
     )
     st.caption(FAMILY.note)
+    paper_line.show(paper_line.of("scores/ablations"))
 
 
 def _plane(members: Sequence[Member], stored: Sequence[Run]) -> None:
@@ -66,7 +67,8 @@ def _plane(members: Sequence[Member], stored: Sequence[Run]) -> None:
         "The arrow leads from the merge alone to the merge with the whole method. Bars are 95% intervals. "
         f"{score_tables.averages_in_words(table)}"
     )
-    chart.chart("id_ood_scatter", table, name="scores_ablations", arrows=ends, caption=caption)
+    paper = paper_line.of("scores/ablations")
+    chart.chart("id_ood_scatter", table, name="scores_ablations", arrows=ends, caption=caption, description=paper)
 
 
 def _data_sets(members: Sequence[Member], stored: Sequence[Run]) -> None:

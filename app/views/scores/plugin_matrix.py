@@ -12,7 +12,7 @@ from app.reading import published as published_rows
 from app.reading.published import PRINTED
 from app.session import state
 from app.views.scores import plugin_data
-from app.widgets import chart, compute_button
+from app.widgets import chart, compute_button, paper_line
 from merging.benchmarks.metrics import PER_TASK
 from merging.files import tables
 from merging.recipes.papers import published
@@ -75,7 +75,11 @@ def _whole(pairs: Sequence[EditPairRow], front: LeadingEdit, stored: Sequence[Ru
         "in front (filled mark). Gray bars are 95% intervals; both ends are evaluated on the same images, so a change "
         "is more certain than the intervals suggest. The merges keep their own parameters; none is tuned for the edit."
     )
-    chart.chart("plugin_arrows", points, name="scores_plugin", edit=name, caption=caption, description=words)
+    paper = paper_line.of("scores/plugin_matrix")
+    chart.chart(
+        "plugin_arrows", points, name="scores_plugin", edit=name, caption=caption, description=f"{words} {paper}"
+    )
+    paper_line.show(paper)
     _table(table, name)
     if any(entry.plain and entry.plain.per_task for entry in pairs):
         st.caption(f"Marked ‡. {PER_TASK}")

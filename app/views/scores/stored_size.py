@@ -9,7 +9,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data
-from app.widgets import chart
+from app.widgets import chart, paper_line
 from merging.runs.run import Run
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ def section(runs: Sequence[Run]) -> None:
 
     run_ids = tuple(run.id for run in runs)
     words = COUNTED + (SHARED if any(run.per_task for run in runs) else "")
-    chart.chart("storage", _table(run_ids), name="scores_storage", description=words, of=runs)
+    paper = paper_line.of("scores/stored_size")
+    chart.chart("storage", _table(run_ids), name="scores_storage", description=f"{words} {paper}", of=runs)
+    paper_line.show(paper)
     number = st.column_config.NumberColumn
     st.dataframe(
         _by_run(run_ids, tuple(ACCOUNTS)),

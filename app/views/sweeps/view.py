@@ -16,7 +16,7 @@ from app.views.sweeps import chosen_point
 from app.views.sweeps import subject as subjects
 from app.views.sweeps.form import ON_REPORTING
 from app.views.sweeps.subject import Subject
-from app.widgets import chart
+from app.widgets import chart, paper_line
 from merging.benchmarks.benchmark import SPLITS
 from merging.jobs.records import Job
 from merging.runs.run import Run
@@ -125,12 +125,15 @@ def _chosen(results: SweepResults, best: str) -> str:
 
 def _lines(results: SweepResults, subject: Subject, chosen: str) -> None:
     """Scores against the one axis."""
+    paper = paper_line.of(f"sweeps/{results.sweep.axes[0].target}")
     chart.chart(
         "sweep_lines", subject.averages, name=f"sweep_{results.sweep.id}", on_click=lambda: _click("sweep_lines"),
         title=results.sweep.labels[0], values=list(results.sweep.axes[0].values), lines=_line_ids(results),
         selected=chosen, required=subject.required, note=sweeps.note(results) + subject.note, of=[results.sweep],
         caption=FEWER if results.sweep.kind == VALUES and results.sweep.axes[0].target == axes.EXPERTS else "",
+        description=paper,
     )  # fmt: skip
+    paper_line.show(paper)
 
 
 def _map(results: SweepResults, subject: Subject, chosen: str) -> None:

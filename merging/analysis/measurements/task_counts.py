@@ -24,8 +24,11 @@ SPLIT = "reporting"
 IMAGES = 160  # per task, a seeded draw: hundreds of models are evaluated
 SUBSETS = 10  # per size at most
 SEED = 0
-# Presets, with the same parameters at every size. TIES is the one with the disjoint mean, as in the paper's figure.
-METHODS = ("weight_averaging", "task_arithmetic", "ties_mean", "drm_h", "drm_v", "task_arithmetic_lwptv", "tsv_m")
+# Presets, with the same parameters at every size. TIES and DARE-TIES are those with the disjoint mean, as in the
+# paper's figure.
+METHODS = (
+    "weight_averaging", "task_arithmetic", "ties_mean", "dare_ties", "drm_h", "drm_v", "task_arithmetic_lwptv", "tsv_m",
+)  # fmt: skip
 REFERENCE = preset("drm_h").title  # the method that the paper tests the others against
 COUNTS = ("method", "size", "subset", "task", "correct", "n")
 OWN = ("task", "title", "correct", "n")

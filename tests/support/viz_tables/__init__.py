@@ -24,6 +24,7 @@ from viz_tables.conflicts import (
 )
 from viz_tables.drift import (
     drift_accuracy,
+    drift_altered,
     drift_case_objective,
     drift_case_weights,
     drift_depth,
@@ -33,7 +34,13 @@ from viz_tables.drift import (
     drift_removed,
     drift_tensor,
 )
-from viz_tables.features import feature_components, feature_distance, feature_map, feature_separability
+from viz_tables.features import (
+    feature_components,
+    feature_distance,
+    feature_layers,
+    feature_map,
+    feature_separability,
+)
 from viz_tables.masks import kept_share, manual_canvas, saliency_matrix, saliency_tensor, task_vector_norms
 from viz_tables.previews import preview_change
 from viz_tables.put_back import drift_and_put_back, first_order_map, revert_map
@@ -49,6 +56,7 @@ __all__ = [
     "compare_spectrum",
     "compare_tensor",
     "drift_accuracy",
+    "drift_altered",
     "drift_and_put_back",
     "drift_case_objective",
     "drift_case_weights",
@@ -61,6 +69,7 @@ __all__ = [
     "election_layers",
     "feature_components",
     "feature_distance",
+    "feature_layers",
     "feature_map",
     "feature_separability",
     "first_order_map",

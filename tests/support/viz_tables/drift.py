@@ -101,6 +101,18 @@ def drift_case_objective(merges: int = 4) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["merge", "task", "drift"])
 
 
+def drift_altered(counts: int = 4, seed: int = 0) -> pd.DataFrame:
+    """Losses that fall with the number of exemplars, three draws each; the last part is a gain."""
+    rng = np.random.default_rng(seed)
+    rows = [
+        (2**place, draw, 0.5 / 2**place - 0.01 + rng.normal(0, 0.002), 0.3 + rng.normal(0, 0.01))
+        for place in range(counts)
+        for draw in range(3)
+    ]
+    table = pd.DataFrame(rows, columns=["exemplars", "seed", "altered", "fused"])
+    return table.assign(lost=table["altered"] + table["fused"], n=1920)
+
+
 def drift_exemplars(methods: int = 4, seed: int = 0) -> pd.DataFrame:
     """Accuracies that rise with the number of exemplars, three draws each."""
     rng = np.random.default_rng(seed)

@@ -62,3 +62,8 @@ def feature_components(blocks: int = 6, seed: int = 0) -> pd.DataFrame:
         "Attention" if p.startswith("attn") else "MLP" if p.startswith("mlp") else "Other" for p in table["part"]
     ]
     return table.assign(component=component)
+
+
+def feature_layers(blocks: int = 6, seed: int = 0) -> pd.DataFrame:
+    """The same for the chart by layer."""
+    return feature_components(blocks, seed)

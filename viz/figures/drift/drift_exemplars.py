@@ -1,4 +1,4 @@
-"""Accuracy against the number of exemplars (LOT, Fig. 3a), and the rank of the Gram matrices."""
+"""Accuracy against the number of exemplars (LOT, Fig. 3a; CAT, Table 3), and the rank of the Gram matrices."""
 
 from __future__ import annotations
 
@@ -31,13 +31,15 @@ def drift_exemplars(
     *,
     rank: pd.DataFrame | None = None,
     references: Mapping[str, float] | None = None,
+    published: pd.DataFrame | None = None,
     present: bool = False,
 ) -> go.Figure:
     """A line for each method, the mean over draws of the exemplars, with a band from the worst draw to the best.
 
     method, exemplars (per task), seed (of the draw), accuracy (mean over in-domain tasks, a fraction), tasks, n
     (images). ``rank`` has exemplars, seed and full: the share of the input directions that LOT's Gram matrices span,
-    drawn below. ``references`` are accuracies that need no exemplars, by name, as dotted lines.
+    drawn below. ``references`` are accuracies that need no exemplars, by name, as dotted lines. ``published`` has
+    method, exemplars, accuracy and source: what papers print for other models, with marks of their own.
     """
     methods = in_order(table["method"])
     look = theme.looks(methods)
@@ -51,7 +53,9 @@ def drift_exemplars(
         fig.add_trace(_band(rank, "full", RANK, grey.color, "y2"))
         fig.add_trace(_line(rank, "full", RANK, grey, "y2"))
     _refer(fig, references or {})
-    legend, top = legends.above(methods)
+    printed = [] if published is None else [_printed(rows, str(name)) for name, rows in published.groupby("source")]
+    fig.add_traces(printed)
+    legend, top = legends.above([*methods, *(str(trace.name) for trace in printed)])
     inner = UPPER + (GAP + LOWER if rank is not None and len(rank) else 0)
     _lay_out(fig, table, inner, rank is not None and len(rank) > 0)
     fig.update_layout(legend=legend, margin={"l": LEFT, "r": 26, "t": top + 30, "b": BOTTOM})
@@ -73,6 +77,23 @@ def _refer(fig: go.Figure, references: Mapping[str, float]) -> None:
             text=words[0], x=1, xref="paper", xanchor="right", y=value, yref="y", yanchor="bottom", showarrow=False,
             font={"size": theme.SMALL},
         )  # fmt: skip
+
+
+def _printed(rows: pd.DataFrame, source: str) -> go.Scatter:
+    """What one paper prints for one method, in the color and with the marks of published numbers."""
+    method, look = str(rows["method"].iloc[0]), theme.KINDS["paper"]
+    name = legends.entry(f"◇ {method}: {source}")
+    return go.Scatter(
+        x=np.log2(rows["exemplars"].to_numpy(np.float64)).astype(np.float32), y=rows["accuracy"].to_numpy(np.float32),
+        mode="lines+markers", name=name, legendgroup=name, line={"color": look.color, "width": 1.2, "dash": "dot"},
+        marker={"symbol": "diamond-open", "color": look.color, "size": 9, "line": {"color": look.color, "width": 1.6}},
+        text=[
+            f"<b>◇ {safe_text(method)}, {plural(int(n), 'exemplar')} a task</b><br>{percent(value, 2)}, as printed"
+            f"<br>{safe_text(source, 80)}: other models, other images"
+            for n, value in zip(rows["exemplars"], rows["accuracy"], strict=True)
+        ],
+        hovertemplate="%{text}<extra></extra>",
+    )  # fmt: skip
 
 
 def _lay_out(fig: go.Figure, table: pd.DataFrame, inner: float, ranked: bool) -> None:

@@ -22,17 +22,18 @@ PATTERN = {"fgcolor": "white", "fillmode": "overlay", "size": 6, "solidity": 0.2
     title="Kept share",
     question="How much of each block does the merge keep?",
     columns=("section", "role", "part", "numel", "kept"),
-    optional=("tensor", "kept_numel", "order"),
+    optional=("tensor", "kept_numel", "order", "component"),
     rows=(),
     empty="This method has no mask: it keeps everything.",
 )
 def kept_share(table: pd.DataFrame, *, by: str = "role", present: bool = False) -> go.Figure:
-    """A bar for each section, whose length is the kept share of its scalars, split by role or kind of layer.
+    """A bar for each section, whose length is the kept share of its scalars, split by role, kind of layer or component.
 
     section, role, part, numel (scalars), kept (bool), one row a tensor; kept_numel (scalars, where single parameters
-    are masked), tensor (name), order (model order; without it rows must be in that order). ``by`` is role or part.
+    are masked), tensor (name), order (model order; without it rows must be in that order), component (for instance
+    Attention, MLP or Other). ``by`` is role, part or component.
     """
-    one_of("by", by, ("role", "part"))
+    one_of("by", by, ("role", "part", *(("component",) if "component" in table else ())))
     table = in_forward_order(table)
     table = table.assign(_kept=_kept_scalars(table), _kind=_kinds(table, by), section=table["section"].astype(str))
     sections = in_order(table["section"])
@@ -80,7 +81,7 @@ def _kept_scalars(table: pd.DataFrame) -> pd.Series[float]:
 
 
 def _kinds(table: pd.DataFrame, by: str) -> pd.Series[str]:
-    """The role of every row in words, or its part; all parts except the largest few are ``OTHER``."""
+    """The role of every row in words, its part or its component; all parts except the largest few are ``OTHER``."""
     kinds = table[by].astype(str)
     if by == "role":
         kinds = kinds.map(role_name)

@@ -1,0 +1,270 @@
+"""Facts of ours that claims of papers are held against, from what is stored on this session's benchmark.
+
+A fact is found by its name in a claim; None means that a table which it needs is not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app.reading import data, measurements, sweeps
+from merging.analysis.paper_facts import accuracies, network
+from merging.analysis.paper_facts.comparison import Comparison
+from merging.errors import MergingError
+from merging.recipes.papers.claims import Claim
+from merging.recipes.presets import preset
+from merging.runs import edit_pairs
+from merging.runs.run import Run
+from merging.sweeps import storage as sweep_storage
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.analysis.stored import Measured
+
+Fact = Callable[..., Comparison | None]
+FOLDERS = ("runs", "measured", "sweeps", "points")  # what changes when something is stored
+PRETRAINED = "pretrained"
+
+
+def of_claim(claim: Claim) -> Comparison | None:
+    """Our side of a claim; computed again when something was stored since."""
+    return _of_claim(claim.key, data.digest(), _state(), claim)
+
+
+def _state() -> tuple[int, ...]:
+    """A state that changes when this machine stores a run, a measurement or a point."""
+    folders = [data.store().root / name for name in FOLDERS]
+    return tuple(folder.stat().st_mtime_ns if folder.is_dir() else 0 for folder in folders)
+
+
+@st.cache_data(max_entries=4 * data.KEPT, show_spinner=False)
+def _of_claim(key: str, digest: str, state: tuple[int, ...], _claim: Claim) -> Comparison | None:
+    fact = FACTS.get(_claim.fact)
+    try:
+        return fact(**_claim.arguments) if fact else None
+    except MergingError:  # no benchmark, or a run of a method that this version lacks: nothing to compare with
+        return None
+
+
+def _whole_benchmark() -> list[Run]:
+    """The evaluated merges of all experts of the benchmark, of one subject."""
+    experts = set(data.benchmark().experts)
+    runs = [run for run in data.scored_runs(data.stored()) if set(run.experts) == experts]
+    return edit_pairs.by_subject(runs)[0] if runs else []
+
+
+def run_of(key: str, runs: Sequence[Run]) -> Run | None:
+    """The run of a preset on all experts of the benchmark, among runs of one subject."""
+    models = data.bundled()
+    recipe = preset(key).recipe(models.pretrained, dict(models.experts), large=data.is_large(models.pretrained))
+    return edit_pairs.find(recipe, runs)
+
+
+def _runs(*keys: str) -> list[Run]:
+    """The runs of presets; fewer if some are not stored."""
+    among = _whole_benchmark()
+    return [run for key in keys if (run := run_of(key, among))]
+
+
+def _measured(kind: str, key: str) -> Measured | None:
+    """A measurement of the run of a preset."""
+    runs = _runs(key)
+    return measurements.find(kind, runs[0].id) if runs else None
+
+
+def _accuracy(first: str, second: str, over: str) -> Comparison | None:
+    runs = _runs(first, second)
+    return between(*runs, over=over) if len(runs) == 2 else None
+
+
+def between(first: Run, second: Run, *, over: str) -> Comparison | None:
+    """The averages of two runs."""
+    stored = data.stored()
+    one, other = data.summary(first, stored), data.summary(second, stored)
+    return accuracies.of_averages(one, other, over) if one and other else None
+
+
+def _storage(first: str, second: str) -> Comparison | None:
+    from merging.analysis.storage_accounting import storage
+
+    tables = [storage(run) for run in _runs(first, second)]
+    sizes = [float(table[table["account"] == "paper"]["bytes"].sum()) for table in tables]
+    return network.sizes(*sizes) if len(sizes) == 2 else None
+
+
+def _sweep(chain: list[str], target: str, first: float, second: float, over: str) -> Comparison | None:
+    for sweep in sweep_storage.listed(data.store()).values():
+        lines = [line for line, recipe in enumerate(sweep.recipes) if [step.key for step in recipe.steps] == chain]
+        if [axis.target for axis in sweep.axes] == [target] and lines:
+            rows = sweeps.results(sweep).averages
+            rows = rows[rows["line"] == lines[0]].set_index("x") if len(rows) else rows
+            if {first, second} <= set(rows.index):
+                half = f"{sweep.split} half"
+                return accuracies.of_averages(rows.loc[first], rows.loc[second], over, half)
+    return None
+
+
+def _benchmark(kind: str, name: str) -> pd.DataFrame | None:
+    """A table of a measurement of the benchmark."""
+    measured = measurements.find(kind)
+    return measurements.table(measured, name) if measured else None
+
+
+def _exemplars(method: str, first: int, second: int) -> Comparison | None:
+    table = _benchmark(measurements.EXEMPLARS, "accuracy")
+    return None if table is None else accuracies.by_exemplars(table, method, first, second)
+
+
+def _altered(exemplars: int) -> Comparison | None:
+    table = _benchmark(measurements.EXEMPLARS, "weights")
+    return None if table is None else accuracies.altered(table, exemplars)
+
+
+def _counts(first: str, second: str, size: int) -> Comparison | None:
+    table = _benchmark(measurements.TASK_COUNTS, "counts")
+    return None if table is None else accuracies.by_size(table, first, second, size)
+
+
+def _drm(method: str, variant: str) -> Comparison | None:
+    table = _benchmark(measurements.DRM_ABLATIONS, "ablations")
+    return None if table is None else _against_first(table, method, table["variant"] == variant)
+
+
+def _ranks(method: str, cut: float) -> Comparison | None:
+    table = _benchmark(measurements.DRM_ABLATIONS, "ranks")
+    if table is None:
+        return None
+    rows = table[table["method"] == method]
+    chosen = rows[rows["cut"] == cut]
+    return accuracies.of_averages(chosen.iloc[0], rows[rows["cut"] == 0].iloc[0]) if len(chosen) else None
+
+
+def _against_first(table: pd.DataFrame, method: str, chosen: pd.Series[bool]) -> Comparison | None:
+    """The first row of a method, which is the whole method, against the chosen one."""
+    whole, other = table[table["method"] == method], table[(table["method"] == method) & chosen]
+    return accuracies.of_averages(whole.iloc[0], other.iloc[0]) if len(other) else None
+
+
+def _ablation(preset: str, kind: str) -> Comparison | None:
+    from merging.analysis.measurements.parameter_kinds import NOTHING
+
+    measured = _measured(measurements.ABLATION, preset)
+    if measured is None:
+        return None
+    rows = measurements.table(measured, measurements.ABLATION)
+    return accuracies.of_rows(rows[rows["kind"] == NOTHING], rows[rows["kind"] == kind])
+
+
+def _masks(ratio: float) -> pd.DataFrame | None:
+    from merging.methods.shared.saliency import with_ratio
+
+    runs = _whole_benchmark()
+    return with_ratio(data.saliency(runs[0], data.runs(data.stored()))[0], ratio, True) if runs else None
+
+
+def _overlap(ratio: float) -> Comparison | None:
+    masks = _masks(ratio)
+    return None if masks is None else network.overlap(masks, ratio)
+
+
+def _components(ratio: float) -> Comparison | None:
+    masks = _masks(ratio)
+    return None if masks is None else network.by_component(masks)
+
+
+def _depth(preset: str) -> Comparison | None:
+    measured = _measured(measurements.DRIFT, preset)
+    return None if measured is None else network.depth(measurements.table(measured, "cumulative"))
+
+
+def _correlation() -> Comparison | None:
+    pairs = [(run, one) for run in _whole_benchmark() if (one := measurements.find(measurements.DRIFT, run.id))]
+    points = measurements.against_accuracy(pairs, data.stored())
+    return network.drift_and_loss(points) if len(points) else None
+
+
+def _spread(first: str, second: str) -> Comparison | None:
+    from merging.analysis.correlation import lost
+
+    runs, stored, drops = _runs(first, second), data.stored(), []
+    for run in runs:
+        own, scores = data.expert_scores(run.benchmark, stored), data.scores(run)
+        experts = {task: row["accuracy"] for task, row in own.items() if task in run.experts}
+        if scores is not None and experts:
+            drops.append(lost(scores, experts))
+    return network.evenness(*drops) if len(drops) == 2 else None
+
+
+def _features(key: str) -> Measured | None:
+    if key == PRETRAINED:
+        run = data.references(data.digest(), data.stored()).get(PRETRAINED)
+        return measurements.find(measurements.FEATURES, run.id) if run else None
+    return _measured(measurements.FEATURES, key)
+
+
+def _neighbors(first: str, second: str) -> Comparison | None:
+    rows = []
+    for key in (first, second):
+        if (measured := _features(key)) is None:
+            return None
+        table = measurements.table(measured, "separability")
+        rows.append(table[table["task"] == "all"].iloc[0])
+    return network.neighbors(*rows)
+
+
+def _distance(first: str, second: str) -> Comparison | None:
+    import numpy as np
+
+    from merging.analysis.separability import distances
+
+    found = [_features(key) for key in (first, second, PRETRAINED)]
+    arrays = [measured.array("features").astype(np.float32) for measured in found if measured]
+    if len(arrays) < 3:
+        return None
+    one, other, base = arrays
+    return network.distance(distances(one, base), distances(other, base))
+
+
+def _agreement(first: str, second: str, density: float) -> Comparison | None:
+    from merging.analysis.measurements import signs
+
+    runs = _whole_benchmark()
+    measured = measurements.find(measurements.SIGNS, runs[0].id) if runs else None
+    if measured is None:
+        return None
+    counts = signs.counts_of(measurements.table(measured, "votes"), measured.notes["tasks"])
+    one, other = (signs.agreement(counts[space, density]) for space in (first, second))
+    return network.agreement((one.mean, one.positions), (other.mean, other.positions))
+
+
+def _times(first: str, second: str) -> Comparison | None:
+    table = _benchmark(measurements.METHOD_TIMES, "times")
+    rows = {} if table is None else {row["key"]: row for _, row in table.iterrows()}
+    return network.times(rows[first], rows[second]) if {first, second} <= set(rows) else None
+
+
+FACTS: Mapping[str, Fact] = {
+    "accuracy": _accuracy,
+    "storage": _storage,
+    "sweep": _sweep,
+    "exemplars": _exemplars,
+    "altered": _altered,
+    "counts": _counts,
+    "drm": _drm,
+    "ranks": _ranks,
+    "ablation": _ablation,
+    "overlap": _overlap,
+    "components": _components,
+    "depth": _depth,
+    "correlation": _correlation,
+    "spread": _spread,
+    "neighbors": _neighbors,
+    "distance": _distance,
+    "agreement": _agreement,
+    "times": _times,
+}
+SHOWN = ("swing",)  # facts of what a page computes at the moment, which it passes on

@@ -1,0 +1,37 @@
+"""Paper and here on a method's card: each line of a paper that it shares with Task Arithmetic, and our runs of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.reading import paper_facts, published
+from app.reading.published import Row
+from app.widgets import paper_line
+from merging.recipes.papers.claims import of_figures
+from merging.recipes.papers.published import B32, FIGURES, Figure
+from merging.runs.run import Run
+
+BASE = "task_arithmetic"
+MOST = 3  # lines; a card shows all figures anyway
+
+
+def show(rows: Sequence[Row], runs: Sequence[Run]) -> None:
+    """Draw a line for the first rows of a card that a paper prints beside Task Arithmetic and that have a run."""
+    pairs = []
+    for row in rows:
+        figure, run = row.figures.get(B32), row.run
+        base = _base(figure) if figure else None
+        if figure is None or base is None or run is None or run.per_task:
+            continue
+        ours = published.rows([base], runs)[0].run
+        between = paper_facts.between(run, ours, over="in") if ours else None
+        pairs.append((of_figures(figure, base), between))
+    paper_line.show(paper_line.of_claims(pairs[:MOST]))
+
+
+def _base(figure: Figure) -> Figure | None:
+    """Task Arithmetic alone in the same tables as a figure of another chain; None if there is none."""
+    if figure.unstated or [key for key, _ in figure.chain] == [BASE]:
+        return None
+    same = (other for other in FIGURES if (other.source, other.model) == (figure.source, figure.model))
+    return next((other for other in same if [key for key, _ in other.chain] == [BASE] and not other.unstated), None)

@@ -1,0 +1,86 @@
+"""Paper and here: what a paper's figure states beside our fact, and whether ours has the same direction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import streamlit as st
+
+from app import text
+from app.reading import paper_facts
+from merging.analysis.paper_facts.comparison import COUNTED, Comparison, Verdict, verdict
+from merging.recipes.papers import claims
+from merging.recipes.papers.claims import Claim
+
+PAPER, HERE = "◇", "●"  # the marks of published numbers and of ours, as in every table
+HEAD, BETWEEN = "**Paper and here.**", "\n\n"
+MINUS = "\N{MINUS SIGN}"
+
+
+def of(view: str, shown: Mapping[str, Comparison] | None = None) -> str:
+    """The lines of a view, one for each claim, as Markdown for the page and for the report; empty without a claim.
+
+    ``shown`` are facts that the page has just computed, by their names in claims; they are stored nowhere.
+    """
+    known = shown or {}
+    return of_claims([(one, known.get(one.fact) or paper_facts.of_claim(one)) for one in claims.of_view(view)])
+
+
+def of_claims(pairs: Sequence[tuple[Claim, Comparison | None]]) -> str:
+    """The same for claims with our sides of them."""
+    return BETWEEN.join([HEAD, *(in_words(claim, ours) for claim, ours in pairs)]) if pairs else ""
+
+
+def show(lines: str) -> None:
+    """Draw the lines of ``of``; nothing if there are none."""
+    if lines:
+        head, *rest = lines.split(BETWEEN)
+        words = f" {rest[0]}" if len(rest) == 1 else BETWEEN + "\n".join(f"- {line}" for line in rest)
+        with st.container(border=True):
+            st.markdown(f":material/menu_book: {head}{words}")
+
+
+def in_words(claim: Claim, ours: Comparison | None) -> str:
+    """The sentence of one claim, in Markdown: the verdict, what is compared, the paper's side and ours."""
+    judged = verdict(claim.direction, ours)
+    what = f"{claim.topic}: {claim.first} against {claim.second}."
+    note = f" {claim.note}" if claim.note else ""
+    sides = f"{what} {PAPER} {_paper(claim)} {HERE} {_here(ours, judged)}{note}"
+    return f"**{judged.capitalize()}.** {text.safe_text(sides, 1000)}"
+
+
+def _paper(claim: Claim) -> str:
+    """The paper's numbers with the precision that they are printed in, and their source."""
+    source = f"{claim.paper}, {claim.where}{', read off the figure' if claim.read_off else ''}"
+    if not claim.printed:
+        bare = "" if any(mark.isdigit() for mark in claim.words) else ", without numbers"
+        return f"The paper: {claim.words} ({source}{bare})."
+    first, second = (f"{value}{_unit(claim.unit)}" for value in claim.printed)
+    return f"{first} against {second}, {claim.difference} ({source})."
+
+
+def _here(ours: Comparison | None, judged: Verdict) -> str:
+    """Our numbers, the interval of the difference, and what they are from."""
+    if ours is None or judged is Verdict.NOT_MEASURED:
+        return f"{Verdict.NOT_MEASURED.capitalize()}."
+    unit = _unit(ours.unit)
+    first, second = ours.texts or (f"{_number(value, ours.digits)}{unit}" for value in (ours.first, ours.second))
+    interval = ours.interval
+    if not math.isfinite(ours.low):
+        interval = "no interval"
+    elif interval != COUNTED:
+        interval += f" {_signed(ours.low, ours.digits)} to {_signed(ours.high, ours.digits)}"
+    return f"Here {first} against {second}, {_signed(ours.difference, ours.digits)} ({interval}; {ours.sample})."
+
+
+def _unit(unit: str) -> str:
+    return unit if unit in ("", "%") else f" {unit}"
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:,.{digits}f}".replace("-", MINUS)
+
+
+def _signed(value: float, digits: int) -> str:
+    return f"{round(value, digits) + 0.0:+,.{digits}f}".replace("-", MINUS)  # + 0.0 turns -0.0 into 0.0

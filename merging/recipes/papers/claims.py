@@ -1,0 +1,222 @@
+"""What papers state in the figures and tables that the app redraws: rows of ``claims.yaml``, which says what its fields
+are. A printed value stays text, so that its precision is the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from reprlib import repr as short
+from typing import Any
+
+import yaml
+
+from merging.errors import RecipeError
+from merging.recipes.papers.combinations import LOADER, check_row, text_field
+from merging.recipes.papers.published import SOURCES, Figure
+from merging.text import did_you_mean
+
+CLAIMS_FILE = Path(__file__).with_name("claims.yaml")
+SECTIONS = ("claims", "curves")
+FIELDS = (
+    "key", "views", "paper", "where", "topic", "first", "second", "printed", "unit", "read_off", "says", "words",
+    "note", "fact",
+)  # fmt: skip
+CURVE_FIELDS = ("key", "paper", "where", "method", "along", "values", "spread")
+DIRECTIONS = {"more": 1, "same": 0, "less": -1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """Two values of a paper, and the fact of ours that is compared with their difference, the first minus the second.
+
+    ``printed`` is empty where the paper prints no values; ``direction`` is 1, 0 or -1: the first is more, the same or
+    less. ``fact`` is the name of a fact and ``arguments`` its arguments.
+    """
+
+    key: str
+    views: tuple[str, ...]
+    paper: str
+    where: str
+    topic: str
+    first: str
+    second: str
+    direction: int
+    fact: str
+    arguments: Mapping[str, Any]
+    printed: tuple[str, ...] = ()
+    unit: str = ""
+    read_off: bool = False
+    words: str = ""
+    note: str = ""
+
+    @property
+    def difference(self) -> str:
+        """The difference of the printed values, with a sign and their precision; empty where none are printed."""
+        return signed(Decimal(self.printed[0]) - Decimal(self.printed[1])) if self.printed else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """Accuracies in percent, as printed, that a paper reports for one method along a number, with the printed ±."""
+
+    key: str
+    paper: str
+    where: str
+    method: str
+    along: str
+    values: Mapping[int, str]
+    spread: Mapping[int, str]
+
+
+def signed(number: Decimal) -> str:
+    """A number with its sign, in all its digits; the minus is a true one."""
+    return f"{number:+}".replace("-", "\N{MINUS SIGN}") if number else str(number)
+
+
+def read_claims(path: Path = CLAIMS_FILE) -> tuple[tuple[Claim, ...], tuple[Curve, ...]]:
+    """The claims and the curves of a file, in their order.
+
+    Raises:
+        RecipeError: not valid YAML, or a field is missing, unknown or of the wrong shape; names the file and the row.
+    """
+    try:
+        sections = yaml.load(path.read_text("utf-8"), LOADER)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"{path.name} is not valid YAML: {error}") from None
+    if not isinstance(sections, dict) or tuple(sections) != SECTIONS:
+        raise RecipeError(f"{path.name} must have exactly the sections {', '.join(SECTIONS)}.")
+    rows: dict[str, list[Any]] = {name: [] for name in SECTIONS}
+    for name, make in (("claims", _claim), ("curves", _curve)):
+        for number, row in enumerate(sections[name], 1):
+            try:
+                rows[name].append(make(row))
+            except RecipeError as error:
+                raise RecipeError(f"{path.name}, {name}, row {number}: {error}") from None
+        keys = [row.key for row in rows[name]]
+        if twice := [key for key in keys if keys.count(key) > 1]:
+            raise RecipeError(f"{path.name}, {name}: the key {twice[0]!r} is there twice.")
+    return tuple(rows["claims"]), tuple(rows["curves"])
+
+
+def _claim(row: Any) -> Claim:
+    check_row(row, FIELDS)
+    views, (fact, arguments) = row.get("views"), _fact(row.get("fact"))
+    if not isinstance(views, list) or not views or not all(isinstance(view, str) for view in views):
+        raise RecipeError(f"field views: a list of views is needed; got {short(views)}.")
+    printed = _printed(row.get("printed"))
+    if printed and not row.get("unit"):
+        raise RecipeError("field unit: printed values have one.")
+    if bool(printed) == ("says" in row):
+        raise RecipeError("field says: a claim has printed values, or says more, same or less.")
+    return Claim(
+        key=text_field(row, "key"),
+        where=text_field(row, "where"),
+        topic=text_field(row, "topic"),
+        first=text_field(row, "first"),
+        second=text_field(row, "second"),
+        views=tuple(views),
+        paper=_paper(row),
+        printed=printed,
+        direction=_direction(printed) if printed else _says(row),
+        unit=str(row.get("unit", "")),
+        read_off=row.get("read_off", False) is True,
+        words="" if printed else text_field(row, "words"),
+        note=str(row.get("note", "")),
+        fact=fact,
+        arguments=arguments,
+    )
+
+
+def _curve(row: Any) -> Curve:
+    check_row(row, CURVE_FIELDS)
+    return Curve(
+        key=text_field(row, "key"),
+        where=text_field(row, "where"),
+        method=text_field(row, "method"),
+        along=text_field(row, "along"),
+        paper=_paper(row),
+        values=_points(row, "values"),
+        spread=_points(row, "spread"),
+    )
+
+
+def _points(row: Mapping[str, Any], name: str) -> dict[int, str]:
+    points = row.get(name, {})
+    if not isinstance(points, dict) or not all(isinstance(at, int) for at in points):
+        raise RecipeError(f"field {name}: a mapping of whole numbers to printed values is needed.")
+    return dict(zip(points, _decimals(list(points.values()), name), strict=True))
+
+
+def _paper(row: Mapping[str, Any]) -> str:
+    if (paper := text_field(row, "paper")) not in SOURCES:
+        raise RecipeError(f"field paper: {paper!r} is no source.{did_you_mean(paper, SOURCES)}")
+    return paper
+
+
+def _fact(entry: Any) -> tuple[str, Mapping[str, Any]]:
+    if isinstance(entry, dict) and len(entry) == 1:
+        ((name, arguments),) = entry.items()
+        if isinstance(name, str) and isinstance(arguments, dict):
+            return name, arguments
+    raise RecipeError(f"field fact: one fact with its arguments is needed; got {short(entry)}.")
+
+
+def _printed(values: Any) -> tuple[str, ...]:
+    if values is None:
+        return ()
+    if not isinstance(values, list) or len(values) != 2:
+        raise RecipeError(f"field printed: two values are needed; got {short(values)}.")
+    return tuple(_decimals(values, "printed"))
+
+
+def _decimals(values: list[Any], name: str) -> list[str]:
+    """The values, which must be text, since a number would lose its last zeros."""
+    for value in values:
+        try:
+            finite = isinstance(value, str) and Decimal(value).is_finite()
+        except InvalidOperation:
+            finite = False
+        if not finite:
+            raise RecipeError(f"field {name}: {short(value)} is no number in quotation marks.")
+    return values
+
+
+def _direction(printed: tuple[str, ...]) -> int:
+    first, second = map(Decimal, printed)
+    return (first > second) - (first < second)
+
+
+def _says(row: Mapping[str, Any]) -> int:
+    if (says := row["says"]) not in DIRECTIONS:
+        raise RecipeError(f"field says: {short(says)} is not one of {', '.join(DIRECTIONS)}.")
+    return DIRECTIONS[says]
+
+
+def of_figures(first: Figure, second: Figure) -> Claim:
+    """The claim that two rows of one table of a paper make about accuracy in domain; the fact is up to the caller."""
+    paper, _, where = first.source.partition(", ")
+    printed = (str(first.printed.in_domain), str(second.printed.in_domain))
+    return Claim(
+        key=f"{first.name} against {second.name}",
+        views=(),
+        paper=paper,
+        where=f"{where}, {first.model}",
+        topic="In-domain accuracy",
+        first=first.name,
+        second=second.name,
+        printed=printed,
+        direction=_direction(printed),
+        unit="%",
+        fact="",
+        arguments={},
+    )
+
+
+CLAIMS, CURVES = read_claims()
+
+
+def of_view(view: str) -> tuple[Claim, ...]:
+    """The claims that a view shows, in their order; none if it redraws no figure."""
+    return tuple(claim for claim in CLAIMS if view in claim.views)

@@ -1,0 +1,119 @@
+"""Paper and here: every claim has a view and a fact, every view with a figure has a claim, and pages show them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_harness import press, words
+
+from app.reading import paper_facts
+from app.widgets import paper_line
+from merging.analysis.paper_facts.comparison import COUNTED, Comparison
+from merging.recipes.papers.claims import CLAIMS
+from merging.sweeps.axis import EXPERTS
+
+APP = Path(paper_line.__file__).resolve().parents[1]
+SOURCES = {path: path.read_text("utf-8") for room in ("views", "screens") for path in (APP / room).rglob("*.py")}
+ASKED = re.compile(r"paper_line\.of\(\s*f?\"([^\"]+)\"")
+FIGURE = re.compile(r"(?:LwPTV|LOT|DRM|CAT)(?:'s|,| \()? ?\(?(?:Figs?\.|Figures?|Tables?) ")
+SWEEPS = "sweeps/"  # what a sweep varies comes behind it
+
+
+def asked() -> set[str]:
+    """The names by which views ask for their claims."""
+    return {name for source in SOURCES.values() for name in ASKED.findall(source)}
+
+
+def test_every_claim_has_a_view_and_every_view_a_claim() -> None:
+    claimed = {view for claim in CLAIMS for view in claim.views}
+    fixed = {name for name in asked() if not name.startswith(SWEEPS)}
+    assert {view for view in claimed if not view.startswith(SWEEPS)} == fixed
+    assert any(name.startswith(SWEEPS) for name in asked())
+    assert len(fixed) > 15
+
+
+def test_every_view_that_names_a_figure_asks_for_claims() -> None:
+    naming = [path for path, source in SOURCES.items() if FIGURE.search(source)]
+    assert len(naming) > 8
+    assert [path.name for path in naming if "paper_line." not in SOURCES[path]] == []
+
+
+def test_every_fact_exists_and_takes_the_arguments_of_its_claims() -> None:
+    for claim in CLAIMS:
+        if claim.fact in paper_facts.SHOWN:
+            assert claim.arguments == {}
+        else:
+            inspect.signature(paper_facts.FACTS[claim.fact]).bind(**claim.arguments)
+    assert set(paper_facts.FACTS) | set(paper_facts.SHOWN) == {claim.fact for claim in CLAIMS}
+
+
+def claim(key: str) -> Any:
+    return next(one for one in CLAIMS if one.key == key)
+
+
+def test_a_line_has_both_sides_with_their_precision() -> None:
+    ours = Comparison(first=67.92, second=67.94, difference=-0.02, low=-2.8, high=2.8, sample="n = 1,920 images, half")
+    assert paper_line.in_words(claim("lwptv_without_score"), ours).replace("\\", "") == (
+        "**Not shown here.** In-domain accuracy of Task Arithmetic with LwPTV: whole against without the saliency "
+        "score. ◇ 72.8% against 51.9%, +20.9 (LwPTV, Table 8). ● Here 67.9% against 67.9%, +0.0 (95% interval as if "
+        "independent −2.8 to +2.8; n = 1,920 images, half)."
+    )
+
+
+def test_a_line_says_what_is_read_off_counted_or_missing() -> None:
+    swing = Comparison(
+        first=39, second=18, difference=21, low=21, high=21, sample="571 vectors", unit="points", interval=COUNTED,
+        texts=("29 to 68%", "41 to 59%"),
+    )  # fmt: skip
+    said = paper_line.in_words(claim("drm_swing"), swing).replace("\\", "")
+    assert said.startswith("**Same direction.**") and "0 to 100%" in said and "read off the figure" in said
+    assert "Here 29 to 68% against 41 to 59%, +21.0 (counted in full; 571 vectors)." in said
+    missing = paper_line.in_words(claim("drm_swing"), None)
+    assert missing.startswith("**Not measured here.**") and "● Not measured here" in missing.replace("\\", "")
+    assert "without numbers" in paper_line.in_words(claim("lot_depth"), None)
+
+
+def test_several_claims_are_several_paragraphs_for_the_report() -> None:
+    pairs = [(claim("drm_pruning"), None), (claim("drm_election"), None)]
+    assert len(paper_line.of_claims(pairs).split("\n\n")) == 3
+    assert paper_line.of_claims([]) == "" == paper_line.of(f"sweeps/{EXPERTS}")
+
+
+PAGES = [
+    ("scores", {}, "with LwPTV against without"),
+    ("scores", {"show": "ablations"}, "without the saliency score"),
+    ("masks", {}, "if masks were independent"),
+    ("features", {"look": "components"}, "in attention against in MLPs"),
+    ("drift", {"view": "exemplars"}, ""),  # not measured: no figure, so no line
+    ("conflicts", {"about": "joint space of DRM"}, "without renormalization against with it"),
+    ("methods", {"method": "ties"}, "TATR against LOT"),
+]
+
+
+@pytest.mark.parametrize(("page", "query", "says"), PAGES)
+def test_pages_show_their_lines(open_app: Any, library: Path, page: str, query: dict[str, str], says: str) -> None:
+    at = open_app(page, library, **query)
+    assert not at.exception
+    said = words(at).replace("\\", "")
+    assert ("Paper and here." in said) == bool(says)
+    assert says in said
+
+
+@pytest.mark.slow
+def test_views_with_features_show_their_lines(open_app: Any, compared: Path) -> None:
+    for query, says in (({}, "easier to tell apart"), ({"look": "distance to pretrained"}, "come closer")):
+        at = open_app("features", compared, **query)
+        assert not at.exception
+        assert says in words(at)
+
+
+def test_a_line_travels_into_the_report(open_app: Any, library: Path) -> None:
+    at = press(open_app("masks", library), "Add to report")
+    assert not at.exception
+    (kept,) = at.session_state["_report"].kept
+    assert "Paper and here. " in kept.view.caption
+    assert "if masks were independent" in kept.view.caption
