@@ -56,7 +56,7 @@ def test_lines_and_plain_data_read_back_to_equal_rules(rules):
         ),
         ("s.embeddings/s.output=1", {"sections": ["embeddings", "output"], "factor": 1.0}),
         ("all=2", {"factor": 2.0}),
-        ("e.a%2Cb%3D1=0", {"experts": "a,b=1", "factor": 0.0}),
+        ("e.a%2Cb%3D1%2Bc=0", {"experts": "a,b=1+c", "factor": 0.0}),
     ],
 )
 def test_each_selector_has_its_form(line, plain):
