@@ -16,8 +16,8 @@ import streamlit as st
 from app import startup
 from app.session import benchmark, clicks, selection, state
 from app.text import safe_text
-from app.widgets import present
 from app.widgets import page as page_parts
+from app.widgets import present
 from app.widgets.page import benchmark_badge, missing_benchmark
 from merging.errors import MergingError, StoreError
 from merging.settings import HUB_SWITCH
