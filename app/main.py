@@ -16,6 +16,8 @@ import streamlit as st
 from app import startup
 from app.session import benchmark, clicks, selection, state
 from app.text import safe_text
+from app.widgets import page as page_parts
+from app.widgets import present
 from app.widgets.page import benchmark_badge, missing_benchmark
 from merging.errors import MergingError, StoreError
 from merging.settings import HUB_SWITCH
@@ -47,7 +49,6 @@ SECTIONS = {
     ],
 }
 os.environ.setdefault(HUB_SWITCH, "cached")  # a recipe must not make the server download, unless its operator sets "on"
-LARGE = "<style>html { font-size: 19px; }</style>"  # all sizes on the page are relative to this
 
 st.set_page_config("Mergescope", page_icon=str(ICON), layout="wide", initial_sidebar_state=240)
 st.logo(str(ICON), size="large")
@@ -65,11 +66,10 @@ page = st.navigation(
 )  # fmt: skip
 with st.sidebar:
     jobs = st.container(key="jobs")
-    st.toggle("Present", key=state.PRESENT, bind=state.BIND, help="Larger type and charts, for a projector.")
-if state.present():
-    st.html(LARGE)
-
+    st.toggle("Present", key=state.PRESENT, bind=state.BIND, help=present.HELP)
+page_parts.style()
 state.enter(page.url_path)
+present.enter()
 selection.enter()
 if problem := clicks.problem():
     st.error(safe_text(problem, 1000), icon=":material/error:")

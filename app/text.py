@@ -9,6 +9,8 @@ from typing import Any
 
 from merging.errors import MergingError
 from merging.methods import registry
+from merging.methods.factor_rules import rules_words
+from merging.methods.params import TABLE
 from merging.recipes.recipe import Recipe, Step
 from merging.runs.run import Run
 from merging.text import escape
@@ -17,6 +19,7 @@ from viz.text import clean_text, plural
 MARKUP = re.compile(r"\\(.)|:material/\w+:\s*|:[a-z]+(?:-badge)?\[|\]|\*\*|[*`]")  # what ``plain`` replaces
 NUMBERS = ("real", "integer")
 ONE_PER_TASK = "one model per task"
+RENAMED = {"Handwriting digits": "Handwritten digits"}  # titles in stored files, whose digests must not change
 
 
 def safe_text(text: object, limit: int = 80) -> str:
@@ -43,6 +46,13 @@ def plain(markdown: str) -> str:
     return MARKUP.sub(replacement, markdown)
 
 
+def data_set(title: str) -> str:
+    """The title under which pages show a data set or the expert of one, given the title in its files."""
+    for old, new in RENAMED.items():
+        title = title.replace(old, new)
+    return title
+
+
 def listed(words: Sequence[str]) -> str:
     """The words as a list in a sentence: 'a, b and c'; 'nothing' if there are none."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "nothing"
@@ -54,6 +64,8 @@ def in_words(value: Any) -> str:
         return "on" if value else "off"
     if value is None:
         return "automatic"
+    if isinstance(value, tuple):
+        return rules_words(value)
     return f"{value:g}" if isinstance(value, float) else str(value).replace("_", " ")
 
 
@@ -63,11 +75,14 @@ def method_title(key: str) -> str:
 
 
 def step_words(step: Step, numbers: bool = True) -> str:
-    """'TIES (density 0.2, scaling coefficient 0.3)': values other than the default, with ``numbers`` every number."""
+    """'TIES (density 0.2, scaling coefficient 0.3)': values other than the default, with ``numbers`` every number.
+
+    A table of rules stands for itself: 'Manual (blocks 0-1 × 0)'.
+    """
     title = method_title(step.key)
     bounds = step.params.bounds()
     parts = [
-        f"{bounds[name].label.lower()} {in_words(value)}"
+        in_words(value) if bounds[name].kind == TABLE else f"{bounds[name].label.lower()} {in_words(value)}"
         for name, value in step.params.values().items()
         if value != bounds[name].default or (numbers and value is not None and bounds[name].kind in NUMBERS)
     ]
@@ -95,7 +110,7 @@ def _chain_of(recipe_yaml: str, unused_text: bool) -> str:
 def about(run: Run) -> str:
     """One sentence that says what a run is, in Markdown."""
     if run.kind != "merge":
-        return f"**{safe_text(run.title)}**, evaluated as it is. Run {run.id[:8]}."
+        return f"**{safe_text(data_set(run.title))}**, evaluated as it is. Run {run.id[:8]}."
     try:
         chain = safe_text(_chain_of(run.recipe_yaml, run.sizes.get("dead", 0) > 0), 300) if run.recipe_yaml else ""
     except MergingError:
@@ -106,9 +121,10 @@ def about(run: Run) -> str:
 
 def titled(run: Run) -> str:
     """A run's title, with a note if it gives one model per task, which cannot be compared; untrusted plain text."""
-    return f"{run.title} ({ONE_PER_TASK})" if run.per_task else run.title
+    title = data_set(run.title)
+    return f"{title} ({ONE_PER_TASK})" if run.per_task else title
 
 
 def label(run: Run) -> str:
     """A run's name in pickers; plain text."""
-    return "  ·  ".join([clean_text(run.title, 60), *([ONE_PER_TASK] if run.per_task else []), run.id[:6]])
+    return "  ·  ".join([clean_text(data_set(run.title), 60), *([ONE_PER_TASK] if run.per_task else []), run.id[:6]])

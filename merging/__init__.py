@@ -1,6 +1,7 @@
 """Merge fine-tuned CLIP vision experts and measure what the merge did.
 
-The public API is small: ``methods()`` lists what is registered, ``merge()`` runs a chain of edits and one merge.
+The public API is small: ``methods()`` lists what is registered, ``merge()`` runs a chain of edits and one merge,
+``preview()`` says what a recipe would score.
 Importing this package is cheap; torch is loaded by the first call that needs it.
 """
 
@@ -20,15 +21,20 @@ from merging.version import __version__
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
+    from merging.benchmarks.benchmark import Benchmark
     from merging.checkpoints.checkpoint import Checkpoint
     from merging.engine.layer_inputs import LayerInputs
     from merging.engine.run import MergeResult
     from merging.formats.opening import Source
     from merging.methods.exemplars import TaskExemplars
     from merging.methods.method import Method
+    from merging.previews.result import Preview
+    from merging.previews.samples import PreviewSample
     from merging.progress import Cancel, ProgressCallback
+    from merging.recipes.recipe import Recipe
     from merging.runs.inputs import OpenedRecipe
-__all__ = ["MergeResult", "TaskExemplars", "__version__", "merge", "methods"]
+    from merging.runs.run import Run
+__all__ = ["MergeResult", "Preview", "PreviewSample", "TaskExemplars", "__version__", "merge", "methods", "preview"]
 
 
 def methods() -> tuple[Method, ...]:
@@ -97,6 +103,36 @@ def merge(  # noqa: PLR0913 - the public contract
     )
     inputs.raise_if_changed()
     return _under_own_names(result, base, inputs.doubts)
+
+
+def preview(
+    recipe: Recipe,
+    sample: PreviewSample | int | None = None,
+    reference: Recipe | Run | None = None,
+    *,
+    benchmark: Benchmark | None = None,
+    device: str = "auto",
+    cancel: Cancel | None = None,
+) -> Preview:
+    """What a recipe would score on images of the choosing half, as differences to a reference on the same images.
+
+    Args:
+        recipe: references to checkpoints, edits and a merge, as in a recipe file.
+        sample: images of every task, or a ``PreviewSample`` with a seed; None takes all of the choosing half.
+        reference: a recipe or a stored run; None is the pretrained model.
+        benchmark: the images and heads; default: the bundled ones.
+        device: "auto" (CUDA, then MPS, then CPU) or a torch device name.
+        cancel: an Event or a callable, checked between two batches.
+
+    Raises:
+        ParameterError: the sample is no number of images.
+        NeedsError: the chain needs exemplars, and what they give takes longer than a preview.
+        CheckpointError, CompatibilityError, TaskError: the models cannot be merged or do not fit the benchmark.
+        Cancelled: ``cancel`` asked for it.
+    """
+    from merging.previews.preview import preview as one
+
+    return one(recipe, sample, reference, benchmark=benchmark, device=device, cancel=cancel)
 
 
 def _under_own_names(result: MergeResult, base: Checkpoint, doubts: tuple[str, ...]) -> MergeResult:
@@ -174,4 +210,12 @@ def __getattr__(name: str) -> Any:
         from merging.methods.exemplars import TaskExemplars
 
         return TaskExemplars
+    if name == "Preview":
+        from merging.previews.result import Preview
+
+        return Preview
+    if name == "PreviewSample":
+        from merging.previews.samples import PreviewSample
+
+        return PreviewSample
     raise AttributeError(f"module 'merging' has no attribute {name!r}")

@@ -32,6 +32,12 @@ def percent(share: float, low: float, high: float) -> str:
     return "–" if math.isnan(share) else f"{100 * share:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
 
 
+def exact_text(value: float) -> str:
+    """The number as text that reads back as exactly the same number: '0.3', '2'."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
+
+
 def size_text(count: float) -> str:
     """A number of bytes in words: '1.2 GB'."""
     for unit in ("bytes", "kB", "MB", "GB"):

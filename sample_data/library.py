@@ -16,6 +16,7 @@ import shutil
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -30,6 +31,7 @@ from merging.files.atomic import MANIFEST, seal
 from merging.files.records import write_json
 from merging.files.tables import table_file
 from merging.recipes.presets import PRESETS, Preset, partners, preset
+from merging.recipes.recipe import Recipe
 from merging.runs import edit_pairs
 from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
@@ -37,6 +39,7 @@ from merging.runs.reference_models import references
 from merging.runs.run import FACTS, SALIENCY, Run
 from merging.runs.store import Store
 from merging.sweeps import compute, points, storage
+from merging.sweeps.axis import varied
 from merging.sweeps.sweep import Axis, Sweep
 
 RUNS: tuple[Preset, ...] = (*PRESETS, *partners())
@@ -67,10 +70,19 @@ PREDICTIONS = (  # the models of which it is kept what they take every image for
 )
 FEATURES = (PRETRAINED, "task_arithmetic", "task_arithmetic_lwptv")  # the models that the paper's maps are of
 TENTHS = tuple(step / 10 for step in range(11))
-SWEEPS = (  # presets, what is varied, its values
-    (("task_arithmetic_lwptv", "ties_lwptv"), "lwptv.prune_ratio", TENTHS),
-    (("task_arithmetic", "task_arithmetic_lwptv"), "task_arithmetic.scaling", TENTHS),
-)
+LOT_SCALINGS = tuple(step / 10 for step in range(5, 21))  # the paper calls 1 to 1.5 stable and larger values worse
+DENSITIES, LAMBDAS = TENTHS[1:], (0.8, 1.0, 1.2)  # of DRM's Figure 7
+DRM_COMPARED = ("drm_h", "drm_v", "ties_mean")
+SWEEPS: tuple[tuple[tuple[str, ...], dict[str, tuple[float, ...]], str], ...] = (  # presets, what is varied, title
+    (("task_arithmetic_lwptv", "ties_lwptv"), {"lwptv.prune_ratio": TENTHS}, ""),
+    (("task_arithmetic", "task_arithmetic_lwptv"), {"task_arithmetic.scaling": TENTHS}, ""),
+    (("lot",), {"lot.scaling": LOT_SCALINGS}, "LOT Fig. 3b: scaling of LOT Merging"),
+    *(
+        ((key,), {f"{preset(key).merge}.density": DENSITIES, f"{preset(key).merge}.scaling": LAMBDAS},
+         f"DRM Fig. 7: density and scaling of {preset(key).title}")
+        for key in DRM_COMPARED
+    ),
+)  # fmt: skip
 OF_EXPERTS = ("signs", "pairs")
 OF_BENCHMARK = ("exemplars", "drm_ablations", "task_counts", "method_times")
 MEASUREMENTS = (  # kind, and the preset (or the pretrained model) whose run it is of; none for the benchmark
@@ -162,14 +174,31 @@ def untimed(root: Path, facts: str) -> None:
 
 
 def planned(benchmark: Benchmark) -> list[Sweep]:
-    """The sweeps of the library."""
-    return [
+    """The sweeps of the library: those of ``SWEEPS``, and the panels of DRM's Figure 7, one for each scaling."""
+
+    def recipe(key: str) -> Recipe:
+        return preset(key).recipe(benchmark.pretrained, benchmark.experts)
+
+    def scaled(key: str, value: float) -> Recipe:
+        return replace(varied(recipe(key), "scaling", value), title=preset(key).title)
+
+    own = [
         Sweep(
-            recipes=tuple(preset(key).recipe(benchmark.pretrained, benchmark.experts) for key in keys),
-            axes=(Axis(target, values),),
+            recipes=tuple(recipe(key) for key in keys),
+            axes=tuple(Axis(target, values) for target, values in axes.items()),
+            title=title,
         )
-        for keys, target, values in SWEEPS
+        for keys, axes, title in SWEEPS
     ]
+    panels = [
+        Sweep(
+            recipes=tuple(scaled(key, value) for key in DRM_COMPARED),
+            axes=(Axis("density", DENSITIES),),
+            title=f"DRM Fig. 7: density of DRM-H, DRM-V and TIES at scaling {value:g}",
+        )
+        for value in LAMBDAS
+    ]
+    return [*own, *panels]
 
 
 def sweep(wanted: Sweep, store: Store, benchmark: Benchmark, old: Store | None) -> None:

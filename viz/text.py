@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 LONGEST = 80
+ROLES = {"shift": "bias"}  # roles whose key in tables and recipes is not the word that readers use
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # control, bidi and zero-width, surrogates, unassigned, separators
 
 
@@ -70,6 +71,11 @@ def power(number: float) -> str:
 def plural(number: int, noun: str) -> str:
     """1 as "1 task", 2 as "2 tasks"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def role_name(role: object) -> str:
+    """The role of a tensor in words: "norm_scale" as "norm scale", "shift" as "bias". Untrusted."""
+    return ROLES.get(str(role), str(role)).replace("_", " ")
 
 
 def first_few(names: Iterable[object], most: int = 3) -> str:

@@ -27,7 +27,8 @@ SEQUENTIAL, DIVERGING = "Cividis", "PuOr"
 PRUNED, KEPT = "#DDE1E6", "#0B3C5D"
 FONT, SMALL = 13, 12  # px; nothing is smaller than 12
 LINE_HEIGHT = 18  # px
-PRESENT = 1.3
+# A window on a projector is so many lines of these px high, so that small type has 24 px of 1080; and a chart in it.
+PRESENTED_LINES, PRESENTED_HEIGHT = 540, 444
 WIDE_CHARACTER = 0.58  # mean width of a character in units of the font size, on the generous side
 
 
@@ -125,8 +126,13 @@ def config(name: str, format: str = "svg", clicks: bool = False) -> dict[str, An
         "displaylogo": False,
         "responsive": True,
         "modeBarButtonsToRemove": remove,
-        "toImageButtonOptions": {"format": format, "filename": re.sub(r"[^\w.-]+", "_", name)[:80] or "figure"},
+        "toImageButtonOptions": {"format": format, "filename": file_name(name)},
     }
+
+
+def file_name(name: str) -> str:
+    """The name of a figure's file without its ending, of letters, digits, points and dashes."""
+    return re.sub(r"[^\w.-]+", "_", name)[:80] or "figure"
 
 
 CONFIG = config("mergescope")
@@ -139,14 +145,14 @@ def text_width(text: str, size: float = SMALL) -> float:
 
 
 def finish(fig: go.Figure, key: str, alt: str, height: float, present: bool = False, state: str = "") -> go.Figure:
-    """The figure with template, height, alt text and, for a projector, everything larger. ``state`` resets the zoom."""
+    """The figure with template, alt text and height, for a projector that of its window. ``state`` resets the zoom."""
     fig.update_layout(
         template=TEMPLATE,
-        height=round(height),
+        height=PRESENTED_HEIGHT if present else round(height),
         meta={"alt": clean_text(alt, 600), "key": key},
         uirevision=f"{key}:{state}",
     )
-    return _enlarged(fig) if present else fig
+    return fig
 
 
 def notice(key: str, sentence: str, present: bool = False) -> go.Figure:
@@ -211,23 +217,23 @@ _PIXELS = {
 }  # fmt: skip
 
 
-def _enlarged(fig: go.Figure) -> go.Figure:
+def enlarged(fig: go.Figure, factor: float) -> go.Figure:
     """The same figure with all lengths in pixels scaled: fonts, marks, lines, margins, height; not the width."""
-    data = [_scaled("data", trace.to_plotly_json(), "") for trace in fig.data]
-    layout = _scaled("layout", fig.layout.to_plotly_json(), "")
+    data = [_scaled("data", trace.to_plotly_json(), "", factor) for trace in fig.data]
+    layout = _scaled("layout", fig.layout.to_plotly_json(), "", factor)
     return go.Figure(data, layout | {"height": round(layout["height"])})
 
 
-def _scaled(key: str, value: Any, parent: str) -> Any:
+def _scaled(key: str, value: Any, parent: str, factor: float) -> Any:
     if isinstance(value, dict):
         arrow_in_data = str(value.get("axref", "pixel")) != "pixel"
         skip = {"ax", "ay"} if arrow_in_data else set()
-        return {k: v if k in skip else _scaled(k, v, key) for k, v in value.items()}
+        return {k: v if k in skip else _scaled(k, v, key, factor) for k, v in value.items()}
     if isinstance(value, list | tuple) and value and isinstance(value[0], dict):
-        return [_scaled(key, item, key) for item in value]
+        return [_scaled(key, item, key, factor) for item in value]
     in_pixels = key in _PIXELS or (key == "width" and parent in ("line", "error_x", "error_y"))
     in_pixels = in_pixels or (key in ("ax", "ay") and parent == "annotations")
     if not in_pixels or value is None or isinstance(value, str | bool):
         return value
-    scaled = np.asarray(value, np.float64) * PRESENT
+    scaled = np.asarray(value, np.float64) * factor
     return float(scaled) if scaled.ndim == 0 else scaled

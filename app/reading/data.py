@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
+from app import text
 from app.session import benchmark as session_benchmark
 from app.session.job_queue import SessionQueue
 from merging import settings
@@ -135,7 +136,8 @@ def scores(run: Run) -> pd.DataFrame | None:
 def _scores(run_id: str, benchmark_digest: str | None) -> pd.DataFrame:
     table = store().run(run_id).scores
     assert table is not None  # called for runs with scores only
-    return table[table["split"] == SPLIT].reset_index(drop=True)
+    rows = table[table["split"] == SPLIT].reset_index(drop=True)
+    return rows.assign(title=rows["title"].map(text.data_set)) if "title" in rows else rows
 
 
 @st.cache_data(max_entries=KEPT, show_spinner=False)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from app import text
 from app.reading import data
 from app.reading.score_tables import NAMES
 from merging.analysis import stored as stored_measurements
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 DRIFT, ABLATION, EXEMPLARS, SIGNS, PAIRS = "drift", "ablation", "exemplars", "signs", "pairs"
 FEATURES, TSNE, PREDICTIONS = "features", "tsne", "predictions"
 DRM_ABLATIONS, TASK_COUNTS, METHOD_TIMES = "drm_ablations", "task_counts", "method_times"
+PUT_BACK, FIRST_ORDER = "put_back", "first_order"
 PRETRAINED = "pretrained"
 CONFLICTS = "cat"  # the table that the edit CAT stores with a run
 SPECTRUM = "lot"  # the table that the merge LOT stores with a run
@@ -31,7 +33,7 @@ KINDS = {  # kinds of tensors, as pages name them -> roles
     "all tensors": (),
     "weight matrices": ("linear", "conv", "projection"),
     "norm scales": ("norm_scale",),
-    "shifts": ("shift",),
+    "biases": ("shift",),
     "embeddings": ("embedding",),
 }
 WHAT = ["tensor", "order", "section", "role", "part"]
@@ -56,7 +58,7 @@ def table(measured: Measured, name: str) -> pd.DataFrame:
 
 def titles() -> dict[str, str]:
     """Task key -> title."""
-    return {task.key: task.title for task in data.benchmark().tasks}
+    return {task.key: text.data_set(task.title) for task in data.benchmark().tasks}
 
 
 def by_depth(runs: Pairs, token: str) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl
 
 from app import text
-from app.reading import data
+from app.reading import data, names
 from app.session import benchmark as session_benchmark
 from app.session import state
 from merging import settings
@@ -50,13 +50,18 @@ def size_of(view: ReportView) -> int:
 
 
 def sources_of(table: pd.DataFrame, options: Mapping[str, Any], of: Of, place: str) -> list[Source]:
+    """The runs and sweeps that a chart shows, with all that is needed to compute them again."""
+    return [source(one) for one in shown(table, options, of, place)]
+
+
+def shown(table: pd.DataFrame, options: Mapping[str, Any], of: Of, place: str) -> list[Run | Sweep]:
     """The runs and sweeps that a chart shows."""
     if of is not None:
-        return [source(one) for one in of]
+        return list(of)
     ids = [str(run_id) for run_id in table["run"].unique()] if "run" in table else []
     ids = ids or [str(run_id) for run_id in options.get("runs") or ()] or runs_of(place)
     runs = (data.store().find(run_id.partition(":")[0]) for run_id in dict.fromkeys(ids))
-    return [source(run) for run in runs if run is not None]
+    return [run for run in runs if run is not None]
 
 
 def opened(place: str) -> tuple[str, dict[str, str]]:
@@ -100,7 +105,8 @@ def _run_facts(run: Run) -> Iterator[tuple[str, str]]:
     exemplars = recipe.exemplars if recipe else None
     yield "Chain", text.chain_words(recipe) if recipe else " → ".join(run.chain) or "evaluated as it is"
     if run.kind == "merge":
-        yield "Merges", f"{text.listed(run.experts)}{f'; {text.ONE_PER_TASK}' if run.per_task else ''}"
+        experts = text.listed([names.expert(name) for name in run.experts])
+        yield "Merges", f"{experts}{f'; {text.ONE_PER_TASK}' if run.per_task else ''}"
     if exemplars:
         yield "Exemplars", f"{exemplars.per_task} per task, drawn with seed {exemplars.seed}"
     yield "Seed", NO_SEED if run.seed is None else str(run.seed)

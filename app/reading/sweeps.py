@@ -12,6 +12,7 @@ import streamlit as st
 from app import text
 from app.reading import data
 from merging.jobs.records import SWEEP, Job, job_of
+from merging.sweeps import compute
 from merging.sweeps.compute import NamedPoint, Session, plan, stored
 from merging.sweeps.points import Point, folders
 from merging.sweeps.sweep import LINE, PLANE, Sweep
@@ -48,12 +49,6 @@ class SweepResults:
         """The plan of a point."""
         return next(planned for planned in self.every if planned.name == point)
 
-    @property
-    def best(self) -> str:
-        """The point with the highest H-score, or with the highest in-domain accuracy if there is no other domain."""
-        scores = self.averages["h_score"].fillna(self.averages["in_domain"])
-        return str(self.averages["point"].iloc[int(scores.argmax())])
-
 
 def results(sweep: Sweep) -> SweepResults:
     """The current results of a sweep. Raises CheckpointError if its files are gone."""
@@ -61,6 +56,7 @@ def results(sweep: Sweep) -> SweepResults:
     points = {planned.name: point for planned in planned_points if (point := _stored(planned, sweep))}
     tasks = table(sweep, planned_points, points)
     labels = ["Weights in the plane"] if sweep.kind == PLANE else titles(sweep)
+    tasks["title"] = tasks["title"].map(text.data_set)
     tasks["label"] = [labels[int(line)] for line in tasks["line"]]
     means = averages(tasks)
     means["label"] = [labels[int(line)] for line in means["line"]]
@@ -70,6 +66,16 @@ def results(sweep: Sweep) -> SweepResults:
 @st.cache_resource(max_entries=data.KEPT, show_spinner="Reading the checkpoints …")
 def _plan(sweep_id: str, benchmark_digest: str, _sweep: Sweep) -> list[NamedPoint]:
     return plan(_sweep, data.benchmark())
+
+
+def doubts(sweep: Sweep) -> list[str]:
+    """What may be wrong with the checkpoints of a sweep, in sentences."""
+    return _doubts(sweep.id, data.benchmark().digest, sweep)
+
+
+@st.cache_data(max_entries=data.KEPT, show_spinner="Comparing the checkpoints …")
+def _doubts(sweep_id: str, benchmark_digest: str, _sweep: Sweep) -> list[str]:
+    return compute.doubts(_sweep, Session(data.benchmark(), _sweep.sample))
 
 
 def digests(sweep: Sweep) -> tuple[str, list[tuple[str, str]]]:
@@ -146,8 +152,16 @@ def note(results: SweepResults) -> str:
     devices = text.listed(sorted({clean_text(point.device, 40) for point in points}))
     return (
         f"{sample.split.capitalize()} half of each test set: {images} of each of {plural(tasks, 'task')}{drawn}; "
-        f"n = {span(point.images for point in points)} images a point, on {devices}."
+        f"n = {span(point.images for point in points)} images a point, on {devices}.{_differing(results.averages)}"
     )
+
+
+def _differing(means: pd.DataFrame) -> str:
+    """A sentence if points have averages over other tasks, and so other images; empty if all are over the same."""
+    if means["n_in"].nunique() < 2 and means["n_out"].nunique() < 2:
+        return ""
+    inside, outside = (span(means[name]) for name in ("n_in", "n_out"))
+    return f" Averages differ in their tasks: n = {inside} images in domain, {outside} out of domain."
 
 
 def described(results: SweepResults, point: str) -> str:

@@ -8,6 +8,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data
+from app.reading import names as expert_names
 from app.session import state
 from app.views.conflicts import drm_ablations, joint_space, pairs, signs, task_counts
 from app.widgets import page, run_picker
@@ -29,7 +30,7 @@ ALONE = "A conflict needs several experts, and this run has only one. Choose ano
 
 def named(run: Run) -> None:
     """The experts of the run."""
-    names = text.listed([f"**{text.safe_text(name, 40)}**" for name in run.experts])
+    names = text.listed([f"**{text.safe_text(expert_names.expert(name), 40)}**" for name in run.experts])
     st.markdown(f"{plural(len(run.experts), 'expert')}: {names}. How the run merges them does not matter here.")
 
 

@@ -10,13 +10,14 @@ from app import text
 from app.reading import data, measurements
 from app.reading.measurements import Pairs
 from app.session import pages, state
-from app.views.drift import by_depth, layer_by_layer, lot
+from app.views.drift import by_depth, layer_by_layer, lot, put_back
 from app.widgets import measure_button, page, run_picker
 from merging.runs.run import Run
 
-DEPTH, LAYERS, CASES, EXEMPLARS, CAT = (
+DEPTH, LAYERS, BACK, CASES, EXEMPLARS, CAT = (
     "by depth",
     "layer by layer",
+    "put back",
     "two extreme cases",
     "exemplars",
     "what CAT removes",
@@ -89,7 +90,12 @@ def main() -> None:
     stored = data.stored()
     runs = data.runs(stored)
     view = st.segmented_control(
-        "View", (DEPTH, LAYERS, CASES, EXEMPLARS, CAT), default=DEPTH, key=state.VIEW, bind=state.BIND, required=True
+        "View",
+        (DEPTH, LAYERS, BACK, CASES, EXEMPLARS, CAT),
+        default=DEPTH,
+        key=state.VIEW,
+        bind=state.BIND,
+        required=True,
     )
     if view == CASES:
         lot.cases()
@@ -102,6 +108,8 @@ def main() -> None:
             with_drift(chosen, lambda pairs: by_depth.view(pairs, stored))
         elif view == LAYERS:
             with_drift(chosen, layer_by_layer.view)
+        elif view == BACK:
+            put_back.view(chosen)
         else:
             conflicts(chosen, runs)
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app import text
-from app.reading import data
-from app.session import pages, selection, state
-from app.views.masks import kept_share
+from app.reading import data, names
+from app.session import pages, painted, selection, state
+from app.views.masks import kept_share, paint
 from app.widgets import chart, page, paper_line, run_picker, selected
+from app.widgets.put_back import panel
 from merging.errors import CheckpointError
 from merging.runs.run import Run
-from viz.text import plural
+from viz.text import plural, role_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +51,7 @@ def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
         )
         return
     if not masked:
-        st.info("This run did not prune tensors. Below are the masks that pruning its task vectors would give.")
+        st.info(f"{kept_share.unpruned(run)} Below are the masks that pruning its task vectors would give.")
     experts, tensors = list(dict.fromkeys(stored["expert"])), list(dict.fromkeys(stored["tensor"]))
     if fresh:
         st.session_state[state.RATIO], st.session_state[state.SHARED] = ratio, shared
@@ -58,10 +59,11 @@ def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
         chosen: float = st.slider("Prune ratio", 0.0, 1.0, ratio, 0.01, key=state.RATIO, bind=state.BIND, width=320)
         one_mask = st.toggle("One mask for all experts", shared, key=state.SHARED, bind=state.BIND)
         group = GROUPS[st.selectbox("Tensors in order of", GROUPS, key=state.GROUP, bind=state.BIND, width=230)]
+        painting = paint.switch()
     table = with_ratio(stored, chosen, one_mask)
     words = kept_share.in_words(table, chosen, ratio if masked else None)
     st.markdown(words)
-    picture = st.container()  # the pickers are read before the picture above them is drawn
+    picture, canvas = st.container(), st.container()  # the pickers are read before what stands above them is drawn
     with st.container(horizontal=True, gap="medium"):
         tensor = selected.pick(state.TENSOR, tensors, "Tensor", placeholder=HOW, width=380)
         expert = selected.pick(state.EXPERT, experts, "Expert", width=220)
@@ -70,11 +72,15 @@ def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
         name, cell, paper = f"masks_{run.id[:8]}", (expert, tensor), paper_line.of("masks/saliency")
         chart.chart(
             "saliency_matrix", table, name=name, on_click=choose_cell, selected=cell, group=group,
-            description=f"{words} {paper}", of=[run],
+            guides=painting, description=f"{words} {paper}", of=[run],
         )  # fmt: skip
         paper_line.show(paper)
+    if painting:
+        with canvas:
+            paint.show(run, table, chosen, with_ratio(stored, ratio, shared) if masked else None, group)
     if tensor:
         one_tensor(run, table[table["tensor"] == tensor], tensor, expert, experts)
+    panel.show(run, tensor, "masks")
     kept_per_block(kept_share.by_masks(table), run, chosen)
 
 
@@ -82,7 +88,7 @@ def one_tensor(run: Run, rows: pd.DataFrame, tensor: str, expert: str | None, ex
     """One tensor's numbers for every expert."""
     first = rows.iloc[0]
     keepers = int(rows["kept"].sum())
-    what = f"{first['numel']:,} scalars, {first['role'].replace('_', ' ')} in {text.safe_text(first['section'])}"
+    what = f"{first['numel']:,} scalars, {role_name(first['role'])} in {text.safe_text(first['section'])}"
     words = (
         f"**{text.safe_text(tensor, 120)}**, {what}: {keepers} of {plural(len(rows), 'expert')} "
         f"{'keeps' if keepers == 1 else 'keep'} it."
@@ -93,7 +99,7 @@ def one_tensor(run: Run, rows: pd.DataFrame, tensor: str, expert: str | None, ex
         description=words, of=[run],
     )  # fmt: skip
     st.dataframe(
-        rows[["expert", "saliency", "threshold", "kept", "final"]],
+        rows[["expert", "saliency", "threshold", "kept", "final"]].replace({"expert": names.titles()}),
         hide_index=True,
         column_config={
             "saliency": st.column_config.NumberColumn("Saliency", format="%.3e"),
@@ -110,10 +116,16 @@ def kept_per_block(table: pd.DataFrame, run: Run, ratio: float) -> None:
     """Shares kept, from the masks in the chart or from the merged weights."""
     chart.ask("kept_share")
     sources = {"masks": "the masks above", "weights": "the merged weights"}
+    first = "weights" if kept_share.FACTORS in run.tables else "masks"
     with st.container(horizontal=True, gap="medium"):
         by = SPLITS[st.selectbox("Split by", SPLITS, key=state.BY, bind=state.BIND, width=200)]
         source = st.segmented_control(
-            "Counted from", sources, format_func=sources.get, default="masks", key="source", required=True
+            "Counted from",
+            sources,
+            format_func=sources.get,
+            default=first,
+            key=f"source{'_by_hand' if first == 'weights' else ''}",
+            required=True,
         )
     rule = f"Counted from the masks at prune ratio {ratio:g}."
     if source == "weights":
@@ -123,6 +135,7 @@ def kept_per_block(table: pd.DataFrame, run: Run, ratio: float) -> None:
 
 
 runs = data.runs(data.stored())
+painted.note_address()
 if picked := run_picker.pick_run(runs, next((run for run in runs if "saliency" in run.tables), None)):
     explore(*picked, runs)
     page.open_page(pages.COMPARE, "Compare with another run", "compare", run=picked[0].id)

@@ -13,7 +13,7 @@ from app.session import pages, state
 from app.session.draft import Draft, command
 from app.views.merge import builder
 from app.views.models import model_sets
-from app.widgets import fit_report, page, run_picker, tray
+from app.widgets import fit_report, page, preview, run_picker, tray
 from app.widgets.controls import filled_formula
 from merging.benchmarks.metrics import PER_TASK
 from merging.errors import MergingError, StoreError
@@ -120,6 +120,12 @@ def outcome(run_id: str, stored: Sequence[Run]) -> None:
         tray.show(job, "merge")
 
 
+def started_from(recipe: Recipe) -> Run | None:
+    """The run that was started last, unless it is this recipe's own."""
+    run = data.store().find(state.watched() or "")
+    return run if run is not None and run.recipe is not None and run.recipe.steps != recipe.steps else None
+
+
 def act(draft: Draft, references: Mapping[str, str], stored: Sequence[Run]) -> None:
     """The right-hand side: cost and result first, visible without scrolling, then the formulas."""
     recipe = draft.recipe(references)
@@ -131,6 +137,8 @@ def act(draft: Draft, references: Mapping[str, str], stored: Sequence[Run]) -> N
     if st.button("Run", type="primary", icon=":material/play_arrow:", disabled=not mergeable, key="run_button"):
         state.watch(fit_report.submit(recipe).id)
         st.rerun()  # so that the tray, which is drawn last, follows the job from now on
+    if mergeable and not data.not_evaluated(recipe.pretrained):
+        preview.show(recipe, started_from(recipe), "merge")
     if watched := state.watched():
         outcome(watched, stored)
     formulas(recipe)

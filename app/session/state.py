@@ -1,14 +1,16 @@
-"""What a session remembers. No other module uses the keys of the session and of the address.
+"""What a session remembers. Only this module and ``painted`` use the keys of the session and of the address.
 
 Keys in the address are an interface, because people share links. Those marked * belong to a widget bound to the
 address; the others are written here, because a link should carry a run's id and not the label that a picker shows.
 
-    run       the run on Masks, the run whose experts  runs      the runs on Scores, Drift and Features, ids with
-              Conflicts shows, the run in focus on                 commas
-              Drift, or A on Compare
+    run       the run on Masks, in focus on Drift, A   runs      the runs on Scores, Drift and Features, ids with
+              on Compare; of whose experts Conflicts is            commas
     ratio*    prune ratio of the picture of masks      shared*   whether all experts share one mask
     group*    order of the tensors                     by*       how kept shares are split
     expert    the chosen expert, or its task           tensor    the chosen tensor
+    image     the chosen image, as task:split:place    act*      what is done to the chosen layer
+    reach*    whether to it, its block, or its kind    given*    the expert that it is given back to
+    factor*   by what it is scaled                     help*     where putting back is asked to help
     relative* accuracies relative to the experts'      present*  larger type, for a projector
     chain     the edits and the merge being built      experts   names of the experts being merged, with commas
     method    the method on Methods                    role*     methods of this role only
@@ -17,7 +19,7 @@ address; the others are written here, because a link should carry a run's id and
     about*    what Conflicts shows                     layer     the chosen tensor, in earlier links
     density*  share kept before signs are counted      cut*      rank cut of the joint spaces
     signs*    what a cell of sign agreement says       won*      what the picture of the election shows
-    against*  the method that is tested against the others
+    against*  the method tested against the others     best*     the score that makes a point of it the best
     token*    features of the class token, or mean     distance* how drift is measured
     task      the chosen expert, in earlier links      cell*     what a cell of layer-isolated drift says
     conflict* what a cell of removed conflicts says    overlap*  directions that both tasks of the case share
@@ -27,6 +29,7 @@ address; the others are written here, because a link should carry a run's id and
     direction* how the joint space joins matrices      drop*     prune ratio in the joint space
     sweep     the sweep on Sweeps, or "new"            point     the chosen point of it
     score*    what the map of a sweep shows            on        the benchmark, if not the server's
+    subject*  the score that a point needs there       least*    how much of it, in percent
     look*     what Features shows                      map*      how its maps are drawn
     images*   the data set on Features                 classes*  of that data set only
     perplexity* of its t-SNE maps                      beside*   the expert that is shown beside the runs
@@ -34,11 +37,12 @@ address; the others are written here, because a link should carry a run's id and
     ranked*   each expert's entries, or all together   along*    what a cell of the joint space's energy says
     show*     what Scores shows                        merged*   the experts of its plug-in matrix and ablations
     front     the leading edit of the merges there     variant*  what the ablations show beside both
-    intervals* accuracies there with their intervals
+    intervals* accuracies there with their intervals   vectors*  how the case's task vectors are made
     b         the run that Compare sets beside run     between*  what Compare shows of the two
     models    the user's set of models on Merge        shelf*    what Models & runs shows
     chosen    the runs selected there, with commas     outcome*  which of the two runs is right
     chart*    the chart of both runs on Compare        among*    whose images it counts
+    guess*    what the first-order map shows
 """
 
 from __future__ import annotations
@@ -57,12 +61,14 @@ from app.session.report_draft import ReportDraft
 RUN, RUNS, CHAIN, EXPERTS, RATIO, SHARED = "run", "runs", "chain", "experts", "ratio", "shared"
 GROUP, BY, EXPERT, TENSOR, RELATIVE, PRESENT = "group", "by", "expert", "tensor", "relative", "present"
 METHOD, ROLE, NEEDS, FIND, RANKED, ALONG = "method", "role", "needs", "find", "ranked", "along"
-VIEW, KIND, TOKEN, DISTANCE, TASK = "view", "kind", "token", "distance", "task"
+VIEW, KIND, TOKEN, DISTANCE, TASK, NUMBER, UNIT = "view", "kind", "token", "distance", "task", "number", "unit"
 ABOUT, LAYER, DENSITY, CUT, SIGNS, WON = "about", "layer", "density", "cut", "signs", "won"
-CELL, CONFLICT, OVERLAP, ENERGY, AGREEMENT = "cell", "conflict", "overlap", "energy", "agreement"
+CELL, CONFLICT, OVERLAP, ENERGY, AGREEMENT, VECTORS = "cell", "conflict", "overlap", "energy", "agreement", "vectors"
 AGAINST, COMPARE, SCOPE, FIRST, SECOND = "against", "compare", "scope", "first", "second"
-SWEEP, POINT, SCORE, NUMBER, UNIT = "sweep", "point", "score", "number", "unit"
+SWEEP, POINT, SCORE, SUBJECT, LEAST, BEST = "sweep", "point", "score", "subject", "least", "best"
 LOOK, MAP, IMAGES, CLASSES, PERPLEXITY, BESIDE = "look", "map", "images", "classes", "perplexity", "beside"
+FIGURE = "figure"
+ACT, REACH, GIVEN, FACTOR, HELP, GUESS = "act", "reach", "given", "factor", "help", "guess"
 SHOW, MERGED, FRONT, VARIANT, INTERVALS = "show", "merged", "front", "variant", "intervals"
 OTHER, BETWEEN, CHART, AMONG, OUTCOME = "b", "between", "chart", "among", "outcome"
 MODELS, SHELF, CHOSEN, ON, DIRECTION, DROP = "models", "shelf", "chosen", "on", "direction", "drop"
@@ -91,6 +97,12 @@ def enter(page: str) -> None:
 def linked(key: str) -> str:
     """What the link that was just opened says about ``key``."""
     return st.query_params.get(key, "") if st.session_state.get(_ENTERED, True) else ""
+
+
+def read_renamed(key: str, old: str, new: str) -> None:
+    """Open links of earlier versions, which name a choice of the bound widget ``key`` by another word."""
+    if linked(key) == old:
+        st.session_state[key] = new
 
 
 def write(key: str, value: str) -> None:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app.reading import data, report_sources
+from app import text
+from app.reading import data, names, report_sources
+from app.saving import figure as figure_file
+from app.saving import provenance
 from app.session import state
-from app.widgets import report_button
+from app.widgets import present, report_button
 from app.widgets.page import link
 from merging.files import tables
 
 if TYPE_CHECKING:
     import pandas as pd
-
-FORMATS = ("SVG", "PNG")
 
 
 def ask(key: str) -> None:
@@ -33,7 +35,7 @@ def chart(
     name: str,
     headed: bool = False,
     on_click: Callable[[], None] | None = None,
-    lasso: bool = False,
+    area: str = "",
     caption: str = "",
     description: str = "",
     heading: str = "",
@@ -42,22 +44,34 @@ def chart(
 ) -> None:
     """Draw a chart under its question (unless it is ``headed`` already), with its downloads.
 
-    ``name`` is the files' name. ``on_click`` makes marks clickable; the click is read with ``clicked``. With ``lasso``
-    many marks can be chosen at once; they are read with ``circled``. ``caption`` stands under the chart; in the report
-    it follows ``description``, which is what the page says about the chart elsewhere. Both are Markdown. ``heading`` is
-    the report's heading, if the question alone does not distinguish the chart from others. ``of`` are the runs and
-    sweeps that it shows, if neither its table nor the address names them.
+    ``name`` is the files' name. ``on_click`` makes marks clickable; the click is read with ``clicked``. With the
+    ``area`` "lasso" many marks can be chosen at once, which are read with ``circled``; with "box" a rectangle can be
+    drawn, which is read with ``boxed``. ``caption`` stands under the chart; in the report it follows ``description``,
+    which is what the page says about the chart elsewhere. Both are Markdown. ``heading`` is the report's heading, if
+    the question alone does not distinguish the chart from others. ``of`` are the runs and sweeps that it shows, if
+    neither its table nor the address names them.
     """
     from viz import theme
 
-    if not headed:
+    presenting = state.present()
+    if presenting and not present.takes(key):
+        return
+    if not headed and not presenting:
         ask(key)
-    figure = data.figure(key, table, {"present": state.present(), **options})
-    modes = "lasso" if lasso else "points"  # plotly drops clicks where a lasso can be drawn
+    table, options, st.session_state[f"names_{key}"] = names.shown(table, options)
+    figure = data.figure(key, table, {"present": presenting, **options})
+    modes = area or "points"  # plotly drops clicks where an area can be drawn
     extra: dict[str, Any] = {"on_select": on_click, "selection_mode": modes} if on_click else {}
-    form = str(st.session_state.get(f"format_{key}") or FORMATS[0])
-    config = theme.config(name, form.lower(), clicks=on_click is not None and not lasso)
-    st.plotly_chart(figure, theme=None, key=f"chart_{key}", config=config, alt=figure.layout.meta["alt"], **extra)
+    config = theme.config(name, clicks=on_click is not None and not area)
+    with present.stage() if presenting else contextlib.nullcontext(1.0) as factor:
+        if presenting:
+            ask(key)
+            figure = theme.enlarged(figure, factor)
+        st.plotly_chart(figure, theme=None, key=f"chart_{key}", config=config, alt=figure.layout.meta["alt"], **extra)
+        if presenting:
+            st.caption(text.safe_text(provenance.line(table, options, of, text.plain(f"{description} {caption}")), 300))
+    if presenting:
+        return
     with st.container(horizontal=True, horizontal_alignment="right"):
         st.download_button(
             "Data (CSV)",
@@ -70,9 +84,9 @@ def chart(
             icon=":material/table:",
             help="The table of this chart.",
         )
-        with st.popover("Figure", icon=":material/photo_camera:", type="tertiary", help="Save the figure"):
-            st.segmented_control("Save as", FORMATS, default=FORMATS[0], key=f"format_{key}", required=True)
-            st.caption("Point at the chart and click the camera in its upper right corner.")
+        words = text.plain(f"{description} {caption}".strip())
+        figure_file.menu(key, figure, table, options, name=name, caption=words, of=of)
+        present.button(key)
         report_button.button(key, table, options, f"{description} {caption}".strip(), of, heading)
         link()
     if caption:
@@ -83,7 +97,13 @@ def clicked(key: str) -> dict[str, str] | None:
     """The fields of the mark last clicked on the chart ``key``; None for the empty selection after a redraw."""
     from viz.registry import find
 
-    return find(key).picked(st.session_state[f"chart_{key}"].selection.points)
+    picked = find(key).picked(st.session_state[f"chart_{key}"].selection.points)
+    return names.keys(picked, st.session_state[f"names_{key}"]) if picked else None
+
+
+def boxed(key: str) -> list[dict[str, Any]]:
+    """The rectangles last drawn on the chart ``key``, each with its axes and ranges; empty after a redraw."""
+    return [dict(box) for box in st.session_state[f"chart_{key}"].selection.box]
 
 
 def circled(key: str) -> list[dict[str, str]]:
@@ -92,4 +112,5 @@ def circled(key: str) -> list[dict[str, str]]:
 
     chart = find(key)
     points = st.session_state[f"chart_{key}"].selection.points
-    return [picked for point in points if (picked := chart.picked([point]))]
+    back = st.session_state[f"names_{key}"]
+    return [names.keys(picked, back) for point in points if (picked := chart.picked([point]))]

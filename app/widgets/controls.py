@@ -4,36 +4,52 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, MutableMapping
-from typing import Any
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
 from app.text import in_words
 from merging.errors import ParameterError
-from merging.methods.params import Bound, Params
+from merging.methods.factor_rules import LARGEST, ROLES, SECTIONS, SELECTORS, FactorRule
+from merging.methods.params import TABLE, Bound, Params
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FEW = 4  # choices up to this many are shown side by side
+# Pixels; together the page's column of controls.
+WIDTHS = {"factor": 58, "blocks": 74, "roles": 72, "sections": 84, "tensors": 82, "experts": 80}
 FEW_STEPS = 400  # a slider with more stops than this cannot be set exactly
 
 
-def draw(kind: type[Params], values: MutableMapping[str, Any], prefix: str) -> Params | None:
-    """Draw a widget for every parameter and update ``values``. Returns None, and shows why, if one is wrong."""
-    for name, bound in kind.bounds().items():
-        values[name] = _widget(bound, values.get(name, bound.default), f"{prefix}.{name}")
+def draw(
+    kind: type[Params], values: MutableMapping[str, Any], prefix: str, experts: Sequence[str] = ()
+) -> Params | None:
+    """Draw a widget for every parameter and update ``values``. Returns None, and shows why, if one is wrong.
+
+    Tables of rules offer the names of the ``experts``.
+    A table with a wrong row leaves ``values`` as they were: no link could be written of it.
+    """
+    bounds = kind.bounds()
+    chosen = {n: _widget(bound, values.get(n, bound.default), f"{prefix}.{n}", experts) for n, bound in bounds.items()}
+    kept = {n: bounds[n].normal(v) for n, v in chosen.items() if bounds[n].kind != TABLE or bounds[n].accepts(v)}
+    values.update(kept)
     try:
-        return kind.build(values)
+        return kind.build(chosen)
     except ParameterError as error:
         st.error(str(error), icon=":material/error:")
         return None
 
 
-def _widget(bound: Bound, value: Any, key: str) -> Any:
+def _widget(bound: Bound, value: Any, key: str, experts: Sequence[str]) -> Any:
     """One parameter's widget. Its value lives under ``key``; ``value`` counts only when the widget is new.
 
     It is given to the widget, not put into the session: if the visitor interrupts the script before the browser has
     the widget, the browser sends what the widget itself begins with.
     """
+    if bound.kind == TABLE:
+        return _table(bound, value, key, experts)
     if not bound.optional:
         return _plain_widget(bound, value, key)
     words = f": {bound.unset}" if bound.unset else ""
@@ -68,6 +84,50 @@ def _plain_widget(bound: Bound, value: Any, key: str) -> Any:
     return st.number_input(
         label, **limits, value=value, step=step, format=_format(bound, step), key=key, help=help_text
     )
+
+
+def _table(bound: Bound, rules: Sequence[FactorRule], key: str, experts: Sequence[str]) -> list[dict[str, Any]]:
+    """A table with a row for each rule, as plain data; rows in which nothing is filled in do not count."""
+    import pandas as pd
+
+    start = f"{key}.start"  # the widget keeps what was edited since
+    if key not in st.session_state:
+        rows = [{name: list(getattr(rule, name)) for name in SELECTORS} for rule in rules]
+        table = pd.DataFrame(rows, columns=[*SELECTORS], dtype=object)
+        table["blocks"] = table["blocks"].str.join(", ").astype(object)
+        table.insert(0, "factor", pd.Series([rule.factor for rule in rules], dtype=float))
+        st.session_state[start] = table
+    table = st.session_state[start]
+    st.markdown(bound.label, help=f"{bound.help} Takes {bound.describe()}.")
+    edited = st.data_editor(
+        table, key=key, num_rows="dynamic", hide_index=True, column_config=_columns(table, experts), alt=bound.label
+    )
+    rows = [{**row, "factor": None if pd.isna(row["factor"]) else row["factor"]} for row in edited.to_dict("records")]
+    filled = [{name: value for name, value in row.items() if value not in (None, [], "")} for row in rows]
+    return [row for row in filled if row]
+
+
+def _columns(table: pd.DataFrame, experts: Sequence[str]) -> dict[str, Any]:
+    """How a table of rules is edited; lists offer the known names, and the ones that it holds."""
+    config = st.column_config
+    offered = {"roles": ROLES, "sections": SECTIONS, "experts": experts, "tensors": ()}
+    columns: dict[str, Any] = {
+        name: config.MultiselectColumn(
+            name.capitalize(),
+            width=WIDTHS[name],
+            options=list(dict.fromkeys([*names, *(word for words in table[name] for word in words)])),
+            accept_new_options=name == "tensors",
+            help=f"{'Names, or patterns such as *.ln_1.weight. ' if name == 'tensors' else ''}Empty: all.",
+        )
+        for name, names in offered.items()
+    }
+    columns["factor"] = config.NumberColumn(
+        "×", min_value=-LARGEST, max_value=LARGEST, format="plain", width=WIDTHS["factor"], help="The factor."
+    )
+    columns["blocks"] = config.TextColumn(
+        "Blocks", width=WIDTHS["blocks"], help="Numbers and ranges such as 0-1, 3. Empty: all."
+    )
+    return columns
 
 
 def _label(bound: Bound) -> str:

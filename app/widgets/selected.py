@@ -53,7 +53,8 @@ def doors(here: str, kind: str, **query: str) -> None:
         st.caption(f"This {selection.NOUNS[kind]} on")
         for title, (path, icon, kinds, view) in VIEWS.items():
             if kind in kinds and title != here:
-                page.open_page(path, title, icon, **query, **view, **_address())
+                shown = {state.RUNS: query[state.RUN]} if path == pages.DRIFT and state.RUN in query else {}
+                page.open_page(path, title, icon, **query, **shown, **view, **_address())
 
 
 def rest() -> None:

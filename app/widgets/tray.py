@@ -40,6 +40,8 @@ RESULT_VIEWS = {  # of measurements; those that are not here are on Drift
     measurements.TSNE: FEATURES._replace(query={state.MAP: "t-SNE"}),
     measurements.PREDICTIONS: ResultView(pages.COMPARE, "Compare", "compare"),
     measurements.ABLATION: DRIFT._replace(query={state.VIEW: "layer by layer"}),
+    measurements.PUT_BACK: DRIFT._replace(query={state.VIEW: "put back"}),
+    measurements.FIRST_ORDER: DRIFT._replace(query={state.VIEW: "put back"}),
     measurements.EXEMPLARS: DRIFT._replace(query={state.VIEW: "exemplars"}),
     measurements.METHOD_TIMES: ResultView(pages.METHODS, "Methods", "category"),
 }

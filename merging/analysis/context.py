@@ -83,6 +83,7 @@ class MeasurementContext:
     cancel: Cancel | None
     of: Of = Of.RUN
     measurement: Callable[[str, ProgressCallback | None], StoredTables] | None = None  # another one, by its key
+    show: Callable[[MeasurementResult], None] = lambda so_far: None  # shows what is measured so far to other processes
 
     def phases(self, weights: Mapping[str, float]) -> Phases:
         """One fraction over the phases of a measurement, and over merging again first if it is of a run."""

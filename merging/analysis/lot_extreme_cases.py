@@ -3,6 +3,9 @@
 Each task's inputs span as many directions as the other's; some are shared. With orthogonal feature spaces the solution
 takes each task vector on its own directions and drifts from neither expert. With shared ones it is an average weighted
 by the energy of the inputs, and some drift remains.
+
+Gradient descent changes a layer only along its inputs, so a task vector has nothing in directions in which its own task
+has no input. With orthogonal feature spaces the plain sum then drifts from neither expert, too.
 """
 
 from __future__ import annotations
@@ -30,14 +33,17 @@ class Case(NamedTuple):
     drift: pd.DataFrame
 
 
-def extreme_case(shared: int = 0, energy: float = 1.0, agreement: float = 0.0) -> Case:
+def extreme_case(shared: int = 0, energy: float = 1.0, agreement: float = 0.0, trained: bool = True) -> Case:
     """Two tasks whose inputs share ``shared`` of ``RANK`` directions, solved exactly.
 
     ``energy`` is that of task B's inputs relative to task A's; ``agreement`` the cosine of the two task vectors on
-    every direction.
+    every direction. ``trained`` projects each task vector onto its own task's inputs, as gradient descent leaves it;
+    otherwise both act on every direction.
     """
     grams = _grams(shared, energy)  # (2, d): inputs lie along the axes, so XᵀX is diagonal
     vectors = task_vectors(grams.shape[1], agreement)
+    if trained:
+        vectors = vectors * (grams > 0)[:, :, None]
     total = grams.sum(axis=0)
     shares = grams / total
     mean = vectors.mean(axis=0)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from merging.analysis.context import MeasurementContext, MeasurementResult, Of, own_folder
 from merging.analysis.registry import kind
-from merging.analysis.stored import Measured, entry_name, find, write
+from merging.analysis.stored import Measured, entry_name, find, shown_so_far, write
 from merging.errors import StoreError
 from merging.files import atomic
 from merging.progress import Cancel, ProgressCallback
@@ -59,11 +59,14 @@ def measure(
     def measurement(key: str, callback: ProgressCallback | None) -> Measured:
         return measure(key, store, benchmark, run_id, device=device, progress=callback, cancel=cancel)
 
-    context = MeasurementContext(store, benchmark, run_id, device, progress, cancel, measurement_kind.of, measurement)
-    module, _, function = measurement_kind.compute.partition(":")
-    result: MeasurementResult = getattr(importlib.import_module(module), function)(context)
     device_name = describe_device(choose_device(device))
     facts = {"key": key, "version": measurement_kind.version, "run": run_id, "device": device_name}
+    module, _, function = measurement_kind.compute.partition(":")
+    with shown_so_far(store, name, facts, started) as show:
+        context = MeasurementContext(
+            store, benchmark, run_id, device, progress, cancel, measurement_kind.of, measurement, show
+        )
+        result: MeasurementResult = getattr(importlib.import_module(module), function)(context)
     write(store, name, result, facts, started, replace=measurement_kind.timed)
     if (stored := find(key, store, benchmark, run_id)) is None:
         raise StoreError("It was measured but cannot be read back; is the store's folder being cleared?")

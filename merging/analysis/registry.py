@@ -43,6 +43,16 @@ MEASURES = {
             "features", "Features out of domain", "merging.analysis.measurements.features:measure_features", version=2
         ),
         Measurement("tsne", "t-SNE of features", "merging.analysis.measurements.tsne:measure_tsne", version=2),
+        Measurement(
+            "put_back",
+            "What putting weights back gives",
+            "merging.analysis.measurements.put_back.true_map:measure_put_back",
+        ),
+        Measurement(
+            "first_order",
+            "What putting weights back gives, to first order",
+            "merging.analysis.measurements.put_back.first_order:measure_first_order",
+        ),
         Measurement("signs", "Sign agreement", "merging.analysis.measurements.signs:measure_signs", of=Of.EXPERTS),
         Measurement(
             "pairs", "Experts against experts", "merging.analysis.measurements.pairs:measure_pairs", of=Of.EXPERTS

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from merging.checkpoints.references import PRETRAINED, expert_key
 from merging.errors import StoreError
 from merging.files import atomic, records
 from merging.files.atomic import DamagedError
+from merging.files.disk import OTHER_STORE, explained
 from merging.files.short_digest import short_digest
 from merging.files.tables import read_table, table_file, write_table
 from merging.runs.run import PRECOMPUTED, THIS_MACHINE, Run
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 FACTS = "measured.json"
 DIGITS = 7  # significant digits that tables are written with; arrays are written exactly
+Shows = Callable[[MeasurementResult], None]
 GONE = "is missing: {}. Measure it again."
 
 
@@ -78,10 +81,11 @@ def write(
     started: float,
     *,
     replace: bool = False,
+    root: Path | None = None,
 ) -> None:
     """Publish an own measurement under a name; ``started`` is when it began, on the monotonic clock.
 
-    With ``replace`` it takes the place of an earlier one.
+    With ``replace`` it takes the place of an earlier one. ``root`` is the folder for it, by default that of all.
 
     Raises:
         StoreError: the disk cannot be written to.
@@ -90,7 +94,7 @@ def write(
     def stays(old: Path) -> bool:
         return not replace and read(old, store) is not None
 
-    with atomic.written(own_folder(store), name, stays, "The measurement") as folder:
+    with atomic.written(root or own_folder(store), name, stays, "The measurement") as folder:
         schemas = {key: write_table(folder, key, _rounded(table)) for key, table in result.tables.items()}
         for key, array in result.arrays.items():
             np.save(folder / _array_file(key), array, allow_pickle=False)
@@ -124,6 +128,37 @@ def subject_of(place: Path) -> tuple[str, str] | None:
         return kind(str(facts["key"])).key, str(facts["run"])
     except (OSError, ValueError, KeyError, TypeError, StoreError):
         return None
+
+
+@contextmanager
+def shown_so_far(store: Store, name: str, about: Mapping[str, Any], started: float) -> Iterator[Shows]:
+    """A function that shows a measurement's results so far to other processes, for as long as the block runs.
+
+    They lie in a temporary folder, which is swept up if this process dies; ``find_so_far`` reads them.
+    """
+    with explained("The measurement", OTHER_STORE):
+        place = atomic.make_temporary(own_folder(store))
+
+    def show(result: MeasurementResult) -> None:
+        write(store, name, result, about, started, root=place, replace=True)
+
+    try:
+        yield show
+    finally:
+        atomic.drop(place)
+
+
+def find_so_far(key: str, store: Store, benchmark: Benchmark, run_id: str = "") -> MeasurementResult | None:
+    """The results so far of a measurement that is running here, without arrays; None if it has shown none."""
+    name = entry_name(kind(key), store, benchmark, run_id)
+    for place in own_folder(store).glob(f"*/{name}"):
+        try:
+            facts = json.loads((place / FACTS).read_bytes())
+            tables = {table: read_table(place / table_file(table), schema) for table, schema in facts["tables"].items()}
+            return MeasurementResult(tables, facts["notes"])
+        except (OSError, ValueError, KeyError, TypeError):  # it is being replaced, or was just finished
+            continue
+    return None
 
 
 def _rounded(table: pd.DataFrame) -> pd.DataFrame:

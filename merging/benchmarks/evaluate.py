@@ -22,6 +22,7 @@ from merging.formats.opening import Source, open_checkpoint
 from merging.progress import Cancel, Meter, ProgressCallback
 
 BATCH = 128
+FARTHEST = 2.0  # the largest difference of two cosines
 KEPT_BYTES = 1 << 28  # of images that stay in memory for the next model
 COLUMNS = ("task", "title", "split", "classes", "correct", "n", "accuracy", "low", "high")
 
@@ -58,6 +59,14 @@ def predict(image_features: Tensor, head: Tensor) -> NDArray[np.int64]:
     """The class with the highest cosine, per image (n,)."""
     classes: NDArray[np.int64] = cosines(image_features, head).argmax(dim=-1).numpy()
     return classes
+
+
+def margins(image_features: Tensor, head: Tensor, labels: Tensor) -> Tensor:
+    """By how much the cosine of the right class exceeds the largest other one (n,); positive if the model is right."""
+    similarities, right = cosines(image_features, head), labels[:, None]
+    own = similarities.gather(1, right)[:, 0]
+    other = similarities.scatter(1, right, -torch.inf).amax(dim=1)
+    return (own - other).clamp(-FARTHEST, FARTHEST)  # without another class there is no largest other one
 
 
 def evaluate(

@@ -25,6 +25,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "merging.cli.commands.sweep:sweep",
         "Evaluate recipes at many values; stopped, it goes on where it was.",
     ),
+    "preview": (
+        "merging.cli.commands.preview:preview",
+        "Say what a recipe would score, on a sample and against a reference.",
+    ),
     "evaluate": ("merging.cli.commands.evaluate:evaluate", "Accuracy of a checkpoint on the benchmark."),
     "fit": ("merging.cli.commands.fit:fit", "Check whether checkpoints can be merged."),
     "digest": ("merging.cli.commands.fit:digest", "SHA-256 of checkpoints' tensors, remembered for the app."),

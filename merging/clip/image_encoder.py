@@ -93,12 +93,16 @@ class Encoder:
             return self.stem(x, record)
         return self.block(x, section - 1, record) if section <= self.architecture.layers else self.head(x, record)
 
+    def section_of(self, name: str) -> int:
+        """The section that a tensor of this name belongs to."""
+        if name.startswith("transformer.resblocks."):
+            return int(name.split(".")[2]) + 1
+        return self.sections - 1 if name.startswith(("ln_post.", "proj")) else 0
+
     def holding(self, section: int) -> Self:
         """The same tower with the tensors of one section only, in memory."""
-        block = f"transformer.resblocks.{section - 1}."
-        stem = ("class_embedding", "positional_embedding", "conv1.", "ln_pre.")
-        prefixes = stem if section == 0 else (block,) if section <= self.architecture.layers else ("ln_post.", "proj")
-        return replace(self, tensors={name: self.tensors[name] for name in self.tensors if name.startswith(prefixes)})
+        own = [name for name in self.tensors if self.section_of(name) == section]
+        return replace(self, tensors={name: self.tensors[name] for name in own})
 
     def stem(self, images: Tensor, record: Record | None = None) -> Tensor:
         """Tokens (n, 1 + patches, width) that enter the first block; the class token comes first."""

@@ -46,23 +46,27 @@ PHASE = "Computing gradients"
 
 
 class GradientFile:
-    """One statistic of every expert's gradients, (K, scalars), read by offset."""
+    """One statistic of the gradients of several losses, such as every expert's, (rows, scalars), read by offset."""
 
-    def __init__(self, file: IO[bytes], inputs: Inputs) -> None:
+    def __init__(self, file: IO[bytes], inputs: Inputs, needed: int) -> None:
+        self._needed = needed  # bytes of all rows of this file and those beside it
         self._file, self._dtype, self._device = file, inputs.dtype, inputs.device
         ends = np.cumsum([0, *inputs.numels])
         self._starts = {p.name: int(start) for p, start in zip(inputs.parameters, ends[:-1], strict=True)}
         self._numel, self._rows = int(ends[-1]), 0
 
     def append(self, row: Mapping[str, Tensor]) -> None:
-        """Add the next expert's numbers, by tensor."""
-        for name in self._starts:
-            self._file.write(raw_bytes(row[name].to("cpu", self._dtype).reshape(-1)))
-        self._file.flush()
+        """Add the next row of numbers, by tensor. Raises MergingError if there is no room."""
+        try:
+            for name in self._starts:
+                self._file.write(raw_bytes(row[name].to("cpu", self._dtype).reshape(-1)))
+            self._file.flush()
+        except OSError:
+            raise _no_room(self._needed) from None
         self._rows += 1
 
     def read(self, name: str, start: int, stop: int) -> Tensor:
-        """Scalars [start, stop) of a tensor, (K, stop - start)."""
+        """Scalars [start, stop) of a tensor, (rows, stop - start)."""
         firsts = [self._numel * row + self._starts[name] + start for row in range(self._rows)]
         descriptor, size = self._file.fileno(), self._dtype.itemsize
         spans = [read_span(descriptor, at * size, stop - start, self._dtype, "The file of gradients") for at in firsts]
@@ -85,28 +89,35 @@ def gather(
     scalars = sum(inputs.numels)
     examples = sum(len(exemplars[name].images) for name in inputs.experts)
     meter.total += len(kinds) * scalars * examples
-    needed = len(kinds) * scalars * len(inputs.experts) * inputs.dtype.itemsize
     gathered = {}
-    with ExitStack() as files:
-        if free_bytes(Path(tempfile.gettempdir())) < needed:
-            raise _no_room(needed)
-        for kind in sorted(kinds):
-            file = files.enter_context(tempfile.TemporaryFile(prefix="mergescope-"))
-            gathered[kind] = GradientFile(file, inputs)
+    with gradient_files(inputs, len(inputs.experts), len(kinds)) as opened:
+        for kind, file in zip(sorted(kinds), opened, strict=True):
+            gathered[kind] = file
             shared = _Tower(inputs.pretrained, inputs) if kind == Gradients.SENSITIVITY else None
             for name, expert in inputs.experts.items():
                 tower = shared or _Tower(expert, inputs)
-                row = tower.statistic(kind, name, exemplars[name], seed, meter)
-                try:
-                    gathered[kind].append(row)
-                except OSError:
-                    raise _no_room(needed) from None
+                gathered[kind].append(tower.statistic(kind, name, exemplars[name], seed, meter))
         yield gathered
+
+
+@contextmanager
+def gradient_files(inputs: Inputs, rows: int, count: int = 1) -> Iterator[list[GradientFile]]:
+    """So many empty files, each for ``rows`` rows, for as long as the block runs.
+
+    Raises:
+        MergingError: the folder for temporary files has no room for them.
+    """
+    needed = count * rows * sum(inputs.numels) * inputs.dtype.itemsize
+    with ExitStack() as files:
+        if free_bytes(Path(tempfile.gettempdir())) < needed:
+            raise _no_room(needed)
+        temporary = [files.enter_context(tempfile.TemporaryFile(prefix="mergescope-")) for _ in range(count)]
+        yield [GradientFile(file, inputs, needed) for file in temporary]
 
 
 def _no_room(needed: int) -> MergingError:
     return MergingError(
-        f"The gradients of all experts take {size_text(needed)} in the folder for temporary files, "
+        f"The gradients take {size_text(needed)} in the folder for temporary files, "
         f"{tempfile.gettempdir()}, which has less free. Let the environment variable TMPDIR name a roomier folder."
     )
 

@@ -42,6 +42,7 @@ class Inputs:
     device: torch.device
     dead: UnusedText = field(default_factory=UnusedText)  # what global quantiles count in addition
     gradients: Mapping[Gradients, GradientReader] = field(default_factory=dict)  # those that the chain needs
+    only: frozenset[str] | None = None  # the tensors that are streamed; None: all
     parameters: tuple[Parameter, ...] = field(init=False)  # what is merged, in forward order
     dtype: torch.dtype = field(init=False)
     _spare: list[list[Tensor]] = field(init=False, default_factory=list, repr=False)  # buffers that no pass uses now
@@ -74,7 +75,8 @@ class Inputs:
         # would cost more time in page faults than the arithmetic takes. A slot is valid until the loop continues.
         # They are kept for the next pass: once such large blocks are given back, the allocator stops returning memory.
         # open_clip registers the output projection first, but captured inputs come layer by layer.
-        ordered = sorted(self.parameters, key=lambda p: p.section == OUTPUT)
+        chosen = (p for p in self.parameters if self.only is None or p.name in self.only)
+        ordered = sorted(chosen, key=lambda p: p.section == OUTPUT)
         if not in_blocks:
             yield from (self.whole(parameter, dropped(parameter)) for parameter in ordered)
             return

@@ -85,7 +85,7 @@ class Output:
         tally.add(slot, changes if kept is None else [one * kept for one in changes])
 
     def tables(self, inputs: Inputs, per_task: bool) -> dict[str, pd.DataFrame]:
-        """The table "tensors": a row per merged tensor; with one model per task "task_tensors": a row per expert, too.
+        """The table "tensors": a row per written tensor; with one model per task "task_tensors": a row per expert, too.
 
         They say what the tensor is, how many of its scalars differ from pretrained (in any of the models, before they
         are rounded to its dtype), the norms of the change (the root of the mean square over the models) and of the
@@ -95,7 +95,8 @@ class Output:
 
         rows = []
         for p, numel in zip(inputs.parameters, inputs.numels, strict=True):
-            tally = self._tallies[p.name]
+            if (tally := self._tallies.get(p.name)) is None:
+                continue
             facts = (p.name, p.order, p.section, str(p.role), p.part, numel, self._infos[p.name].dtype.itemsize)
             norm = (sum(tally.squared) / len(tally.squared)) ** 0.5
             rows.append((*facts, tally.kept_by_any, norm, tally.pretrained_squared**0.5))

@@ -7,7 +7,7 @@ per expert. Everything is checked before the first number is written, and a resu
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -59,17 +59,19 @@ def run(
     pretrained: Checkpoint,
     experts: Mapping[str, Checkpoint],
     *,
-    layer_inputs: LayerInputs | None = None,
+    layer_inputs: LayerInputs | Evidence | None = None,
     exemplars: Mapping[str, Any] | None = None,
     device: str = "auto",
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
     make_sink: Callable[[str], Sink] | None = None,
+    only: Collection[str] | None = None,
 ) -> MergeResult:
     """Run a recipe on opened checkpoints; see ``merging.merge`` for the arguments and errors.
 
     ``make_sink`` is called with "merged" (or with each expert's name, for merges that give one model per task); with it
-    the tensors go there piece by piece and the result's state dicts stay empty.
+    the tensors go there piece by piece and the result's state dicts stay empty. With ``only``, just these tensors and
+    the buffers are written, with the numbers that the whole merge gives them. ``layer_inputs`` may be moments, too.
     """
     started = time.monotonic()
     report = fit(pretrained, experts, values=False)
@@ -88,7 +90,7 @@ def run(
     notes = Notes()
     with _gradients(recipe, inputs, task_exemplars, meter) as inputs:
         stages, tables, warnings = _survey(recipe, inputs, meter)
-        _stream(inputs, stages, meter, output, notes)
+        _stream(replace(inputs, only=None if only is None else frozenset(only)), stages, meter, output, notes)
     _copy_buffers(pretrained, output)
 
     states = {name: sink.state_dict for name, sink in output.sinks.items() if isinstance(sink, MemorySink)}
@@ -107,12 +109,14 @@ def _evidence(
     recipe: Recipe,
     pretrained: Checkpoint,
     experts: Mapping[str, Checkpoint],
-    layer_inputs: LayerInputs | None,
+    layer_inputs: LayerInputs | Evidence | None,
     exemplars: Mapping[str, TaskExemplars] | None,
     device: torch.device,
 ) -> Evidence | None:
     if all(method.gradients for method, _ in recipe.data_methods):  # no method reads layer inputs
         return None
+    if layer_inputs is not None and hasattr(layer_inputs, "moments"):
+        return layer_inputs
     if layer_inputs is not None:
         return GivenInputs(layer_inputs, tuple(experts), pretrained, device)
     images = {name: task.images for name, task in (exemplars or {}).items()}
@@ -145,8 +149,9 @@ def _survey(
     for method, step in zip(recipe.methods, recipe.steps, strict=True):
         statistics = None
         if method.surveys(step.params) and method.survey is not None:
-            in_pieces = all(stage.elementwise for stage in stages) and method.elementwise(step.params)
-            stream = Stream(inputs, stages, in_pieces, meter, f"Surveying for {method.title}")
+            before = tuple(stage for stage in stages if not stage.after_merge)
+            in_pieces = all(stage.elementwise for stage in before) and method.elementwise(step.params)
+            stream = Stream(inputs, before, in_pieces, meter, f"Surveying for {method.title}")
             survey = method.survey(stream, step.params)
             statistics = survey.statistics
             for name, table in survey.tables.items():
@@ -159,10 +164,18 @@ def _survey(
 def _stream(inputs: Inputs, stages: tuple[Stage, ...], meter: Meter, output: Output, notes: Notes) -> None:
     *edits, merge = stages
     assert all(isinstance(stage.method, Edit) for stage in edits)
+    before = tuple(stage for stage in edits if not stage.after_merge)
+    after = [stage for stage in edits if stage.after_merge]
     in_pieces = all(stage.elementwise for stage in stages)
-    stream = Stream(inputs, tuple(edits), in_pieces, meter, f"Merging with {merge.method.title}", notes)
-    for slot, kept in stream.masked():
-        output.add(slot, merge.method.run(slot, merge.params, merge.statistics), kept)
+    stream = Stream(inputs, before, in_pieces, meter, f"Merging with {merge.method.title}", notes)
+    for slot, mask in stream.masked():
+        change, kept = merge.method.run(slot, merge.params, merge.statistics), mask
+        for stage in after:
+            rows = change.reshape(len(output.sinks), *slot.pretrained.shape)
+            merged = replace(slot, experts=tuple(output.sinks), task_vectors=rows)
+            edited, kept = stage.edit(merged, kept)
+            change = edited.task_vectors.reshape(change.shape)
+        output.add(slot, change, kept)
 
 
 def _copy_buffers(pretrained: Checkpoint, output: Output) -> None:

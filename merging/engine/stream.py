@@ -38,6 +38,22 @@ class Stage:
         """Whether the step may see tensors in pieces."""
         return self.method.elementwise(self.params)
 
+    @property
+    def after_merge(self) -> bool:
+        """Whether the step edits the merged task vector."""
+        return isinstance(self.method, Edit) and self.method.after_merge(self.params)
+
+    def edit(self, slot: Slot, mask: Tensor | None) -> tuple[Slot, Tensor | None]:
+        """A slot after this edit, and a mask (*S) of what is kept (None: all) with what this edit keeps of it."""
+        assert isinstance(self.method, Edit)
+        kept = self.method.kept(slot, self.params, self.statistics)
+        mask = kept if mask is None else mask if kept is None else mask & kept
+        return self.run(slot), mask
+
+    def run(self, slot: Slot) -> Slot:
+        """A slot after this step."""
+        return slot.with_task_vectors(self.method.run(slot, self.params, self.statistics))
+
 
 @dataclass(frozen=True)
 class Stream:
@@ -122,10 +138,7 @@ class Stream:
         """A slot after the edits, and (if ``with_mask``) which of its scalars they keep (None: all)."""
         mask = None
         for stage in self.stages:
-            if with_mask and isinstance(stage.method, Edit):
-                kept = stage.method.kept(slot, stage.params, stage.statistics)
-                mask = kept if mask is None else mask if kept is None else mask & kept
-            slot = slot.with_task_vectors(stage.method.run(slot, stage.params, stage.statistics))
+            slot, mask = stage.edit(slot, mask) if with_mask else (stage.run(slot), None)
         return slot, mask
 
 

@@ -23,6 +23,7 @@ from merging.export.targets import ExportTarget
 from merging.export.vision_model import Tower
 from merging.files.plain_yaml import write_yaml
 from merging.methods.method import Needs
+from merging.methods.params import TABLE
 from merging.recipes.recipe import Recipe
 from merging.runs.run import RECIPE, Run
 from merging.text import escape, fenced, percent, printable, size_text, table
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 FILE = "README.md"
 SPLIT = "reporting"
 LONG = 2000  # characters of a warning
+WIDE = 120  # characters of a table of rules; all of it is in the recipe below
 LINES = 400  # of a recipe that a file carries
 ACCOUNTS = {
     "dense": "The files as they are",
@@ -184,6 +186,8 @@ def _loading(card: Card) -> str:
 def _method(recipe: Recipe) -> Iterator[str]:
     for number, (method, step) in enumerate(zip(recipe.methods, recipe.steps, strict=True), 1):
         values = {name: value for name, value in step.params.values().items() if value is not None}
+        tables = {name: bound for name, bound in step.params.bounds().items() if bound.kind == TABLE}
+        values |= {name: printable(bound.written(values[name]), WIDE) for name, bound in tables.items()}
         parameters = f" (`{', '.join(f'{name}={value}' for name, value in values.items())}`)" if values else ""
         yield f"{number}. **{method.title}**{parameters}: {_ours(method.summary)}"
         yield f"$$\n{method.formula}\n$$"

@@ -18,9 +18,14 @@ T = TypeVar("T")
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file; after a failure the file has not changed."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, raw: bytes) -> None:
+    """Write a small file; after a failure the file has not changed."""
     partial = path.with_name(f".{path.name}.{temporary_name()}")
     try:
-        partial.write_text(text, "utf-8")
+        partial.write_bytes(raw)
         sync(partial)
         partial.replace(path)
     finally:

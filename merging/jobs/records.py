@@ -268,7 +268,7 @@ class JobFiles:
             return subprocess.Popen(
                 command,
                 cwd=PACKAGE_ROOT,
-                env=_environment(record.benchmark),
+                env=child_environment(record.benchmark),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -300,7 +300,7 @@ def _with_kind(plain: dict[str, Any], job_id: str) -> dict[str, Any]:
     return {"kind": measures or MERGE, "subject": job_id.removeprefix(f"{measures}-"), **plain}
 
 
-def _environment(benchmark: str = "") -> dict[str, str]:
+def child_environment(benchmark: str = "") -> dict[str, str]:
     """The server's environment for a child on a benchmark: one thread for each core of this process, no spinning."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     variables = dict(os.environ)

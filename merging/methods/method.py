@@ -80,6 +80,9 @@ class Method:
     # A sentence that says why this method, with these parameters, makes no sense after the edits before it; empty
     # where it makes sense.
     refuses: Callable[[Any, Earlier], str] = lambda params, before: ""
+    # What a step does to these experts' tensors, as plain data for the id of a run, where its parameters can say the
+    # same in several ways; None: its parameters.
+    content: Callable[[Any, Sequence[str], Sequence[Parameter]], Any] | None = None
     # Floating-point operations of its products and decompositions on one linear map, beyond passes over the scalars.
     algebra: Callable[[Any, LinearMap], float] = lambda params, matrix: 0.0
     algebra_on: frozenset[Role] = LINEAR_MAPS  # the roles of the tensors that ``algebra`` is about
@@ -106,6 +109,9 @@ class Edit(Method):
     kept: Callable[[Slot, Any, Any], Tensor | None] = lambda slot, params, statistics: None
     # Whether, by the survey's statistics, the edit zeroes a tensor for every expert, which are then not even read.
     drops: Callable[[Parameter, Any], bool] = lambda parameter, statistics: False
+    # Whether, with these parameters, it edits the merged task vector instead: the slot has one row (K rows after a
+    # merge per task). Such a step is the last edit of a chain.
+    after_merge: Callable[[Any], bool] = lambda _: False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Typed, bounded parameters: one source for validation, error text, slider, card and documentation.
 
-A method declares a frozen dataclass whose fields are made by ``real``, ``integer``, ``choice`` or ``flag``. Everything
-that shows, reads or checks a parameter uses its ``Bound``; ranges are written nowhere else.
+A method declares a frozen dataclass whose fields are made by ``real``, ``integer``, ``choice``, ``flag`` or ``rules``.
+Everything that shows, reads or checks a parameter uses its ``Bound``; ranges are written nowhere else.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from merging.errors import ParameterError
-from merging.text import did_you_mean
+from merging.methods import factor_rules
+from merging.text import did_you_mean, exact_text
 
 BOUND = "bound"
+TABLE = "table"  # the kind of a parameter that holds rules
 # What papers and other programs call parameters, and what a method here may call the same; lower case.
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("lambda", "lamda", "lam", "alpha", "coef", "coefficient", "scale", "scaling_coef",
@@ -37,7 +39,7 @@ class Bound:
     that controls offer. ``optional`` admits None, meaning "unset"; ``unset`` says what that does.
     """
 
-    kind: str  # real | integer | choice | flag
+    kind: str  # real | integer | choice | flag | table
     default: Any
     label: str
     help: str
@@ -57,6 +59,8 @@ class Bound:
             text = "true or false"
         elif self.kind == "choice":
             text = "one of " + ", ".join(repr(c) for c in self.choices)
+        elif self.kind == TABLE:
+            text = f'a list of at most {factor_rules.MOST_RULES} rules such as {{blocks: "0-1", factor: 0}}'
         else:
             noun = "a number" if self.kind == "real" else "a whole number"
             text = f"{noun}{self._range()}"
@@ -78,11 +82,49 @@ class Bound:
             return isinstance(value, bool)
         if self.kind == "choice":
             return isinstance(value, str) and value in self.choices
+        if self.kind == TABLE:
+            return not self._rule_problem(value)
         number = int if self.kind == "integer" else (int, float)
         if isinstance(value, bool) or not isinstance(value, number) or not math.isfinite(value):
             return False
         above = value > self.low if self.open_low else value >= self.low
         return above and value <= self.high
+
+    def refusal(self, value: Any) -> str:
+        """What is wrong with a value that is not admitted, after the parameter's name: 'must be a number. Got ...'."""
+        problem = self._rule_problem(value) if self.kind == TABLE else ""
+        return f"must be {self.describe()}{f': {problem}.' if problem else f'. Got {value!r} instead.'}"
+
+    def _rule_problem(self, value: Any) -> str:
+        try:
+            factor_rules.rules_of(value)
+        except ParameterError as error:
+            return str(error)
+        return ""
+
+    def normal(self, value: Any) -> Any:
+        """An admitted value in the form in which parameters hold it: 1 and 1.0 are one recipe."""
+        if self.kind == TABLE:
+            return factor_rules.rules_of(value)
+        return float(value) if self.kind == "real" and value is not None else value
+
+    def plain(self, value: Any) -> Any:
+        """A value as plain data, for YAML and JSON."""
+        return [rule.plain() for rule in value] if self.kind == TABLE else value
+
+    def written(self, value: Any) -> str:
+        """A value as text that ``parse`` reads back as exactly the same one."""
+        if self.kind == TABLE:
+            return factor_rules.rules_text(factor_rules.rules_of(value))
+        if isinstance(value, float):
+            return exact_text(value)
+        return "none" if value is None else str(value).lower()
+
+    def brief(self, value: Any) -> str:
+        """A value in a few words, for titles: '0.3', 'blocks 0-1 × 0'."""
+        if self.kind == TABLE:
+            return factor_rules.rules_words(factor_rules.rules_of(value))
+        return f"{value:g}" if isinstance(value, float) else str(value)
 
     def parse(self, text: str) -> Any:
         """The value written as ``text`` on a command line; raises ValueError if the text is no such value."""
@@ -93,6 +135,8 @@ class Bound:
             return _truth(word)
         if self.kind == "choice":
             return word
+        if self.kind == TABLE:
+            return factor_rules.parse_rules(word)
         return int(word) if self.kind == "integer" else float(word)
 
     def bad_values(self) -> tuple[Any, ...]:
@@ -101,6 +145,9 @@ class Bound:
             return ("yes", 1, None)
         if self.kind == "choice":
             return ("no such choice", 1, None)
+        if self.kind == TABLE:
+            rows = ({"blocks": "0"}, {"factor": math.nan}, {"factor": 11}, {"factor": 0, "roles": "conv1"})
+            return ("a word", 1, None, {"factor": 0}, *([row] for row in rows), [{"factor": 0}] * 201)
         bad: list[Any] = ["a word", math.nan, math.inf, True]
         if self.kind == "integer":
             bad.append(1.5)
@@ -148,6 +195,11 @@ def flag(default: bool, **bound: Any) -> Any:
     return _field(Bound(kind="flag", default=default, **bound))
 
 
+def rules(**bound: Any) -> Any:
+    """A field that holds a table of ``FactorRule``; none by default. It takes a line or plain mappings as well."""
+    return _field(Bound(kind=TABLE, default=(), **bound))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Params:
     """Base of every parameter set: checked when made, with bounds, immutable."""
@@ -158,9 +210,8 @@ class Params:
         for name, bound in self.bounds().items():
             value = getattr(self, name)
             if not bound.accepts(value):
-                raise ParameterError(f"{self._title()}.{name} must be {bound.describe()}. Got {value!r} instead.")
-            if bound.kind == "real" and value is not None:
-                object.__setattr__(self, name, float(value))  # 1 and 1.0 are one recipe
+                raise ParameterError(f"{self._title()}.{name} {bound.refusal(value)}")
+            object.__setattr__(self, name, bound.normal(value))
 
     @classmethod
     def _title(cls) -> str:
@@ -187,6 +238,10 @@ class Params:
     def values(self) -> dict[str, Any]:
         """Parameter name -> value, defaults included."""
         return {name: getattr(self, name) for name in self.bounds()}
+
+    def plain(self) -> dict[str, Any]:
+        """Parameter name -> value as plain data, defaults included."""
+        return {name: bound.plain(getattr(self, name)) for name, bound in self.bounds().items()}
 
 
 def unknown_parameter(owner: str, name: str, bounds: Mapping[str, Bound]) -> str:

@@ -17,8 +17,9 @@ from merging.checkpoints.references import BUNDLED_PREFIX, is_remote, locate
 from merging.checkpoints.stated_architecture import StatedArchitecture
 from merging.errors import RecipeError, UnknownMethodError
 from merging.methods import registry
+from merging.methods.factor_rules import EVERYTHING
 from merging.methods.method import Edit, Merge
-from merging.methods.params import Params, unknown_parameter
+from merging.methods.params import TABLE, Bound, Params, unknown_parameter
 from merging.recipes.recipe import Exemplars
 from merging.text import printable
 
@@ -62,16 +63,16 @@ def exemplars_text(values: Mapping[str, Any]) -> str:
 
 def _with_values(key: str, kind: type[Params], values: Mapping[str, Any]) -> str:
     bounds = kind.bounds()
-    pairs = [f"{n}={_plain(v)}" for n, v in values.items() if n in bounds and v != bounds[n].default]
+    pairs = [_pair(n, bounds[n], v) for n, v in values.items() if n in bounds and v != bounds[n].default]
     return key + (":" + ",".join(pairs) if pairs else "")
 
 
-def _plain(value: Any) -> str:
-    """The value as text that reads back as exactly the same value: another number would be another run."""
-    if isinstance(value, float):
-        short = f"{value:g}"
-        return short if float(short) == value else repr(value)
-    return "none" if value is None else str(value).lower()
+def _pair(name: str, bound: Bound, value: Any) -> str:
+    """'density=0.2', with the value as it reads back exactly: another number would be another run.
+
+    A table stands for itself: 'b0-1=0'.
+    """
+    return bound.written(value) if bound.kind == TABLE else f"{name}={bound.written(value)}"
 
 
 def parse_chain(text: str) -> WrittenChain:
@@ -140,12 +141,25 @@ def parse_step(role: str, text: str, problems: list[str]) -> tuple[str, dict[str
         return key, {}
     params = {}
     for part in filter(None, (part.strip() for part in rest.split(","))):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
+        name, equals, value = _named(part, method.params.bounds())
         if problem := _problem(method, name, equals, value):
             problems.append(problem)
+        elif name in params and method.params.bounds()[name].kind == TABLE:
+            problems.append(f"{method.key}.{name} is given twice; join its rules by '+', as in b0=0+b1=0.")
         else:
             params[name] = method.params.bounds()[name].parse(value)
     return key, params
+
+
+def _named(part: str, bounds: Mapping[str, Bound]) -> tuple[str, str, str]:
+    """The name, '=' and value of one parameter; a table of rules may stand without its name.
+
+    Its first selector has a digit or a dot in it, or is ``all``; a word of letters is a parameter's name.
+    """
+    name, equals, value = (piece.strip() for piece in part.partition("="))
+    table = next((own for own, bound in bounds.items() if bound.kind == TABLE), "")
+    unnamed = name == EVERYTHING or not name.replace("_", "").isalpha()
+    return (table, "=", part) if table and equals and unnamed else (name, equals, value)
 
 
 def _problem(method: Edit | Merge, name: str, equals: str, value: str) -> str:
@@ -159,7 +173,7 @@ def _problem(method: Edit | Merge, name: str, equals: str, value: str) -> str:
         accepted = bounds[name].accepts(bounds[name].parse(value))
     except ValueError:
         accepted = False
-    return "" if accepted else f"{method.key}.{name} must be {bounds[name].describe()}. Got {value!r} instead."
+    return "" if accepted else f"{method.key}.{name} {bounds[name].refusal(value)}"
 
 
 def parse_experts(texts: Sequence[str], problems: list[str]) -> dict[str, str]:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from merging.checkpoints.families import ACTIVATIONS
+from merging.checkpoints.families import ACTIVATIONS, Parameter
 from merging.checkpoints.stated_architecture import StatedArchitecture
 from merging.errors import CheckpointError, MergingError, RecipeError
 from merging.files.plain_yaml import check_fields, plain_yaml, text_of, write_yaml
 from merging.files.short_digest import short_digest
 from merging.methods import registry
 from merging.methods.method import Edit, Merge, Method, Needs
-from merging.methods.params import Params, integer
+from merging.methods.params import TABLE, Params, integer
 
 VERSION = 1
 FIELDS = (
@@ -49,13 +49,13 @@ class Step:
 
     def plain(self) -> dict[str, dict[str, Any]]:
         """{key: {parameter: value}}, defaults written out."""
-        return {self.key: self.params.values()}
+        return {self.key: self.params.plain()}
 
     def text(self) -> str:
-        """'ties(density=0.2)': the key with the parameters that differ from their defaults."""
+        """'ties(density=0.2)': the key with the parameters that differ from their defaults; a table goes unnamed."""
         bounds = self.params.bounds()
         changed = [
-            f"{n}={v:g}" if isinstance(v, float) else f"{n}={v}"
+            f"{'' if bounds[n].kind == TABLE else f'{n}='}{bounds[n].brief(v)}"
             for n, v in self.params.values().items()
             if v != bounds[n].default
         ]
@@ -167,10 +167,22 @@ class Recipe:
     @cached_property
     def chain_digest(self) -> str:
         """sha-256 of the chain with every parameter and every method's version; references are left out."""
+        return self._digest([step.plain() for step in self.steps])
+
+    def _digest(self, steps: Sequence[Mapping[str, Any]]) -> str:
         versions = [method.version for method in self.methods]
         exemplars = [self.exemplars.values()] if self.exemplars else []
-        content = _canonical([VERSION, [step.plain() for step in self.steps], versions, *exemplars])
-        return hashlib.sha256(content.encode()).hexdigest()
+        return hashlib.sha256(_canonical([VERSION, steps, versions, *exemplars]).encode()).hexdigest()
+
+    def contents(self, parameters: Sequence[Parameter]) -> Iterator[dict[str, Any]]:
+        """Every step by its parameters, or by what it does to these tensors if it can be written in several ways.
+
+        Raises:
+            ParameterError: a step names tensors or experts that do not exist.
+        """
+        names = [name for name, _ in self.experts]
+        for method, step in zip(self.methods, self.steps, strict=True):
+            yield {step.key: method.content(step.params, names, parameters)} if method.content else step.plain()
 
     def run_id(
         self,
@@ -178,19 +190,22 @@ class Recipe:
         expert_digests: Mapping[str, str],
         benchmark_digest: str = "",
         carries_dead: bool = False,
+        parameters: Sequence[Parameter] = (),
     ) -> str:
         """The id of the run: a digest of the chain and the contents of its inputs, as twelve hexadecimal digits.
 
         The paths of the files, the recipe's title and the device do not enter; the benchmark does only where exemplars
         are drawn from it, counting dead parameters only where the pretrained model carries some, and an activation only
-        where one is named, as does an architecture.
+        where one is named, as does an architecture. Steps that can be written in several ways enter by what they do to
+        the tensors, which are ``parameters``.
         """
         inputs = [pretrained_digest, [[name, expert_digests[name]] for name, _ in self.experts]]
         drawn_from = [benchmark_digest] if self.exemplars else []
         dead = ["count_dead_params"] if self.count_dead_params and carries_dead else []
+        chain = self._digest(list(self.contents(parameters)))
         named = [self.activation] if self.activation else []
         named += [f"architecture {self.architecture}"] if self.architecture else []
-        return short_digest(_canonical([self.chain_digest, inputs, *drawn_from, *dead, *named]))
+        return short_digest(_canonical([chain, inputs, *drawn_from, *dead, *named]))
 
     def plain(self) -> dict[str, Any]:
         """The recipe as plain data, defaults written out."""
@@ -285,6 +300,17 @@ def _refuse_meaningless(steps: Sequence[Step], methods: Sequence[Method]) -> Non
     for i, (step, method) in enumerate(zip(steps, methods, strict=True)):
         if reason := method.refuses(step.params, [(before.key, before.params) for before in steps[:i]]):
             raise RecipeError(reason)
+    after = [
+        i
+        for i, (s, m) in enumerate(zip(steps, methods, strict=True))
+        if isinstance(m, Edit) and m.after_merge(s.params)
+    ]
+    if len(after) > 1:
+        raise RecipeError("Two edits of this chain work on the merged task vector; at most one can. Join their rules.")
+    if after and after[0] != len(steps) - 2:
+        raise RecipeError(
+            f"{steps[after[0]].key} works on the merged task vector here, so it is the last edit; move it to the end."
+        )
 
 
 def _short(value: Any) -> str:

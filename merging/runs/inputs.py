@@ -76,7 +76,8 @@ class OpenedRecipe:
         digests = digests or self.digests()
         experts = {name: digests[expert_key(name)] for name in self.experts}
         drawn_from = (self.benchmark or Benchmark.load()).digest if self.recipe.exemplars else ""
-        return self.recipe.run_id(digests["pretrained"], experts, drawn_from, self.pretrained.dead.numel > 0)
+        dead, tensors = self.pretrained.dead.numel > 0, self.pretrained.parameters
+        return self.recipe.run_id(digests["pretrained"], experts, drawn_from, dead, tensors)
 
     @cached_property
     def _report(self) -> FitReport:
@@ -135,12 +136,15 @@ def opened(
 
     Raises:
         CheckpointError: one is a classification head, or the files state another architecture than the recipe.
+        ParameterError: the recipe names tensors or experts that do not exist.
     """
     given = StatedArchitecture.parse(recipe.architecture)
     for checkpoint in (pretrained, *experts.values()):
         refuse_head(checkpoint)
     pretrained = with_architecture(pretrained, given)
     experts = {name: with_architecture(expert, given, sizes=False) for name, expert in experts.items()}
+    if any(method.content for method in recipe.methods):
+        list(recipe.contents(pretrained.parameters))
     named = recipe.activation
     if not named and not stated_activation(pretrained):
         activations = {stated_activation(expert) for expert in experts.values()} - {""}

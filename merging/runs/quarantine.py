@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Damage:
-    """A damaged entry: its kind ("run", "measurement", "point", "sweep"), its name, the reason, and where it lies.
+    """A damaged entry: its kind ("run", "measurement", "point", "sweep", "draft"), name, reason, and where it lies.
 
     ``origin`` is where it lay before; an entry of a library, or of a store that cannot be written to, is still there.
     """

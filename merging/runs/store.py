@@ -20,7 +20,8 @@ from merging.runs.quarantine import RUN, Damage, Quarantine
 from merging.runs.run import FACTS, PRECOMPUTED, RECIPE, THIS_MACHINE, OtherFormatError, Run
 
 APART, DIGITS = "apart", 12  # the folder of runs by benchmark, and the digits of its digest that name each part
-DEEP = {APART, "jobs", "uploads"}  # folders of the store that are written to one level further down
+DRAFTS = "drafts"
+DEEP = {APART, DRAFTS, "jobs", "uploads"}  # folders of the store that are written to one level further down
 
 
 class Store:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -254,7 +254,7 @@ def run(
     session = Session(benchmark, sweep.sample, device, cancel)
     phases = Phases({f"{planned.name} {stage}": 1.0 for planned in missing for stage in STAGES}, progress)
     failures: list[str] = []
-    for doubt in _doubts(sweep, session) if missing else ():
+    for doubt in doubts(sweep, session) if missing else ():
         warn(doubt)
     for number, planned in enumerate(missing):
         Meter(0, None, cancel).check()
@@ -278,13 +278,13 @@ def run(
     return Outcome(len(all_points), len(all_points), False)
 
 
-def _doubts(sweep: Sweep, session: Session) -> Iterable[str]:
-    """The doubts about the checkpoints of all recipes, every sentence once."""
-    doubts: dict[str, None] = {}
+def doubts(sweep: Sweep, session: Session) -> list[str]:
+    """What may be wrong with the checkpoints of all recipes, every sentence once; a sample of them is read."""
+    sentences: dict[str, None] = {}
     for recipe in sweep.recipes:
         with contextlib.suppress(MergingError):  # its points fail with the reason, and the others do not
-            doubts |= dict.fromkeys(session.opened(recipe).doubts)
-    return doubts
+            sentences |= dict.fromkeys(session.opened(recipe).doubts)
+    return list(sentences)
 
 
 def _stage(phases: Phases, point: NamedPoint, words: str, stage: str) -> ProgressCallback | None:

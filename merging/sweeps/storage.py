@@ -73,13 +73,19 @@ def _sweep(path: Path) -> Sweep | None:
 
 
 def listed(store: Store) -> Mapping[str, Sweep]:
-    """Every sweep that can be read, by id: own ones, newest first, then precomputed ones."""
-    sweeps: dict[str, Sweep] = {}
-    for folder in _folders(store):
-        with contextlib.suppress(OSError):
-            for path in sorted(folder.glob("*.yaml"), key=lambda path: path.stat().st_mtime, reverse=True):
-                with contextlib.suppress(StoreError):
-                    sweeps.setdefault(path.stem, find(store, path.stem))
+    """Every sweep that can be read, by id: own ones, newest first, then precomputed ones by title."""
+    own, *libraries = (_in(folder, store) for folder in _folders(store))
+    precomputed = [pair for library in libraries for pair in library.items() if pair[0] not in own]
+    return own | dict(sorted(precomputed, key=lambda pair: (pair[1].title, pair[0])))
+
+
+def _in(folder: Path, store: Store) -> dict[str, Sweep]:
+    """The sweeps of a folder that can be read, newest first."""
+    sweeps = {}
+    with contextlib.suppress(OSError):
+        for path in sorted(folder.glob("*.yaml"), key=lambda path: path.stat().st_mtime, reverse=True):
+            with contextlib.suppress(StoreError):
+                sweeps[path.stem] = find(store, path.stem)
     return sweeps
 
 

@@ -128,7 +128,7 @@ def test_one_tensor_is_what_the_runs_scored(open_app: Any, compared: Path) -> No
     assert at.selectbox(key="tensor").value == tensor
     table, stored = at.dataframe[0].value.set_index("expert"), runs(compared)[LWPTV].table("saliency")
     own = stored[stored["tensor"] == tensor].set_index("expert")
-    assert list(table.index) == list(own.index) and table["merged_a"].all()
+    assert [name.lower() for name in table.index] == list(own.index) and table["merged_a"].all()
     np.testing.assert_allclose(table["b"], own["saliency"])
     assert list(table["merged_b"]) == list(own["final"])
     np.testing.assert_allclose(table["difference"], table["b"] - table["a"], atol=1e-12)

@@ -141,6 +141,7 @@ def test_runs_on_other_experts_say_what_does_not_compare(open_app: Any, compared
     at = open_app("compare", compared, **both(compared, TIES, FEW))
     assert not at.exception
     assert "They merge different experts, 3 of them in common" in warned(at)
+    assert "the same n for A and B" in words(at)
     table = at.dataframe[0].value
     assert "H-score" not in set(table["title"]) and "Mean in domain of both" in set(table["title"])
     assert list(table[table["group"] == "In domain of A only"]["title"]) == ["Leaves"]

@@ -49,7 +49,7 @@ def test_all_layers_where_signs_are_counted(open_app: Any, counted: Path) -> Non
     assert not at.exception
     assert not at.error
     assert shown(at) == ["sign_layers", "sign_histogram", "election_layers"]
-    assert "4 experts: **circles**, **digits**, **flags** and **leaves**" in words(at)
+    assert "4 experts: **Circles**, **Digits**, **Flags** and **Leaves**" in words(at)
     assert "Precomputed on CPU" in words(at)
     assert "Measure" not in labels(at, "button")
     assert "Rank cut of this layer" not in labels(at, "slider")

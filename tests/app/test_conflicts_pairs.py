@@ -50,7 +50,7 @@ def test_a_click_on_a_pair_shows_it_by_depth(open_app: Any, compared: Path) -> N
     assert not at.exception
     assert charts(at) == 2
     assert at.selectbox(key="first").value == "digits" and at.selectbox(key="second").value == "leaves"
-    assert "**digits** and **leaves**, tensor by tensor" in words(at)
+    assert "**Digits** and **Leaves**, tensor by tensor" in words(at)
 
 
 def test_one_layer_and_the_other_values(open_app: Any, compared: Path) -> None:

@@ -89,10 +89,15 @@ def test_view_without_measurements(open_app: Any, library: Path, view: str, monk
 def test_the_illustration_needs_nothing(open_app: Any, tiny_folder: Path) -> None:
     at = open_app("drift", tiny_folder, view=CASES)
     assert charts(at) == 2
-    assert "LOT does both at once" in words(at)
+    assert "LOT does both at once" in words(at) and "are in different order" in words(at)
     at.slider(key="overlap").set_value(0).run()
-    assert "orthogonal: LOT drifts from neither expert" in words(at)
+    assert "orthogonal: LOT drifts from neither expert, and neither does the sum" in words(at)
+    assert "sum of both 0%" in at.get("plotly_chart")[1].proto.spec + str(at.get("plotly_chart")[1].proto)
     assert not at.exception
+    at = open_app("drift", tiny_folder, view=CASES, overlap="0", vectors="false")
+    assert not at.toggle(key="vectors").value
+    assert "The sum does: each vector acts on the other's inputs" in words(at)
+    assert "sum of both 100%" in at.get("plotly_chart")[1].proto.spec + str(at.get("plotly_chart")[1].proto)
 
 
 def test_without_a_cat_run_the_way_to_one_is_shown(open_app: Any, library: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,8 @@ def circle(at: AppTest, *marks: tuple[str, str]) -> AppTest:
 
 
 WITH = [
-    ({"look": MAPS}, 1, 1, "Principal components are fit on all models shown together"),
+    ({"look": MAPS}, 1, 1, "neither the size of a cluster nor the distance"),  # t-SNE, where its maps are stored
+    ({"look": MAPS, "map": "PCA"}, 1, 1, "The two principal components hold "),
     ({"look": MAPS, "map": "t-SNE", "perplexity": "5"}, 1, 1, "neither the size of a cluster nor the distance"),
     ({"look": PERPLEXITIES}, 1, 1, "neither the size of a cluster nor the distance"),
     ({"look": NUMBERS, "number": "silhouette"}, 1, 0, "Computed from the features scaled to unit length"),
@@ -89,6 +91,17 @@ def test_view_with_features(
     assert (charts(at), len(at.dataframe)) == (drawn, tables)
     assert says in words(at)
     assert "Measure" not in [button.label for button in at.button]
+
+
+def test_marks_are_colored_by_what_is_asked_about(open_app: Any, extracted: Path) -> None:
+    at = open_app("features", extracted, runs=chosen(extracted))
+    assert "Do out-of-domain data sets stay apart?" in [heading.value for heading in at.subheader]
+    named = {trace["name"] for trace in json.loads(at.get("plotly_chart")[0].proto.spec)["data"]}
+    assert {"Tiles", "Letters"} <= named
+    at = open_app("features", extracted, runs=chosen(extracted), images="Letters", map="PCA")
+    assert "Do out-of-domain classes stay apart?" in [heading.value for heading in at.subheader]
+    named = {trace["name"] for trace in json.loads(at.get("plotly_chart")[0].proto.spec)["data"]}
+    assert "letters 1" in named and not {"Tiles", "Letters"} & named
 
 
 def test_view_without_features(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:

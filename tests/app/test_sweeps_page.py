@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from page_harness import charts, words
 from streamlit.testing.v1 import AppTest
+from swept_library import picker, swept
 
 from app.reading import data, sweeps
 from merging.benchmarks.benchmark import Benchmark
@@ -20,24 +21,6 @@ from merging.sweeps import points, storage
 from merging.sweeps.sweep import LINE, PLANE, Axis, Sweep
 
 PAIR = ("circles", "digits")
-
-
-def swept(folder: Path, store: Path, compute: int | None = None, **said: Any) -> Sweep:
-    """A sweep of the library's benchmark in a store, with so many of its points (None: all)."""
-    benchmark, own = Benchmark.load(folder), Store(store, libraries=(folder / "runs",))
-    keys = said.pop("presets", ("task_arithmetic_lwptv", "ties_lwptv"))
-    recipes = tuple(preset(key).recipe(benchmark.pretrained, benchmark.experts) for key in keys)
-    found = Sweep(recipes=recipes, **({"axes": (Axis("lwptv.prune_ratio", (0.0, 0.5, 0.9)),), "images": 8} | said))
-    storage.keep(found, own)
-    asked = iter(range(10_000))
-    sweep_compute.run(
-        found, own, benchmark, device="cpu", paused=lambda: compute is not None and next(asked) >= compute
-    )
-    return found
-
-
-def picker(at: AppTest, name: str) -> Any:
-    return next(found for found in at.selectbox if str(found.key).startswith(name))
 
 
 def metrics(at: AppTest) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import contrast
 import pytest
 from browser_tab import App
 from playwright.sync_api import expect
@@ -37,3 +38,4 @@ def test_two_runs_down_to_single_images(app: App) -> None:
     expect(thumbnails.get_by_role("img").first).to_be_visible(timeout=60_000)
     expect(thumbnails).to_contain_text("A: ")
     expect(page.locator(".st-key-chosen_images")).to_contain_text(re.compile(r"\d+ images?, both wrong"))
+    assert not contrast.faint_texts(page)  # names under small pictures, too

@@ -131,12 +131,34 @@ def test_a_missing_run_is_explained(app: App) -> None:
     app.settled().charted()
 
 
-def test_present_mode_follows_to_other_pages(app: App) -> None:
-    app.open("/").page.locator("label", has_text="Present").first.click()
+SMALL_TYPE = """() => [...document.querySelectorAll('.st-key-presented *')].filter(e => e.checkVisibility()
+  && [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim()))
+  .map(e => [parseFloat(getComputedStyle(e).fontSize), e.textContent]).filter(([size]) => size < 24)"""
+
+
+def test_present_mode_fills_the_window_with_one_chart(app: App) -> None:
+    app.page.set_viewport_size({"width": 1920, "height": 1080})
+    app.open("/scores").charted()
+    app.page.get_by_role("button", name="Present").last.click()
     app.wait_for_address("present=true")
-    app.page.get_by_role("link", name="Scores").first.click()
+    stage = app.page.locator(".st-key-presented")
+    expect(stage.locator(".js-plotly-plot .main-svg").first).to_be_visible(timeout=PATIENCE)
     app.settled().charted()
-    assert app.page.evaluate("getComputedStyle(document.documentElement).fontSize") == "19px"
+    assert "figure=" in app.page.url
+    expect(app.page.locator(".js-plotly-plot")).to_have_count(1)
+    expect(app.page.get_by_role("link", name="Masks")).not_to_be_visible()
+    box = stage.bounding_box()
+    assert box is not None
+    assert (box["x"], box["y"], box["width"], box["height"]) == pytest.approx((0, 0, 1920, 1080), abs=1)
+    chart = stage.locator(".js-plotly-plot").bounding_box()
+    assert chart is not None
+    assert chart["height"] >= 0.7 * 1080
+    assert chart["y"] + chart["height"] <= 1080
+    assert app.page.evaluate(SMALL_TYPE) == []
+    app.page.keyboard.press("Escape")
+    expect(app.page.get_by_role("link", name="Masks").first).to_be_visible(timeout=PATIENCE)
+    app.settled()
+    assert "present=" not in app.page.url
 
 
 def test_the_server_listens_on_this_machine_only(server: str) -> None:

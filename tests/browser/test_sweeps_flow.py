@@ -17,6 +17,12 @@ MARK = """(place) => {
 }"""
 
 
+def subject_to(app: App, score: str) -> None:
+    """Choose what a point must have enough of."""
+    app.page.get_by_role("combobox", name="Subject to").click()
+    app.page.get_by_role("option", name=score).first.click()
+
+
 def test_a_sweep_is_started_paused_resumed_and_opened_as_a_run(app: App) -> None:
     app.open("/sweeps")
     values = app.page.get_by_label(re.compile("^Values of")).first
@@ -38,6 +44,16 @@ def test_a_sweep_is_started_paused_resumed_and_opened_as_a_run(app: App) -> None
     assert there < 42  # pausing before the first point is fine, too: a fast machine is soon through
     status.get_by_role("button", name="Resume").click()
     expect(status).to_contain_text("42 of 42 points: complete", timeout=PATIENCE)
+    app.settled().charted()
+    subject_to(app, "out of domain")
+    app.wait_for_address("subject=")
+    least = app.page.get_by_label("At least (%)")
+    least.fill("100")
+    least.press("Enter")
+    expect(app.text("No point has at least 100% out of domain. The nearest is shown.")).to_be_visible(timeout=PATIENCE)
+    app.page.reload()
+    expect(app.text("No point has at least 100% out of domain. The nearest is shown.")).to_be_visible(timeout=PATIENCE)
+    subject_to(app, "nothing")
     app.settled().charted()
     x, y = app.page.evaluate(MARK, 40)
     app.page.mouse.move(x - 4, y - 4)

@@ -125,6 +125,10 @@ def by_depth(state: State, params: Params) -> State:
     return {n: v * (params["base"] + params["slope"] * (PARAMETERS[n].block or 0)) for n, v in state.items()}
 
 
+def painted(state: State, params: Params) -> State:
+    return {n: v * (0.5 if PARAMETERS[n].block == 0 else params["default"]) for n, v in state.items()}
+
+
 def unchanged(state: State, params: Params) -> State:
     return state
 
@@ -157,6 +161,7 @@ ONE: dict[str, tuple[Params, Callable[..., State]]] = {
     "regmean": ({}, unchanged),
     "lwptv": ({}, nothing),
     "magnitude": ({"prune_ratio": 0.4}, largest),
+    "manual": ({"rules": "b0=0.5", "default": 2.0}, painted),
     "dare": ({"drop_rate": 0.8}, drawn(1 / (1 - 0.8))),
     "random_mask": ({"prune_ratio": 0.4}, drawn(1.0)),
     "awd": ({}, unchanged),
@@ -221,6 +226,7 @@ EQUAL: dict[str, list[tuple[Params, Callable[[Alone], State]]]] = {
     "regmean": [({}, first)],
     "lwptv": [({}, lambda alone: times(0.0, first(alone))), ({"score": "mean_abs"}, summed)],
     "magnitude": [({"prune_ratio": 0.4}, summed)],
+    "manual": [({"rules": "b0=0.5+r.projection=-1"}, summed), ({"rules": "b0=0.5", "when": "after"}, summed)],
     "dare": [({}, summed)],
     "random_mask": [({}, summed)],
     "awd": [({"lr": 0.5, "steps": 50}, summed)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from drawn_rules import TABLES
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
@@ -21,6 +22,8 @@ def _values(bound):
         return st.booleans()
     if bound.kind == "choice":
         return st.sampled_from(bound.choices)
+    if bound.kind == "table":
+        return TABLES
     low, high = max(bound.low, -1000.0), min(bound.high, 1000.0)
     if bound.kind == "integer":
         found = st.integers(int(low), int(high))

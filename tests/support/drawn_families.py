@@ -100,6 +100,8 @@ def parameters(method: Method) -> st.SearchStrategy[Params]:
             return st.sampled_from(bound.choices)
         if bound.kind == "integer":
             return st.integers(0, 6).filter(bound.accepts)
+        if bound.kind == "table":
+            return st.sampled_from(["", "b0=0", "r.linear=0.5+b1=2", "s.output=-1"])
         low, high = bound.slider or (bound.low, bound.high)
         offered = [bound.default, low, high, low + 0.3 * (high - low)]
         return st.sampled_from([value for value in offered if bound.accepts(value)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import io
 import json
 import pickle
@@ -24,11 +26,13 @@ from merging.benchmarks.build.description import Description, read_classes
 from merging.benchmarks.cached_features import CachedFeatures
 from merging.clip.heads import read_head
 from merging.errors import MergingError
+from merging.files.atomic import DamagedError
 from merging.files.npz import Npz
 from merging.formats.configs import beside
 from merging.formats.opening import open_path
 from merging.recipes.chain_text import parse_chain, parse_experts
 from merging.recipes.recipe import Recipe
+from merging.runs.drafts import parsed
 from merging.runs.store import Store
 from merging.sweeps.sweep import Sweep
 
@@ -196,6 +200,13 @@ def text(read: Callable[[str], Any]) -> Callable[[bytes], None]:
     return of_bytes
 
 
+def drafted(data: bytes) -> None:
+    """The bytes as the file of a draft, once as they are, and once as its second line under the right checksum."""
+    for raw in (data, hashlib.sha256(data).hexdigest().encode() + b"\n" + data):
+        with contextlib.suppress(DamagedError):
+            parsed(raw)
+
+
 RECIPE = """version: 1
 title: "a: b"
 pretrained: models/pretrained.safetensors
@@ -204,6 +215,7 @@ exemplars: {per_task: 8, seed: 1}
 edits:
 - lwptv: {prune_ratio: 0.7, shared: true}
 - dare
+- manual: {rules: [{blocks: "0-1", roles: [shift], factor: 0}, {tensors: "*.w", experts: digits, factor: 2}]}
 merge: {ties: {density: 0.2, aggregation: sum}}
 """
 SWEEP = """version: 1
@@ -216,9 +228,14 @@ BENCHMARK = """pretrained: clip.safetensors
 tasks:
   fruit: {images: fruit, head: heads/fruit.pt, classes: [apple, pear], title: Fruit}
 """
+DRAFT = (
+    b'{"version":1,"token":"AAAAAAAAAAAAAAAAAAAAAA","parts":{"' + b"a" * 32 + b'":{"sha256":"0","size":3}},'
+    b'"payload":{"title":"x","views":[{"options":{"fit":[0.1,null,true]}}]}}'
+)
 LINKS = (
     "chain=lwptv:prune_ratio=0.5;ties:density=0.1,scaling=0.3&experts=digits,flags",
     "chain=count_dead_params;activation:gelu;exemplars:per_task=9;cat;task_arithmetic&run=0123456789abcdef",
+    "chain=manual:b0-1/e.a%2Cb=0+t.*.ln_1.*=0.5,when=after;ties&run=0123456789abcdef",
     "runs=0123456789ab,../../etc/passwd&sweep=new&experts=a=b.pt",
 )
 
@@ -238,6 +255,7 @@ READERS = {
     "sweep": Reader(text(Sweep.from_yaml), lambda: [SWEEP.encode()]),
     "benchmark": Reader(described, lambda: [BENCHMARK.encode()]),
     "classes": Reader(classes, lambda: [b"apple\npear\n", b'["apple", "pear"]', b'{"a": "apple"}']),
+    "draft": Reader(drafted, lambda: [DRAFT]),
     "address": Reader(linked, lambda: [link.encode() for link in LINKS]),
 }
 

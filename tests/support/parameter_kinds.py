@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from merging.methods import registry
-from merging.methods.params import Params, choice, flag, fraction, integer, real
+from merging.methods.factor_rules import FactorRule
+from merging.methods.params import Params, choice, flag, fraction, integer, real, rules
 from merging.recipes.recipe import Exemplars
 
 
@@ -21,6 +22,7 @@ class EveryKind(Params):
     cut: float | None = real(None, low=0.0, high=1.0, optional=True, unset="1/K", label="Cut", help="May be unset.")
     mode: str = choice("a", "b", label="Mode", help="Two.")
     many: str = choice(*"abcdef", label="Many", help="Six.")
+    table: tuple[FactorRule, ...] = rules(label="Table", help="Rules.")
     on: bool = flag(True, label="On", help="A switch.")
 
 

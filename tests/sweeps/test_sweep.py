@@ -157,6 +157,19 @@ def test_a_sweep_reads_back(tiny_benchmark: Benchmark, store: Store, kind: str) 
         storage.delete(store, made.id)
 
 
+def test_precomputed_sweeps_are_listed_by_title_whenever_their_files_were_written(
+    tiny_benchmark: Benchmark, tmp_path: Path
+) -> None:
+    library = Store(tmp_path / "library", libraries=())
+    own = Store(tmp_path / "own", libraries=(tmp_path / "library" / "runs",))
+    made = {title: sweep(tiny_benchmark, seed=seed, title=title) for seed, title in enumerate(("B", "", "A"))}
+    for each in made.values():
+        storage.keep(each, library)
+    assert [each.title for each in storage.listed(own).values()] == ["", "A", "B"]
+    storage.keep(made["B"], own)  # own ones come first
+    assert [each.title for each in storage.listed(own).values()] == ["B", "", "A"]
+
+
 STORED = """version: 1
 kind: values
 axes: {lwptv.prune_ratio: [0.0, 0.5]}

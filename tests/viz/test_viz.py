@@ -147,10 +147,12 @@ def test_clicks_hand_back_raw_names(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_presenting_enlarges_without_touching_the_numbers(key: str) -> None:
+def test_presenting_fits_the_window_without_touching_the_numbers(key: str) -> None:
     plain, large = drawn(key), viz.draw(key, TABLES[key](4), present=True)
-    assert large.layout.height == round(plain.layout.height * theme.PRESENT)
-    assert large.layout.template.layout.font.size == pytest.approx(theme.FONT * theme.PRESENT)
+    assert large.layout.height == theme.PRESENTED_HEIGHT > 0.7 * theme.PRESENTED_LINES
+    large = theme.enlarged(large, 2.0)
+    assert large.layout.height == 2 * theme.PRESENTED_HEIGHT
+    assert large.layout.template.layout.font.size == 2 * theme.FONT
     for small, big in zip(plain.data, large.data, strict=True):
         for axis in ("x", "y", "z"):
             if axis in small and small[axis] is not None:

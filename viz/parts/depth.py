@@ -83,13 +83,17 @@ class Columns:
 
 @dataclass(frozen=True)
 class Scale:
-    """How a heat map colors numbers. A ``diverging`` scale is linear, with zero in its middle."""
+    """How a heat map colors numbers. A ``diverging`` scale is linear, with zero in its middle.
+
+    ``colors`` is a scale of plotly, if it is another one than usual.
+    """
 
     title: str
     log: bool = True
     limits: tuple[float, float] | None = None
     percent: bool = False
     diverging: bool = False
+    colors: str = ""
 
 
 def heat_map(
@@ -112,7 +116,7 @@ def heat_map(
     fig = go.Figure(
         go.Heatmap(
             z=z,
-            colorscale=theme.DIVERGING if scale.diverging else theme.SEQUENTIAL,
+            colorscale=scale.colors or (theme.DIVERGING if scale.diverging else theme.SEQUENTIAL),
             ygap=1,
             name=scale.title.replace("<br>", " "),
             hoverinfo="skip",

@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,8 +64,20 @@ def write(report: Report, private: guard.Private) -> str:
     guard.check_document(
         body + style + draw, private
     )  # without plotly.js, which has nothing private and is megabytes long
-    scripts = (plotly_js(), draw)
-    hashes = [_hash(script) for script in scripts]
+    return _page(title, body)
+
+
+def write_figure(figure: go.Figure, title: str, notes: Sequence[str]) -> str:
+    """One figure as a document of its own, under its title and above its notes, which are plain text."""
+    words = figure.layout.meta["alt"]
+    body = templates.write("figure.html.j2", title=title, notes=notes, words=words, figure=figure_json(figure))
+    return _page(title, body)
+
+
+def _page(title: str, body: str) -> str:
+    """A body whose texts are escaped as a whole document."""
+    scripts = (plotly_js(), _file("draw.js"))
+    hashes, style = [_hash(script) for script in scripts], _file("style.css")
     return templates.write("page.html.j2", title=title, style=style, body=body, scripts=scripts, hashes=hashes)
 
 

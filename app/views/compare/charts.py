@@ -90,7 +90,8 @@ VIEWS = {  # name in the picker and in links -> the chart
         "merge is farther from the experts than the pretrained model is.",
     ),
     "what CAT removes": ComparisonChart(
-        rows=compare_rows.removed, what="share removed", unit="Expert", limits=(0.0, 1.0), page=(pages.DRIFT, "Drift"),
+        rows=compare_rows.removed, what="share of squared norm", unit="Expert", limits=(0.0, 1.0),
+        page=(pages.DRIFT, "Drift"),
         note="The share of each task vector's squared norm that the edit CAT projects out.",
     ),
     "sign agreement": ComparisonChart(

@@ -1,4 +1,4 @@
-"""Features of two runs on the Compare page: their distance to the pretrained ones, and maps in one fit."""
+"""Features of two runs on the Compare page: their distance to the pretrained ones, and maps of them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _lettered(model: Model, of: Pair) -> Model:
 
 
 def maps(of: Pair) -> None:
-    """The pretrained model, A and B as the Features page maps them, principal components in one fit."""
+    """The pretrained model, A and B as the Features page maps them."""
     if ready := models(of):
         try:
             feature_maps.side_by_side(ready)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app import text
-from app.reading import data, measurements
+from app.reading import data, measurements, names
 from app.session import state
 from app.views.compare.data import Pair
 from app.views.compare.scores import file_name
 from app.views.conflicts import joint_space, layers, signs
 from app.views.drift import by_depth
 from app.widgets import chart, measure_button, selected
+from app.widgets.put_back import panel
 from merging.analysis.stored import Measured, same_experts
 from merging.errors import CheckpointError, MergingError
 from merging.runs.run import Run
@@ -147,7 +148,10 @@ def one_tensor(of: Pair) -> None:
         "merged_b": check("B merges it"),
     }
     alt = "Saliency of the chosen tensor for every expert in both runs"
-    st.dataframe(table[list(columns)], hide_index=True, column_config=columns, alt=alt)
+    named = table[list(columns)].replace({"expert": names.titles()})
+    st.dataframe(named, hide_index=True, column_config=columns, alt=alt)
+    side = st.segmented_control("Change it in", ("A", "B"), default="A", key="changed_side", required=True)
+    panel.show(of.runs["AB".index(side)], tensor, "compare")
 
 
 def saliency(run: Run) -> pd.DataFrame | None:
@@ -162,9 +166,9 @@ def saliency(run: Run) -> pd.DataFrame | None:
 
 def saliency_changes(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     """One tensor in both runs, for every expert of both, for ``compare_tensor``."""
-    names = {"saliency": "", "threshold": "threshold_", "final": "merged_"}
+    stems = {"saliency": "", "threshold": "threshold_", "final": "merged_"}
     a, b = (
-        rows[["expert", *names]].rename(columns={name: f"{stem}{side}" for name, stem in names.items()})
+        rows[["expert", *stems]].rename(columns={name: f"{stem}{side}" for name, stem in stems.items()})
         for side, rows in (("a", one), ("b", other))
     )
     table = a.merge(b, on="expert")

@@ -11,6 +11,7 @@ from app import text
 from merging.analysis.stored import same_experts
 from merging.benchmarks.metrics import PER_TASK
 from merging.checkpoints.references import EXPERTS, PRETRAINED, expert_key
+from merging.methods.factor_rules import rules_text
 from merging.recipes.recipe import Exemplars, Recipe, Step
 from merging.runs.edit_pairs import recipe_of
 from merging.runs.run import Run
@@ -94,7 +95,12 @@ def _settings(a: Recipe, b: Recipe, run_a: Run, run_b: Run) -> Iterator[Line]:
 def _if_other(step: str, setting: str, a: Any, b: Any) -> Iterator[Line]:
     if a != b:
         words = [text.in_words(value) for value in (a, b)]
-        yield Line(step, setting, *(words if words[0] != words[1] else (repr(a), repr(b))))
+        yield Line(step, setting, *(words if words[0] != words[1] else map(_exact, (a, b))))
+
+
+def _exact(value: Any) -> str:
+    """A value that in words looks like another one."""
+    return rules_text(value) if isinstance(value, tuple) else repr(value)
 
 
 def _checkpoints(a: Run, b: Run) -> Iterator[Line]:

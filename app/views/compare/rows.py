@@ -73,7 +73,7 @@ def saliency(run: Run, measurement: Measured | None) -> Rows:
 
 
 def removed(run: Run, measurement: Measured | None) -> Rows:
-    """The share that CAT removed from every task vector."""
+    """The share of every task vector's squared norm that CAT removed."""
     if measurements.CONFLICTS not in run.tables:
         return Rows(None, "did not record what CAT removes. Chains with the edit CAT do")
     return _by_expert(run, data.table(run.id, measurements.CONFLICTS), "removed")

@@ -15,6 +15,10 @@ from merging.runs.run import Run
 from viz.text import percent, plural
 
 NOT_SCORED = "Scores can be compared if both runs were evaluated on one benchmark, or if their predictions are stored."
+COMMON = (
+    "A and B merge different experts, so their own averages are over different images. The averages here are over the "
+    "data sets that are in domain for both, or out of domain for both: the same n for A and B."
+)
 NOT_KNOWN = "The predictions for every image, which intervals of the difference need, are not stored yet for"
 
 
@@ -60,16 +64,20 @@ def missing(of: Pair) -> None:
 
 
 def caption(of: Pair, count: int) -> str:
-    """How the differences were computed."""
+    """How the differences were computed, and on which images."""
+    common = "" if of.same_domain else f" {COMMON}"
     if of.without_predictions:
-        return "Differences of accuracies on the reporting half. Intervals need the predictions, which are not stored."
+        return (
+            "Differences of accuracies on the reporting half. Intervals need the predictions, which are not stored."
+            + common
+        )
     from merging.analysis.agreement import RESAMPLES, SEED
 
     return (
         "Accuracy on the reporting half; averages are over data sets, unweighted. Intervals: the images of each data "
         f"set are resampled {RESAMPLES:,} times, the same ones for both runs, seed {SEED}. A filled dot's interval "
         f"excludes zero. The intervals are not corrected for their number: of {count}, one in twenty would exclude "
-        f"zero by chance. {measure_button.origin(of.predictions)}{differing(of.predictions)}"
+        f"zero by chance. {measure_button.origin(of.predictions)}{differing(of.predictions)}{common}"
     )
 
 

@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data, measurements
+from app.reading import names as expert_names
 from app.session import selection, state
 from app.views.conflicts import layers as conflict_layers
 from app.views.conflicts import signs
@@ -154,7 +155,7 @@ def one_pair(
         return
     table = depth(str(measurement.path), measurement, (first, second), value, density)
     layers = tuple(conflict_layers.linear(run)["tensor"])
-    names = " and ".join(f"**{text.safe_text(name, 40)}**" for name in (first, second))
+    names = " and ".join(f"**{text.safe_text(expert_names.expert(name), 40)}**" for name in (first, second))
     chart.ask("pair_depth")
     words = f"{names}, tensor by tensor."
     st.markdown(words)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import text
-from app.reading import data, measurements
+from app.reading import data, measurements, names
 from app.session import selection, state
 from app.views.conflicts import layers
 from app.widgets import chart, measure_button, paper_line, selected
@@ -218,7 +218,10 @@ def election(run: Run, measurement: Measured, density: float, layer: str | None)
         selected=layer, experts=list(run.experts), caption=ELECTED.format(density), of=[run],
     )  # fmt: skip
     st.dataframe(
-        in_numbers(table, layer), hide_index=True, column_config=NUMBERS, alt="What survives the election, by expert"
+        in_numbers(table, layer).replace({"expert": names.titles()}),
+        hide_index=True,
+        column_config=NUMBERS,
+        alt="What survives the election, by expert",
     )
 
 

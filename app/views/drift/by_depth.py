@@ -65,12 +65,18 @@ def by_depth(pairs: Pairs, token: str, distance: str, band: str) -> None:
 
 def in_words(table: pd.DataFrame, measured: Sequence[Measured], token: str) -> str:
     """What the lines of the table show."""
+    tasks = table.groupby("run")["task"].nunique().tolist() if "run" in table else []
     return (
-        "Lines are means over tasks; the band runs from the task that drifts least to the one that drifts most. Each "
-        "task's images pass through the merged model and the task's own expert, and the features "
+        f"Lines are means over {_counted(tasks)}; the band runs from the task that drifts least to the one that drifts "
+        "most. Each task's images pass through the merged model and the task's own expert, and the features "
         f"({text.safe_text(token)}) are compared after every part. n = {span(table['n'])} images per task "
         f"of the choosing half, never the reporting half. {measure_button.origin(measured)}"
     )
+
+
+def _counted(tasks: Sequence[int]) -> str:
+    """'tasks', or how many of them, if the runs merge different numbers of experts."""
+    return f"{span(tasks)} tasks, each run's own, so not of the same images" if len(set(tasks)) > 1 else "tasks"
 
 
 def against_accuracy(pairs: Pairs, stored: Sequence[Run], distance: str) -> None:

@@ -18,7 +18,7 @@ from viz.text import clean_text, span
 
 # Label in pickers and links -> name in tables and charts.
 CELLS = {"share of the output": "relative", "mean square": "mean_square"}
-CONFLICTS = {"share removed": "removed", "conflict, summed": "conflict_sum", "worst conflict": "conflict_top"}
+CONFLICTS = {"share of squared norm": "removed", "conflict, summed": "conflict_sum", "worst conflict": "conflict_top"}
 HOW = "Click a cell, or choose"
 ISOLATED = (
     "Each cell replaces only that tensor of the expert by the merged one, and keeps the expert's own inputs (LOT, Eq. "
@@ -32,7 +32,8 @@ MINIMIZED = (
 REMOVED = (
     "For every task CAT finds output directions of a matrix, or single scalars, in which the other task vectors "
     "disturb the task's outputs more than they serve their own; those are removed. A conflict is the eigenvalue of "
-    "such a direction or the score of such a scalar, in squared units of the layer's output."
+    "such a direction or the score of such a scalar, in squared units of the layer's output. The share is that of each "
+    "task vector's squared norm."
 )
 ABLATED = "Accuracy with each kind of parameter reset to the pretrained model has not been measured for"
 
@@ -53,11 +54,17 @@ def choose_cell() -> None:
         selection.choose(state.EXPERT, cell["task"])
 
 
+def pick_kind() -> str:
+    """The picker of one of ``measurements.KINDS``."""
+    state.read_renamed(state.KIND, "shifts", "biases")
+    return str(st.selectbox("Tensors", measurements.KINDS, key=state.KIND, bind=state.BIND, width=200))
+
+
 @st.fragment
 def pictures(run: Run, measurement: Measured, pairs: Pairs) -> None:
     """Isolated drift, one layer of it, and the objective; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
-        kind = st.selectbox("Tensors", measurements.KINDS, key=state.KIND, bind=state.BIND, width=200)
+        kind = pick_kind()
         value = CELLS[st.selectbox("Color", CELLS, key=state.CELL, bind=state.BIND, width=210)]
     table = measurements.layers(run, measurement)
     tasks, tensors = (list(dict.fromkeys(table[name])) for name in ("task", "tensor"))
@@ -81,7 +88,14 @@ def pictures(run: Run, measurement: Measured, pairs: Pairs) -> None:
             "drift_tensor", one, name="drift_tensor", tensor=tensor, selected=task, runs=colors, caption=exemplars,
             description=text.safe_text(tensor), of=[other for other, _ in pairs],
         )  # fmt: skip
+        if st.button("Does putting it back help?", icon=":material/undo:", on_click=show_put_back):
+            st.rerun()  # the whole page
     objective(run, measurement, pairs, kind, tensor)
+
+
+def show_put_back() -> None:
+    """Callback: the same tensor in the view of what putting back gives."""
+    st.session_state[state.VIEW] = "put back"
 
 
 def objective(run: Run, measurement: Measured, pairs: Pairs, kind: str, tensor: str | None) -> None:
@@ -126,7 +140,7 @@ def removed(runs: Sequence[Run]) -> None:
     """What CAT removed from the task vectors of one run."""
     run = pick_one(runs)
     with st.container(horizontal=True, gap="medium"):
-        kind = st.selectbox("Tensors", measurements.KINDS, key=state.KIND, bind=state.BIND, width=200)
+        kind = pick_kind()
         value = CONFLICTS[st.selectbox("Color", CONFLICTS, key=state.CONFLICT, bind=state.BIND, width=210)]
     table = measurements.of_kind(measurements.conflicts(run), kind)
     drawn = run.recipe.exemplars if run.recipe else None

@@ -25,6 +25,14 @@ NOT_MEASURED = (
     "evaluates every method that needs exemplars with 1 to 64 of them, in three different draws. It takes many "
     "minutes, in the background, and you can cancel it."
 )
+TRAINED = "Each task vector is projected onto its own task's inputs, as gradient descent leaves it."
+UNTRAINED = (
+    "Both task vectors act on every direction, also where their own task has no input, which training leaves alone."
+)
+ORDER = (
+    " A task's inputs are strongest in its first direction and weakest in its fourth, so the strong directions of A "
+    "and B are in different order: in a shared direction their weights differ even at equal energy."
+)
 
 
 @st.fragment
@@ -46,15 +54,22 @@ def cases() -> None:
         agreement: float = st.slider(
             "Cosine of the two task vectors", -1.0, 1.0, 0.0, 0.05, key=state.AGREEMENT, bind=state.BIND
         )
-    case = extreme_case(shared, energy, agreement)
+    trained: bool = st.toggle(
+        "Task vectors as training leaves them", True, key=state.VECTORS, bind=state.BIND,
+        help="Gradient descent changes a layer only along its inputs. Off: both vectors act on every direction.",
+    )  # fmt: skip
+    case = extreme_case(shared, energy, agreement, trained)
     ends = {
-        0: "The feature spaces are orthogonal: LOT drifts from neither expert.",
+        0: "The feature spaces are orthogonal: LOT drifts from neither expert"
+        + (", and neither does the sum." if trained else ". The sum does: each vector acts on the other's inputs."),
         RANK: "The feature spaces are the same: LOT is a weighted average of the task vectors.",
     }
     between = f"The tasks share {shared} of {RANK} directions: LOT does both at once."
     caption = (
         f"{ends.get(shared, between)} Computed just now on this machine's CPU, from synthetic numbers, seed 0. "
-        "The sum is Task Arithmetic with scaling 1, the mean is weight averaging."
+        "The sum is Task Arithmetic with scaling 1, the mean is weight averaging. "
+        + (TRAINED if trained else UNTRAINED)
+        + (ORDER if 0 < shared < RANK else "")
     )
     described = (
         f"{caption} Energy of task B's inputs against task A's {energy:g}, cosine of the task vectors {agreement:g}."

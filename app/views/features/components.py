@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import text
-from app.reading import data
+from app.reading import data, names
 from app.session import state
 from app.views.features import data as feature_data
 from app.views.features import maps
@@ -90,7 +90,7 @@ def components(runs: Sequence[Run], holders: Sequence[Run]) -> None:
         "layers; Other: embeddings, layer norms, convolution and projection. Computed from the run's task vectors."
     )
     paper = paper_line.of("features/components")
-    said = f"Expert {text.safe_text(expert, 40)}. {paper}"
+    said = f"Expert {text.safe_text(names.expert(expert), 40)}. {paper}"
     for key in ("feature_components", "feature_layers"):
         chart.chart(
             key, table, name=f"{key}_{run.id[:8]}", expert=clean_text(expert, 40), caption=caption, description=said,

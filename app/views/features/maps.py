@@ -29,9 +29,10 @@ TRAP = (
     "Trust the numbers, which come from the features themselves."
 )
 FIT = (
-    "Principal components are fit on all models shown together, so positions and distances can be compared between "
-    "panels; they hold {} of the variance."
+    "The two principal components hold {} of the variance ({}), so images that lie together here may be far apart. "
+    "They are fit on all models shown together, so positions and distances can be compared between panels."
 )
+OF_DATA_SETS, OF_CLASSES = "Do out-of-domain data sets stay apart?", "Do out-of-domain classes stay apart?"
 COLUMNS = {
     "label": ("Model", ""),
     "silhouette": ("Silhouette", "Mean over images, cosine distance, −1 to 1."),
@@ -69,7 +70,8 @@ def pick_classes(task: str) -> list[str]:
 def side_by_side(models: Sequence[Model]) -> None:
     """One map for each model."""
     with st.container(horizontal=True, gap="medium"):
-        kind = st.segmented_control("Map", (PCA, TSNE), default=PCA, key=state.MAP, bind=state.BIND, required=True)
+        first = TSNE if all(measurements.find(measurements.TSNE, model.run.id) for model in models) else PCA
+        kind = st.segmented_control("Map", (TSNE, PCA), default=first, key=state.MAP, bind=state.BIND, required=True)
         task = pick_images()
         perplexity = 30
         if kind == TSNE:
@@ -78,8 +80,8 @@ def side_by_side(models: Sequence[Model]) -> None:
     if kind == PCA:
         placed, shares = feature_data.principal(models, task)
         trust = {model.run.id: feature_data.trusted_principal(model, task, placed[model.run.id]) for model in models}
-        variance = " and ".join(percent(share) for share in shares)
-        maps(models, placed, trust, task, classes, PCA, FIT.format(variance))
+        each = " and ".join(percent(share) for share in shares)
+        maps(models, placed, trust, task, classes, PCA, FIT.format(percent(sum(shares)), each))
     elif mapped := _mapped(models):
         models = [model for model in models if model.run.id in mapped]
         placed = {m.run.id: feature_data.tsne(m, mapped[m.run.id], task, perplexity) for m in models}
@@ -145,9 +147,12 @@ def maps(
     options = {"kind": kind, "groups": _groups(models, task), "notes": notes, "selected": circled, "per_row": per_row}
     name = f"features_{kind.lower()}_{task}"
     click, paper = images.circle, paper_line.of("features/maps")
+    question = OF_DATA_SETS if task == TOGETHER else OF_CLASSES  # marks are colored by what is asked about
+    st.subheader(question, anchor=False)
     drawn, count = models[0].measurement.notes, plural(table["image"].nunique(), "image")
     chart.chart(
-        "feature_map", table, name=name, on_click=click, lasso=True, shared=kind == PCA, **options, caption=caption,
+        "feature_map", table, name=name, headed=True, heading=question, on_click=click, area="lasso",
+        shared=kind == PCA, **options, caption=caption,
         description=f"n = {count} of the choosing half, drawn with seed {drawn['seed']}. {paper}",
         of=[model.run for model in models],
     )  # fmt: skip

@@ -13,6 +13,8 @@ from viz.text import percent, plural
 if TYPE_CHECKING:
     import pandas as pd
 
+FACTORS = "factors"  # the table of a run that multiplied its task vectors by factors
+
 
 def in_words(table: pd.DataFrame, ratio: float, own: float | None) -> str:
     """What the final mask keeps, in Markdown; ``own`` is the ratio that the run used, None if it did not prune."""
@@ -24,6 +26,19 @@ def in_words(table: pd.DataFrame, ratio: float, own: float | None) -> str:
         f"At prune ratio {ratio:g}{used}: **{len(kept)} of {plural(len(tensors), 'tensor')}** are kept for at "
         f"least one expert, **{kept['numel'].sum():,} of {tensors['numel'].sum():,} scalars "
         f"({percent(share)})**; the others stay pretrained."
+    )
+
+
+def unpruned(run: Run) -> str:
+    """What a run did with its tensors instead of pruning them by their saliency, in Markdown."""
+    if FACTORS not in run.tables:
+        return "This run did not prune tensors."
+    table = data.table(run.id, FACTORS)
+    zero = (table["factor"] == 0).groupby(table["tensor"], sort=False).all()
+    back, tensors = int(zero.sum()), len(zero)
+    return (
+        f"In this run, factors were set by hand: **{back} of {plural(tensors, 'tensor')}** stay pretrained. *Counted "
+        "from the merged weights*, further below, shows what it kept."
     )
 
 

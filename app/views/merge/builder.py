@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import streamlit as st
 
 from app import text
 from app.reading import data
+from app.reading import names as expert_names
 from app.session import pages, state
 from app.session.draft import Draft, DraftStep, in_order, parse_chain
 from app.widgets import controls, page
@@ -147,10 +148,10 @@ def _offers(models: ModelSet, recipe: Recipe) -> bool:
     return models.pretrained == recipe.pretrained and set(recipe.experts) <= set(models.experts)
 
 
-def controls_of(stage: DraftStep, method: Method) -> bool:
+def controls_of(stage: DraftStep, method: Method, experts: Sequence[str]) -> bool:
     """A step's summary and parameters; returns whether they are valid."""
     st.caption(text.safe_text(method.summary, 300))
-    return controls.draw(method.params, stage.values, f"stage{stage.uid}") is not None
+    return controls.draw(method.params, stage.values, f"stage{stage.uid}", experts) is not None
 
 
 def models(current: Draft, experts: Mapping[str, str], own: Mapping[str, float]) -> None:
@@ -162,7 +163,9 @@ def models(current: Draft, experts: Mapping[str, str], own: Mapping[str, float])
     st.multiselect(
         "Experts",
         list(experts),
-        format_func=lambda name: f"{clean_text(name, 40)} {percent(own[name]) if name in own else ''}".strip(),
+        format_func=lambda name: (
+            f"{clean_text(expert_names.expert(name), 40)} {percent(own[name]) if name in own else ''}".strip()
+        ),
         key=CHOSEN,
         on_change=_choose_experts,
         args=(current, experts),
@@ -189,7 +192,7 @@ def controls_all(current: Draft) -> bool:
                 _icon("arrow_upward", stage, "Earlier in the chain", place == 0, current.move, stage.uid, -1)
                 _icon("arrow_downward", stage, "Later in the chain", last, current.move, stage.uid, 1)
                 _icon("close", stage, "Remove this edit", False, current.remove, stage.uid)
-            valid &= controls_of(stage, edits[stage.key])
+            valid &= controls_of(stage, edits[stage.key], current.experts)
     st.selectbox(
         "Add an edit",
         list(edits),
@@ -209,7 +212,7 @@ def controls_all(current: Draft) -> bool:
         if chosen != merge.key:
             current.merge = DraftStep(chosen)
             st.rerun()
-        valid &= controls_of(current.merge, merges[chosen])
+        valid &= controls_of(current.merge, merges[chosen], current.experts)
     if data.carries_dead_params(current.pretrained):
         current.count_dead_params = st.toggle(
             "Count the unused text tensors", current.count_dead_params, key=f"dead{current.merge.uid}", help=DEAD

@@ -83,8 +83,8 @@ def _holds() -> None:
     except (MergingError, OSError) as error:
         st.error(text.safe_text(error, 600), icon=":material/error:")
         return
-    inside = [clean_text(task.title, 40) for task in loaded.tasks if task.has_expert]
-    outside = [clean_text(task.title, 40) for task in loaded.tasks if not task.has_expert]
+    inside = [clean_text(text.data_set(task.title), 40) for task in loaded.tasks if task.has_expert]
+    outside = [clean_text(text.data_set(task.title), 40) for task in loaded.tasks if not task.has_expert]
     lines = [
         f"{where}: {text.safe_text(first_few(titles, 10), 600)}."
         for where, titles in (("With an expert", inside), ("Out of domain for every merge", outside))

@@ -52,7 +52,7 @@ def picture(kept: Kept) -> None:
     from viz import theme
 
     report_view, key = kept.view, f"shown_{kept.number}"
-    figure = data.figure(report_view.key, report_view.table, {"present": state.present(), **report_view.options})
+    figure = data.figure(report_view.key, report_view.table, report_view.options)
     st.plotly_chart(figure, theme=None, key=key, config=theme.config(key), alt=figure.layout.meta["alt"])
 
 

@@ -19,6 +19,7 @@ ELSEWHERE = {
     "measurement": "Its view offers to measure it again.",
     "point": "Its sweep computes it again when it is resumed.",
     "benchmark": "It is made again from its description, under data.",
+    "draft": "It cannot be computed again.",
     "sweep": "Describe it again on Sweeps; its points are kept.",
 }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app import text
+from app.reading import names
 from app.widgets import chart
 from merging.analysis.stored import same_experts
 from merging.checkpoints.references import expert_key
@@ -55,7 +56,7 @@ def table(run: Run, recipe: Recipe, others: Sequence[Run]) -> pd.DataFrame:
     rows = [("pretrained", "pretrained", base, run.inputs.get("pretrained", "")[:DIGEST], "")]
     experts = [f"expert{number}" for number in range(len(recipe.experts))]
     for node, (name, _) in zip(experts, recipe.experts, strict=True):
-        rows.append((node, "expert", name, run.inputs.get(expert_key(name), "")[:DIGEST], "pretrained"))
+        rows.append((node, "expert", names.expert(name), run.inputs.get(expert_key(name), "")[:DIGEST], "pretrained"))
     before = " ".join(experts)
     for number, step in enumerate(recipe.steps):
         node, kind = f"step{number}", "merge" if number == len(recipe.steps) - 1 else "edit"
@@ -63,7 +64,9 @@ def table(run: Run, recipe: Recipe, others: Sequence[Run]) -> pd.DataFrame:
         rows.append((node, kind, text.method_title(step.key), words, before))
         before = node
     if run.per_task:
-        rows += [(f"model{i}", "model", name, "one task's model", before) for i, name in enumerate(run.experts)]
+        rows += [
+            (f"model{i}", "model", names.expert(name), "one task's model", before) for i, name in enumerate(run.experts)
+        ]
     else:
         rows.append(("run", "run", run.title, run.id[:DIGEST], before))
     rows += [(f"other{i}", "other", other.title, other.id[:DIGEST], "") for i, other in enumerate(others)]

@@ -11,6 +11,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data, published, score_tables
+from app.reading import names as expert_names
 from app.session import state
 from merging.methods import registry
 from merging.methods.method import Needs
@@ -36,7 +37,7 @@ def pick_group(runs: Sequence[Run]) -> list[Run]:
     """The runs of one set of experts, with a picker where there are several sets."""
     groups: dict[str, list[Run]] = {}
     for group in edit_pairs.by_subject(runs):
-        names = group[0].experts
+        names = [expert_names.expert(name) for name in group[0].experts]
         label = f"{plural(len(names), 'expert')}: {clean_text(', '.join(names), 60)}"
         same = sum(other == label or other.startswith(f"{label} (") for other in groups)
         groups[f"{label} ({same + 1})" if same else label] = group

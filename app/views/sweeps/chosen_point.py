@@ -13,7 +13,8 @@ from app import text
 from app.reading import data, sweeps
 from app.reading.sweeps import SweepResults
 from app.session import pages, pickers, state
-from app.widgets import page, run_picker, tray
+from app.views.sweeps.subject import Subject, verdict
+from app.widgets import page, preview, run_picker, tray
 from merging.benchmarks.benchmark import SPLITS
 from merging.errors import StoreError
 from merging.runs.run import Run
@@ -23,10 +24,10 @@ from viz.figures.sweeps.sweep_contour import Mark
 from viz.text import percent, plural
 
 
-def panel(results: SweepResults, chosen: str, stored: Sequence[Run]) -> None:
+def panel(results: SweepResults, subject: Subject, chosen: str, stored: Sequence[Run]) -> None:
     """The picker of points, the scores of the chosen one, and a link to its run."""
     points = [str(point) for point in results.averages["point"].drop_duplicates()]
-    key = pickers.key("chosen_point", chosen)
+    key = pickers.key(f"chosen_point_{results.sweep.id}", chosen)  # two sweeps may share a point under other names
     with st.container(border=True, key="chosen"):
         st.selectbox(
             "Chosen point (click one in a picture, or pick it here)",
@@ -36,11 +37,19 @@ def panel(results: SweepResults, chosen: str, stored: Sequence[Run]) -> None:
             on_change=state.pick_point_from,
             args=(key,),
         )
-        if chosen == results.best:
-            st.caption(f"The best point{'' if results.complete else ' so far'}.")
+        if chosen == subject.best and subject.met:
+            st.caption(f"The best point{' that meets the bound' if subject.requirement else ''}{_so_far(results)}.")
+        elif chosen != subject.best:
+            st.button("Show the best point", icon=":material/star:", type="tertiary", key="show_best",
+                      on_click=state.pick_point, args=("",))  # fmt: skip
+        verdict(subject, chosen)
         row = results.averages[results.averages["point"] == chosen].iloc[0].to_dict()
         _scores(row, f"On the {results.sweep.split} half, as in the charts")
         _run(results.planned(chosen), stored)
+
+
+def _so_far(results: SweepResults) -> str:
+    return "" if results.complete else " so far"
 
 
 def _scores(row: Mapping[str, Any], words: str) -> None:
@@ -77,6 +86,7 @@ def _run(one: NamedPoint, stored: Sequence[Run]) -> None:
             page.open_page(pages.MASKS, "Masks", "grid_on", run=run.id)
             run_picker.recipe_buttons(run, "chosen")
         return
+    preview.show(one.place.recipe, None, "sweeps")
     try:
         job = data.runner().get(one.run_id)
     except StoreError:

@@ -13,7 +13,9 @@ from app.reading import data, sweeps
 from app.reading.sweeps import SweepResults
 from app.session import clicks, state
 from app.views.sweeps import chosen_point
+from app.views.sweeps import subject as subjects
 from app.views.sweeps.form import ON_REPORTING
+from app.views.sweeps.subject import Subject
 from app.widgets import chart, paper_line
 from merging.benchmarks.benchmark import SPLITS
 from merging.jobs.records import Job
@@ -42,19 +44,22 @@ def view(sweep: Sweep, stored: Sequence[Run]) -> None:
 def _view(sweep: Sweep, stored: Sequence[Run]) -> None:
     job, results = sweeps.job(sweep), sweeps.results(sweep)
     _status(results, job)
+    if lines := [f"- {text.safe_text(line, 400)}" for line in sweeps.doubts(sweep)]:
+        st.warning("**Check the models of this sweep:**\n\n" + "\n".join(lines), icon=":material/warning:")
     if sweep.split != SPLITS[0]:
         st.warning(ON_REPORTING, icon=":material/warning:")
     if results.averages.empty:
         st.info("No point is computed yet. The first one appears here as soon as it is.")
         return
-    chosen = _chosen(results)
+    subject = subjects.pick(results)
+    chosen = _chosen(results, subject.best)
     if len(sweep.axes) == 1:
-        _lines(results, chosen)
+        _lines(results, subject, chosen)
     else:
-        _map(results, chosen)
-    chosen_point.panel(results, chosen, stored)
-    _tasks(results, chosen)
-    _table(results)
+        _map(results, subject, chosen)
+    chosen_point.panel(results, subject, chosen, stored)
+    _tasks(results, subject, chosen)
+    _table(results, subject)
 
 
 def _status(results: SweepResults, job: Job | None) -> None:
@@ -112,26 +117,26 @@ def _delete(sweep: Sweep) -> None:
     state.pick_sweep("")
 
 
-def _chosen(results: SweepResults) -> str:
+def _chosen(results: SweepResults, best: str) -> str:
     """The chosen point: the link's, the session's, else the best so far."""
     points = [str(point) for point in results.averages["point"].drop_duplicates()]
-    return state.picked_point(points, results.best)
+    return state.picked_point(points, best)
 
 
-def _lines(results: SweepResults, chosen: str) -> None:
+def _lines(results: SweepResults, subject: Subject, chosen: str) -> None:
     """Scores against the one axis."""
     paper = paper_line.of(f"sweeps/{results.sweep.axes[0].target}")
     chart.chart(
-        "sweep_lines", results.averages, name=f"sweep_{results.sweep.id}", on_click=lambda: _click("sweep_lines"),
+        "sweep_lines", subject.averages, name=f"sweep_{results.sweep.id}", on_click=lambda: _click("sweep_lines"),
         title=results.sweep.labels[0], values=list(results.sweep.axes[0].values), lines=_line_ids(results),
-        selected=chosen, note=sweeps.note(results), of=[results.sweep],
+        selected=chosen, required=subject.required, note=sweeps.note(results) + subject.note, of=[results.sweep],
         caption=FEWER if results.sweep.kind == VALUES and results.sweep.axes[0].target == axes.EXPERTS else "",
         description=paper,
     )  # fmt: skip
     paper_line.show(paper)
 
 
-def _map(results: SweepResults, chosen: str) -> None:
+def _map(results: SweepResults, subject: Subject, chosen: str) -> None:
     """A score over both axes."""
     chart.ask("sweep_contour")
     score = "h_score"
@@ -142,18 +147,21 @@ def _map(results: SweepResults, chosen: str) -> None:
         score = SCORES[words]
     first, second = results.sweep.axes
     chart.chart(
-        "sweep_contour", results.averages, name=f"sweep_{results.sweep.id}", headed=True,
+        "sweep_contour", subject.averages, name=f"sweep_{results.sweep.id}", headed=True,
         on_click=lambda: _click("sweep_contour"), value=sweeps.value(results.sweep, score), titles=results.sweep.labels,
         values=(list(first.values), list(second.values)), marks=chosen_point.marks(results), selected=chosen,
-        note=sweeps.note(results), of=[results.sweep],
+        required=subject.required, note=sweeps.note(results) + subject.note, of=[results.sweep],
     )  # fmt: skip
     if results.sweep.kind == PLANE:
         chosen_point.off_plane(results)
 
 
-def _tasks(results: SweepResults, chosen: str) -> None:
+def _tasks(results: SweepResults, subject: Subject, chosen: str) -> None:
     """Every task along the first axis; of a map, the row of the chosen point."""
-    rows, words, caption = results.tasks, results.sweep.labels[0], ""
+    rows, words, caption, note = results.tasks, results.sweep.labels[0], "", sweeps.note(results) + subject.note
+    if subject.requirement is not None:
+        judged = subject.averages.drop_duplicates("point").set_index("point")
+        rows = rows.assign(**{name: rows["point"].map(judged[name]) for name in ("meets", "certainty")})
     if "y" in rows:
         at = float(rows.loc[rows["point"] == chosen, "y"].iloc[0])
         rows = rows[rows["y"] == at].reset_index(drop=True)
@@ -161,11 +169,11 @@ def _tasks(results: SweepResults, chosen: str) -> None:
     chart.chart(
         "sweep_tasks", rows, name=f"sweep_tasks_{results.sweep.id}", on_click=lambda: _click("sweep_tasks"),
         title=words, values=list(results.sweep.axes[0].values), lines=_line_ids(results), selected=chosen,
-        note=f"{sweeps.note(results)} In-domain tasks are in bold.", caption=caption, of=[results.sweep],
+        required=subject.required, note=f"{note} In-domain tasks are in bold.", caption=caption, of=[results.sweep],
     )  # fmt: skip
 
 
-def _table(results: SweepResults) -> None:
+def _table(results: SweepResults, subject: Subject) -> None:
     """The numbers of the charts."""
     with st.expander("Every point as a table", icon=":material/table:"):
         columns = [
@@ -173,12 +181,14 @@ def _table(results: SweepResults) -> None:
             *(name for name in "xy" if name in results.averages),
             *("in_domain", "out_of_domain", "h_score"),
         ]
-        rows = results.averages[[*columns, "n_in", "n_out", "run"]].copy()
-        for name in ("in_domain", "out_of_domain", "h_score"):
+        required = ["meets", "certainty"] if subject.requirement is not None else []
+        rows = subject.averages[[*columns, "n_in", "n_out", *required, "run"]].copy()
+        for name in ("in_domain", "out_of_domain", "h_score", *required[1:]):
             rows[name] = [round(100 * value, 2) if math.isfinite(value) else None for value in rows[name]]
         names = dict(zip("xy", results.sweep.labels, strict=False)) | {
             "label": "Recipe", "in_domain": "In-domain (%)", "out_of_domain": "Out-of-domain (%)",
             "h_score": "H-score (%)", "n_in": "Images in", "n_out": "Images out", "run": "Run",
+            "meets": "Meets the bound", "certainty": "In draws (%)",
         }  # fmt: skip
         st.dataframe(rows, hide_index=True, column_config=names, alt="Scores of every point")
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 SPLIT = "reporting"
 PREDICTING = "predictions"  # a phase
-FARTHEST = 2.0  # the largest difference of two cosines
 
 
 def measure_predictions(context: MeasurementContext) -> MeasurementResult:
@@ -50,7 +49,7 @@ def measure_predictions(context: MeasurementContext) -> MeasurementResult:
     margins: list[NDArray[np.float16]] = []
     first = 0
     with context.models(phases) as models:
-        work, progress = _parts(models, context), phases.callback(PREDICTING)
+        work, progress = evaluated_parts(models, context), phases.callback(PREDICTING)
         for answer in answers(work, benchmark, (SPLIT,), context.device, progress, context.cancel):
             rows.append((answer.model or MERGED, answer.task.key, first, answer.n, answer.correct))
             predicted.append(answer.predicted.astype(np.uint16))
@@ -62,8 +61,8 @@ def measure_predictions(context: MeasurementContext) -> MeasurementResult:
     return MeasurementResult({"answers": table}, {**notes, "differing": _differing(table, context)}, arrays)
 
 
-def _parts(models: Mapping[str, Checkpoint], context: MeasurementContext) -> list[EvaluatedModel]:
-    """The models, each with its data sets."""
+def evaluated_parts(models: Mapping[str, Checkpoint], context: MeasurementContext) -> list[EvaluatedModel]:
+    """The models of a run, each with its data sets. Raises TaskError if the benchmark's images do not fit them."""
     from merging.benchmarks.evaluate import EvaluatedModel, per_task_parts
 
     benchmark = context.benchmark
@@ -78,12 +77,9 @@ def margin(features: Tensor, head: Tensor, labels: NDArray[np.int64]) -> NDArray
     """By how much the cosine of the right class exceeds the largest other one (n,); positive if the model is right."""
     import torch
 
-    from merging.benchmarks.evaluate import cosines
+    from merging.benchmarks.evaluate import margins
 
-    similarities, right = cosines(features, head), torch.from_numpy(labels)[:, None]
-    own = similarities.gather(1, right)[:, 0]
-    other = similarities.scatter(1, right, -torch.inf).amax(dim=1)
-    return (own - other).clamp(-FARTHEST, FARTHEST).numpy().astype(np.float16)
+    return margins(features, head, torch.from_numpy(labels)).numpy().astype(np.float16)
 
 
 def _differing(table: pd.DataFrame, context: MeasurementContext) -> int:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from merging.cli.benchmark_options import description, description_options
 from merging.cli.call import Call
-from merging.cli.commands.benchmark_options import description, description_options
 from merging.cli.exit_codes import DONE, FAILED
 from merging.cli.option_types import PATH
 from merging.cli.options import Command, OrderedGroup, argument, device_option, events_option, nice_option, option

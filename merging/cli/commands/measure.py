@@ -15,8 +15,8 @@ from merging.cli.output import dumps, reporting
 @click.command(cls=Command)
 @argument(
     "what",
-    help="drift, ablation, predictions, features or tsne of a run; signs or pairs of its experts; exemplars, "
-    "drm_ablations, task_counts or method_times of the benchmark",
+    help="drift, ablation, put_back, first_order, predictions, features or tsne of a run; signs or pairs of its "
+    "experts; exemplars, drm_ablations, task_counts or method_times of the benchmark",
 )
 @argument("run", default="", help="the run's id")
 @job_options

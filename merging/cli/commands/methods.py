@@ -48,6 +48,8 @@ def _work() -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def _default(value: Any) -> str:
+    if value == ():
+        return "none"
     return "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

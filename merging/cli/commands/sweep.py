@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from os.path import lexists
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +14,15 @@ from merging.cli.exit_codes import CANCELLED, DONE, PAUSED, UsageError
 from merging.cli.option_types import PATH
 from merging.cli.options import Command, argument, device_option, job_options, option
 from merging.cli.output import columns, dumps, reporting, warn
+from merging.cli.recipe_words import recipe_of
 from merging.errors import Cancelled
 from merging.text import estimated_from, percent
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.recipes.recipe import Recipe
     from merging.runs.store import Store
+    from merging.sweeps.requirement import Requirement
     from merging.sweeps.sweep import Sweep
 
 
@@ -55,22 +55,37 @@ class SweepOptions:
 @option("--seed", type=int, default=0, help="of the draw of images and the order of experts")
 @option("--title", default="", help="what to call the sweep")
 @option("--stored", metavar="ID", help="go on with a stored sweep")
+@option(
+    "--subject-to", metavar="OF=X", help="the best point has at least X: out=0.8, in=0.6 or a task such as kana=0.7"
+)
+@option("--best-by", type=click.Choice(("h", "in")), default="h", show_default=True, help="H-score, or in domain")
 @option("--pause-file", type=PATH, help="stop between two points as soon as this file is there")
 @job_options
 @device_option
 @click.pass_obj
 def sweep(
-    call: Call, /, stored: str | None, pause_file: Path | None, store: Path | None, device: str, **options: Any
+    call: Call,
+    /,
+    stored: str | None,
+    subject_to: str | None,
+    best_by: str,
+    pause_file: Path | None,
+    store: Path | None,
+    device: str,
+    **options: Any,
 ) -> int:
     """Evaluate recipes at many values; stopped, it goes on where it was."""
     from merging import settings
     from merging.benchmarks.benchmark import Benchmark
     from merging.runs.store import Store
     from merging.sweeps import compute, points, storage
-    from merging.sweeps.tables import averages, budget, table
+    from merging.sweeps.requirement import parse_requirement
+    from merging.sweeps.tables import budget, table
 
     runs, benchmark = Store(store, libraries=(settings.benchmark_folder() / "runs",)), Benchmark.load()
     chosen = storage.find(runs, stored) if stored else _described(SweepOptions(**options), runs)
+    tasks = chosen.sample.tasks or [task.key for task in benchmark.tasks]
+    requirement = parse_requirement(subject_to, tasks) if subject_to else None
     if not stored:
         storage.keep(chosen, runs)
     planned = compute.plan(chosen, benchmark)
@@ -97,13 +112,44 @@ def sweep(
         print(f"Paused at {outcome.stored} of {outcome.points} points; `sweep --stored {chosen.id}` goes on.")
         return PAUSED
     computed = {one.name: point for one in planned if (point := compute.stored(one, runs, benchmark, chosen.sample))}
-    rows = table(chosen, planned, computed)
-    if call.json:
-        print(dumps({"id": chosen.id, "points": averages(rows).to_dict("records"), "tasks": rows.to_dict("records")}))
-    else:
-        print(_table(chosen, averages(rows)))
+    _show(call, chosen, table(chosen, planned, computed), requirement, best_by)
+    if not call.json:
         print(f"Sweep {chosen.id} is stored in {points.folder(runs).parent}")
     return DONE
+
+
+def _show(call: Call, sweep: Sweep, rows: pd.DataFrame, requirement: Requirement | None, by: str) -> None:
+    """Print every point, and the best one of those that meet the requirement."""
+    from merging.sweeps import requirement as requirements
+    from merging.sweeps.tables import averages
+
+    means = averages(rows)
+    if requirement:
+        means = requirements.judged(rows, means, requirement)
+    point, met = requirements.best(means, requirements.BEST_BY[by])
+    if call.json:
+        bootstrap = {"draws": requirements.DRAWS, "seed": requirements.SEED}
+        subject = {"of": requirement.of, "at_least": requirement.at_least} | bootstrap if requirement else None
+        print(dumps({
+            "id": sweep.id, "points": means.to_dict("records"), "tasks": rows.to_dict("records"),
+            "subject_to": subject,
+            "best": {"point": point, "by": requirements.BEST_BY[by], "meets": met},
+        }))  # fmt: skip
+        return
+    print(points_table(sweep, means))
+    row = means[means["point"] == point].iloc[0]
+    values = ", ".join(f"{label} {row[name]:g}" for name, label in zip("xy", sweep.labels, strict=False))
+    recipe = sweep.recipes[int(row["line"])]
+    place = f"{recipe.title or recipe.text()} at {values}"
+    if requirement is None:
+        print(f"Best by {'H-score' if by == 'h' else 'in domain'}: {place}.")
+        return
+    begin = "Best" if met else "No point meets it; nearest"
+    score = percent(row["required"], row["required_low"], row["required_high"])
+    draws = f"{100 * row['certainty']:.0f} % of {requirements.DRAWS:,} draws of the images, seed {requirements.SEED}"
+    bound = f"{requirements.score_name(requirement)} at least {100 * requirement.at_least:g} %"
+    print(f"Subject to {bound}. {begin}: {place}.")
+    print(f"It has {score}, n = {row['required_n']:.0f}, and meets it in {draws}.")
 
 
 def _described(options: SweepOptions, store: Store) -> Sweep:
@@ -113,7 +159,7 @@ def _described(options: SweepOptions, store: Store) -> Sweep:
 
     if not options.recipes:
         raise UsageError(["Name at least one recipe: a file, or the id of a stored run."])
-    recipes = tuple(_recipe(word, store) for word in options.recipes)
+    recipes = tuple(recipe_of(word, store) for word in options.recipes)
     pairs = [word.partition("=") for word in options.vary]
     varied = tuple(Axis(target.strip(), axes.parse_values(values, target)) for target, _, values in pairs)
     kind = VALUES
@@ -136,25 +182,22 @@ def _described(options: SweepOptions, store: Store) -> Sweep:
     )
 
 
-def _recipe(word: str, store: Store) -> Recipe:
-    """The recipe of a stored run, or in a file."""
-    from merging.recipes.recipe import Recipe
-    from merging.sweeps.sweep import resolved
-
-    path = Path(word)
-    if not lexists(path) and (run := store.find(word)) is not None and run.recipe is not None:
-        return resolved(run.recipe, Path.cwd())
-    return resolved(Recipe.load(path), path.absolute().parent)
-
-
-def _table(sweep: Sweep, rows: pd.DataFrame) -> str:
-    """Averages of every point as a table."""
-    lines: list[Sequence[str]] = [("recipe", *sweep.labels, "in domain [95 %]", "out of domain [95 %]", "H-score")]
+def points_table(sweep: Sweep, rows: pd.DataFrame) -> str:
+    """Averages of every point as a table, with the numbers of images in a line below, or in columns if they differ."""
+    counts = rows[["n_in", "n_out"]].drop_duplicates()
+    named = ("n in", "n out") if len(counts) > 1 else ()
+    lines: list[Sequence[str]] = [
+        ("recipe", *sweep.labels, "in domain [95 %]", "out of domain [95 %]", "H-score", *named)
+    ]
     for row in rows.to_dict("records"):
         recipe = sweep.recipes[int(row["line"])]
         values = [f"{row[name]:g}" for name in "xy" if name in row]
         inside = percent(row["in_domain"], row["in_low"], row["in_high"])
         outside = percent(row["out_of_domain"], row["out_low"], row["out_high"])
         h_score = "–" if row["h_score"] != row["h_score"] else f"{100 * row['h_score']:.1f} %"
-        lines.append((recipe.title or recipe.text(), *values, inside, outside, h_score))
-    return columns(lines)
+        images = [f"{row[name]:,}" for name in counts] if named else []
+        lines.append((recipe.title or recipe.text(), *values, inside, outside, h_score, *images))
+    if named:
+        return f"{columns(lines)}\nAverages with other n are over other tasks."
+    n_in, n_out = counts.iloc[0]
+    return f"{columns(lines)}\nn = {n_in:,} images in domain and {n_out:,} out of domain at every point."

@@ -46,6 +46,13 @@ ADAMERGING = Citation(
     year=2024,
     arxiv="2310.02575",
 )
+MERGESCOPE = Citation(
+    key="mergescope",
+    authors="The authors of Mergescope",
+    title="Mergescope: merge fine-tuned CLIP experts and see what the merge did",
+    venue="Software",
+    year=2026,
+)
 
 # What the program takes from papers besides its methods.
 BACKGROUND = (

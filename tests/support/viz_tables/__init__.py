@@ -41,7 +41,9 @@ from viz_tables.features import (
     feature_map,
     feature_separability,
 )
-from viz_tables.masks import kept_share, saliency_matrix, saliency_tensor, task_vector_norms
+from viz_tables.masks import kept_share, manual_canvas, saliency_matrix, saliency_tensor, task_vector_norms
+from viz_tables.previews import preview_change
+from viz_tables.put_back import drift_and_put_back, first_order_map, revert_map
 from viz_tables.runs import lineage
 from viz_tables.scores import id_ood_scatter, plugin_arrows, storage, task_accuracy
 from viz_tables.sweeps import sweep_contour, sweep_lines, sweep_tasks
@@ -55,6 +57,7 @@ __all__ = [
     "compare_tensor",
     "drift_accuracy",
     "drift_altered",
+    "drift_and_put_back",
     "drift_case_objective",
     "drift_case_weights",
     "drift_depth",
@@ -69,6 +72,7 @@ __all__ = [
     "feature_layers",
     "feature_map",
     "feature_separability",
+    "first_order_map",
     "id_ood_scatter",
     "joint_dropped",
     "joint_energy",
@@ -76,11 +80,14 @@ __all__ = [
     "joint_steps",
     "kept_share",
     "lineage",
+    "manual_canvas",
     "names",
     "pair_depth",
     "pair_matrix",
     "plugin_arrows",
+    "preview_change",
     "rank_truncation",
+    "revert_map",
     "saliency_matrix",
     "saliency_tensor",
     "sign_histogram",

@@ -22,6 +22,16 @@ def saliency_matrix(experts: int = 8, blocks: int = 6, seed: int = 0) -> pd.Data
     return table.assign(final=table.groupby("tensor")["kept"].transform("any"))
 
 
+def manual_canvas(experts: int = 8, blocks: int = 6, seed: int = 0) -> pd.DataFrame:
+    """Factors painted by hand: the final mask with one block doubled, another turned round, a third halved for one."""
+    table = saliency_matrix(experts, blocks, seed).drop(columns=["saliency", "kept"])
+    factor = table.pop("final").astype(float)
+    factor[table["section"] == "block 1"] = 1.5
+    factor[table["section"] == "embeddings"] = -1.0
+    factor[(table["section"] == "block 0") & (table["expert"] == names(1)[0])] = 0.5
+    return table.assign(factor=factor)
+
+
 def saliency_tensor(experts: int = 8, seed: int = 0) -> pd.DataFrame:
     """One tensor's rows."""
     rng = np.random.default_rng(seed)

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from viz import theme
 from viz.chart import chart, in_order, one_of
 from viz.parts import depth, legends
-from viz.text import clean_text, count, identifier, percent, plural, safe_text, short_name
+from viz.text import clean_text, count, identifier, percent, plural, role_name, safe_text, short_name
 
 VALUES = {
     "cosine": "Cosine of the task vectors",
@@ -60,7 +60,7 @@ def pair_depth(
     for role in roles:
         fig.add_trace(_points(drawn[drawn["role"] == role], role, value))
     _lay_out(fig, columns, selected, value)
-    names = [BAND, CHANCE, "Whole block", *(role.replace("_", " ") for role in roles)]
+    names = [BAND, CHANCE, "Whole block", *map(role_name, roles)]
     legend, top = legends.above(names)
     fig.update_layout(legend=legend, margin={"l": LEFT, "r": 26, "t": top + 30, "b": BOTTOM})
     alt = _alt(drawn, pair, value)
@@ -94,7 +94,7 @@ def _points(rows: pd.DataFrame, role: str, value: str) -> go.Scatter:
     symbol = theme.SYMBOLS[list(theme.ROLE_COLORS).index(role)] if role in theme.ROLE_COLORS else "circle"
     return go.Scatter(
         x=rows.index.to_numpy(np.float32), y=rows["value"].to_numpy(np.float32), mode="markers",
-        name=legends.entry(role.replace("_", " ")), legendgroup=safe_text(f"role {role}"),
+        name=legends.entry(role_name(role)), legendgroup=safe_text(f"role {role}"),
         marker={"color": color, "symbol": symbol, "size": 8, "line": theme.edge(0.8), "opacity": 1},
         unselected={"marker": {"opacity": 1}}, customdata=[[identifier(name)] for name in rows["tensor"]],
         text=[_hover(row, value) for row in rows.to_dict("records")], hovertemplate="%{text}<extra></extra>",
@@ -111,7 +111,7 @@ def _hover(row: dict[Any, Any], value: str) -> str:
     numel = f", {count(row['numel'])} scalars" if "numel" in row else ""
     lines = [
         f"<b>{short_name(row['tensor'])}</b>",
-        f"{safe_text(row['section'])}, {safe_text(row['part'])} ({safe_text(row['role'].replace('_', ' '))}){numel}",
+        f"{safe_text(row['section'])}, {safe_text(row['part'])} ({safe_text(role_name(row['role']))}){numel}",
         f"{value} {_number(row['value'], value)}; "
         f"all pairs {_number(row['low'], value)} to {_number(row['high'], value)}",
         f"the whole section {_number(row['whole'], value)}; by chance {_number(row['chance'], value)}",

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from viz import theme
 from viz.chart import chart, in_order, one_of
 from viz.parts import depth
-from viz.text import clean_text, percent, plural, real, safe_text, short_name
+from viz.text import clean_text, percent, plural, real, role_name, safe_text, short_name
 
 SCALES = {
     "relative": depth.Scale("share of the<br>output", percent=True),
@@ -55,7 +55,7 @@ def _hover(row: dict[Any, Any]) -> str:
     return (
         f"<b>{short_name(row['tensor'])}</b><br>{safe_text(row['title'])}: its output moves by "
         f"{percent(row['relative'], 2)}<br>mean square {real(row['mean_square'])}<br>"
-        f"{safe_text(row['section'])}, {safe_text(row['part'])} ({safe_text(str(row['role']).replace('_', ' '))})"
+        f"{safe_text(row['section'])}, {safe_text(row['part'])} ({safe_text(role_name(row['role']))})"
     )
 
 

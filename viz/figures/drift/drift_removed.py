@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from viz import theme
 from viz.chart import chart, in_order, one_of
 from viz.parts import depth
-from viz.text import clean_text, count, percent, plural, real, safe_text, short_name
+from viz.text import clean_text, count, percent, plural, real, role_name, safe_text, short_name
 
 SCALES = {
     "removed": depth.Scale("share of<br>squared norm", log=False, percent=True),
@@ -63,7 +63,7 @@ def _hover(row: dict[Any, Any]) -> str:
         f"<b>{short_name(row['tensor'])}</b><br>{safe_text(row['title'])} loses {percent(row['removed'], 2)} of "
         f"its squared norm<br>conflicts with the others: {count(row['conflicts'])}, worst "
         f"{real(row['conflict_top'])}, sum {real(row['conflict_sum'])}<br>{safe_text(row['section'])}, "
-        f"{safe_text(row['part'])} ({safe_text(str(row['role']).replace('_', ' '))})"
+        f"{safe_text(row['part'])} ({safe_text(role_name(row['role']))})"
     )
 
 

@@ -32,7 +32,7 @@ class Panel(NamedTuple):
 
 @chart(
     title="Map of features",
-    question="Do out-of-domain classes stay separate?",
+    question="Do out-of-domain classes stay apart?",
     columns=("run", "label", "image", "x", "y", "title", "truth", "predicted", "before", "group"),
     optional=("distance",),
     rows=("run", "image"),

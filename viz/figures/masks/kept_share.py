@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_forward_order, in_order, one_of
-from viz.text import count, first_few, percent, plural, safe_text
+from viz.text import count, first_few, percent, plural, role_name, safe_text
 
 COLORS = 7  # kinds of layer with a color of their own; the rest share one
 OTHER = "other kinds"
@@ -84,14 +84,14 @@ def _kinds(table: pd.DataFrame, by: str) -> pd.Series[str]:
     """The role of every row in words, its part or its component; all parts except the largest few are ``OTHER``."""
     kinds = table[by].astype(str)
     if by == "role":
-        kinds = kinds.str.replace("_", " ")
+        kinds = kinds.map(role_name)
     largest = table["numel"].groupby(kinds).sum().nlargest(COLORS).index
     return kinds if kinds.nunique() <= COLORS else kinds.where(kinds.isin(largest), OTHER)
 
 
 def _colors(kinds: list[str], by: str) -> Mapping[str, str]:
     free = iter(theme.PALETTE)
-    roles = {role.replace("_", " "): color for role, color in theme.ROLE_COLORS.items()}
+    roles = {role_name(role): color for role, color in theme.ROLE_COLORS.items()}
     fixed = roles if by == "role" else {OTHER: "#999999"}
     return {kind: fixed.get(kind) or next(free, "#999999") for kind in kinds}
 

@@ -11,9 +11,10 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from viz import theme
-from viz.chart import ChartError, chart, in_forward_order, in_order, one_of
+from viz.chart import ChartError, chart, in_order
+from viz.parts import tensor_columns
 from viz.parts.cells import click_targets
-from viz.text import count, percent, plural, real, safe_text, short_name
+from viz.text import count, percent, plural, real, role_name, safe_text, short_name
 
 Floats = npt.NDArray[np.float32]
 TOP, GAP, FINAL = 38, 34, 30  # px: above the first panel (for the tool bar), between panels, the shared mask's row
@@ -48,6 +49,7 @@ def saliency_matrix(
     log: bool = True,
     normalize: bool = False,
     limits: tuple[float, float] | None = None,
+    guides: bool = False,
     present: bool = False,
 ) -> go.Figure:
     """Three aligned heat maps over the tensors: saliency, own masks, final mask.
@@ -56,33 +58,39 @@ def saliency_matrix(
     numel (scalars), expert, saliency (mean absolute deviation, in units of the weights), kept (the expert's own mask),
     final (the mask that is applied). ``selected`` outlines a cell, row or column; ``group`` is order, block (kinds of
     layer lined up inside each block) or part (same kinds side by side); ``normalize`` divides each row by its largest
-    value; ``limits`` fixes the color range, so that two figures compare.
+    value; ``limits`` fixes the color range, so that two figures compare; ``guides`` draws the first two maps only, in
+    the columns of the figure ``manual_canvas``, which is then shown below.
     """
-    grid = _grid(table, one_of("group", group, ("order", "block", "part")))
+    grid = _grid(table, group)
     rows = len(grid.experts)
     row_height = 22 if rows <= 8 else 17
     panel = max(rows * row_height, 84)  # one expert still leaves room for the color bar
-    bottom = 96 if group == "part" else 52
-    inner = 2 * panel + FINAL + 2 * GAP
-    domains = _domains(inner, panel)
+    bottom = 12 if guides else 96 if group == "part" else 52
+    inner = 2 * panel + GAP + (0 if guides else FINAL + GAP)
+    domains = _domains(inner, panel)[: 2 if guides else 3]
 
     fig = go.Figure()
     fig.add_trace(_saliency_map(grid, log, normalize, limits, domains[0], inner))
     fig.add_trace(_mask_map(grid.kept, "Own mask", "y2", domains[1], inner))
-    fig.add_trace(_mask_map(grid.final[None], "Final mask", "y3", None, inner))
+    if not guides:
+        fig.add_trace(_mask_map(grid.final[None], "Final mask", "y3", None, inner))
     names, hover = list(grid.tensors["tensor"]), _hover_texts(grid)
     fig.add_trace(click_targets(grid.experts, names, hover, "Saliency cells", "y"))
     fig.add_trace(click_targets(grid.experts, names, hover, "Own mask cells", "y2"))
-    fig.add_trace(click_targets([""], names, _final_texts(grid), "Final mask cells", "y3"))
+    if not guides:
+        fig.add_trace(click_targets([""], names, _final_texts(grid), "Final mask cells", "y3"))
 
-    _lay_out_axes(fig, grid, group, domains)
+    _lay_out_axes(fig, grid, group, domains, guides)
     titles = ("(a) Saliency", "(b) Each expert's own mask", "(c) Mask applied to all experts")
     if not grid.shared:
         titles = (*titles[:2], "(c) Kept for at least one expert: no mask is shared")
     fig.update_layout(
-        annotations=[*fig.layout.annotations, *(theme.caption(t, d[1]) for t, d in zip(titles, domains, strict=True))],
-        shapes=[*_separators(grid), *_outline(grid, *selected)],
-        margin={"l": _left_margin(grid), "r": 92, "t": TOP, "b": bottom},
+        annotations=[*fig.layout.annotations, *(theme.caption(t, d[1]) for t, d in zip(titles, domains, strict=False))],
+        shapes=[
+            *tensor_columns.separators(tensor_columns.spans(grid.tensors), ("y", "y2", "y3")[: len(domains)]),
+            *_outline(grid, *selected)[: len(domains)],
+        ],
+        margin={"l": tensor_columns.left_margin(grid.experts, guides), "r": 92, "t": TOP, "b": bottom},
         showlegend=False,
         barmode="overlay",
     )
@@ -92,14 +100,7 @@ def saliency_matrix(
 def _grid(table: pd.DataFrame, group: str) -> Grid:
     experts = in_order(table["expert"])
     table = table.assign(expert=table["expert"].astype(str), tensor=table["tensor"].astype(str))
-    tensors = in_forward_order(table.drop_duplicates("tensor")).reset_index(drop=True)
-    tensors["label"] = _group_labels(tensors, by_part=group == "part")
-    if group != "order":
-        rank = {label: i for i, label in enumerate(in_order(tensors["label"]))}
-        kind = {part: i for i, part in enumerate(in_order(tensors["part"]))}
-        keys = tensors.assign(_group=tensors["label"].map(rank), _kind=tensors["part"].map(kind))
-        second = "_kind" if group == "block" else "order"
-        tensors = tensors.loc[keys.sort_values(["_group", second, "order"], kind="stable").index].reset_index(drop=True)
+    tensors = tensor_columns.ordered(table, group)
     cells = pd.MultiIndex.from_product([experts, tensors["tensor"]], names=["expert", "tensor"])
     filled = table.set_index(["expert", "tensor"])
     if absent := set(cells) - set(filled.index):
@@ -117,11 +118,6 @@ def _grid(table: pd.DataFrame, group: str) -> Grid:
         np.asarray(final.any(axis=0), np.uint8),
         bool((final == final[:1]).all()),
     )
-
-
-def _group_labels(tensors: pd.DataFrame, by_part: bool) -> pd.Series[str]:
-    section = tensors["section"].astype(str)
-    return tensors["part"].astype(str).where(section.str.startswith("block"), section) if by_part else section
 
 
 def _domains(inner: float, panel: float) -> list[tuple[float, float]]:
@@ -187,7 +183,7 @@ def _mask_map(
 
 
 def _hover_texts(grid: Grid) -> list[str]:
-    roles = grid.tensors["role"].astype(str).str.replace("_", " ")
+    roles = grid.tensors["role"].map(role_name)
     facts = [
         f"<br>{safe_text(row.section)}, {safe_text(row.part)} ({safe_text(role)}), {count(numel)} scalars"
         for row, role, numel in zip(grid.tensors.itertuples(), roles, grid.tensors["numel"], strict=True)
@@ -212,70 +208,26 @@ def _final_texts(grid: Grid) -> list[str]:
     ]
 
 
-def _spans(grid: Grid) -> list[tuple[str, int, int]]:
-    """Label, first and last column of every sequence of columns of one group."""
-    labels = list(grid.tensors["label"])
-    starts = [j for j in range(len(labels)) if j == 0 or labels[j] != labels[j - 1]]
-    return [(labels[a], a, b - 1) for a, b in zip(starts, [*starts[1:], len(labels)], strict=True)]
-
-
-def _lay_out_axes(fig: go.Figure, grid: Grid, group: str, domains: list[tuple[float, float]]) -> None:
-    spans = _spans(grid)
+def _lay_out_axes(fig: go.Figure, grid: Grid, group: str, domains: list[tuple[float, float]], guides: bool) -> None:
+    spans = tensor_columns.spans(grid.tensors)
     columns = len(grid.tensors)
-    inside = spans if group == "part" else [span for span in spans if span[0].startswith("block")]
-    fig.update_xaxes(
-        title={"text": _axis_title(group, columns)}, range=[-0.5, columns - 0.5], anchor="y3", showgrid=False,
-        tickmode="array", tickvals=[(a + b) / 2 for _, a, b in inside], ticks="",
-        ticktext=[safe_text(label.removeprefix("block "), 24) for label, _, _ in inside],
-        tickangle=-40 if group == "part" else 0,
-    )  # fmt: skip
-    if group != "part":
-        fig.update_layout(annotations=_end_labels(spans, columns))
+    if guides:
+        fig.update_xaxes(**tensor_columns.bare_axis(columns, group), anchor="y2")
+    else:
+        fig.update_xaxes(**tensor_columns.axis(spans, columns, group), anchor="y3")
+    if not guides and group != "part":
+        fig.update_layout(annotations=tensor_columns.end_labels(spans, columns))
     names = [safe_text(expert, 24) for expert in grid.experts]
     rows = len(names)
     ticks = {"tickmode": "array", "tickvals": list(range(rows)), "ticktext": names}
     common = {"showgrid": False, "fixedrange": True, "anchor": "x"}
-    fig.update_layout(
-        yaxis={"domain": domains[0], "range": [rows - 0.5, -0.5], "title": {"text": "Expert"}, **ticks, **common},
-        yaxis2={"domain": domains[1], "range": [rows - 0.5, -0.5], "title": {"text": "Expert"}, **ticks, **common},
-        yaxis3={"domain": domains[2], "range": [0.5, -0.5], "tickvals": [0], "ticktext": ["final"], **common},
-    )
-
-
-def _axis_title(group: str, columns: int) -> str:
-    by = {
-        "order": "in forward order; numbers are blocks",
-        "block": "by block, then kind of layer; numbers are blocks",
-        "part": "by kind of layer, then forward order",
-    }
-    return f"Tensors ({columns}), {by[group]}"
-
-
-def _end_labels(spans: list[tuple[str, int, int]], columns: int) -> list[dict[str, Any]]:
-    """Labels of the sections before and after the blocks; being narrow, they grow away from the block numbers."""
-    labels = []
-    for label, first, last in spans:
-        if label.startswith("block"):
-            continue
-        at_left = first + last < columns
-        labels.append({
-            "text": safe_text(label, 16), "x": last + 0.5 if at_left else first - 0.5, "xref": "x", "y": 0,
-            "yref": "paper", "yanchor": "top", "yshift": 0, "xanchor": "right" if at_left else "left",
-            "font": {"size": theme.SMALL, "color": theme.INK}, "showarrow": False,
-        })  # fmt: skip
-    return labels
-
-
-def _separators(grid: Grid) -> list[dict[str, Any]]:
-    """White lines between groups, inside the panels only."""
-    return [
-        {
-            "type": "line", "xref": "x", "yref": f"{axis} domain", "x0": first - 0.5, "x1": first - 0.5,
-            "y0": 0, "y1": 1, "line": {"color": "white", "width": 2},
-        }
-        for _, first, _ in _spans(grid)[1:]
-        for axis in ("y", "y2", "y3")
-    ]  # fmt: skip
+    panels = [{"domain": domain, "range": [rows - 0.5, -0.5], "title": {"text": "Expert"}, **ticks, **common}
+              for domain in domains[:2]]  # fmt: skip
+    fig.update_layout(yaxis=panels[0], yaxis2=panels[1])
+    if not guides:
+        fig.update_layout(
+            yaxis3={"domain": domains[2], "range": [0.5, -0.5], "tickvals": [0], "ticktext": ["final"], **common}
+        )
 
 
 def _outline(grid: Grid, expert: str | None, tensor: str | None) -> list[dict[str, Any]]:
@@ -295,11 +247,6 @@ def _outline(grid: Grid, expert: str | None, tensor: str | None) -> list[dict[st
         }
         for axis, low, high in boxes
     ]  # fmt: skip
-
-
-def _left_margin(grid: Grid) -> float:
-    longest = max(theme.text_width(safe_text(expert, 24)) for expert in grid.experts)
-    return max(longest + 38, 108)  # room for "embeddings" under the axis
 
 
 def _alt(grid: Grid) -> str:

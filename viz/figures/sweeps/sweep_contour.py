@@ -16,6 +16,7 @@ from viz.parts import legends, sweep
 from viz.text import clean_text, count, identifier, percent, plural, real, safe_text
 
 SIDE, BOTTOM, LEFT = 420, 56, 66
+VEIL = "rgba(255,255,255,0.62)"  # over what does not meet the requirement
 Mark = tuple[str, float, float, str]  # label, x, y, kind
 
 
@@ -23,7 +24,7 @@ Mark = tuple[str, float, float, str]  # label, x, y, kind
     title="Scores over two values",
     question="Where is the best combination, and how wide is the basin?",
     columns=("x", "y", "point", "in_domain"),
-    optional=("out_of_domain", "h_score", "n_in", "n_out"),
+    optional=("out_of_domain", "h_score", "n_in", "n_out", "required", *sweep.REQUIRED),
     rows=("x", "y"),
     picks=("point",),
     empty="No point of this sweep has been computed yet.",
@@ -36,13 +37,16 @@ def sweep_contour(
     values: tuple[list[float], list[float]] | None = None,
     marks: Sequence[Mark] = (),
     selected: str | None = None,
+    required: tuple[str, float] | None = None,
     note: str = "",
     present: bool = False,
 ) -> go.Figure:
     """Contour lines between the computed points, which are dots that take clicks; missing points leave holes.
 
     x, y (values), point (id), in_domain, out_of_domain, h_score (fractions), n_in, n_out (images). ``value`` says which
-    score is drawn, ``marks`` are (label, x, y, kind) of known models, ``values`` all values of both axes.
+    score is drawn, ``marks`` are (label, x, y, kind) of known models, ``values`` all values of both axes. ``required``
+    is the name of a score and what it has to be at least; the column required has that score, meets and certainty are
+    as in sweep_lines. Where it is smaller between the points, the map is shaded, and its points are crosses.
     """
     one_of("value", value, tuple(sweep.SCORES))
     if value not in table:
@@ -50,7 +54,8 @@ def sweep_contour(
     table = table[np.isfinite(table[value].to_numpy(np.float64))]
     if table.empty:
         return theme.notice("sweep_contour", "Nothing to draw: no point has this score.", present)
-    fig = go.Figure([_map(table, value), _points(table, value, titles)])
+    points = _points(table, value, titles)
+    fig = go.Figure([_map(table, value), *_shade(table, required), points, *_crosses(points, table)])
     for place, (label, x, y, kind) in enumerate(marks):
         again = any(kind == other for *_, other in marks[:place])  # true for the second expert
         fig.add_trace(_mark(label, x, y, theme.KINDS.get(kind, theme.KINDS["merge"]), again))
@@ -90,6 +95,27 @@ def _map(table: pd.DataFrame, value: str) -> go.Contour | go.Heatmap:
     return go.Contour(**common, contours=lines, line={"color": "rgba(31,41,51,0.55)", "width": 1}, ncontours=9)
 
 
+def _shade(table: pd.DataFrame, required: tuple[str, float] | None) -> list[go.Contour]:
+    """A veil over the part of the map that does not meet the requirement, interpolated as the map is."""
+    if required is None or "required" not in table:
+        return []
+    grid = table.pivot(index="y", columns="x", values="required").sort_index().sort_index(axis=1)
+    z = grid.to_numpy(np.float32)
+    if min(z.shape) < 2 or not np.isfinite(z).any():
+        return []
+    return [
+        go.Contour(
+            x=grid.columns.to_numpy(np.float32), y=grid.index.to_numpy(np.float32), z=z, hoverinfo="skip",
+            contours={"type": "constraint", "operation": ">", "value": required[1]}, fillcolor=VEIL, showlegend=False,
+            line={"color": theme.INK, "width": 2, "dash": "dash"}, name="Requirement",
+        )
+    ]  # fmt: skip
+
+
+def _crosses(points: go.Scatter, table: pd.DataFrame) -> list[go.Scatter]:
+    return sweep.hollow(points, table, symbol="x-thin", size=8, line={"color": theme.INK, "width": 2})
+
+
 def _points(table: pd.DataFrame, value: str, titles: tuple[str, str]) -> go.Scatter:
     return go.Scatter(
         x=table["x"].to_numpy(np.float32), y=table["y"].to_numpy(np.float32), mode="markers", name="Computed points",
@@ -117,7 +143,7 @@ def _hover(row: dict[object, float], value: str, titles: tuple[str, str]) -> str
             line = f"{name} {percent(row[other])}"
             text += f"<br><b>{line}</b>" if other == value else f"<br>{line}"
     images = sum(n for column in ("n_in", "n_out") if math.isfinite(n := row.get(column, math.nan)))
-    return text + (f"<br>{count(images)} images" if images else "")
+    return text + (f"<br>{count(images)} images" if images else "") + sweep.met(row)
 
 
 def _alt(table: pd.DataFrame, value: str, titles: tuple[str, str], note: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,7 @@ IMAGES = {"in_domain": "n_in", "out_of_domain": "n_out"}
     title="Scores along a sweep",
     question="Which value should I use, and what does it cost out of domain?",
     columns=("line", "label", "x", "point", "in_domain", "out_of_domain", "h_score"),
-    optional=("in_low", "in_high", "out_low", "out_high", "n_in", "n_out"),
+    optional=("in_low", "in_high", "out_low", "out_high", "n_in", "n_out", *sweep.REQUIRED),
     rows=("line", "x"),
     picks=("point",),
     empty="No point of this sweep has been computed yet.",
@@ -34,6 +35,7 @@ def sweep_lines(
     values: list[float] | None = None,
     lines: list[str] | None = None,
     selected: str | None = None,
+    required: tuple[str, float] | None = None,
     note: str = "",
     present: bool = False,
 ) -> go.Figure:
@@ -42,7 +44,8 @@ def sweep_lines(
     line (id of a recipe), label, x (the value), point (id), in_domain, out_of_domain, h_score, in_low, in_high,
     out_low, out_high (fractions), n_in, n_out (images). ``values`` are all values of the sweep, also those that are not
     computed yet; ``lines`` is the full ordered list that fixes the colors; ``selected`` is the chosen point; ``note``
-    stands below.
+    stands below. ``required`` is a score and what it has to be at least: smaller values of it are shaded, and points
+    that do not meet it (meets, certainty: the share of draws of the images in which they do) are white marks.
     """
     table = table.assign(line=table["line"].astype(str)).sort_values("x", kind="stable")
     names = in_order(table.sort_values("line", kind="stable")["line"])
@@ -67,13 +70,26 @@ def sweep_lines(
     annotations, more = sweep.note(note, BOTTOM)
     _lay_out(fig, scores, inner, title, sweep.stretch(values, table["x"].tolist()))
     chosen_values = table.loc[table["point"].astype(str) == str(selected), "x"].drop_duplicates()
+    shapes = [sweep.upright(float(x)) for x in chosen_values]
+    if required is not None and required[0] in scores:
+        shapes += _shade(fig, table, *required, scores.index(required[0]))
     fig.update_layout(
-        legend=legend, annotations=annotations, shapes=[sweep.upright(float(x)) for x in chosen_values],
+        legend=legend, annotations=annotations, shapes=shapes,
         margin={"l": LEFT, "r": 24, "t": top + 14, "b": BOTTOM + more},
     )  # fmt: skip
     return theme.finish(
         fig, "sweep_lines", _alt(table, names, labels, title, note), inner + top + 14 + BOTTOM + more, present, title
     )
+
+
+def _shade(fig: go.Figure, table: pd.DataFrame, score: str, at_least: float, place: int) -> list[dict[str, Any]]:
+    """Fix the range of a panel, so that the shade does not stretch it, and return the shapes of the shade."""
+    columns = [name for name in (score, *INTERVALS.get(score, ())) if name in table]
+    ends = [at_least, float(np.nanmin(table[columns])), float(np.nanmax(table[columns]))]
+    pad = 0.06 * (max(ends) - min(ends)) or 0.01
+    span = [min(ends) - pad, max(ends) + pad]
+    fig.update_layout({f"yaxis{place + 1 if place else ''}": {"range": span}})
+    return sweep.shade(at_least, span[0], ("x", f"y{place + 1 if place else ''}"))
 
 
 def _line(rows: pd.DataFrame, score: str, label: str, look: theme.Look, axis: str) -> list[go.Scatter]:
@@ -102,7 +118,7 @@ def _line(rows: pd.DataFrame, score: str, label: str, look: theme.Look, axis: st
             **group,
         )
     )  # fmt: skip
-    return traces
+    return [*traces, *sweep.hollow(traces[-1], rows)]
 
 
 def _hover(row: dict[object, float], score: str) -> str:
@@ -117,7 +133,7 @@ def _hover(row: dict[object, float], score: str) -> str:
         if math.isfinite(n := row.get(IMAGES.get(other, ""), math.nan)):
             line += f", {count(n)} images"
         text += f"<br><b>{line}</b>" if other == score else f"<br>{line}"
-    return text
+    return text + sweep.met(row)
 
 
 def _lay_out(fig: go.Figure, scores: list[str], inner: float, title: str, span: list[float]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
@@ -12,6 +14,7 @@ from viz.parts import legends, sweep
 from viz.text import clean_text, count, identifier, percent, plural, real, safe_text
 
 COLUMNS, PANEL, GAP, BOTTOM, LEFT = 4, 104, 34, 52, 66  # px, except the number of columns
+BOUNDS = (-0.02, 1.02)  # of every y axis
 BETWEEN = 0.03  # share of the width between two columns
 CHARACTERS = 76  # of captions and titles in all columns together on a narrow page
 
@@ -20,7 +23,7 @@ CHARACTERS = 76  # of captions and titles in all columns together on a narrow pa
     title="Every task along a sweep",
     question="Which task pays as the value changes?",
     columns=("line", "label", "x", "point", "task", "title", "in_domain", "accuracy"),
-    optional=("low", "high", "n", "correct"),
+    optional=("low", "high", "n", "correct", *sweep.REQUIRED),
     rows=("line", "x", "task"),
     picks=("point",),
     empty="No point of this sweep has been computed yet.",
@@ -32,13 +35,15 @@ def sweep_tasks(
     values: list[float] | None = None,
     lines: list[str] | None = None,
     selected: str | None = None,
+    required: tuple[str, float] | None = None,
     note: str = "",
     present: bool = False,
 ) -> go.Figure:
     """A small panel for each task, in-domain ones first and in bold, all on one scale; a line for every recipe.
 
     line (id of a recipe), label, x (the value), point (id), task, title, in_domain (bool), accuracy, low, high
-    (fractions), n, correct (images). ``values``, ``lines``, ``selected`` and ``note`` are as in sweep_lines.
+    (fractions), n, correct (images). ``values``, ``lines``, ``selected``, ``note`` and the columns meets and certainty
+    are as in sweep_lines; ``required`` is a task and what its accuracy has to be at least.
     """
     table = table.assign(line=table["line"].astype(str), task=table["task"].astype(str))
     table = table[np.isfinite(table["accuracy"].to_numpy(np.float64))].sort_values("x", kind="stable")
@@ -56,7 +61,8 @@ def sweep_tasks(
         for name in names:
             rows = table[(table["task"] == task) & (table["line"] == name)]
             if len(rows):
-                fig.add_trace(_line(rows, labels[name], look[name], axes))
+                line = _line(rows, labels[name], look[name], axes)
+                fig.add_traces([line, *sweep.hollow(line, rows, size=6)])
         chosen = table[(table["task"] == task) & (table["point"].astype(str) == str(selected))]
         if len(chosen):
             mark = sweep.ring(chosen["x"].tolist(), chosen["accuracy"].tolist(), **axes)
@@ -73,12 +79,20 @@ def sweep_tasks(
         for place, task in enumerate(tasks)
     ]
     fig.update_layout(
-        legend=legend, annotations=[*captions, *annotations],
+        legend=legend, annotations=[*captions, *annotations], shapes=_shade(tasks, required),
         margin={"l": LEFT, "r": 24, "t": top + 30, "b": BOTTOM + more},
     )  # fmt: skip
     return theme.finish(
         fig, "sweep_tasks", _alt(table, tasks, titles, title, note), inner + top + 30 + BOTTOM + more, present, title
     )
+
+
+def _shade(tasks: list[str], required: tuple[str, float] | None) -> list[dict[str, Any]]:
+    """The shade in the panel of the required task, if it is one."""
+    if required is None or required[0] not in tasks:
+        return []
+    row, column = divmod(tasks.index(required[0]), COLUMNS)
+    return sweep.shade(required[1], BOUNDS[0], (_axis("x", column), _axis("y", row)))
 
 
 def _axis(letter: str, number: int) -> str:
@@ -102,7 +116,7 @@ def _hover(row: dict[object, float]) -> str:
         text += f" ({percent(row['low'])} to {percent(row['high'])})"
     if np.isfinite(row.get("n", np.nan)) and np.isfinite(row.get("correct", np.nan)):
         text += f"<br>{count(row['correct'])} of {count(row['n'])} images"
-    return text
+    return text + sweep.met(row)
 
 
 def _lay_out(fig: go.Figure, columns: int, rows: int, inner: float, title: str, span: list[float]) -> None:
@@ -119,7 +133,7 @@ def _lay_out(fig: go.Figure, columns: int, rows: int, inner: float, title: str, 
         top = inner - row * (PANEL + GAP)
         fig.update_layout({
             f"yaxis{row + 1 if row else ''}": {
-                "domain": [max(0.0, (top - PANEL) / inner), top / inner], "tickformat": ".0%", "range": [-0.02, 1.02],
+                "domain": [max(0.0, (top - PANEL) / inner), top / inner], "tickformat": ".0%", "range": list(BOUNDS),
                 "title": {"text": "Accuracy<br>(%)"}, "anchor": "x", "nticks": 4,
             }
         })  # fmt: skip

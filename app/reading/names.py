@@ -1,0 +1,56 @@
+"""The names under which pages show experts and data sets. Links, files and ids keep the experts' keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from app import text
+from app.reading import data
+from merging.errors import TaskError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = ("expert", "first", "second")  # of the tables that charts draw; they hold experts' keys
+OPTIONS = ("expert", "experts", "selected", "order", "pair")  # of charts, which may name experts
+
+
+def titles() -> dict[str, str]:
+    """Title of each data set of this session's benchmark by its key; empty if there is no benchmark."""
+    try:
+        return {task.key: text.data_set(task.title) for task in data.benchmark().tasks}
+    except TaskError:
+        return {}
+
+
+def expert(key: str) -> str:
+    """The title of the data set whose expert this is; the key itself of any other expert. Untrusted plain text."""
+    return titles().get(key, key)
+
+
+def shown(table: pd.DataFrame, options: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[str, Any], dict[str, str]]:
+    """A chart's table and options with experts under their names, and {name: key} for what is picked in it."""
+    names = _names(table)
+    columns = {name: table[name].map(lambda key: names.get(key, key)) for name in COLUMNS if names and name in table}
+    renamed = {name: _renamed(value, names) if name in OPTIONS else value for name, value in options.items()}
+    return (table.assign(**columns) if columns else table), renamed, {name: key for key, name in names.items()}
+
+
+def keys(picked: Mapping[str, str], back: Mapping[str, str]) -> dict[str, str]:
+    """The fields of a clicked mark with experts' keys; ``back`` is {name: key}."""
+    return {field: back.get(value, value) if field in COLUMNS else value for field, value in picked.items()}
+
+
+def _names(table: pd.DataFrame) -> dict[str, str]:
+    """The names of the experts in a table by key; empty if two of them would have the same name."""
+    experts = dict.fromkeys(key for name in COLUMNS if name in table for key in table[name].unique())
+    known = titles() if experts else {}
+    names = [known.get(key, key) for key in experts]
+    return {key: known[key] for key in experts if key in known} if len(set(names)) == len(names) else {}
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)(_renamed(item, names) for item in value)
+    return names.get(value, value) if isinstance(value, str) else value

@@ -1,0 +1,68 @@
+"""The process of previews as one session asks it: on its benchmark, and with its own newest request only."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app.reading import data
+from merging import settings
+from merging.jobs.bench import Bench, PreviewRequest, PreviewState
+from merging.previews.samples import STAGES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.previews.result import Preview
+    from merging.recipes.recipe import Recipe
+    from merging.runs.run import Run
+
+_SESSION = "_preview_session"  # a random name, so that no session can ask for another one's previews
+
+
+@st.cache_resource(show_spinner=False)
+def bench() -> Bench:
+    """The process of this server, which starts with the first request."""
+    return Bench(data.runner().device)
+
+
+def request(recipe: Recipe, reference: Run | None) -> PreviewRequest:
+    """A recipe against a stored merge (None: the pretrained model), on all images, or fewer where several work."""
+    return PreviewRequest(
+        recipe=recipe.to_yaml(),
+        benchmark=str(data.runner().folder),
+        store=str(data.store().root.absolute()),
+        run=reference.id if reference is not None and reference.kind == "merge" else "",
+        per_task=STAGES[-1] if settings.shared() else None,
+        base=str(Path.cwd()),
+    )
+
+
+def state(asked: PreviewRequest, key: str) -> PreviewState | None:
+    """The state of a request, if it is the last one that this session made under ``key``."""
+    return bench().state(_session(key), asked)
+
+
+def ask(asked: PreviewRequest, key: str) -> None:
+    """Make a request in place of the last one under ``key``."""
+    bench().ask(_session(key), asked)
+
+
+def stop(key: str) -> None:
+    """Drop the last request under ``key``."""
+    bench().cancel(_session(key))
+
+
+def _session(key: str) -> str:
+    if _SESSION not in st.session_state:
+        st.session_state[_SESSION] = secrets.token_hex(8)
+    return f"{st.session_state[_SESSION]}/{key}"
+
+
+def table(preview: Preview) -> pd.DataFrame:
+    """The differences with what says, in every row, that they are a preview, and of what."""
+    about = {"half": preview.half, "seed": preview.seed, "against": preview.reference, "of": preview.title}
+    return preview.changes.assign(kind="preview", **about)

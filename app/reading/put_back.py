@@ -1,0 +1,125 @@
+"""What putting weights back gives, as the charts of the Drift page take it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from app.reading import data, measurements
+from merging.analysis import stored as stored_measurements
+from merging.analysis.stored import Measured
+from merging.previews.bootstrap import AVERAGE, IN_DOMAIN, OUT_OF_DOMAIN
+from merging.runs.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.analysis.context import MeasurementResult
+
+TITLES = {IN_DOMAIN: "In domain", OUT_OF_DOMAIN: "Out of domain"}
+BLOCKS = "Blocks, "
+LEVELS = {"block": "block", "kind": "kind of tensor", "tensor": "tensor"}
+GUESSES = {  # what the first-order map shows, as pickers name it -> column of the measurement
+    "putting a tensor back": "put_back",
+    "taking an expert's part out, in domain": ("take_out", IN_DOMAIN),
+    "taking an expert's part out, out of domain": ("take_out", OUT_OF_DOMAIN),
+    "giving a tensor back to an expert, in domain": ("give_back", IN_DOMAIN),
+    "giving a tensor back to an expert, out of domain": ("give_back", OUT_OF_DOMAIN),
+}
+
+
+def so_far(run: Run) -> MeasurementResult | None:
+    """What a measurement of the true map that is running now has shown, None if nothing yet."""
+    return stored_measurements.find_so_far(measurements.PUT_BACK, data.store(), data.benchmark(), run.id)
+
+
+def cells(run: Run, changes: pd.DataFrame) -> pd.DataFrame:
+    """The table of ``revert_map``: averages, whole blocks and tasks; NaN where a tensor is not measured yet."""
+    import pandas as pd
+
+    tensors = data.table(run.id, "tensors")[measurements.WHAT]
+    numbers = ["before", "after", "change", "low", "high", "margin", "n"]
+    single, blocks = (changes[changes["level"] == level] for level in ("tensor", "block"))
+    averages = [over for over in TITLES if over in set(changes["over"])]
+    frames = []
+    for over in [*averages, *(name for name in dict.fromkeys(changes["over"]) if name not in TITLES)]:
+        rows = single[single["over"] == over][["name", *numbers]].rename(columns={"name": "tensor"})
+        title = TITLES.get(over) or measurements.titles().get(over, over)
+        frames.append(tensors.merge(rows, on="tensor", how="left").assign(row=over, title=title))
+        if over in TITLES:
+            whole = blocks[blocks["over"] == over][["name", *numbers]].rename(columns={"name": "section"})
+            merged = tensors.merge(whole, on="section", how="left")
+            title = f"{BLOCKS}{over}"
+            frames.append(merged.assign(row=title, title=title))
+    return pd.concat(frames, ignore_index=True)
+
+
+def averages(changes: pd.DataFrame, levels: Sequence[str], most: int | None = None) -> pd.DataFrame:
+    """A row for each thing put back, with the change in points and its interval, as text, in and out of domain.
+
+    The ``most`` largest gains out of domain (where there is no task out of domain, in domain), or all.
+    """
+    import pandas as pd
+
+    rows = changes[(changes["group"] == AVERAGE) & changes["level"].isin(levels)]
+    shown = [over for over in TITLES if over in set(rows["over"])]
+    first = rows[rows["over"] == shown[-1]]
+    first = first if most is None else first.nlargest(most, "change")
+    table = first[["level", "name"]].reset_index(drop=True)
+    for over in shown:
+        own = rows[rows["over"] == over].set_index(["level", "name"])[["change", "low", "high"]]
+        numbers = own.loc[pd.MultiIndex.from_frame(table[["level", "name"]])].to_numpy(float)
+        table[TITLES[over]] = [f"{100 * c:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})" for c, low, high in numbers]
+    return table.assign(level=table["level"].map(LEVELS))
+
+
+def guesses(run: Run, measured: Measured, guess: str) -> pd.DataFrame:
+    """The table of ``first_order_map`` for one of ``GUESSES``."""
+    shown = GUESSES[guess]
+    tensors = data.table(run.id, "tensors")[measurements.WHAT]
+    if isinstance(shown, str):
+        rows = measurements.table(measured, "changes").rename(columns={"over": "row", shown: "predicted"})
+        rows = rows.sort_values("row", key=lambda names: ~names.isin(list(TITLES)), kind="stable")
+        titles = rows["row"].map(TITLES | measurements.titles()).fillna(rows["row"])
+    else:
+        column, over = shown
+        rows = measurements.table(measured, "experts")
+        rows = rows[rows["over"] == over].rename(columns={"expert": "row", column: "predicted"})
+        titles = rows["row"].map(measurements.titles()).fillna(rows["row"])
+    table = rows.assign(title=titles)[["row", "title", "tensor", "predicted"]]
+    return table.merge(tensors, on="tensor", validate="many_to_one")
+
+
+def drift_against(run: Run, drift: Measured, changes: pd.DataFrame, over: str) -> pd.DataFrame:
+    """The table of ``drift_and_put_back``: each tensor's drift, a mean over tasks, and its change, with both ranks."""
+    own = measurements.layers(run, drift).groupby("tensor", sort=False)["relative"].mean().rename("drift")
+    rows = changes[(changes["level"] == "tensor") & (changes["over"] == over)].rename(columns={"name": "tensor"})
+    table = rows[["tensor", "change", "low", "high", "n"]].merge(own, on="tensor")
+    table = table.merge(data.table(run.id, "tensors")[measurements.WHAT], on="tensor", validate="one_to_one")
+    ranks = {f"{name}_rank": table[name].rank(ascending=False) for name in ("drift", "change")}
+    return table.assign(**ranks)
+
+
+class RankCorrelation(NamedTuple):
+    """Spearman's ρ of the first-order map with the true one over n tensors: with accuracy, and with the margin."""
+
+    over: str
+    accuracy: float
+    margin: float
+    n: int
+
+
+def rank_correlations(guess: Measured, changes: pd.DataFrame) -> list[RankCorrelation]:
+    """How well the first-order map ranks the tensors, in and out of domain."""
+    from merging.analysis.correlation import fit_line
+
+    predicted = measurements.table(guess, "changes").set_index(["over", "tensor"])["put_back"]
+    correlations = []
+    for over in TITLES:
+        rows = changes[(changes["level"] == "tensor") & (changes["over"] == over)]
+        if rows.empty or over not in predicted.index.get_level_values(0):
+            continue
+        x = predicted.loc[over].reindex(rows["name"]).to_numpy(float)
+        fits = [fit_line(x, rows[column].to_numpy(float)) for column in ("change", "margin")]
+        correlations.append(RankCorrelation(over, fits[0].spearman, fits[1].spearman, fits[0].n))
+    return correlations

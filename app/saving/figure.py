@@ -1,0 +1,85 @@
+"""The menu under a chart that saves it: SVG, PNG and PDF are written by the browser, HTML by the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app.reading.report_sources import Of
+from app.saving import provenance
+from viz import theme
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+HERE = Path(__file__).parent
+SCRIPTS = ("outline.js", "pdf.js", "figure.js")
+CAPTION, SOURCE = "Caption", "Source"
+FORMATS = (
+    "SVG and PDF stay sharp at any size; PDF names the font Helvetica without holding it. PNG has three pixels for one "
+    "on the screen. HTML opens in any browser without a network, and still shows values under the pointer."
+)
+
+
+def menu(
+    key: str,
+    figure: go.Figure,
+    table: pd.DataFrame,
+    options: Mapping[str, Any],
+    *,
+    name: str,
+    caption: str,
+    of: Of,
+) -> None:
+    """Draw the menu of the chart ``key``. ``name`` is the files' name, ``caption`` is plain text."""
+    from viz.registry import find
+
+    with st.popover("Figure", icon=":material/photo_camera:", type="tertiary", help="Save the figure"):
+        below = st.pills(
+            "Under the picture",
+            (CAPTION, SOURCE),
+            selection_mode="multi",
+            default=(CAPTION, SOURCE),
+            key=f"below_{key}",
+        )
+        notes = [caption] if CAPTION in below and caption else []
+        notes += [provenance.line(table, options, of, caption)] if SOURCE in below else []
+        alt, question = str(figure.layout.meta["alt"]), find(key).question
+        data = {
+            "chart": f"chart_{key}",
+            "name": theme.file_name(name),
+            "title": question,
+            "description": alt,
+            "notes": notes,
+        }
+        with st.container(horizontal=True, vertical_alignment="top", gap="small"):
+            _saver()(key=f"save_{key}", data=data, width="content")
+            st.download_button(
+                "HTML", _page(figure, question, notes), f"{theme.file_name(name)}.html", "text/html",
+                key=f"html_{key}", on_click="ignore",
+            )  # fmt: skip
+        st.caption(FORMATS)
+
+
+def _page(figure: go.Figure, question: str, notes: list[str]) -> Callable[[], bytes]:
+    """Writes the page when it is asked for, which is outside of any session."""
+    from viz.report.document import write_figure
+
+    return lambda: write_figure(figure, question, notes).encode()
+
+
+@cache
+def _saver() -> Any:
+    """The buttons whose files the browser writes, registered once."""
+    files = {name: (HERE / name).read_text("utf-8") for name in ("figure.html", "figure.css", *SCRIPTS)}
+    return st.components.v2.component(
+        "mergescope_figure",
+        html=files["figure.html"],
+        css=files["figure.css"],
+        js="\n".join(files[name] for name in SCRIPTS),
+    )

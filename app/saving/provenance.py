@@ -1,0 +1,59 @@
+"""The line under a saved picture that says where it is from: runs or sweeps, images, seeds, program version."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import merging
+from app.reading import report_sources
+from app.reading.report_sources import Of
+from app.session import state
+from merging.errors import MergingError
+from merging.runs.run import Run
+from viz.text import clean_text, span
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.sweeps.sweep import Sweep
+
+NAMED = 4  # runs or sweeps; the others are counted
+HALF = re.compile(r"\b(?:choosing|reporting) half\b", re.IGNORECASE)
+COUNTS = {"n": "n = {}", "n_in": "n = {} in domain", "n_out": "n = {} out of domain"}  # columns with numbers of images
+
+
+def line(table: pd.DataFrame, options: Mapping[str, Any], of: Of, caption: str) -> str:
+    """The line of a chart's file; plain text. The half of the test sets is the one that the caption names first."""
+    shown = report_sources.shown(table, options, of, state.place())
+    half = HALF.search(caption)
+    parts = [_names(shown), _images(table), half[0] if half else "", _seeds(shown)]
+    parts.append(f"Mergescope {merging.__version__}")
+    return " · ".join(part for part in parts if part)
+
+
+def _names(shown: Sequence[Run | Sweep]) -> str:
+    names = [f"{clean_text(one.title, 40)} ({one.id[:8]})".strip() for one in shown[:NAMED]]
+    rest = [f"{len(shown) - NAMED} more"] if len(shown) > NAMED else []
+    return ", ".join([*names, *rest])
+
+
+def _images(table: pd.DataFrame) -> str:
+    counts = [words.format(span(table[name])) for name, words in COUNTS.items() if name in table]
+    return f"{', '.join(counts)} images" if counts else ""
+
+
+def _seeds(shown: Sequence[Run | Sweep]) -> str:
+    seeds = sorted({seed for one in shown if (seed := _seed(one)) is not None})
+    return f"seed {', '.join(map(str, seeds))}" if seeds else ""
+
+
+def _seed(one: Run | Sweep) -> int | None:
+    """The seed of a run's methods or else of its exemplars, or that of a sweep; None if nothing is random."""
+    if not isinstance(one, Run) or one.seed is not None:
+        return one.seed
+    try:
+        return one.recipe.exemplars.seed if one.recipe and one.recipe.exemplars else None
+    except MergingError:  # a method of another version
+        return None

@@ -1,0 +1,222 @@
+"""Putting back on the Drift page: the true map, the first-order map, both ranks, and the panel of one layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import text
+from app.reading import data, measurements, put_back
+from app.session import selection, state
+from app.widgets import chart, measure_button, page, selected
+from app.widgets.put_back import panel
+from app.widgets.run_picker import pick_one
+from merging.analysis.stored import Measured
+from merging.previews.bootstrap import IN_DOMAIN, OUT_OF_DOMAIN
+from merging.runs.run import Run
+from viz.text import count, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
+
+HOW = "Click a cell, or choose"
+SOON = 3.0  # seconds between two looks at a measurement that is running
+MOST = 5  # tensors in the table
+NOT_MEASURED = "What putting each layer back gives has not been measured for"
+NOT_GUESSED = (
+    "The first-order map takes one gradient, about as long as a few evaluations of the sample. It has not been "
+    "measured for"
+)
+NO_DRIFT = "To set it against drift, feature drift has to be measured. It has not been measured for"
+GUESSED = (
+    "One gradient predicts by how much the mean margin changes: the cosine of the right class minus the largest other "
+    "one. That is another unit than accuracy, and only small steps are predicted well."
+)
+WEIGHED = "λ of each tensor is the weight with which the sum of the task vectors fits the merged one best."
+
+
+def view(runs: Sequence[Run]) -> None:
+    """One run: what each layer would give back."""
+    run = pick_one(runs)
+    if run.recipe is None:
+        st.info("This run is no merge, so there is nothing to put back.")
+        return
+    measured = measurements.find(measurements.PUT_BACK, run.id)
+    if measured is None:
+        measure_button.missing(measurements.PUT_BACK, [run], NOT_MEASURED)
+        if any(job.live and (job.kind, job.subject) == (measurements.PUT_BACK, run.id) for job in data.runner().here()):
+            growing(run)
+    layers(run, measured)
+
+
+@st.fragment(run_every=SOON)
+def growing(run: Run) -> None:
+    """The map so far of a measurement that is running."""
+    shown = put_back.so_far(run)
+    if shown is None or shown.tables["changes"].empty:
+        st.caption("The first results appear once the embeddings were put back.")
+        return
+    changes = shown.tables["changes"]
+    done = int((changes.drop_duplicates(["level", "name"])["level"] == "tensor").sum())
+    caption = f"So far, {plural(done, 'tensor')}. {described(shown.notes, changes)}"
+    chart.chart("revert_map", put_back.cells(run, changes), name=f"put_back_{run.id[:8]}", caption=caption, of=[run])
+
+
+def choose_cell() -> None:
+    """Callback of a click on the map: the cell's tensor goes into the picker."""
+    choose_from("revert_map")
+
+
+def choose_guess() -> None:
+    """Callback of a click on the first-order map."""
+    choose_from("first_order_map")
+
+
+def choose_point() -> None:
+    """Callback of a click on a point."""
+    choose_from("drift_and_put_back")
+
+
+def choose_from(key: str) -> None:
+    """Put the tensor that was clicked on a chart into the picker."""
+    if cell := chart.clicked(key):
+        choose(cell["tensor"])
+
+
+def choose(tensor: str) -> None:
+    """Callback: choose this tensor."""
+    selection.choose(state.TENSOR, tensor)
+
+
+@st.fragment
+def layers(run: Run, measured: Measured | None) -> None:
+    """The maps with the picker of one tensor, and its panel; a click redraws only them."""
+    tensors = list(data.table(run.id, "tensors")["tensor"])
+    changes = None if measured is None else measurements.table(measured, "changes")
+    picture = st.container()  # the picker is read before the picture above it is drawn
+    tensor = selected.pick(state.TENSOR, tensors, "Tensor", placeholder=HOW, width=380)
+    selected.doors("Drift", state.TENSOR, run=run.id)
+    if measured is not None and changes is not None:
+        with picture:
+            true_map(run, measured, changes, tensor)
+    panel.show(run, tensor, "drift")
+    if changes is not None:
+        against_drift(run, changes, tensor)
+    first_order(run, changes, tensor)
+
+
+def true_map(run: Run, measured: Measured, changes: pd.DataFrame, tensor: str | None) -> None:
+    """The map, and tables of whole blocks, kinds, and the largest gains."""
+    caption = f"{described(measured.notes, changes)} {measure_button.origin([measured])}"
+    chart.chart(
+        "revert_map", put_back.cells(run, changes), name=f"put_back_{run.id[:8]}", on_click=choose_cell,
+        selected=(None, tensor), caption=caption, of=[run],
+    )  # fmt: skip
+    with st.grid(2, min_column_width=380):
+        with st.container():
+            st.markdown("**Whole blocks and kinds put back**, points (95 % interval)")
+            listed(put_back.averages(changes, ("block", "kind")), "Accuracy with blocks and kinds put back")
+        with st.container():
+            st.markdown(f"**The {MOST} tensors that give most**, points (95 % interval)")
+            listed(put_back.averages(changes, ("tensor",), MOST), "The tensors that give most if they are put back")
+
+
+def listed(table: pd.DataFrame, alt: str) -> None:
+    """Changes in points with their intervals."""
+    wide = st.column_config.TextColumn("Name", width="medium")
+    columns = {"level": "Put back", "name": wide} if table["level"].nunique() > 1 else {"level": None, "name": wide}
+    height = page.table_height(len(table), 480)
+    st.dataframe(table, hide_index=True, column_config=columns, height=height, alt=alt)
+
+
+def described(notes: Mapping[str, Any], changes: pd.DataFrame) -> str:
+    """The images, the seed, and how many intervals leave zero out by chance."""
+    intervals = len(changes)
+    return (
+        f"Each change is made and run. n = {count(notes['n_in'])} images in domain and {count(notes['n_out'])} out of "
+        f"domain of the {notes['split']} half, drawn with seed {notes['sample_seed']}, the same for every change; "
+        f"paired bootstrap with {count(notes['resamples'])} draws. Of {count(intervals)} intervals about "
+        f"{count(intervals / 20)} would leave zero out by chance alone."
+    )
+
+
+def pick_domain(changes: pd.DataFrame) -> str:
+    """The picker of in or out of domain."""
+    known = [over for over in (OUT_OF_DOMAIN, IN_DOMAIN) if over in set(changes["over"])]
+    chosen = st.segmented_control("Accuracy", known, default=known[0], key=state.HELP, bind=state.BIND, required=True)
+    return str(chosen)
+
+
+def against_drift(run: Run, changes: pd.DataFrame, tensor: str | None) -> None:
+    """Ranks by drift against ranks by what putting back gives, and the first of both."""
+    from merging.analysis.correlation import fit_line
+
+    chart.ask("drift_and_put_back")
+    drift = measurements.find(measurements.DRIFT, run.id)
+    if drift is None:
+        measure_button.missing(measurements.DRIFT, [run], NO_DRIFT)
+        return
+    over = pick_domain(changes)
+    table = put_back.drift_against(run, drift, changes, over)
+    if table.empty:
+        return
+    fit = fit_line(table["drift"].to_numpy(float), table["change"].to_numpy(float))
+    firsts(table, over)
+    chart.chart(
+        "drift_and_put_back", table, name=f"drift_and_put_back_{run.id[:8]}", headed=True, on_click=choose_point,
+        correlation=(fit.spearman, fit.n), over=over, selected=tensor, of=[run],
+        caption="Drift of a layer by itself, a mean over tasks, is a correlate; putting back is an intervention. "
+        f"n = {count(table['n'].max())} images {over}. {measure_button.origin([drift])}",
+    )  # fmt: skip
+
+
+def firsts(table: pd.DataFrame, over: str) -> None:
+    """The tensor that drifts most and the one that helps most, each with its rank by the other, as buttons."""
+    most, best = table.loc[table["drift"].idxmax()], table.loc[table["change"].idxmax()]
+    number = plural(len(table), "tensor")
+    st.markdown(
+        f"**{text.safe_text(most['tensor'], 100)}** drifts most; by what putting it back gives {over} it is at rank "
+        f"{most['change_rank']:g} of {number}. **{text.safe_text(best['tensor'], 100)}** helps most if it is put back; "
+        f"by drift it is at rank {best['drift_rank']:g}. Equal numbers share a mean rank."
+    )
+    with st.container(horizontal=True):
+        st.button("Choose what drifts most", key="drifts_most", on_click=choose, args=(most["tensor"],))
+        st.button("Choose what helps most", key="helps_most", on_click=choose, args=(best["tensor"],))
+
+
+def first_order(run: Run, changes: pd.DataFrame | None, tensor: str | None) -> None:
+    """The first-order map, and how well it ranks the tensors where the true map is known."""
+    chart.ask("first_order_map")
+    measured = measurements.find(measurements.FIRST_ORDER, run.id)
+    if measured is None:
+        measure_button.missing(measurements.FIRST_ORDER, [run], NOT_GUESSED)
+        return
+    guess = st.selectbox("Predict", put_back.GUESSES, key=state.GUESS, bind=state.BIND, width=420)
+    table = put_back.guesses(run, measured, guess)
+    if changes is not None:
+        st.markdown(in_words(put_back.rank_correlations(measured, changes)))
+    notes = measured.notes
+    chart.chart(
+        "first_order_map", table, name=f"first_order_{run.id[:8]}", headed=True, on_click=choose_guess,
+        selected=(None, tensor), of=[run], description=f"Predicted for {guess}.",
+        caption=f"{GUESSED} {WEIGHED} n = {count(notes['n_in'])} images in domain and {count(notes['n_out'])} out of "
+        f"domain of the {notes['split']} half, seed {notes['sample_seed']}. {measure_button.origin([measured])}",
+    )  # fmt: skip
+
+
+def in_words(correlations: Sequence[put_back.RankCorrelation]) -> str:
+    """The rank correlation of both maps."""
+    parts = [
+        f"**{one.accuracy:.2f}** with accuracy and **{one.margin:.2f}** with the mean margin {one.over}"
+        for one in correlations
+        if math.isfinite(one.accuracy) and math.isfinite(one.margin)
+    ]
+    if not parts:
+        return "The ranks of both maps cannot be compared: one of them does not vary."
+    n = plural(correlations[0].n, "tensor")
+    return f"Rank correlation (Spearman's ρ) of the first-order map with the measured one over {n}: {'; '.join(parts)}."

@@ -1,0 +1,108 @@
+"""Painting on Masks: the canvas with its tools above it, and below it what is kept, the rules and the way to a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import text
+from app.reading import measurements
+from app.session import painted
+from app.views.masks import paint_link, paint_numbers, paint_run, paint_tools
+from app.views.masks.paint_sheet import Sheet
+from app.widgets import chart, measure_button
+from merging.analysis.registry import MEASURES
+from merging.runs.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from app.session.painting import Factors
+
+FIRST_ORDER = "first_order"  # the measurement of the first-order map
+NOT_LINKED = (
+    "The address does not hold this painting: it takes too many rules, and the store cannot be written to. Reloading "
+    "the page loses it."
+)
+NO_NORMS = "The norms of the task vectors are not measured yet for"
+
+
+def switch() -> bool:
+    """Draw the switch that makes the final mask a canvas; whether it is on."""
+    return st.toggle(
+        "Paint", key=painted.PAINT, bind="query-params",
+        help="Paint by hand what each expert's task vector is multiplied by, tensor by tensor.",
+    )  # fmt: skip
+
+
+def show(run: Run, masks: pd.DataFrame, ratio: float, own: pd.DataFrame | None, group: str) -> None:
+    """Draw the canvas of a run and all that belongs to it.
+
+    ``masks`` are those at ``ratio``, ``own`` those that the run itself used, None if it pruned no tensors.
+    """
+    chart.ask(paint_tools.CANVAS)
+    kept = None if own is None else own["final"].to_numpy(bool).reshape(own["expert"].nunique(), -1)
+    canvas(Sheet(run, masks, ratio, kept, group, _squares(run, masks), _losses(run, masks)))
+
+
+def _squares(run: Run, masks: pd.DataFrame) -> Factors | None:
+    """Squared norms of the task vectors (K, L), if they are measured."""
+    if (measured := measurements.find(measurements.PAIRS, run.id)) is None:
+        return None
+    rows = measurements.table(measured, "experts").set_index(["expert", "order"])["square"]
+    return _as_matrix(rows, masks, "order")
+
+
+def _losses(run: Run, masks: pd.DataFrame) -> Factors | None:
+    """The change of the mean margin that taking each expert's part out is predicted to make (K, L), if measured.
+
+    It is the mean of those in and out of domain.
+    """
+    if FIRST_ORDER not in MEASURES or (measured := measurements.find(FIRST_ORDER, run.id)) is None:
+        return None
+    rows = measurements.table(measured, "experts").groupby(["expert", "tensor"])["take_out"].mean()
+    return _as_matrix(rows, masks, "tensor")
+
+
+def _as_matrix(rows: pd.Series[float], masks: pd.DataFrame, column: str) -> Factors:
+    """A number for each pair of an expert and a tensor, which ``column`` names, as (K, L)."""
+    cells = list(zip(masks["expert"], masks[column], strict=True))
+    return rows.reindex(cells).to_numpy().reshape(masks["expert"].nunique(), -1)
+
+
+@st.fragment
+def canvas(sheet: Sheet) -> None:
+    """The part of the page that a stroke redraws."""
+
+    def read(words: str) -> Factors:
+        return paint_link.factors_of(words, sheet.experts, sheet.parameters)
+
+    painting, problem = painted.current(sheet.experts, list(sheet.facts["tensor"]), read)
+    if problem:
+        st.warning(
+            f"The painting in this link cannot be shown: {text.safe_text(problem, 400)}", icon=":material/link_off:"
+        )
+    area = paint_tools.bar(len(painting.done), len(painting.undone))
+    picture = st.container()
+    paint_tools.fill(sheet)
+    paint_tools.start(sheet)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        most = paint_numbers.budget(len(sheet.facts))
+        kept = paint_numbers.in_words(sheet, painting.factors, most)
+        st.markdown(kept, width="stretch")
+    with picture:
+        chart.chart(
+            paint_tools.CANVAS, sheet.table(painting.factors), name=f"painted_{sheet.run.id[:8]}", headed=True,
+            area=area, on_click=paint_tools.on_gesture(sheet), group=sheet.group, brush=paint_tools.brush(),
+            description=kept, of=[sheet.run],
+        )  # fmt: skip
+    paint_numbers.by_expert(sheet, painting.factors)
+    if sheet.squares is None:
+        measure_button.missing(
+            measurements.PAIRS, [sheet.run], "The norms of the task vectors are not measured yet for"
+        )
+    linked = painted.write(lambda factors: paint_link.text_of(factors, sheet.experts, sheet.parameters))
+    if not linked and (painting.factors != 1).any():
+        st.caption(NOT_LINKED)
+    paint_run.show(sheet, painting)

@@ -1,0 +1,85 @@
+"""What painted factors keep: tensors, scalars, bytes, norms, and what they have in common with LwPTV's mask."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from app.session import painted, state
+from app.session.painting import Factors
+from app.views.masks.paint_sheet import Sheet
+from app.widgets import page
+from merging.analysis.storage_accounting import PAPER_BYTES
+from merging.text import size_text
+from viz.text import percent, plural
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def budget(tensors: int) -> int | None:
+    """Draw the field of the most tensors that may be kept; None if there is no such bound."""
+    return st.number_input(
+        "Budget, in tensors", 0, tensors, None, key=painted.BUDGET, bind=state.BIND, placeholder="none", width=150,
+        help="How many tensors may be kept at most; the count says when it is more.",
+    )  # fmt: skip
+
+
+def in_words(sheet: Sheet, factors: Factors, most: int | None) -> str:
+    """What is kept, in Markdown."""
+    kept = (factors != 0).any(axis=0)
+    tensors, scalars, all_scalars = int(kept.sum()), int(sheet.numels[kept].sum()), int(sheet.numels.sum())
+    counted = f"**{tensors} of {plural(len(kept), 'tensor')}**"
+    if most is not None and tensors > most:
+        counted = f":red[:material/warning: {counted}, {tensors - most} over the budget of {most},]"
+    elif most is not None:
+        counted += f" (within the budget of {most})"
+    return (
+        f"Kept for at least one expert: {counted}, **{scalars:,} of {all_scalars:,} scalars "
+        f"({percent(scalars / max(all_scalars, 1))})**; at {PAPER_BYTES} bytes each they take "
+        f"**{size_text(PAPER_BYTES * scalars)}**. {_overlap(sheet, factors)}"
+    )
+
+
+def _overlap(sheet: Sheet, factors: Factors) -> str:
+    painted_cells, masked = factors != 0, sheet.matrix("final").astype(bool)
+    both, either = int((painted_cells & masked).sum()), int((painted_cells | masked).sum())
+    if not either:
+        return f"Neither this nor LwPTV's mask at prune ratio {sheet.ratio:g} keeps anything."
+    return (
+        f"In common with LwPTV's mask at prune ratio {sheet.ratio:g}: **{percent(both / either)}**, {both:,} of the "
+        f"{either:,} cells that either keeps."
+    )
+
+
+def by_expert(sheet: Sheet, factors: Factors) -> None:
+    """Draw a row for each expert: tensors, scalars, and the norm of its task vector that is left."""
+    table = expert_table(sheet, factors)
+    shares = {name: st.column_config.NumberColumn(label, format="percent") for name, label in (
+        ("scalars", "Scalars kept"), ("norm", "Norm after painting, of the task vector's"))}  # fmt: skip
+    st.dataframe(
+        table, hide_index=True, height=page.table_height(len(table), 320),
+        column_config={"expert": "Expert", "tensors": "Tensors kept", **shares},
+        alt="Tensors, scalars and norm that are kept for every expert",
+    )  # fmt: skip
+
+
+def expert_table(sheet: Sheet, factors: Factors) -> pd.DataFrame:
+    """expert, tensors (kept), scalars (share), norm (after painting, over the whole task vector's; NaN if unknown)."""
+    import pandas as pd
+
+    kept, numels = factors != 0, sheet.numels
+    norm = np.full(len(factors), np.nan)
+    if sheet.squares is not None:
+        left, whole = (factors**2 * sheet.squares).sum(axis=1), sheet.squares.sum(axis=1)
+        norm = np.sqrt(np.divide(left, whole, out=norm, where=whole > 0))
+    return pd.DataFrame(
+        {
+            "expert": sheet.experts,
+            "tensors": kept.sum(axis=1),
+            "scalars": kept @ numels / max(numels.sum(), 1),
+            "norm": norm,
+        }
+    )

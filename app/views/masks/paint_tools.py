@@ -1,0 +1,195 @@
+"""The tools of painting: brush, rectangle, undo and redo, fills by pickers, and what one can start from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import streamlit as st
+
+from app.session import painted
+from app.session.painting import Cells, boxed_cells, chosen, clicked_cells, largest, random_tensors
+from app.views.masks.paint_sheet import Sheet
+from app.widgets import chart
+from merging.methods.factor_rules import LARGEST
+from viz.parts.tensor_columns import ordered
+from viz.text import clean_text
+
+CANVAS = "manual_canvas"
+CLICK, RECTANGLE = "Click", "Rectangle"
+VALUE = "value"
+BRUSHES = ("0", "1", "0.5", VALUE)
+TOOL, BRUSH, FACTOR = "paint_tool", "paint_brush", "paint_factor"
+# Label in the picker -> the column of the tensors' facts; the first is for all tensors.
+EVERYWHERE = "everywhere"
+PLACES = {
+    EVERYWHERE: "",
+    "in blocks": "section",
+    "in kinds of layer": "part",
+    "in roles": "role",
+    "in tensors": "tensor",
+}
+WHO, WHERE, WHICH = "paint_experts", "paint_where", "paint_which"
+HOW = {
+    CLICK: "Click a cell, a name of a row or, below the map, the name of a block; the row **all** paints every expert.",
+    RECTANGLE: "Drag over cells, over names of rows, or over names of blocks. Single clicks do nothing meanwhile.",
+}
+
+
+def brush() -> float:
+    """The factor that the next stroke paints."""
+    picked = str(st.session_state.get(BRUSH) or BRUSHES[0])
+    return float(st.session_state.get(FACTOR, 1.5)) if picked == VALUE else float(picked)
+
+
+def bar(strokes: int, undone: int) -> str:
+    """Draw the tool, the brush, undo and redo; the area that the tool draws on the chart, empty for clicks."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        tool = st.segmented_control("Tool", (CLICK, RECTANGLE), default=CLICK, key=TOOL, required=True)
+        picked = st.segmented_control("Brush: the factor", BRUSHES, default=BRUSHES[0], key=BRUSH, required=True)
+        if picked == VALUE:
+            st.number_input(
+                "Value", -LARGEST, LARGEST, 1.5, 0.1, key=FACTOR, width=140,
+                help="2 doubles a task vector, a number below 0 turns it round.",
+            )  # fmt: skip
+        st.button(
+            f"Undo ({strokes})", key="paint_undo", icon=":material/undo:", shortcut="Ctrl+Z", on_click=_undo,
+            disabled=not strokes, help="Takes the last stroke back; the browser's Back does, too.",
+        )  # fmt: skip
+        st.button(
+            f"Redo ({undone})", key="paint_redo", icon=":material/redo:", shortcut="Ctrl+Shift+Z", on_click=_redo,
+            disabled=not undone,
+        )  # fmt: skip
+    st.caption(HOW[tool])
+    return "box" if tool == RECTANGLE else ""
+
+
+def _undo() -> None:
+    if painting := painted.painting():
+        painting.undo()
+
+
+def _redo() -> None:
+    if painting := painted.painting():
+        painting.redo()
+
+
+def on_gesture(sheet: Sheet) -> Callable[[], None]:
+    """The callback of the canvas: paints what was clicked, or the rectangle that was drawn."""
+
+    def paint() -> None:
+        if st.session_state.get(TOOL) != RECTANGLE:
+            if (mark := chart.clicked(CANVAS)) is not None:
+                facts = {name: list(sheet.facts[name]) for name in ("tensor", "section", "part")}
+                _paint(clicked_cells(sheet.experts, facts, mark), _mark_words(mark))
+            return
+        place = {name: index for index, name in enumerate(sheet.facts["tensor"])}
+        order = [place[name] for name in ordered(sheet.facts, sheet.group)["tensor"]]
+        for box in chart.boxed(CANVAS):
+            _paint(boxed_cells(len(sheet.experts), order, box), "a rectangle")
+
+    return paint
+
+
+def _mark_words(mark: dict[str, str]) -> str:
+    where = next((mark[kind] for kind in ("tensor", "section", "part") if kind in mark), "everything")
+    return f"{where} of {mark.get('expert', 'all experts')}"
+
+
+def _paint(cells: Cells, words: str) -> None:
+    painting, factor = painted.painting(), brush()
+    if painting is not None and painting.factors.shape == cells.shape:
+        painting.paint(cells, factor, f"{factor:g} on {words}")
+
+
+def fill(sheet: Sheet) -> None:
+    """Draw the pickers that paint without a mouse: whose tensors, which ones, and the button."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        who = st.multiselect(
+            "Paint the tensors of", sheet.experts, key=WHO, placeholder="all experts", width=230,
+            format_func=clean_text,
+        )  # fmt: skip
+        where = st.selectbox("Where", PLACES, key=WHERE, width=170)
+        which: list[str] = []
+        if column := PLACES[where]:
+            names = list(dict.fromkeys(sheet.facts[column]))
+            which = st.multiselect(
+                "Which", names, key=f"{WHICH}_{column}", placeholder="Choose", width=300, format_func=clean_text
+            )
+        st.button(
+            f"Paint {brush():g}", key="paint_fill", icon=":material/format_paint:", on_click=_fill,
+            args=(sheet, column, who, which), disabled=bool(column and not which),
+        )  # fmt: skip
+
+
+def _fill(sheet: Sheet, column: str, who: list[str], which: list[str]) -> None:
+    columns = chosen(list(sheet.facts[column]), which) if column else np.ones(len(sheet.facts), bool)
+    where = ", ".join(which) or "everything"
+    _paint(np.outer(chosen(sheet.experts, who), columns), f"{where} of {', '.join(who) or 'all experts'}")
+
+
+# Where to start
+
+
+def start(sheet: Sheet) -> None:
+    """Draw the picker of tables to start from."""
+    starts = _starts(sheet)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        name = st.selectbox("Start from", starts, key="paint_start", width=330)
+        number = 0
+        if name == RANDOM:
+            number = st.number_input("Seed", 0, 10_000, 0, key="paint_seed", width=120)
+        elif name == LARGEST_ONES:
+            number = st.number_input("k", 0, len(sheet.facts), len(sheet.facts) // 2, key="paint_k", width=120)
+        st.button("Start", key="paint_go", icon=":material/restart_alt:", on_click=_start, args=(sheet, name, number))
+    st.caption(starts[name])
+
+
+EVERYTHING, NOTHING, THIS_RUN = "everything", "nothing", "this run's mask"
+LWPTV, RANDOM, LARGEST_ONES = "LwPTV at the ratio above", "random, with as many scalars", "the k largest by saliency"
+GRADIENT = "the gradient map (first order)"
+FIRST_ORDER = (
+    "Factor 0 where one gradient predicts that the mean margin of the right class grows if the expert's part is taken "
+    "out (mean of in and out of domain, an estimate), 1 elsewhere."
+)
+
+
+def _starts(sheet: Sheet) -> dict[str, str]:
+    """What one can start from, and what that is."""
+    size = f"{int(sheet.numels[sheet.matrix('final').astype(bool).any(axis=0)].sum()):,}"
+    own = (
+        {THIS_RUN: "Factor 1 where this run kept a tensor, 0 where it pruned it."} if sheet.own_mask is not None else {}
+    )
+    gradient = {} if sheet.losses is None else {GRADIENT: FIRST_ORDER}
+    return {
+        EVERYTHING: "Factor 1 everywhere, which changes nothing.",
+        NOTHING: "Factor 0 everywhere, which is the pretrained model.",
+        **own,
+        LWPTV: f"Factor 1 where LwPTV keeps a tensor at prune ratio {sheet.ratio:g}, 0 elsewhere.",
+        RANDOM: f"Whole tensors in random order, for all experts alike, with at most as many scalars as LwPTV keeps at "
+        f"prune ratio {sheet.ratio:g}: {size}.",
+        LARGEST_ONES: "The tensors with the largest mean saliency over the experts, for all experts alike.",
+        **gradient,
+    }
+
+
+def _start(sheet: Sheet, name: str, number: int) -> None:
+    kept = start_mask(sheet, name, number)
+    detail = {RANDOM: f", seed {number}", LARGEST_ONES: f", k = {number}", LWPTV: f", {sheet.ratio:g}"}.get(name, "")
+    if (painting := painted.painting()) and painting.factors.shape == kept.shape:
+        painting.replace(kept.astype(np.float64), f"start from {name}{detail}")
+
+
+def start_mask(sheet: Sheet, name: str, number: int = 0) -> Cells:
+    """Which cells (K, L) have the factor 1 in one of the tables to start from; ``number`` is the seed, or k."""
+    final = sheet.matrix("final").astype(bool)
+    if name == RANDOM:
+        scalars = int(sheet.numels[final.any(axis=0)].sum())
+        return random_tensors(sheet.numels.tolist(), scalars, len(sheet.experts), number)
+    if name == LARGEST_ONES:
+        return largest(sheet.matrix("saliency").astype(np.float64), number)
+    if name == GRADIENT and sheet.losses is not None:
+        return ~(sheet.losses > 0)
+    if name == THIS_RUN and sheet.own_mask is not None:
+        return sheet.own_mask
+    return {EVERYTHING: np.ones_like(final), NOTHING: np.zeros_like(final)}.get(name, final)

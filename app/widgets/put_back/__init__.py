@@ -1,0 +1,1 @@
+"""What if this layer were put back: the panel beside a chosen tensor."""

@@ -1,0 +1,65 @@
+"""The command ``preview``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from merging.cli.call import Call
+from merging.cli.exit_codes import DONE
+from merging.cli.options import Command, argument, device_option, option, store_option
+from merging.cli.output import columns, dumps
+from merging.cli.recipe_words import recipe_of
+from merging.text import printable
+
+if TYPE_CHECKING:
+    from merging.previews.result import Preview
+    from merging.recipes.recipe import Recipe
+    from merging.runs.run import Run
+    from merging.runs.store import Store
+
+
+@click.command(cls=Command)
+@argument("recipe", help="a recipe in YAML, or the id of a stored run")
+@option("--per-task", type=int, help="images of every task (default: all of the choosing half)")
+@option("--seed", type=int, default=0, show_default=True, help="which images are drawn")
+@option("--against", default="", help="a stored run or a recipe to compare with (default: the pretrained model)")
+@store_option
+@device_option
+@click.pass_obj
+def preview(
+    call: Call, recipe: str, per_task: int | None, seed: int, against: str, store: Path | None, device: str
+) -> int:
+    """Say what a recipe would score, on a sample and against a reference."""
+    from merging import settings
+    from merging.previews.preview import preview as previewed
+    from merging.previews.samples import PreviewSample
+    from merging.runs.store import Store
+
+    sample, runs = PreviewSample(per_task, seed), Store(store, libraries=(settings.benchmark_folder() / "runs",))
+    result = previewed(recipe_of(recipe, runs), sample, _reference(against, runs), device=device, cancel=call.stop)
+    print(dumps({"preview": True, "half": result.half, **result.plain()}) if call.json else _text(result))
+    return DONE
+
+
+def _reference(word: str, store: Store) -> Run | Recipe | None:
+    """What a recipe is compared with; the weights of a stored run are taken as they are."""
+    run = store.find(word) if word and not Path(word).exists() else None
+    return run or (recipe_of(word, store) if word else None)
+
+
+def _text(preview: Preview) -> str:
+    """The differences as a table, and what they are of."""
+    rows: list[tuple[str, ...]] = [("", "preview", "reference", "points [95 %]", "images")]
+    for row in preview.changes.to_dict("records"):
+        shares = (f"{100 * row[name]:.1f} %" for name in ("accuracy", "reference"))
+        low, middle, high = (f"{100 * row[name]:+.1f}" for name in ("low", "difference", "high"))
+        rows.append((printable(str(row["title"])), *shares, f"{middle} [{low}, {high}]", str(row["n"])))
+    many = "all images" if preview.sample.per_task is None else f"at most {preview.sample.per_task} images a task"
+    about = (
+        f"Preview of {printable(preview.title)} against {printable(preview.reference)}: {many} of the {preview.half} "
+        f"half, n = {preview.n:,}, seed {preview.seed}, on {preview.device}. It is no run."
+    )
+    return f"{columns(rows)}\n{about}"

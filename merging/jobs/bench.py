@@ -1,0 +1,212 @@
+"""The bench: one warm process beside the queue, which answers previews.
+
+It starts with the first request, ends when it was idle for a while or when this process ends, and is started again by
+the next request, whatever ended it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections import OrderedDict
+from dataclasses import asdict, dataclass, replace
+from queue import SimpleQueue
+from typing import Any
+
+from merging.jobs.records import PACKAGE_ROOT, child_environment, stop_process
+from merging.previews.result import Preview
+
+IDLE = 300.0  # seconds without a request after which the process ends
+NICE = 5  # previews go before jobs, and the server before both
+SESSIONS = 200  # whose last request is remembered
+TRIES = 2  # times that a request is sent to processes that end while it waits
+WORKER = "merging.previews.worker"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewRequest:
+    """A recipe and a sample of a benchmark, and what it is compared with.
+
+    ``run`` is the id of a stored run, ``reference`` a recipe as YAML; with neither it is the pretrained model. Relative
+    paths in recipes count from ``base``.
+    """
+
+    recipe: str
+    benchmark: str
+    store: str
+    run: str = ""
+    reference: str = ""
+    per_task: int | None = None
+    seed: int = 0
+    base: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewState:
+    """How far a request is: the preview on the images so far, or why there is none."""
+
+    request: PreviewRequest
+    preview: Preview | None = None
+    error: str = ""
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A request that was sent: by which session, how often, and to which process."""
+
+    session: str
+    tries: int
+    process: subprocess.Popen[bytes] | None
+
+
+class Bench:
+    """Sends requests to the process and keeps the newest answer of each session. For any thread."""
+
+    def __init__(self, device: str = "auto", idle: float = IDLE) -> None:
+        self._device, self._idle = device, idle
+        self._lock = threading.RLock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lines: SimpleQueue[bytes | None] = SimpleQueue()  # for the process; None: no more of them
+        self._number = 0
+        self._states: OrderedDict[str, PreviewState] = OrderedDict()
+        self._waiting: dict[int, _Sent] = {}
+
+    def ask(self, session: str, request: PreviewRequest) -> PreviewState:
+        """The state of a request; it is sent unless it is the last one of this session, whose work then stops.
+
+        One that failed is sent again.
+        """
+        with self._lock:
+            state = self._states.get(session)
+            if state is None or state.request != request or state.error:
+                self._states[session] = PreviewState(request)
+                self._states.move_to_end(session)
+                while len(self._states) > SESSIONS:
+                    self.cancel(next(iter(self._states)))
+                self._send(session, 1)
+            return self._states[session]
+
+    def state(self, session: str, request: PreviewRequest) -> PreviewState | None:
+        """The state of a request if it is the last one of this session."""
+        with self._lock:
+            state = self._states.get(session)
+            return state if state is not None and state.request == request else None
+
+    def cancel(self, session: str) -> None:
+        """Forget the request of a session; its work stops before the next batch."""
+        with self._lock:
+            if self._states.pop(session, None) is not None and self._forget(session):
+                self._number += 1
+                self._write({"id": self._number, "session": session})
+
+    @property
+    def pid(self) -> int:
+        """The number of the process; 0 if there is none now."""
+        with self._lock:
+            return self._process.pid if self._process is not None and self._process.poll() is None else 0
+
+    def close(self) -> None:
+        """End the process, for tests and for shutting down."""
+        with self._lock:
+            process, self._process, self._waiting = self._process, None, {}
+            self._lines.put(None)
+        if process is not None:
+            stop_process(process)
+
+    # Requests
+
+    def _send(self, session: str, tries: int) -> None:
+        """Send the request of a session in place of what it asked before, to a process that runs."""
+        self._forget(session)
+        state = self._states[session]
+        self._number += 1
+        try:
+            if not self.pid:
+                self._process, self._lines = self._start()
+        except OSError as error:
+            sentence = f"The process of previews cannot be started: {error.strerror}."
+            self._states[session] = replace(state, error=sentence, done=True)
+            return
+        self._waiting[self._number] = _Sent(session, tries, self._process)
+        self._write({"id": self._number, "session": session, **asdict(state.request)})
+
+    def _write(self, line: dict[str, Any]) -> None:
+        self._lines.put(json.dumps(line).encode() + b"\n")
+
+    def _forget(self, session: str) -> bool:
+        """Drop the waiting request of a session; whether there was one."""
+        before = len(self._waiting)
+        self._waiting = {number: sent for number, sent in self._waiting.items() if sent.session != session}
+        return len(self._waiting) < before
+
+    def _take(self, answer: dict[str, Any]) -> None:
+        with self._lock:
+            sent = self._waiting.get(answer["id"])
+            if sent is None:  # another one was asked meanwhile
+                return
+            state = self._states[sent.session]
+            preview = Preview.from_plain(answer["preview"]) if "preview" in answer else state.preview
+            error, done = answer.get("error", ""), answer["done"]
+            self._states[sent.session] = replace(state, preview=preview, error=error, done=done)
+            if done:
+                del self._waiting[answer["id"]]
+
+    def _ended(self, process: subprocess.Popen[bytes], code: int) -> None:
+        """Send once more what a process left when it ended; say of what has been sent before that it was ended."""
+        with self._lock:
+            left = {number: sent for number, sent in self._waiting.items() if sent.process is process}
+            for number, sent in left.items():
+                del self._waiting[number]
+                if sent.tries < TRIES:
+                    self._send(sent.session, sent.tries + 1)
+                else:
+                    state = self._states[sent.session]
+                    self._states[sent.session] = replace(state, error=_sentence(code), done=True)
+
+    # The process
+
+    def _start(self) -> tuple[subprocess.Popen[bytes], SimpleQueue[bytes | None]]:
+        """A new process, and where its requests go; writing to it may take a while, so a thread does it."""
+        self._lines.put(None)
+        process = subprocess.Popen(
+            [sys.executable, "-m", WORKER, self._device, str(self._idle), str(NICE)],
+            cwd=PACKAGE_ROOT,
+            env=child_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        lines: SimpleQueue[bytes | None] = SimpleQueue()
+        threading.Thread(target=_write_lines, args=(process, lines), name="to bench", daemon=True).start()
+        threading.Thread(target=self._read, args=(process,), name="from bench", daemon=True).start()
+        return process, lines
+
+    def _read(self, process: subprocess.Popen[bytes]) -> None:
+        """Take the answers of a process until it ends, then answer for it."""
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                self._take(json.loads(line))
+        self._ended(process, process.wait())
+
+
+def _write_lines(process: subprocess.Popen[bytes], lines: SimpleQueue[bytes | None]) -> None:
+    """Write requests to a process until there are no more, or it has ended."""
+    assert process.stdin is not None
+    with contextlib.suppress(OSError), process.stdin as stream:
+        while (line := lines.get()) is not None:
+            stream.write(line)
+            stream.flush()
+
+
+def _sentence(code: int) -> str:
+    """Why a process that was ended gave no answer."""
+    if code == -signal.SIGKILL:
+        return "The process of previews was killed, likely because the computer ran out of memory. Preview again."
+    ended = f"by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
+    return f"The process of previews ended {ended}; the server's log says more. Preview again."

@@ -1,0 +1,129 @@
+"""Manual: multiply each expert's task vector, tensor by tensor, by factors that someone chose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from merging.checkpoints.families import Parameter
+from merging.methods.factor_rules import LARGEST, FactorRule, ResolvedFactors, resolve
+from merging.methods.method import Earlier, Edit, register
+from merging.methods.params import Params, choice, real, rules
+from merging.methods.shared import citations
+from merging.methods.slot import Slot, SlotStream, Survey
+
+BEFORE, AFTER = "before", "after"
+MERGED = "merged"  # in the table of factors, where they are of the merged task vector
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManualParams(Params):
+    """The parameters of the manual edit."""
+
+    rules: tuple[FactorRule, ...] = rules(
+        label="Rules",
+        help="Which blocks, roles, sections, tensors and experts take which factor; later rules win. In a line "
+        "they are b0-1=0+r.shift/e.digits=0.5, by b (blocks), r. (role), s. (section), t. (tensor) and e. (expert).",
+    )
+    default: float = real(
+        1.0,
+        low=-LARGEST,
+        high=LARGEST,
+        slider=(0.0, 2.0),
+        step=0.05,
+        label="Factor elsewhere",
+        help="Of everything that no rule names: 1 leaves it as it is, 0 puts it back to pretrained.",
+    )
+    when: str = choice(
+        BEFORE,
+        AFTER,
+        label="Before or after the merge",
+        help="Multiply each expert's task vector before the merge, or the merged one after it.",
+    )
+
+
+Factors = dict[str, tuple[float, ...]]  # tensor -> its factor in every expert, or in the merged task vector
+
+
+def resolved(params: ManualParams, experts: Sequence[str], parameters: Sequence[Parameter]) -> ResolvedFactors:
+    """The factors of the experts' task vectors, or (1, L) of the merged one."""
+    return resolve(params.rules, params.default, [MERGED] if params.when == AFTER else experts, parameters)
+
+
+def content(params: ManualParams, experts: Sequence[str], parameters: Sequence[Parameter]) -> dict[str, Any]:
+    """What is the same for every way of writing the same factors."""
+    return {"factors": resolved(params, experts, parameters).digest, "when": params.when}
+
+
+def survey(slots: SlotStream, params: ManualParams) -> Survey:
+    """The factor of every tensor, without looking at the numbers in it."""
+    table = resolved(params, slots.experts, slots.parameters)
+    factors: Factors = {name: tuple(table.values[:, i].tolist()) for i, name in enumerate(table.tensors)}
+    rows, tensors = len(table.experts), len(table.tensors)
+    frame = pd.DataFrame(
+        {
+            "expert": np.repeat(np.array(table.experts, object), tensors),
+            "tensor": np.tile(np.array(table.tensors, object), rows),
+            "factor": table.values.reshape(-1),
+            "rule": table.rules.reshape(-1),
+        }
+    )
+    warnings = ("manual changes nothing: every factor is 1.",) if (table.values == 1.0).all() else ()
+    return Survey(factors, {"factors": frame}, warnings)
+
+
+def drops(parameter: Parameter, factors: Factors) -> bool:
+    """Whether this tensor's factors are all 0."""
+    return not any(factors[parameter.name])
+
+
+def manual(slot: Slot, params: ManualParams, factors: Factors) -> Tensor:
+    """Task vectors times their factors, (K, *S) -> (K, *S)."""
+    vectors, own = slot.task_vectors, factors[slot.name]
+    if len(set(own)) == 1:
+        return vectors if own[0] == 1.0 else own[0] * vectors
+    return vectors * vectors.new_tensor(own).reshape(-1, *[1] * (vectors.dim() - 1))
+
+
+def kept(slot: Slot, params: ManualParams, factors: Factors) -> Tensor | None:
+    """Which scalars stay in the merge, (*S): none where all factors are 0; None for all."""
+    return None if any(factors[slot.name]) else torch.zeros_like(slot.pretrained, dtype=torch.bool)
+
+
+def refuses(params: ManualParams, before: Earlier) -> str:
+    """Why these rules cannot work on the merged task vector; empty if they can."""
+    number = next((i for i, rule in enumerate(params.rules, 1) if rule.experts), 0)
+    if params.when == AFTER and number:
+        return f"manual: rule {number} names experts, and after the merge there is one task vector; use when=before."
+    return ""
+
+
+register(
+    Edit(
+        key="manual",
+        title="Manual",
+        summary="Multiplies task vectors, tensor by tensor, by factors that you choose: 0 puts a layer back, 1 "
+        "leaves it as it is.",
+        formula=r"\tau_k^l \leftarrow f_k^l\, \tau_k^l",
+        cite=citations.MERGESCOPE,
+        params=ManualParams,
+        run=manual,
+        survey=survey,
+        survey_passes=0,
+        elementwise=lambda _: True,
+        kept=kept,
+        drops=drops,
+        refuses=refuses,
+        content=content,
+        after_merge=lambda params: params.when == AFTER,
+        variant="No paper's method. After the merge, a factor changes its own tensor alone; before it, a merge with a "
+        "threshold over all scalars (TIES, PCB, Consensus on TIES) chooses others elsewhere, too. What has the factor "
+        "0 in every expert stays pretrained bit for bit.",
+    )
+)

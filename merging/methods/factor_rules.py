@@ -1,0 +1,338 @@
+"""Factors of task vectors, written as rules: which blocks, roles, sections, tensors and experts take which factor.
+
+A rule in a line is 'b0-1/r.norm_scale=0': selectors joined by '/', then the factor. Rules are joined by '+'; later ones
+paint over earlier ones. Selectors are b0 or b0-1 (blocks), r.ROLE, s.SECTION, t.PATTERN (a shell pattern on names of
+tensors) and e.EXPERT; a rule for everything is 'all=0.5'. Two selectors of one kind mean either, of two kinds both. In
+names and patterns every sign but letters, digits and _ . - * ? [ ] ! is written as %XX, as in web addresses, so that no
+name ends a rule, a parameter or a step of a chain.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import reprlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote, unquote
+
+from merging.checkpoints.families import EMBEDDINGS, OUTPUT, Parameter, Role
+from merging.errors import ParameterError
+from merging.text import did_you_mean, exact_text, first_few, printable
+
+if TYPE_CHECKING:  # importing it takes a while, and recipes are read without it
+    import numpy as np
+    from numpy.typing import NDArray
+
+LARGEST = 10.0  # of a factor, either way
+MOST_RULES, MOST_BYTES = 200, 20_000  # of a table; bytes of its line
+ROLES = tuple(str(role) for role in Role if role != Role.BUFFER)
+SECTIONS = (EMBEDDINGS, OUTPUT)
+SELECTORS = {"blocks": "b", "roles": "r.", "sections": "s.", "tensors": "t.", "experts": "e."}
+EVERYTHING = "all"
+FEW, SHORT = 2, 60  # rules and characters that a title can hold
+BLOCKS = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactorRule:
+    """One factor and where it goes; an empty selector means all, and selectors are joined by *and*.
+
+    ``blocks`` are numbers and ranges ("3", "0-1"), ``tensors`` shell patterns on the names of tensors: open_clip's
+    without prefix, or the file's own.
+
+    Raises:
+        ParameterError: a factor that is not finite or beyond -10 to 10, an unknown role or section, no range of blocks.
+    """
+
+    factor: float
+    blocks: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    sections: tuple[str, ...] = ()
+    tensors: tuple[str, ...] = ()
+    experts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        factor = self.factor
+        number = isinstance(factor, int | float) and not isinstance(factor, bool)
+        if not number or not math.isfinite(factor) or abs(factor) > LARGEST:
+            raise ParameterError(
+                f"the factor must be a number in [-{LARGEST:g}, {LARGEST:g}], got {reprlib.repr(factor)}"
+            )
+        object.__setattr__(self, "factor", float(factor) + 0.0)  # -0 is 0
+        object.__setattr__(self, "blocks", tuple(map(_range_text, self.blocks)))
+        for kind, known in (("role", ROLES), ("section", SECTIONS)):
+            for word in getattr(self, f"{kind}s"):
+                if word not in known:
+                    hint = did_you_mean(word, known)
+                    raise ParameterError(f"there is no {kind} {word[:80]!r}.{hint} Known: {', '.join(known)}")
+        for name in (*self.tensors, *self.experts):
+            if not name or any("\ud800" <= sign <= "\udfff" for sign in name):
+                raise ParameterError(f"{name!r} is no name of a tensor or an expert")
+
+    @classmethod
+    def of(cls, entry: Any) -> Self:
+        """A rule from plain data such as {blocks: "0-1", roles: [norm_scale, shift], factor: 0}."""
+        if isinstance(entry, cls):
+            return entry
+        if not isinstance(entry, Mapping):
+            raise ParameterError(f'a rule is written as {{blocks: "0-1", factor: 0}}, got {reprlib.repr(entry)}')
+        fields = (*SELECTORS, "factor")
+        for name in entry:
+            if name not in fields:
+                hint = did_you_mean(str(name), fields)
+                raise ParameterError(
+                    f"a rule has no {reprlib.repr(name)}.{hint} It takes {', '.join(SELECTORS)} and factor"
+                )
+        if "factor" not in entry:
+            raise ParameterError("the factor is missing")
+        return cls(factor=entry["factor"], **{name: _words(name, entry.get(name)) for name in SELECTORS})
+
+    def plain(self) -> dict[str, Any]:
+        """The rule as plain data, which ``of`` reads back."""
+        chosen = {name: words for name in SELECTORS if (words := getattr(self, name))}
+        lists = {name: words[0] if len(words) == 1 else list(words) for name, words in chosen.items()}
+        return {**lists, "factor": self.factor}
+
+    def where(self) -> str:
+        """What the rule selects, as a line writes it: 'b0-1/r.norm_scale'."""
+        chosen = [sign + _escaped(word) for name, sign in SELECTORS.items() for word in getattr(self, name)]
+        return "/".join(chosen) or EVERYTHING
+
+    def text(self) -> str:
+        """The rule in a line: 'b0-1/r.norm_scale=0'."""
+        return f"{self.where()}={exact_text(self.factor)}"
+
+    def words(self) -> str:
+        """The rule in words: 'blocks 0-1, norm_scale × 0'."""
+        chosen = {name: words for name in SELECTORS if (words := getattr(self, name))}
+        parts = [" and ".join(printable(word) for word in words) for name, words in chosen.items() if name != "blocks"]
+        if self.blocks:
+            one = len(self.blocks) == 1 and self.blocks[0].isdigit()
+            parts.insert(0, f"{'block' if one else 'blocks'} {' and '.join(self.blocks)}")
+        return f"{', '.join(parts) or EVERYTHING} × {exact_text(self.factor)}"
+
+
+def _words(name: str, given: Any) -> tuple[str, ...]:
+    """The words of a selector, of which there may be one or a list; blocks may be numbers, and joined by commas."""
+    entries = [] if given is None else given if isinstance(given, list | tuple) else [given]
+    for entry in entries:
+        if not isinstance(entry, str | int) or isinstance(entry, bool):
+            raise ParameterError(f"{name} is a text or a list of texts, got {reprlib.repr(given)}")
+    texts = [str(entry) for entry in entries]
+    return tuple(part.strip() for text in texts for part in text.split(",")) if name == "blocks" else tuple(texts)
+
+
+def _range_text(word: str) -> str:
+    """'3' or '0-1'."""
+    match = BLOCKS.fullmatch(word)
+    low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+    if low > high:
+        raise ParameterError(f"blocks are written as 3 or 0-1, got {word[:80]!r}")
+    return str(low) if low == high else f"{low}-{high}"
+
+
+def _escaped(word: str) -> str:
+    return quote(word, safe="*?[]!").replace("~", "%7E")
+
+
+# --- tables of rules -------------------------------------------------------------------------------------------------
+
+
+def rules_of(entries: Any) -> tuple[FactorRule, ...]:
+    """Rules from a list of plain mappings or of rules, or from a line.
+
+    Raises:
+        ParameterError: a rule that is none, with its number, or too many of them.
+    """
+    if isinstance(entries, str):
+        return parse_rules(entries)
+    if not isinstance(entries, list | tuple):
+        raise ParameterError(f"rules are a list, got {reprlib.repr(entries)}")
+    return checked(_numbered(entries, FactorRule.of))
+
+
+def parse_rules(text: str) -> tuple[FactorRule, ...]:
+    """The rules in a line such as 'b0-1=0+r.norm_scale=0'; none in an empty one.
+
+    Raises:
+        ParameterError: a rule that is none, with its number, or too many of them.
+    """
+    if len(text.encode("utf-8", "replace")) > MOST_BYTES:
+        raise ParameterError(_too_long(len(text.encode("utf-8", "replace"))))
+    return checked(_numbered(text.split("+") if text.strip() else [], _parsed))
+
+
+def rules_text(rules: Iterable[FactorRule]) -> str:
+    """The rules in a line, which ``parse_rules`` reads back to equal ones."""
+    return "+".join(rule.text() for rule in rules)
+
+
+def rules_words(rules: Sequence[FactorRule]) -> str:
+    """The rules in a few words: 'blocks 0-1 × 0', or only their number where that would be long."""
+    words = "; ".join(rule.words() for rule in rules[:FEW])
+    if 0 < len(rules) <= FEW and len(words) <= SHORT:
+        return words
+    return f"{len(rules) or 'no'} rule{'' if len(rules) == 1 else 's'}"
+
+
+def checked(rules: Sequence[FactorRule]) -> tuple[FactorRule, ...]:
+    """The same rules, if they are not too many. Raises ParameterError."""
+    if len(rules) > MOST_RULES:
+        raise ParameterError(f"there are {len(rules):,} rules; at most {MOST_RULES} are taken")
+    if (size := len(rules_text(rules))) > MOST_BYTES:
+        raise ParameterError(_too_long(size))
+    return tuple(rules)
+
+
+def _too_long(size: int) -> str:
+    return f"the rules take {size:,} bytes; at most {MOST_BYTES:,} are taken"
+
+
+def _numbered(entries: Sequence[Any], read: Any) -> list[FactorRule]:
+    if len(entries) > MOST_RULES:
+        raise ParameterError(f"there are {len(entries):,} rules; at most {MOST_RULES} are taken")
+    rules = []
+    for number, entry in enumerate(entries, 1):
+        try:
+            rules.append(read(entry))
+        except ParameterError as error:
+            raise ParameterError(f"rule {number}: {error}") from None
+    return rules
+
+
+def _parsed(text: str) -> FactorRule:
+    where, equals, factor = (piece.strip() for piece in text.partition("="))
+    if not equals:
+        raise ParameterError(f"write a rule as b0-1=0, got {text[:80]!r}")
+    chosen: dict[str, list[str]] = {name: [] for name in SELECTORS}
+    for part in [] if where == EVERYTHING else where.split("/"):
+        name = next((name for name, sign in SELECTORS.items() if part.startswith(sign) and part != sign), "")
+        if not name:
+            raise ParameterError(
+                f"{part[:80]!r} selects nothing; write b0-1 (blocks), r.ROLE, s.SECTION, t.PATTERN, e.EXPERT or all"
+            )
+        try:
+            chosen[name].append(unquote(part.removeprefix(SELECTORS[name]), errors="strict"))
+        except UnicodeDecodeError:
+            raise ParameterError(f"{part[:80]!r} is no text in UTF-8 after its %XX are read") from None
+    try:
+        value: Any = float(factor)
+    except ValueError:
+        value = factor
+    return FactorRule(factor=value, **{name: tuple(words) for name, words in chosen.items()})
+
+
+# --- what rules come to ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ResolvedFactors:
+    """The factor of every expert's tensors, ``values`` (K, L), and the rule that decided it, ``rules`` (K, L).
+
+    Rules count from 1; 0 stands for the default.
+    """
+
+    experts: tuple[str, ...]
+    tensors: tuple[str, ...]
+    values: NDArray[np.float64]
+    rules: NDArray[np.int64]
+
+    @property
+    def digest(self) -> str:
+        """sha-256 of the factors with the names of the tensors: the same for every way of writing them."""
+        content = json.dumps([self.tensors, self.values.tolist()], separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def resolve(
+    rules: Sequence[FactorRule], default: float, experts: Sequence[str], parameters: Sequence[Parameter]
+) -> ResolvedFactors:
+    """The factors that the rules give the tensors of these experts, ``default`` where no rule reaches.
+
+    Raises:
+        ParameterError: a rule that matches nothing, or names an expert, block or tensor that does not exist.
+    """
+    import numpy as np
+
+    merged = [p for p in parameters if p.role != Role.BUFFER]
+    names = tuple(p.name for p in merged)
+    values = np.full((len(experts), len(merged)), float(default) + 0.0)
+    numbers = np.zeros(values.shape, np.int64)
+    for number, rule in enumerate(rules, 1):
+        try:
+            cells = np.ix_(_rows(rule, experts), _columns(rule, merged))
+        except ParameterError as error:
+            raise ParameterError(f"Rule {number} ({printable(rule.text())}) {error}") from None
+        values[cells], numbers[cells] = rule.factor, number
+    return ResolvedFactors(tuple(experts), names, values, numbers)
+
+
+def _rows(rule: FactorRule, experts: Sequence[str]) -> list[bool]:
+    """Which experts a rule selects, (K,)."""
+    for name in rule.experts:
+        if name not in experts:
+            known = f"the experts are {first_few(experts)}"
+            raise ParameterError(f"names {name[:80]!r}, and {known}.{did_you_mean(name, experts)}")
+    return [not rule.experts or name in rule.experts for name in experts]
+
+
+def _columns(rule: FactorRule, parameters: Sequence[Parameter]) -> list[bool]:
+    """Which tensors a rule selects, (L,)."""
+    chosen = [True] * len(parameters)
+    last = max((p.block for p in parameters if p.block is not None), default=-1)
+    for name, fits in (("blocks", _in_block), ("roles", _has_role), ("sections", _in_section), ("tensors", _is_named)):
+        words = getattr(rule, name)
+        any_fits = [False] * len(parameters)
+        for word in words:
+            hits = [fits(p, word) for p in parameters]
+            if not any(hits) or (name == "blocks" and int(word.rpartition("-")[2]) > last):
+                raise ParameterError(_no_match(name, word, parameters, last))
+            any_fits = [a or b for a, b in zip(any_fits, hits, strict=True)]
+        chosen = [a and b for a, b in zip(chosen, any_fits, strict=True)] if words else chosen
+    if not any(chosen):
+        raise ParameterError("matches no tensor: each of its selectors matches some, but none matches all of them.")
+    return chosen
+
+
+def _in_block(parameter: Parameter, word: str) -> bool:
+    low, _, high = word.partition("-")
+    return parameter.block is not None and int(low) <= parameter.block <= int(high or low)
+
+
+def _has_role(parameter: Parameter, word: str) -> bool:
+    return parameter.role == word
+
+
+def _in_section(parameter: Parameter, word: str) -> bool:
+    return parameter.section == word
+
+
+def _is_named(parameter: Parameter, pattern: str) -> bool:
+    return fnmatchcase(parameter.name, pattern) or fnmatchcase(canonical_name(parameter.name), pattern)
+
+
+@lru_cache(maxsize=8192)  # every rule asks for the same few hundred names
+def canonical_name(name: str) -> str:
+    """open_clip's name of a tensor, without prefix; the name itself where there is none."""
+    from merging.checkpoints.tower_names import place_of  # loads torch
+
+    place = place_of(name)
+    return place.name if place else name
+
+
+def _no_match(kind: str, word: str, parameters: Sequence[Parameter], last: int) -> str:
+    """What is wrong with a selector that matches nothing, and what the model has instead."""
+    if kind == "blocks":
+        has = f"the model has blocks 0 to {last}" if last >= 0 else "the model has no blocks"
+        return f"matches no tensor in block {word}: {has}."
+    if kind == "tensors":
+        names = [p.name for p in parameters]
+        hint = did_you_mean(word, names) or did_you_mean(word, map(canonical_name, names))
+        return f"matches no tensor: none is called {word[:120]!r}.{hint}"
+    return f"matches no tensor: the model has none in {kind} {word!r}."

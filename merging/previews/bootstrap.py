@@ -1,0 +1,82 @@
+"""Differences of two models on the same images, with 95 % intervals from a paired bootstrap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DRAWS = 2000
+TINY = 1e-300  # the harmonic mean of two zeros is zero
+AVERAGE, IN_DOMAIN, OUT_OF_DOMAIN = "average", "in domain", "out of domain"
+H_SCORE = "H-score"
+COLUMNS = ("over", "group", "tasks", "n", "accuracy", "reference", "difference", "low", "high")
+Right = Mapping[str, NDArray[np.float64]]  # {task: by image, 1 where right and 0 where not, or a mean over models (n,)}
+Pair = tuple[NDArray[np.float64], NDArray[np.float64]]  # accuracies of both models, by draw
+
+
+def paired_differences(
+    right: Right, reference: Right, in_domain: Sequence[str], *, seed: int = 0, draws: int = DRAWS
+) -> pd.DataFrame:
+    """A row for in domain, out of domain and the H-score (group "average"), then one for each task.
+
+    Columns: over (what the row is of), group, tasks, n images, accuracy and that of the reference, difference and its
+    interval [low, high], as fractions. Images are drawn with replacement within each task, and both models are scored
+    on each draw. Rows without images are left out.
+    """
+    import pandas as pd
+
+    generator = np.random.default_rng(seed)
+    resampled = {key: _resampled(right[key], reference[key], draws, generator) for key in right if len(right[key])}
+    observed = {key: (right[key].mean(keepdims=True), reference[key].mean(keepdims=True)) for key in resampled}
+    groups = {
+        IN_DOMAIN: [key for key in resampled if key in in_domain],
+        OUT_OF_DOMAIN: [key for key in resampled if key not in in_domain],
+    }
+    rows = []
+    for name, keys in groups.items():
+        if keys:
+            n = sum(len(right[key]) for key in keys)
+            rows.append((name, AVERAGE, len(keys), n, *_change(_mean(observed, keys), _mean(resampled, keys))))
+    if all(groups.values()):
+        n = sum(len(right[key]) for key in resampled)
+        pairs = _harmonic(observed, groups), _harmonic(resampled, groups)
+        rows.append((H_SCORE, AVERAGE, len(resampled), n, *_change(*pairs)))
+    for name, keys in groups.items():
+        rows += [(key, name, 1, len(right[key]), *_change(observed[key], resampled[key])) for key in keys]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _resampled(
+    right: NDArray[np.float64], reference: NDArray[np.float64], draws: int, generator: np.random.Generator
+) -> Pair:
+    """The accuracies of both models on each draw of as many images as there are.
+
+    Images on which both models do the same are one kind; how often a kind is drawn is multinomial, so a draw costs as
+    much as there are kinds, not images.
+    """
+    kinds, counts = np.unique(np.stack([right, reference], axis=1), axis=0, return_counts=True)
+    shares = generator.multinomial(len(right), counts / len(right), size=draws) / len(right)  # (draws, kinds)
+    return shares @ kinds[:, 0], shares @ kinds[:, 1]
+
+
+def _mean(pairs: Mapping[str, Pair], keys: Sequence[str]) -> Pair:
+    return np.mean([pairs[key][0] for key in keys], axis=0), np.mean([pairs[key][1] for key in keys], axis=0)
+
+
+def _harmonic(pairs: Mapping[str, Pair], groups: Mapping[str, Sequence[str]]) -> Pair:
+    both = zip(_mean(pairs, groups[IN_DOMAIN]), _mean(pairs, groups[OUT_OF_DOMAIN]), strict=True)
+    new, old = (2 * inside * outside / np.maximum(inside + outside, TINY) for inside, outside in both)
+    return new, old
+
+
+def _change(observed: Pair, resampled: Pair) -> tuple[float, float, float, float, float]:
+    """Both accuracies, their difference, and the interval of the difference."""
+    low, high = np.percentile(resampled[0] - resampled[1], [2.5, 97.5])
+    new, old = float(observed[0][0]), float(observed[1][0])
+    return new, old, new - old, float(low), float(high)

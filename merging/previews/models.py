@@ -1,0 +1,158 @@
+"""Models in memory that previews compare: merged once, and again only where a recipe changes them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
+from merging.clip.image_encoder import Encoder
+from merging.engine import run as engine
+from merging.engine.layer_inputs import Evidence
+from merging.engine.outputs import MERGED, MemorySink
+from merging.previews.felt import put_back
+from merging.progress import Cancel
+
+if TYPE_CHECKING:
+    from merging.recipes.recipe import Recipe
+    from merging.runs.inputs import OpenedRecipe
+
+_numbers = itertools.count()  # names of sections in this process
+
+
+@dataclass(frozen=True, eq=False)
+class HeldModel:
+    """A model in memory: its stored tensors, and the tower that runs, in float32.
+
+    ``sections`` names the tensors of each section of the tower: the same name, the same tensors.
+    """
+
+    tensors: Mapping[str, Tensor]
+    encoder: Encoder
+    sections: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class HeldMerge:
+    """The models that a recipe gives: one as "merged", or one for each expert. ``digests`` are those of its inputs."""
+
+    digests: Mapping[str, str]
+    models: Mapping[str, HeldModel]
+    recipe: Recipe | None = None  # None: the pretrained model
+
+
+def bytes_of(merges: Iterable[HeldMerge]) -> int:
+    """Bytes of all their tensors; those that several models share count once."""
+    models = [model for merge in merges for model in merge.models.values()]
+    tensors = (tensor for model in models for tensor in (*model.tensors.values(), *model.encoder.tensors.values()))
+    return sum({tensor.data_ptr(): tensor.nbytes for tensor in tensors}.values())
+
+
+def held(
+    tensors: Mapping[str, Tensor],
+    metadata: Mapping[str, str],
+    device: torch.device,
+    like: Checkpoint | None,
+    known: Iterable[HeldModel],
+) -> HeldModel:
+    """A state dict as a model; tensors and names of sections that a known model has are shared.
+
+    ``like`` has the architecture of a state dict without metadata.
+    """
+    checkpoint = MappingCheckpoint(tensors, MERGED)
+    checkpoint.metadata = dict(metadata)
+    encoder = Encoder.of(checkpoint, device, like=like)
+    by_section: dict[int, list[str]] = {section: [] for section in range(encoder.sections)}
+    for name in encoder.tensors:
+        by_section[encoder.section_of(name)].append(name)
+    alike = [model for model in known if model.encoder.architecture == encoder.architecture]
+    shared, sections = dict(encoder.tensors), []
+    for section, names in by_section.items():
+        same = next((model for model in alike if _same(model.encoder.tensors, encoder.tensors, names)), None)
+        sections.append(next(_numbers) if same is None else same.sections[section])
+        if same is not None:
+            shared |= {name: same.encoder.tensors[name] for name in names}
+    own = Encoder(encoder.architecture, shared, encoder.names)
+    return HeldModel(dict(tensors), own, tuple(sections))
+
+
+def _same(one: Mapping[str, Tensor], other: Mapping[str, Tensor], names: Collection[str]) -> bool:
+    """Whether two towers have equal tensors under these names."""
+    return all(name in one and torch.equal(one[name], other[name]) for name in names)
+
+
+class _SomeTensors:
+    """Takes the written ones of a few chosen tensors."""
+
+    def __init__(self, checkpoint: Checkpoint, only: Collection[str]) -> None:
+        chosen = {name: checkpoint.infos[name] for name in only}
+        self.state_dict = {name: torch.empty(info.shape, dtype=info.dtype) for name, info in chosen.items()}
+
+    def write(self, name: str, values: Tensor, start: int = 0) -> None:
+        """Put ``values`` at flat position ``start``."""
+        if name in self.state_dict:
+            self.state_dict[name].reshape(-1)[start : start + values.numel()].copy_(values.reshape(-1))
+
+
+def merged(
+    opened: OpenedRecipe,
+    device: str,
+    cancel: Cancel | None = None,
+    evidence: Callable[[], Evidence | None] = lambda: None,
+    near: tuple[Mapping[str, HeldModel], Collection[str]] | None = None,
+) -> dict[str, dict[str, Tensor]]:
+    """The merged state dicts, by "merged" or by expert, in the pretrained model's dtypes: the engine's own.
+
+    ``near`` are models of the same names, and the only tensors in which these can differ from them. ``evidence`` is
+    asked for if something is merged.
+
+    Raises:
+        CheckpointError: a file was changed while it was read.
+    """
+    base = opened.pretrained
+    if near is None:
+        result = _run(opened, device, cancel, evidence(), None, lambda _: MemorySink(base))
+    else:
+        models, changed = near
+        back = put_back(opened.recipe, base.parameters) & set(changed)
+        rest = set(changed) - back
+        state = {name: base.read(name) for name in back}
+        result = {name: {**model.tensors, **state} for name, model in models.items()}
+        if rest:
+            written = _run(opened, device, cancel, evidence(), rest, lambda _: _SomeTensors(base, rest))
+            result = {name: {**tensors, **written[name]} for name, tensors in result.items()}
+    opened.raise_if_changed()
+    return result
+
+
+def _run(
+    opened: OpenedRecipe,
+    device: str,
+    cancel: Cancel | None,
+    evidence: Evidence | None,
+    only: Collection[str] | None,
+    make_sink: Callable[[str], MemorySink | _SomeTensors],
+) -> dict[str, dict[str, Tensor]]:
+    """The tensors that the engine writes, by model."""
+    sinks: dict[str, MemorySink | _SomeTensors] = {}
+
+    def remembered(name: str) -> MemorySink | _SomeTensors:
+        sinks[name] = make_sink(name)
+        return sinks[name]
+
+    engine.run(
+        opened.recipe,
+        opened.pretrained,
+        opened.experts,
+        layer_inputs=evidence,
+        device=device,
+        cancel=cancel,
+        make_sink=remembered,
+        only=only,
+    )
+    return {name: sink.state_dict for name, sink in sinks.items()}

@@ -1,0 +1,273 @@
+"""The work of previews: what they share stays in memory, and each is answered on growing samples."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from torch import Tensor
+
+from merging.benchmarks.benchmark import Benchmark
+from merging.benchmarks.evaluate import per_task_parts, predict
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.digests import DIGESTS
+from merging.checkpoints.references import PRETRAINED
+from merging.devices import choose_device, describe_device
+from merging.engine.outputs import MERGED
+from merging.errors import StoreError, TaskError
+from merging.formats.opening import open_checkpoint
+from merging.previews.bootstrap import AVERAGE, paired_differences
+from merging.previews.felt import felt
+from merging.previews.models import HeldMerge, HeldModel, bytes_of, held, merged
+from merging.previews.moments import KeptMoments
+from merging.previews.result import ANSWERS, CHANGES, Preview
+from merging.previews.samples import ImageBatch, PreviewSample, SampledTask, batches, drawn
+from merging.previews.token_cache import LIMIT, Keeping, TokenCache
+from merging.progress import Cancel, Meter
+from merging.recipes.recipe import Recipe
+from merging.runs.inputs import OpenedRecipe, open_inputs
+from merging.runs.run import Run
+
+MODELS = 1 << 28  # bytes of models that stay in memory, beyond those in use
+PREDICTIONS = 1 << 14  # batches whose predictions stay in memory
+PREVIEWING = "Previewing"  # a phase
+Classes = NDArray[np.int64]
+
+
+@dataclass
+class Previewer:
+    """What previews on one benchmark share: models, images, heads, tokens and predictions. For one thread."""
+
+    benchmark: Benchmark
+    device: str = "auto"
+    limit: int = LIMIT  # bytes of tokens
+    tokens: TokenCache = field(init=False)
+    _merges: OrderedDict[str, HeldMerge] = field(default_factory=OrderedDict)  # by run id; least recently used first
+    _predicted: OrderedDict[tuple[object, ...], list[Classes]] = field(default_factory=OrderedDict)
+    _sampled: dict[PreviewSample, dict[str, SampledTask]] = field(default_factory=dict)
+    _heads: dict[str, Tensor] = field(default_factory=dict)
+    _moments: dict[tuple[object, ...], KeptMoments] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.tokens = TokenCache(self.limit)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept: models, tokens, images."""
+        images = sum(task.images.nbytes for tasks in self._sampled.values() for task in tasks.values())
+        return self.tokens.nbytes + images + bytes_of(self._merges.values())
+
+    def begin(
+        self,
+        recipe: Recipe,
+        sample: PreviewSample,
+        reference: Recipe | Run | None = None,
+        base: Path | None = None,
+        cancel: Cancel | None = None,
+    ) -> PreviewWork:
+        """A preview whose models are merged and whose images are not looked at yet.
+
+        Raises:
+            NeedsError: the chain needs exemplars, and what they give is not at hand. TaskError: the models do not fit
+            the benchmark. CheckpointError, CompatibilityError: the models cannot be merged. Cancelled: asked to stop.
+        """
+        opened = open_inputs(recipe, base, self.benchmark)
+        if reason := self.benchmark.misfit(opened.pretrained):
+            raise TaskError(f"It cannot be previewed on this benchmark: {reason}")
+        against, name = self._reference(reference, opened, base, cancel)
+        new = self._merge(opened, cancel)
+        self._trim(new, against)
+        self.tokens.begin(*(model.sections for one in (new, against) for model in one.models.values()))
+        title = recipe.title or recipe.text()
+        return PreviewWork(self, sample, (new, against), tuple(opened.experts), (title, name))
+
+    # Models
+
+    def _reference(
+        self, reference: Recipe | Run | None, opened: OpenedRecipe, base: Path | None, cancel: Cancel | None
+    ) -> tuple[HeldMerge, str]:
+        """The models that a preview is compared with, and their name."""
+        if reference is None:
+            return self._pretrained(opened), "Pretrained"
+        if isinstance(reference, Recipe):
+            name = reference.title or reference.text()
+            return self._merge(open_inputs(reference, base, self.benchmark), cancel), name
+        if reference.id in self._merges:
+            return self._merges[reference.id], reference.title
+        if reference.recipe is None:
+            raise StoreError(f"“{reference.title}” is no merge. Compare with a merge, or with the pretrained model.")
+        if reference.has_model:
+            files = {name: open_checkpoint(path, name) for name, path in reference.model_paths.items()}
+            models = {name: self._hold(file.state_dict(), file) for name, file in files.items()}
+            self._merges[reference.id] = HeldMerge(reference.inputs, models, reference.recipe)
+            return self._merges[reference.id], reference.title
+        again = open_inputs(reference.recipe, base, self.benchmark)
+        if again.run_id() != reference.id:
+            raise StoreError(f"The files that the recipe of “{reference.title}” names are no longer those of this run.")
+        return self._merge(again, cancel), reference.title
+
+    def _pretrained(self, opened: OpenedRecipe) -> HeldMerge:
+        digest = DIGESTS.digest(opened.pretrained)
+        key = f"{PRETRAINED} {digest} {opened.recipe.activation} {opened.recipe.architecture}"
+        if key not in self._merges:
+            model = self._hold(opened.pretrained.state_dict(), opened.pretrained)
+            self._merges[key] = HeldMerge({PRETRAINED: digest}, {MERGED: model})
+        return self._merges[key]
+
+    def _merge(self, opened: OpenedRecipe, cancel: Cancel | None) -> HeldMerge:
+        """The models of a recipe: those in memory, or merged where it differs from the nearest ones there."""
+        digests = opened.digests(cancel=cancel)
+        run_id = opened.run_id(digests)
+        if run_id not in self._merges:
+            near = self._nearest(opened, digests)
+            states = merged(opened, self.device, cancel, lambda: self._evidence(opened, digests), near)
+            models = {name: self._hold(state, opened.pretrained) for name, state in states.items()}
+            self._merges[run_id] = HeldMerge(digests, models, opened.recipe)
+        self._merges.move_to_end(run_id)
+        return self._merges[run_id]
+
+    def _evidence(self, opened: OpenedRecipe, digests: Mapping[str, str]) -> KeptMoments | None:
+        """The moments of the exemplars of a recipe that needs some; those of the last recipe are kept."""
+        recipe = opened.recipe
+        if recipe.exemplars is None or not recipe.needs:
+            return None
+        key = (*digests.values(), recipe.exemplars, recipe.activation, recipe.architecture)
+        if key not in self._moments:
+            self._moments = {key: KeptMoments(opened, self.benchmark, self.device)}
+        return self._moments[key]
+
+    def _nearest(
+        self, opened: OpenedRecipe, digests: Mapping[str, str]
+    ) -> tuple[Mapping[str, HeldModel], frozenset[str]] | None:
+        """The models in memory that differ from a recipe's in the fewest scalars, and in which tensors they may."""
+        best: tuple[Mapping[str, HeldModel], frozenset[str]] | None = None
+        for one in self._merges.values():
+            if one.recipe is not None and dict(one.digests) == dict(digests):
+                changed = felt(opened.recipe, one.recipe, opened.pretrained.parameters)
+                if changed is not None and (best is None or len(changed) < len(best[1])):
+                    best = one.models, changed
+        return best
+
+    def _hold(self, tensors: Mapping[str, Tensor], like: Checkpoint) -> HeldModel:
+        known = [model for one in self._merges.values() for model in one.models.values()]
+        device = choose_device(self.device)
+        return held(tensors, like.metadata, device, self.benchmark.tower, reversed(known))
+
+    def _trim(self, *needed: HeldMerge) -> None:
+        """Drop the models that were not used for longest, until the others are small enough."""
+        for key, one in list(self._merges.items()):
+            if bytes_of(each for each in self._merges.values() if each not in needed) <= MODELS:
+                return
+            if one not in needed:
+                del self._merges[key]
+
+    # Images
+
+    def sampled(self, sample: PreviewSample) -> dict[str, SampledTask]:
+        """The drawn images, which stay in memory until others are drawn."""
+        if sample not in self._sampled:
+            self._sampled = {sample: drawn(self.benchmark, sample)}
+        return self._sampled[sample]
+
+    def predicted(self, model: HeldModel, batch: ImageBatch, keeping: Keeping) -> list[Classes]:
+        """The predicted classes of a batch, one array for each of its parts."""
+        key = (model.sections, batch.key)
+        if key not in self._predicted:
+            features = self.tokens.features(model.encoder, model.sections, batch, self.benchmark.preprocess, keeping)
+            self._predicted[key] = [predict(features[rows], self._head(task)) for task, rows, _ in batch.parts]
+            if len(self._predicted) > PREDICTIONS:
+                self._predicted.popitem(last=False)
+        return self._predicted[key]
+
+    def _head(self, task: str) -> Tensor:
+        if task not in self._heads:
+            self._heads[task] = self.benchmark.head(task)
+        return self._heads[task]
+
+
+@dataclass
+class PreviewWork:
+    """One preview: ``advance`` looks at more images, ``result`` says what they show. The new model comes first."""
+
+    previewer: Previewer
+    sample: PreviewSample
+    merges: tuple[HeldMerge, HeldMerge]
+    experts: tuple[str, ...]
+    names: tuple[str, str]
+    _seen: int = 0  # stages
+
+    def __post_init__(self) -> None:
+        self._sampled = self.previewer.sampled(self.sample)
+        self._stages = self.sample.stages()
+        self._name = f"{self.previewer.benchmark.digest} {self.sample.seed}"
+        most = max((len(task.labels) for task in self._sampled.values()), default=0)
+        while len(self._stages) > 1 and (self._stages[-2].per_task or 0) >= most:  # no task has more images
+            self._stages = (*self._stages[:-2], self.sample)
+        architecture = next(iter(self.merges[1].models.values())).encoder.architecture
+        images = sum(len(task.labels) for task in self._sampled.values())
+        self._keeping = Keeping.of(architecture, images, self.previewer.limit)
+        # by model: {task: predicted classes (models, images so far)}
+        self._predicted: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+
+    @property
+    def done(self) -> bool:
+        """Whether all images of the sample were looked at."""
+        return self._seen == len(self._stages)
+
+    def advance(self, cancel: Cancel | None = None) -> None:
+        """Look at the images of the next stage. Raises Cancelled between two batches if asked to stop."""
+        start = self._stages[self._seen - 1].per_task if self._seen else 0
+        meter = Meter(0, None, cancel)
+        for models, answers in zip(self.merges, self._predicted, strict=True):
+            for tasks, model in self._parts(models):
+                for batch in batches(self._sampled, tasks, start or 0, self._stages[self._seen].per_task, self._name):
+                    meter.check()
+                    predicted = self.previewer.predicted(model, batch, self._keeping)
+                    for (task, _, _), classes in zip(batch.parts, predicted, strict=True):
+                        answers.setdefault(task, {}).setdefault(id(model), []).append(classes)
+        self._seen += 1
+
+    def _parts(self, one: HeldMerge) -> list[tuple[Sequence[str], HeldModel]]:
+        """The models, each with the tasks that it is evaluated on, as a run is scored."""
+        benchmark = self.previewer.benchmark
+        if list(one.models) == [MERGED]:
+            return [([task.key for task in benchmark.tasks], one.models[MERGED])]
+        parts = per_task_parts({name: {} for name in one.models}, benchmark)
+        return [(part.tasks, one.models[part.name]) for part in parts]
+
+    def result(self) -> Preview:
+        """What the images so far show."""
+        rows = []
+        new: dict[str, NDArray[np.float64]] = {}
+        old: dict[str, NDArray[np.float64]] = {}
+        for key, task in self._sampled.items():
+            classes, before = (
+                np.stack([np.concatenate(parts) for parts in answers[key].values()]) for answers in self._predicted
+            )  # (models, images)
+            labels = task.labels[: classes.shape[1]]
+            new[key], old[key] = (classes == labels).mean(axis=0), (before == labels).mean(axis=0)
+            predicted = classes[0] if len(classes) == 1 else np.full(len(labels), -1)
+            columns = {"task": key, "place": task.places[: len(labels)], "label": labels, "predicted": predicted}
+            rows.append(pd.DataFrame({**columns, "right": new[key], "reference_right": old[key]}))
+        answered = pd.concat(rows, ignore_index=True)
+        changes = paired_differences(new, old, self.experts, seed=self.sample.seed)
+        titles = {task.key: task.title for task in self.previewer.benchmark.tasks}
+        names = zip(changes["over"], changes["group"], strict=True)
+        changes.insert(
+            1, "title", [over[0].upper() + over[1:] if group == AVERAGE else titles[over] for over, group in names]
+        )
+        return Preview(
+            tables={CHANGES: changes, ANSWERS: answered},
+            n=len(answered),
+            sample=PreviewSample(self._stages[self._seen - 1].per_task, self.sample.seed),
+            device=describe_device(choose_device(self.previewer.device)),
+            title=self.names[0],
+            reference=self.names[1],
+            rounded=self._keeping.rounds,
+        )

@@ -1,0 +1,110 @@
+"""A recipe with one layer changed: put back to pretrained, scaled, or given back to one expert.
+
+Putting back and scaling multiply the merged task vector after the merge, so that nothing else moves. Giving back cannot
+be such a factor: it works on the task vectors before the merge, of which the layer keeps the expert's alone.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from merging.checkpoints.families import EMBEDDINGS, OUTPUT, Parameter
+from merging.errors import RecipeError
+from merging.methods import registry
+from merging.methods.edits.manual import AFTER, BEFORE, MERGED
+from merging.methods.factor_rules import LARGEST, FactorRule, resolve
+from merging.methods.simplify_factors import simplify
+from merging.recipes.recipe import Recipe, Step
+
+TENSOR, BLOCK, KIND = "tensor", "block", "kind"
+MANUAL = "manual"
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenLayer:
+    """A tensor, the whole section that it is in, or all tensors of its role: what ``reach`` says."""
+
+    tensor: str
+    section: str
+    role: str
+    reach: str = TENSOR
+
+    def rule(self, factor: float, experts: Sequence[str] = ()) -> FactorRule:
+        """The rule that gives the layer this factor."""
+        where: dict[str, tuple[str, ...]] = {"tensors": (glob.escape(self.tensor),)}
+        if self.reach == KIND:
+            where = {"roles": (self.role,)}
+        elif self.reach == BLOCK and self.section in (EMBEDDINGS, OUTPUT):
+            where = {"sections": (self.section,)}
+        elif self.reach == BLOCK:
+            where = {"blocks": (self.section.removeprefix("block "),)}
+        return FactorRule(factor=factor, experts=tuple(experts), **where)
+
+
+def scaled(
+    recipe: Recipe, layer: ChosenLayer, factor: float, parameters: Sequence[Parameter], title: str = ""
+) -> Recipe:
+    """The recipe with the layer's merged task vector multiplied by ``factor`` after the merge; 0 puts it back.
+
+    Where the recipe has such a step already, both become one. ``parameters`` are those of the pretrained model.
+
+    Raises:
+        ParameterError: the layer is not among the parameters, or the factors go beyond what the edit takes.
+    """
+    step, before = _after(recipe)
+    rule = layer.rule(factor)
+    picked = resolve([rule], 1.0, [MERGED], parameters)
+    if step is None:
+        rules: tuple[FactorRule, ...] = (rule,)
+    else:
+        now = resolve(step.params.rules, step.params.default, [MERGED], parameters).values  # type: ignore[attr-defined]
+        rules = simplify(np.where(picked.rules == 1, now * factor, now), [MERGED], parameters)
+    return replace(recipe, edits=(*before, _manual(rules, AFTER)), title=title)
+
+
+def given_back(recipe: Recipe, layer: ChosenLayer, expert: str, title: str = "") -> Recipe:
+    """The recipe in which the merge sees only this expert's task vector in the layer, times ``single_factor``.
+
+    Merges that sum then give the expert's own weights there. Others give what they make of one expert alone, and those
+    with a threshold over all scalars change other tensors, too. What an earlier edit prunes stays pretrained.
+
+    Raises:
+        RecipeError: the recipe does not merge this expert.
+    """
+    names = [name for name, _ in recipe.experts]
+    if expert not in names:
+        raise RecipeError(f"The recipe does not merge {expert!r}.")
+    step, before = _after(recipe)
+    rules = [layer.rule(single_factor(recipe), [expert])]
+    if others := [name for name in names if name != expert]:
+        rules.insert(0, layer.rule(0.0, others))
+    after = () if step is None else (step,)
+    return replace(recipe, edits=(*before, _manual(tuple(rules), BEFORE), *after), title=title)
+
+
+def single_factor(recipe: Recipe) -> float:
+    """By what one task vector is multiplied so that its sum with zeros, as the merge weighs it, is that vector.
+
+    1 / λ for merges with a scaling coefficient λ, K for the mean, 1 for merges that weigh in other ways; at most what
+    the edit takes.
+    """
+    scaling = recipe.merge.params.values().get("scaling")
+    if recipe.merge.key == "weight_averaging":
+        return min(float(len(recipe.experts)), LARGEST)
+    return min(1 / float(scaling), LARGEST) if scaling else 1.0
+
+
+def _after(recipe: Recipe) -> tuple[Step | None, tuple[Step, ...]]:
+    """The step that works on the merged task vector, None if there is none, and the edits before it."""
+    last = recipe.edits[-1] if recipe.edits else None
+    if last is not None and registry.edit(last.key).after_merge(last.params):
+        return last, recipe.edits[:-1]
+    return None, recipe.edits
+
+
+def _manual(rules: Sequence[FactorRule], when: str) -> Step:
+    return Step(MANUAL, registry.edit(MANUAL).params.build({"rules": list(rules), "when": when}, MANUAL))

@@ -1,0 +1,47 @@
+"""Pages show experts under the titles of their data sets; clicks, links and files keep the keys."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from app import text
+from app.reading import names
+from app.session import state
+from viz.text import role_name
+
+TITLES = {"land": "Land use", "signs": "Traffic signs"}
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "titles", lambda: TITLES)
+
+
+def test_a_chart_shows_titles_and_hands_back_keys() -> None:
+    table = pd.DataFrame({"expert": ["land", "mine"], "tensor": ["land", "x"]})
+    shown, options, back = names.shown(table, {"selected": ("land", "x"), "experts": ["mine", "land"], "name": "land"})
+    assert shown["expert"].tolist() == ["Land use", "mine"] and shown["tensor"].tolist() == ["land", "x"]
+    assert options == {"selected": ("Land use", "x"), "experts": ["mine", "Land use"], "name": "land"}
+    assert names.keys({"expert": "Land use", "tensor": "Land use"}, back) == {"expert": "land", "tensor": "Land use"}
+
+
+def test_names_that_would_be_the_same_stay_keys() -> None:
+    table = pd.DataFrame({"first": ["land"], "second": ["Land use"]})
+    shown, _, back = names.shown(table, {})
+    assert shown.iloc[0].tolist() == ["land", "Land use"] and not back
+
+
+def test_names_of_the_bundled_data_and_of_roles() -> None:
+    assert text.data_set("Expert for Handwriting digits") == "Expert for Handwritten digits"
+    assert [role_name(role) for role in ("shift", "norm_scale", "linear")] == ["bias", "norm scale", "linear"]
+
+
+def test_a_link_with_an_earlier_word_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+    session: dict[str, str] = {}
+    monkeypatch.setattr(state.st, "session_state", session)
+    monkeypatch.setattr(state, "linked", lambda key: "shifts")
+    state.read_renamed("kind", "shifts", "biases")
+    assert session == {"kind": "biases"}
+    state.read_renamed("kind", "others", "x")
+    assert session == {"kind": "biases"}

@@ -1,0 +1,200 @@
+"""Putting layers back in the app: the view on Drift, the panel on three pages, and links that keep the tensor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote
+
+import pytest
+import tiny_library
+from page_harness import charts, click, labels, runs, words
+
+from app.session import state
+from app.session.draft import parse_chain as parse_draft
+from app.session.job_queue import SessionQueue
+from merging.analysis import context, measure, stored
+from merging.analysis.context import MeasurementResult
+from merging.benchmarks.benchmark import Benchmark
+from merging.jobs.runner import Runner
+from merging.recipes.chain_text import parse_chain
+from merging.recipes.recipe import Recipe
+from merging.runs.inputs import open_inputs
+from merging.runs.store import Store
+
+BACK = "put back"
+TENSOR = "visual.transformer.resblocks.1.mlp.c_fc.weight"
+
+
+@pytest.fixture(scope="module")
+def mapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library in which both maps and drift of the runs are measured, that with the nasty title first."""
+    folder = tiny_library.write(tmp_path_factory.mktemp("mapped"), ("task_arithmetic_lwptv",))
+    benchmark = Benchmark.load(folder)
+    store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
+    for run in store.runs():
+        for key in ("put_back", "first_order", "drift") if run.recipe else ():
+            measure.measure(key, store, benchmark, run.id, device="cpu")
+    (folder / "measuring" / context.FOLDER).rename(folder / context.FOLDER)
+    return folder
+
+
+@pytest.fixture
+def previewed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Recipe, Any, str]]:
+    """What the panel asks to preview."""
+    asked: list[tuple[Recipe, Any, str]] = []
+    monkeypatch.setattr("app.widgets.preview.show", lambda *given: asked.append(given))
+    return asked
+
+
+def link(at: Any, label: str) -> dict[str, str]:
+    proto = next(one.proto for one in at.get("page_link") if one.proto.label == label)
+    return {key: unquote(values[0]) for key, values in parse_qs(proto.query_string).items()}
+
+
+def picked(at: Any) -> str | None:
+    """The tensor in the page's picker."""
+    value: str | None = next(box for box in at.selectbox if box.label == "Tensor").value
+    return value
+
+
+@pytest.mark.slow
+def test_the_view_shows_both_maps_and_the_ranks(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
+    run = runs(mapped)[tiny_library.NASTY]
+    at = open_app("drift", mapped, view=BACK, run=run.id, runs=run.id)
+    assert not at.exception and not at.error
+    assert (charts(at), len(at.dataframe)) == (3, 2)
+    assert "Measure" not in labels(at, "button")
+    shown = words(at)
+    assert "n = 80 images in domain and 40 out of domain of the choosing half, drawn with seed 0" in shown
+    assert "Rank correlation (Spearman's ρ) of the first-order map with the measured one over 32 tensors" in shown
+    assert "drifts most; by what putting it back gives out of domain it is at rank" in shown
+    assert previewed == []  # nothing is chosen
+    best = next(button for button in at.button if button.label == "Choose what helps most").click().run()
+    changes = measurements_of(mapped, run.id).table("changes")
+    rows = changes[(changes["level"] == "tensor") & (changes["over"] == "out of domain")]
+    most = rows.loc[rows["change"].idxmax(), "name"]
+    assert picked(best) == most and f"**{most}**".replace("_", r"\_").replace(".", r"\.") in words(best)
+    assert len(previewed) == 1
+
+
+def measurements_of(folder: Path, run_id: str) -> Any:
+    return stored.find("put_back", Store(folder / "none", libraries=(folder / "runs",)), Benchmark.load(folder), run_id)
+
+
+@pytest.mark.slow
+def test_a_click_on_a_map_opens_the_panel(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
+    run = runs(mapped)[tiny_library.NASTY]
+    at = open_app("drift", mapped, view=BACK, run=run.id, runs=run.id)
+    for key, fields in (("revert_map", ("in domain", TENSOR)), ("first_order_map", ("flags", TENSOR))):
+        at = click(at, key, *fields)
+        assert not at.exception
+        assert picked(at) == TENSOR
+    recipe, reference, _ = previewed[-1]
+    assert reference.id == run.id
+    (step,) = recipe.edits
+    assert (step.key, step.params.when, [rule.text() for rule in step.params.rules]) == (
+        "manual",
+        "after",
+        [f"t.{TENSOR}=0"],
+    )
+    at.segmented_control(key=state.REACH).set_value("its block").run()
+    assert [rule.text() for rule in previewed[-1][0].edits[0].params.rules] == ["b1=0"]
+    at.segmented_control(key=state.ACT).set_value("scale").run()
+    at.slider(key=state.FACTOR).set_value(1.5).run()
+    assert [rule.text() for rule in previewed[-1][0].edits[0].params.rules] == ["b1=1.5"]
+    query = link(at, "Make it a run")
+    chain = parse_chain(query["chain"])
+    assert chain.edits[0][0] == "manual" and chain.merge[0] == "task_arithmetic"
+    at.segmented_control(key=state.ACT).set_value("give it back to an expert").run()
+    at.selectbox(key=state.GIVEN).set_value("flags").run()
+    given = previewed[-1][0].edits[0].params
+    assert (given.when, [rule.experts for rule in given.rules][1:]) == ("before", [("flags",)])
+    assert "This cannot be a factor of the merged weights" in words(at)
+    assert not at.exception and not at.error
+
+
+@pytest.mark.slow
+def test_an_edited_link_still_opens(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
+    run = runs(mapped)[tiny_library.NASTY]
+    at = open_app(
+        "drift", mapped, view=BACK, run=run.id, runs=run.id, tensor="<b>no</b>", act="x", reach="y", given="z"
+    )
+    assert not at.exception
+    assert previewed == []
+
+
+@pytest.mark.slow
+def test_the_link_carries_the_recipe_that_is_previewed(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
+    run, benchmark = runs(mapped)[tiny_library.NASTY], Benchmark.load(mapped)
+    at = open_app("drift", mapped, view=BACK, run=run.id, runs=run.id, tensor=TENSOR)
+    query = link(at, "Make it a run")
+    assert state.MODELS not in query and state.EXPERTS not in query  # all of the benchmark's
+    draft = parse_draft(query[state.CHAIN], benchmark.pretrained, list(benchmark.experts))
+    carried, shown = open_inputs(draft.recipe(benchmark.experts)), open_inputs(previewed[-1][0])
+    assert carried.run_id() == shown.run_id() != run.id
+
+
+def test_the_view_without_measurements(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = open_app("drift", library, view=BACK)
+    assert not at.exception and charts(at) == 0
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append((key, run_id)))
+    for key in ("measure_put_back", "measure_first_order"):
+        at.button(key=key).click().run()
+    assert [key for key, _ in asked] == ["put_back", "first_order"]
+
+
+def test_a_map_that_is_being_measured_is_drawn(
+    open_app: Any, library: Path, mapped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As far as it is: the rest of the tensors are left blank."""
+    run = runs(library)[tiny_library.NASTY]
+    whole = measurements_of(mapped, runs(mapped)[tiny_library.NASTY].id)
+    changes = whole.table("changes")
+    some = changes[changes["name"].isin(list(dict.fromkeys(changes["name"]))[:7])]
+    partial = MeasurementResult({"changes": some}, whole.notes)
+    monkeypatch.setattr(stored, "find_so_far", lambda *given: partial)
+    job = type("Job", (), {"kind": "put_back", "subject": run.id, "live": True, "error": ""})()
+    monkeypatch.setattr(SessionQueue, "here", lambda self: [job])
+    at = open_app("drift", library, view=BACK, runs=run.id, run=run.id)
+    assert not at.exception
+    assert charts(at) == 1
+    assert "So far, 6 tensors" in words(at)
+
+
+@pytest.mark.parametrize(("page", "query"), [("masks", {}), ("conflicts", {"about": "sign agreement"})])
+@pytest.mark.slow
+def test_doors_lead_to_the_same_tensor(
+    open_app: Any, mapped: Path, previewed: list[Any], page: str, query: dict[str, str]
+) -> None:
+    run = runs(mapped)[tiny_library.NASTY]
+    at = open_app(page, mapped, run=run.id, tensor=TENSOR, **query)
+    assert not at.exception
+    drift = link(at, "Drift")
+    assert (drift["tensor"], drift["runs"], drift["view"]) == (TENSOR, run.id, "layer by layer")
+    back = open_app("drift", mapped, **drift)
+    assert not back.exception
+    assert picked(back) == TENSOR
+    assert link(back, "Masks")["tensor"] == link(back, "Conflicts")["tensor"] == TENSOR
+    shown = next(button for button in back.button if button.label == "Does putting it back help?").click().run()
+    assert not shown.exception
+    assert shown.segmented_control(key="view").value == BACK and picked(shown) == TENSOR
+
+
+@pytest.mark.slow
+def test_masks_and_compare_have_the_panel(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
+    library = runs(mapped)
+    run = library[tiny_library.NASTY]
+    at = open_app("masks", mapped, run=run.id, tensor=TENSOR)
+    assert not at.exception and len(previewed) == 1
+    other = next(one for one in library.values() if one.recipe is not None and one.id != run.id)
+    at = open_app(
+        "compare", mapped, run=run.id, b=other.id, between="charts", chart="saliency of one tensor", tensor=TENSOR
+    )
+    assert not at.exception
+    assert previewed[-1][1].id == run.id
+    at.segmented_control(key="changed_side").set_value("B").run()
+    assert previewed[-1][1].id == other.id
+    steps = [step.key for step in previewed[-1][0].edits]
+    assert steps == ["lwptv", "manual"]

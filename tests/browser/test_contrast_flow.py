@@ -1,0 +1,28 @@
+"""Every text of every page can be read, and what the keyboard has focused can be seen."""
+
+from __future__ import annotations
+
+import contrast
+import pytest
+from browser_tab import App
+
+pytestmark = pytest.mark.browser
+PAGES = (
+    "", "merge", "masks", "conflicts", "drift", "features", "scores", "sweeps", "compare", "report", "methods",
+    "methods?find=nothing", "models",
+)  # fmt: skip
+STOPS = 24  # of the Tab key: the menu, and the first links of Home
+
+
+def test_every_text_and_the_focus_can_be_seen(app: App) -> None:
+    app.page.emulate_media(color_scheme="dark")  # the app is light whatever the machine prefers
+    faint = {path: contrast.faint_texts(app.open(f"/{path}").page) for path in PAGES}
+    assert not {path: texts for path, texts in faint.items() if texts}
+
+    page = app.open("/").page
+    stops = []
+    for _ in range(STOPS):
+        page.keyboard.press("Tab")
+        stops.append(contrast.focused(page))
+    assert len({name for name, _ in stops}) > STOPS // 2
+    assert not [(name, ratio) for name, ratio in stops if ratio < contrast.FOCUS]

@@ -1,0 +1,77 @@
+"""A click saves a chart in four formats; each file is whole, and says in words what it shows and where it is from."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from browser_tab import App, new_tab
+from playwright.sync_api import BrowserContext, expect
+
+pytestmark = pytest.mark.browser
+PATIENCE = 120_000  # ms
+AXIS = "In-domain accuracy, mean over tasks (%)"
+SOURCE, CAPTION = "Mergescope 0.", "H-score is the harmonic mean"
+
+
+def saved(app: App, button: str, folder: Path) -> Path:
+    """The file that a button of the open menu saves."""
+    with app.page.expect_download(timeout=PATIENCE) as waiting:
+        app.page.get_by_role("button", name=button, exact=True).locator("visible=true").last.click()
+    file = folder / waiting.value.suggested_filename
+    waiting.value.save_as(file)
+    assert file.name == f"scores_in_out.{button.lower()}"
+    return file
+
+
+def words_of_svg(file: Path) -> str:
+    """All text of a picture."""
+    return " ".join("".join(element.itertext()) for element in ElementTree.parse(file).iter() if "text" in element.tag)
+
+
+def words_of_pdf(content: bytes) -> str:
+    """All text of a page, whose numbers of bytes and places are as the document states them."""
+    start = int(re.findall(rb"startxref\n(\d+)\n%%EOF\n$", content)[0])
+    places = [int(place) for place in re.findall(rb"(\d{10}) 00000 n", content[start:])]
+    for number, place in enumerate(places, 1):
+        assert content[place:].startswith(b"%d 0 obj\n" % number)
+    length, page = re.findall(rb"/Length (\d+) /Filter /FlateDecode >>\nstream\n(.*)", content[places[3] :], re.DOTALL)[
+        0
+    ]
+    drawn = zlib.decompress(page[: int(length)])
+    texts = [text.decode() for text in re.findall(rb"\(((?:\\.|[^)])*)\) Tj", drawn)]
+    return re.sub(r"\\(\d{3})", lambda code: bytes([int(code[1], 8)]).decode("cp1252"), " ".join(texts))
+
+
+def test_a_chart_is_saved_in_four_formats(app: App, context: BrowserContext, server: str, tmp_path: Path) -> None:
+    app.open("/scores").charted()
+    page = app.page
+    page.get_by_role("button", name="Figure").first.click()
+
+    words = words_of_svg(saved(app, "SVG", tmp_path))
+    assert AXIS in words and SOURCE in words and CAPTION in words
+    drawing = (tmp_path / "scores_in_out.svg").read_text("utf-8")
+    assert "Source Sans" not in drawing  # margins are those of a font that other machines have
+
+    content = saved(app, "PDF", tmp_path).read_bytes()
+    assert content.startswith(b"%PDF-1.")
+    words = words_of_pdf(content)
+    assert AXIS in words and SOURCE in words and CAPTION in words
+
+    assert saved(app, "PNG", tmp_path).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+    page.get_by_text("Source", exact=True).locator("visible=true").click()
+    app.settled()
+    words = words_of_svg(saved(app, "SVG", tmp_path))
+    assert SOURCE not in words and CAPTION in words
+
+    file = saved(app, "HTML", tmp_path)
+    other = new_tab(context, server)
+    other.page.goto(file.as_uri())
+    expect(other.page.get_by_text(CAPTION)).to_be_visible(timeout=PATIENCE)
+    other.page.wait_for_selector(".plot .main-svg", timeout=PATIENCE)
+    assert [request for request in other.requests if not request.startswith(("data:", "blob:"))] == [file.as_uri()]
+    assert not other.problems

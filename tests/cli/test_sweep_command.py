@@ -1,0 +1,52 @@
+"""The command ``sweep`` names the best point, of all or of those with a required accuracy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_sweeps import recipe
+
+from merging.benchmarks.benchmark import Benchmark
+from merging.cli.main import main
+
+
+@pytest.fixture
+def call(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Sweeps the prune ratio of a recipe of the tiny benchmark, with further options."""
+    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_folder))
+    path = tmp_path / "recipe.yaml"
+    path.write_text(recipe(Benchmark.load(tiny_folder)).to_yaml())
+    options = ["--vary", "lwptv.prune_ratio=0,0.5,1", "--images", "6"]
+    return lambda *more: main(["sweep", str(path), *options, *more])
+
+
+@pytest.mark.slow
+def test_the_best_point_under_a_requirement(call: Callable[..., int], capsys: Any) -> None:
+    assert call("--json") == 0
+    plain = json.loads(capsys.readouterr().out)
+    top = max(plain["points"], key=lambda point: point["h_score"])
+    assert plain["subject_to"] is None
+    assert plain["best"] == {"point": top["point"], "by": "h_score", "meets": True}
+
+    least = max(point["out_of_domain"] for point in plain["points"])
+    assert call("--json", "--subject-to", f"out={least}", "--best-by", "in") == 0
+    bound = json.loads(capsys.readouterr().out)
+    meeting = [point for point in bound["points"] if point["out_of_domain"] >= least]
+    assert [point["meets"] for point in bound["points"]].count(True) == len(meeting)
+    inside = max(meeting, key=lambda point: point["in_domain"])
+    assert bound["best"] == {"point": inside["point"], "by": "in_domain", "meets": True}
+    assert bound["subject_to"] == {"of": "out", "at_least": least, "draws": 2000, "seed": 0}
+
+    assert call("--subject-to", "out=1") == 0
+    out = capsys.readouterr().out
+    assert "No point meets it; nearest: " in out and "of 2,000 draws of the images, seed 0" in out
+
+
+def test_a_requirement_is_checked_before_anything_is_computed(call: Callable[..., int], capsys: Any) -> None:
+    assert call("--subject-to", "nothing=0.5") == 1
+    assert "neither in, out nor a task" in capsys.readouterr().err

@@ -1,0 +1,42 @@
+"""Sweeps of a library's benchmark in a store of their own, and their pickers on the Sweeps page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from streamlit.testing.v1 import AppTest
+
+from merging.benchmarks.benchmark import Benchmark
+from merging.recipes.presets import preset
+from merging.runs.store import Store
+from merging.sweeps import compute as sweep_compute
+from merging.sweeps import points, storage
+from merging.sweeps.sweep import Axis, Sweep
+from merging.sweeps.tables import averages, table
+
+
+def swept(folder: Path, store: Path, compute: int | None = None, **said: Any) -> Sweep:
+    """A sweep of the library's benchmark in a store, with so many of its points (None: all)."""
+    benchmark, own = Benchmark.load(folder), Store(store, libraries=(folder / "runs",))
+    keys = said.pop("presets", ("task_arithmetic_lwptv", "ties_lwptv"))
+    recipes = tuple(preset(key).recipe(benchmark.pretrained, benchmark.experts) for key in keys)
+    found = Sweep(recipes=recipes, **({"axes": (Axis("lwptv.prune_ratio", (0.0, 0.5, 0.9)),), "images": 8} | said))
+    storage.keep(found, own)
+    asked = iter(range(10_000))
+    sweep_compute.run(
+        found, own, benchmark, device="cpu", paused=lambda: compute is not None and next(asked) >= compute
+    )
+    return found
+
+
+def means_of(found: Sweep, folder: Path, store: Path) -> Any:
+    """The averages of every point of a sweep."""
+    benchmark, own = Benchmark.load(folder), Store(store, libraries=(folder / "runs",))
+    planned = sweep_compute.plan(found, benchmark)
+    computed = {one.name: point for one in planned if (point := points.find(own, one.name))}
+    return averages(table(found, planned, computed))
+
+
+def picker(at: AppTest, name: str) -> Any:
+    return next(found for found in at.selectbox if str(found.key).startswith(name))

@@ -1,0 +1,64 @@
+"""The figures of sweeps: what fails a requirement is shaded and marked, at the required value."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+import viz_tables
+
+import viz
+
+
+def judged(table: pd.DataFrame, column: str, at_least: float) -> pd.DataFrame:
+    return table.assign(required=table[column], meets=table[column] >= at_least, certainty=0.81)
+
+
+def white(fig: go.Figure) -> list[go.Scatter]:
+    return [trace for trace in fig.data if trace.type == "scatter" and trace.marker.color == "white"]
+
+
+def test_lines_are_shaded_below_the_bound_in_its_panel_and_failing_points_are_white() -> None:
+    table = judged(viz_tables.sweep_lines(11, 2), "out_of_domain", 0.55)
+    plain = viz.draw("sweep_lines", table.drop(columns=["required", "meets", "certainty"]))
+    fig = viz.draw("sweep_lines", table, required=("out_of_domain", 0.55))
+    assert not white(plain) and not plain.layout.shapes
+    area, edge = fig.layout.shapes
+    assert (area.type, area.yref, area.xref, area.y1) == ("rect", "y2", "x domain", 0.55)
+    assert edge.y0 == edge.y1 == 0.55
+    low, high = fig.layout.yaxis2.range
+    assert area.y0 == low < table["out_low"].min() and high > table["out_high"].max()
+    marks = white(fig)
+    assert len(marks) == 2 * 3  # every recipe in every panel
+    failing = table[~table["meets"]]
+    of_first = failing[failing["line"] == "0"].sort_values("x")
+    assert marks[0].x.tolist() == of_first["x"].astype(np.float32).tolist()
+    assert [point for (point,) in marks[0].customdata] == of_first["point"].tolist()  # they take clicks, too
+    assert "does not meet the requirement, which 81% of the draws do" in marks[0].text[0]
+
+
+def test_of_a_bound_on_a_task_its_panel_is_shaded() -> None:
+    table = viz_tables.sweep_tasks(8, 5)
+    meets = table[table["task"] == "t5"].set_index(["line", "x"])["accuracy"] >= 0.7
+    places = pd.MultiIndex.from_frame(table[["line", "x"]])
+    table = table.assign(meets=meets.reindex(places).to_numpy(), certainty=0.5)
+    fig = viz.draw("sweep_tasks", table, required=("t5", 0.7))
+    titles = [note for note in fig.layout.annotations if note.xref]
+    panel = next(note for note in titles if str(table[table["task"] == "t5"]["title"].iloc[0]) in note.text)
+    area = fig.layout.shapes[0]
+    assert area.xref == panel.xref and area.y1 == 0.7
+    assert sum(len(trace.x) for trace in white(fig)) == int((~table["meets"]).sum())
+    assert not viz.draw("sweep_tasks", table, required=("out_of_domain", 0.7)).layout.shapes
+
+
+def test_a_map_is_veiled_where_the_required_score_is_too_small() -> None:
+    table = judged(viz_tables.sweep_contour(5), "out_of_domain", 0.45)
+    fig = viz.draw("sweep_contour", table, required=("out_of_domain", 0.45))
+    (veil,) = [trace for trace in fig.data if trace.type == "contour" and trace.contours.type == "constraint"]
+    assert (veil.contours.operation, veil.contours.value) == (">", 0.45)  # plotly fills the rest
+    assert veil.z[0][0] == np.float32(table["out_of_domain"].iloc[0])
+    (crosses,) = [trace for trace in fig.data if trace.type == "scatter" and trace.marker.symbol == "x-thin"]
+    assert len(crosses.x) == int((~table["meets"]).sum())
+    row = table[table["y"] == table["y"].iloc[0]]
+    fig = viz.draw("sweep_contour", row, required=("out_of_domain", 0.45))
+    assert all(trace.type != "contour" for trace in fig.data)  # of one row the crosses alone say it

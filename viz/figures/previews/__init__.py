@@ -1,0 +1,1 @@
+"""What previews show, never drawn like the scores of a run."""

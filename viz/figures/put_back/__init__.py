@@ -1,0 +1,1 @@
+"""Charts of what putting weights back to pretrained gives."""
