@@ -115,5 +115,5 @@ def test_a_line_travels_into_the_report(open_app: Any, library: Path) -> None:
     at = press(open_app("masks", library), "Add to report")
     assert not at.exception
     (kept,) = at.session_state["_report"].kept
-    assert "Paper and here. " in kept.view.caption
+    assert "Paper and here." in kept.view.caption
     assert "if masks were independent" in kept.view.caption
