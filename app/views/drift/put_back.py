@@ -128,8 +128,7 @@ def true_map(run: Run, measured: Measured, changes: pd.DataFrame, tensor: str | 
 
 def listed(table: pd.DataFrame, alt: str) -> None:
     """Changes in points with their intervals."""
-    wide = st.column_config.TextColumn("Name", width="medium")
-    columns = {"level": "Put back", "name": wide} if table["level"].nunique() > 1 else {"level": None, "name": wide}
+    columns = {"name": st.column_config.TextColumn("Put back", width="medium")}
     height = page.table_height(len(table), 480)
     st.dataframe(table, hide_index=True, column_config=columns, height=height, alt=alt)
 
