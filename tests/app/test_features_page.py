@@ -76,7 +76,7 @@ WITH = [
     ({"look": NUMBERS, "number": "silhouette"}, 1, 0, "Computed from the features scaled to unit length"),
     ({"look": DISTANCE}, 1, 0, f"n = {IMAGES} images of the choosing half, seed 0"),
     ({"look": DISTANCE, "images": "Tiles", "unit": "true"}, 1, 0, f"n = {tiny.CHOOSING} images"),
-    ({"look": COMPONENTS}, 1, 0, "before masks are shared"),
+    ({"look": COMPONENTS}, 2, 0, "before masks are shared"),
 ]
 
 
@@ -156,7 +156,7 @@ def test_runs_with_one_model_per_task_are_not_offered(open_app: Any, extracted: 
 BAD_LINKS = [
     ({"look": "nowhere", "map": "x", "images": "None", "perplexity": "7", "classes": "y", "beside": "z"}, 1),
     ({"runs": "000000000000,../../etc/passwd"}, 1),
-    ({"look": COMPONENTS, "expert": "nobody", "ratio": "9", "run": "000000000000"}, 1),
+    ({"look": COMPONENTS, "expert": "nobody", "ratio": "9", "run": "000000000000"}, 2),
 ]
 
 

@@ -89,5 +89,5 @@ def by_size(counts: pd.DataFrame, first: str, second: str, size: int) -> Compari
         return of_rows(one, other)
     means = rows.groupby(["subset", "method"])["accuracy"].mean().unstack("method").dropna()
     n = int(one.groupby("subset")["n"].sum().iloc[0])
-    sample = f"{len(means)} subsets, {images(n)} each"
+    sample = f"{len(means)} subsets, n = {n:,} images each, {REPORTING}"
     return of_pairs(means[first].to_numpy(), means[second].to_numpy(), sample)
