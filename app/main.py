@@ -14,7 +14,7 @@ if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
 import streamlit as st
 
 from app import startup
-from app.session import benchmark, clicks, state
+from app.session import benchmark, cautions, clicks, state
 from app.text import safe_text
 from app.widgets import benchmark_badge
 from merging.errors import MergingError, StoreError
@@ -70,6 +70,7 @@ if state.present():
     st.html(LARGE)
 
 state.enter(page.url_path)
+cautions.clear()
 if problem := clicks.problem():
     st.error(safe_text(problem, 1000), icon=":material/error:")
 try:

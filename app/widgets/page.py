@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode
 
 import streamlit as st
 
-from app.session import benchmark
+from app.session import benchmark, cautions
 
 ROW = 35  # px of a row of a table
 
@@ -34,6 +35,12 @@ def empty(sentence: str, label: str, path: str, **query: str) -> None:
     with st.container(border=True):
         st.markdown(sentence)
         open_page(path, label, "arrow_forward", **query)
+
+
+def caution(sentence: str, draw: Callable[[str], object] = st.warning) -> None:
+    """Draw what a reader of all charts below must know; it goes with each of them into the report. Trusted Markdown."""
+    draw(sentence)
+    cautions.note(sentence)
 
 
 def link() -> None:

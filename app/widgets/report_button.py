@@ -10,7 +10,7 @@ import streamlit as st
 
 from app import text
 from app.reading.report_sources import Of, put, sources_of
-from app.session import state
+from app.session import cautions, state
 from merging.errors import MergingError
 from viz.report.contents import ReportView
 
@@ -33,10 +33,15 @@ def button(
         st.button(
             "Add to report", key=f"in_report_{key}", type="tertiary", icon=":material/note_add:",
             help="Add this view, in its current state, to the Report page.", on_click=_add,
-            args=(ReportView(key, table, dict(options), heading, "", text.plain(description), state.place()), of),
+            args=(ReportView(key, table, dict(options), heading, "", _caption(description), state.place()), of),
         )  # fmt: skip
     if refusal := draft.refused.pop(key, ""):
         st.caption(f":material/error: {refusal}")
+
+
+def _caption(description: str) -> str:
+    """What the page says about a chart, with its cautions about all charts, as plain text."""
+    return text.plain(f"{description} {cautions.noted()}".strip())
 
 
 def _add(view: ReportView, of: Of) -> None:

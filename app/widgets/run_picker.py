@@ -15,6 +15,10 @@ from merging.runs.run import PRECOMPUTED, Run
 from merging.text import duration_text, first_few
 from viz.text import plural
 
+OTHER_SETS = (
+    "{} of the chosen runs {} other experts. Their averages are over the tasks of those, so they are not in the same "
+    "picture."
+)
 CAUTIONS = 6  # lines that are shown at once
 
 
@@ -68,6 +72,29 @@ def pick_run(
     run = by_id[picked.run_id]
     (say or about)(run)
     return run, picked.fresh
+
+
+def one_set(runs: Sequence[Run]) -> list[list[Run]]:
+    """Groups of runs that merge the same models, in any order; the first run's group comes first."""
+    groups: dict[frozenset[tuple[str, str]], list[Run]] = {}
+    for run in runs:
+        groups.setdefault(frozenset(run.inputs.items()), []).append(run)
+    return list(groups.values())
+
+
+def other_sets(groups: Sequence[Sequence[Run]]) -> None:
+    """Draw which of the chosen runs merge other experts than the first group, and buttons that show those instead."""
+    if len(groups) < 2:
+        return
+    others = sum(map(len, groups[1:]))
+    with st.container(border=True, gap="xsmall", key="other_experts"):
+        st.markdown(f":material/group_work: {OTHER_SETS.format(f'**{others}**', 'merge' if others > 1 else 'merges')}")
+        for place, group in enumerate(groups[1:], start=1):
+            titles = text.safe_text(first_few((run.title for run in group), 4), 300)
+            ids = [run.id for run in group] + [run.id for other in groups if other is not group for run in other]
+            words, switch = st.columns([3, 1], vertical_alignment="center")
+            words.markdown(f"**{text.safe_text(text.of_experts(group[0].experts, 100), 120)}.** {titles}")
+            switch.button("Show these instead", key=f"other_experts_{place}", on_click=state.pick_runs, args=(ids,))
 
 
 def missing_runs(run_ids: Sequence[str], forget: Callable[[], None] = state.clear_link) -> None:

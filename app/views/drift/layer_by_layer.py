@@ -88,10 +88,8 @@ def objective(run: Run, measurement: Measured, pairs: Pairs, kind: str, tensor: 
     options = {"label": clean_text(run.title, 60), "run": run.id, "runs": [other.id for other, _ in pairs]}
     chart.chart(
         "drift_objective", table, name=f"drift_objective_{run.id[:8]}", selected=tensor, **options,
-        caption=f"{MINIMIZED} {_exemplars(run, measurement)}", of=[run],
+        caption=f"{MINIMIZED} {_exemplars(run, measurement)} {measurements.spectrum(run)}".strip(), of=[run],
     )  # fmt: skip
-    if spectrum := measurements.spectrum(run):
-        st.caption(spectrum)
 
 
 def _exemplars(run: Run, measurement: Measured) -> str:

@@ -12,6 +12,7 @@ from app.reading import data, measurements, report_sources, score_tables
 from app.session import state
 from app.views.drift import by_depth
 from app.views.masks import kept_share
+from merging.benchmarks.metrics import PER_TASK
 from merging.errors import MergingError
 from merging.runs import run as stored_run
 from merging.runs.run import Run
@@ -55,9 +56,10 @@ def views(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
     if run.has_scores:
         averages, accuracies = score_tables.averages([run], stored), score_tables.accuracies([run], stored)
         of = f"scores?{state.RUNS}={run.id}"
-        yield _view(run, "id_ood_scatter", averages, {}, score_tables.averages_in_words(averages), of)
+        mark = f" Marked ‡. {PER_TASK}" if run.per_task else ""
+        yield _view(run, "id_ood_scatter", averages, {}, score_tables.averages_in_words(averages) + mark, of)
         options = {"normalized": False, "runs": [run.id]}
-        yield _view(run, "task_accuracy", accuracies, options, score_tables.accuracies_in_words(accuracies), of)
+        yield _view(run, "task_accuracy", accuracies, options, score_tables.accuracies_in_words(accuracies) + mark, of)
     yield from _masks(run, stored)
     if measurement := measurements.find(measurements.DRIFT, run.id):
         token, distance = next(iter(by_depth.TOKENS)), next(iter(by_depth.DISTANCES.values()))

@@ -14,7 +14,7 @@ from app.reading.sweeps import SweepResults
 from app.session import clicks, state
 from app.views.sweeps import chosen_point
 from app.views.sweeps.form import ON_REPORTING
-from app.widgets import chart
+from app.widgets import chart, page
 from merging.benchmarks.benchmark import SPLITS
 from merging.jobs.records import Job
 from merging.runs.run import Run
@@ -43,7 +43,7 @@ def _view(sweep: Sweep, stored: Sequence[Run]) -> None:
     job, results = sweeps.job(sweep), sweeps.results(sweep)
     _status(results, job)
     if sweep.split != SPLITS[0]:
-        st.warning(ON_REPORTING, icon=":material/warning:")
+        page.caution(ON_REPORTING)
     if results.averages.empty:
         st.info("No point is computed yet. The first one appears here as soon as it is.")
         return
@@ -143,9 +143,8 @@ def _map(results: SweepResults, chosen: str) -> None:
         on_click=lambda: _click("sweep_contour"), value=sweeps.value(results.sweep, score), titles=results.sweep.labels,
         values=(list(first.values), list(second.values)), marks=chosen_point.marks(results), selected=chosen,
         note=sweeps.note(results), of=[results.sweep],
+        caption=chosen_point.off_plane(results) if results.sweep.kind == PLANE else "",
     )  # fmt: skip
-    if results.sweep.kind == PLANE:
-        chosen_point.off_plane(results)
 
 
 def _tasks(results: SweepResults, chosen: str) -> None:
