@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,7 @@ def _averages(
     rows = [
         _row(kind, NAMES[kind], kind, summarize(table, experts, own, data.SPLIT))
         for kind, table in data.reference_scores(benchmark, experts, _stored).items()
+        if _is_of(kind, runs[0], data.references(benchmark, _stored))
     ]
     rows += [
         _row(run.id, run.title, "per_task" if run.per_task else "merge", summary)
@@ -51,6 +52,12 @@ def _averages(
         if (summary := data.summary(run, _stored))
     ]
     return pd.DataFrame(rows).assign(experts=", ".join(experts))
+
+
+def _is_of(kind: str, run: Run, references: Mapping[str, Run]) -> bool:
+    """Whether a reference is of the models that a run merged, and not of others under the same names."""
+    names = {"pretrained": ["pretrained"], "individual": run.experts}.get(kind, [])
+    return all(references[name].inputs.items() <= run.inputs.items() for name in names)
 
 
 def _row(run: str, label: str, kind: str, summary: Summary) -> dict[str, Any]:
