@@ -14,7 +14,7 @@ if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
 import streamlit as st
 
 from app import startup
-from app.session import benchmark, cautions, clicks, state
+from app.session import benchmark, cautions, clicks, report_keeper, state
 from app.text import safe_text
 from app.widgets import benchmark_badge
 from merging.errors import MergingError, StoreError
@@ -71,6 +71,7 @@ if state.present():
 
 state.enter(page.url_path)
 cautions.clear()
+report_keeper.enter(state.linked(report_keeper.DRAFT))
 if problem := clicks.problem():
     st.error(safe_text(problem, 1000), icon=":material/error:")
 try:
@@ -82,11 +83,13 @@ except MergingError as error:  # its text is meant for people; anything else goe
     st.error(safe_text(error, 1000), icon=":material/error:")
 
 with jobs:
+    from app.views.report import notice as report_notice
     from app.views.runs import damage
     from app.widgets.tray import tray
 
     with contextlib.suppress(StoreError):  # there is no store at all, which the page itself has said
         benchmark_badge.badge()
         damage.notices()
+        report_notice.show()
         tray()
 startup.settle()

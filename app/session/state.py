@@ -39,6 +39,7 @@ address; the others are written here, because a link should carry a run's id and
     models    the user's set of models on Merge        shelf*    what Models & runs shows
     chosen    the runs selected there, with commas     outcome*  which of the two runs is right
     chart*    the chart of both runs on Compare        among*    whose images it counts
+    draft     the secret token of the report, on all pages; links leave it out
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ import streamlit as st
 
 from app.session import pickers
 from app.session.draft import Draft
-from app.session.report_draft import ReportDraft
+from app.session.report_keeper import without_token
 
 RUN, RUNS, CHAIN, EXPERTS, RATIO, SHARED = "run", "runs", "chain", "experts", "ratio", "shared"
 GROUP, BY, EXPERT, TENSOR, RELATIVE, PRESENT = "group", "by", "expert", "tensor", "relative", "present"
@@ -70,7 +71,7 @@ BIND: Any = "query-params"
 
 _CURRENT, _CURRENT_MANY, _DRAFT, _WATCHED = "_run", "_runs", "_draft", "_watched"
 _PAGE, _ENTERED, _METHOD, _SWEEP, _POINT, _FRONT = "_page", "_entered", "_method", "_sweep", "_point", "_front"
-_OTHER, _MODELS, _CHOSEN, _REPORT = "_other", "_models", "_chosen", "_report"
+_OTHER, _MODELS, _CHOSEN = "_other", "_models", "_chosen"
 _FRESH = "_fresh"  # a run was picked on the page: the view starts from that run's own values
 
 
@@ -325,17 +326,10 @@ def link_chain(chain: str, experts: Sequence[str]) -> None:
     write(EXPERTS, ",".join(experts))
 
 
-def report() -> ReportDraft:
-    """The report that is being put together in this session."""
-    kept = st.session_state.get(_REPORT)
-    if not isinstance(kept, ReportDraft):
-        kept = st.session_state[_REPORT] = ReportDraft()
-    return kept
-
-
 def place() -> str:
     """The path of the page and the query that restores this view, as in a link, without the server's address."""
-    query = urlencode({key: value for key, value in st.query_params.to_dict().items() if key != PRESENT}, safe=",:;")
+    shown = without_token(st.query_params.to_dict())
+    query = urlencode({key: value for key, value in shown.items() if key != PRESENT}, safe=",:;")
     page = st.session_state.get(_PAGE, "")
     return f"{page}?{query}" if query else page
 

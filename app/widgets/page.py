@@ -9,7 +9,10 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from app.session import benchmark, cautions
+from app.session.report_keeper import DRAFT, without_token
 
+ALSO = "This is also the address of this page."
+SECRET = "The address of this page also opens your report, for reading and for changes; this link leaves that out."
 ROW = 35  # px of a row of a table
 
 
@@ -46,9 +49,8 @@ def caution(sentence: str, draw: Callable[[str], object] = st.warning) -> None:
 def link() -> None:
     """Draw the address that restores this view."""
     with st.popover("Link", icon=":material/link:", type="tertiary", help="A link that restores this view"):
-        query = urlencode(st.query_params.to_dict())
+        whole = st.query_params.to_dict()
+        query = urlencode(without_token(whole))
         address = (st.context.url or "http://localhost:8501/").split("?")[0]
         st.code(f"{address}?{query}" if query else address, language=None, wrap_lines=True)
-        st.caption(
-            "This is also the address of this page. It names runs by their recipes, so it works wherever the runs are."
-        )
+        st.caption(f"{SECRET if DRAFT in whole else ALSO} It names runs by their recipes: it works wherever they are.")

@@ -10,7 +10,7 @@ import streamlit as st
 
 from app import text
 from app.reading.report_sources import Of, put, sources_of
-from app.session import cautions, state
+from app.session import cautions, report_keeper, state
 from merging.errors import MergingError
 from viz.report.contents import ReportView
 
@@ -22,7 +22,7 @@ def button(
     key: str, table: pd.DataFrame, options: Mapping[str, Any], description: str, of: Of, heading: str = ""
 ) -> None:
     """A button that adds a view to the report, or removes it. ``description`` is Markdown, ``heading`` is plain."""
-    draft = state.report()
+    draft = report_keeper.report()
     kept = draft.find(key, table, options)
     if kept:
         st.button(
@@ -49,6 +49,6 @@ def _add(view: ReportView, of: Of) -> None:
     try:
         sources = sources_of(view.table, view.options, of, view.place)
     except MergingError as error:  # a run that was deleted meanwhile
-        state.report().refused[view.key] = text.safe_text(error, 600)
+        report_keeper.report().refused[view.key] = text.safe_text(error, 600)
         return
     put(replace(view, sources=tuple(source.id for source in sources)), sources, view.key)

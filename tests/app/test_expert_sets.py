@@ -41,7 +41,7 @@ def decoded(values: Any) -> Any:
 
 
 def captions(at: AppTest) -> list[str]:
-    draft: ReportDraft = at.session_state["_report"]
+    draft: ReportDraft = at.session_state["_report_keeper"].draft()
     return [kept.view.caption for kept in draft.kept]
 
 

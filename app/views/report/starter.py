@@ -9,7 +9,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data, measurements, report_sources, score_tables
-from app.session import state
+from app.session import report_keeper, state
 from app.views.drift import by_depth
 from app.views.masks import kept_share
 from merging.benchmarks.metrics import PER_TASK
@@ -36,7 +36,7 @@ def picker(stored: Sequence[Run]) -> None:
             help=CHARTS, width=360,
         )  # fmt: skip
         st.button("Add", key="starter_add", icon=":material/note_add:", on_click=add, args=(runs[chosen], stored))
-    if why := state.report().refused.pop(NAME, ""):
+    if why := report_keeper.report().refused.pop(NAME, ""):
         st.caption(f":material/error: {why}")
 
 
@@ -45,10 +45,10 @@ def add(run: Run, stored: Sequence[Run]) -> None:
     try:
         source = report_sources.source(run)
         for view in views(run, stored):
-            if not state.report().find(view.key, view.table, view.options):
+            if not report_keeper.report().find(view.key, view.table, view.options):
                 report_sources.put(view, [source], NAME)
     except MergingError as error:
-        state.report().refused[NAME] = text.safe_text(error, 600)
+        report_keeper.report().refused[NAME] = text.safe_text(error, 600)
 
 
 def views(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
