@@ -14,9 +14,10 @@ if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
 import streamlit as st
 
 from app import startup
-from app.session import benchmark, cautions, clicks, report_keeper, state
+from app.session import benchmark, clicks, report_keeper, state
 from app.text import safe_text
 from app.widgets import benchmark_badge
+from app.widgets import page as page_parts
 from merging.errors import MergingError, StoreError
 from merging.settings import HUB_SWITCH
 
@@ -70,7 +71,7 @@ if state.present():
     st.html(LARGE)
 
 state.enter(page.url_path)
-cautions.clear()
+page_parts.clear_cautions()
 report_keeper.enter(state.linked(report_keeper.DRAFT))
 if problem := clicks.problem():
     st.error(safe_text(problem, 1000), icon=":material/error:")
@@ -80,7 +81,7 @@ try:
     else:
         page.run()
 except MergingError as error:  # its text is meant for people; anything else goes to the log
-    st.error(safe_text(error, 1000), icon=":material/error:")
+    clicks.refuse(error, "page")
 
 with jobs:
     from app.views.report import notice as report_notice

@@ -9,6 +9,7 @@ import streamlit as st
 from app import text
 from app.reading import data
 from app.session import pages, state
+from app.session.clicks import fragment
 from app.views.masks import kept_share
 from app.widgets import chart, page, run_picker
 from merging.errors import CheckpointError
@@ -35,7 +36,7 @@ def choose_cell() -> None:
         st.session_state[state.EXPERT] = cell.get("expert")  # the final mask belongs to no expert
 
 
-@st.fragment
+@fragment
 def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
     """The live chart: the ratio redraws masks from the stored saliency, without merging again."""
     from merging.methods.shared.saliency import with_ratio

@@ -8,11 +8,12 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
-from app.session import benchmark, cautions
+from app.session import benchmark
 from app.session.report_keeper import DRAFT, without_token
 
 ALSO = "This is also the address of this page."
 SECRET = "The address of this page also opens your report, for reading and for changes; this link leaves that out."
+_CAUTIONS = "_cautions"
 ROW = 35  # px of a row of a table
 
 
@@ -43,7 +44,19 @@ def empty(sentence: str, label: str, path: str, **query: str) -> None:
 def caution(sentence: str, draw: Callable[[str], object] = st.warning) -> None:
     """Draw what a reader of all charts below must know; it goes with each of them into the report. Trusted Markdown."""
     draw(sentence)
-    cautions.note(sentence)
+    noted: list[str] = st.session_state.setdefault(_CAUTIONS, [])
+    if sentence not in noted:
+        noted.append(sentence)
+
+
+def cautions() -> str:
+    """What the page has said about all of its charts; a part that is redrawn alone finds what the page said last."""
+    return " ".join(st.session_state.get(_CAUTIONS, []))
+
+
+def clear_cautions() -> None:
+    """Forget what the page that was drawn before has said."""
+    st.session_state[_CAUTIONS] = []
 
 
 def link() -> None:

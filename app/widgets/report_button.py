@@ -10,7 +10,8 @@ import streamlit as st
 
 from app import text
 from app.reading.report_sources import Of, put, sources_of
-from app.session import cautions, report_keeper, state
+from app.session import report_keeper, state
+from app.widgets.page import cautions
 from merging.errors import MergingError
 from viz.report.contents import ReportView
 
@@ -41,7 +42,7 @@ def button(
 
 def _caption(description: str) -> str:
     """What the page says about a chart, with its cautions about all charts, as plain text."""
-    return text.plain(f"{description} {cautions.noted()}".strip())
+    return text.plain(f"{description} {cautions()}".strip())
 
 
 def _add(view: ReportView, of: Of) -> None:

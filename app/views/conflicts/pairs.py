@@ -10,6 +10,7 @@ import streamlit as st
 from app import text
 from app.reading import data, measurements
 from app.session import state
+from app.session.clicks import fragment
 from app.views.conflicts import layers as conflict_layers
 from app.views.conflicts import signs
 from app.widgets import chart, measure_button
@@ -97,7 +98,7 @@ def choose_tensor(layers: Sequence[str]) -> None:
         st.session_state[state.LAYER] = mark["tensor"]
 
 
-@st.fragment
+@fragment
 def pictures(run: Run, measurement: Measured) -> None:
     """The matrix and the chosen pair; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):

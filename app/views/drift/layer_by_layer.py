@@ -10,6 +10,7 @@ from app import text
 from app.reading import measurements
 from app.reading.measurements import Pairs
 from app.session import pages, state
+from app.session.clicks import fragment
 from app.widgets import chart, measure_button, page, run_picker
 from app.widgets.run_picker import pick_one
 from merging.analysis.stored import Measured
@@ -52,7 +53,7 @@ def choose_cell() -> None:
         st.session_state[state.TENSOR], st.session_state[state.TASK] = cell["tensor"], cell["task"]
 
 
-@st.fragment
+@fragment
 def pictures(run: Run, measurement: Measured, pairs: Pairs) -> None:
     """Isolated drift, one layer of it, and the objective; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):

@@ -8,6 +8,7 @@ import streamlit as st
 
 from app.reading import measurements
 from app.session import state
+from app.session.clicks import fragment
 from app.widgets import chart, measure_button
 from merging.runs.run import Run
 from viz.text import clean_text, plural
@@ -19,7 +20,7 @@ NOT_MEASURED = (
 )
 
 
-@st.fragment
+@fragment
 def cases() -> None:
     """Two tasks on one layer, from orthogonal to shared feature spaces; exact, computed at once."""
     from merging.analysis.lot_extreme_cases import RANK, extreme_case

@@ -12,6 +12,7 @@ from app import text
 from app.reading import data, sweeps
 from app.reading.sweeps import SweepResults
 from app.session import clicks, state
+from app.session.clicks import fragment
 from app.views.sweeps import chosen_point
 from app.views.sweeps.form import ON_REPORTING
 from app.widgets import chart, page
@@ -36,7 +37,7 @@ def view(sweep: Sweep, stored: Sequence[Run]) -> None:
     """Everything about a sweep; redrawn every two seconds while points are computed."""
     job = sweeps.job(sweep)
     live = job is not None and job.live
-    st.fragment(_view, run_every=POLL if live else None)(sweep, stored)
+    fragment(_view, run_every=POLL if live else None)(sweep, stored)
 
 
 def _view(sweep: Sweep, stored: Sequence[Run]) -> None:
