@@ -20,7 +20,7 @@ def main() -> None:
     stored, sweeps_by_id = data.stored(), storage.listed(data.store())
     chosen, missing = state.picked_sweep([NEW, *sweeps_by_id], next(iter(sweeps_by_id), NEW))
     if several := beginning_with(missing, sweeps_by_id):
-        st.markdown(f":material/link: Several sweeps have ids that begin with “{text.safe_text(missing)}”. Choose one:")
+        st.markdown(f":material/link: Several sweeps begin with “{text.safe_text(missing)}”. Choose one:")
         for full in several:
             label = text.safe_text(f"{sweeps.title(sweeps_by_id[full])} · {full}", 120)
             st.button(label, key=f"several_{full}", type="tertiary", on_click=state.pick_sweep, args=(full,))
