@@ -52,6 +52,7 @@ def opened(open_app: Any, compared: Path, *titles: str) -> AppTest:
     return at
 
 
+@pytest.mark.slow
 def test_runs_of_other_experts_are_listed_and_can_be_shown_instead(open_app: Any, compared: Path) -> None:
     at = opened(open_app, compared, FEW, TIES, LWPTV)
     assert set(marks(at)) & {FEW, TIES, LWPTV} == {FEW}
@@ -118,6 +119,7 @@ def test_a_picture_of_two_sets_is_refused() -> None:
         draw("id_ood_scatter", table)
 
 
+@pytest.mark.slow
 def test_the_warnings_of_compare_go_with_its_charts(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **both(compared, TIES, FEW))
     assert "They merge different experts" in warned(at)
