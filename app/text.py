@@ -58,6 +58,11 @@ def listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "nothing"
 
 
+def of_experts(names: Sequence[str], limit: int = 60) -> str:
+    """The experts of a merge, such as '2 experts: digits, flags'; untrusted plain text."""
+    return f"{plural(len(names), 'expert')}: {clean_text(', '.join(names), limit)}"
+
+
 def in_words(value: Any) -> str:
     """A parameter's value as words in a sentence."""
     if isinstance(value, bool):

@@ -132,7 +132,7 @@ def main() -> None:
     if a.id == b.id:
         st.info("A and B are the same run, so every difference is zero.")
     for sentence in compare_recipes.limits(a, b):
-        st.warning(sentence)
+        page.caution(sentence)
     recipes(of)
     view = st.segmented_control("Compare", VIEWS, default="scores", key=state.BETWEEN, bind=state.BIND, required=True)
     VIEWS[view](of)

@@ -67,13 +67,15 @@ def pick_runs(runs: Sequence[Run]) -> list[Run]:
 
 
 def with_drift(runs: Sequence[Run], draw: Callable[[Pairs], None]) -> None:
-    """Draw the measured runs, and offer to measure the rest."""
-    results = [(run, measurements.find(measurements.DRIFT, run.id)) for run in runs]
+    """Draw the measured runs that merge the first one's experts, and offer to measure the rest of those."""
+    groups = run_picker.one_set(runs)
+    results = [(run, measurements.find(measurements.DRIFT, run.id)) for run in groups[0]]
     pairs = [(run, measurement) for run, measurement in results if measurement is not None]
     if rest := [run for run, measurement in results if measurement is None]:
         measure_button.missing(measurements.DRIFT, rest, NOT_MEASURED, [measurement for _, measurement in pairs])
     if pairs:
         draw(pairs)
+    run_picker.other_sets(groups)
 
 
 def conflicts(chosen: Sequence[Run], runs: Sequence[Run]) -> None:

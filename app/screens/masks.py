@@ -9,6 +9,7 @@ import streamlit as st
 from app import text
 from app.reading import data, names
 from app.session import pages, painted, selection, state
+from app.session.clicks import fragment
 from app.views.masks import kept_share, paint
 from app.widgets import chart, page, paper_line, run_picker, selected
 from app.widgets.put_back import panel
@@ -36,7 +37,7 @@ def choose_cell() -> None:
         selection.choose(state.EXPERT, cell.get("expert"))  # the final mask belongs to no expert
 
 
-@st.fragment
+@fragment
 def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
     """The live chart: the ratio redraws masks from the stored saliency, without merging again."""
     from merging.methods.shared.saliency import with_ratio

@@ -43,6 +43,7 @@ address; the others are written here, because a link should carry a run's id and
     chosen    the runs selected there, with commas     outcome*  which of the two runs is right
     chart*    the chart of both runs on Compare        among*    whose images it counts
     guess*    what the first-order map shows
+    draft     the secret token of the report, on all pages; links leave it out
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ import streamlit as st
 
 from app.session import pickers
 from app.session.draft import Draft
-from app.session.report_draft import ReportDraft
+from app.session.report_keeper import without_token
+from merging.files.short_digest import resolved
 
 RUN, RUNS, CHAIN, EXPERTS, RATIO, SHARED = "run", "runs", "chain", "experts", "ratio", "shared"
 GROUP, BY, EXPERT, TENSOR, RELATIVE, PRESENT = "group", "by", "expert", "tensor", "relative", "present"
@@ -76,7 +78,7 @@ BIND: Any = "query-params"
 
 _CURRENT, _CURRENT_MANY, _DRAFT, _WATCHED = "_run", "_runs", "_draft", "_watched"
 _PAGE, _ENTERED, _METHOD, _SWEEP, _POINT, _FRONT = "_page", "_entered", "_method", "_sweep", "_point", "_front"
-_OTHER, _MODELS, _CHOSEN, _REPORT = "_other", "_models", "_chosen", "_report"
+_OTHER, _MODELS, _CHOSEN = "_other", "_models", "_chosen"
 _FRESH = "_fresh"  # a run was picked on the page: the view starts from that run's own values
 
 
@@ -115,7 +117,7 @@ def write(key: str, value: str) -> None:
 
 def _picked(key: str, remembered: str, available: Sequence[str], first: str) -> tuple[str, str]:
     """The value that the link or the session names, else ``first``; and the requested one if it is not available."""
-    requested = linked(key) or st.session_state.get(remembered) or first
+    requested = resolved(linked(key) or st.session_state.get(remembered) or first, available)
     chosen = requested if requested in available else first
     st.session_state[remembered] = chosen
     write(key, chosen)
@@ -133,7 +135,7 @@ class Picked:
 
 def picked_run(run_ids: Sequence[str], first: str) -> Picked:
     """The run that the link or the session names, else ``first``."""
-    requested = linked(RUN) or st.session_state.get(_CURRENT)
+    requested = resolved(linked(RUN) or st.session_state.get(_CURRENT, ""), run_ids)
     if requested and requested not in run_ids:
         st.session_state[_CURRENT] = requested
         return Picked(None, missing=requested)
@@ -156,7 +158,7 @@ def pick_from(widget: str) -> None:
 
 def picked_other(run_ids: Sequence[str]) -> tuple[str, str]:
     """The second run, which the link or the session names, and its id if this machine lacks it; else both are empty."""
-    requested = linked(OTHER) or st.session_state.get(_OTHER, "")
+    requested = resolved(linked(OTHER) or st.session_state.get(_OTHER, ""), run_ids)
     pick_other(requested)
     return (requested, "") if requested in run_ids else ("", requested)
 
@@ -178,12 +180,18 @@ def swap_runs(first: str, other: str) -> None:
     pick_other(first)
 
 
+def _many(key: str, name: str, available: Sequence[str], first: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The runs that the link or the session names, each once, and those of them that this machine lacks."""
+    linked_ids = [resolved(written, available) for written in linked(key).split(",") if written]
+    ids = list(dict.fromkeys(linked_ids or st.session_state.get(name, first)))
+    st.session_state[name] = ids
+    write(key, ",".join(ids))
+    return [run_id for run_id in ids if run_id in available], [run_id for run_id in ids if run_id not in available]
+
+
 def picked_runs(available: Sequence[str], default: Sequence[str]) -> tuple[list[str], list[str]]:
     """The runs to compare, and the ids in the link that this machine lacks."""
-    linked_ids = [run_id for run_id in linked(RUNS).split(",") if run_id]
-    ids = linked_ids or st.session_state.get(_CURRENT_MANY, list(default))
-    pick_runs(ids)
-    return [run_id for run_id in ids if run_id in available], [run_id for run_id in ids if run_id not in available]
+    return _many(RUNS, _CURRENT_MANY, available, default)
 
 
 def pick_runs(run_ids: Sequence[str]) -> None:
@@ -199,10 +207,7 @@ def pick_runs_from(widget: str) -> None:
 
 def chosen_runs(available: Sequence[str]) -> tuple[list[str], list[str]]:
     """The runs that are selected for an action, and the ids in the link that this machine lacks."""
-    linked_ids = [run_id for run_id in linked(CHOSEN).split(",") if run_id]
-    ids = linked_ids or st.session_state.get(_CHOSEN, [])
-    choose_runs(ids)
-    return [run_id for run_id in ids if run_id in available], [run_id for run_id in ids if run_id not in available]
+    return _many(CHOSEN, _CHOSEN, available, ())
 
 
 def choose_runs(run_ids: Sequence[str]) -> None:
@@ -337,17 +342,10 @@ def link_chain(chain: str, experts: Sequence[str]) -> None:
     write(EXPERTS, ",".join(experts))
 
 
-def report() -> ReportDraft:
-    """The report that is being put together in this session."""
-    kept = st.session_state.get(_REPORT)
-    if not isinstance(kept, ReportDraft):
-        kept = st.session_state[_REPORT] = ReportDraft()
-    return kept
-
-
 def place() -> str:
     """The path of the page and the query that restores this view, as in a link, without the server's address."""
-    query = urlencode({key: value for key, value in st.query_params.to_dict().items() if key != PRESENT}, safe=",:;")
+    shown = without_token(st.query_params.to_dict())
+    query = urlencode({key: value for key, value in shown.items() if key != PRESENT}, safe=",:;")
     page = st.session_state.get(_PAGE, "")
     return f"{page}?{query}" if query else page
 

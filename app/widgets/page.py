@@ -1,19 +1,19 @@
-"""Pieces of every page: its heading, links to other pages, empty states, the address of the view, and the session's
-benchmark with the warning of a link to one that is missing."""
+"""Pieces of every page: its heading, links to other pages, empty states, and the address of the view."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode
 
 import streamlit as st
 
-from app import text
 from app.session import benchmark
-from merging import settings
-from merging.benchmarks.folders import SERVER
-from viz.text import clean_text
+from app.session.report_keeper import DRAFT, without_token
 
+ALSO = "This is also the address of this page."
+SECRET = "The address of this page also opens your report, for reading and for changes; this link leaves that out."
+_CAUTIONS = "_cautions"
 ROW = 35  # px of a row of a table
 READABLE = """<style>
 [data-testid="stCaptionContainer"], [data-testid="stImageCaption"] { opacity: 0.8; }
@@ -51,32 +51,29 @@ def empty(sentence: str, label: str, path: str, **query: str) -> None:
         open_page(path, label, "arrow_forward", **query)
 
 
+def caution(sentence: str, draw: Callable[[str], object] = st.warning) -> None:
+    """Draw what a reader of all charts below must know; it goes with each of them into the report. Trusted Markdown."""
+    draw(sentence)
+    noted: list[str] = st.session_state.setdefault(_CAUTIONS, [])
+    if sentence not in noted:
+        noted.append(sentence)
+
+
+def cautions() -> str:
+    """What the page has said about all of its charts; a part that is redrawn alone finds what the page said last."""
+    return " ".join(st.session_state.get(_CAUTIONS, []))
+
+
+def clear_cautions() -> None:
+    """Forget what the page that was drawn before has said."""
+    st.session_state[_CAUTIONS] = []
+
+
 def link() -> None:
     """Draw the address that restores this view."""
     with st.popover("Link", icon=":material/link:", type="tertiary", help="A link that restores this view"):
-        query = urlencode(st.query_params.to_dict())
+        whole = st.query_params.to_dict()
+        query = urlencode(without_token(whole))
         address = (st.context.url or "http://localhost:8501/").split("?")[0]
         st.code(f"{address}?{query}" if query else address, language=None, wrap_lines=True)
-        st.caption(
-            "This is also the address of this page. It names runs by their recipes, so it works wherever the runs are."
-        )
-
-
-def missing_benchmark(benchmark_key: str) -> None:
-    """Say that a link is on a benchmark that this machine lacks, and offer the server's."""
-    name = text.safe_text(benchmark_key.partition(":")[2] or benchmark_key, 60)
-    st.warning(
-        f"This link uses the benchmark “{name}”, which this machine does not have, or whose path was typed in "
-        "another session. Scores are compared on one benchmark only, so nothing is shown.",
-        icon=":material/link_off:",
-    )
-    label = f"Switch to {clean_text(benchmark.title(settings.benchmark_folder()), 60)}"
-    st.button(label, on_click=benchmark.use, args=(SERVER,), type="primary")
-
-
-def benchmark_badge() -> None:
-    """In the sidebar: this session's benchmark, if it is not the one that the server was started on."""
-    if benchmark.folder() != settings.benchmark_folder():
-        st.markdown(
-            f":material/dataset: On the benchmark **{text.safe_text(benchmark.title(benchmark.folder()), 60)}**"
-        )
+        st.caption(f"{SECRET if DRAFT in whole else ALSO} It names runs by their recipes: it works wherever they are.")

@@ -13,6 +13,7 @@ from app import text
 from app.reading import data, measurements
 from app.session import benchmark as session_benchmark
 from app.session import clicks, pages, state
+from app.session.clicks import fragment
 from app.widgets import page as page_parts
 from merging.errors import MergingError
 from merging.jobs.records import MERGE, SWEEP, Job
@@ -60,7 +61,7 @@ ICONS = {
 def tray() -> None:
     """Draw the tray; it polls only while a job is live."""
     live = any(job.live for job in data.runner().jobs())
-    st.fragment(_tray, run_every=POLL if live else None)(live)
+    fragment(_tray, run_every=POLL if live else None)(live)
 
 
 def _tray(was_live: bool) -> None:

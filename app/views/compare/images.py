@@ -9,6 +9,7 @@ import streamlit as st
 
 from app.reading import measurements
 from app.session import selection, state
+from app.session.clicks import fragment
 from app.views.compare import data, scores
 from app.views.compare.data import BOTH_IN, BOTH_OUT, Pair
 from app.views.compare.scores import file_name
@@ -49,7 +50,7 @@ def choose_cell() -> None:
         st.session_state[state.OUTCOME] = next(name for name, (_, *sides) in CELLS.items() if tuple(sides) == pair)
 
 
-@st.fragment
+@fragment
 def pictures(of: Pair) -> None:
     """Both parts in one fragment; a click redraws only them."""
     chosen = among(of, data.images(of))

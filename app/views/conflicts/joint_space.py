@@ -12,6 +12,7 @@ import streamlit as st
 from app import text
 from app.reading import data
 from app.session import selection, state
+from app.session.clicks import fragment
 from app.views.conflicts import layers, signs
 from app.widgets import chart, paper_line, selected
 from merging.analysis.paper_facts.network import swing
@@ -66,7 +67,7 @@ def pick_direction() -> bool:
     return DIRECTIONS[picked]
 
 
-@st.fragment
+@fragment
 def view(run: Run) -> None:
     """The panel of one layer."""
     with st.container(horizontal=True, gap="medium"):

@@ -11,6 +11,7 @@ from app import text
 from app.reading import data, measurements
 from app.reading import names as expert_names
 from app.session import selection, state
+from app.session.clicks import fragment
 from app.views.conflicts import layers as conflict_layers
 from app.views.conflicts import signs
 from app.widgets import chart, measure_button
@@ -98,7 +99,7 @@ def choose_tensor(layers: Sequence[str]) -> None:
         selection.choose(state.TENSOR, mark["tensor"])
 
 
-@st.fragment
+@fragment
 def pictures(run: Run, measurement: Measured) -> None:
     """The matrix and the chosen pair; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):

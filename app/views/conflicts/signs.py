@@ -10,6 +10,7 @@ import streamlit as st
 from app import text
 from app.reading import data, measurements, names
 from app.session import selection, state
+from app.session.clicks import fragment
 from app.views.conflicts import layers
 from app.widgets import chart, measure_button, paper_line, selected
 from merging.analysis.stored import Measured
@@ -147,7 +148,7 @@ def view(run: Run) -> None:
     pictures(run, measurement)
 
 
-@st.fragment
+@fragment
 def pictures(run: Run, measurement: Measured | None) -> None:
     """Heat map, histogram and election; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):

@@ -10,6 +10,7 @@ from app import text
 from app.reading import measurements
 from app.reading.measurements import Pairs
 from app.session import pages, selection, state
+from app.session.clicks import fragment
 from app.widgets import chart, measure_button, page, paper_line, run_picker, selected
 from app.widgets.run_picker import pick_one
 from merging.analysis.stored import Measured
@@ -60,7 +61,7 @@ def pick_kind() -> str:
     return str(st.selectbox("Tensors", measurements.KINDS, key=state.KIND, bind=state.BIND, width=200))
 
 
-@st.fragment
+@fragment
 def pictures(run: Run, measurement: Measured, pairs: Pairs) -> None:
     """Isolated drift, one layer of it, and the objective; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
@@ -104,10 +105,8 @@ def objective(run: Run, measurement: Measured, pairs: Pairs, kind: str, tensor: 
     options = {"label": clean_text(run.title, 60), "run": run.id, "runs": [other.id for other, _ in pairs]}
     chart.chart(
         "drift_objective", table, name=f"drift_objective_{run.id[:8]}", selected=tensor, **options,
-        caption=f"{MINIMIZED} {_exemplars(run, measurement)}", of=[run],
+        caption=f"{MINIMIZED} {_exemplars(run, measurement)} {measurements.spectrum(run)}".strip(), of=[run],
     )  # fmt: skip
-    if spectrum := measurements.spectrum(run):
-        st.caption(spectrum)
 
 
 def _exemplars(run: Run, measurement: Measured) -> str:

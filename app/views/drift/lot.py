@@ -10,6 +10,7 @@ import streamlit as st
 from app.reading import measurements
 from app.reading.published import OURS, PRINTED, PUBLISHED
 from app.session import state
+from app.session.clicks import fragment
 from app.widgets import chart, measure_button, paper_line
 from merging.analysis.stored import Measured
 from merging.recipes.papers.claims import CURVES, Curve
@@ -35,7 +36,7 @@ ORDER = (
 )
 
 
-@st.fragment
+@fragment
 def cases() -> None:
     """Two tasks on one layer, from orthogonal to shared feature spaces; exact, computed at once."""
     from merging.analysis.lot_extreme_cases import RANK, extreme_case

@@ -10,6 +10,7 @@ import streamlit as st
 
 from app.reading import data, measurements
 from app.session import state
+from app.session.clicks import fragment
 from app.views.features import data as feature_data
 from app.views.features import images
 from app.views.features.data import PCA, TOGETHER, TSNE, Model
@@ -119,7 +120,7 @@ def _mapped(models: Sequence[Model]) -> dict[str, Measured]:
     return mapped
 
 
-@st.fragment
+@fragment
 def maps(
     models: Sequence[Model],
     placed: Mapping[str, pd.DataFrame],

@@ -9,9 +9,10 @@ import streamlit as st
 
 from app import text
 from app.reading import data, measurements, report_sources, score_tables
-from app.session import state
+from app.session import report_keeper, state
 from app.views.drift import by_depth
 from app.views.masks import kept_share
+from merging.benchmarks.metrics import PER_TASK
 from merging.errors import MergingError
 from merging.runs import run as stored_run
 from merging.runs.run import Run
@@ -35,7 +36,7 @@ def picker(stored: Sequence[Run]) -> None:
             help=CHARTS, width=360,
         )  # fmt: skip
         st.button("Add", key="starter_add", icon=":material/note_add:", on_click=add, args=(runs[chosen], stored))
-    if why := state.report().refused.pop(NAME, ""):
+    if why := report_keeper.report().refused.pop(NAME, ""):
         st.caption(f":material/error: {why}")
 
 
@@ -44,10 +45,10 @@ def add(run: Run, stored: Sequence[Run]) -> None:
     try:
         source = report_sources.source(run)
         for view in views(run, stored):
-            if not state.report().find(view.key, view.table, view.options):
+            if not report_keeper.report().find(view.key, view.table, view.options):
                 report_sources.put(view, [source], NAME)
     except MergingError as error:
-        state.report().refused[NAME] = text.safe_text(error, 600)
+        report_keeper.report().refused[NAME] = text.safe_text(error, 600)
 
 
 def views(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
@@ -55,9 +56,10 @@ def views(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
     if run.has_scores:
         averages, accuracies = score_tables.averages([run], stored), score_tables.accuracies([run], stored)
         of = f"scores?{state.RUNS}={run.id}"
-        yield _view(run, "id_ood_scatter", averages, {}, score_tables.averages_in_words(averages), of)
+        mark = f" Marked ‡. {PER_TASK}" if run.per_task else ""
+        yield _view(run, "id_ood_scatter", averages, {}, score_tables.averages_in_words(averages) + mark, of)
         options = {"normalized": False, "runs": [run.id]}
-        yield _view(run, "task_accuracy", accuracies, options, score_tables.accuracies_in_words(accuracies), of)
+        yield _view(run, "task_accuracy", accuracies, options, score_tables.accuracies_in_words(accuracies) + mark, of)
     yield from _masks(run, stored)
     if measurement := measurements.find(measurements.DRIFT, run.id):
         token, distance = next(iter(by_depth.TOKENS)), next(iter(by_depth.DISTANCES.values()))

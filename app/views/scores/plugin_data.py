@@ -23,7 +23,7 @@ from merging.runs import edit_pairs
 from merging.runs.edit_pairs import EditPairRow, LeadingEdit
 from merging.runs.run import Run
 from viz.figures.scores.plugin_arrows import PLAIN, PLUGGED
-from viz.text import clean_text, percent, plural
+from viz.text import percent, plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,8 +37,7 @@ def pick_group(runs: Sequence[Run]) -> list[Run]:
     """The runs of one set of experts, with a picker where there are several sets."""
     groups: dict[str, list[Run]] = {}
     for group in edit_pairs.by_subject(runs):
-        names = [expert_names.expert(name) for name in group[0].experts]
-        label = f"{plural(len(names), 'expert')}: {clean_text(', '.join(names), 60)}"
+        label = text.of_experts([expert_names.expert(name) for name in group[0].experts])
         same = sum(other == label or other.startswith(f"{label} (") for other in groups)
         groups[f"{label} ({same + 1})" if same else label] = group
     if len(groups) == 1:
