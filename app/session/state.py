@@ -34,7 +34,7 @@ address; the others are written here, because a link should carry a run's id and
     ranked*   each expert's entries, or all together   along*    what a cell of the joint space's energy says
     show*     what Scores shows                        merged*   the experts of its plug-in matrix and ablations
     front     the leading edit of the merges there     variant*  what the ablations show beside both
-    intervals* accuracies there with their intervals
+    intervals* accuracies there with their intervals  word*  the explained words on Methods
     b         the run that Compare sets beside run     between*  what Compare shows of the two
     models    the user's set of models on Merge        shelf*    what Models & runs shows
     chosen    the runs selected there, with commas     outcome*  which of the two runs is right
@@ -61,7 +61,7 @@ VIEW, KIND, TOKEN, DISTANCE, TASK = "view", "kind", "token", "distance", "task"
 ABOUT, LAYER, DENSITY, CUT, SIGNS, WON = "about", "layer", "density", "cut", "signs", "won"
 CELL, CONFLICT, OVERLAP, ENERGY, AGREEMENT = "cell", "conflict", "overlap", "energy", "agreement"
 AGAINST, COMPARE, SCOPE, FIRST, SECOND = "against", "compare", "scope", "first", "second"
-SWEEP, POINT, SCORE, NUMBER, UNIT = "sweep", "point", "score", "number", "unit"
+SWEEP, POINT, SCORE, NUMBER, UNIT, WORD = "sweep", "point", "score", "number", "unit", "word"
 LOOK, MAP, IMAGES, CLASSES, PERPLEXITY, BESIDE = "look", "map", "images", "classes", "perplexity", "beside"
 SHOW, MERGED, FRONT, VARIANT, INTERVALS = "show", "merged", "front", "variant", "intervals"
 OTHER, BETWEEN, CHART, AMONG, OUTCOME = "b", "between", "chart", "among", "outcome"
@@ -91,12 +91,6 @@ def enter(page: str) -> None:
 def linked(key: str) -> str:
     """What the link that was just opened says about ``key``."""
     return st.query_params.get(key, "") if st.session_state.get(_ENTERED, True) else ""
-
-
-def read_renamed(key: str, old: str, new: str) -> None:
-    """Open links of earlier versions, which name a choice of the bound widget ``key`` by another word."""
-    if linked(key) == old:
-        st.session_state[key] = new
 
 
 def write(key: str, value: str) -> None:
