@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from merging.errors import MergingError
 from merging.methods import registry
@@ -15,6 +15,9 @@ from merging.recipes.recipe import Recipe, Step
 from merging.runs.run import Run
 from merging.text import escape
 from viz.text import clean_text, plural
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MARKUP = re.compile(r"\\(.)|:material/\w+:\s*|:[a-z]+(?:-badge)?\[|\]|\*\*|[*`]")  # what ``plain`` replaces
 NUMBERS = ("real", "integer")
@@ -51,6 +54,11 @@ def data_set(title: str) -> str:
     for old, new in RENAMED.items():
         title = title.replace(old, new)
     return title
+
+
+def with_titles(table: pd.DataFrame) -> pd.DataFrame:
+    """A table of data sets with the titles under which pages show them."""
+    return table.assign(title=table["title"].map(data_set)) if "title" in table else table
 
 
 def listed(words: Sequence[str]) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import text
-from app.reading import data
+from app.reading import data, glossary
 from app.session import state
+from app.session import words as page_words
 from app.views.methods import costs, gallery
 from app.views.methods.card import card
 from app.widgets import page
@@ -47,7 +48,22 @@ def pickers(matching: Sequence[Method], chosen: str) -> None:
             )  # fmt: skip
 
 
+def words() -> None:
+    """What the words of the pages mean; links of other pages lead to each."""
+    st.header("Words", anchor="words")
+    sought = st.text_input(
+        "Find a word", type="search", live=True, key=state.WORD, bind=state.BIND, width=240, max_chars=80
+    )
+    if shown := glossary.matching(sought or ""):
+        st.markdown("\n\n".join(glossary.section(shown)))
+    else:
+        st.info("No word matches.")
+
+
 page.heading("Methods", "Everything that can be part of a recipe: what it does, its parameters, and its scores.")
+first = page_words.comes_for_a_word()
+if first:
+    words()
 methods = registry.methods()  # loads torch, with the heading on the page already
 stored = data.stored()
 runs = data.scored_runs(stored)
@@ -64,4 +80,6 @@ if matching := filters(methods):
     costs.section(matching)
 else:
     st.info("No method matches. Remove a filter.")
+if not first:
+    words()
 page.link()

@@ -38,6 +38,7 @@ address; the others are written here, because a link should carry a run's id and
     show*     what Scores shows                        merged*   the experts of its plug-in matrix and ablations
     front     the leading edit of the merges there     variant*  what the ablations show beside both
     intervals* accuracies there with their intervals   vectors*  how the case's task vectors are made
+    word*     the explained words on Methods
     b         the run that Compare sets beside run     between*  what Compare shows of the two
     models    the user's set of models on Merge        shelf*    what Models & runs shows
     chosen    the runs selected there, with commas     outcome*  which of the two runs is right
@@ -68,6 +69,7 @@ ABOUT, LAYER, DENSITY, CUT, SIGNS, WON = "about", "layer", "density", "cut", "si
 CELL, CONFLICT, OVERLAP, ENERGY, AGREEMENT, VECTORS = "cell", "conflict", "overlap", "energy", "agreement", "vectors"
 AGAINST, COMPARE, SCOPE, FIRST, SECOND = "against", "compare", "scope", "first", "second"
 SWEEP, POINT, SCORE, SUBJECT, LEAST, BEST = "sweep", "point", "score", "subject", "least", "best"
+WORD = "word"
 LOOK, MAP, IMAGES, CLASSES, PERPLEXITY, BESIDE = "look", "map", "images", "classes", "perplexity", "beside"
 FIGURE = "figure"
 ACT, REACH, GIVEN, FACTOR, HELP, GUESS = "act", "reach", "given", "factor", "help", "guess"
@@ -99,12 +101,6 @@ def enter(page: str) -> None:
 def linked(key: str) -> str:
     """What the link that was just opened says about ``key``."""
     return st.query_params.get(key, "") if st.session_state.get(_ENTERED, True) else ""
-
-
-def read_renamed(key: str, old: str, new: str) -> None:
-    """Open links of earlier versions, which name a choice of the bound widget ``key`` by another word."""
-    if linked(key) == old:
-        st.session_state[key] = new
 
 
 def write(key: str, value: str) -> None:

@@ -8,7 +8,8 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
-from app.session import benchmark
+from app.reading import glossary
+from app.session import benchmark, words
 from app.session.report_keeper import DRAFT, without_token
 
 ALSO = "This is also the address of this page."
@@ -17,6 +18,12 @@ _CAUTIONS = "_cautions"
 ROW = 35  # px of a row of a table
 READABLE = """<style>
 [data-testid="stCaptionContainer"], [data-testid="stImageCaption"] { opacity: 0.8; }
+a[href^="methods?word="] { color: inherit; text-decoration: underline dotted; text-underline-offset: 0.2em; }
+a[href^="methods?word="]:focus-visible { position: relative; }
+a[href^="methods?word="]:focus-visible::after {
+  content: attr(title); position: absolute; left: 0; top: 1.7em; z-index: 9; width: max-content; max-width: 20rem;
+  padding: 0.4rem 0.6rem; border-radius: 0.25rem; background: #1F2933; color: white; font-size: 0.875rem;
+}
 kbd { color: inherit !important; opacity: 1 !important; }
 :focus-visible, label:has(input:focus-visible) { outline: 2px solid #0B6AA8 !important; outline-offset: 1px; }
 </style>"""  # Streamlit's captions have a contrast of 4.1, and its focus on links is a gray ground
@@ -25,7 +32,19 @@ kbd { color: inherit !important; opacity: 1 !important; }
 def heading(title: str, sentence: str) -> None:
     """Draw the page's title and what it is for; both are trusted Markdown."""
     st.title(title, anchor=False)
-    st.markdown(sentence)
+    words.begin()
+    st.markdown(explained(sentence, "heading"))
+
+
+def explained(markdown: str, place: str) -> str:
+    """Markdown of the page whose words are links to their explanation where the page first uses them.
+
+    ``place`` is a name for where it stands: what is drawn again alone explains the same words as before.
+    """
+    elsewhere = words.explained(place)
+    linked, used = glossary.linked(markdown, elsewhere)
+    words.note(place, used)
+    return linked
 
 
 def style() -> None:

@@ -106,8 +106,13 @@ def test_downloads(app: App, tmp_path: Path) -> None:
         app.page.get_by_role("button", name="Data (CSV)").first.click()
     waiting.value.save_as(tmp_path / "scores.csv")
     lines = (tmp_path / "scores.csv").read_text("utf-8").splitlines()
-    assert lines[0].startswith("run,label,kind,in_domain")
-    assert any("'=A <img" in line for line in lines)  # not a formula to a spreadsheet
+    assert lines[0].startswith("mark,run,")
+    assert len(lines) > 3 and "Mergescope" in lines[1] and "Mergescope" not in lines[2]
+    with app.page.expect_download() as waiting:
+        app.page.get_by_role("button", name="Table (CSV)").first.click()
+    waiting.value.save_as(tmp_path / "table.csv")
+    table = (tmp_path / "table.csv").read_text("utf-8")
+    assert table.startswith("run,label,kind,in_domain") and "'=A <img" in table  # not a formula to a spreadsheet
     app.page.locator(".js-plotly-plot").first.hover()
     with app.page.expect_download() as waiting:
         app.page.locator(".js-plotly-plot .modebar-btn[data-title*='Download']").first.click()

@@ -9,7 +9,7 @@ import streamlit as st
 from app import text
 from app.reading import measurements
 from app.reading.measurements import Pairs
-from app.session import pages, selection, state
+from app.session import pages, selection, state, words
 from app.session.clicks import fragment
 from app.widgets import chart, measure_button, page, paper_line, run_picker, selected
 from app.widgets.run_picker import pick_one
@@ -57,7 +57,7 @@ def choose_cell() -> None:
 
 def pick_kind() -> str:
     """The picker of one of ``measurements.KINDS``."""
-    state.read_renamed(state.KIND, "shifts", "biases")
+    words.read_renamed(state.KIND, "shifts", "biases")
     return str(st.selectbox("Tensors", measurements.KINDS, key=state.KIND, bind=state.BIND, width=200))
 
 

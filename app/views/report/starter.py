@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import text
-from app.reading import data, measurements, report_sources, score_tables
+from app.reading import data, measurements, names, report_sources, score_tables
 from app.session import report_keeper, state
 from app.views.drift import by_depth
 from app.views.masks import kept_share
@@ -87,4 +87,5 @@ def _masks(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
 
 
 def _view(run: Run, key: str, table: pd.DataFrame, options: Mapping[str, Any], caption: str, place: str) -> ReportView:
+    table, options, _ = names.shown(table, options)
     return ReportView(key, table, options, caption=text.plain(caption), place=place, sources=(run.id,))
