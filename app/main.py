@@ -14,7 +14,8 @@ if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
 import streamlit as st
 
 from app import startup
-from app.session import benchmark, clicks, report_keeper, selection, state
+from app.session import address, benchmark, clicks, selection, state
+from app.session.report import report_keeper
 from app.text import safe_text
 from app.widgets import benchmark_badge, present
 from app.widgets import page as page_parts
@@ -65,7 +66,7 @@ page = st.navigation(
 )  # fmt: skip
 with st.sidebar:
     jobs = st.container(key="jobs")
-    st.toggle("Present", key=state.PRESENT, bind=state.BIND, help=present.HELP)
+    st.toggle("Present", key=address.PRESENT, bind=address.BIND, help=present.HELP)
 page_parts.style()
 state.enter(page.url_path)
 present.enter()
@@ -86,7 +87,7 @@ with jobs:
     from app.views.report import notice as report_notice
     from app.views.runs import damage
     from app.widgets import selected
-    from app.widgets.tray import tray
+    from app.widgets.jobs.tray import tray
 
     with contextlib.suppress(StoreError):  # there is no store at all, which the page itself has said
         benchmark_badge.badge()

@@ -10,8 +10,9 @@ from urllib.parse import parse_qsl
 
 from app import text
 from app.reading import data, names
+from app.session import address
 from app.session import benchmark as session_benchmark
-from app.session import report_keeper, state
+from app.session.report import report_keeper
 from merging import settings
 from merging.checkpoints.references import EXPERTS
 from merging.errors import MergingError
@@ -73,7 +74,7 @@ def opened(place: str) -> tuple[str, dict[str, str]]:
 def runs_of(place: str) -> list[str]:
     """Ids of the runs that a view's place names."""
     query = opened(place)[1]
-    run, runs = query.get(state.RUN), query.get(state.RUNS, "")
+    run, runs = query.get(address.RUN), query.get(address.RUNS, "")
     return [run] if run else [run_id for run_id in runs.split(",") if run_id]
 
 

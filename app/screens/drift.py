@@ -9,9 +9,10 @@ import streamlit as st
 from app import text
 from app.reading import data, measurements
 from app.reading.measurements import Pairs
-from app.session import pages, state
+from app.session import address, pages, state
 from app.views.drift import by_depth, layer_by_layer, lot, put_back
-from app.widgets import measure_button, page, run_picker
+from app.widgets import page, run_picker
+from app.widgets.jobs import measure_button
 from merging.runs.run import Run
 
 DEPTH, LAYERS, BACK, CASES, EXEMPLARS, CAT = (
@@ -95,8 +96,8 @@ def main() -> None:
         "View",
         (DEPTH, LAYERS, BACK, CASES, EXEMPLARS, CAT),
         default=DEPTH,
-        key=state.VIEW,
-        bind=state.BIND,
+        key=address.VIEW,
+        bind=address.BIND,
         required=True,
     )
     if view == CASES:

@@ -6,7 +6,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data, run_order
-from app.session import pages, state
+from app.session import address, pages
 from app.widgets import page as page_parts
 from merging.runs.run import PRECOMPUTED, Run
 from viz.text import percent, plural
@@ -27,7 +27,7 @@ LINKS = (
     (
         "See why merging hurts",
         "Accuracy on the merged tasks against the number of experts that are merged, method by method.",
-        (pages.CONFLICTS, "Open Conflicts", "call_split", {state.ABOUT: "number of tasks"}),
+        (pages.CONFLICTS, "Open Conflicts", "call_split", {address.ABOUT: "number of tasks"}),
     ),
     (
         "Look inside a merge",

@@ -13,8 +13,9 @@ from app.session import state
 from app.session.draft import Draft, command
 from app.views.merge import builder, result
 from app.views.models import model_sets
-from app.widgets import fit_report, page, preview, tray
+from app.widgets import fit_report, page, preview
 from app.widgets.controls import filled_formula
+from app.widgets.jobs import tray
 from merging.errors import MergingError, StoreError
 from merging.methods import registry
 from merging.recipes.recipe import Recipe

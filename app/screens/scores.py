@@ -8,7 +8,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data, score_tables
-from app.session import pages, state
+from app.session import address, pages, state
 from app.views.scores import ablations, plugin_matrix, stored_size
 from app.widgets import chart, page, paper_line, run_picker
 from merging.benchmarks.metrics import PER_TASK
@@ -80,7 +80,7 @@ def compare(groups: list[list[Run]], stored: list[Run]) -> None:
     paper_line.show(paper)
     run_picker.other_sets(groups)
     chart.ask("task_accuracy")
-    relative = st.toggle("Relative to each task's own expert", key=state.RELATIVE, bind=state.BIND)
+    relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE, bind=address.BIND)
     colors = [run.id for run in runs]
     accuracies = score_tables.accuracies(runs, stored)
     chart.chart(
@@ -132,7 +132,7 @@ page.heading("Scores", "What merging gained in domain, what it cost out of domai
 stored = data.stored()
 if scored := data.scored_runs(stored):
     show = st.segmented_control(
-        "View", (RUNS, PLUGIN, ABLATIONS), default=RUNS, key=state.SHOW, bind=state.BIND, required=True
+        "View", (RUNS, PLUGIN, ABLATIONS), default=RUNS, key=address.SHOW, bind=address.BIND, required=True
     )
     if show == PLUGIN:
         plugin_matrix.view(scored, stored)

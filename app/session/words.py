@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app.session import state
+from app.session import address, state
 
 _FOR_A_WORD, _EXPLAINED = "_for_a_word", "_explained"
 
@@ -19,7 +19,7 @@ def read_renamed(key: str, old: str, new: str) -> None:
 
 def comes_for_a_word() -> bool:
     """Whether the page was opened by a link to the explanation of a word."""
-    if state.linked(state.WORD):
+    if state.linked(address.WORD):
         st.session_state[_FOR_A_WORD] = True
     return bool(st.session_state.get(_FOR_A_WORD))
 

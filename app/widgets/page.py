@@ -10,7 +10,7 @@ import streamlit as st
 
 from app.reading import glossary
 from app.session import benchmark, words
-from app.session.report_keeper import DRAFT, without_token
+from app.session.report.report_keeper import DRAFT, without_token
 
 ALSO = "This is also the address of this page."
 SECRET = "The address of this page also opens your report, for reading and for changes; this link leaves that out."

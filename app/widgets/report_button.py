@@ -10,7 +10,8 @@ import streamlit as st
 
 from app import text
 from app.reading.report_sources import Of, put, sources_of
-from app.session import report_keeper, state
+from app.session import state
+from app.session.report import report_keeper
 from app.widgets.page import cautions
 from merging.errors import MergingError
 from viz.report.contents import ReportView

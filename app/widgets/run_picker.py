@@ -8,7 +8,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data
-from app.session import state
+from app.session import address, state
 from app.session.pages import MERGE, MODELS
 from app.widgets.page import empty, open_page
 from merging.files.short_digest import beginning_with
@@ -124,7 +124,7 @@ def _offer_choices(run_ids: Sequence[str]) -> list[str]:
 
 def _choose_instead(written: str, run_id: str) -> None:
     """Callback: the run takes the place of the beginning of its id, wherever the link names that."""
-    for key in (state.RUN, state.RUNS, state.OTHER, state.CHOSEN):
+    for key in (address.RUN, address.RUNS, address.OTHER, address.CHOSEN):
         ids = st.query_params.get(key, "").split(",")
         if written in ids:
             st.query_params[key] = ",".join(run_id if one == written else one for one in ids)

@@ -15,7 +15,7 @@ from page_harness import press, runs, words
 from streamlit.testing.v1 import AppTest
 
 from app.reading import data, score_tables
-from app.session.report_draft import ReportDraft
+from app.session.report.report_draft import ReportDraft
 from app.widgets.run_picker import one_set
 from viz import draw
 from viz.chart import ChartError

@@ -173,7 +173,7 @@ VIEWS: dict[str, tuple[str, dict[str, str]]] = {  # fragment -> a page that draw
     "app.views.features.maps maps": ("features", {"runs": TIES}),
     "app.views.models.benchmark_form _show_jobs": ("models", {"shelf": "data"}),
     "app.views.sweeps.view _view": ("sweeps", {}),
-    "app.widgets.tray _tray": ("home", {}),
+    "app.widgets.jobs.tray _tray": ("home", {}),
 }
 
 ASKING = {"app.screens.masks explore"}  # fragments that read the run itself

@@ -12,7 +12,7 @@ import pytest
 from page_harness import labels, words
 from streamlit.testing.v1 import AppTest
 
-from app.reading import published as published_rows
+from app.reading.papers import published as published_rows
 from app.views.methods import gallery
 from merging.analysis import stored
 from merging.analysis.context import MeasurementResult

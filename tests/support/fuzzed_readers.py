@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from safetensors.torch import save
 
-from app.session import report_codec
+from app.session.report import report_codec
 from merging.benchmarks.build.description import Description, read_classes
 from merging.benchmarks.cached_features import CachedFeatures
 from merging.clip.heads import read_head

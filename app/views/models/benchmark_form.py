@@ -14,7 +14,8 @@ from app.reading import models as model_files
 from app.session import benchmark, clicks
 from app.session.clicks import fragment
 from app.views.models import benchmark_plan
-from app.widgets import fit_report, tray
+from app.widgets import fit_report
+from app.widgets.jobs import tray
 from merging import settings
 from merging.benchmarks import folders
 from merging.benchmarks.manifest import first_damage

@@ -6,8 +6,8 @@ import streamlit as st
 
 from app import text
 from app.reading import data, report_sources
-from app.session import report_keeper
-from app.session.report_draft import Kept
+from app.session.report import report_keeper
+from app.session.report.report_draft import Kept
 from app.widgets import page as page_parts
 from merging.text import size_text
 

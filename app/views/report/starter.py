@@ -9,7 +9,8 @@ import streamlit as st
 
 from app import text
 from app.reading import data, measurements, names, report_sources, score_tables
-from app.session import report_keeper, state
+from app.session import address
+from app.session.report import report_keeper
 from app.views.drift import by_depth
 from app.views.masks import kept_share
 from merging.benchmarks.metrics import PER_TASK
@@ -55,7 +56,7 @@ def views(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
     """The views of a run, as its pages show them at first."""
     if run.has_scores:
         averages, accuracies = score_tables.averages([run], stored), score_tables.accuracies([run], stored)
-        of = f"scores?{state.RUNS}={run.id}"
+        of = f"scores?{address.RUNS}={run.id}"
         mark = f" Marked ‡. {PER_TASK}" if run.per_task else ""
         yield _view(run, "id_ood_scatter", averages, {}, score_tables.averages_in_words(averages) + mark, of)
         options = {"normalized": False, "runs": [run.id]}
@@ -66,7 +67,7 @@ def views(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
         table = measurements.by_depth([(run, measurement)], by_depth.TOKENS[token])
         options = {"value": distance, "runs": [run.id], "band": run.id}
         caption = by_depth.in_words(table, [measurement], token)
-        yield _view(run, "drift_depth", table, options, caption, f"drift?{state.RUNS}={run.id}")
+        yield _view(run, "drift_depth", table, options, caption, f"drift?{address.RUNS}={run.id}")
 
 
 def _masks(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
@@ -75,7 +76,7 @@ def _masks(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
     from merging.recipes.presets import settings_of
     from merging.runs.edit_pairs import same_saliency
 
-    of = f"masks?{state.RUN}={run.id}"
+    of = f"masks?{address.RUN}={run.id}"
     table, caption = kept_share.by_weights(run)
     if stored_run.SALIENCY in run.tables or same_saliency(run, stored):
         ratio, shared = settings_of(run.recipe)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import text
-from app.reading import data, published, score_tables
+from app.reading import data, score_tables
 from app.reading import names as expert_names
-from app.session import state
+from app.reading.papers import published
+from app.session import address
 from merging.methods import registry
 from merging.methods.method import Needs
 from merging.recipes.chain_text import exemplars_text, step_text
@@ -42,7 +43,7 @@ def pick_group(runs: Sequence[Run]) -> list[Run]:
         groups[f"{label} ({same + 1})" if same else label] = group
     if len(groups) == 1:
         return next(iter(groups.values()))
-    chosen = st.selectbox("Merged experts", list(groups), key=state.MERGED, bind=state.BIND, width=420)
+    chosen = st.selectbox("Merged experts", list(groups), key=address.MERGED, bind=address.BIND, width=420)
     return groups[chosen]
 
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import text
-from app.reading import published as published_rows
-from app.reading.published import PRINTED
+from app.reading.papers import published as published_rows
+from app.reading.papers.published import PRINTED
 from app.session import state
 from app.views.scores import plugin_data
-from app.widgets import chart, compute_button, page, paper_line
+from app.widgets import chart, page, paper_line
+from app.widgets.jobs import compute_button
 from merging.benchmarks.metrics import PER_TASK
 from merging.files import tables
 from merging.recipes.papers import published

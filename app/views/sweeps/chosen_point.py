@@ -14,7 +14,8 @@ from app.reading import data, sweeps
 from app.reading.sweeps import SweepResults
 from app.session import pages, pickers, state
 from app.views.sweeps.subject import Subject, verdict
-from app.widgets import page, preview, run_picker, tray
+from app.widgets import page, preview, run_picker
+from app.widgets.jobs import tray
 from merging.benchmarks.benchmark import SPLITS
 from merging.errors import StoreError
 from merging.runs.run import Run

@@ -11,7 +11,7 @@ import streamlit as st
 from app import text
 from app.reading import data, sweeps
 from app.reading.sweeps import SweepResults
-from app.session import clicks, state
+from app.session import address, clicks, state
 from app.session.clicks import fragment
 from app.views.sweeps import chosen_point
 from app.views.sweeps import subject as subjects
@@ -143,7 +143,7 @@ def _map(results: SweepResults, subject: Subject, chosen: str) -> None:
     score = "h_score"
     if results.sweep.kind != PLANE:
         words = st.segmented_control(
-            "Score", list(SCORES), default=next(iter(SCORES)), key=state.SCORE, bind=state.BIND, required=True
+            "Score", list(SCORES), default=next(iter(SCORES)), key=address.SCORE, bind=address.BIND, required=True
         )
         score = SCORES[words]
     first, second = results.sweep.axes

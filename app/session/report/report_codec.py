@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from app.session.report_draft import MOST_VIEWS, Kept, ReportDraft
+from app.session.report.report_draft import MOST_VIEWS, Kept, ReportDraft
 from merging.errors import CheckpointError, StoreError
 from merging.files import strict_json
 from viz.report.contents import ReportView, Source

@@ -12,8 +12,8 @@ from functools import cached_property, partial
 
 import streamlit as st
 
-from app.session import report_codec
-from app.session.report_draft import ReportDraft
+from app.session.report import report_codec
+from app.session.report.report_draft import ReportDraft
 from merging.errors import MergingError, StoreError
 from merging.runs import drafts
 from merging.runs.drafts import Drafts
