@@ -38,7 +38,8 @@ def pick(
     key = selection.widget(kind, value)
     with st.container(width=width, gap="xsmall"):
         picked: str | None = st.selectbox(
-            label, options, options.index(value) if value in options else None, lambda name: _titled(kind, name) if name else placeholder,
+            label, options, options.index(value) if value in options else None,
+            lambda name: _titled(kind, name) if name else placeholder,
             key=key, on_change=selection.choose_from, args=(kind, key),
         )  # fmt: skip
         if chosen and chosen not in names:
