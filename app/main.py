@@ -14,11 +14,11 @@ if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
 import streamlit as st
 
 from app import startup
-from app.session import benchmark, clicks, selection, state
+from app.session import address, benchmark, clicks, selection, state
+from app.session.report import report_keeper
 from app.text import safe_text
+from app.widgets import benchmark_badge, present
 from app.widgets import page as page_parts
-from app.widgets import present
-from app.widgets.page import benchmark_badge, missing_benchmark
 from merging.errors import MergingError, StoreError
 from merging.settings import HUB_SWITCH
 
@@ -66,29 +66,33 @@ page = st.navigation(
 )  # fmt: skip
 with st.sidebar:
     jobs = st.container(key="jobs")
-    st.toggle("Present", key=state.PRESENT, bind=state.BIND, help=present.HELP)
+    st.toggle("Present", key=address.PRESENT, bind=address.BIND, help=present.HELP)
 page_parts.style()
 state.enter(page.url_path)
 present.enter()
 selection.enter()
+page_parts.clear_cautions()
+report_keeper.enter(state.linked(report_keeper.DRAFT))
 if problem := clicks.problem():
     st.error(safe_text(problem, 1000), icon=":material/error:")
 try:
     if missing := benchmark.enter():
-        missing_benchmark(missing)
+        benchmark_badge.show_missing(missing)
     else:
         page.run()
 except MergingError as error:  # its text is meant for people; anything else goes to the log
-    st.error(safe_text(error, 1000), icon=":material/error:")
+    clicks.refuse(error, "page")
 
 with jobs:
+    from app.views.report import notice as report_notice
     from app.views.runs import damage
     from app.widgets import selected
-    from app.widgets.tray import tray
+    from app.widgets.jobs.tray import tray
 
     with contextlib.suppress(StoreError):  # there is no store at all, which the page itself has said
-        benchmark_badge()
+        benchmark_badge.badge()
         damage.notices()
+        report_notice.show()
         tray()
         selected.rest()
 startup.settle()

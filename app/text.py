@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from merging.errors import MergingError
 from merging.methods import registry
@@ -15,6 +15,9 @@ from merging.recipes.recipe import Recipe, Step
 from merging.runs.run import Run
 from merging.text import escape
 from viz.text import clean_text, plural
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MARKUP = re.compile(r"\\(.)|:material/\w+:\s*|:[a-z]+(?:-badge)?\[|\]|\*\*|[*`]")  # what ``plain`` replaces
 NUMBERS = ("real", "integer")
@@ -53,9 +56,19 @@ def data_set(title: str) -> str:
     return title
 
 
+def with_titles(table: pd.DataFrame) -> pd.DataFrame:
+    """A table of data sets with the titles under which pages show them."""
+    return table.assign(title=table["title"].map(data_set)) if "title" in table else table
+
+
 def listed(words: Sequence[str]) -> str:
     """The words as a list in a sentence: 'a, b and c'; 'nothing' if there are none."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "nothing"
+
+
+def of_experts(names: Sequence[str], limit: int = 60) -> str:
+    """The experts of a merge, such as '2 experts: digits, flags'; untrusted plain text."""
+    return f"{plural(len(names), 'expert')}: {clean_text(', '.join(names), limit)}"
 
 
 def in_words(value: Any) -> str:

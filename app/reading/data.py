@@ -136,8 +136,7 @@ def scores(run: Run) -> pd.DataFrame | None:
 def _scores(run_id: str, benchmark_digest: str | None) -> pd.DataFrame:
     table = store().run(run_id).scores
     assert table is not None  # called for runs with scores only
-    rows = table[table["split"] == SPLIT].reset_index(drop=True)
-    return rows.assign(title=rows["title"].map(text.data_set)) if "title" in rows else rows
+    return text.with_titles(table[table["split"] == SPLIT].reset_index(drop=True))
 
 
 @st.cache_data(max_entries=KEPT, show_spinner=False)

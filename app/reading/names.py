@@ -42,6 +42,12 @@ def keys(picked: Mapping[str, str], back: Mapping[str, str]) -> dict[str, str]:
     return {field: back.get(value, value) if field in COLUMNS else value for field, value in picked.items()}
 
 
+def keyed(table: pd.DataFrame, back: Mapping[str, str]) -> pd.DataFrame:
+    """A table with experts' keys again; ``back`` is {name: key}."""
+    columns = {name: table[name].map(lambda shown: back.get(shown, shown)) for name in COLUMNS if name in table}
+    return table.assign(**columns)
+
+
 def _names(table: pd.DataFrame) -> dict[str, str]:
     """The names of the experts in a table by key; empty if two of them would have the same name."""
     experts = dict.fromkeys(key for name in COLUMNS if name in table for key in table[name].unique())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from app.reading import data, measurements
 from merging.analysis import stored as stored_measurements
 from merging.analysis.stored import Measured
+from merging.checkpoints.families import Role
 from merging.previews.bootstrap import AVERAGE, IN_DOMAIN, OUT_OF_DOMAIN
 from merging.runs.run import Run
 
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 
 TITLES = {IN_DOMAIN: "In domain", OUT_OF_DOMAIN: "Out of domain"}
 BLOCKS = "Blocks, "
-LEVELS = {"block": "block", "kind": "kind of tensor", "tensor": "tensor"}
+NAMES = {"block": "{}", "kind": "all {} tensors", "tensor": "{}"}
+ROLES = {str(role) for role in Role}
+BLOCK = re.compile(r"^(?:visual\.)?transformer\.resblocks\.(\d+)\.")
 GUESSES = {  # what the first-order map shows, as pickers name it -> column of the measurement
     "putting a tensor back": "put_back",
     "taking an expert's part out, in domain": ("take_out", IN_DOMAIN),
@@ -70,7 +74,14 @@ def averages(changes: pd.DataFrame, levels: Sequence[str], most: int | None = No
         own = rows[rows["over"] == over].set_index(["level", "name"])[["change", "low", "high"]]
         numbers = own.loc[pd.MultiIndex.from_frame(table[["level", "name"]])].to_numpy(float)
         table[TITLES[over]] = [f"{100 * c:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})" for c, low, high in numbers]
-    return table.assign(level=table["level"].map(LEVELS))
+    names = [NAMES[level].format(_short(name)) for level, name in zip(table["level"], table["name"], strict=True)]
+    return table.drop(columns="level").assign(name=names)
+
+
+def _short(name: str) -> str:
+    """A tensor's name without what all names of a block begin with, a role in words."""
+    short = BLOCK.sub(r"block \1, ", name)
+    return short.replace("_", " ") if short in ROLES else short
 
 
 def guesses(run: Run, measured: Measured, guess: str) -> pd.DataFrame:

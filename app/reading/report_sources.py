@@ -10,8 +10,9 @@ from urllib.parse import parse_qsl
 
 from app import text
 from app.reading import data, names
+from app.session import address
 from app.session import benchmark as session_benchmark
-from app.session import state
+from app.session.report import report_keeper
 from merging import settings
 from merging.checkpoints.references import EXPERTS
 from merging.errors import MergingError
@@ -33,7 +34,7 @@ NO_SEED = "none, because nothing in it is random"
 
 def put(view: ReportView, sources: Sequence[Source], where: str) -> None:
     """Add a view to the report, or note why it cannot be added; the note is shown at ``where``."""
-    draft, size = state.report(), size_of(view)
+    draft, size = report_keeper.report(), size_of(view)
     if refusal := draft.refusal(size, (size_text(size), size_text(draft.size + size))):
         draft.refused[where] = refusal
     else:
@@ -73,7 +74,7 @@ def opened(place: str) -> tuple[str, dict[str, str]]:
 def runs_of(place: str) -> list[str]:
     """Ids of the runs that a view's place names."""
     query = opened(place)[1]
-    run, runs = query.get(state.RUN), query.get(state.RUNS, "")
+    run, runs = query.get(address.RUN), query.get(address.RUNS, "")
     return [run] if run else [run_id for run_id in runs.split(",") if run_id]
 
 
@@ -168,7 +169,7 @@ def made_with() -> list[tuple[str, str]]:
 
 def finished() -> Report:
     """The report of this session, as it is now."""
-    return state.report().report(made_with())
+    return report_keeper.report().report(made_with())
 
 
 def private() -> Private:
@@ -176,7 +177,7 @@ def private() -> Private:
     from viz.report.guard import this_machine
 
     folders = (str(settings.store_root()), str(settings.benchmark_folder()), str(session_benchmark.folder()))
-    return this_machine(folders).but(state.report().allowed)
+    return this_machine(folders).but(report_keeper.report().allowed)
 
 
 def _versions(pairs: Any) -> str:

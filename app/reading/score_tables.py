@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +22,12 @@ MEANS = (
     "Means over data sets on the reporting half with 95% intervals; images are counted over all data sets. H-score is "
     "the harmonic mean of the two averages."
 )
+IN_DOMAIN = "In domain are the tasks of the merged experts ({}), for the reference models as for the merges."
 NAMES = {"pretrained": "Pretrained", "individual": "Individual experts", "multitask": "Trained on all tasks"}
 
 
 def averages(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
-    """One row for each reference and each run; references are averaged over the first run's tasks."""
+    """One row for each reference and each run, which merge the same experts; ``experts`` names them, with commas."""
     ids, references_known = tuple(run.id for run in runs), len(data.references(runs[0].benchmark, stored))
     return _averages(ids, runs[0].benchmark, references_known, stored)
 
@@ -43,13 +44,20 @@ def _averages(
     rows = [
         _row(kind, NAMES[kind], kind, summarize(table, experts, own, data.SPLIT))
         for kind, table in data.reference_scores(benchmark, experts, _stored).items()
+        if _is_of(kind, runs[0], data.references(benchmark, _stored))
     ]
     rows += [
         _row(run.id, run.title, "per_task" if run.per_task else "merge", summary)
         for run in runs
         if (summary := data.summary(run, _stored))
     ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).assign(experts=", ".join(experts))
+
+
+def _is_of(kind: str, run: Run, references: Mapping[str, Run]) -> bool:
+    """Whether a reference is of the models that a run merged, and not of others under the same names."""
+    names = {"pretrained": ["pretrained"], "individual": run.experts}.get(kind, [])
+    return all(references[name].inputs.items() <= run.inputs.items() for name in names)
 
 
 def _row(run: str, label: str, kind: str, summary: Summary) -> dict[str, Any]:
@@ -57,9 +65,13 @@ def _row(run: str, label: str, kind: str, summary: Summary) -> dict[str, Any]:
 
 
 def averages_in_words(table: pd.DataFrame) -> str:
-    """A sentence that says what the averages cover."""
+    """Sentences that say what the averages cover."""
     inside, outside = (f"n = {span(table[name])}" for name in ("n_in", "n_out"))
-    return f"{MEANS} {inside} images in domain, {outside} out of domain."
+    tasks = ""
+    if "experts" in table and len(table):
+        experts = str(table["experts"].iloc[0]).split(", ")
+        tasks = f" {IN_DOMAIN.format(text.safe_text(text.of_experts(experts, 300), 320))}"
+    return f"{MEANS} {inside} images in domain, {outside} out of domain.{tasks}"
 
 
 def accuracies_in_words(table: pd.DataFrame) -> str:

@@ -56,7 +56,7 @@ def results(sweep: Sweep) -> SweepResults:
     points = {planned.name: point for planned in planned_points if (point := _stored(planned, sweep))}
     tasks = table(sweep, planned_points, points)
     labels = ["Weights in the plane"] if sweep.kind == PLANE else titles(sweep)
-    tasks["title"] = tasks["title"].map(text.data_set)
+    tasks = text.with_titles(tasks)
     tasks["label"] = [labels[int(line)] for line in tasks["line"]]
     means = averages(tasks)
     means["label"] = [labels[int(line)] for line in means["line"]]

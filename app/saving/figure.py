@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app.reading.report_sources import Of
-from app.saving import provenance
 from viz import theme
 
 if TYPE_CHECKING:
-    import pandas as pd
     import plotly.graph_objects as go
 
 HERE = Path(__file__).parent
@@ -29,14 +26,12 @@ FORMATS = (
 def menu(
     key: str,
     figure: go.Figure,
-    table: pd.DataFrame,
-    options: Mapping[str, Any],
     *,
     name: str,
     caption: str,
-    of: Of,
+    source: str,
 ) -> None:
-    """Draw the menu of the chart ``key``. ``name`` is the files' name, ``caption`` is plain text."""
+    """Draw the menu of the chart ``key``. ``name`` is the files' name; ``caption`` and ``source`` are plain text."""
     from viz.registry import find
 
     with st.popover("Figure", icon=":material/photo_camera:", type="tertiary", help="Save the figure"):
@@ -48,7 +43,7 @@ def menu(
             key=f"below_{key}",
         )
         notes = [caption] if CAPTION in below and caption else []
-        notes += [provenance.line(table, options, of, caption)] if SOURCE in below else []
+        notes += [source] if SOURCE in below else []
         alt, question = str(figure.layout.meta["alt"]), find(key).question
         data = {
             "chart": f"chart_{key}",

@@ -8,7 +8,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data
-from app.session import state
+from app.session import address, state
 from app.views.compare import charts, images, scores
 from app.views.compare import data as compare_data
 from app.views.compare import recipes as compare_recipes
@@ -132,9 +132,11 @@ def main() -> None:
     if a.id == b.id:
         st.info("A and B are the same run, so every difference is zero.")
     for sentence in compare_recipes.limits(a, b):
-        st.warning(sentence)
+        page.caution(sentence)
     recipes(of)
-    view = st.segmented_control("Compare", VIEWS, default="scores", key=state.BETWEEN, bind=state.BIND, required=True)
+    view = st.segmented_control(
+        "Compare", VIEWS, default="scores", key=address.BETWEEN, bind=address.BIND, required=True
+    )
     VIEWS[view](of)
 
 

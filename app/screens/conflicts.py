@@ -9,7 +9,7 @@ import streamlit as st
 from app import text
 from app.reading import data
 from app.reading import names as expert_names
-from app.session import state
+from app.session import address
 from app.views.conflicts import drm_ablations, joint_space, pairs, signs, task_counts
 from app.widgets import page, run_picker
 from merging.errors import MergingError
@@ -43,7 +43,7 @@ def main() -> None:
     """The chosen view of the chosen experts."""
     runs = data.runs(data.stored())
     about = st.segmented_control(
-        "View", (*VIEWS, *OF_BENCHMARK), default=next(iter(VIEWS)), key=state.ABOUT, bind=state.BIND, required=True
+        "View", (*VIEWS, *OF_BENCHMARK), default=next(iter(VIEWS)), key=address.ABOUT, bind=address.BIND, required=True
     )
     if about in OF_BENCHMARK:
         OF_BENCHMARK[about]()

@@ -9,9 +9,10 @@ import streamlit as st
 from app import text
 from app.reading import data, measurements
 from app.reading.measurements import Pairs
-from app.session import pages, state
+from app.session import address, pages, state
 from app.views.drift import by_depth, layer_by_layer, lot, put_back
-from app.widgets import measure_button, page, run_picker
+from app.widgets import page, run_picker
+from app.widgets.jobs import measure_button
 from merging.runs.run import Run
 
 DEPTH, LAYERS, BACK, CASES, EXEMPLARS, CAT = (
@@ -67,13 +68,15 @@ def pick_runs(runs: Sequence[Run]) -> list[Run]:
 
 
 def with_drift(runs: Sequence[Run], draw: Callable[[Pairs], None]) -> None:
-    """Draw the measured runs, and offer to measure the rest."""
-    results = [(run, measurements.find(measurements.DRIFT, run.id)) for run in runs]
+    """Draw the measured runs that merge the first one's experts, and offer to measure the rest of those."""
+    groups = run_picker.one_set(runs)
+    results = [(run, measurements.find(measurements.DRIFT, run.id)) for run in groups[0]]
     pairs = [(run, measurement) for run, measurement in results if measurement is not None]
     if rest := [run for run, measurement in results if measurement is None]:
         measure_button.missing(measurements.DRIFT, rest, NOT_MEASURED, [measurement for _, measurement in pairs])
     if pairs:
         draw(pairs)
+    run_picker.other_sets(groups)
 
 
 def conflicts(chosen: Sequence[Run], runs: Sequence[Run]) -> None:
@@ -93,8 +96,8 @@ def main() -> None:
         "View",
         (DEPTH, LAYERS, BACK, CASES, EXEMPLARS, CAT),
         default=DEPTH,
-        key=state.VIEW,
-        bind=state.BIND,
+        key=address.VIEW,
+        bind=address.BIND,
         required=True,
     )
     if view == CASES:

@@ -8,10 +8,11 @@ import streamlit as st
 
 from app import text
 from app.reading import data, measurements
-from app.session import pages, state
+from app.session import address, pages, state
 from app.views.features import components, maps
 from app.views.features import data as feature_data
-from app.widgets import measure_button, page, run_picker
+from app.widgets import page, run_picker
+from app.widgets.jobs import measure_button
 from merging.errors import TaskError
 from merging.runs.run import Run
 
@@ -69,7 +70,13 @@ def beside(references: dict[str, Run]) -> list[Run]:
     models = [references["pretrained"]] if "pretrained" in references else []
     if experts:
         chosen = st.selectbox(
-            "Compare with an expert", experts, None, key=state.BESIDE, bind=state.BIND, placeholder="None", width=240
+            "Compare with an expert",
+            experts,
+            None,
+            key=address.BESIDE,
+            bind=address.BIND,
+            placeholder="None",
+            width=240,
         )
         models += [experts[chosen]] if chosen else []
     return models
@@ -110,7 +117,7 @@ def main() -> None:
         page.empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE)
         return
     about = st.segmented_control(
-        "View", (MAPS, PERPLEXITIES, NUMBERS, DISTANCE, COMPONENTS), default=MAPS, key=state.LOOK, bind=state.BIND,
+        "View", (MAPS, PERPLEXITIES, NUMBERS, DISTANCE, COMPONENTS), default=MAPS, key=address.LOOK, bind=address.BIND,
         required=True,
     )  # fmt: skip
     chosen = pick_runs(runs)

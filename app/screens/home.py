@@ -6,7 +6,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data, run_order
-from app.session import pages
+from app.session import address, pages
 from app.widgets import page as page_parts
 from merging.runs.run import PRECOMPUTED, Run
 from viz.text import percent, plural
@@ -26,8 +26,8 @@ masked = next((run for run in runs if "saliency" in run.tables), runs[0] if runs
 LINKS = (
     (
         "See why merging hurts",
-        "Where do experts disagree in sign, and how much of that is chance? Layer by layer and pair by pair.",
-        (pages.CONFLICTS, "Open Conflicts", "call_split", {}),
+        "Accuracy on the merged tasks against the number of experts that are merged, method by method.",
+        (pages.CONFLICTS, "Open Conflicts", "call_split", {address.ABOUT: "number of tasks"}),
     ),
     (
         "Look inside a merge",

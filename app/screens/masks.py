@@ -8,7 +8,8 @@ import streamlit as st
 
 from app import text
 from app.reading import data, names
-from app.session import pages, painted, selection, state
+from app.session import address, pages, painted, selection
+from app.session.clicks import fragment
 from app.views.masks import kept_share, paint
 from app.widgets import chart, page, paper_line, run_picker, selected
 from app.widgets.put_back import panel
@@ -32,11 +33,11 @@ page.heading(
 def choose_cell() -> None:
     """Callback of a click: the cell's expert and tensor go into their pickers."""
     if cell := chart.clicked("saliency_matrix"):
-        selection.choose(state.TENSOR, cell["tensor"])
-        selection.choose(state.EXPERT, cell.get("expert"))  # the final mask belongs to no expert
+        selection.choose(address.TENSOR, cell["tensor"])
+        selection.choose(address.EXPERT, cell.get("expert"))  # the final mask belongs to no expert
 
 
-@st.fragment
+@fragment
 def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
     """The live chart: the ratio redraws masks from the stored saliency, without merging again."""
     from merging.methods.shared.saliency import with_ratio
@@ -54,20 +55,20 @@ def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
         st.info(f"{kept_share.unpruned(run)} Below are the masks that pruning its task vectors would give.")
     experts, tensors = list(dict.fromkeys(stored["expert"])), list(dict.fromkeys(stored["tensor"]))
     if fresh:
-        st.session_state[state.RATIO], st.session_state[state.SHARED] = ratio, shared
+        st.session_state[address.RATIO], st.session_state[address.SHARED] = ratio, shared
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        chosen: float = st.slider("Prune ratio", 0.0, 1.0, ratio, 0.01, key=state.RATIO, bind=state.BIND, width=320)
-        one_mask = st.toggle("One mask for all experts", shared, key=state.SHARED, bind=state.BIND)
-        group = GROUPS[st.selectbox("Tensors in order of", GROUPS, key=state.GROUP, bind=state.BIND, width=230)]
+        chosen: float = st.slider("Prune ratio", 0.0, 1.0, ratio, 0.01, key=address.RATIO, bind=address.BIND, width=320)
+        one_mask = st.toggle("One mask for all experts", shared, key=address.SHARED, bind=address.BIND)
+        group = GROUPS[st.selectbox("Tensors in order of", GROUPS, key=address.GROUP, bind=address.BIND, width=230)]
         painting = paint.switch()
     table = with_ratio(stored, chosen, one_mask)
     words = kept_share.in_words(table, chosen, ratio if masked else None)
     st.markdown(words)
     picture, canvas = st.container(), st.container()  # the pickers are read before what stands above them is drawn
     with st.container(horizontal=True, gap="medium"):
-        tensor = selected.pick(state.TENSOR, tensors, "Tensor", placeholder=HOW, width=380)
-        expert = selected.pick(state.EXPERT, experts, "Expert", width=220)
-    selected.doors("Masks", state.TENSOR, run=run.id)
+        tensor = selected.pick(address.TENSOR, tensors, "Tensor", placeholder=HOW, width=380)
+        expert = selected.pick(address.EXPERT, experts, "Expert", width=220)
+    selected.doors("Masks", address.TENSOR, run=run.id)
     with picture:
         name, cell, paper = f"masks_{run.id[:8]}", (expert, tensor), paper_line.of("masks/saliency")
         chart.chart(
@@ -118,7 +119,7 @@ def kept_per_block(table: pd.DataFrame, run: Run, ratio: float) -> None:
     sources = {"masks": "the masks above", "weights": "the merged weights"}
     first = "weights" if kept_share.FACTORS in run.tables else "masks"
     with st.container(horizontal=True, gap="medium"):
-        by = SPLITS[st.selectbox("Split by", SPLITS, key=state.BY, bind=state.BIND, width=200)]
+        by = SPLITS[st.selectbox("Split by", SPLITS, key=address.BY, bind=address.BIND, width=200)]
         source = st.segmented_control(
             "Counted from",
             sources,

@@ -9,19 +9,18 @@ import streamlit as st
 
 from app import text
 from app.reading import data
-from app.session import pages, state
+from app.session import state
 from app.session.draft import Draft, command
-from app.views.merge import builder
+from app.views.merge import builder, result
 from app.views.models import model_sets
-from app.widgets import fit_report, page, preview, run_picker, tray
+from app.widgets import fit_report, page, preview
 from app.widgets.controls import filled_formula
-from merging.benchmarks.metrics import PER_TASK
+from app.widgets.jobs import tray
 from merging.errors import MergingError, StoreError
 from merging.methods import registry
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
 from merging.text import duration_text, estimated_from, size_text
-from viz.text import percent, plural
 
 page.heading("Merge", "Choose experts, chain edits and one merge, and see what the result does in and out of domain.")
 
@@ -67,42 +66,6 @@ def recipe_files(recipe: Recipe) -> None:
         st.code(command(recipe), language="bash", wrap_lines=True)
 
 
-def average(name: str, value: float, interval: tuple[float, float], tasks: int, n: int) -> None:
-    """One average with its interval, tasks and images."""
-    with st.container(gap="xsmall"):
-        st.metric(name, percent(value))
-        low, high = map(percent, interval)
-        counts = f"{low} to {high}, {plural(tasks, 'task')}, n = {n:,}"
-        st.caption(counts if tasks else "the benchmark has no such task")
-
-
-def result(run: Run, stored: Sequence[Run]) -> None:
-    """The result, with links to its charts."""
-    summary = data.summary(run, stored)
-    with st.container(border=True, key="result"):
-        st.markdown(f":material/check_circle: **{text.safe_text(run.title)}** is done. Run {run.id[:8]}.")
-        run_picker.cautions(run)
-        if summary is None:
-            reasons = [text.safe_text(reason, 300) for reason in run.not_evaluated]
-            st.caption(" ".join(["It was not evaluated.", *reasons]))
-        else:
-            with st.grid(3, min_column_width=130):
-                s = summary
-                average("In-domain", s.in_domain, (s.in_low, s.in_high), s.tasks_in, s.n_in)
-                average("Out-of-domain", s.out_of_domain, (s.out_low, s.out_high), s.tasks_out, s.n_out)
-                with st.container(gap="xsmall"):
-                    st.metric("H-score", percent(summary.h_score))
-                    st.caption("harmonic mean of the two")
-        if run.per_task:
-            st.caption(PER_TASK)
-        with st.container(horizontal=True, vertical_alignment="center"):
-            page.open_page(pages.MASKS, "See its masks", "grid_on", run=run.id)
-            if summary is not None:
-                page.open_page(pages.SCORES, "See its scores", "monitoring", runs=run.id)
-            page.open_page(pages.MODELS, "Export", "output", shelf="runs", chosen=run.id)
-            run_picker.recipe_buttons(run, "result")
-
-
 def outcome(run_id: str, stored: Sequence[Run]) -> None:
     """The progress or result of the run started last."""
     try:
@@ -113,7 +76,7 @@ def outcome(run_id: str, stored: Sequence[Run]) -> None:
     except StoreError:  # it was dismissed
         return
     if job.state == "done":
-        result(data.store().run(run_id), stored)
+        result.view(data.store().run(run_id), stored)
     elif job.live:
         st.markdown("Running. You can go on working: the tray on the left shows the progress on every page.")
     else:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import text
-from app.reading import data
-from app.session import state
+from app.reading import data, glossary
+from app.session import address, state
+from app.session import words as page_words
 from app.views.methods import costs, gallery
 from app.views.methods.card import card
 from app.widgets import page
@@ -26,11 +27,11 @@ def filters(methods: Sequence[Method]) -> list[Method]:
     needs = [str(need) for need in Needs if any(method.needs == need for method in methods)]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         words = st.text_input(
-            "Find", type="search", live=True, key=state.FIND, bind=state.BIND, width=240, max_chars=80,
+            "Find", type="search", live=True, key=address.FIND, bind=address.BIND, width=240, max_chars=80,
             placeholder="A word on the card",
         )  # fmt: skip
-        role = st.segmented_control("Role", roles, format_func=str.capitalize, key=state.ROLE, bind=state.BIND)
-        need = st.selectbox("Needs", needs, None, key=state.NEEDS, bind=state.BIND, width=240, placeholder="Any")
+        role = st.segmented_control("Role", roles, format_func=str.capitalize, key=address.ROLE, bind=address.BIND)
+        need = st.selectbox("Needs", needs, None, key=address.NEEDS, bind=address.BIND, width=240, placeholder="Any")
     return gallery.matching(methods, role, need, words or "")
 
 
@@ -47,7 +48,22 @@ def pickers(matching: Sequence[Method], chosen: str) -> None:
             )  # fmt: skip
 
 
+def words() -> None:
+    """What the words of the pages mean; links of other pages lead to each."""
+    st.header("Words", anchor="words")
+    sought = st.text_input(
+        "Find a word", type="search", live=True, key=address.WORD, bind=address.BIND, width=240, max_chars=80
+    )
+    if shown := glossary.matching(sought or ""):
+        st.markdown("\n\n".join(glossary.section(shown)))
+    else:
+        st.info("No word matches.")
+
+
 page.heading("Methods", "Everything that can be part of a recipe: what it does, its parameters, and its scores.")
+first = page_words.comes_for_a_word()
+if first:
+    words()
 methods = registry.methods()  # loads torch, with the heading on the page already
 stored = data.stored()
 runs = data.scored_runs(stored)
@@ -64,4 +80,6 @@ if matching := filters(methods):
     costs.section(matching)
 else:
     st.info("No method matches. Remove a filter.")
+if not first:
+    words()
 page.link()

@@ -6,7 +6,7 @@ import streamlit as st
 
 from app.reading import data
 from app.reading import models as model_files
-from app.session import state
+from app.session import address
 from app.views.models import benchmark_form, benchmarks, file_list, model_sets
 from app.views.runs import run_list, storage
 from app.widgets import page
@@ -48,5 +48,5 @@ VIEWS = {
     RUNS: lambda: run_list.show(data.stored()),
     STORAGE: lambda: storage.show(data.store().runs()),
 }
-view = st.segmented_control("Show", VIEWS, default=MODELS, key=state.SHELF, bind=state.BIND, required=True)
+view = st.segmented_control("Show", VIEWS, default=MODELS, key=address.SHELF, bind=address.BIND, required=True)
 VIEWS[view]()

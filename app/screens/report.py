@@ -6,9 +6,10 @@ import streamlit as st
 
 from app import text
 from app.reading import data, report_sources
-from app.session import pages, state
-from app.session.report_draft import MOST_VIEWS
-from app.views.report import cards, starter
+from app.session import pages
+from app.session.report import report_keeper
+from app.session.report.report_draft import MOST_VIEWS
+from app.views.report import cards, shelf, starter
 from app.widgets import page
 from merging.text import size_text
 from viz.report import render
@@ -44,12 +45,13 @@ def empty() -> None:
 
 def keep(widget: str, name: str) -> None:
     """Callback of a field of the whole report."""
-    setattr(state.report(), name, st.session_state[widget])
+    typed = st.session_state[widget]  # reading what another tab has kept forgets the fields
+    report_keeper.report().set(name, typed)
 
 
 def fields() -> None:
     """Fields for heading and introduction."""
-    draft = state.report()
+    draft = report_keeper.report()
     for name, value in (("title", draft.title), ("introduction", draft.introduction)):
         st.session_state.setdefault(f"report_{name}", value)  # widgets lose their values when the page is left
     st.text_input(
@@ -64,7 +66,7 @@ def fields() -> None:
 
 def download() -> None:
     """The download, disabled if the report contains private names or folders."""
-    draft, whole, private = state.report(), report_sources.finished(), report_sources.private()
+    draft, whole, private = report_keeper.report(), report_sources.finished(), report_sources.private()
     problem = checked()
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         st.download_button(
@@ -95,7 +97,7 @@ def checked() -> str:
         st.error(text.safe_text(error, 1000), icon=":material/shield_person:")
         if error.word:
             label = f"“{text.safe_text(error.word)}” is an ordinary word here; allow it"
-            st.button(label, key="report_allow", on_click=state.report().allowed.add, args=(error.word,))
+            st.button(label, key="report_allow", on_click=report_keeper.report().allow, args=(error.word,))
         return str(error)
     return ""
 
@@ -104,7 +106,8 @@ page.heading(
     "Report", "Views of other pages as one file, to read offline, to print or to send: with your notes, and with "
     "everything needed to compute the numbers again."
 )  # fmt: skip
-draft = state.report()
+draft = report_keeper.report()
+shelf.warning()
 if not draft.kept:
     empty()
 else:
@@ -113,3 +116,4 @@ else:
     for place, kept in enumerate(draft.kept):
         cards.view(kept, place, len(draft.kept) - 1)
 starter.picker(data.stored())
+shelf.show()

@@ -8,7 +8,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data, score_tables
-from app.session import pages, state
+from app.session import address, pages, state
 from app.views.scores import ablations, plugin_matrix, stored_size
 from app.widgets import chart, page, paper_line, run_picker
 from merging.benchmarks.metrics import PER_TASK
@@ -68,19 +68,19 @@ def recipes(runs: list[Run]) -> None:
                 page.open_page(pages.MASKS, "Masks", "grid_on", run=run.id)
 
 
-def compare(runs: list[Run], stored: list[Run]) -> None:
-    """Charts and tables of the chosen runs."""
-    if len({frozenset(run.experts) for run in runs}) > 1:
-        st.warning("These runs merge different experts, so their averages are not over the same tasks.")
+def compare(groups: list[list[Run]], stored: list[Run]) -> None:
+    """Charts and tables of the first group of runs, which merge the same experts; the others are listed."""
+    runs = groups[0]
     if any(run.per_task for run in runs):
-        st.info(f"Marked ‡. {PER_TASK}")
+        page.caution(f"Marked ‡. {PER_TASK}", st.info)
     averages = score_tables.averages(runs, stored)
     sentence = score_tables.averages_in_words(averages)
     paper = paper_line.of("scores/runs")
     chart.chart("id_ood_scatter", averages, name="scores_in_out", description=f"{sentence} {paper}", of=runs)
     paper_line.show(paper)
+    run_picker.other_sets(groups)
     chart.ask("task_accuracy")
-    relative = st.toggle("Relative to each task's own expert", key=state.RELATIVE, bind=state.BIND)
+    relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE, bind=address.BIND)
     colors = [run.id for run in runs]
     accuracies = score_tables.accuracies(runs, stored)
     chart.chart(
@@ -115,13 +115,15 @@ def choose(scored: list[Run], stored: list[Run]) -> None:
         placeholder="Choose runs to compare",
     )
     if chosen:
+        groups = run_picker.one_set([by_id[run_id] for run_id in chosen])
+        experts = text.safe_text(text.of_experts(groups[0][0].experts, 100), 120)
         st.markdown(
-            f"You see **{plural(len(chosen), 'merge')}** beside the reference models, all measured by this "
-            "program on the reporting half of each test set."
+            f"You see **{plural(len(groups[0]), 'merge')}** of {experts}; beside them the reference models, all "
+            "measured by this program on the reporting half of each test set."
         )
         if len(chosen) == 2:
             page.open_page(pages.COMPARE, "Compare these two", "compare", run=chosen[0], b=chosen[1])
-        compare([by_id[run_id] for run_id in chosen], stored)
+        compare(groups, stored)
     elif not missing:
         st.info("Choose at least one run above.")
 
@@ -130,7 +132,7 @@ page.heading("Scores", "What merging gained in domain, what it cost out of domai
 stored = data.stored()
 if scored := data.scored_runs(stored):
     show = st.segmented_control(
-        "View", (RUNS, PLUGIN, ABLATIONS), default=RUNS, key=state.SHOW, bind=state.BIND, required=True
+        "View", (RUNS, PLUGIN, ABLATIONS), default=RUNS, key=address.SHOW, bind=address.BIND, required=True
     )
     if show == PLUGIN:
         plugin_matrix.view(scored, stored)

@@ -9,6 +9,7 @@ from app.reading import data, sweeps
 from app.session import pickers, state
 from app.views.sweeps import form, view
 from app.widgets import page
+from merging.files.short_digest import beginning_with
 from merging.sweeps import storage
 
 NEW = "new"
@@ -18,7 +19,12 @@ def main() -> None:
     """The picker, and the form or a sweep."""
     stored, sweeps_by_id = data.stored(), storage.listed(data.store())
     chosen, missing = state.picked_sweep([NEW, *sweeps_by_id], next(iter(sweeps_by_id), NEW))
-    if missing:
+    if several := beginning_with(missing, sweeps_by_id):
+        st.markdown(f":material/link: Several sweeps begin with “{text.safe_text(missing)}”. Choose one:")
+        for full in several:
+            label = text.safe_text(f"{sweeps.title(sweeps_by_id[full])} · {full}", 120)
+            st.button(label, key=f"several_{full}", type="tertiary", on_click=state.pick_sweep, args=(full,))
+    elif missing:
         st.warning(
             f"This link asks for the sweep “{text.safe_text(missing, 20)}”, which this machine does not have. "
             "The sender can send the sweep as a file; the same file gives the same points.",

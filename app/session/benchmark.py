@@ -7,7 +7,7 @@ from pathlib import Path
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from app.session import state
+from app.session import address, state
 from merging import settings
 from merging.benchmarks import folders
 from merging.benchmarks.folders import SERVER
@@ -42,7 +42,7 @@ def in_words() -> str:
 
 def enter() -> str:
     """Switch to the benchmark that the link names, or stay on this session's; returns the key if it is not found."""
-    benchmark_key = state.linked(state.ON) or key()
+    benchmark_key = state.linked(address.ON) or key()
     path = find(benchmark_key)
     if path is None:
         st.session_state[CHOSEN] = benchmark_key
@@ -72,7 +72,7 @@ def use(benchmark_key: str) -> None:
 
 def _note(benchmark_key: str, path: Path) -> None:
     st.session_state[CHOSEN], st.session_state[FOLDER] = benchmark_key, path
-    state.write(state.ON, "" if benchmark_key == SERVER else benchmark_key)
+    state.write(address.ON, "" if benchmark_key == SERVER else benchmark_key)
 
 
 def name_of(of: Path) -> str:
@@ -91,4 +91,4 @@ def typed(path: Path) -> str:
 
 def query() -> dict[str, str]:
     """The query that a link to another page has to carry."""
-    return {} if key() == SERVER else {state.ON: key()}
+    return {} if key() == SERVER else {address.ON: key()}

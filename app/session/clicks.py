@@ -1,4 +1,4 @@
-"""Callbacks of widgets: what goes wrong in one becomes a sentence on the page that is drawn next."""
+"""What goes wrong in callbacks, in pages and in their parts becomes a sentence with a way on."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import ParamSpec
 
 import streamlit as st
 
+from app.text import safe_text
 from merging.errors import MergingError
 
 PROBLEM = "_click_problem"
+AGAIN = "Draw the page again"
+CHANGED = "It may have been deleted or changed in another tab since this page was drawn."
 P = ParamSpec("P")
 
 
@@ -36,3 +39,25 @@ def show_soon() -> None:
     """In a part of the page that is redrawn alone: redraw all of it, if a problem is to be shown there."""
     if PROBLEM in st.session_state:
         st.rerun()
+
+
+def fragment(draw: Callable[P, None], run_every: float | None = None) -> Callable[P, None]:
+    """A part of a page that is redrawn alone, guarded as the page is."""
+
+    @functools.wraps(draw)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            draw(*args, **kwargs)
+        except MergingError as error:
+            refuse(error, f"{draw.__module__}.{draw.__qualname__}")
+
+    return st.fragment(drawn, run_every=run_every)
+
+
+def refuse(error: MergingError, part: str) -> None:
+    """Draw the error, and a button that draws the whole page anew, from what is stored now."""
+    st.error(safe_text(error, 1000), icon=":material/error:")
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if st.button(AGAIN, key=f"again_{part}", icon=":material/refresh:"):
+            st.rerun()
+        st.caption(CHANGED)

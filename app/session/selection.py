@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app.session import state
+from app.session import address, state
 
-TENSOR, EXPERT, IMAGE = state.TENSOR, state.EXPERT, "image"
+TENSOR, EXPERT, IMAGE = address.TENSOR, address.EXPERT, "image"
 NOUNS = {TENSOR: "tensor", EXPERT: "expert", IMAGE: "image"}
-EARLIER = {TENSOR: state.LAYER, EXPERT: state.TASK}
+EARLIER = {TENSOR: address.LAYER, EXPERT: address.TASK}
 _CHOSEN, _SHOWN, _PICKERS = "_selection", "_selection_shown", "_selection_pickers"
 
 

@@ -10,12 +10,12 @@ import streamlit as st
 
 from app import text
 from app.reading import data, names, report_sources
+from app.saving import data as data_file
 from app.saving import figure as figure_file
 from app.saving import provenance
 from app.session import state
 from app.widgets import present, report_button
-from app.widgets.page import link
-from merging.files import tables
+from app.widgets.page import explained, link
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,24 +73,16 @@ def chart(
     if presenting:
         return
     with st.container(horizontal=True, horizontal_alignment="right"):
-        st.download_button(
-            "Data (CSV)",
-            lambda: tables.csv_bytes(table),
-            f"{name}.csv",
-            "text/csv",
-            key=f"csv_{key}",
-            on_click="ignore",
-            type="tertiary",
-            icon=":material/table:",
-            help="The table of this chart.",
-        )
         words = text.plain(f"{description} {caption}".strip())
-        figure_file.menu(key, figure, table, options, name=name, caption=words, of=of)
+        back = st.session_state[f"names_{key}"]
+        source = provenance.line(table, options, of, words)
+        data_file.buttons(key, figure, table, back, name=name, source=source)
+        figure_file.menu(key, figure, name=name, caption=words, source=source)
         present.button(key)
         report_button.button(key, table, options, f"{description} {caption}".strip(), of, heading)
         link()
     if caption:
-        st.caption(caption)
+        st.caption(explained(caption, key))
 
 
 def clicked(key: str) -> dict[str, str] | None:

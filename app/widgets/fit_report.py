@@ -10,7 +10,8 @@ import streamlit as st
 from app import text
 from app.reading import data
 from app.session import clicks
-from app.widgets import page, tray
+from app.widgets import page
+from app.widgets.jobs import tray
 from merging.files import tables
 from merging.files.short_digest import short_digest
 from merging.text import first_few

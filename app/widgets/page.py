@@ -1,22 +1,29 @@
-"""Pieces of every page: its heading, links to other pages, empty states, the address of the view, and the session's
-benchmark with the warning of a link to one that is missing."""
+"""Pieces of every page: its heading, links to other pages, empty states, and the address of the view."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode
 
 import streamlit as st
 
-from app import text
-from app.session import benchmark
-from merging import settings
-from merging.benchmarks.folders import SERVER
-from viz.text import clean_text
+from app.reading import glossary
+from app.session import benchmark, words
+from app.session.report.report_keeper import DRAFT, without_token
 
+ALSO = "This is also the address of this page."
+SECRET = "The address of this page also opens your report, for reading and for changes; this link leaves that out."
+_CAUTIONS = "_cautions"
 ROW = 35  # px of a row of a table
 READABLE = """<style>
 [data-testid="stCaptionContainer"], [data-testid="stImageCaption"] { opacity: 0.8; }
+a[href^="methods?word="] { color: inherit; text-decoration: underline dotted; text-underline-offset: 0.2em; }
+a[href^="methods?word="]:focus-visible { position: relative; }
+a[href^="methods?word="]:focus-visible::after {
+  content: attr(title); position: absolute; left: 0; top: 1.7em; z-index: 9; width: max-content; max-width: 20rem;
+  padding: 0.4rem 0.6rem; border-radius: 0.25rem; background: #1F2933; color: white; font-size: 0.875rem;
+}
 kbd { color: inherit !important; opacity: 1 !important; }
 :focus-visible, label:has(input:focus-visible) { outline: 2px solid #0B6AA8 !important; outline-offset: 1px; }
 </style>"""  # Streamlit's captions have a contrast of 4.1, and its focus on links is a gray ground
@@ -25,7 +32,19 @@ kbd { color: inherit !important; opacity: 1 !important; }
 def heading(title: str, sentence: str) -> None:
     """Draw the page's title and what it is for; both are trusted Markdown."""
     st.title(title, anchor=False)
-    st.markdown(sentence)
+    words.begin()
+    st.markdown(explained(sentence, "heading"))
+
+
+def explained(markdown: str, place: str) -> str:
+    """Markdown of the page whose words are links to their explanation where the page first uses them.
+
+    ``place`` is a name for where it stands: what is drawn again alone explains the same words as before.
+    """
+    elsewhere = words.explained(place)
+    linked, used = glossary.linked(markdown, elsewhere)
+    words.note(place, used)
+    return linked
 
 
 def style() -> None:
@@ -51,32 +70,29 @@ def empty(sentence: str, label: str, path: str, **query: str) -> None:
         open_page(path, label, "arrow_forward", **query)
 
 
+def caution(sentence: str, draw: Callable[[str], object] = st.warning) -> None:
+    """Draw what a reader of all charts below must know; it goes with each of them into the report. Trusted Markdown."""
+    draw(sentence)
+    noted: list[str] = st.session_state.setdefault(_CAUTIONS, [])
+    if sentence not in noted:
+        noted.append(sentence)
+
+
+def cautions() -> str:
+    """What the page has said about all of its charts; a part that is redrawn alone finds what the page said last."""
+    return " ".join(st.session_state.get(_CAUTIONS, []))
+
+
+def clear_cautions() -> None:
+    """Forget what the page that was drawn before has said."""
+    st.session_state[_CAUTIONS] = []
+
+
 def link() -> None:
     """Draw the address that restores this view."""
     with st.popover("Link", icon=":material/link:", type="tertiary", help="A link that restores this view"):
-        query = urlencode(st.query_params.to_dict())
+        whole = st.query_params.to_dict()
+        query = urlencode(without_token(whole))
         address = (st.context.url or "http://localhost:8501/").split("?")[0]
         st.code(f"{address}?{query}" if query else address, language=None, wrap_lines=True)
-        st.caption(
-            "This is also the address of this page. It names runs by their recipes, so it works wherever the runs are."
-        )
-
-
-def missing_benchmark(benchmark_key: str) -> None:
-    """Say that a link is on a benchmark that this machine lacks, and offer the server's."""
-    name = text.safe_text(benchmark_key.partition(":")[2] or benchmark_key, 60)
-    st.warning(
-        f"This link uses the benchmark “{name}”, which this machine does not have, or whose path was typed in "
-        "another session. Scores are compared on one benchmark only, so nothing is shown.",
-        icon=":material/link_off:",
-    )
-    label = f"Switch to {clean_text(benchmark.title(settings.benchmark_folder()), 60)}"
-    st.button(label, on_click=benchmark.use, args=(SERVER,), type="primary")
-
-
-def benchmark_badge() -> None:
-    """In the sidebar: this session's benchmark, if it is not the one that the server was started on."""
-    if benchmark.folder() != settings.benchmark_folder():
-        st.markdown(
-            f":material/dataset: On the benchmark **{text.safe_text(benchmark.title(benchmark.folder()), 60)}**"
-        )
+        st.caption(f"{SECRET if DRAFT in whole else ALSO} It names runs by their recipes: it works wherever they are.")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from app import text
-from app.reading import paper_facts
+from app.reading.papers import paper_facts
 from merging.analysis.paper_facts.comparison import COUNTED, Comparison, Verdict, verdict
 from merging.recipes.papers import claims
 from merging.recipes.papers.claims import Claim

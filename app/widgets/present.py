@@ -9,7 +9,7 @@ from typing import Any
 
 import streamlit as st
 
-from app.session import state
+from app.session import address, state
 from viz.theme import PRESENTED_LINES as LINES
 
 HELP = "Fill the window with one chart, for a projector. Escape leaves."
@@ -43,9 +43,9 @@ _KEY = "_presented"
 
 def enter() -> None:
     """At the start of a page: enlarge it; its first chart, or the one that the address names, will fill the window."""
-    st.session_state[_KEY] = state.linked(state.FIGURE) or st.session_state.get(_KEY, "")
+    st.session_state[_KEY] = state.linked(address.FIGURE) or st.session_state.get(_KEY, "")
     if state.present():
-        state.write(state.FIGURE, st.session_state[_KEY])
+        state.write(address.FIGURE, st.session_state[_KEY])
         st.html(STYLE)
 
 
@@ -65,8 +65,8 @@ def button(key: str) -> None:
 
 def _present(key: str) -> None:
     st.session_state[_KEY] = key
-    st.session_state[state.PRESENT] = True
-    state.write(state.FIGURE, key)
+    st.session_state[address.PRESENT] = True
+    state.write(address.FIGURE, key)
 
 
 @cache
@@ -86,6 +86,6 @@ def stage() -> Iterator[float]:
 
 def leave() -> None:
     """Show the page again."""
-    st.session_state[state.PRESENT] = False
+    st.session_state[address.PRESENT] = False
     st.session_state.pop(_KEY, None)
-    state.write(state.FIGURE, "")
+    state.write(address.FIGURE, "")

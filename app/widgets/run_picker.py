@@ -8,13 +8,19 @@ import streamlit as st
 
 from app import text
 from app.reading import data
-from app.session import state
+from app.session import address, state
 from app.session.pages import MERGE, MODELS
 from app.widgets.page import empty, open_page
+from merging.files.short_digest import beginning_with
 from merging.runs.run import PRECOMPUTED, Run
 from merging.text import duration_text, first_few
 from viz.text import plural
 
+OTHER_SETS = (
+    "{} of the chosen runs {} other experts. Their averages are over the tasks of those, so they are not in the same "
+    "picture."
+)
+MOST_SEVERAL = 20  # runs to choose from
 CAUTIONS = 6  # lines that are shown at once
 
 
@@ -70,8 +76,63 @@ def pick_run(
     return run, picked.fresh
 
 
+def one_set(runs: Sequence[Run]) -> list[list[Run]]:
+    """Groups of runs that merge the same models, in any order; the first run's group comes first."""
+    groups: dict[frozenset[tuple[str, str]], list[Run]] = {}
+    for run in runs:
+        groups.setdefault(frozenset(run.inputs.items()), []).append(run)
+    return list(groups.values())
+
+
+def other_sets(groups: Sequence[Sequence[Run]]) -> None:
+    """Draw which of the chosen runs merge other experts than the first group, and buttons that show those instead."""
+    if len(groups) < 2:
+        return
+    others = sum(map(len, groups[1:]))
+    with st.container(border=True, gap="xsmall", key="other_experts"):
+        st.markdown(f":material/group_work: {OTHER_SETS.format(f'**{others}**', 'merge' if others > 1 else 'merges')}")
+        for place, group in enumerate(groups[1:], start=1):
+            titles = text.safe_text(first_few((run.title for run in group), 4), 300)
+            ids = [run.id for run in group] + [run.id for other in groups if other is not group for run in other]
+            words, switch = st.columns([3, 1], vertical_alignment="center")
+            words.markdown(f"**{text.safe_text(text.of_experts(group[0].experts, 100), 120)}.** {titles}")
+            switch.button("Show these instead", key=f"other_experts_{place}", on_click=state.pick_runs, args=(ids,))
+
+
 def missing_runs(run_ids: Sequence[str], forget: Callable[[], None] = state.clear_link) -> None:
     """Draw which runs of a link cannot be shown, and a button to go on, which calls ``forget``."""
+    if run_ids := _offer_choices(run_ids):
+        _lost_runs(run_ids, forget)
+
+
+def _offer_choices(run_ids: Sequence[str]) -> list[str]:
+    """Draw the runs whose ids begin with what a link names, where there are several; returns the other ids."""
+    by_id, lost = {run.id: run for run in data.stored()}, []
+    for run_id in run_ids:
+        if len(several := beginning_with(run_id, by_id)) < 2:
+            lost.append(run_id)
+            continue
+        with st.container(border=True, gap="xsmall", key=f"several_{run_id}"):
+            st.markdown(f":material/link: Several runs begin with “{text.safe_text(run_id)}”. Choose one:")
+            for full in several[:MOST_SEVERAL]:
+                st.button(
+                    text.safe_text(f"{by_id[full].title} · {full}", 120), key=f"several_{run_id}_{full}",
+                    type="tertiary", on_click=_choose_instead, args=(run_id, full),
+                )  # fmt: skip
+    return lost
+
+
+def _choose_instead(written: str, run_id: str) -> None:
+    """Callback: the run takes the place of the beginning of its id, wherever the link names that."""
+    for key in (address.RUN, address.RUNS, address.OTHER, address.CHOSEN):
+        ids = st.query_params.get(key, "").split(",")
+        if written in ids:
+            st.query_params[key] = ",".join(run_id if one == written else one for one in ids)
+    state.enter("")  # so that the changed address counts once more
+
+
+def _lost_runs(run_ids: Sequence[str], forget: Callable[[], None]) -> None:
+    """Draw that this machine lacks these runs, or has them on another benchmark, and a button to go on."""
     names = first_few((f"“{text.safe_text(run_id, 20)}”" for run_id in run_ids), 3)
     if any((run := data.store().find(run_id)) and not data.belongs(run) for run_id in run_ids):
         st.warning(

@@ -8,17 +8,18 @@ from typing import Any
 import streamlit as st
 
 from app import text
-from app.session import pages, selection, state
+from app.reading import names as expert_names
+from app.session import address, pages, selection
 from app.widgets import page
 
 SALIENCY = "saliency of one tensor"
 VIEWS = {  # title -> page, icon, the kinds that it shows, and the query of the view that does
-    "Masks": (pages.MASKS, "grid_on", {state.TENSOR, state.EXPERT}, {}),
-    "Conflicts": (pages.CONFLICTS, "call_split", {state.TENSOR}, {state.ABOUT: "sign agreement"}),
-    "Drift": (pages.DRIFT, "moving", {state.TENSOR, state.EXPERT}, {state.VIEW: "layer by layer"}),
+    "Masks": (pages.MASKS, "grid_on", {address.TENSOR, address.EXPERT}, {}),
+    "Conflicts": (pages.CONFLICTS, "call_split", {address.TENSOR}, {address.ABOUT: "sign agreement"}),
+    "Drift": (pages.DRIFT, "moving", {address.TENSOR, address.EXPERT}, {address.VIEW: "layer by layer"}),
     "Features": (pages.FEATURES, "scatter_plot", {selection.IMAGE}, {}),
-    "Compare": (pages.COMPARE, "compare", {state.TENSOR}, {state.BETWEEN: "charts", state.CHART: SALIENCY}),
-    "Images": (pages.COMPARE, "image", {selection.IMAGE}, {state.BETWEEN: "images"}),
+    "Compare": (pages.COMPARE, "compare", {address.TENSOR}, {address.BETWEEN: "charts", address.CHART: SALIENCY}),
+    "Images": (pages.COMPARE, "image", {selection.IMAGE}, {address.BETWEEN: "images"}),
 }
 
 
@@ -37,11 +38,12 @@ def pick(
     key = selection.widget(kind, value)
     with st.container(width=width, gap="xsmall"):
         picked: str | None = st.selectbox(
-            label, options, options.index(value) if value in options else None, lambda name: name or placeholder,
+            label, options, options.index(value) if value in options else None,
+            lambda name: _titled(kind, name) if name else placeholder,
             key=key, on_change=selection.choose_from, args=(kind, key),
         )  # fmt: skip
         if chosen and chosen not in names:
-            st.caption(f"{text.safe_text(chosen, 80)} is not among these {what or label.lower() + 's'}.")
+            st.caption(f"{text.safe_text(_titled(kind, chosen), 80)} is not among these {what or label.lower() + 's'}.")
     return picked
 
 
@@ -53,7 +55,7 @@ def doors(here: str, kind: str, **query: str) -> None:
         st.caption(f"This {selection.NOUNS[kind]} on")
         for title, (path, icon, kinds, view) in VIEWS.items():
             if kind in kinds and title != here:
-                shown = {state.RUNS: query[state.RUN]} if path == pages.DRIFT and state.RUN in query else {}
+                shown = {address.RUNS: query[address.RUN]} if path == pages.DRIFT and address.RUN in query else {}
                 page.open_page(path, title, icon, **query, **shown, **view, **_address())
 
 
@@ -64,13 +66,20 @@ def rest() -> None:
         return
     with st.container(border=True, gap="xsmall", key="selection"):
         for kind in kinds:
-            st.caption(f"Chosen {selection.NOUNS[kind]}: **{text.safe_text(selection.chosen(kind), 80)}**")
+            st.caption(
+                f"Chosen {selection.NOUNS[kind]}: **{text.safe_text(_titled(kind, selection.chosen(kind)), 80)}**"
+            )
         st.caption("Not shown in this view, but on")
         with st.container(horizontal=True, gap="small"):
             for title, (path, icon, shown, view) in VIEWS.items():
                 if shown & set(kinds):
                     page.open_page(path, title, icon, **view, **_address())
         st.button("Choose nothing", key="clear_selection", on_click=selection.clear, type="tertiary")
+
+
+def _titled(kind: str, value: str) -> str:
+    """What is chosen as pages name it; links keep the expert's key."""
+    return expert_names.expert(value) if kind == selection.EXPERT else value
 
 
 def _address() -> dict[str, str]:

@@ -1,14 +1,30 @@
-"""Short names derived from content (of runs, sweeps, points, sets, widgets): the first twelve digits of a sha-256."""
+"""Short names derived from content (of runs, sweeps, points, sets, widgets): the first twelve digits of a sha-256.
+
+Pages print six or eight of them, and any six that only one name begins with will do where a name is asked for.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 
-DIGITS = 12
+DIGITS, FEWEST = 12, 6
+BEGINNING = re.compile(rf"[0-9a-f]{{{FEWEST},{DIGITS}}}")
 SHORT_DIGEST = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
 
 
 def short_digest(text: str) -> str:
     """Twelve hexadecimal digits that name a text; the text may be a path that is not UTF-8."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:DIGITS]
+
+
+def beginning_with(written: str, names: Iterable[str]) -> list[str]:
+    """The names that begin with what is written, if that are at least six hexadecimal digits; none otherwise."""
+    return [name for name in names if name.startswith(written)] if BEGINNING.fullmatch(written) else []
+
+
+def resolved(written: str, names: Iterable[str]) -> str:
+    """The one name that begins with what is written; what is written itself if there is none, or more than one."""
+    found = beginning_with(written, dict.fromkeys(names))
+    return found[0] if len(found) == 1 else written

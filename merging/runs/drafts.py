@@ -113,7 +113,7 @@ class Drafts:
         """What changes whenever the stored draft does; zeros if there is none."""
         try:
             state = (self._folder(kind, token) / FILE).stat()
-        except OSError:
+        except (OSError, StoreError):  # what is no token names none
             return (0, 0, 0)
         return (state.st_ino, state.st_size, state.st_mtime_ns)
 

@@ -14,10 +14,11 @@ from merging.files import atomic
 from merging.files.atomic import DamagedError
 from merging.files.locks import held
 from merging.files.processes import ProcessId
-from merging.files.short_digest import SHORT_DIGEST
+from merging.files.short_digest import SHORT_DIGEST, beginning_with, resolved
 from merging.recipes.recipe import Recipe
 from merging.runs.quarantine import RUN, Damage, Quarantine
 from merging.runs.run import FACTS, PRECOMPUTED, RECIPE, THIS_MACHINE, OtherFormatError, Run
+from merging.text import first_few
 
 APART, DIGITS = "apart", 12  # the folder of runs by benchmark, and the digits of its digest that name each part
 DRAFTS = "drafts"
@@ -76,6 +77,20 @@ class Store:
     def find(self, run_id: str) -> Run | None:
         """The run, a copy with scores before one without, or None."""
         return max(self.candidates(run_id), key=lambda run: (self._on_benchmark(run), run.has_scores), default=None)
+
+    def full_id(self, written: str) -> str:
+        """The id of the one run that begins with what is written, at least six digits; else what is written.
+
+        Raises:
+            StoreError: several runs begin with it; the message lists them.
+        """
+        if self.find(written) is not None:
+            return written
+        titles = {run.id: run.title for run in self.runs()}
+        if len(several := beginning_with(written, titles)) > 1:
+            choices = first_few(f"{run_id} ({titles[run_id]})" for run_id in several)
+            raise StoreError(f"{len(several)} runs have ids that begin with {written}: {choices}. Write more digits.")
+        return resolved(written, titles)
 
     def run(self, run_id: str) -> Run:
         """The run of that id; raises StoreError if there is none."""

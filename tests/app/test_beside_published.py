@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.reading import published as published_rows
+from app.reading.papers import published as published_rows
 from merging.methods import registry
 from merging.recipes.papers import published
 from merging.recipes.papers.published import B32, FIGURES, L14, REFERENCES, Figure, Printed

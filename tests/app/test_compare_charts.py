@@ -48,7 +48,7 @@ def test_the_report_tells_charts_of_two_runs_apart(open_app: Any, compared: Path
     for name in ("kept share", "saliency"):
         at.selectbox(key="chart").set_value(name).run()
         next(button for button in at.button if button.label == "Add to report").click().run()
-    titles = [kept.view.title for kept in at.session_state["_report"].kept]
+    titles = [kept.view.title for kept in at.session_state["_report_keeper"].draft().kept]
     assert titles == ["Kept share: where do the two runs differ?", "Saliency: where do the two runs differ?"]
 
 

@@ -12,7 +12,7 @@ import pytest
 from page_harness import labels, words
 from streamlit.testing.v1 import AppTest
 
-from app.reading import published as published_rows
+from app.reading.papers import published as published_rows
 from app.views.methods import gallery
 from merging.analysis import stored
 from merging.analysis.context import MeasurementResult
@@ -83,7 +83,7 @@ def test_the_page_is_in_order(open_app: Any, library: Path) -> None:
     assert at.title[0].value == "Methods"
     assert not at.get("plotly_chart")
     order = [element.type for element in at.main if element.type in ("title", "header", "subheader")]
-    assert order == ["title", "header", "subheader", "header"]  # no level is left out
+    assert order == ["title", "header", "subheader", "header", "header"]  # no level is left out
 
 
 def test_a_link_opens_a_card(open_app: Any, library: Path) -> None:

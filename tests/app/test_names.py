@@ -7,7 +7,7 @@ import pytest
 
 from app import text
 from app.reading import names
-from app.session import state
+from app.session import state, words
 from viz.text import role_name
 
 TITLES = {"land": "Land use", "signs": "Traffic signs"}
@@ -39,9 +39,9 @@ def test_names_of_the_bundled_data_and_of_roles() -> None:
 
 def test_a_link_with_an_earlier_word_opens(monkeypatch: pytest.MonkeyPatch) -> None:
     session: dict[str, str] = {}
-    monkeypatch.setattr(state.st, "session_state", session)
+    monkeypatch.setattr(words.st, "session_state", session)
     monkeypatch.setattr(state, "linked", lambda key: "shifts")
-    state.read_renamed("kind", "shifts", "biases")
+    words.read_renamed("kind", "shifts", "biases")
     assert session == {"kind": "biases"}
-    state.read_renamed("kind", "others", "x")
+    words.read_renamed("kind", "others", "x")
     assert session == {"kind": "biases"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from page_harness import press, words
 
-from app.reading import paper_facts
+from app.reading.papers import paper_facts
 from app.widgets import paper_line
 from merging.analysis.paper_facts.comparison import COUNTED, Comparison
 from merging.recipes.papers.claims import CLAIMS

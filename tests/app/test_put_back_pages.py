@@ -10,7 +10,7 @@ import pytest
 import tiny_library
 from page_harness import charts, click, labels, runs, words
 
-from app.session import state
+from app.session import address
 from app.session.draft import parse_chain as parse_draft
 from app.session.job_queue import SessionQueue
 from merging.analysis import context, measure, stored
@@ -98,16 +98,16 @@ def test_a_click_on_a_map_opens_the_panel(open_app: Any, mapped: Path, previewed
         "after",
         [f"t.{TENSOR}=0"],
     )
-    at.segmented_control(key=state.REACH).set_value("its block").run()
+    at.segmented_control(key=address.REACH).set_value("its block").run()
     assert [rule.text() for rule in previewed[-1][0].edits[0].params.rules] == ["b1=0"]
-    at.segmented_control(key=state.ACT).set_value("scale").run()
-    at.slider(key=state.FACTOR).set_value(1.5).run()
+    at.segmented_control(key=address.ACT).set_value("scale").run()
+    at.slider(key=address.FACTOR).set_value(1.5).run()
     assert [rule.text() for rule in previewed[-1][0].edits[0].params.rules] == ["b1=1.5"]
     query = link(at, "Make it a run")
     chain = parse_chain(query["chain"])
     assert chain.edits[0][0] == "manual" and chain.merge[0] == "task_arithmetic"
-    at.segmented_control(key=state.ACT).set_value("give it back to an expert").run()
-    at.selectbox(key=state.GIVEN).set_value("flags").run()
+    at.segmented_control(key=address.ACT).set_value("give it back to an expert").run()
+    at.selectbox(key=address.GIVEN).set_value("flags").run()
     given = previewed[-1][0].edits[0].params
     assert (given.when, [rule.experts for rule in given.rules][1:]) == ("before", [("flags",)])
     assert "This cannot be a factor of the merged weights" in words(at)
@@ -129,8 +129,8 @@ def test_the_link_carries_the_recipe_that_is_previewed(open_app: Any, mapped: Pa
     run, benchmark = runs(mapped)[tiny_library.NASTY], Benchmark.load(mapped)
     at = open_app("drift", mapped, view=BACK, run=run.id, runs=run.id, tensor=TENSOR)
     query = link(at, "Make it a run")
-    assert state.MODELS not in query and state.EXPERTS not in query  # all of the benchmark's
-    draft = parse_draft(query[state.CHAIN], benchmark.pretrained, list(benchmark.experts))
+    assert address.MODELS not in query and address.EXPERTS not in query  # all of the benchmark's
+    draft = parse_draft(query[address.CHAIN], benchmark.pretrained, list(benchmark.experts))
     carried, shown = open_inputs(draft.recipe(benchmark.experts)), open_inputs(previewed[-1][0])
     assert carried.run_id() == shown.run_id() != run.id
 

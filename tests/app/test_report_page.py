@@ -13,8 +13,8 @@ from streamlit.testing.v1 import AppTest
 
 from app import text
 from app.reading import report_sources
-from app.session import report_draft
-from app.session.report_draft import ReportDraft
+from app.session.report import report_draft
+from app.session.report.report_draft import ReportDraft
 from merging.recipes.recipe import Recipe
 from merging.runs.store import Store
 from viz.report import render
@@ -28,7 +28,7 @@ def button(at: AppTest, label: str, place: int = 0) -> Any:
 
 
 def draft(at: AppTest) -> ReportDraft:
-    found: ReportDraft = at.session_state["_report"]
+    found: ReportDraft = at.session_state["_report_keeper"].draft()
     return found
 
 

@@ -9,7 +9,8 @@ import streamlit as st
 
 from app.reading import measurements
 from app.session import pages, state
-from app.widgets import page, tray
+from app.widgets import page
+from app.widgets.jobs import tray
 from merging.analysis.registry import MEASURES
 from merging.jobs.records import Job, job_of
 

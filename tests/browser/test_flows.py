@@ -17,6 +17,13 @@ PATIENCE = 60_000  # ms
 
 
 def test_open_merge_and_see_the_run_in_scores(app: App) -> None:
+    query = "chain=task_arithmetic&experts=circles,digits"
+    app.open(f"/merge?{query}").page.get_by_role("button", name="Run", exact=True).click()
+    beside = app.page.locator(".st-key-result [data-testid=stTable]")
+    expect(beside).to_contain_text("Pretrained", timeout=PATIENCE)
+    app.open("/scores").charted()  # by default the new run, and others, which merge four experts
+    expect(app.text("You see 1 merge of 2 experts: circles, digits")).to_be_visible(timeout=PATIENCE)
+    expect(app.page.locator(".st-key-other_experts")).to_contain_text("merge other experts")
     app.open("/").page.get_by_role("link", name="Open Merge").click()
     app.settled()
     slider = app.page.get_by_role("slider", name="Prune ratio").first
@@ -99,8 +106,13 @@ def test_downloads(app: App, tmp_path: Path) -> None:
         app.page.get_by_role("button", name="Data (CSV)").first.click()
     waiting.value.save_as(tmp_path / "scores.csv")
     lines = (tmp_path / "scores.csv").read_text("utf-8").splitlines()
-    assert lines[0].startswith("run,label,kind,in_domain")
-    assert any("'=A <img" in line for line in lines)  # not a formula to a spreadsheet
+    assert lines[0].startswith("mark,run,")
+    assert len(lines) > 3 and "Mergescope" in lines[1] and "Mergescope" not in lines[2]
+    with app.page.expect_download() as waiting:
+        app.page.get_by_role("button", name="Table (CSV)").first.click()
+    waiting.value.save_as(tmp_path / "table.csv")
+    table = (tmp_path / "table.csv").read_text("utf-8")
+    assert table.startswith("run,label,kind,in_domain") and "'=A <img" in table  # not a formula to a spreadsheet
     app.page.locator(".js-plotly-plot").first.hover()
     with app.page.expect_download() as waiting:
         app.page.locator(".js-plotly-plot .modebar-btn[data-title*='Download']").first.click()

@@ -36,6 +36,10 @@ def test_the_report_opens_from_disk_without_a_request(
     page.get_by_label("Note").first.fill("TIES is <b>here</b>.")
     page.get_by_label("Note").first.press("Tab")
     app.settled()
+    page.reload()  # another session, which the token in the address leads to the same report
+    app.settled()
+    expect(page.get_by_label("Heading")).to_have_value("What merging did", timeout=PATIENCE)
+    expect(page.get_by_label("Note").first).to_have_value("TIES is <b>here</b>.")
     with page.expect_download(timeout=PATIENCE) as waiting:
         page.get_by_role("button", name="Download the report").click()
     file = tmp_path / "report.html"

@@ -22,10 +22,12 @@ import numpy as np
 import torch
 from safetensors.torch import save
 
+from app.session.report import report_codec
 from merging.benchmarks.build.description import Description, read_classes
 from merging.benchmarks.cached_features import CachedFeatures
 from merging.clip.heads import read_head
 from merging.errors import MergingError
+from merging.files import strict_json
 from merging.files.atomic import DamagedError
 from merging.files.npz import Npz
 from merging.formats.configs import beside
@@ -207,6 +209,14 @@ def drafted(data: bytes) -> None:
             parsed(raw)
 
 
+def reported(data: bytes) -> None:
+    """The bytes as the texts and order of a stored report, and as a table of one."""
+    if data.startswith(b'{"index'):
+        report_codec.table_of(data)
+    else:
+        report_codec.restored(strict_json.parse(data, "a report"), lambda name: REPORT_TABLE)
+
+
 RECIPE = """version: 1
 title: "a: b"
 pretrained: models/pretrained.safetensors
@@ -232,6 +242,15 @@ DRAFT = (
     b'{"version":1,"token":"AAAAAAAAAAAAAAAAAAAAAA","parts":{"' + b"a" * 32 + b'":{"sha256":"0","size":3}},'
     b'"payload":{"title":"x","views":[{"options":{"fit":[0.1,null,true]}}]}}'
 )
+REPORT = (
+    b'{"title":"x","introduction":"","tables":true,"recipes":true,"allowed":[],"sources":[{"id":"a","kind":"Run",'
+    b'"title":"","facts":[["a","b"]],"digests":[],"recipe":""}],"views":[{"key":"kept_share","title":"","note":"",'
+    b'"caption":"","place":"","number":0,"part":"a","size":1,"sources":[],"options":{"mapping":[["by","role"]]}}]}'
+)
+REPORT_TABLE = (
+    b'{"index":{"range":[0,2,1]},"columns":[["a",{"numbers":"<f8","base64":"AAAAAAAA8D8AAAAAAAD4fw=="}],'
+    b'["b",{"texts":"str","cells":["x",{"number":"nan"}]}]]}'
+)
 LINKS = (
     "chain=lwptv:prune_ratio=0.5;ties:density=0.1,scaling=0.3&experts=digits,flags",
     "chain=count_dead_params;activation:gelu;exemplars:per_task=9;cat;task_arithmetic&run=0123456789abcdef",
@@ -256,6 +275,7 @@ READERS = {
     "benchmark": Reader(described, lambda: [BENCHMARK.encode()]),
     "classes": Reader(classes, lambda: [b"apple\npear\n", b'["apple", "pear"]', b'{"a": "apple"}']),
     "draft": Reader(drafted, lambda: [DRAFT]),
+    "report": Reader(reported, lambda: [REPORT, REPORT_TABLE]),
     "address": Reader(linked, lambda: [link.encode() for link in LINKS]),
 }
 

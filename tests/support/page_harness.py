@@ -18,13 +18,14 @@ from merging.runs.run import Run
 from merging.runs.store import Store
 
 MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
+EXPLAINED = re.compile(r"\[([^\]]*)\]\(methods\?word=[^)]*\)")
 SLOW = 60  # seconds that a page may take on a busy machine
 
 
 def words(at: AppTest) -> str:
-    """All text on the page."""
+    """All text on the page, without the links that explain words."""
     kinds = ("title", "subheader", "markdown", "caption", "text", "info", "warning", "error", "success")
-    return "\n".join(str(element.value) for kind in kinds for element in at.get(kind))
+    return EXPLAINED.sub(r"\1", "\n".join(str(element.value) for kind in kinds for element in at.get(kind)))
 
 
 def charts(at: AppTest) -> int:

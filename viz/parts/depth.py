@@ -163,18 +163,18 @@ def colored(values: npt.NDArray[np.float64], scale: Scale) -> tuple[npt.NDArray[
     low, high = scale.limits or _range(values, scale)
     low = max(low, high * 1e-6) if scale.log else low
     bar: dict[str, Any] = {"title": {"text": scale.title, "side": "top"}, "thickness": 12, "outlinewidth": 0}
-    z = values
+    z, meta = values, dict[str, Any]()
     if scale.log and 0 < low < high:
         # zero has no logarithm: it takes the scale's lowest color, and the hover gives the number
         z, marks = np.log10(np.maximum(values, low)), theme.ticks(low, high, log=True)
-        low, high = float(np.log10(low)), float(np.log10(high))
+        low, high, meta = float(np.log10(low)), float(np.log10(high)), {"meta": {"log": ["z"]}}
     else:
         low, high = (low, high) if low < high else (min(low, 0.0), high or 1.0)
         marks = theme.ticks(low, high)
     if scale.percent:
         exact = [10**at if z is not values else at for at in marks["tickvals"]]
         marks |= {"ticktext": [f"{100 * at:.3g}%" for at in exact]}
-    return z.astype(np.float32), {"zmin": low, "zmax": high, "colorbar": bar | marks}
+    return z.astype(np.float32), {"zmin": low, "zmax": high, "colorbar": bar | marks, **meta}
 
 
 def _range(values: npt.NDArray[np.float64], scale: Scale) -> tuple[float, float]:

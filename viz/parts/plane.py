@@ -158,11 +158,16 @@ def footnote(left_out: pd.DataFrame, unlabeled: int, lines: Sequence[str] = ()) 
     }]  # fmt: skip
 
 
-def axes(fig: go.Figure, x_range: list[float], y_range: list[float]) -> None:
-    """Set titles, ranges and ticks of both axes."""
-    ticks = {"tickformat": ".0%"}
-    fig.update_xaxes(title={"text": "In-domain accuracy, mean over tasks (%)"}, range=x_range, **ticks)
-    fig.update_yaxes(title={"text": "Out-of-domain accuracy, mean over tasks (%)"}, range=y_range, **ticks)
+def axes(fig: go.Figure, x_range: list[float], y_range: list[float], rows: pd.DataFrame) -> None:
+    """Set titles, ranges and ticks of both axes; the titles count the tasks if all rows have the same."""
+    ticks, inside, outside = {"tickformat": ".0%"}, _tasks(rows, "tasks_in"), _tasks(rows, "tasks_out")
+    fig.update_xaxes(title={"text": f"In-domain accuracy, mean over {inside} (%)"}, range=x_range, **ticks)
+    fig.update_yaxes(title={"text": f"Out-of-domain accuracy, mean over {outside} (%)"}, range=y_range, **ticks)
+
+
+def _tasks(rows: pd.DataFrame, name: str) -> str:
+    counts = set(rows[name].dropna()) if name in rows else set()
+    return plural(int(counts.pop()), "task") if len(counts) == 1 else "tasks"
 
 
 def _harmonic(a: float, b: float) -> float:

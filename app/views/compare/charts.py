@@ -14,14 +14,15 @@ import streamlit as st
 
 from app import text
 from app.reading import measurements
-from app.session import pages, state
+from app.session import address, pages
 from app.views.compare import features, pictures
 from app.views.compare import rows as compare_rows
 from app.views.compare.data import Pair
 from app.views.compare.rows import Rows
 from app.views.compare.scores import file_name
-from app.widgets import chart, measure_button
+from app.widgets import chart
 from app.widgets import page as page_parts
+from app.widgets.jobs import measure_button
 from merging.analysis.stored import Measured, same_experts
 from merging.runs.run import Run
 from viz.text import plural
@@ -135,7 +136,7 @@ def offered(of: Pair) -> tuple[str, ...]:
 
 def view(of: Pair) -> None:
     """The chosen chart."""
-    name = st.selectbox("Chart", offered(of), key=state.CHART, bind=state.BIND, width=320)
+    name = st.selectbox("Chart", offered(of), key=address.CHART, bind=address.BIND, width=320)
     if draw := (PICTURES | FEATURES).get(name):
         draw(of)
     else:

@@ -8,13 +8,14 @@ import streamlit as st
 
 from app import text
 from app.reading import data, measurements
-from app.session import state
+from app.session import address
 from app.views.compare.data import Pair
 from app.views.compare.scores import file_name
 from app.views.features import data as feature_data
 from app.views.features import maps as feature_maps
 from app.views.features.data import BINS, Model
-from app.widgets import chart, measure_button, paper_line
+from app.widgets import chart, paper_line
+from app.widgets.jobs import measure_button
 from merging.errors import TaskError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def distance(of: Pair) -> None:
         return
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         task = feature_maps.pick_images()
-        unit = st.toggle("Features of unit length", key=state.UNIT, bind=state.BIND)
+        unit = st.toggle("Features of unit length", key=address.UNIT, bind=address.BIND)
     what = f"‖f(x) − f₀(x)‖ of {'unit' if unit else 'raw'} features"
     table = distances(of, ready, task, unit)
     caption = (

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app.reading import measurements
-from app.session import selection, state
+from app.session import address, selection
+from app.session.clicks import fragment
 from app.views.compare import data, scores
 from app.views.compare.data import BOTH_IN, BOTH_OUT, Pair
 from app.views.compare.scores import file_name
 from app.views.features import images as feature_images
-from app.widgets import chart, measure_button
+from app.widgets import chart
+from app.widgets.jobs import measure_button
 from merging.files import tables
 from viz.text import plural, power
 
@@ -46,10 +48,10 @@ def choose_cell() -> None:
     """Callback of a click: the cell goes into its picker."""
     if cell := chart.clicked("compare_agreement"):
         pair = (cell["a"], cell["b"])
-        st.session_state[state.OUTCOME] = next(name for name, (_, *sides) in CELLS.items() if tuple(sides) == pair)
+        st.session_state[address.OUTCOME] = next(name for name, (_, *sides) in CELLS.items() if tuple(sides) == pair)
 
 
-@st.fragment
+@fragment
 def pictures(of: Pair) -> None:
     """Both parts in one fragment; a click redraws only them."""
     chosen = among(of, data.images(of))
@@ -58,7 +60,7 @@ def pictures(of: Pair) -> None:
         return
     square = st.container()  # the picker of the cell is read before the picture above it is drawn
     outcome = st.segmented_control(
-        "Images", CELLS, default="only A right", key=state.OUTCOME, bind=state.BIND, required=True
+        "Images", CELLS, default="only A right", key=address.OUTCOME, bind=address.BIND, required=True
     )
     column, *sides = CELLS[outcome]
     with square:
@@ -100,7 +102,7 @@ def among(of: Pair, images: pd.DataFrame) -> pd.DataFrame:
         groups = {f"{name} of both": some for name, some in groups.items()}
     choices = {ALL: tasks} | {name: some for name, some in groups.items() if some}
     choices |= {titles[task]: [task] for task in tasks}
-    name = st.selectbox("Data sets", choices, key=state.AMONG, bind=state.BIND, width=260)
+    name = st.selectbox("Data sets", choices, key=address.AMONG, bind=address.BIND, width=260)
     return images[images["task"].isin(choices[name])]
 
 

@@ -9,12 +9,13 @@ import streamlit as st
 
 from app import text
 from app.reading import data, measurements, names
-from app.session import state
+from app.session import address
 from app.views.compare.data import Pair
 from app.views.compare.scores import file_name
 from app.views.conflicts import joint_space, layers, signs
 from app.views.drift import by_depth
-from app.widgets import chart, measure_button, selected
+from app.widgets import chart, selected
+from app.widgets.jobs import measure_button
 from app.widgets.put_back import panel
 from merging.analysis.stored import Measured, same_experts
 from merging.errors import CheckpointError, MergingError
@@ -127,7 +128,7 @@ def one_tensor(of: Pair) -> None:
     if len(scored) < 2:
         return
     tensors = [name for name in dict.fromkeys(scored[0]["tensor"]) if name in set(scored[1]["tensor"])]
-    tensor = selected.pick(state.TENSOR, tensors, "Tensor", first=tensors[0] if tensors else None, width=380)
+    tensor = selected.pick(address.TENSOR, tensors, "Tensor", first=tensors[0] if tensors else None, width=380)
     if tensor is None:
         st.info("The two runs have no tensor in common.")
         return

@@ -9,7 +9,8 @@ import streamlit as st
 from app.reading import measurements
 from app.views.compare import data
 from app.views.compare.data import Pair
-from app.widgets import chart, measure_button
+from app.widgets import chart
+from app.widgets.jobs import measure_button
 from merging.analysis.stored import Measured
 from merging.runs.run import Run
 from viz.text import percent, plural

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app.reading import measurements
-from app.reading import published as published_rows
-from app.widgets import chart, measure_button, paper_line
+from app.reading.papers import published as published_rows
+from app.widgets import chart, paper_line
+from app.widgets.jobs import measure_button
 from merging.recipes.papers import published as published_module
 from viz.text import percent, plural, span
 

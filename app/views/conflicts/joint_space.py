@@ -11,7 +11,8 @@ import streamlit as st
 
 from app import text
 from app.reading import data
-from app.session import selection, state
+from app.session import address, selection
+from app.session.clicks import fragment
 from app.views.conflicts import layers, signs
 from app.widgets import chart, paper_line, selected
 from merging.analysis.paper_facts.network import swing
@@ -60,20 +61,21 @@ def decomposed(run: Run, layer: str, vertical: bool) -> JointSpace | None:
 def pick_direction() -> bool:
     """The picker of how matrices are joined; True if they are stacked."""
     picked = st.segmented_control(
-        "Direction", DIRECTIONS, default=next(iter(DIRECTIONS)), key=state.DIRECTION, bind=state.BIND, required=True,
+        "Direction", DIRECTIONS, default=next(iter(DIRECTIONS)), key=address.DIRECTION, bind=address.BIND,
+        required=True,
         help=SHARING,
     )  # fmt: skip
     return DIRECTIONS[picked]
 
 
-@st.fragment
+@fragment
 def view(run: Run) -> None:
     """The panel of one layer."""
     with st.container(horizontal=True, gap="medium"):
         layer = layers.choose(run, layers.middle(run))
         vertical = pick_direction()
         cut = st.slider(
-            "Rank cut", 0.0, 0.1, signs.CUT, 0.005, format="%.3f", key=state.CUT, bind=state.BIND,
+            "Rank cut", 0.0, 0.1, signs.CUT, 0.005, format="%.3f", key=address.CUT, bind=address.BIND,
             help=signs.CUTTING, width=240,
         )  # fmt: skip
     if not layer:
@@ -123,8 +125,8 @@ def energy(run: Run, key: Key, whole: JointSpace, cut: float) -> str | None:
     """Energy and row norms by expert and direction; returns the chosen expert."""
     chart.ask("joint_energy")
     with st.container(horizontal=True, gap="medium"):
-        value = ALONG[st.selectbox("Color", ALONG, key=state.ALONG, bind=state.BIND, width=290)]
-        expert = selected.pick(state.EXPERT, run.experts, "Expert", first=run.experts[0], width=220)
+        value = ALONG[st.selectbox("Color", ALONG, key=address.ALONG, bind=address.BIND, width=290)]
+        expert = selected.pick(address.EXPERT, run.experts, "Expert", first=run.experts[0], width=220)
     table = energy_table(key, cut, whole)
     runs = int((table["last"] - table["first"]).max()) + 1
     joined = (
@@ -147,7 +149,7 @@ def energy(run: Run, key: Key, whole: JointSpace, cut: float) -> str | None:
 def choose_expert() -> None:
     """Callback of a click on the energies."""
     if cell := chart.clicked("joint_energy"):
-        selection.choose(state.EXPERT, cell["expert"])
+        selection.choose(address.EXPERT, cell["expert"])
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
@@ -163,9 +165,9 @@ def pruning(key: Key, whole: JointSpace, cut: float, expert: str | None) -> None
     chart.ask("joint_dropped")
     with st.container(horizontal=True, gap="medium"):
         ratio = st.slider(
-            "Prune ratio", 0.0, 0.95, RATIO, 0.05, format="percent", key=state.DROP, bind=state.BIND, width=260
+            "Prune ratio", 0.0, 0.95, RATIO, 0.05, format="percent", key=address.DROP, bind=address.BIND, width=260
         )
-        ranked = st.selectbox("Entries ranked", RANKED, key=state.RANKED, bind=state.BIND, width=200, help=RANKING)
+        ranked = st.selectbox("Entries ranked", RANKED, key=address.RANKED, bind=address.BIND, width=200, help=RANKING)
     joint = RANKED[ranked]
     table = dropped_table(key, cut, ratio, joint, whole)
     means = [percent(float(rows["dropped"].mean())) for _, rows in table.groupby("renorm")]

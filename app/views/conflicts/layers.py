@@ -12,7 +12,7 @@ import streamlit as st
 
 from app.reading import data
 from app.reading.measurements import WHAT
-from app.session import state
+from app.session import address
 from app.widgets import selected
 from merging.checkpoints.families import LINEAR_MAPS
 from merging.runs.run import Run
@@ -37,7 +37,7 @@ def linear(run: Run) -> pd.DataFrame:
 def choose(run: Run, first: str | None = None) -> str | None:
     """The picker of one linear layer; it begins with ``first`` if neither link nor session names a layer of the run."""
     names = list(linear(run)["tensor"])
-    return selected.pick(state.TENSOR, names, "Layer", first=first, placeholder=HOW, width=420, what="linear layers")
+    return selected.pick(address.TENSOR, names, "Layer", first=first, placeholder=HOW, width=420, what="linear layers")
 
 
 def middle(run: Run) -> str:

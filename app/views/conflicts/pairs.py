@@ -10,10 +10,12 @@ import streamlit as st
 from app import text
 from app.reading import data, measurements
 from app.reading import names as expert_names
-from app.session import selection, state
+from app.session import address, selection
+from app.session.clicks import fragment
 from app.views.conflicts import layers as conflict_layers
 from app.views.conflicts import signs
-from app.widgets import chart, measure_button
+from app.widgets import chart
+from app.widgets.jobs import measure_button
 from merging.analysis.stored import Measured
 from merging.runs.run import Run
 from viz.text import percent
@@ -89,36 +91,36 @@ def view(run: Run) -> None:
 def choose_pair() -> None:
     """Callback of a click on the matrix: the pair goes into its pickers."""
     if cell := chart.clicked("pair_matrix"):
-        st.session_state[state.FIRST], st.session_state[state.SECOND] = cell["first"], cell["second"]
+        st.session_state[address.FIRST], st.session_state[address.SECOND] = cell["first"], cell["second"]
 
 
 def choose_tensor(layers: Sequence[str]) -> None:
     """Callback of a click on the pair's tensors: a linear layer goes into the page's picker."""
     if (mark := chart.clicked("pair_depth")) and mark["tensor"] in layers:
-        selection.choose(state.TENSOR, mark["tensor"])
+        selection.choose(address.TENSOR, mark["tensor"])
 
 
-@st.fragment
+@fragment
 def pictures(run: Run, measurement: Measured) -> None:
     """The matrix and the chosen pair; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
-        value = VALUES[st.selectbox("Compare by", VALUES, key=state.COMPARE, bind=state.BIND, width=220)]
+        value = VALUES[st.selectbox("Compare by", VALUES, key=address.COMPARE, bind=address.BIND, width=220)]
         density = st.select_slider(
-            "Density", signs.DENSITIES, signs.DENSITY, key=state.DENSITY, bind=state.BIND,
+            "Density", signs.DENSITIES, signs.DENSITY, key=address.DENSITY, bind=address.BIND,
             help=PRUNING, width=260, disabled=value == "cosine",
         )  # fmt: skip
         scope = st.segmented_control(
-            "Compare", (WHOLE, LAYER), default=WHOLE, key=state.SCOPE, bind=state.BIND, required=True
+            "Compare", (WHOLE, LAYER), default=WHOLE, key=address.SCOPE, bind=address.BIND, required=True
         )
     layer = conflict_layers.choose(run, conflict_layers.middle(run)) if scope == LAYER else None
     table, order = compared(str(measurement.path), measurement, layer, value, density)
     picture = st.container()  # the pickers are read before the picture above them is drawn
     with st.container(horizontal=True, gap="medium"):
         pair = [
-            st.selectbox(label, run.experts, None, key=key, bind=state.BIND, placeholder=placeholder, width=260)
+            st.selectbox(label, run.experts, None, key=key, bind=address.BIND, placeholder=placeholder, width=260)
             for label, key, placeholder in (
-                ("First expert", state.FIRST, "Click a pair, or choose"),
-                ("Second expert", state.SECOND, "None"),
+                ("First expert", address.FIRST, "Click a pair, or choose"),
+                ("Second expert", address.SECOND, "None"),
             )
         ]
     with picture:

@@ -9,9 +9,11 @@ import streamlit as st
 
 from app import text
 from app.reading import data, measurements, names
-from app.session import selection, state
+from app.session import address, selection
+from app.session.clicks import fragment
 from app.views.conflicts import layers
-from app.widgets import chart, measure_button, paper_line, selected
+from app.widgets import chart, paper_line, selected
+from app.widgets.jobs import measure_button
 from merging.analysis.stored import Measured
 from merging.errors import CheckpointError
 from merging.runs.run import Run
@@ -130,13 +132,13 @@ def shares(rows: pd.DataFrame) -> pd.DataFrame:
 def choose_cell() -> None:
     """Callback of a click on the heat map: the cell's layer goes into the picker."""
     if cell := chart.clicked("sign_layers"):
-        selection.choose(state.TENSOR, cell["tensor"])
+        selection.choose(address.TENSOR, cell["tensor"])
 
 
 def choose_layer() -> None:
     """Callback of a click on the election."""
     if mark := chart.clicked("election_layers"):
-        selection.choose(state.TENSOR, mark["tensor"])
+        selection.choose(address.TENSOR, mark["tensor"])
 
 
 def view(run: Run) -> None:
@@ -147,25 +149,25 @@ def view(run: Run) -> None:
     pictures(run, measurement)
 
 
-@st.fragment
+@fragment
 def pictures(run: Run, measurement: Measured | None) -> None:
     """Heat map, histogram and election; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
         density = st.select_slider(
-            "Density", DENSITIES, DENSITY, key=state.DENSITY, bind=state.BIND, help=PRUNING, width=300
+            "Density", DENSITIES, DENSITY, key=address.DENSITY, bind=address.BIND, help=PRUNING, width=300
         )
         if measurement is not None:
-            value = CELLS[st.selectbox("Color", CELLS, key=state.SIGNS, bind=state.BIND, width=240)]
+            value = CELLS[st.selectbox("Color", CELLS, key=address.SIGNS, bind=address.BIND, width=240)]
     picture = st.container()  # the pickers are read before the picture above them is drawn
     with st.container(horizontal=True, gap="medium"):
         layer = layers.choose(run, None if measurement else layers.middle(run))
         cut = CUT
         if layer:
             cut = st.slider(
-                "Rank cut of this layer", 0.0, 0.1, CUT, 0.005, format="%.3f", key=state.CUT, bind=state.BIND,
+                "Rank cut of this layer", 0.0, 0.1, CUT, 0.005, format="%.3f", key=address.CUT, bind=address.BIND,
                 help=CUTTING, width=240,
             )  # fmt: skip
-    selected.doors("Conflicts", state.TENSOR, run=run.id)
+    selected.doors("Conflicts", address.TENSOR, run=run.id)
     if measurement is not None:
         with picture:
             heat_map(run, measurement, density, value, layer)
@@ -211,7 +213,7 @@ def agreement(run: Run, measurement: Measured | None, layer: str | None, density
 def election(run: Run, measurement: Measured, density: float, layer: str | None) -> None:
     """Which experts' entries survive, layer by layer, and in numbers for the chosen layer or all."""
     chart.ask("election_layers")
-    value = WON[st.selectbox("Show", WON, key=state.WON, bind=state.BIND, width=300)]
+    value = WON[st.selectbox("Show", WON, key=address.WON, bind=address.BIND, width=300)]
     table = elections(measurement, density)
     chart.chart(
         "election_layers", table, name=f"election_{density:g}", headed=True, on_click=choose_layer, value=value,

@@ -9,8 +9,9 @@ import streamlit as st
 
 from app import text
 from app.reading import measurements
-from app.session import state
-from app.widgets import chart, measure_button, paper_line
+from app.session import address
+from app.widgets import chart, paper_line
+from app.widgets.jobs import measure_button
 from viz.text import span
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def view() -> None:
         return
     table = averages(measurements.table(measurement, "counts"), measurements.table(measurement, "experts"))
     chart.ask("task_counts")
-    relative = st.toggle("Relative to each task's own expert", key=state.RELATIVE, bind=state.BIND)
+    relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE, bind=address.BIND)
     value = "normalized" if relative else "accuracy"
     notes, images = measurement.notes, span(measurements.table(measurement, "counts")["n"])
     caption = (
@@ -68,7 +69,7 @@ def _tests(table: pd.DataFrame, value: str) -> None:
     st.subheader("Is one method better than another, no matter which experts are merged?", anchor=False)
     methods = list(dict.fromkeys(table["method"]))
     first = methods.index(REFERENCE) if REFERENCE in methods else 0
-    chosen = st.selectbox("Compare", methods, first, key=state.AGAINST, bind=state.BIND, width=320)
+    chosen = st.selectbox("Compare", methods, first, key=address.AGAINST, bind=address.BIND, width=320)
     tests = paired_tests(table, chosen, value)
     cells = tests.assign(
         cell=[_cell(d, p) for d, p in zip(tests["difference"], tests["p"], strict=True)],

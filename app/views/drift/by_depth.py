@@ -10,8 +10,9 @@ import streamlit as st
 from app import text
 from app.reading import measurements
 from app.reading.measurements import Pairs
-from app.session import state
-from app.widgets import chart, measure_button, paper_line
+from app.session import address
+from app.widgets import chart, paper_line
+from app.widgets.jobs import measure_button
 from app.widgets.run_picker import pick_one
 from merging.analysis.stored import Measured
 from merging.runs.run import Run
@@ -37,7 +38,7 @@ OVER = {
 def view(pairs: Pairs, stored: Sequence[Run]) -> None:
     """The charts and tables of the chosen runs."""
     with st.container(horizontal=True, gap="medium"):
-        token = st.selectbox("Features", TOKENS, key=state.TOKEN, bind=state.BIND, width=220)
+        token = st.selectbox("Features", TOKENS, key=address.TOKEN, bind=address.BIND, width=220)
         distance = pick_distance()
         band = pick_one([run for run, _ in pairs], "Band over the tasks of").id
     by_depth(pairs, token, distance, band)
@@ -47,7 +48,7 @@ def view(pairs: Pairs, stored: Sequence[Run]) -> None:
 
 def pick_distance() -> str:
     """The picker of the distance; returns its name in charts."""
-    return DISTANCES[st.selectbox("Distance", DISTANCES, key=state.DISTANCE, bind=state.BIND, width=220)]
+    return DISTANCES[st.selectbox("Distance", DISTANCES, key=address.DISTANCE, bind=address.BIND, width=220)]
 
 
 def by_depth(pairs: Pairs, token: str, distance: str, band: str) -> None:

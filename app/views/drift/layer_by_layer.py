@@ -9,8 +9,10 @@ import streamlit as st
 from app import text
 from app.reading import measurements
 from app.reading.measurements import Pairs
-from app.session import pages, selection, state
-from app.widgets import chart, measure_button, page, paper_line, run_picker, selected
+from app.session import address, pages, selection, words
+from app.session.clicks import fragment
+from app.widgets import chart, page, paper_line, run_picker, selected
+from app.widgets.jobs import measure_button
 from app.widgets.run_picker import pick_one
 from merging.analysis.stored import Measured
 from merging.runs.run import Run
@@ -50,29 +52,29 @@ def view(pairs: Pairs) -> None:
 def choose_cell() -> None:
     """Callback of a click: the cell's task and tensor go into their pickers."""
     if cell := chart.clicked("drift_layers"):
-        selection.choose(state.TENSOR, cell["tensor"])
-        selection.choose(state.EXPERT, cell["task"])
+        selection.choose(address.TENSOR, cell["tensor"])
+        selection.choose(address.EXPERT, cell["task"])
 
 
 def pick_kind() -> str:
     """The picker of one of ``measurements.KINDS``."""
-    state.read_renamed(state.KIND, "shifts", "biases")
-    return str(st.selectbox("Tensors", measurements.KINDS, key=state.KIND, bind=state.BIND, width=200))
+    words.read_renamed(address.KIND, "shifts", "biases")
+    return str(st.selectbox("Tensors", measurements.KINDS, key=address.KIND, bind=address.BIND, width=200))
 
 
-@st.fragment
+@fragment
 def pictures(run: Run, measurement: Measured, pairs: Pairs) -> None:
     """Isolated drift, one layer of it, and the objective; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
         kind = pick_kind()
-        value = CELLS[st.selectbox("Color", CELLS, key=state.CELL, bind=state.BIND, width=210)]
+        value = CELLS[st.selectbox("Color", CELLS, key=address.CELL, bind=address.BIND, width=210)]
     table = measurements.layers(run, measurement)
     tasks, tensors = (list(dict.fromkeys(table[name])) for name in ("task", "tensor"))
     picture = st.container()  # the pickers are read before the picture above them is drawn
     with st.container(horizontal=True, gap="medium"):
-        tensor = selected.pick(state.TENSOR, tensors, "Tensor", placeholder=HOW, width=380)
-        task = selected.pick(state.EXPERT, tasks, "Task", width=220)
-    selected.doors("Drift", state.TENSOR, run=run.id)
+        tensor = selected.pick(address.TENSOR, tensors, "Tensor", placeholder=HOW, width=380)
+        task = selected.pick(address.EXPERT, tasks, "Task", width=220)
+    selected.doors("Drift", address.TENSOR, run=run.id)
     with picture:
         name, rows = f"drift_layers_{run.id[:8]}", measurements.of_kind(table, kind)
         chart.chart(
@@ -95,7 +97,7 @@ def pictures(run: Run, measurement: Measured, pairs: Pairs) -> None:
 
 def show_put_back() -> None:
     """Callback: the same tensor in the view of what putting back gives."""
-    st.session_state[state.VIEW] = "put back"
+    st.session_state[address.VIEW] = "put back"
 
 
 def objective(run: Run, measurement: Measured, pairs: Pairs, kind: str, tensor: str | None) -> None:
@@ -104,10 +106,8 @@ def objective(run: Run, measurement: Measured, pairs: Pairs, kind: str, tensor: 
     options = {"label": clean_text(run.title, 60), "run": run.id, "runs": [other.id for other, _ in pairs]}
     chart.chart(
         "drift_objective", table, name=f"drift_objective_{run.id[:8]}", selected=tensor, **options,
-        caption=f"{MINIMIZED} {_exemplars(run, measurement)}", of=[run],
+        caption=f"{MINIMIZED} {_exemplars(run, measurement)} {measurements.spectrum(run)}".strip(), of=[run],
     )  # fmt: skip
-    if spectrum := measurements.spectrum(run):
-        st.caption(spectrum)
 
 
 def _exemplars(run: Run, measurement: Measured) -> str:
@@ -141,7 +141,7 @@ def removed(runs: Sequence[Run]) -> None:
     run = pick_one(runs)
     with st.container(horizontal=True, gap="medium"):
         kind = pick_kind()
-        value = CONFLICTS[st.selectbox("Color", CONFLICTS, key=state.CONFLICT, bind=state.BIND, width=210)]
+        value = CONFLICTS[st.selectbox("Color", CONFLICTS, key=address.CONFLICT, bind=address.BIND, width=210)]
     table = measurements.of_kind(measurements.conflicts(run), kind)
     drawn = run.recipe.exemplars if run.recipe else None
     images = f"n = {drawn.per_task} exemplars per task (training images), seed {drawn.seed}. " if drawn else ""

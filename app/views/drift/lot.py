@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app.reading import measurements
-from app.reading.published import OURS, PRINTED, PUBLISHED
-from app.session import state
-from app.widgets import chart, measure_button, paper_line
+from app.reading.papers.published import OURS, PRINTED, PUBLISHED
+from app.session import address
+from app.session.clicks import fragment
+from app.widgets import chart, paper_line
+from app.widgets.jobs import measure_button
 from merging.analysis.stored import Measured
 from merging.recipes.papers.claims import CURVES, Curve
 from merging.recipes.papers.published import SOURCES
@@ -35,7 +37,7 @@ ORDER = (
 )
 
 
-@st.fragment
+@fragment
 def cases() -> None:
     """Two tasks on one layer, from orthogonal to shared feature spaces; exact, computed at once."""
     from merging.analysis.lot_extreme_cases import RANK, extreme_case
@@ -47,15 +49,15 @@ def cases() -> None:
         "task vectors agree. Move the first slider from one extreme of the paper's analysis (section 5.1) to the other."
     )
     with st.grid(3, min_column_width=220):
-        shared: int = st.slider("Directions that both inputs share", 0, RANK, 2, key=state.OVERLAP, bind=state.BIND)
+        shared: int = st.slider("Directions that both inputs share", 0, RANK, 2, key=address.OVERLAP, bind=address.BIND)
         energy: float = st.slider(
-            "Energy of task B's inputs against task A's", 0.1, 5.0, 1.0, 0.1, key=state.ENERGY, bind=state.BIND
+            "Energy of task B's inputs against task A's", 0.1, 5.0, 1.0, 0.1, key=address.ENERGY, bind=address.BIND
         )
         agreement: float = st.slider(
-            "Cosine of the two task vectors", -1.0, 1.0, 0.0, 0.05, key=state.AGREEMENT, bind=state.BIND
+            "Cosine of the two task vectors", -1.0, 1.0, 0.0, 0.05, key=address.AGREEMENT, bind=address.BIND
         )
     trained: bool = st.toggle(
-        "Task vectors as training leaves them", True, key=state.VECTORS, bind=state.BIND,
+        "Task vectors as training leaves them", True, key=address.VECTORS, bind=address.BIND,
         help="Gradient descent changes a layer only along its inputs. Off: both vectors act on every direction.",
     )  # fmt: skip
     case = extreme_case(shared, energy, agreement, trained)

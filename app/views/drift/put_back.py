@@ -10,8 +10,9 @@ import streamlit as st
 
 from app import text
 from app.reading import data, measurements, put_back
-from app.session import selection, state
-from app.widgets import chart, measure_button, page, selected
+from app.session import address, selection
+from app.widgets import chart, page, selected
+from app.widgets.jobs import measure_button
 from app.widgets.put_back import panel
 from app.widgets.run_picker import pick_one
 from merging.analysis.stored import Measured
@@ -90,7 +91,7 @@ def choose_from(key: str) -> None:
 
 def choose(tensor: str) -> None:
     """Callback: choose this tensor."""
-    selection.choose(state.TENSOR, tensor)
+    selection.choose(address.TENSOR, tensor)
 
 
 @st.fragment
@@ -99,8 +100,8 @@ def layers(run: Run, measured: Measured | None) -> None:
     tensors = list(data.table(run.id, "tensors")["tensor"])
     changes = None if measured is None else measurements.table(measured, "changes")
     picture = st.container()  # the picker is read before the picture above it is drawn
-    tensor = selected.pick(state.TENSOR, tensors, "Tensor", placeholder=HOW, width=380)
-    selected.doors("Drift", state.TENSOR, run=run.id)
+    tensor = selected.pick(address.TENSOR, tensors, "Tensor", placeholder=HOW, width=380)
+    selected.doors("Drift", address.TENSOR, run=run.id)
     if measured is not None and changes is not None:
         with picture:
             true_map(run, measured, changes, tensor)
@@ -128,8 +129,7 @@ def true_map(run: Run, measured: Measured, changes: pd.DataFrame, tensor: str | 
 
 def listed(table: pd.DataFrame, alt: str) -> None:
     """Changes in points with their intervals."""
-    wide = st.column_config.TextColumn("Name", width="medium")
-    columns = {"level": "Put back", "name": wide} if table["level"].nunique() > 1 else {"level": None, "name": wide}
+    columns = {"name": st.column_config.TextColumn("Put back", width="medium")}
     height = page.table_height(len(table), 480)
     st.dataframe(table, hide_index=True, column_config=columns, height=height, alt=alt)
 
@@ -148,7 +148,9 @@ def described(notes: Mapping[str, Any], changes: pd.DataFrame) -> str:
 def pick_domain(changes: pd.DataFrame) -> str:
     """The picker of in or out of domain."""
     known = [over for over in (OUT_OF_DOMAIN, IN_DOMAIN) if over in set(changes["over"])]
-    chosen = st.segmented_control("Accuracy", known, default=known[0], key=state.HELP, bind=state.BIND, required=True)
+    chosen = st.segmented_control(
+        "Accuracy", known, default=known[0], key=address.HELP, bind=address.BIND, required=True
+    )
     return str(chosen)
 
 
@@ -196,7 +198,7 @@ def first_order(run: Run, changes: pd.DataFrame | None, tensor: str | None) -> N
     if measured is None:
         measure_button.missing(measurements.FIRST_ORDER, [run], NOT_GUESSED)
         return
-    guess = st.selectbox("Predict", put_back.GUESSES, key=state.GUESS, bind=state.BIND, width=420)
+    guess = st.selectbox("Predict", put_back.GUESSES, key=address.GUESS, bind=address.BIND, width=420)
     table = put_back.guesses(run, measured, guess)
     if changes is not None:
         st.markdown(in_words(put_back.rank_correlations(measured, changes)))

@@ -8,11 +8,12 @@ import streamlit as st
 
 from app import text
 from app.reading import data, names
-from app.session import state
+from app.session import address
 from app.views.features import data as feature_data
 from app.views.features import maps
 from app.views.features.data import TOGETHER, Model
-from app.widgets import chart, measure_button, paper_line, selected
+from app.widgets import chart, paper_line, selected
+from app.widgets.jobs import measure_button
 from app.widgets.run_picker import pick_one
 from merging.analysis.paper_facts import network
 from merging.errors import CheckpointError
@@ -24,7 +25,7 @@ VALUES = {"nearest neighbors": "knn", "silhouette": "silhouette", "scatter ratio
 
 def separability(models: Sequence[Model]) -> None:
     """The separability of every data set, model beside model."""
-    value = VALUES[st.selectbox("Measured as", VALUES, key=state.NUMBER, bind=state.BIND, width=220)]
+    value = VALUES[st.selectbox("Measured as", VALUES, key=address.NUMBER, bind=address.BIND, width=220)]
     table = feature_data.separability(models)
     table = table[table["task"] != TOGETHER]
     runs = [model.run.id for model in models]
@@ -43,7 +44,7 @@ def distance(models: Sequence[Model]) -> None:
     """How far each run moved the images' features from the pretrained ones (LwPTV, Fig. 10)."""
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         task = maps.pick_images()
-        unit = st.toggle("Features of unit length", key=state.UNIT, bind=state.BIND)
+        unit = st.toggle("Features of unit length", key=address.UNIT, bind=address.BIND)
     table = feature_data.histogram(models, task, unit)
     runs = [model.run.id for model in models if not model.pretrained]
     notes = models[0].measurement.notes
@@ -79,8 +80,8 @@ def components(runs: Sequence[Run], holders: Sequence[Run]) -> None:
     ratio, shared = settings_of(run.recipe)
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         experts = list(dict.fromkeys(stored["expert"]))
-        expert = selected.pick(state.EXPERT, experts, "Expert", first=experts[0], width=220)
-        ratio = st.slider("Prune ratio", 0.0, 1.0, ratio, 0.01, key=state.RATIO, bind=state.BIND, width=320)
+        expert = selected.pick(address.EXPERT, experts, "Expert", first=experts[0], width=220)
+        ratio = st.slider("Prune ratio", 0.0, 1.0, ratio, 0.01, key=address.RATIO, bind=address.BIND, width=320)
     table = with_ratio(stored, ratio, shared)
     table = table[table["expert"] == expert]
     table = table.assign(component=network.components(table))

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app.reading import data, measurements
-from app.session import state
+from app.session import address
+from app.session.clicks import fragment
 from app.views.features import data as feature_data
 from app.views.features import images
 from app.views.features.data import PCA, TOGETHER, TSNE, Model
-from app.widgets import chart, measure_button, paper_line
+from app.widgets import chart, paper_line
+from app.widgets.jobs import measure_button
 from merging.analysis.stored import Measured
 from viz.text import percent, plural, span
 
@@ -50,7 +52,7 @@ def pick_images() -> str:
     """The picker of a data set; returns its key, or ``TOGETHER``."""
     titles = measurements.titles()
     keys = {ALL: TOGETHER} | {titles[key]: key for key in _tasks()}
-    return keys[st.selectbox("Images", keys, key=state.IMAGES, bind=state.BIND, width=220)]
+    return keys[st.selectbox("Images", keys, key=address.IMAGES, bind=address.BIND, width=220)]
 
 
 def _tasks() -> list[str]:
@@ -64,18 +66,24 @@ def pick_classes(task: str) -> list[str]:
     if task == TOGETHER:
         return []
     names = data.benchmark().task(task).class_names
-    return st.multiselect("Classes", names, key=state.CLASSES, bind=state.BIND, placeholder="All classes", width=320)
+    return st.multiselect(
+        "Classes", names, key=address.CLASSES, bind=address.BIND, placeholder="All classes", width=320
+    )
 
 
 def side_by_side(models: Sequence[Model]) -> None:
     """One map for each model."""
     with st.container(horizontal=True, gap="medium"):
         first = TSNE if all(measurements.find(measurements.TSNE, model.run.id) for model in models) else PCA
-        kind = st.segmented_control("Map", (TSNE, PCA), default=first, key=state.MAP, bind=state.BIND, required=True)
+        kind = st.segmented_control(
+            "Map", (TSNE, PCA), default=first, key=address.MAP, bind=address.BIND, required=True
+        )
         task = pick_images()
         perplexity = 30
         if kind == TSNE:
-            perplexity = st.selectbox("Perplexity", PERPLEXITIES, 1, key=state.PERPLEXITY, bind=state.BIND, width=120)
+            perplexity = st.selectbox(
+                "Perplexity", PERPLEXITIES, 1, key=address.PERPLEXITY, bind=address.BIND, width=120
+            )
         classes = pick_classes(task)
     if kind == PCA:
         placed, shares = feature_data.principal(models, task)
@@ -119,7 +127,7 @@ def _mapped(models: Sequence[Model]) -> dict[str, Measured]:
     return mapped
 
 
-@st.fragment
+@fragment
 def maps(
     models: Sequence[Model],
     placed: Mapping[str, pd.DataFrame],

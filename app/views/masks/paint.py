@@ -11,7 +11,8 @@ from app.reading import measurements
 from app.session import painted
 from app.views.masks import paint_link, paint_numbers, paint_run, paint_tools
 from app.views.masks.paint_sheet import Sheet
-from app.widgets import chart, measure_button
+from app.widgets import chart
+from app.widgets.jobs import measure_button
 from merging.analysis.registry import MEASURES
 from merging.runs.run import Run
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import streamlit as st
 
-from app.session import painted, state
+from app.reading import names
+from app.session import address, painted
 from app.session.painting import Factors
 from app.views.masks.paint_sheet import Sheet
 from app.widgets import page
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 def budget(tensors: int) -> int | None:
     """Draw the field of the most tensors that may be kept; None if there is no such bound."""
     return st.number_input(
-        "Budget, in tensors", 0, tensors, None, key=painted.BUDGET, bind=state.BIND, placeholder="none", width=150,
+        "Budget, in tensors", 0, tensors, None, key=painted.BUDGET, bind=address.BIND, placeholder="none", width=150,
         help="How many tensors may be kept at most; the count says when it is more.",
     )  # fmt: skip
 
@@ -77,7 +78,7 @@ def expert_table(sheet: Sheet, factors: Factors) -> pd.DataFrame:
         norm = np.sqrt(np.divide(left, whole, out=norm, where=whole > 0))
     return pd.DataFrame(
         {
-            "expert": sheet.experts,
+            "expert": [names.expert(key) for key in sheet.experts],
             "tensors": kept.sum(axis=1),
             "scalars": kept @ numels / max(numels.sum(), 1),
             "norm": norm,

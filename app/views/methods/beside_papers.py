@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.reading import paper_facts, published
-from app.reading.published import Row
+from app.reading.papers import paper_facts, published
+from app.reading.papers.published import Row
 from app.widgets import paper_line
 from merging.recipes.papers.claims import of_figures
 from merging.recipes.papers.published import B32, FIGURES, Figure

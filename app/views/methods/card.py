@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import text
-from app.reading import published
-from app.reading.published import PRINTED
-from app.session import benchmark, pages, state
+from app.reading.papers import published
+from app.reading.papers.published import PRINTED
+from app.session import address, benchmark, pages, state
 from app.views.methods import beside_papers, gallery
 from app.widgets import controls, page
 from merging.benchmarks.metrics import PER_TASK
@@ -78,7 +78,7 @@ def _doors(method: Method) -> None:
         if chain := gallery.chain(method):
             page.open_page(pages.MERGE, "Open in Merge", "merge", chain=chain)
         if method.key == PLUGIN[0]:
-            page.open_page(pages.SCORES, "In front of every merge", "arrow_outward", **{state.SHOW: "plug-in matrix"})
+            page.open_page(pages.SCORES, "In front of every merge", "arrow_outward", **{address.SHOW: "plug-in matrix"})
         if presets := gallery.presets(method):
             with st.popover(f"Combinations in the papers ({len(presets)})", icon=":material/playlist_play:"):
                 for preset, chain in presets:

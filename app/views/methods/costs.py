@@ -11,7 +11,8 @@ import streamlit as st
 from app import text
 from app.reading import data, measurements
 from app.session import state
-from app.widgets import measure_button, paper_line
+from app.widgets import paper_line
+from app.widgets.jobs import measure_button
 from merging.analysis.stored import Measured
 from merging.engine.work import ChainWork
 from merging.errors import MergingError

@@ -12,8 +12,10 @@ from app import text
 from app.reading import data
 from app.reading import models as model_files
 from app.session import benchmark, clicks
+from app.session.clicks import fragment
 from app.views.models import benchmark_plan
-from app.widgets import fit_report, tray
+from app.widgets import fit_report
+from app.widgets.jobs import tray
 from merging import settings
 from merging.benchmarks import folders
 from merging.benchmarks.manifest import first_damage
@@ -282,7 +284,7 @@ def subject(name: str) -> str:
 def _jobs() -> None:
     """Benchmarks in progress, and a button that switches to a finished one."""
     live = any(job.live for job in _build_jobs())
-    st.fragment(_show_jobs, run_every=tray.POLL if live else None)()
+    fragment(_show_jobs, run_every=tray.POLL if live else None)()
 
 
 def _build_jobs() -> list[Job]:

@@ -13,7 +13,8 @@ from app.reading import data
 from app.reading import models as model_files
 from app.reading.models import Shelf
 from app.session import clicks
-from app.widgets import fit_report, page, tray
+from app.widgets import fit_report, page
+from app.widgets.jobs import tray
 from merging import settings
 from merging.errors import MergingError
 from merging.text import first_few, size_text

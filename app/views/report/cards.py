@@ -6,15 +6,16 @@ import streamlit as st
 
 from app import text
 from app.reading import data, report_sources
-from app.session import state
-from app.session.report_draft import Kept
+from app.session.report import report_keeper
+from app.session.report.report_draft import Kept
 from app.widgets import page as page_parts
 from merging.text import size_text
 
 
 def edit(widget: str, number: int, name: str) -> None:
     """Callback of a view's fields."""
-    state.report().say(number, **{name: st.session_state[widget]})
+    typed = st.session_state[widget]  # reading what another tab has kept forgets the fields
+    report_keeper.report().say(number, **{name: typed})
 
 
 def view(kept: Kept, place: int, last: int) -> None:
@@ -58,7 +59,7 @@ def picture(kept: Kept) -> None:
 
 def origin(kept: Kept) -> str:
     """Page, runs and size of a view; Markdown."""
-    draft = state.report()
+    draft = report_keeper.report()
     titles = [text.safe_text(draft.sources[key].title, 50) for key in kept.view.sources if key in draft.sources]
     few = titles[:3] + ([f"{len(titles) - 3} more"] if len(titles) > 3 else [])
     of = f" of {text.listed(few)}" if few else ""
@@ -68,7 +69,7 @@ def origin(kept: Kept) -> str:
 
 def move(number: int, place: int, last: int) -> None:
     """Buttons that open the view's page, move it up or down, and remove it."""
-    draft = state.report()
+    draft = report_keeper.report()
     page, query = report_sources.opened(draft.kept[place].view.place)
     page_parts.open_page(f"screens/{page}.py", "Open", "open_in_new", **query)
     st.button("Up", icon=":material/arrow_upward:", key=f"up_{number}", type="tertiary", disabled=place == 0,

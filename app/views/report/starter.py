@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import text
-from app.reading import data, measurements, report_sources, score_tables
-from app.session import state
+from app.reading import data, measurements, names, report_sources, score_tables
+from app.session import address
+from app.session.report import report_keeper
 from app.views.drift import by_depth
 from app.views.masks import kept_share
+from merging.benchmarks.metrics import PER_TASK
 from merging.errors import MergingError
 from merging.runs import run as stored_run
 from merging.runs.run import Run
@@ -35,7 +37,7 @@ def picker(stored: Sequence[Run]) -> None:
             help=CHARTS, width=360,
         )  # fmt: skip
         st.button("Add", key="starter_add", icon=":material/note_add:", on_click=add, args=(runs[chosen], stored))
-    if why := state.report().refused.pop(NAME, ""):
+    if why := report_keeper.report().refused.pop(NAME, ""):
         st.caption(f":material/error: {why}")
 
 
@@ -44,27 +46,28 @@ def add(run: Run, stored: Sequence[Run]) -> None:
     try:
         source = report_sources.source(run)
         for view in views(run, stored):
-            if not state.report().find(view.key, view.table, view.options):
+            if not report_keeper.report().find(view.key, view.table, view.options):
                 report_sources.put(view, [source], NAME)
     except MergingError as error:
-        state.report().refused[NAME] = text.safe_text(error, 600)
+        report_keeper.report().refused[NAME] = text.safe_text(error, 600)
 
 
 def views(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
     """The views of a run, as its pages show them at first."""
     if run.has_scores:
         averages, accuracies = score_tables.averages([run], stored), score_tables.accuracies([run], stored)
-        of = f"scores?{state.RUNS}={run.id}"
-        yield _view(run, "id_ood_scatter", averages, {}, score_tables.averages_in_words(averages), of)
+        of = f"scores?{address.RUNS}={run.id}"
+        mark = f" Marked ‡. {PER_TASK}" if run.per_task else ""
+        yield _view(run, "id_ood_scatter", averages, {}, score_tables.averages_in_words(averages) + mark, of)
         options = {"normalized": False, "runs": [run.id]}
-        yield _view(run, "task_accuracy", accuracies, options, score_tables.accuracies_in_words(accuracies), of)
+        yield _view(run, "task_accuracy", accuracies, options, score_tables.accuracies_in_words(accuracies) + mark, of)
     yield from _masks(run, stored)
     if measurement := measurements.find(measurements.DRIFT, run.id):
         token, distance = next(iter(by_depth.TOKENS)), next(iter(by_depth.DISTANCES.values()))
         table = measurements.by_depth([(run, measurement)], by_depth.TOKENS[token])
         options = {"value": distance, "runs": [run.id], "band": run.id}
         caption = by_depth.in_words(table, [measurement], token)
-        yield _view(run, "drift_depth", table, options, caption, f"drift?{state.RUNS}={run.id}")
+        yield _view(run, "drift_depth", table, options, caption, f"drift?{address.RUNS}={run.id}")
 
 
 def _masks(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
@@ -73,7 +76,7 @@ def _masks(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
     from merging.recipes.presets import settings_of
     from merging.runs.edit_pairs import same_saliency
 
-    of = f"masks?{state.RUN}={run.id}"
+    of = f"masks?{address.RUN}={run.id}"
     table, caption = kept_share.by_weights(run)
     if stored_run.SALIENCY in run.tables or same_saliency(run, stored):
         ratio, shared = settings_of(run.recipe)
@@ -87,4 +90,5 @@ def _masks(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
 
 
 def _view(run: Run, key: str, table: pd.DataFrame, options: Mapping[str, Any], caption: str, place: str) -> ReportView:
+    table, options, _ = names.shown(table, options)
     return ReportView(key, table, options, caption=text.plain(caption), place=place, sources=(run.id,))

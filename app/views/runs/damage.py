@@ -6,7 +6,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data, models
-from app.session import clicks, pages, state
+from app.session import address, clicks, pages
 from app.widgets import page
 from merging.files.disk import is_writable
 from merging.recipes.recipe import Recipe
@@ -35,7 +35,7 @@ def notices() -> None:
     if lost := [damage for damage in store.damaged.listed() if not damage.replaced]:
         results = plural(len(lost), "damaged result")
         st.caption(f":material/healing: {results} {'counts' if len(lost) == 1 else 'count'} as absent.")
-        page.open_page(pages.MODELS, "See what is damaged", "healing", **{state.SHELF: SHELF})
+        page.open_page(pages.MODELS, "See what is damaged", "healing", **{address.SHELF: SHELF})
 
 
 def show() -> None:

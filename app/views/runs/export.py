@@ -14,7 +14,7 @@ import streamlit as st
 from app import text
 from app.reading import data, models
 from app.session import clicks
-from app.widgets import tray
+from app.widgets.jobs import tray
 from merging.checkpoints.references import is_remote
 from merging.errors import MergingError, StoreError
 from merging.export import stored

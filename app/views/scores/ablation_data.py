@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from app.reading import data, published, score_tables
-from app.reading.published import OURS, SOURCE, Row
+from app.reading import data, score_tables
+from app.reading.papers import published
+from app.reading.papers.published import OURS, SOURCE, Row
 from merging.engine.work import passes_of
 from merging.recipes.papers.ablations import AblationFamily
 from merging.recipes.papers.published import B32, FROM_LWPTV, Figure

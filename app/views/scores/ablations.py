@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import text
-from app.reading import published, score_tables
-from app.reading.published import PRINTED
-from app.session import benchmark, pages, state
+from app.reading import score_tables
+from app.reading.papers import published
+from app.reading.papers.published import PRINTED
+from app.session import address, benchmark, pages
 from app.views.scores import ablation_data, plugin_data
 from app.views.scores.ablation_data import Member
-from app.widgets import chart, compute_button, page, paper_line
+from app.widgets import chart, page, paper_line
+from app.widgets.jobs import compute_button
 from merging.recipes.papers.ablations import LWPTV_FAMILY as FAMILY
 from merging.recipes.papers.published import B32, OUTSIDE, SOURCES, TASKS
 from merging.runs.run import Run
@@ -78,15 +80,15 @@ def _data_sets(members: Sequence[Member], stored: Sequence[Run]) -> None:
     chosen = [member.run for member in members if member.key in (FAMILY.base, FAMILY.whole) and member.run]
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         if others:
-            title = st.selectbox("Compare with", list(others), key=state.VARIANT, bind=state.BIND, width=420)
+            title = st.selectbox("Compare with", list(others), key=address.VARIANT, bind=address.BIND, width=420)
             chosen += [run for run in (others[title].run,) if run]
-        relative = st.toggle("Relative to each task's own expert", key=state.RELATIVE, bind=state.BIND)
+        relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE, bind=address.BIND)
     table, colors = ablation_data.named(score_tables.accuracies(chosen, stored), members), [run.id for run in chosen]
     chart.chart(
         "task_accuracy", table, name="scores_ablations_tasks", headed=True, normalized=relative, runs=colors,
         caption=score_tables.accuracies_in_words(table),
     )  # fmt: skip
-    intervals = st.toggle("Numbers with 95% intervals", key=state.INTERVALS, bind=state.BIND)
+    intervals = st.toggle("Numbers with 95% intervals", key=address.INTERVALS, bind=address.BIND)
     for inside, where in ((True, "in domain"), (False, "out of domain")):
         _numbers(ablation_data.data_sets(members, stored, inside, intervals), where, intervals)
     st.caption(
@@ -138,5 +140,5 @@ def _by_kind(members: Sequence[Member]) -> None:
         "The Features page shows the saliency of one task's tensors by attention, MLP and everything else, with the "
         "number kept of each."
     )
-    query = {state.LOOK: COMPONENTS} | ({state.RUNS: whole.id} if whole else {})
+    query = {address.LOOK: COMPONENTS} | ({address.RUNS: whole.id} if whole else {})
     page.open_page(pages.FEATURES, "Saliency by kind of layer", "bar_chart", **query)

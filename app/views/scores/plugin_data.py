@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import text
-from app.reading import data, published, score_tables
+from app.reading import data, score_tables
 from app.reading import names as expert_names
-from app.session import state
+from app.reading.papers import published
+from app.session import address
 from merging.methods import registry
 from merging.methods.method import Needs
 from merging.recipes.chain_text import exemplars_text, step_text
@@ -23,7 +24,7 @@ from merging.runs import edit_pairs
 from merging.runs.edit_pairs import EditPairRow, LeadingEdit
 from merging.runs.run import Run
 from viz.figures.scores.plugin_arrows import PLAIN, PLUGGED
-from viz.text import clean_text, percent, plural
+from viz.text import percent, plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,13 +38,12 @@ def pick_group(runs: Sequence[Run]) -> list[Run]:
     """The runs of one set of experts, with a picker where there are several sets."""
     groups: dict[str, list[Run]] = {}
     for group in edit_pairs.by_subject(runs):
-        names = [expert_names.expert(name) for name in group[0].experts]
-        label = f"{plural(len(names), 'expert')}: {clean_text(', '.join(names), 60)}"
+        label = text.of_experts([expert_names.expert(name) for name in group[0].experts])
         same = sum(other == label or other.startswith(f"{label} (") for other in groups)
         groups[f"{label} ({same + 1})" if same else label] = group
     if len(groups) == 1:
         return next(iter(groups.values()))
-    chosen = st.selectbox("Merged experts", list(groups), key=state.MERGED, bind=state.BIND, width=420)
+    chosen = st.selectbox("Merged experts", list(groups), key=address.MERGED, bind=address.BIND, width=420)
     return groups[chosen]
 
 

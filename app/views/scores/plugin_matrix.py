@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import text
-from app.reading import published as published_rows
-from app.reading.published import PRINTED
+from app.reading.papers import published as published_rows
+from app.reading.papers.published import PRINTED
 from app.session import state
 from app.views.scores import plugin_data
-from app.widgets import chart, compute_button, paper_line
+from app.widgets import chart, page, paper_line
+from app.widgets.jobs import compute_button
 from merging.benchmarks.metrics import PER_TASK
 from merging.files import tables
 from merging.recipes.papers import published
@@ -70,6 +71,8 @@ def _whole(pairs: Sequence[EditPairRow], front: LeadingEdit, stored: Sequence[Ru
     name = clean_text(plugin_data.name(front), 60)
     words = _in_words(table, name)
     st.markdown(words)
+    if any(entry.plain and entry.plain.per_task for entry in pairs):
+        page.caution(f"Marked ‡. {PER_TASK}", st.caption)
     caption = (
         "Each arrow starts at a merge alone (open mark) and ends at the same merge of the same experts with the edit "
         "in front (filled mark). Gray bars are 95% intervals; both ends are evaluated on the same images, so a change "
@@ -81,8 +84,6 @@ def _whole(pairs: Sequence[EditPairRow], front: LeadingEdit, stored: Sequence[Ru
     )
     paper_line.show(paper)
     _table(table, name)
-    if any(entry.plain and entry.plain.per_task for entry in pairs):
-        st.caption(f"Marked ‡. {PER_TASK}")
 
 
 def _in_words(table: pd.DataFrame, name: str) -> str:

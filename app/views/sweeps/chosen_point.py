@@ -14,7 +14,8 @@ from app.reading import data, sweeps
 from app.reading.sweeps import SweepResults
 from app.session import pages, pickers, state
 from app.views.sweeps.subject import Subject, verdict
-from app.widgets import page, preview, run_picker, tray
+from app.widgets import page, preview, run_picker
+from app.widgets.jobs import tray
 from merging.benchmarks.benchmark import SPLITS
 from merging.errors import StoreError
 from merging.runs.run import Run
@@ -127,14 +128,14 @@ def _merge_at(results: SweepResults) -> Mapping[str, Any]:
     return point.notes if point is not None else {}
 
 
-def off_plane(results: SweepResults) -> None:
-    """The distance of the merge of the two experts from their plane, and its own accuracy."""
+def off_plane(results: SweepResults) -> str:
+    """The distance of the merge of the two experts from their plane, and its own accuracy, as a caption."""
     notes = _merge_at(results)
     one = next((one for one in results.every if not one.place.values), None)
     if not notes or one is None:
-        return
+        return ""
     scores = results.points[one.name].scores
-    st.caption(
+    return (
         "The mark is the point of the plane nearest to the chain's merge of these two experts; "
         f"{percent(notes['off_plane'])} of its change (in length) lies off the plane. The merge itself scores "
         f"{percent(float(scores['accuracy'].mean()))} on the two tasks."

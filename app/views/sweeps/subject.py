@@ -9,7 +9,7 @@ import streamlit as st
 from app import text
 from app.reading import data, measurements
 from app.reading.sweeps import SweepResults
-from app.session import state
+from app.session import address, state
 from merging.sweeps import requirement as requirements
 from merging.sweeps.requirement import BEST_BY, DRAWS, IN, OUT, SEED, Requirement
 from viz.text import percent, plural
@@ -66,16 +66,16 @@ def pick(results: SweepResults) -> Subject:
         by = "in domain"
         if both:
             by = st.segmented_control(
-                "Best by", BY, default="H-score", key=state.BEST, bind=state.BIND, required=True, on_change=_best
+                "Best by", BY, default="H-score", key=address.BEST, bind=address.BIND, required=True, on_change=_best
             )
         name = st.selectbox(
-            "Subject to", scores, key=state.SUBJECT, bind=state.BIND, width=240, on_change=_best,
+            "Subject to", scores, key=address.SUBJECT, bind=address.BIND, width=240, on_change=_best,
             help="The best point is chosen among those that have at least this accuracy.",
         )  # fmt: skip
         if not scores[name]:
             return Subject(results.averages, requirements.best(results.averages, BY[by])[0])
         least = st.number_input(
-            "At least (%)", 0, 100, LEAST, key=state.LEAST, bind=state.BIND, width=140, on_change=_best
+            "At least (%)", 0, 100, LEAST, key=address.LEAST, bind=address.BIND, width=140, on_change=_best
         )
     requirement = Requirement(scores[name], least / 100)
     judged = _judged(results.sweep.id, tuple(results.points), requirement.of, requirement.at_least, results)

@@ -11,12 +11,13 @@ import streamlit as st
 from app import text
 from app.reading import data, sweeps
 from app.reading.sweeps import SweepResults
-from app.session import clicks, state
+from app.session import address, clicks, state
+from app.session.clicks import fragment
 from app.views.sweeps import chosen_point
 from app.views.sweeps import subject as subjects
 from app.views.sweeps.form import ON_REPORTING
 from app.views.sweeps.subject import Subject
-from app.widgets import chart, paper_line
+from app.widgets import chart, page, paper_line
 from merging.benchmarks.benchmark import SPLITS
 from merging.jobs.records import Job
 from merging.runs.run import Run
@@ -38,7 +39,7 @@ def view(sweep: Sweep, stored: Sequence[Run]) -> None:
     """Everything about a sweep; redrawn every two seconds while points are computed."""
     job = sweeps.job(sweep)
     live = job is not None and job.live
-    st.fragment(_view, run_every=POLL if live else None)(sweep, stored)
+    fragment(_view, run_every=POLL if live else None)(sweep, stored)
 
 
 def _view(sweep: Sweep, stored: Sequence[Run]) -> None:
@@ -47,7 +48,7 @@ def _view(sweep: Sweep, stored: Sequence[Run]) -> None:
     if lines := [f"- {text.safe_text(line, 400)}" for line in sweeps.doubts(sweep)]:
         st.warning("**Check the models of this sweep:**\n\n" + "\n".join(lines), icon=":material/warning:")
     if sweep.split != SPLITS[0]:
-        st.warning(ON_REPORTING, icon=":material/warning:")
+        page.caution(ON_REPORTING)
     if results.averages.empty:
         st.info("No point is computed yet. The first one appears here as soon as it is.")
         return
@@ -142,7 +143,7 @@ def _map(results: SweepResults, subject: Subject, chosen: str) -> None:
     score = "h_score"
     if results.sweep.kind != PLANE:
         words = st.segmented_control(
-            "Score", list(SCORES), default=next(iter(SCORES)), key=state.SCORE, bind=state.BIND, required=True
+            "Score", list(SCORES), default=next(iter(SCORES)), key=address.SCORE, bind=address.BIND, required=True
         )
         score = SCORES[words]
     first, second = results.sweep.axes
@@ -151,9 +152,8 @@ def _map(results: SweepResults, subject: Subject, chosen: str) -> None:
         on_click=lambda: _click("sweep_contour"), value=sweeps.value(results.sweep, score), titles=results.sweep.labels,
         values=(list(first.values), list(second.values)), marks=chosen_point.marks(results), selected=chosen,
         required=subject.required, note=sweeps.note(results) + subject.note, of=[results.sweep],
+        caption=chosen_point.off_plane(results) if results.sweep.kind == PLANE else "",
     )  # fmt: skip
-    if results.sweep.kind == PLANE:
-        chosen_point.off_plane(results)
 
 
 def _tasks(results: SweepResults, subject: Subject, chosen: str) -> None:

@@ -9,7 +9,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data
-from app.session import pages, state
+from app.session import address, pages
 from app.session.draft import Draft
 from app.widgets import page, preview
 from merging.checkpoints.families import Parameter, Role
@@ -59,9 +59,9 @@ def show(run: Run, tensor: str | None, place: str) -> None:
 def _pickers() -> tuple[str, str]:
     """What is done, and how far it reaches."""
     with st.container(horizontal=True, gap="medium"):
-        act = st.segmented_control("Do", ACTS, default=PUT_BACK, key=state.ACT, bind=state.BIND, required=True)
+        act = st.segmented_control("Do", ACTS, default=PUT_BACK, key=address.ACT, bind=address.BIND, required=True)
         reach = st.segmented_control(
-            "With", REACHES, default=next(iter(REACHES)), key=state.REACH, bind=state.BIND, required=True
+            "With", REACHES, default=next(iter(REACHES)), key=address.REACH, bind=address.BIND, required=True
         )
     return act, REACHES[reach]
 
@@ -78,13 +78,13 @@ def _changed(run: Run, recipe: Recipe, layer: ChosenLayer, act: str, rows: pd.Da
 
     place, title = _place(layer, rows), clean_text(run.title, 60)
     if act == GIVE_BACK:
-        expert = st.selectbox("Expert to give it back to", run.experts, key=state.GIVEN, bind=state.BIND, width=300)
+        expert = st.selectbox("Expert to give it back to", run.experts, key=address.GIVEN, bind=address.BIND, width=300)
         changed = layer_changes.given_back(recipe, layer, expert, f"{title}, {clean_text(place)} as {expert}'s")
         factor = layer_changes.single_factor(recipe)
         return changed, GIVEN_BACK.format(place=_bold(place), expert=text.safe_text(expert, 60), factor=factor)
     factor = 0.0
     if act == SCALE:
-        factor = st.slider("Factor", 0.0, 2.0, 0.5, 0.05, key=state.FACTOR, bind=state.BIND, width=320)
+        factor = st.slider("Factor", 0.0, 2.0, 0.5, 0.05, key=address.FACTOR, bind=address.BIND, width=320)
     done = "put back" if factor == 0 else f"times {factor:g}"
     changed = layer_changes.scaled(recipe, layer, factor, _parameters(rows), f"{title}, {clean_text(place)} {done}")
     return changed, AFTERWARDS.format(place=_bold(place), factor=factor)
@@ -121,9 +121,9 @@ def _make_it_a_run(recipe: Recipe, place: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         if (models := _models(recipe)) is not None:
             experts = [name for name, _ in recipe.experts]
-            query = {state.CHAIN: Draft.of(recipe).chain()}
-            query |= {state.EXPERTS: ",".join(experts)} if len(experts) < models[1] else {}
-            query |= {state.MODELS: models[0]} if models[0] else {}
+            query = {address.CHAIN: Draft.of(recipe).chain()}
+            query |= {address.EXPERTS: ",".join(experts)} if len(experts) < models[1] else {}
+            query |= {address.MODELS: models[0]} if models[0] else {}
             page.open_page(pages.MERGE, "Make it a run", "merge", **query)
         st.download_button(
             "Recipe", recipe.to_yaml, "recipe.yaml", "text/yaml", key=f"recipe_{place}", on_click="ignore",

@@ -36,7 +36,7 @@ def export(
     from merging.runs.store import Store
 
     runs = Store(store, libraries=(settings.benchmark_folder() / "runs",))
-    stored = runs.run(run)
+    stored = runs.run(runs.full_id(run))
     recipe = stored.recipe
     if recipe is None:
         raise StoreError(

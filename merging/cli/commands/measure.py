@@ -18,7 +18,7 @@ from merging.cli.output import dumps, reporting
     help="drift, ablation, put_back, first_order, predictions, features or tsne of a run; signs or pairs of its "
     "experts; exemplars, drm_ablations, task_counts or method_times of the benchmark",
 )
-@argument("run", default="", help="the run's id")
+@argument("run", default="", help="the run's id, or six of its first digits")
 @job_options
 @device_option
 @click.pass_obj
@@ -34,7 +34,7 @@ def measure(call: Call, what: str, run: str, store: Path | None, device: str) ->
     runs = Store(store, libraries=(settings.benchmark_folder() / "runs",))
     with reporting(call.events) as progress:
         result = measuring.measure(
-            what, runs, Benchmark.load(), run, device=device, progress=progress, cancel=call.stop
+            what, runs, Benchmark.load(), run and runs.full_id(run), device=device, progress=progress, cancel=call.stop
         )
     if call.json:
         names = ("key", "run_id", "device", "seconds", "provenance", "notes", "path")

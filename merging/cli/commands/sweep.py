@@ -77,12 +77,14 @@ def sweep(
     """Evaluate recipes at many values; stopped, it goes on where it was."""
     from merging import settings
     from merging.benchmarks.benchmark import Benchmark
+    from merging.files.short_digest import resolved
     from merging.runs.store import Store
     from merging.sweeps import compute, points, storage
     from merging.sweeps.requirement import parse_requirement
     from merging.sweeps.tables import budget, table
 
     runs, benchmark = Store(store, libraries=(settings.benchmark_folder() / "runs",)), Benchmark.load()
+    stored = stored and resolved(stored, storage.listed(runs))
     chosen = storage.find(runs, stored) if stored else _described(SweepOptions(**options), runs)
     tasks = chosen.sample.tasks or [task.key for task in benchmark.tasks]
     requirement = parse_requirement(subject_to, tasks) if subject_to else None

@@ -52,6 +52,9 @@ def compare_agreement(
             ORDER, ORDER, [_hover(pair, cell_rows[pair]) for pair in cells], "Cells", cells=list(places.values())
         )
     )
+    rows = [cell_rows[pair] for pair in cells]
+    columns = {"images": [float(row["count"]) for row in rows], "share (%)": [100 * row["share"] for row in rows]}
+    fig.update_traces(meta={"columns": columns})
     for axis, label, name in (("xaxis", labels[1], "B"), ("yaxis", labels[0], "A")):
         fig.update_layout({
             axis: {

@@ -86,7 +86,7 @@ def _mean(rows: pd.DataFrame, panel: str, height: float) -> go.Scatter:
     return go.Scatter(
         x=np.array([mean, mean], np.float32), y=np.array([0, height], np.float32), mode="lines", xaxis=x, yaxis=y,
         line={"color": theme.INK, "width": 2, "dash": "dash"}, name=f"Mean of {TITLES[panel]}",
-        text=[f"mean {real(mean)}"] * 2, hovertemplate="%{text}<extra></extra>",
+        text=[f"mean {real(mean)}"] * 2, hovertemplate="%{text}<extra></extra>", meta={"upright": True},
     )  # fmt: skip
 
 

@@ -71,7 +71,7 @@ def _traces(table: pd.DataFrame, panel: str) -> list[go.Scatter]:
         traces.append(
             go.Scatter(
                 x=ticks[finite].astype(np.float32), y=rows[finite], mode="markers", marker=mark, hoverinfo="skip",
-                name=f"Threshold of {PANELS[panel]}",
+                name=f"Threshold of {PANELS[panel]}", meta={"numbers": True},
             )
         )  # fmt: skip
     color = COLORS[panel]

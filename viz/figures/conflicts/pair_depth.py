@@ -75,7 +75,7 @@ def _band(rows: pd.DataFrame) -> go.Scatter:
     x, y = (np.concatenate([there, back[::-1]]).astype(np.float32) for there, back in ((edges, edges), (low, high)))
     return go.Scatter(
         x=x, y=y, mode="lines", line={"width": 0}, fill="toself", fillcolor=theme.GRID, hoverinfo="skip",
-        name=BAND, legendgroup=BAND,
+        name=BAND, legendgroup=BAND, meta={"steps": True},
     )  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def _line(rows: pd.DataFrame, column: str, name: str, line: dict[str, Any]) -> g
     x = np.stack([finite.index - 0.5, finite.index + 0.5], axis=1).ravel()
     return go.Scatter(
         x=x.astype(np.float32), y=np.repeat(finite[column].to_numpy(np.float64), 2).astype(np.float32), mode="lines",
-        line=line, hoverinfo="skip", name=name, legendgroup=name,
+        line=line, hoverinfo="skip", name=name, legendgroup=name, meta={"numbers": True, "steps": True},
     )  # fmt: skip
 
 

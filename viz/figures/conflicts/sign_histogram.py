@@ -95,6 +95,7 @@ def _bars(rows: pd.DataFrame, state: str, color: str, lanes: Lanes, states: int)
         width=(WIDTH * (rows["high"] - rows["low"])).to_numpy(np.float32),
         marker={"color": color, "line": theme.edge(0.8)}, text=[_hover(row) for row in rows.to_dict("records")],
         textposition="none", hovertemplate="%{text}<extra></extra>",
+        meta={"columns": {"space": list(map(safe_text, rows["title"]))}},
     )  # fmt: skip
 
 
@@ -105,6 +106,7 @@ def _random(table: pd.DataFrame, lanes: Lanes) -> go.Scatter:
         name="Random signs, same votes", legendgroup="random",
         marker={"symbol": "line-ew", "size": 22, "line": {"color": theme.ACCENT, "width": 2.5}},
         text=[_hover(row) for row in table.to_dict("records")], hovertemplate="%{text}<extra></extra>",
+        meta={"y": table["random"].tolist(), "columns": {"space": list(map(safe_text, table["title"]))}},
     )  # fmt: skip
 
 

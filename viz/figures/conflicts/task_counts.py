@@ -70,6 +70,7 @@ def _dots(rows: pd.DataFrame, value: str, method: str, look: theme.Look, shift: 
             "line": {"width": 0.5, "color": theme.FADED},
         },
         text=[_hover(method, row) for row in rows.to_dict("records")], hovertemplate="%{text}<extra></extra>",
+        meta={"x": rows["size"].tolist()},
     )  # fmt: skip
 
 
@@ -92,7 +93,7 @@ def _line(rows: pd.DataFrame, value: str, method: str, look: theme.Look, shift: 
         x=_places(means.index, shift), y=means.to_numpy(np.float32), mode="lines+markers",
         name=legends.entry(method), legendgroup=safe_text(method), line={"color": look.color, "width": 2.5},
         marker={"symbol": look.symbol, "color": look.color, "size": 10, "line": theme.edge(0.8)},
-        text=text, hovertemplate="%{text}<extra></extra>",
+        text=text, hovertemplate="%{text}<extra></extra>", meta={"x": means.index.tolist()},
     )  # fmt: skip
 
 

@@ -81,7 +81,7 @@ def _mean(rows: pd.DataFrame, base: float, tallest: float) -> go.Scatter:
     return go.Scatter(
         x=np.array([first["mean"]] * 2, np.float32), y=np.array([base, base + tallest], np.float32), mode="lines",
         line={"color": theme.INK, "width": 2, "dash": "dash"}, name="Mean", text=[hover] * 2,
-        hovertemplate="%{text}<extra></extra>",
+        hovertemplate="%{text}<extra></extra>", meta={"upright": True},
     )  # fmt: skip
 
 

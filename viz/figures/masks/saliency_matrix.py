@@ -142,11 +142,12 @@ def _saliency_map(
     positive = values[values > 0]  # a NaN compares false
     low, high = limits or (_lower_end(positive, log), float(positive.max(initial=0)))
     bar: dict[str, Any] = {"title": {"text": "share of<br>row's max" if normalize else "saliency", "side": "top"}}
+    meta: dict[str, list[str]] = {}
     if log and low > 0:
         # zero has no logarithm: it takes the scale's lowest color, and the hover gives the number
         values = np.log10(np.maximum(values, low))
         bar |= theme.ticks(low, high, log=True)
-        low, high = np.log10(low), np.log10(high)
+        low, high, meta = np.log10(low), np.log10(high), {"log": ["z"]}
     elif high > low:
         bar |= theme.ticks(low, high)
     if high <= low:
@@ -154,6 +155,7 @@ def _saliency_map(
     return go.Heatmap(
         z=values.astype(np.float32), zmin=low, zmax=high, colorscale=theme.SEQUENTIAL, xaxis="x", yaxis="y",
         ygap=1, name="Saliency", hoverinfo="skip", colorbar=_color_bar(domain, inner) | bar,
+        meta=meta,
     )  # fmt: skip
 
 

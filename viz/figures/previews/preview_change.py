@@ -1,4 +1,4 @@
-"""What a change would do to accuracy, on a sample: hatched bars, so that nobody takes them for scores."""
+"""What a change would do to accuracy, on a sample: hatched bars, which cannot be taken for scores."""
 
 from __future__ import annotations
 

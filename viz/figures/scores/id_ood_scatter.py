@@ -30,13 +30,14 @@ SIGNS = {"per_task": " ‡", "paper": " (paper)"}  # beside the label
 ADAPTS = "Merge that adapts on test data †"
 HEIGHT, TOP, BOTTOM = 560, 50, 56
 LEGEND = {"orientation": "h", "x": 0, "xanchor": "left", "tracegroupgap": 0}
+SET = ("experts", "tasks_in", "tasks_out")  # whose tasks are in domain, and how many tasks are in and out of it
 
 
 @chart(
     title="In-domain against out-of-domain",
     question="Which merge is good in-domain without losing out-of-domain?",
     columns=("run", "label", "kind", "in_domain", "out_of_domain", "h_score"),
-    optional=("in_low", "in_high", "out_low", "out_high", "n_in", "n_out", "adapts_on_test", "source"),
+    optional=("in_low", "in_high", "out_low", "out_high", "n_in", "n_out", "adapts_on_test", "source", *SET),
     rows=("run",),
     picks=("run",),
     empty="No run has been evaluated yet.",
@@ -52,9 +53,12 @@ def id_ood_scatter(
 
     run (id), label, kind (pretrained, individual, multitask, merge, per_task, paper), in_domain, out_of_domain, h_score
     (fractions; a row without one of them is left out, and a note says so), in_low … out_high (interval, fractions),
-    n_in, n_out (images), adapts_on_test (bool), source (of a paper's row). ``arrows`` are pairs (from run, to run).
+    n_in, n_out (images), tasks_in, tasks_out (numbers of tasks), experts (whose tasks are in domain, with commas; one
+    set of them, or the marks could not be compared), adapts_on_test (bool), source (of a paper's row). ``arrows`` are
+    pairs (from run, to run).
     """
     _check_kinds(table)
+    _check_experts(table)
     drawn, left_out = plane.split(table)
     if drawn.empty:
         return theme.notice("id_ood_scatter", f"Nothing to draw: {plane.left_out_note(left_out)}", present)
@@ -73,7 +77,7 @@ def id_ood_scatter(
     records = drawn.to_dict("records")
     drawn_arrows = [plane.arrow(records[start], records[end]) for start, end in pairs]
     annotations = [*curve_labels, *drawn_arrows, *labels, *plane.footnote(left_out, len(drawn) - len(labels))]
-    plane.axes(fig, x_range, y_range)
+    plane.axes(fig, x_range, y_range, drawn)
     fig.update_layout(
         annotations=annotations,
         shapes=_ring(drawn, selected),
@@ -87,6 +91,14 @@ def id_ood_scatter(
 def _check_kinds(table: pd.DataFrame) -> None:
     if unknown := sorted(set(table["kind"].astype(str)) - set(KIND_NAMES)):
         raise ChartError(f"id_ood_scatter does not know the kind {unknown[0]!r}; it takes {', '.join(KIND_NAMES)}")
+
+
+def _check_experts(table: pd.DataFrame) -> None:
+    """Averages over the tasks of different experts are of different images, and no picture of both can be read."""
+    if "experts" in table:
+        sets = {frozenset(str(names).split(", ")) for names in table["experts"].dropna()}
+        if len(sets) > 1:
+            raise ChartError(f"id_ood_scatter takes runs of one set of experts; the table has {len(sets)} sets")
 
 
 def _marks(drawn: pd.DataFrame) -> list[go.Scatter]:
@@ -129,6 +141,8 @@ def _adapts(drawn: pd.DataFrame) -> npt.NDArray[np.bool_]:
 def _hover(row: Mapping[Any, Any]) -> str:
     lines = [f"<b>{safe_text(row['label'])}</b>", *plane.scores_in_words(row)]
     lines.append(KIND_NAMES[str(row["kind"])])
+    if isinstance(experts := row.get("experts"), str) and experts:
+        lines.append(f"in domain: {safe_text(experts, 100)}")
     if row.get("adapts_on_test") is True or row.get("adapts_on_test") is np.True_:
         lines.append("† adapts on test data")
     if isinstance(source := row.get("source"), str) and source:

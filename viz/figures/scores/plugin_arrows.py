@@ -68,7 +68,7 @@ def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit", present: bool 
     ]
     outside = _outside(drawn[far])
     notes = plane.footnote(left_out, len(ends) - len(labels), outside)
-    plane.axes(fig, x_range, y_range)
+    plane.axes(fig, x_range, y_range, drawn)
     legend, top = legends.above([str(trace.name) for trace in fig.data if trace.showlegend is not False])
     fig.update_layout(
         annotations=[*curve_labels, *arrows, *labels, *notes],

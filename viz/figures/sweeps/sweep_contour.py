@@ -122,6 +122,7 @@ def _points(table: pd.DataFrame, value: str, titles: tuple[str, str]) -> go.Scat
         showlegend=False, marker={"size": 9, "color": "rgba(255,255,255,0.5)", "line": theme.edge(0.6)},
         unselected={"marker": {"opacity": 1}}, customdata=[[identifier(point)] for point in table["point"]],
         text=[_hover(row, value, titles) for row in table.to_dict("records")], hovertemplate="%{text}<extra></extra>",
+        meta={"columns": {f"{sweep.SCORES[value]} (%)": (100 * table[value]).tolist()}},
     )  # fmt: skip
 
 

@@ -106,6 +106,7 @@ def _line(rows: pd.DataFrame, label: str, look: theme.Look, axes: dict[str, str]
         marker={"symbol": look.symbol, "color": look.color, "size": 6, "line": theme.edge(0.5)},
         unselected={"marker": {"opacity": 1}}, customdata=[[identifier(point)] for point in rows["point"]],
         text=[_hover(row) for row in rows.to_dict("records")], hovertemplate="%{text}<extra></extra>", **axes,
+        meta={"columns": {"task": list(map(safe_text, rows["title"]))}},
     )  # fmt: skip
 
 

@@ -11,8 +11,9 @@ import streamlit as st
 
 from app import text
 from app.reading import data, measurements
+from app.session import address, clicks, pages, state
 from app.session import benchmark as session_benchmark
-from app.session import clicks, pages, state
+from app.session.clicks import fragment
 from app.widgets import page as page_parts
 from merging.errors import MergingError
 from merging.jobs.records import MERGE, SWEEP, Job
@@ -32,17 +33,17 @@ CONFLICTS = ResultView(pages.CONFLICTS, "Conflicts", "call_split")
 FEATURES = ResultView(pages.FEATURES, "Features", "scatter_plot")
 DRIFT = ResultView(pages.DRIFT, "Drift", "moving")
 RESULT_VIEWS = {  # of measurements; those that are not here are on Drift
-    measurements.SIGNS: CONFLICTS._replace(query={state.ABOUT: "sign agreement"}),
-    measurements.DRM_ABLATIONS: CONFLICTS._replace(query={state.ABOUT: "ablations of DRM"}),
-    measurements.TASK_COUNTS: CONFLICTS._replace(query={state.ABOUT: "number of tasks"}),
-    measurements.PAIRS: CONFLICTS._replace(query={state.ABOUT: "experts against experts"}),
+    measurements.SIGNS: CONFLICTS._replace(query={address.ABOUT: "sign agreement"}),
+    measurements.DRM_ABLATIONS: CONFLICTS._replace(query={address.ABOUT: "ablations of DRM"}),
+    measurements.TASK_COUNTS: CONFLICTS._replace(query={address.ABOUT: "number of tasks"}),
+    measurements.PAIRS: CONFLICTS._replace(query={address.ABOUT: "experts against experts"}),
     measurements.FEATURES: FEATURES,
-    measurements.TSNE: FEATURES._replace(query={state.MAP: "t-SNE"}),
+    measurements.TSNE: FEATURES._replace(query={address.MAP: "t-SNE"}),
     measurements.PREDICTIONS: ResultView(pages.COMPARE, "Compare", "compare"),
-    measurements.ABLATION: DRIFT._replace(query={state.VIEW: "layer by layer"}),
-    measurements.PUT_BACK: DRIFT._replace(query={state.VIEW: "put back"}),
-    measurements.FIRST_ORDER: DRIFT._replace(query={state.VIEW: "put back"}),
-    measurements.EXEMPLARS: DRIFT._replace(query={state.VIEW: "exemplars"}),
+    measurements.ABLATION: DRIFT._replace(query={address.VIEW: "layer by layer"}),
+    measurements.PUT_BACK: DRIFT._replace(query={address.VIEW: "put back"}),
+    measurements.FIRST_ORDER: DRIFT._replace(query={address.VIEW: "put back"}),
+    measurements.EXEMPLARS: DRIFT._replace(query={address.VIEW: "exemplars"}),
     measurements.METHOD_TIMES: ResultView(pages.METHODS, "Methods", "category"),
 }
 HALTED = "Process {} was halted by a signal. Let it go on, or cancel."
@@ -60,7 +61,7 @@ ICONS = {
 def tray() -> None:
     """Draw the tray; it polls only while a job is live."""
     live = any(job.live for job in data.runner().jobs())
-    st.fragment(_tray, run_every=POLL if live else None)(live)
+    fragment(_tray, run_every=POLL if live else None)(live)
 
 
 def _tray(was_live: bool) -> None:
@@ -168,14 +169,14 @@ def open_measurement(job: Job) -> None:
     """Draw a link to the view of a job's measurement, or to what a command made."""
     if job.words:
         exported = job.kind.startswith("export")
-        link_query = {state.SHELF: "runs", state.CHOSEN: job.subject} if exported else {}
-        link_query |= {state.SHELF: "data"} if job.kind == "data" else {}
+        link_query = {address.SHELF: "runs", address.CHOSEN: job.subject} if exported else {}
+        link_query |= {address.SHELF: "data"} if job.kind == "data" else {}
         label = "Export" if exported else "Data" if job.kind == "data" else "Models"
         page_parts.open_page(pages.MODELS, label, "inventory_2", **link_query)
         return
     page, label, icon, query = RESULT_VIEWS.get(job.kind, DRIFT)
     one_run = page in {pages.CONFLICTS, pages.COMPARE}
-    runs = {state.RUN if one_run else state.RUNS: job.subject} if job.subject else {}
+    runs = {address.RUN if one_run else address.RUNS: job.subject} if job.subject else {}
 
     def pick(run_id: str) -> None:
         if run_id:

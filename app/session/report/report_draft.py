@@ -1,11 +1,12 @@
-"""The report that is being put together in one session: its views, their order, titles and notes."""
+"""The report that is being put together: its views, their order, titles and notes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from viz.report.contents import Report, ReportView, Source
 
@@ -21,16 +22,24 @@ TOO_MUCH = "With this chart the report would take {0}; at most {1} are allowed. 
 
 @dataclass(frozen=True)
 class Kept:
-    """A view in the report. ``number`` identifies it in the session; ``size`` is its bytes in the document."""
+    """A view in the report. ``number`` identifies it there, ``part`` its table among those that are stored.
+
+    ``size`` is its bytes in the document.
+    """
 
     number: int
+    part: str
     view: ReportView
     size: int
 
 
 @dataclass
 class ReportDraft:
-    """What the report holds so far; ``sources`` are those of all views, by id."""
+    """What the report holds so far; ``sources`` are those of all views, by id.
+
+    Every change is made within ``changing``, which the session sets to what reads the stored report before and keeps
+    it afterwards.
+    """
 
     title: str = ""
     introduction: str = ""
@@ -40,7 +49,7 @@ class ReportDraft:
     sources: dict[str, Source] = field(default_factory=dict)
     allowed: set[str] = field(default_factory=set)  # private names that are allowed because they are ordinary words
     refused: dict[str, str] = field(default_factory=dict)  # chart that was just refused -> reason
-    _numbers: count[int] = field(default_factory=count)
+    changing: Callable[[], AbstractContextManager[object]] = field(default=nullcontext, repr=False, compare=False)
 
     @property
     def full(self) -> bool:
@@ -72,25 +81,45 @@ class ReportDraft:
 
     def add(self, view: ReportView, size: int, sources: Sequence[Source]) -> None:
         """Put a view at the end."""
-        self.kept.append(Kept(next(self._numbers), view, size))
-        self.sources |= {source.id: source for source in sources}
+        with self.changing():
+            number = 1 + max((kept.number for kept in self.kept), default=-1)
+            self.kept.append(Kept(number, uuid4().hex, view, size))
+            self.sources |= {source.id: source for source in sources}
 
     def remove(self, number: int) -> None:
         """Remove a view, and the sources that no other view has."""
-        self.kept = [kept for kept in self.kept if kept.number != number]
-        used = {key for kept in self.kept for key in kept.view.sources}
-        self.sources = {key: source for key, source in self.sources.items() if key in used}
+        with self.changing():
+            self.kept = [kept for kept in self.kept if kept.number != number]
+            used = {key for kept in self.kept for key in kept.view.sources}
+            self.sources = {key: source for key, source in self.sources.items() if key in used}
 
     def move(self, number: int, by: int) -> None:
         """Move a view up (-1) or down (1)."""
-        for place in self._places(number):
-            other = min(max(place + by, 0), len(self.kept) - 1)
-            self.kept[place], self.kept[other] = self.kept[other], self.kept[place]
+        with self.changing():
+            for place in self._places(number):
+                other = min(max(place + by, 0), len(self.kept) - 1)
+                self.kept[place], self.kept[other] = self.kept[other], self.kept[place]
 
     def say(self, number: int, **words: str) -> None:
         """Replace the title or the note of a view."""
-        for place in self._places(number):
-            self.kept[place] = replace(self.kept[place], view=replace(self.kept[place].view, **words))
+        with self.changing():
+            for place in self._places(number):
+                self.kept[place] = replace(self.kept[place], view=replace(self.kept[place].view, **words))
+
+    def set(self, name: str, value: str | bool) -> None:
+        """Replace the title or the introduction, or whether tables and recipes are included."""
+        with self.changing():
+            setattr(self, name, value)
+
+    def allow(self, word: str) -> None:
+        """Allow a private name that is an ordinary word here."""
+        with self.changing():
+            self.allowed.add(word)
+
+    def become(self, other: ReportDraft) -> None:
+        """Take over everything that is stored of another one."""
+        for name in ("title", "introduction", "tables", "recipes", "kept", "sources", "allowed"):
+            setattr(self, name, getattr(other, name))
 
     def report(self, made_with: Sequence[tuple[str, str]]) -> Report:
         """The report as it is now."""
@@ -114,4 +143,5 @@ def _same(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other, strict=True))
-    return repr(one) == repr(other)  # so that NaN equals NaN
+    plain = [value.item() if type(value).__module__ == "numpy" else value for value in (one, other)]
+    return repr(plain[0]) == repr(plain[1])  # so that NaN equals NaN

@@ -11,8 +11,8 @@ import streamlit as st
 from app import text
 from app.reading import data
 from app.session import clicks
-from app.widgets import tray
-from app.widgets.missing_box import GO_ON, box
+from app.widgets.jobs import tray
+from app.widgets.jobs.missing_box import GO_ON, box
 from merging.analysis.context import Of
 from merging.analysis.registry import kind
 from merging.analysis.stored import Measured, same_experts

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import streamlit as st
 
-from app.widgets import tray
+from app.widgets.jobs import tray
 from merging.jobs.records import Job
 
 Item = TypeVar("Item")

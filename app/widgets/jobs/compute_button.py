@@ -9,7 +9,7 @@ import streamlit as st
 from app import text
 from app.reading import data
 from app.session import clicks
-from app.widgets.missing_box import GO_ON, box
+from app.widgets.jobs.missing_box import GO_ON, box
 from merging.errors import MergingError
 from merging.jobs.records import MERGE, Job
 from merging.recipes.recipe import Recipe

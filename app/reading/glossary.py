@@ -1,0 +1,88 @@
+"""The words of the pages, from ``app/glossary.yaml``: each with a sentence, a formula, and its forms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote_plus
+
+from merging.errors import RecipeError
+from merging.files.plain_yaml import check_fields, plain_yaml, text_of
+
+FILE = Path(__file__).resolve().parent.parent / "glossary.yaml"
+FIELDS = ("word", "also", "sentence", "formula")
+WHAT = "glossary"
+# What of Markdown is left alone: links, formulas, code, addresses, escaped characters, icons and colors.
+FIXED = r"!?\[[^\]]*\]\([^)]*\)|\$[^$]*\$|`[^`]*`|https?://\S+|\\.|:[a-z]+/\w+:|:[a-z-]+(?=\[)"
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word with its other forms, a sentence of plain text, and a formula in LaTeX."""
+
+    word: str
+    also: tuple[str, ...]
+    sentence: str
+    formula: str
+
+
+@cache
+def words() -> tuple[Word, ...]:
+    """All words in alphabetical order. Raises RecipeError for a file that is not as it should be."""
+    document = check_fields(plain_yaml(FILE.read_text("utf-8"), WHAT), WHAT, ("version", "words"), 1)
+    entries = [check_fields(entry, WHAT, (*FIELDS, "version"), 1) for entry in document.get("words", [])]
+    if missing := [field for entry in entries for field in FIELDS if field not in entry]:
+        raise RecipeError(f"A word of the {WHAT} lacks {missing[0]!r}.")
+    return tuple(sorted(map(_word, entries), key=lambda word: word.word.lower()))
+
+
+def _word(entry: Mapping[str, Any]) -> Word:
+    word, sentence, formula = (text_of(entry[name], name, WHAT) for name in ("word", "sentence", "formula"))
+    return Word(word, tuple(text_of(form, "also", WHAT) for form in entry["also"]), sentence, formula)
+
+
+def matching(sought: str) -> list[Word]:
+    """The words that hold all of the words sought, in a form or in the sentence; first the very word."""
+    parts, exact = sought.casefold().split(), _forms().get(sought.casefold().strip())
+    texts = {word: " ".join((word.word, *word.also, word.sentence)).casefold() for word in words()}
+    hits = [word for word, text in texts.items() if all(part in text for part in parts)]
+    return sorted(hits, key=lambda word: word != exact)
+
+
+def linked(markdown: str, known: Collection[str]) -> tuple[str, list[str]]:
+    """Our own Markdown with the first use of each word that is not in ``known`` as a link, and these words.
+
+    A link leads to the word on the page Methods; its title is the sentence.
+    """
+    used: list[str] = []
+
+    def replacement(match: re.Match[str]) -> str:
+        word = _forms().get(match[0].casefold())
+        if word is None or word.word in known or word.word in used:
+            return match[0]
+        used.append(word.word)
+        return f'[{match[0]}](methods?word={quote_plus(word.word)} "{word.sentence}")'
+
+    return _pattern().sub(replacement, markdown), used
+
+
+@cache
+def _forms() -> dict[str, Word]:
+    return {form.casefold(): word for word in words() for form in (word.word, *word.also)}
+
+
+@cache
+def _pattern() -> re.Pattern[str]:
+    """What is left alone, or a form of a word; longer forms come first, so that "task vector" is not "task"."""
+    forms = "|".join(re.escape(form) for form in sorted(_forms(), key=len, reverse=True))
+    return re.compile(rf"{FIXED}|(?<![\w-])(?:{forms})(?![\w-])", re.IGNORECASE)
+
+
+def section(shown: Collection[Word]) -> Iterator[str]:
+    """The Markdown of words with their formulas."""
+    for word in shown:
+        yield f"#### {word.word[:1].upper()}{word.word[1:]}\n\n{word.sentence} ${word.formula}$"

@@ -1,0 +1,1 @@
+"""What papers state and print, beside what is stored here."""

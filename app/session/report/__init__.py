@@ -1,0 +1,1 @@
+"""The report that the visitor puts together, and how it is kept in the store."""

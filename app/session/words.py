@@ -1,0 +1,42 @@
+"""Words in links and on the page: which the page has explained, and earlier names of choices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app.session import address, state
+
+_FOR_A_WORD, _EXPLAINED = "_for_a_word", "_explained"
+
+
+def read_renamed(key: str, old: str, new: str) -> None:
+    """Open links of earlier versions, which name a choice of the bound widget ``key`` by another word."""
+    if state.linked(key) == old:
+        st.session_state[key] = new
+
+
+def comes_for_a_word() -> bool:
+    """Whether the page was opened by a link to the explanation of a word."""
+    if state.linked(address.WORD):
+        st.session_state[_FOR_A_WORD] = True
+    return bool(st.session_state.get(_FOR_A_WORD))
+
+
+def begin() -> None:
+    """Begin a page: no word on it is explained yet."""
+    st.session_state[_EXPLAINED] = {}
+    if not state.place().startswith("methods"):
+        st.session_state.pop(_FOR_A_WORD, None)
+
+
+def explained(place: str) -> set[str]:
+    """The words that are explained elsewhere on the page than at this place."""
+    places: dict[str, str] = st.session_state.get(_EXPLAINED, {})
+    return {word for word, other in places.items() if other != place}
+
+
+def note(place: str, words: Sequence[str]) -> None:
+    """Note that these words are explained at this place."""
+    st.session_state[_EXPLAINED] = {**st.session_state.get(_EXPLAINED, {}), **dict.fromkeys(words, place)}

@@ -1,0 +1,14 @@
+"""What went wrong with keeping or finding the report, in the sidebar of every page."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import text
+from app.session.report import report_keeper
+
+
+def show() -> None:
+    """One sentence, if there is anything to say."""
+    if problem := report_keeper.current().problem:
+        st.caption(f":material/article: {text.safe_text(problem, 500)}")

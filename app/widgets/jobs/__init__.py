@@ -1,0 +1,1 @@
+"""What a view lacks, the buttons that compute it, and the tray of jobs."""

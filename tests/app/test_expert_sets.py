@@ -1,0 +1,140 @@
+"""A picture of averages shows runs and references of one set of experts; runs of another set are listed under it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import viz_tables
+from compared_runs import EMR, FEW, LWPTV, TIES, both, warned
+from page_harness import press, runs, words
+from streamlit.testing.v1 import AppTest
+
+from app.reading import data, score_tables
+from app.session.report.report_draft import ReportDraft
+from app.widgets.run_picker import one_set
+from viz import draw
+from viz.chart import ChartError
+
+ADD, SWITCH = "Add to report", "Show these instead"
+
+
+def marks(at: AppTest) -> dict[str, float]:
+    """Name and in-domain accuracy of every mark of the first chart of a page."""
+    traces = json.loads(at.get("plotly_chart")[0].proto.spec)["data"]
+    rows = [
+        (text, x)
+        for trace in traces
+        if trace.get("text")
+        for text, x in zip(trace["text"], decoded(trace["x"]), strict=True)
+    ]
+    return {text.split("</b>")[0].removeprefix("<b>"): round(float(x), 4) for text, x in rows}
+
+
+def decoded(values: Any) -> Any:
+    """The numbers of an axis, which plotly writes as base64."""
+    return np.frombuffer(base64.b64decode(values["bdata"]), values["dtype"]) if isinstance(values, dict) else values
+
+
+def captions(at: AppTest) -> list[str]:
+    draft: ReportDraft = at.session_state["_report_keeper"].draft()
+    return [kept.view.caption for kept in draft.kept]
+
+
+def opened(open_app: Any, compared: Path, *titles: str) -> AppTest:
+    known = runs(compared)
+    at: AppTest = open_app("scores", compared, runs=",".join(known[title].id for title in titles))
+    assert not at.exception and not at.error
+    return at
+
+
+@pytest.mark.slow
+def test_runs_of_other_experts_are_listed_and_can_be_shown_instead(open_app: Any, compared: Path) -> None:
+    at = opened(open_app, compared, FEW, TIES, LWPTV)
+    assert set(marks(at)) & {FEW, TIES, LWPTV} == {FEW}
+    few = marks(at)["Pretrained"]
+    assert set(at.dataframe[0].value["label"]) & {FEW, TIES, LWPTV} == {FEW}
+    assert "**2** of the chosen runs merge other experts" in words(at)
+    listed = words(at).replace("\\", "")
+    assert "4 experts: " in listed and f"{TIES}, {LWPTV}" in listed
+    press(at, SWITCH)
+    assert set(marks(at)) & {FEW, TIES, LWPTV} == {TIES, LWPTV}
+    assert str(at.query_params["runs"]).strip("[]'").split(",")[-1] == runs(compared)[FEW].id
+    assert "**1** of the chosen runs merges other experts" in words(at) and FEW in words(at)
+    assert marks(at)["Pretrained"] != few  # the mean over other tasks
+    press(at, SWITCH)
+    assert marks(at)["Pretrained"] == few
+
+
+def test_runs_of_the_same_experts_are_in_one_picture(open_app: Any, compared: Path) -> None:
+    at = opened(open_app, compared, TIES, LWPTV)
+    assert set(marks(at)) >= {TIES, LWPTV}
+    assert "other experts" not in words(at) and SWITCH not in [button.label for button in at.button]
+
+
+def test_the_default_after_a_merge_of_few_holds_one_set(open_app: Any, compared: Path) -> None:
+    at = open_app("scores", compared)
+    shown = {run.title: run for run in runs(compared).values() if run.title in marks(at)}
+    assert shown and len({run.experts for run in shown.values() if run.kind == "merge"}) == 1
+
+
+def test_the_order_of_experts_makes_no_other_set(compared: Path) -> None:
+    known = runs(compared)
+    groups = one_set([known[TIES], known[FEW], known[LWPTV]])
+    assert [[run.title for run in group] for group in groups] == [[TIES, LWPTV], [FEW]]
+
+
+def test_what_a_picture_is_of_goes_with_it(open_app: Any, compared: Path) -> None:
+    at = opened(open_app, compared, FEW, EMR)
+    press(at, ADD)
+    (caption,) = captions(at)
+    assert "In domain are the tasks of the merged experts (3 experts: " in caption
+    assert "for the reference models as for the merges" in caption and "One model per task" not in caption
+    press(at, SWITCH)
+    assert "Marked ‡" in words(at)
+    press(at, ADD)
+    assert "One model per task: it can only be used if" in captions(at)[1] and "4 experts" in captions(at)[1]
+
+
+def test_a_table_says_whose_tasks_its_averages_are_over(open_app: Any, compared: Path) -> None:
+    open_app("scores", compared)
+    stored = data.stored()
+    run = next(run for run in stored if run.title == FEW)
+    table = score_tables.averages([run], stored)
+    assert set(table["experts"]) == {", ".join(run.experts)}
+    figure = draw("id_ood_scatter", table)
+    assert figure.layout.xaxis.title.text == "In-domain accuracy, mean over 3 tasks (%)"
+    assert f"in domain: {', '.join(run.experts)}" in str(figure.data)
+
+
+def test_a_picture_of_two_sets_is_refused() -> None:
+    table = viz_tables.id_ood_scatter(4).assign(experts=["a, b", "b, a", "a, b", "a, b"])
+    assert draw("id_ood_scatter", table)
+    table.loc[0, "experts"] = "a, b, c"
+    with pytest.raises(ChartError, match="one set of experts; the table has 2 sets"):
+        draw("id_ood_scatter", table)
+
+
+@pytest.mark.slow
+def test_the_warnings_of_compare_go_with_its_charts(open_app: Any, compared: Path) -> None:
+    at = open_app("compare", compared, **both(compared, TIES, FEW))
+    assert "They merge different experts" in warned(at)
+    press(at, ADD)
+    assert "They merge different experts, 3 of them in common" in captions(at)[0]
+    at.switch_page("screens/scores.py").run()
+    press(at, ADD)
+    assert "They merge different experts" not in captions(at)[1]
+
+
+@pytest.mark.slow
+def test_drift_shows_one_set(open_app: Any, compared: Path) -> None:
+    known = runs(compared)
+    at = open_app("drift", compared, runs=",".join(known[title].id for title in (FEW, TIES)))
+    assert not at.exception
+    assert "**1** of the chosen runs merges other experts" in words(at)
+    names = {trace.get("name") for trace in json.loads(at.get("plotly_chart")[0].proto.spec)["data"]}
+    assert FEW in names and TIES not in names

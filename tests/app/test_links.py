@@ -1,0 +1,240 @@
+"""What links may name: the beginning of an id, one run twice, and a run that is deleted while a page shows it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import small_sweeps
+import streamlit as st
+from compared_runs import LWPTV, TIES
+from page_harness import MAIN, charts, press, runs, words
+from streamlit.runtime.scriptrunner_utils.script_requests import RerunData
+from streamlit.testing.v1 import AppTest, local_script_runner
+
+from merging.benchmarks.benchmark import Benchmark
+from merging.errors import StoreError
+from merging.files import atomic
+from merging.files.short_digest import beginning_with, resolved
+from merging.runs.store import Store
+from merging.sweeps import storage
+
+AGAIN = "Draw the page again"
+
+
+def missing(at: AppTest) -> bool:
+    return "which this machine does not have" in words(at)
+
+
+def twin(folder: Path, run_id: str) -> str:
+    """A copy of a run whose id has the same first eight digits."""
+    other = run_id[:8] + ("0000" if run_id[8:] != "0000" else "1111")
+    shutil.copytree(folder / "runs" / run_id, folder / "runs" / other)
+    facts = json.loads((folder / "runs" / other / "run.json").read_text())
+    (folder / "runs" / other / "run.json").write_text(json.dumps(facts | {"id": other, "title": "The twin"}))
+    (folder / "runs" / other / atomic.MANIFEST).unlink()
+    atomic.seal(folder / "runs" / other)
+    return other
+
+
+@pytest.fixture
+def twins(compared: Path, tmp_path: Path) -> tuple[Path, str, str]:
+    """A library in which two runs have ids with the same first eight digits."""
+    folder = tmp_path / "twins"
+    shutil.copytree(compared, folder)
+    run_id = runs(folder)[TIES].id
+    return folder, run_id, twin(folder, run_id)
+
+
+# Beginnings of ids
+
+
+def test_a_beginning_of_six_digits_is_one_id_or_stays_what_it_is() -> None:
+    ids = ["0123456789ab", "0123459999ab", "abcdef012345"]
+    assert resolved("abcdef", ids) == "abcdef012345" == resolved("abcdef012345", ids)
+    assert [resolved(written, ids) for written in ("abcde", "012345", "ffffff", "", "new", "../../")] == [
+        "abcde", "012345", "ffffff", "", "new", "../../"
+    ]  # fmt: skip
+    assert beginning_with("012345", ids) == ids[:2] and resolved("0123456", ids) == ids[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "key", "digits"),
+    [("masks", "run", 6), ("scores", "runs", 8), ("models", "chosen", 8), ("compare", "b", 6)],
+)
+def test_every_link_opens_with_the_digits_that_pages_print(
+    open_app: Any, compared: Path, page: str, key: str, digits: int
+) -> None:
+    run = runs(compared)[LWPTV]
+    more = {"shelf": "runs"} if page == "models" else {"run": runs(compared)[TIES].id[:digits]} if key == "b" else {}
+    at = open_app(page, compared, **{key: run.id[:digits]}, **more)
+    assert not at.exception and not at.error and not missing(at)
+    assert run.id in str(at.query_params[key])
+
+
+@pytest.mark.slow
+def test_too_few_digits_and_unknown_ones_are_said(open_app: Any, compared: Path) -> None:
+    run_id = runs(compared)[TIES].id
+    for written in (run_id[:5], "../x000000"):
+        at = open_app("masks", compared, run=written)
+        assert not at.exception and missing(at)
+
+
+@pytest.mark.slow
+def test_an_ambiguous_beginning_lists_the_runs(open_app: Any, twins: tuple[Path, str, str]) -> None:
+    folder, one, other = twins
+    for page, key in (("masks", "run"), ("scores", "runs"), ("compare", "b")):
+        at = open_app(page, folder, **{key: one[:6]})
+        assert not at.exception and not missing(at)
+        assert f"Several runs begin with “{one[:6]}”" in words(at)
+        at.button(key=f"several_{one[:6]}_{other}").click().run()
+        assert not at.exception and "Several runs" not in words(at) and str(at.query_params[key]).strip("[]'") == other
+    at = open_app("scores", folder, runs=f"{one},{one[:6]}")
+    at.button(key=f"several_{one[:6]}_{one}").click().run()
+    assert at.multiselect(key="compare").value == [one]
+
+
+def test_a_sweep_opens_by_six_digits(open_app: Any, library: Path, tmp_path: Path) -> None:
+    sweep = small_sweeps.sweep(Benchmark.load(library), images=8)
+    storage.keep(sweep, Store(tmp_path / "store", libraries=()))
+    at = open_app("sweeps", library, sweep=sweep.id[:6])
+    assert not at.exception and not missing(at) and sweep.id in str(at.query_params["sweep"])
+    other, listed = sweep.id[:6] + "000000", storage.listed
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage, "listed", lambda store: {**listed(store), other: replace(sweep, title="B")})
+        at = open_app("sweeps", library, sweep=sweep.id[:6])
+        assert not at.exception and "Several sweeps begin with" in words(at)
+        at.button(key=f"several_{sweep.id}").click().run()
+        assert "Several sweeps" not in words(at) and sweep.id in str(at.query_params["sweep"])
+
+
+def test_the_store_names_a_run_by_its_beginning(twins: tuple[Path, str, str]) -> None:
+    folder, one, other = twins
+    store = Store(folder / "nothing", libraries=(folder / "runs",))
+    assert store.full_id(one) == one and store.full_id(one[:9]) == one and store.full_id("zz") == "zz"
+    with pytest.raises(StoreError, match=rf"2 runs have ids that begin with {one[:6]}: .*{other}.*Write more digits"):
+        store.full_id(one[:6])
+
+
+# One run twice
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["scores", "drift", "features"])
+def test_a_run_that_is_named_twice_is_shown_once(open_app: Any, compared: Path, page: str) -> None:
+    run = runs(compared)[TIES].id
+    at = open_app(page, compared, runs=f"{run},{run},{run[:6]},,{run}")
+    assert not at.exception and not at.error and charts(at)
+    assert str(at.query_params["runs"]).strip("[]'") == run
+
+
+def test_a_chosen_run_that_is_named_twice_is_chosen_once(open_app: Any, compared: Path) -> None:
+    run = runs(compared)[TIES].id
+    at = open_app("models", compared, shelf="runs", chosen=f"{run},{run}")
+    assert not at.exception and at.multiselect(key="chosen_runs").value == [run]
+
+
+# A run that is deleted meanwhile
+
+
+def fragments() -> Iterator[str]:
+    """Module and name of every function of the app that is redrawn alone, and of those that only Streamlit guards."""
+    for path in sorted(set(MAIN.parent.rglob("*.py")) - {MAIN.parent / "session" / "clicks.py"}):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            place = ".".join(path.relative_to(MAIN.parents[1]).with_suffix("").parts)
+            if isinstance(node, ast.FunctionDef):
+                yield from (f"{place} {node.name}" for mark in node.decorator_list if named(mark) == "fragment")
+            elif isinstance(node, ast.Call) and named(node.func) == "fragment":
+                yield f"{place} {named(node.args[0])}"
+            if isinstance(node, ast.Attribute) and node.attr == "fragment":
+                yield f"{place}: st.fragment"
+
+
+def named(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+VIEWS: dict[str, tuple[str, dict[str, str]]] = {  # fragment -> a page that draws it, and its query
+    "app.screens.masks explore": ("masks", {"run": TIES}),
+    "app.views.compare.images pictures": ("compare", {"run": TIES, "b": LWPTV, "between": "images"}),
+    "app.views.conflicts.joint_space view": ("conflicts", {"run": TIES, "about": "joint space"}),
+    "app.views.conflicts.pairs pictures": ("conflicts", {"run": TIES, "about": "experts against experts"}),
+    "app.views.conflicts.signs pictures": ("conflicts", {"run": TIES, "about": "signs"}),
+    "app.views.drift.layer_by_layer pictures": ("drift", {"runs": TIES, "view": "layer by layer"}),
+    "app.views.drift.lot cases": ("drift", {"view": "two extreme cases"}),
+    "app.views.features.maps maps": ("features", {"runs": TIES}),
+    "app.views.models.benchmark_form _show_jobs": ("models", {"shelf": "data"}),
+    "app.views.sweeps.view _view": ("sweeps", {}),
+    "app.widgets.jobs.tray _tray": ("home", {}),
+}
+
+ASKING = {"app.screens.masks explore"}  # fragments that read the run itself
+
+
+def test_every_fragment_is_guarded_and_in_the_list() -> None:
+    assert set(fragments()) == set(VIEWS)
+
+
+GUARDED = """
+import streamlit as st
+from app.session.clicks import fragment
+from merging.benchmarks.benchmark import Benchmark
+from merging.errors import StoreError
+
+def draw(name):
+    st.button("Press", key="press")
+    if st.session_state.get("press"):
+        raise StoreError(f"There is no run {name} **here**.")
+    st.caption("drawn")
+
+fragment(draw)("1234")
+"""
+
+
+def test_an_error_in_a_fragment_is_a_sentence_and_a_way_on() -> None:
+    at = AppTest.from_string(GUARDED).run()
+    at.button(key="press").click().run()
+    assert not at.exception and at.error[0].value == r"There is no run 1234 \*\*here\*\*\."
+    press(at, AGAIN)
+    assert not at.exception and not at.error and at.caption[0].value == "drawn"
+
+
+def alone(at: AppTest, monkeypatch: pytest.MonkeyPatch) -> AppTest:
+    """Redraw the fragments of a page without the page, as a click in each of them does."""
+    parts = list(at._fragment_storage._fragments)  # type: ignore[attr-defined]
+    assert parts
+    with monkeypatch.context() as patch:
+        patch.setattr(local_script_runner, "RerunData", partial(RerunData, fragment_id_queue=parts))
+        return at.run()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("view", [view for view, (_, query) in VIEWS.items() if {"run", "runs"} & set(query)])
+def test_a_run_that_is_deleted_while_its_page_is_open(
+    open_app: Any, compared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, view: str
+) -> None:
+    page, query = VIEWS[view]
+    folder = tmp_path / "library"
+    shutil.copytree(compared, folder)
+    known = {title: run.id for title, run in runs(folder).items()}
+    at = open_app(page, folder, **{key: known.get(value, value) for key, value in query.items()})
+    assert not at.exception and not at.error
+    shutil.rmtree(folder / "runs" / known[TIES])
+    st.cache_data.clear()  # as in a server that has shown much else since
+    st.cache_resource.clear()
+    assert not alone(at, monkeypatch).exception
+    if view in ASKING:
+        assert f"There is no run '{known[TIES]}'" in at.error[0].value.replace("\\", "")
+        assert AGAIN in [button.label for button in at.button]
+    at.run()
+    assert not at.exception and not at.error and missing(at)
+    press(at, "Show an available run")
+    assert not at.exception and not at.error and not missing(at) and known[TIES] not in str(at.query_params)

@@ -1,0 +1,98 @@
+"""The result on Merge stands beside what it is held against: pretrained, the experts, and the best stored run."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compared_runs import CAT, EMR, LWPTV, TIES
+from page_harness import press, runs, words
+from streamlit.testing.v1 import AppTest
+
+from app.reading import data, score_tables
+from app.views.merge.result import NO_OTHER
+from merging.runs.run import Run
+from viz.text import percent
+
+FEW = {"chain": "exemplars:per_task=4;lot", "experts": "circles,digits,flags"}
+
+
+def rows(at: AppTest) -> dict[str, list[str]]:
+    """{name of the row: its cells}."""
+    table = at.table[0].value
+    return {str(name): list(cells) for name, *cells in table.itertuples(index=False, name=None)}
+
+
+def result(open_app: Any, folder: Path, **query: str) -> AppTest:
+    """The page after a press of Run on a merge that is stored."""
+    at = press(open_app("merge", folder, **query), "Run")
+    assert not at.exception and not at.error and "is done" in words(at)
+    return at
+
+
+@pytest.mark.slow
+def test_a_result_stands_beside_references_and_the_best_stored_run(open_app: Any, compared: Path) -> None:
+    at = result(open_app, compared, chain="ties")
+    stored, known = data.stored(), runs(compared)
+    others = [known[title] for title in known if known[title].kind == "merge" and title not in (TIES, EMR)]
+    others = [run for run in others if set(run.experts) == set(known[TIES].experts)]
+    best = max(others, key=lambda run: data.summary(run, stored).h_score)
+    cells = rows(at)
+    assert list(cells)[:4] == ["**This run**", "Pretrained", "Individual experts", "Trained on all tasks"]
+    (name,) = list(cells)[4:]
+    assert name.startswith("Best stored run: ") and best.title[:10] in name.replace("\\", "")
+    assert cells[name][2] == percent(data.summary(best, stored).h_score)
+    table = score_tables.averages([known[TIES]], stored).set_index("run")
+    for key, row in (("pretrained", cells["Pretrained"]), (known[TIES].id, cells["**This run**"])):
+        inside, low, high = (percent(table.loc[key, field]) for field in ("in_domain", "in_low", "in_high"))
+        assert row[0].replace("\u00a0", " ") == f"{inside} ({low} to {high})"
+    assert f"highest H-score of {len(others)} stored runs that merge the same experts" in words(at)
+    link = next(link for link in at.get("page_link") if link.proto.label == "Compare with the best")
+    assert f"b={best.id}" in link.proto.query_string
+
+
+@pytest.mark.slow
+def test_references_are_of_the_merged_experts(open_app: Any, compared: Path) -> None:
+    whole, few = (rows(result(open_app, compared, **query)) for query in ({"chain": "ties"}, FEW))
+    assert whole["Pretrained"][0] != few["Pretrained"][0]
+    assert list(few) == ["**This run**", "Pretrained", "Individual experts", "Trained on all tasks"]
+
+
+@pytest.mark.slow
+def test_no_other_run_and_no_reference_are_said(open_app: Any, compared: Path, tmp_path: Path) -> None:
+    assert NO_OTHER in words(result(open_app, compared, **FEW))
+    folder = tmp_path / "bare"
+    shutil.copytree(compared, folder)
+    for title, run in runs(folder).items():
+        if run.kind != "merge" or title in (CAT, LWPTV):
+            shutil.rmtree(folder / "runs" / run.id)
+    at = result(open_app, folder, **FEW)
+    assert list(rows(at)) == ["**This run**"]
+    assert "Pretrained and Individual experts are not stored for these models and this benchmark." in words(at)
+
+
+@pytest.mark.slow
+def test_a_merge_with_one_model_per_task_is_held_against_single_models(open_app: Any, compared: Path) -> None:
+    at = result(open_app, compared, chain="emr")
+    assert "One model per task" in words(at)
+    (best,) = [name for name in rows(at) if name.startswith("Best stored run")]
+    assert EMR not in best
+
+
+@pytest.mark.slow
+def test_references_of_other_models_under_the_same_names_are_left_out(
+    open_app: Any, compared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = data.references
+
+    def other(*given: Any) -> dict[str, Run]:
+        pretrained = known(*given)["pretrained"]
+        return known(*given) | {"pretrained": replace(pretrained, inputs={"pretrained": "of another model"})}
+
+    monkeypatch.setattr(data, "references", other)
+    at = result(open_app, compared, chain="ties")
+    assert "Pretrained" not in rows(at) and "Individual experts" in rows(at)
+    assert "Pretrained is not stored for these models and this benchmark." in words(at)

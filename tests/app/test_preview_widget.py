@@ -1,0 +1,128 @@
+"""The widget of previews: answers as they come, never one of another recipe, and never as a run's score."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_harness import charts, press, words
+from streamlit.testing.v1 import AppTest
+
+import merging
+from app.reading import previews
+from merging.benchmarks.benchmark import Benchmark
+from merging.jobs.bench import PreviewRequest, PreviewState
+from merging.previews.result import Preview
+from merging.recipes.recipe import Recipe
+
+NASTY = "<b>bold</b> **x** $y$ :red[c]"
+
+
+class StandIn:
+    """A bench without a process: requests stay until the test answers them."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, PreviewState] = {}
+        self.asked: list[PreviewRequest] = []
+        self.stopped = 0
+
+    def ask(self, session: str, asked: PreviewRequest) -> PreviewState:
+        self.asked.append(asked)
+        self.states[session] = PreviewState(asked)
+        return self.states[session]
+
+    def state(self, session: str, asked: PreviewRequest) -> PreviewState | None:
+        state = self.states.get(session)
+        return state if state is not None and state.request == asked else None
+
+    def cancel(self, session: str) -> None:
+        self.stopped += 1
+        del self.states[session]
+
+    def answer(self, **changes: Any) -> None:
+        (session,) = self.states
+        self.states[session] = replace(self.states[session], **changes)
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    one = StandIn()
+    monkeypatch.setattr(previews, "bench", lambda: one)
+    return one
+
+
+@pytest.fixture(scope="module")
+def preview(library: Path) -> Preview:
+    benchmark = Benchmark.load(library)
+    recipe = Recipe.build("ties", {}, [], benchmark.pretrained, benchmark.experts, NASTY)
+    return merging.preview(recipe, 8, benchmark=benchmark, device="cpu")
+
+
+def switch(at: AppTest, label: str) -> AppTest:
+    return next(toggle for toggle in at.toggle if toggle.label == label).set_value(True).run()
+
+
+def test_answers_are_drawn_as_they_come(open_app: Any, library: Path, bench: StandIn, preview: Preview) -> None:
+    at = open_app("merge", library, chain="ties")
+    assert not bench.asked and charts(at) == 0
+    press(at, "Preview")
+    assert not at.exception and len(bench.asked) == 1 and "first answer" in words(at)
+    assert bench.asked[0].per_task is None and bench.asked[0].run == "" and "ties" in bench.asked[0].recipe
+    bench.answer(preview=preview)
+    at.run()
+    assert "no run’s score: change against Pretrained; more images follow" in words(at)
+    assert [metric.label for metric in at.metric] == ["In domain", "Out of domain", "H\\-score"] and charts(at) == 1
+    bench.answer(preview=preview, done=True)
+    at.run()
+    assert "more images follow" not in words(at) and "Stop" not in {button.label for button in at.button}
+    assert "<b>bold</b>" not in words(at) and "at most 8 images of each task of the choosing half" in words(at)
+    assert "n = 48, seed 0" in words(at)
+
+
+def test_a_change_takes_the_old_answer_away(open_app: Any, library: Path, bench: StandIn, preview: Preview) -> None:
+    at = press(open_app("merge", library, chain="ties"), "Preview")
+    bench.answer(preview=preview, done=True)
+    at.run()
+    at.slider[0].set_value(0.5).run()
+    assert charts(at) == 0 and len(at.metric) == 0 and len(bench.asked) == 1
+    at.slider[0].set_value(0.2).run()
+    assert charts(at) == 1  # the very recipe that was previewed
+
+
+def test_live_asks_at_every_change_and_survives_another_page(
+    open_app: Any, library: Path, bench: StandIn, preview: Preview
+) -> None:
+    at = switch(open_app("merge", library, chain="ties"), "live")
+    assert len(bench.asked) == 1
+    at.slider[0].set_value(0.5).run()
+    assert len(bench.asked) == 2 and bench.asked[0] != bench.asked[1]
+    bench.answer(preview=preview, done=True)
+    at.switch_page("screens/methods.py").run()
+    at.switch_page("screens/merge.py").run()
+    assert charts(at) == 1 and len(bench.asked) == 2 and next(t for t in at.toggle if t.label == "live").value
+    press(at.slider[0].set_value(0.6).run(), "Stop")
+    assert bench.stopped == 1 and not bench.states
+
+
+def test_errors_are_shown_and_not_asked_for_again(open_app: Any, library: Path, bench: StandIn) -> None:
+    at = switch(open_app("merge", library, chain="ties"), "live")
+    bench.answer(error=f"LOT needs more than {NASTY}", done=True)
+    at.run()
+    assert not at.exception and "LOT needs more than" in words(at) and NASTY not in words(at)
+    assert len(at.run().metric) == 0 and len(bench.asked) == 1
+
+
+def test_several_people_see_fewer_images(
+    open_app: Any, library: Path, bench: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MERGESCOPE_SHARED", "1")
+    press(open_app("merge", library, chain="ties"), "Preview")
+    assert bench.asked[0].per_task == 64
+
+
+def test_every_row_of_the_data_says_what_it_is(preview: Preview) -> None:
+    table = previews.table(preview)
+    assert set(table["kind"]) == {"preview"} and set(table["half"]) == {"choosing"}
+    assert set(table["against"]) == {"Pretrained"} and set(table["seed"]) == {0}

@@ -1,0 +1,300 @@
+"""The report is kept in the store under the token in the address: after a reload, in two tabs, and where that fails."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import viz_tables
+from damage import damaged
+from faulty_disk import faulty
+from page_harness import press, serve_several
+from page_harness import words as escaped
+from streamlit.testing.v1 import AppTest
+
+from app.session.report import report_codec, report_keeper
+from app.session.report.report_draft import ReportDraft
+from merging.errors import MergingError, StoreError
+from merging.runs.drafts import Drafts
+from merging.runs.store import Store
+from viz import charts as all_charts
+from viz.report.contents import ReportView, Source
+
+ADD, IN = "Add to report", "In the report"
+EARLIER = "report_earlier"
+
+
+def words(at: AppTest) -> str:
+    """All text on the page, as it is read."""
+    return escaped(at).replace("\\", "")
+
+
+def draft(at: AppTest) -> ReportDraft:
+    found: ReportDraft = at.session_state["_report_keeper"].draft()
+    return found
+
+
+def token(at: AppTest) -> str:
+    return str(at.query_params["draft"])
+
+
+def labels(at: AppTest) -> list[str]:
+    return [button.label for button in at.button if button.label in (ADD, IN)]
+
+
+def titled(at: AppTest) -> list[str]:
+    return [kept.view.title for kept in draft(at).kept]
+
+
+@pytest.fixture
+def first(open_app: Any, library: Path) -> AppTest:
+    """A report of both charts of averages, with a title, notes and another order."""
+    at: AppTest = open_app("scores", library)
+    assert "draft" not in at.query_params
+    press(at, ADD)
+    press(at, ADD)
+    at.switch_page("screens/report.py").run()
+    at.text_input(key="report_title").set_value("What I saw").run()
+    at.text_area(key="view_note_1").set_value("Look at <b>this</b>.").run()
+    at.text_input(key="view_title_0").set_value("In and out").run()
+    next(button for button in at.button if button.label == "Down").click().run()
+    at.toggle(key="report_recipes").set_value(False).run()
+    assert not at.exception and not at.error
+    return at
+
+
+def files(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_a_reload_finds_the_report_with_all_that_was_written(open_app: Any, library: Path, first: AppTest) -> None:
+    again = open_app("report", library, draft=token(first))
+    assert not again.exception and not again.error
+    assert again.text_input(key="report_title").value == "What I saw"
+    assert again.text_area(key="view_note_1").value == "Look at <b>this</b>."
+    assert titled(again) == ["", "In and out"] and not again.toggle(key="report_recipes").value
+    made, before = (draft(at).report(()) for at in (again, first))
+    assert made == before
+    for one, other in zip(made.views, before.views, strict=True):
+        pd.testing.assert_frame_equal(one.table, other.table)
+    scores = open_app("scores", library, draft=token(first))
+    assert labels(scores) == [IN, IN, ADD]
+
+
+def test_a_change_of_a_note_writes_no_table(first: AppTest, tmp_path: Path) -> None:
+    before = files(tmp_path / "store" / "drafts")
+    first.text_area(key="view_note_0").set_value("More.").run()
+    after = files(tmp_path / "store" / "drafts")
+    assert {name for name in after if after[name] != before.get(name)} == {"draft"}
+    assert len(after) == 3
+    next(button for button in first.button if button.label == "Remove").click().run()
+    assert len(files(tmp_path / "store" / "drafts")) == 2
+
+
+@pytest.mark.slow
+def test_two_tabs_hold_one_report(open_app: Any, library: Path, first: AppTest) -> None:
+    second = open_app("report", library, draft=token(first))
+    second.text_input(key="report_title").set_value("Of the second tab").run()
+    first.text_area(key="view_note_0").set_value("Of the first tab").run()
+    assert first.text_input(key="report_title").value == "Of the second tab"
+    second.run()
+    assert second.text_area(key="view_note_0").value == "Of the first tab"
+    second.switch_page("screens/masks.py").run()
+    press(second, ADD)
+    first.run()
+    assert len(draft(first).kept) == 3 and len({kept.number for kept in draft(first).kept}) == 3
+    next(button for button in first.button if button.label == "Remove").click().run()
+    second.switch_page("screens/report.py").run()
+    assert len(draft(second).kept) == 2 and token(second) == token(first)
+
+
+def test_a_report_that_was_deleted_in_another_tab_is_said_and_kept_again(
+    open_app: Any, library: Path, first: AppTest
+) -> None:
+    second = open_app("report", library, draft=token(first))
+    old = token(first)
+    press(second, "Delete this report")
+    assert "The report is empty" in words(second) and "draft" not in second.query_params
+    first.run()
+    assert "The report was deleted from the store" in words(first) and len(draft(first).kept) == 2
+    first.text_input(key="report_title").set_value("Still here").run()
+    assert "deleted from the store" not in words(first) and token(first) != old
+    assert open_app("report", library, draft=token(first)).text_input(key="report_title").value == "Still here"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "wrong"), [("report", "A" * 22), ("scores", "../../x"), ("home", "<b>x</b>")])
+def test_a_token_of_no_report_is_said(open_app: Any, library: Path, page: str, wrong: str) -> None:
+    at = open_app(page, library, draft=wrong)
+    assert not at.exception and not at.error
+    assert "There is no report under the token in this address" in words(at)
+    assert "draft" not in at.query_params
+    if page == "scores":
+        press(at, ADD)
+        assert "no report under" not in words(at) and token(at) != wrong
+
+
+@pytest.mark.slow
+def test_every_damage_is_said(open_app: Any, library: Path, first: AppTest, tmp_path: Path) -> None:
+    (folder,) = (tmp_path / "store" / "drafts").iterdir()
+    whole = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for name in whole:
+        (_, wrong), *_ = list(damaged(whole[name]))[3:]
+        (folder / name).write_bytes(wrong)
+        at = open_app("report", library, draft=token(first))
+        assert not at.exception and not at.error
+        assert "is damaged" in words(at) and "The report is empty" in words(at)
+        folder.mkdir(exist_ok=True)
+        for other, data in whole.items():
+            (folder / other).write_bytes(data)
+
+
+@pytest.mark.slow
+def test_only_who_has_the_address_sees_the_report_where_several_people_work(
+    open_app: Any, library: Path, first: AppTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = open_app("report", library)
+    assert "What I saw" in alone.selectbox(key=EARLIER).options[0]
+    for how in ("switch", "address"):
+        with monkeypatch.context() as patch:
+            serve_several(patch, how)
+            other = open_app("report", library)
+            assert not [box for box in other.selectbox if box.key == EARLIER]
+            assert "What I saw" not in words(other) and "draft" not in other.query_params
+            named = open_app("report", library, draft=token(first))
+            assert named.text_input(key="report_title").value == "What I saw"
+
+
+def test_another_report_is_begun_and_the_earlier_one_opened(open_app: Any, library: Path, first: AppTest) -> None:
+    old = token(first)
+    press(first, "New report")
+    assert "The report is empty" in words(first) and "draft" not in first.query_params
+    press(first, "Open")
+    assert token(first) == old and first.text_input(key="report_title").value == "What I saw"
+    first.switch_page("screens/scores.py").run()
+    assert token(first) == old
+
+
+def test_a_store_that_cannot_be_written_to_leaves_the_report_in_the_session(
+    open_app: Any, library: Path, tmp_path: Path
+) -> None:
+    at = open_app("scores", library)
+    with faulty(tmp_path / "store", errno.EROFS):
+        press(at, ADD)
+        assert not at.exception and len(draft(at).kept) == 1
+        assert "The report is kept in this session only" in words(at) and "Read-only file system" in words(at)
+        at.switch_page("screens/report.py").run()
+        assert "MERGESCOPE" in words(at) and "draft" not in at.query_params
+    at.text_input(key="report_title").set_value("Now").run()
+    assert "in this session only" not in words(at)
+    assert open_app("report", library, draft=token(at)).text_input(key="report_title").value == "Now"
+
+
+def test_links_and_views_do_not_carry_the_token(first: AppTest) -> None:
+    first.switch_page("screens/scores.py").run()
+    assert token(first)
+    assert not [code.value for code in first.code if token(first) in str(code.value)]
+    assert all("draft=" not in kept.view.place for kept in draft(first).kept)
+    assert "this link leaves that out" in words(first)
+
+
+# Plain data
+
+
+def tables() -> list[tuple[str, pd.DataFrame]]:
+    return [(chart.key, getattr(viz_tables, chart.key)(5)) for chart in all_charts()]
+
+
+def through_json(value: Any) -> Any:
+    return json.loads(json.dumps(value, allow_nan=False))
+
+
+@pytest.mark.parametrize("key", [key for key, _ in tables()])
+def test_the_table_of_every_chart_comes_back_as_it_was(key: str) -> None:
+    table = dict(tables())[key]
+    for some in (table, table.iloc[::-1].head(50), table.head(0)):
+        pd.testing.assert_frame_equal(report_codec.table_of(report_codec.table_bytes(some)), some)
+
+
+def test_all_kinds_of_columns_and_options_come_back() -> None:
+    table = pd.DataFrame(
+        {
+            "float32": np.array([0.1, np.nan, np.inf], np.float32), "int8": np.array([1, -2, 3], np.int8),
+            "bool": [True, False, True], "text": ["a", None, "ü\u2028"],
+            "mixed": pd.Series(["a", 1, None], dtype=object), "kind": pd.Categorical(["x", "y", "x"], ordered=True),
+        },
+        index=[3, 1, 2],
+    )  # fmt: skip
+    options = {
+        "fit": (float("nan"), np.float64(0.1), np.int64(3), True), "groups": ["a", None], "rank": table,
+        "notes": {"x": "y"}, "selected": None, "inner": {"deep": [({"t": table},)]},
+    }  # fmt: skip
+    draft = ReportDraft("Heading", "Words", tables=False)
+    draft.allow("fisher")
+    source = Source("id", "Run", "t", (("a", "b"),), (), "recipe")
+    draft.add(ReportView("kept_share", table, {"by": "role"}, "t", "n", "c", "masks?x=1", ("id",)), 10, [source])
+    coded = through_json(report_codec.plain(draft))
+    parts = {name: make() for name, make in report_codec.parts(draft).items()}
+    again = report_codec.restored(coded, parts.__getitem__)
+    assert again == draft and len(parts) == 1
+    pd.testing.assert_frame_equal(again.kept[0].view.table, table)
+    view = ReportView("x", table, options)
+    draft.add(view, 0, [])
+    within = {name: make() for name, make in report_codec.parts(draft).items()}
+    assert len(within) == 4
+    coded = through_json(report_codec.plain(draft))["views"][1]
+    coded |= {"key": "kept_share", "options": {"mapping": [["by", coded["options"]]]}}
+    (kept,) = report_codec.restored(through_json(report_codec.plain(draft)) | {"views": [coded]}, within.get).kept
+    draft.kept = [kept]
+    assert draft.find("kept_share", table, {"by": options})
+
+
+def test_what_cannot_be_stored_is_refused_in_a_sentence() -> None:
+    draft = ReportDraft()
+    draft.add(ReportView("x", pd.DataFrame(), {"of": {1, 2}}), 0, [])
+    with pytest.raises(StoreError, match="option of type set"):
+        report_codec.plain(draft)
+    for table in (pd.DataFrame({1: [2]}), pd.DataFrame({"a": [pd.Timestamp(0)]})):
+        with pytest.raises(StoreError, match="cannot be stored"):
+            report_codec.table_bytes(table)
+
+
+def test_a_chart_of_another_version_is_left_out() -> None:
+    draft = ReportDraft()
+    table = viz_tables.kept_share(3)
+    for key, options in (("kept_share", {"by": "role"}), ("of_tomorrow", {}), ("kept_share", {"of_tomorrow": 1})):
+        draft.add(ReportView(key, table, options), 0, [])
+    parts = report_codec.parts(draft)
+    again = report_codec.restored(report_codec.plain(draft), lambda name: parts[name]())
+    assert [kept.view.key for kept in again.kept] == ["kept_share"]
+
+
+def test_no_change_of_stored_data_is_more_than_a_sentence() -> None:
+    """Checksums find changes of the disk; these would pass them."""
+    draft = ReportDraft("Heading")
+    draft.add(ReportView("kept_share", viz_tables.kept_share(3), {"by": "role"}), 0, [])
+    parts = {name: make() for name, make in report_codec.parts(draft).items()}
+    for raw in (json.dumps(report_codec.plain(draft)).encode(), *parts.values()):
+        for place in range(0, len(raw), max(1, len(raw) // 100)):
+            for wrong in (raw[:place] + b"[]" + raw[place:], raw[:place] + b"0" + raw[place + 1 :], raw[:place]):
+                try:
+                    report_codec.table_of(wrong)
+                    report_codec.restored(json.loads(wrong), parts.__getitem__)
+                except (MergingError, ValueError) as error:
+                    assert isinstance(error, MergingError | json.JSONDecodeError), repr(error)
+
+
+def test_keeping_asks_for_new_tables_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
+    stored, made = Drafts(Store(libraries=())), []
+    monkeypatch.setattr(report_codec, "table_bytes", lambda table: made.append(1) or b"{}")
+    draft, name = ReportDraft(), ""
+    for number in range(3):
+        draft.add(ReportView("kept_share", viz_tables.kept_share(3)), 0, [])
+        name = stored.keep(report_keeper.KIND, report_codec.plain(draft), name, report_codec.parts(draft))
+        assert len(made) == number + 1

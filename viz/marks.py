@@ -1,0 +1,201 @@
+"""The numbers that a figure draws, as a table: one row a mark, in the order and the units of the picture."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import plotly.graph_objects as go
+
+MARK, TEXT = "mark", "in words"
+Row = dict[str, Any]
+Values = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis' title; the labels of its places, if each value on it has one; and what a number is multiplied by."""
+
+    name: str
+    labels: Mapping[float, str]
+    factor: float
+    logs: bool = False  # the numbers are logarithms
+
+    def shown(self, value: float) -> str | float:
+        """A value as the axis shows it."""
+        if self.labels:
+            return self.labels[min(self.labels, key=lambda place: abs(place - value))]
+        return self.number(value)
+
+    def number(self, value: float) -> float:
+        """A number in the units of the axis."""
+        return float(f"{self.factor * (10**value if self.logs else value):.7g}")  # figures hold seven digits
+
+
+def marks(figure: go.Figure, picks: Sequence[str] = ()) -> pd.DataFrame:
+    """One row for each mark: the series, the fields that a click on it gives (``picks``), its numbers, its words.
+
+    A number's column is named by its axis or color bar. Shares are percentages where the figure shows percentages,
+    places of an axis with names are these names. What only guides the eye or repeats other marks is left out. A trace
+    adds to that by its ``meta``: ``columns`` are further numbers of its marks, ``numbers`` says that a trace without
+    hover texts has numbers of its own, ``steps`` that they are steps with two ends, ``upright`` that it is a line at
+    one number, ``log`` which numbers are logarithms; ``x`` and ``y`` are those of marks drawn beside their place.
+    """
+    maps = {_axes(trace): trace for trace in figure.data if trace.type == "heatmap"}
+    rows: list[Row] = []
+    for trace in figure.data:
+        if trace.type == "heatmap":
+            covered = any(_axes(other) == _axes(trace) and other.customdata is not None for other in figure.data)
+            rows += [] if covered else _cells(figure, trace)
+        elif trace.type == "scatter" and trace.fill == "toself" and trace.line.width == 0:
+            rows += _band(figure, trace)
+        elif trace.hoverinfo != "skip" or (trace.meta or {}).get("numbers"):
+            rows += _points(figure, trace, picks, maps.get(_axes(trace)) if trace.type == "bar" else None)
+    table = pd.DataFrame(rows)
+    return table[[*(name for name in table if name != TEXT), *(name for name in table if name == TEXT)]]
+
+
+def _axes(trace: Any) -> tuple[str, str]:
+    return trace.xaxis or "x", trace.yaxis or "y"
+
+
+def _pair(figure: go.Figure, trace: Any) -> list[Axis]:
+    """The trace's two axes, whose names differ."""
+    logs = (trace.meta or {}).get("log", ())
+    x, y = (_axis(figure, name, name[0] in logs) for name in _axes(trace))
+    if x.name == y.name:
+        x, y = (replace(axis, name=f"{axis.name} ({way})") for axis, way in ((x, "across"), (y, "up")))
+    return [x, y]
+
+
+def _axis(figure: go.Figure, name: str, logs: bool) -> Axis:
+    layout = figure.layout[f"{name[0]}axis{name[1:]}"]
+    explained = [trace for trace in figure.data if trace.hoverinfo != "skip" and name in _axes(trace)]
+    values = [np.asarray(_rows(trace) if name[0] == "y" else trace.x, np.float64) for trace in explained]
+    labels = _labels(layout, np.concatenate([np.zeros(0), *values]))
+    percent = "%" in (layout.tickformat or "") or _percents(layout.ticktext)
+    return Axis(_titled(layout.title.text, percent), labels, 100 if percent else 1, logs)
+
+
+def _rows(trace: Any) -> Values:
+    """Where the marks are along the second axis; a bar over a cell has the cell's edge as its base."""
+    over_cells = trace.type == "bar" and trace.marker.opacity == 0
+    return np.asarray(np.asarray(trace.base) + 0.5 if over_cells else trace.y, np.float64)
+
+
+def _labels(axis: Any, values: Values) -> Mapping[float, str]:
+    """The labels of an axis whose values all are at a label; empty for an axis of numbers."""
+    if axis.tickvals is None or axis.ticktext is None:
+        return {}
+    places = np.asarray(axis.tickvals, np.float64)
+    labels = {float(place): _plain(text) for place, text in zip(places, axis.ticktext, strict=False)}
+    apart = float(np.diff(np.sort(places)).min(initial=1.0))
+    if apart < 1 or all(_is_number(text, place) for place, text in labels.items()):
+        return {}
+    finite = values[np.isfinite(values)]
+    near = np.abs(finite[:, None] - places[None]).min(axis=1, initial=np.inf) < 0.5
+    return labels if bool(near.all()) else {}
+
+
+def _is_number(text: str, value: float) -> bool:
+    try:
+        return abs(float(text) - value) < 1e-9
+    except ValueError:
+        return False
+
+
+def _percents(texts: Sequence[str] | None) -> bool:
+    return texts is not None and len(texts) > 0 and all(str(text).endswith("%") for text in texts)
+
+
+def _titled(title: str | None, percent: bool) -> str:
+    name = _plain(title or "").strip()
+    return f"{name} (%)".strip() if percent and "%" not in name else name or "place"
+
+
+def _points(figure: go.Figure, trace: Any, picks: Sequence[str], cells: Any) -> list[Row]:
+    x, y = _pair(figure, trace)
+    xs, ys = _steps(trace, np.asarray(trace.x, np.float64), _rows(trace))
+    rows, meta = [], trace.meta or {}
+    upright = meta.get("upright", False)
+    for place in [0] if upright else np.flatnonzero(np.isfinite(xs) & np.isfinite(ys)).tolist():
+        row: Row = {MARK: _plain(trace.name)}
+        if trace.customdata is not None:
+            row |= dict(zip(picks, trace.customdata[place], strict=False))
+        row[x.name] = x.shown(meta.get("x", xs)[place])
+        if not upright:
+            row[y.name] = y.shown(meta.get("y", ys)[place])
+        row |= {name: values[place] for name, values in meta.get("columns", {}).items()}
+        row |= _interval(x, trace.error_x, xs[place], place) | _interval(y, trace.error_y, ys[place], place)
+        if cells is not None:
+            row |= _cell(cells, xs[place], ys[place])
+        if trace.text is not None:
+            row[TEXT] = _plain(trace.text[place])
+        rows.append(row)
+    return rows
+
+
+def _interval(axis: Axis, bars: Any, value: float, place: int) -> Row:
+    if bars is None or bars.array is None:
+        return {}
+    up = float(bars.array[place])
+    down = up if bars.arrayminus is None else float(bars.arrayminus[place])
+    return {f"{axis.name}, low": axis.number(value - down), f"{axis.name}, high": axis.number(value + up)}
+
+
+def _band(figure: go.Figure, trace: Any) -> list[Row]:
+    """The lower and upper ends of a band, whose outline goes along one of them and back along the other."""
+    x, y = _pair(figure, trace)
+    half = len(trace.x) // 2
+    xs, low = _steps(trace, np.asarray(trace.x[:half], np.float64), np.asarray(trace.y[:half], np.float64))
+    _, high = _steps(trace, xs, np.asarray(trace.y[::-1][:half], np.float64))
+    names = (MARK, x.name, f"{y.name}, low", f"{y.name}, high")
+    return [
+        dict(zip(names, (f"{_plain(trace.name)}, band", x.shown(at), y.number(a), y.number(b)), strict=True))
+        for at, a, b in zip(xs, low, high, strict=True)
+    ]
+
+
+def _steps(trace: Any, xs: Values, ys: Values) -> tuple[Values, Values]:
+    """The middles of the steps of a line, each of which has two ends; other marks as they are."""
+    if not (trace.meta or {}).get("steps"):
+        return xs, ys
+    return xs.reshape(-1, 2).mean(axis=1) if len(xs) == len(ys) else xs, ys[::2]
+
+
+def _cells(figure: go.Figure, trace: Any) -> list[Row]:
+    """The cells of a map that takes no clicks."""
+    x, y = _pair(figure, trace)
+    grid = np.asarray(trace.z, np.float64)
+    places = [(row, column) for row in range(len(grid)) for column in range(grid.shape[1])]
+    return [
+        {MARK: _plain(trace.name), x.name: x.shown(column), y.name: y.shown(row)} | _cell(trace, column, row)
+        for row, column in places
+    ]
+
+
+def _cell(trace: Any, column: float, row: float) -> Row:
+    """The number of a map's cell, in the units of its color bar; none for a cell without a number."""
+    grid = np.asarray(trace.z, np.float64)
+    if grid.ndim == 2:
+        number = grid[round(row), round(column)]
+    else:
+        at = (np.asarray(trace.x) == round(column)) & (np.asarray(trace.y) == round(row))
+        number = grid[at][0] if at.any() else np.nan
+    bar = trace.colorbar
+    percent = "%" in (bar.tickformat or "") or _percents(bar.ticktext)
+    logs = "z" in (trace.meta or {}).get("log", ())
+    axis = Axis(_titled(bar.title.text or trace.name, percent), {}, 100 if percent else 1, logs)
+    return {axis.name: axis.number(float(number)) if np.isfinite(number) else np.nan}
+
+
+def _plain(text: object) -> str:
+    """A text of a figure without its tags and codes; line ends become semicolons in hover texts."""
+    lines = re.sub(r"<br>\s*", "; " if "<b>" in str(text) else " ", str(text))
+    return html.unescape(re.sub(r"<[^>]*>", "", lines)).strip()
