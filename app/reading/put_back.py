@@ -12,6 +12,7 @@ from merging.analysis.stored import Measured
 from merging.checkpoints.families import Role
 from merging.previews.bootstrap import AVERAGE, IN_DOMAIN, OUT_OF_DOMAIN
 from merging.runs.run import Run
+from viz.text import role_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +82,7 @@ def averages(changes: pd.DataFrame, levels: Sequence[str], most: int | None = No
 def _short(name: str) -> str:
     """A tensor's name without what all names of a block begin with, a role in words."""
     short = BLOCK.sub(r"block \1, ", name)
-    return short.replace("_", " ") if short in ROLES else short
+    return role_name(short) if short in ROLES else short
 
 
 def guesses(run: Run, measured: Measured, guess: str) -> pd.DataFrame:

@@ -48,6 +48,7 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
     "views/compare/pictures.py": {"direction"},  # a column of its table: singular vectors are numbered
     "views/sweeps/form.py": {"alpha"},  # the key of interpolation coefficients
     "views/models/benchmark_form.py": {"seed"},  # of the draw of images
+    "reading/previews.py": {"seed"},  # the same
 }
 
 

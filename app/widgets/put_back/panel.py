@@ -16,7 +16,7 @@ from merging.checkpoints.families import Parameter, Role
 from merging.errors import MergingError, TaskError
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
-from viz.text import clean_text, plural
+from viz.text import clean_text, plural, role_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,7 +96,7 @@ def _place(layer: ChosenLayer, rows: pd.DataFrame) -> str:
         return layer.tensor
     column, value = ("section", layer.section) if layer.reach == "block" else ("role", layer.role)
     count = plural(int((rows[column] == value).sum()), "tensor")
-    named = f"all {value.replace('_', ' ')} tensors" if layer.reach == "kind" else value
+    named = f"all {role_name(value)} tensors" if layer.reach == "kind" else value
     return f"{named} ({count})"
 
 
