@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -11,6 +12,7 @@ import streamlit as st
 from app import text
 from app.reading import data, measurements, put_back
 from app.session import address, selection
+from app.session.clicks import fragment
 from app.widgets import chart, page, selected
 from app.widgets.jobs import measure_button
 from app.widgets.put_back import panel
@@ -55,7 +57,7 @@ def view(runs: Sequence[Run]) -> None:
     layers(run, measured)
 
 
-@st.fragment(run_every=SOON)
+@partial(fragment, run_every=SOON)
 def growing(run: Run) -> None:
     """The map so far of a measurement that is running."""
     shown = put_back.so_far(run)
@@ -94,7 +96,7 @@ def choose(tensor: str) -> None:
     selection.choose(address.TENSOR, tensor)
 
 
-@st.fragment
+@fragment
 def layers(run: Run, measured: Measured | None) -> None:
     """The maps with the picker of one tensor, and its panel; a click redraws only them."""
     tensors = list(data.table(run.id, "tensors")["tensor"])
