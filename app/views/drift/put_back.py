@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -53,11 +52,10 @@ def view(runs: Sequence[Run]) -> None:
     if measured is None:
         measure_button.missing(measurements.PUT_BACK, [run], NOT_MEASURED)
         if any(job.live and (job.kind, job.subject) == (measurements.PUT_BACK, run.id) for job in data.runner().here()):
-            growing(run)
+            fragment(growing, SOON)(run)
     layers(run, measured)
 
 
-@partial(fragment, run_every=SOON)
 def growing(run: Run) -> None:
     """The map so far of a measurement that is running."""
     shown = put_back.so_far(run)
