@@ -18,6 +18,9 @@ _CAUTIONS = "_cautions"
 ROW = 35  # px of a row of a table
 READABLE = """<style>
 [data-testid="stCaptionContainer"], [data-testid="stImageCaption"] { opacity: 0.8; }
+[class*="st-key-preview_result_"] [data-stale="true"], [class*="st-key-preview_result_"] [data-stale="true"] * {
+  visibility: hidden !important; transition: visibility 0s 0.15s;
+}
 a[href^="methods?word="] { color: inherit; text-decoration: underline dotted; text-underline-offset: 0.2em; }
 a[href^="methods?word="]:focus-visible { position: relative; }
 a[href^="methods?word="]:focus-visible::after {
@@ -26,7 +29,9 @@ a[href^="methods?word="]:focus-visible::after {
 }
 kbd { color: inherit !important; opacity: 1 !important; }
 :focus-visible, label:has(input:focus-visible) { outline: 2px solid #0B6AA8 !important; outline-offset: 1px; }
-</style>"""  # Streamlit's captions have a contrast of 4.1, and its focus on links is a gray ground
+</style>"""
+# Streamlit's captions have a contrast of 4.1, and its focus on links is a gray ground. It goes on showing the preview
+# of an earlier recipe while the page is being drawn for the next one.
 
 
 def heading(title: str, sentence: str) -> None:

@@ -58,7 +58,8 @@ def _panel(asked: PreviewRequest, reference: Run | None, key: str, was_running: 
         elif state is not None and state.preview is None:
             st.caption(":material/hourglass_top: Merging; the first answer takes a few seconds.")
         if state is not None and state.preview is not None:
-            _result(state.preview, reference, key, running)
+            with st.container(key=f"preview_result_{key}", gap="small"):  # hidden where it is of an earlier recipe
+                _result(state.preview, reference, key, running)
 
 
 def _controls(asked: PreviewRequest, key: str, state: PreviewState | None) -> None:
