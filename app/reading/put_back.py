@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from app.reading import data, measurements
+from app.text import signed
 from merging.analysis import stored as stored_measurements
 from merging.analysis.stored import Measured
 from merging.checkpoints.families import Role
 from merging.previews.bootstrap import AVERAGE, IN_DOMAIN, OUT_OF_DOMAIN
 from merging.runs.run import Run
+from viz.text import role_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +75,9 @@ def averages(changes: pd.DataFrame, levels: Sequence[str], most: int | None = No
     for over in shown:
         own = rows[rows["over"] == over].set_index(["level", "name"])[["change", "low", "high"]]
         numbers = own.loc[pd.MultiIndex.from_frame(table[["level", "name"]])].to_numpy(float)
-        table[TITLES[over]] = [f"{100 * c:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})" for c, low, high in numbers]
+        table[TITLES[over]] = [
+            f"{signed(100 * c)} ({signed(100 * low)} to {signed(100 * high)})" for c, low, high in numbers
+        ]
     names = [NAMES[level].format(_short(name)) for level, name in zip(table["level"], table["name"], strict=True)]
     return table.drop(columns="level").assign(name=names)
 
@@ -81,7 +85,7 @@ def averages(changes: pd.DataFrame, levels: Sequence[str], most: int | None = No
 def _short(name: str) -> str:
     """A tensor's name without what all names of a block begin with, a role in words."""
     short = BLOCK.sub(r"block \1, ", name)
-    return short.replace("_", " ") if short in ROLES else short
+    return role_name(short) if short in ROLES else short
 
 
 def guesses(run: Run, measured: Measured, guess: str) -> pd.DataFrame:

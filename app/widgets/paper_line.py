@@ -15,7 +15,6 @@ from merging.recipes.papers.claims import Claim
 
 PAPER, HERE = "◇", "●"  # the marks of published numbers and of ours, as in every table
 HEAD, BETWEEN = "**Paper and here.**", "\n\n"
-MINUS = "\N{MINUS SIGN}"
 
 
 def of(view: str, shown: Mapping[str, Comparison] | None = None) -> str:
@@ -70,8 +69,8 @@ def _here(ours: Comparison | None, judged: Verdict) -> str:
     if not math.isfinite(ours.low):
         interval = "no interval"
     elif interval != COUNTED:
-        interval += f" {_signed(ours.low, ours.digits)} to {_signed(ours.high, ours.digits)}"
-    return f"Here {first} against {second}, {_signed(ours.difference, ours.digits)} ({interval}; {ours.sample})."
+        interval += f" {text.signed(ours.low, ours.digits)} to {text.signed(ours.high, ours.digits)}"
+    return f"Here {first} against {second}, {text.signed(ours.difference, ours.digits)} ({interval}; {ours.sample})."
 
 
 def _unit(unit: str) -> str:
@@ -79,8 +78,4 @@ def _unit(unit: str) -> str:
 
 
 def _number(value: float, digits: int) -> str:
-    return f"{value:,.{digits}f}".replace("-", MINUS)
-
-
-def _signed(value: float, digits: int) -> str:
-    return f"{round(value, digits) + 0.0:+,.{digits}f}".replace("-", MINUS)  # + 0.0 turns -0.0 into 0.0
+    return f"{value:,.{digits}f}".replace("-", text.MINUS)

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from viz import theme
 from viz.chart import chart, in_order
 from viz.parts import legends
-from viz.text import identifier, percent, plural, safe_text, short_name
+from viz.text import identifier, percent, plural, role_name, safe_text, short_name
 
 HEIGHT, BOTTOM, LEFT = 430, 56, 62
 
@@ -51,7 +51,7 @@ def drift_and_put_back(
         fig.add_trace(_points(table[table["role"] == role], role, theme.SYMBOLS[place % 8]))
     if selected in set(table["tensor"]):
         fig.add_trace(_circle(table[table["tensor"] == selected]))
-    names = [role.replace("_", " ") for role in roles]
+    names = [role_name(role) for role in roles]
     legend, top = legends.above(names, "Kind ")
     room = 0.03 * len(table) + 0.5
     ends = [1 - room, len(table) + room]
@@ -70,9 +70,9 @@ def drift_and_put_back(
 
 def _coefficient(correlation: tuple[float, int] | None) -> str:
     if correlation is None or not math.isfinite(correlation[0]):
-        return "Open marks: the 95 % interval holds zero"
+        return "Open marks: the 95% interval holds zero"
     rho, n = correlation
-    return f"Spearman ρ = {rho:.2f}, n = {plural(n, 'tensor')}. Open marks: the 95 % interval holds zero"
+    return f"Spearman ρ = {rho:.2f}, n = {plural(n, 'tensor')}. Open marks: the 95% interval holds zero"
 
 
 def _points(rows: pd.DataFrame, role: str, symbol: str) -> go.Scatter:
@@ -80,7 +80,7 @@ def _points(rows: pd.DataFrame, role: str, symbol: str) -> go.Scatter:
     color = theme.ROLE_COLORS.get(role, theme.FADED)
     return go.Scatter(
         x=rows["drift_rank"].to_numpy(np.float32), y=rows["change_rank"].to_numpy(np.float32), mode="markers",
-        name=legends.entry(role.replace("_", " ")),
+        name=legends.entry(role_name(role)),
         marker={
             "symbol": [symbol if shown else f"{symbol}-open" for shown in clear], "color": color, "size": 10,
             "line": {"width": 1.6, "color": color},
