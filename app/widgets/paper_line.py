@@ -14,6 +14,10 @@ from merging.recipes.papers import claims
 from merging.recipes.papers.claims import Claim
 
 PAPER, HERE = "◇", "●"  # the marks of published numbers and of ours, as in every table
+HELP = (
+    "◇ is what the paper prints. ● is ours: from merges of all experts of the benchmark, whichever run the page shows, "
+    "unless the line names others."
+)
 HEAD, BETWEEN = "**Paper and here.**", "\n\n"
 
 
@@ -37,7 +41,7 @@ def show(lines: str) -> None:
         head, *rest = lines.split(BETWEEN)
         words = f" {rest[0]}" if len(rest) == 1 else BETWEEN + "\n".join(f"- {line}" for line in rest)
         with st.container(border=True):
-            st.markdown(f":material/menu_book: {head}{words}")
+            st.markdown(f":material/menu_book: {head}{words}", help=HELP)
 
 
 def in_words(claim: Claim, ours: Comparison | None) -> str:
