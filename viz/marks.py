@@ -47,7 +47,7 @@ def marks(figure: go.Figure, picks: Sequence[str] = ()) -> pd.DataFrame:
     hover texts has numbers of its own, ``steps`` that they are steps with two ends, ``upright`` that it is a line at
     one number, ``log`` which numbers are logarithms; ``x`` and ``y`` are those of marks drawn beside their place.
     """
-    maps = {_axes(trace): trace for trace in figure.data if trace.type == "heatmap"}
+    maps = {_axes(trace): trace for trace in reversed(figure.data) if trace.type == "heatmap"}  # what lies below counts
     rows: list[Row] = []
     for trace in figure.data:
         if trace.type == "heatmap":
@@ -131,10 +131,10 @@ def _points(figure: go.Figure, trace: Any, picks: Sequence[str], cells: Any) -> 
         row[x.name] = x.shown(meta.get("x", xs)[place])
         if not upright:
             row[y.name] = y.shown(meta.get("y", ys)[place])
-        row |= {name: values[place] for name, values in meta.get("columns", {}).items()}
         row |= _interval(x, trace.error_x, xs[place], place) | _interval(y, trace.error_y, ys[place], place)
         if cells is not None:
             row |= _cell(cells, xs[place], ys[place])
+        row |= {name: values[place] for name, values in meta.get("columns", {}).items()}
         if trace.text is not None:
             row[TEXT] = _plain(trace.text[place])
         rows.append(row)

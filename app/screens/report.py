@@ -52,15 +52,14 @@ def keep(widget: str, name: str) -> None:
 def fields() -> None:
     """Fields for heading and introduction."""
     draft = report_keeper.report()
-    for name, value in (("title", draft.title), ("introduction", draft.introduction)):
-        st.session_state.setdefault(f"report_{name}", value)  # widgets lose their values when the page is left
+    title, introduction = report_keeper.field("report_title"), report_keeper.field("report_introduction")
     st.text_input(
-        "Heading", key="report_title", max_chars=160, placeholder="A report of merged models", on_change=keep,
-        args=("report_title", "title"),
+        "Heading", draft.title, key=title, max_chars=160, placeholder="A report of merged models", on_change=keep,
+        args=(title, "title"),
     )  # fmt: skip
     st.text_area(
-        "Introduction", key="report_introduction", max_chars=20_000, height=110, placeholder=INTRODUCTION,
-        on_change=keep, args=("report_introduction", "introduction"),
+        "Introduction", draft.introduction, key=introduction, max_chars=20_000, height=110, placeholder=INTRODUCTION,
+        on_change=keep, args=(introduction, "introduction"),
     )  # fmt: skip
 
 
@@ -77,8 +76,8 @@ def download() -> None:
             ("tables", "Tables", "The table of each chart, folded below it."),
             ("recipes", "Recipes", "The recipe of every run, to compute it again."),
         ):
-            st.session_state.setdefault(f"report_{name}", getattr(draft, name))
-            st.toggle(label, key=f"report_{name}", help=words, on_change=keep, args=(f"report_{name}", name))
+            key = report_keeper.field(f"report_{name}")
+            st.toggle(label, getattr(draft, name), key=key, help=words, on_change=keep, args=(key, name))
     st.caption(
         f"{plural(len(draft.kept), 'view')} of at most {MOST_VIEWS}, about {size_text(PROGRAM + draft.size)} in all, "
         f"of which {size_text(PROGRAM)} are the drawing program: the file opens without a network and requests "

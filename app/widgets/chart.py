@@ -91,7 +91,7 @@ def clicked(key: str) -> dict[str, str] | None:
     from viz.registry import find
 
     picked = find(key).picked(st.session_state[f"chart_{key}"].selection.points)
-    return names.keys(picked, st.session_state[f"names_{key}"]) if picked else None
+    return None if picked is None else names.keys(picked, st.session_state[f"names_{key}"])
 
 
 def boxed(key: str) -> list[dict[str, Any]]:

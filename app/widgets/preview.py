@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import text
 from app.reading import previews
+from app.session.clicks import fragment
 from app.widgets.chart import chart
 from merging.previews.bootstrap import AVERAGE, DRAWS
 from merging.recipes.recipe import Recipe
@@ -42,7 +43,7 @@ def show(recipe: Recipe, reference: Run | None, key: str) -> None:
         _ask(asked, key)
     state = previews.state(asked, key)
     running = state is not None and not state.done
-    st.fragment(_panel, run_every=POLL if running else None)(asked, reference, key, running)
+    fragment(_panel, run_every=POLL if running else None)(asked, reference, key, running)
 
 
 def _panel(asked: PreviewRequest, reference: Run | None, key: str, was_running: bool) -> None:

@@ -90,7 +90,9 @@ def run(
     notes = Notes()
     with _gradients(recipe, inputs, task_exemplars, meter) as inputs:
         stages, tables, warnings = _survey(recipe, inputs, meter)
-        _stream(replace(inputs, only=None if only is None else frozenset(only)), stages, meter, output, notes)
+        # The same inputs if nothing is left out: others would not reuse the buffers of the survey.
+        chosen = inputs if only is None else replace(inputs, only=frozenset(only))
+        _stream(chosen, stages, meter, output, notes)
     _copy_buffers(pretrained, output)
 
     states = {name: sink.state_dict for name, sink in output.sinks.items() if isinstance(sink, MemorySink)}

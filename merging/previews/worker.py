@@ -48,16 +48,25 @@ class Worker:
     def __init__(self, answer: Answer, device: str) -> None:
         self._answer, self._device = answer, device
         self._requests: queue.Queue[Mapping[str, Any]] = queue.Queue()
-        self._newest: dict[str, int] = {}  # session -> its newest request
+        self._newest: dict[str, int] = {}  # session -> its newest request, until that is answered or stopped
+        self._lock = threading.Lock()  # for ``_newest``
         self._previewers: dict[tuple[str, tuple[int, ...]], Previewer] = {}
+
+    @property
+    def open_requests(self) -> int:
+        """How many sessions wait for an answer."""
+        return len(self._newest)
 
     def take(self, lines: Iterable[str]) -> None:
         """Take requests until the lines end; a request without a recipe only stops what its session asked before."""
         for line in lines:
             request = json.loads(line)
-            self._newest[request["session"]] = request["id"]
-            if request.get("recipe"):
-                self._requests.put(request)
+            with self._lock:
+                if request.get("recipe"):
+                    self._newest[request["session"]] = request["id"]
+                    self._requests.put(request)
+                else:
+                    self._newest.pop(request["session"], None)
 
     def run(self, idle: float) -> None:
         """Answer until nothing was asked for ``idle`` seconds."""
@@ -73,8 +82,17 @@ class Worker:
             task = tasks.popleft()
             if self._step(task):
                 tasks.append(task)
-            elif not tasks:
+                continue
+            self._forget(task)
+            if not tasks:
                 _give_back_memory()
+
+    def _forget(self, task: _Task) -> None:
+        """Forget a request that is answered or stopped, unless its session has made another one since."""
+        session = str(task.request["session"])
+        with self._lock:
+            if self._newest.get(session) == int(task.request["id"]):
+                del self._newest[session]
 
     def _step(self, task: _Task) -> bool:
         """Answer one stage of a request; whether there are more."""

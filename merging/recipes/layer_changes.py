@@ -69,6 +69,8 @@ def scaled(
 def given_back(recipe: Recipe, layer: ChosenLayer, expert: str, title: str = "") -> Recipe:
     """The recipe in which the merge sees only this expert's task vector in the layer, times ``single_factor``.
 
+    The edit takes at most ``LARGEST``; a merge that would need more then gives a part of the expert's change only.
+
     Merges that sum then give the expert's own weights there. Others give what they make of one expert alone, and those
     with a threshold over all scalars change other tensors, too. What an earlier edit prunes stays pretrained.
 
@@ -79,7 +81,7 @@ def given_back(recipe: Recipe, layer: ChosenLayer, expert: str, title: str = "")
     if expert not in names:
         raise RecipeError(f"The recipe does not merge {expert!r}.")
     step, before = _after(recipe)
-    rules = [layer.rule(single_factor(recipe), [expert])]
+    rules = [layer.rule(min(single_factor(recipe), LARGEST), [expert])]
     if others := [name for name in names if name != expert]:
         rules.insert(0, layer.rule(0.0, others))
     after = () if step is None else (step,)
@@ -89,13 +91,12 @@ def given_back(recipe: Recipe, layer: ChosenLayer, expert: str, title: str = "")
 def single_factor(recipe: Recipe) -> float:
     """By what one task vector is multiplied so that its sum with zeros, as the merge weighs it, is that vector.
 
-    1 / λ for merges with a scaling coefficient λ, K for the mean, 1 for merges that weigh in other ways; at most what
-    the edit takes.
+    1 / λ for merges with a scaling coefficient λ, K for the mean, 1 for merges that weigh in other ways.
     """
     scaling = recipe.merge.params.values().get("scaling")
     if recipe.merge.key == "weight_averaging":
-        return min(float(len(recipe.experts)), LARGEST)
-    return min(1 / float(scaling), LARGEST) if scaling else 1.0
+        return float(len(recipe.experts))
+    return 1 / float(scaling) if scaling else 1.0
 
 
 def _after(recipe: Recipe) -> tuple[Step | None, tuple[Step, ...]]:

@@ -20,7 +20,7 @@ from merging.analysis import stored as stored_measurements
 from merging.analysis.measurements import predictions
 from merging.analysis.measurements.predictions import SPLIT
 from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.evaluate import cosines, evaluate, features
+from merging.benchmarks.evaluate import FARTHEST, cosines, evaluate, features
 from merging.checkpoints.references import PRETRAINED
 from merging.clip.image_encoder import Encoder
 from merging.errors import TaskError
@@ -105,7 +105,7 @@ def test_margins_are_of_the_right_class(store: Store, benchmark: Benchmark) -> N
     table = cosines(rows, head).numpy()
     plain = [table[i, label] - max(np.delete(table[i], label)) for i, label in enumerate(labels)]
     np.testing.assert_allclose(predictions.margin(rows, head, labels), plain, atol=2e-3)
-    assert predictions.margin(rows, head[:1], np.zeros_like(labels)).max() == predictions.FARTHEST  # no other class
+    assert predictions.margin(rows, head[:1], np.zeros_like(labels)).max() == FARTHEST  # no other class
 
 
 def test_a_score_that_came_out_otherwise_is_counted(store: Store, benchmark: Benchmark, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_what_is_missing_is_not_measured(direction: int) -> None:
 def test_a_difference_without_an_interval_shows_nothing() -> None:
     one_pair = comparison.of_pairs(np.array([0.9]), np.array([0.1]), "1 pair")
     assert (one_pair.difference, math.isnan(one_pair.low)) == (pytest.approx(80), True)
-    assert verdict(1, one_pair) == Verdict.NOT_SHOWN
+    assert verdict(1, one_pair) == verdict(0, one_pair) == Verdict.NOT_SHOWN
 
 
 def test_independent_estimates_add_squares() -> None:

@@ -14,6 +14,7 @@ from hostile_texts import TEXTS
 from page_harness import charts, click, press, runs, words
 from streamlit.testing.v1 import AppTest
 
+from app.reading import recipes
 from app.session.painted import KEPT, Kept
 from app.session.painting import Painting
 from app.views.masks import paint_link
@@ -294,7 +295,7 @@ def _scores(run: Run) -> pd.DataFrame:
 
 def test_hostile_names_come_back_from_the_address(paint: Paint) -> None:
     experts = [name for name in TEXTS.values() if name.strip()]
-    tensors = paint_link.parameters(
+    tensors = recipes.parameters(
         pd.DataFrame([("visual.proj", "projection", "proj", "output", 0), ("visual.x", "linear", "x", "block 1", 1)],
                      columns=["tensor", "role", "part", "section", "order"])
     )  # fmt: skip

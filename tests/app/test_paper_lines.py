@@ -114,6 +114,6 @@ def test_views_with_features_show_their_lines(open_app: Any, compared: Path) -> 
 def test_a_line_travels_into_the_report(open_app: Any, library: Path) -> None:
     at = press(open_app("masks", library), "Add to report")
     assert not at.exception
-    (kept,) = at.session_state["_report"].kept
-    assert "Paper and here. " in kept.view.caption
+    (kept,) = at.session_state["_report_keeper"].draft().kept
+    assert "Paper and here." in kept.view.caption
     assert "if masks were independent" in kept.view.caption

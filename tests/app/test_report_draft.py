@@ -47,6 +47,11 @@ def labels(at: AppTest) -> list[str]:
     return [button.label for button in at.button if button.label in (ADD, IN)]
 
 
+def field(at: AppTest, name: str) -> Any:
+    """A field by the beginning of its key, which ends otherwise after its report was read again."""
+    return next(one for one in (*at.text_input, *at.text_area, *at.toggle) if str(one.key).startswith(name))
+
+
 def titled(at: AppTest) -> list[str]:
     return [kept.view.title for kept in draft(at).kept]
 
@@ -59,11 +64,11 @@ def first(open_app: Any, library: Path) -> AppTest:
     press(at, ADD)
     press(at, ADD)
     at.switch_page("screens/report.py").run()
-    at.text_input(key="report_title").set_value("What I saw").run()
-    at.text_area(key="view_note_1").set_value("Look at <b>this</b>.").run()
-    at.text_input(key="view_title_0").set_value("In and out").run()
+    field(at, "report_title").set_value("What I saw").run()
+    field(at, "view_note_1").set_value("Look at <b>this</b>.").run()
+    field(at, "view_title_0").set_value("In and out").run()
     next(button for button in at.button if button.label == "Down").click().run()
-    at.toggle(key="report_recipes").set_value(False).run()
+    field(at, "report_recipes").set_value(False).run()
     assert not at.exception and not at.error
     return at
 
@@ -75,9 +80,9 @@ def files(folder: Path) -> dict[str, int]:
 def test_a_reload_finds_the_report_with_all_that_was_written(open_app: Any, library: Path, first: AppTest) -> None:
     again = open_app("report", library, draft=token(first))
     assert not again.exception and not again.error
-    assert again.text_input(key="report_title").value == "What I saw"
-    assert again.text_area(key="view_note_1").value == "Look at <b>this</b>."
-    assert titled(again) == ["", "In and out"] and not again.toggle(key="report_recipes").value
+    assert field(again, "report_title").value == "What I saw"
+    assert field(again, "view_note_1").value == "Look at <b>this</b>."
+    assert titled(again) == ["", "In and out"] and not field(again, "report_recipes").value
     made, before = (draft(at).report(()) for at in (again, first))
     assert made == before
     for one, other in zip(made.views, before.views, strict=True):
@@ -88,7 +93,7 @@ def test_a_reload_finds_the_report_with_all_that_was_written(open_app: Any, libr
 
 def test_a_change_of_a_note_writes_no_table(first: AppTest, tmp_path: Path) -> None:
     before = files(tmp_path / "store" / "drafts")
-    first.text_area(key="view_note_0").set_value("More.").run()
+    field(first, "view_note_0").set_value("More.").run()
     after = files(tmp_path / "store" / "drafts")
     assert {name for name in after if after[name] != before.get(name)} == {"draft"}
     assert len(after) == 3
@@ -96,14 +101,25 @@ def test_a_change_of_a_note_writes_no_table(first: AppTest, tmp_path: Path) -> N
     assert len(files(tmp_path / "store" / "drafts")) == 2
 
 
+def test_the_fields_begin_with_the_report_in_the_browser_too(open_app: Any, library: Path, first: AppTest) -> None:
+    second = open_app("report", library, draft=token(first))
+    for name, kept in (("report_title", "What I saw"), ("view_note_1", "Look at <b>this</b>.")):
+        assert field(second, name).proto.default == kept  # what the browser sends if it interrupts the script
+    field(second, "report_title").set_value("Of the second tab").run()
+    before = field(first, "report_title").key
+    first.run()
+    assert field(first, "report_title").proto.default == "Of the second tab"
+    assert field(first, "report_title").key != before  # the browser keeps the text of a field with the same key
+
+
 @pytest.mark.slow
 def test_two_tabs_hold_one_report(open_app: Any, library: Path, first: AppTest) -> None:
     second = open_app("report", library, draft=token(first))
-    second.text_input(key="report_title").set_value("Of the second tab").run()
-    first.text_area(key="view_note_0").set_value("Of the first tab").run()
-    assert first.text_input(key="report_title").value == "Of the second tab"
+    field(second, "report_title").set_value("Of the second tab").run()
+    field(first, "view_note_0").set_value("Of the first tab").run()
+    assert field(first, "report_title").value == "Of the second tab"
     second.run()
-    assert second.text_area(key="view_note_0").value == "Of the first tab"
+    assert field(second, "view_note_0").value == "Of the first tab"
     second.switch_page("screens/masks.py").run()
     press(second, ADD)
     first.run()
@@ -122,9 +138,9 @@ def test_a_report_that_was_deleted_in_another_tab_is_said_and_kept_again(
     assert "The report is empty" in words(second) and "draft" not in second.query_params
     first.run()
     assert "The report was deleted from the store" in words(first) and len(draft(first).kept) == 2
-    first.text_input(key="report_title").set_value("Still here").run()
+    field(first, "report_title").set_value("Still here").run()
     assert "deleted from the store" not in words(first) and token(first) != old
-    assert open_app("report", library, draft=token(first)).text_input(key="report_title").value == "Still here"
+    assert field(open_app("report", library, draft=token(first)), "report_title").value == "Still here"
 
 
 @pytest.mark.slow
@@ -167,7 +183,7 @@ def test_only_who_has_the_address_sees_the_report_where_several_people_work(
             assert not [box for box in other.selectbox if box.key == EARLIER]
             assert "What I saw" not in words(other) and "draft" not in other.query_params
             named = open_app("report", library, draft=token(first))
-            assert named.text_input(key="report_title").value == "What I saw"
+            assert field(named, "report_title").value == "What I saw"
 
 
 def test_another_report_is_begun_and_the_earlier_one_opened(open_app: Any, library: Path, first: AppTest) -> None:
@@ -175,7 +191,7 @@ def test_another_report_is_begun_and_the_earlier_one_opened(open_app: Any, libra
     press(first, "New report")
     assert "The report is empty" in words(first) and "draft" not in first.query_params
     press(first, "Open")
-    assert token(first) == old and first.text_input(key="report_title").value == "What I saw"
+    assert token(first) == old and field(first, "report_title").value == "What I saw"
     first.switch_page("screens/scores.py").run()
     assert token(first) == old
 
@@ -190,9 +206,9 @@ def test_a_store_that_cannot_be_written_to_leaves_the_report_in_the_session(
         assert "The report is kept in this session only" in words(at) and "Read-only file system" in words(at)
         at.switch_page("screens/report.py").run()
         assert "MERGESCOPE" in words(at) and "draft" not in at.query_params
-    at.text_input(key="report_title").set_value("Now").run()
+    field(at, "report_title").set_value("Now").run()
     assert "in this session only" not in words(at)
-    assert open_app("report", library, draft=token(at)).text_input(key="report_title").value == "Now"
+    assert field(open_app("report", library, draft=token(at)), "report_title").value == "Now"
 
 
 def test_links_and_views_do_not_carry_the_token(first: AppTest) -> None:

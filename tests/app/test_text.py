@@ -38,15 +38,17 @@ def test_downloads_hold_no_formulas() -> None:
 
 OTHERS_WORDS = {  # words that mean something of the page's own, and happen to be some method's parameter, too
     "screens/masks.py": {"shared"},  # a choice of the live picture
-    "session/state.py": {"shared", "density", "direction", "scope", "score"},  # keys of links
+    "session/address.py": {"shared", "density", "direction", "scope", "score"},  # keys of links
     "views/conflicts/signs.py": {"density", "rank_tol"},  # columns and notes of the measurement
     "views/conflicts/joint_space.py": {"renorm"},  # a column of its table
     "screens/features.py": {"components"},  # a view
+    "reading/papers/paper_facts.py": {"components"},  # the same
     "views/scores/ablations.py": {"components"},  # the same
     "views/compare/data.py": {"scope"},  # a column of its table
     "views/compare/pictures.py": {"direction"},  # a column of its table: singular vectors are numbered
     "views/sweeps/form.py": {"alpha"},  # the key of interpolation coefficients
     "views/models/benchmark_form.py": {"seed"},  # of the draw of images
+    "reading/previews.py": {"seed"},  # the same
 }
 
 

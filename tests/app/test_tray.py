@@ -19,6 +19,8 @@ PAGES = {  # measurement -> the page that shows it, and what the link says besid
     "drift": (pages.DRIFT, {}),
     "ablation": (pages.DRIFT, {"view": "layer by layer"}),
     "exemplars": (pages.DRIFT, {"view": "exemplars"}),
+    "put_back": (pages.DRIFT, {"view": "put back"}),
+    "first_order": (pages.DRIFT, {"view": "put back"}),
     "signs": (pages.CONFLICTS, {"about": "sign agreement"}),
     "pairs": (pages.CONFLICTS, {"about": "experts against experts"}),
     "drm_ablations": (pages.CONFLICTS, {"about": "ablations of DRM"}),

@@ -151,3 +151,8 @@ def test_nothing_directly_in_app_is_called_like_a_standard_module() -> None:
     # The folder app/ comes first on the path of the running app.
     names = {path.stem for path in (ROOT / "app").iterdir() if path.suffix == ".py" or path.is_dir()}
     assert names & (set(sys.stdlib_module_names) | {"merging", "viz"}) == set()
+
+
+def test_every_part_that_is_redrawn_alone_is_guarded() -> None:
+    unguarded = [place(path) for path in files("app") if "st.fragment" in path.read_text("utf-8")]
+    assert unguarded == ["app/session/clicks.py"]

@@ -92,6 +92,7 @@ def test_a_newer_request_of_a_session_stops_the_older_one(tiny_benchmark, monkey
     asked.take(5, "a", None)
     asked.worker.run(0.01)
     assert 4 not in {number for number, _ in asked.seen()}
+    assert asked.worker.open_requests == 0  # nothing is remembered of sessions that wait for nothing
 
 
 def test_errors_are_sentences_and_the_next_request_is_answered(tiny_benchmark, tmp_path, monkeypatch):

@@ -64,6 +64,7 @@ NONE = {  # methods without a case, and what holds them
     "tatr": "gradients: test_tatr.py",
     "fisher": "gradients: test_fisher.py",
     "sce": "test_merges_elementwise.py",
+    "manual": "our own: test_manual.py",
 }
 
 

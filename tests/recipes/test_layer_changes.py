@@ -75,13 +75,19 @@ def test_changes_of_one_recipe_multiply():
     ("merge", "params", "factor"),
     [
         ("task_arithmetic", {"scaling": 0.3}, 1 / 0.3),
-        ("task_arithmetic", {"scaling": 0.01}, 10.0),
+        ("task_arithmetic", {"scaling": 0.01}, 100.0),
         ("weight_averaging", {}, 4.0),
         ("model_stock", {}, 1.0),
     ],
 )
 def test_the_factor_of_a_single_expert(merge, params, factor):
     assert single_factor(recipe(merge, params)) == pytest.approx(factor)
+
+
+def test_a_small_coefficient_gives_back_as_much_as_the_edit_takes():
+    after = merged(given_back(recipe("task_arithmetic", {"scaling": 0.05}), LAYER, "digits"))
+    half = BASE[TENSOR] + (EXPERTS["digits"][TENSOR] - BASE[TENSOR]) / 2
+    torch.testing.assert_close(after[TENSOR], half, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("merge", ["task_arithmetic", "weight_averaging"])

@@ -25,7 +25,7 @@ FIELDS = ("report_title", "report_introduction", "report_tables", "report_recipe
 NOT_KEPT = "The report is kept in this session only, and a reload loses it. {}"
 DELETED = "The report was deleted from the store. What this tab shows of it is kept again with the next change."
 NOTHING = (0, 0, 0)  # the state of a report that is not stored
-_KEEPER = "_report_keeper"
+_KEEPER, _FORGOTTEN = "_report_keeper", "_report_forgotten"
 
 
 class ReportKeeper:
@@ -138,7 +138,17 @@ def earlier() -> list[drafts.Draft]:
     return [draft for draft in keeper.drafts.listed(KIND) if draft.token != keeper.token]
 
 
+def field(name: str) -> str:
+    """The key of a field of the Report page: another one whenever what it shows was forgotten.
+
+    A new field begins with the report's value in the browser, too; one that was changed through the session would not,
+    if the visitor interrupts the script before the browser has the change.
+    """
+    times = st.session_state.get(_FORGOTTEN, 0)
+    return f"{name}_{times}" if times else name
+
+
 def _forget_fields() -> None:
     """Forget what the fields of the Report page show, so that they show the report."""
-    for key in [key for key in st.session_state if isinstance(key, str) and key.startswith(FIELDS)]:
-        del st.session_state[key]
+    if any(isinstance(key, str) and key.startswith(FIELDS) for key in st.session_state):
+        st.session_state[_FORGOTTEN] = st.session_state.get(_FORGOTTEN, 0) + 1

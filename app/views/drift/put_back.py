@@ -11,6 +11,7 @@ import streamlit as st
 from app import text
 from app.reading import data, measurements, put_back
 from app.session import address, selection
+from app.session.clicks import fragment
 from app.widgets import chart, page, selected
 from app.widgets.jobs import measure_button
 from app.widgets.put_back import panel
@@ -51,11 +52,10 @@ def view(runs: Sequence[Run]) -> None:
     if measured is None:
         measure_button.missing(measurements.PUT_BACK, [run], NOT_MEASURED)
         if any(job.live and (job.kind, job.subject) == (measurements.PUT_BACK, run.id) for job in data.runner().here()):
-            growing(run)
+            fragment(growing, SOON)(run)
     layers(run, measured)
 
 
-@st.fragment(run_every=SOON)
 def growing(run: Run) -> None:
     """The map so far of a measurement that is running."""
     shown = put_back.so_far(run)
@@ -94,7 +94,7 @@ def choose(tensor: str) -> None:
     selection.choose(address.TENSOR, tensor)
 
 
-@st.fragment
+@fragment
 def layers(run: Run, measured: Measured | None) -> None:
     """The maps with the picker of one tensor, and its panel; a click redraws only them."""
     tensors = list(data.table(run.id, "tensors")["tensor"])

@@ -45,7 +45,7 @@ def unpruned(run: Run) -> str:
 def by_masks(table: pd.DataFrame) -> pd.DataFrame:
     """A row for each tensor of a table of masks: whether it is kept for any expert."""
     kept = table.groupby("tensor", sort=False)["final"].any().to_numpy()
-    return table.drop_duplicates("tensor").assign(kept=kept)
+    return table.drop_duplicates("tensor").assign(kept=kept, component=components)
 
 
 def by_weights(run: Run) -> tuple[pd.DataFrame, str]:
@@ -53,14 +53,14 @@ def by_weights(run: Run) -> tuple[pd.DataFrame, str]:
     table = data.table(run.id, "tensors")
     whose = "any of its models differs" if run.per_task else "the merged model differs"
     rule = f"Every scalar in which {whose} from the pretrained one counts as kept, before rounding to its data type."
-    return table.assign(kept=table["kept_numel"] > 0), rule
+    return table.assign(kept=table["kept_numel"] > 0, component=components), rule
 
 
 def draw(table: pd.DataFrame, run: Run, by: str, rule: str) -> None:
     """The chart of shares kept, split ``by`` role, kind of layer or component; ``rule`` says how they are counted."""
     paper = paper_line.of("masks/kept_share")
     chart.chart(
-        "kept_share", table.assign(component=components(table)), name=f"kept_share_{run.id[:8]}", headed=True, by=by,
+        "kept_share", table, name=f"kept_share_{run.id[:8]}", headed=True, by=by,
         description=f"{rule} {paper}", of=[run],
     )  # fmt: skip
     paper_line.show(paper)

@@ -9,6 +9,7 @@ import streamlit as st
 from app import text
 from app.reading import measurements
 from app.session import painted
+from app.session.clicks import fragment
 from app.views.masks import paint_link, paint_numbers, paint_run, paint_tools
 from app.views.masks.paint_sheet import Sheet
 from app.widgets import chart
@@ -72,7 +73,7 @@ def _as_matrix(rows: pd.Series[float], masks: pd.DataFrame, column: str) -> Fact
     return rows.reindex(cells).to_numpy().reshape(masks["expert"].nunique(), -1)
 
 
-@st.fragment
+@fragment
 def canvas(sheet: Sheet) -> None:
     """The part of the page that a stroke redraws."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import streamlit as st
@@ -13,32 +12,16 @@ import streamlit as st
 from app.reading import data
 from app.session import painted
 from app.session.painting import Factors
-from merging.checkpoints.families import Parameter, Role
+from merging.checkpoints.families import Parameter
 from merging.errors import ParameterError, StoreError
 from merging.files import strict_json
 from merging.methods.factor_rules import LARGEST, FactorRule, parse_rules, resolve, rules_text
 from merging.runs.drafts import Drafts
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 KEPT = 256  # tables whose rules are remembered
 LONGEST = 1500  # characters of the rules in the address
 DRAFT, KIND = "~", "painting"  # how the address begins where a draft holds the factors, and the draft's kind
 MOST_DRAFTED = 100  # tables in a session's draft, the last ones
-
-
-def parameters(facts: pd.DataFrame) -> list[Parameter]:
-    """The tensors of a table with a row for each: tensor, role, part, section, order."""
-    return [
-        Parameter(row.tensor, Role(row.role), row.part, row.section, _block(row.section), row.order)
-        for row in facts.itertuples()
-    ]
-
-
-def _block(section: str) -> int | None:
-    name, _, number = section.partition(" ")
-    return int(number) if name == "block" else None
 
 
 def rules_of(factors: Factors, experts: Sequence[str], tensors: Sequence[Parameter]) -> tuple[FactorRule, ...]:

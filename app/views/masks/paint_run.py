@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import text
-from app.reading import data
+from app.reading import recipes
 from app.session import pages
-from app.session.draft import Draft
 from app.session.painting import Painting
 from app.views.masks import paint_link
 from app.views.masks.paint_sheet import Sheet
@@ -80,22 +79,10 @@ def _listed(rules: Sequence[FactorRule], painting: Painting, recipe: Recipe | No
 
 
 def _make_run(sheet: Sheet, recipe: Recipe) -> None:
-    query = _query(recipe)
-    if query is None:
+    if (query := recipes.merge_query(recipe)) is None:
         st.caption("The models of this run are not among those that Merge offers; use the recipe above.")
         return
     page.open_page(pages.MERGE, "Make it a run", "play_arrow", **query)
     left_out = [text.method_title(step.key) for step in sheet.run.recipe.edits]
     instead = f" in place of {text.listed(left_out)}" if left_out else " in front"
     st.caption(f"Opens Merge with this run's merge, {text.method_title(recipe.merge.key)}, and these factors{instead}.")
-
-
-def _query(recipe: Recipe) -> dict[str, str] | None:
-    """The address of Merge with this recipe; None if its models are in no set there."""
-    chain, names = Draft.of(recipe).chain(), dict(recipe.experts)
-    for key, models in data.model_sets().items():
-        if models.pretrained == recipe.pretrained and all(dict(models.experts).get(n) == r for n, r in names.items()):
-            whole = len(names) == len(models.experts)
-            chosen = {} if whole else {"experts": ",".join(names)}
-            return {"chain": chain, **({"models": key} if key else {}), **chosen}
-    return None

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from app.reading import recipes
 from app.session.painting import Cells, Factors
-from app.views.masks import paint_link
 from merging.checkpoints.families import Parameter
 from merging.runs.run import Run
 
@@ -43,7 +43,7 @@ class Sheet:
     @cached_property
     def parameters(self) -> list[Parameter]:
         """The tensors, as rules take them."""
-        return paint_link.parameters(self.facts)
+        return recipes.parameters(self.facts)
 
     @property
     def numels(self) -> NDArray[np.int64]:

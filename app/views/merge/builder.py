@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import streamlit as st
 
 from app import text
-from app.reading import data
+from app.reading import data, recipes
 from app.reading import names as expert_names
 from app.session import pages, state
 from app.session.draft import Draft, DraftStep, in_order, parse_chain
@@ -130,22 +130,17 @@ def _use_recipe() -> None:
     except MergingError as error:
         st.session_state["recipe_problem"] = str(error)
     else:
-        sets = [key for key, models in data.model_sets().items() if _offers(models, recipe)]
-        if not sets:
+        chosen = recipes.set_of(recipe)
+        if chosen is None:
             names = first_few((name for name, _ in recipe.experts), 3)
             st.session_state["recipe_problem"] = (
                 f"This recipe uses checkpoints that are not one of the sets on this page ({names}). Make a set of them "
                 "on Models & runs, or run the recipe with `python -m merging run recipe.yaml`."
             )
         else:
-            state.pick_set(sets[0])
+            state.pick_set(chosen)
             state.keep_draft(Draft.of(recipe))
             st.session_state["preset_shown"] = ""
-
-
-def _offers(models: ModelSet, recipe: Recipe) -> bool:
-    """Whether a set holds every checkpoint of a recipe."""
-    return models.pretrained == recipe.pretrained and set(recipe.experts) <= set(models.experts)
 
 
 def controls_of(stage: DraftStep, method: Method, experts: Sequence[str]) -> bool:

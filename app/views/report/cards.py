@@ -28,17 +28,15 @@ def view(kept: Kept, place: int, last: int) -> None:
         with st.container(gap=None):
             st.markdown(f"**{place + 1}. {text.safe_text(report_view.title, 160) or question}**")
             st.caption(origin(kept))
-        title, note = f"view_title_{number}", f"view_note_{number}"
-        st.session_state.setdefault(title, report_view.title)
-        st.session_state.setdefault(note, report_view.note)
+        title, note = (report_keeper.field(f"view_{name}_{number}") for name in ("title", "note"))
         heading, remark = st.columns([2, 3], gap="small")
         heading.text_input(
-            "Title", key=title, max_chars=160, placeholder=question, on_change=edit, args=(title, number, "title"),
-            label_visibility="collapsed",
+            "Title", report_view.title, key=title, max_chars=160, placeholder=question, on_change=edit,
+            args=(title, number, "title"), label_visibility="collapsed",
         )  # fmt: skip
         remark.text_area(
-            "Note", key=note, max_chars=10_000, height=68, placeholder="What it shows", on_change=edit,
-            args=(note, number, "note"), label_visibility="collapsed",
+            "Note", report_view.note, key=note, max_chars=10_000, height=68, placeholder="What it shows",
+            on_change=edit, args=(note, number, "note"), label_visibility="collapsed",
         )  # fmt: skip
         with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"):
             expanded = st.toggle("Show", key=f"show_{number}", help="The chart as it will appear in the report.")

@@ -82,7 +82,9 @@ def _masks(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
         ratio, shared = settings_of(run.recipe)
         masks = with_ratio(data.saliency(run, stored)[0], ratio, shared)
         caption = kept_share.in_words(masks, ratio, ratio)
-        yield _view(run, "saliency_matrix", masks, {"selected": (None, None), "group": "order"}, caption, of)
+        yield _view(
+            run, "saliency_matrix", masks, {"selected": (None, None), "group": "order", "guides": False}, caption, of
+        )
         table, caption = kept_share.by_masks(masks), f"Counted from the masks at prune ratio {ratio:g}."
     yield _view(run, "kept_share", table, {"by": "role"}, caption, of)
 

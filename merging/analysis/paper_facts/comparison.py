@@ -72,10 +72,13 @@ class BoundedValue(NamedTuple):
 def verdict(direction: int, ours: Comparison | None) -> Verdict:
     """Whether ours shows what a paper states: its first value is more (1), the same (0) or less (-1).
 
-    A paper's "the same" is not shown if our interval leaves zero out; that is the other direction, too.
+    A paper's "the same" is the other direction if our interval leaves zero out. An interval that is not known shows
+    nothing, neither a difference nor that there is none.
     """
     if ours is None or math.isnan(ours.difference):
         return Verdict.NOT_MEASURED
+    if math.isnan(ours.low) or math.isnan(ours.high):
+        return Verdict.NOT_SHOWN
     if direction == 0:
         return Verdict.SAME if ours.holds_zero else Verdict.OTHER
     if ours.holds_zero:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import cycle
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from viz.text import clean_text, percent, plural, safe_text, span
 
 UPPER, LOWER, GAP, BOTTOM, LEFT = 330, 120, 44, 56, 66
 RANK = "Full rank"
+PRINTED = ("diamond-open", "diamond-cross-open", "diamond-x-open")  # marks of published values, one for each table
 CLOSE = 0.05  # accuracies closer than this have no room for a label each
 
 
@@ -53,7 +55,14 @@ def drift_exemplars(
         fig.add_trace(_band(rank, "full", RANK, grey.color, "y2"))
         fig.add_trace(_line(rank, "full", RANK, grey, "y2"))
     _refer(fig, references or {})
-    printed = [] if published is None else [_printed(rows, str(name)) for name, rows in published.groupby("source")]
+    printed = (
+        []
+        if published is None
+        else [
+            _printed(rows, str(name), symbol)
+            for (name, rows), symbol in zip(published.groupby("source"), cycle(PRINTED), strict=False)
+        ]
+    )
     fig.add_traces(printed)
     legend, top = legends.above([*methods, *(str(trace.name) for trace in printed)])
     inner = UPPER + (GAP + LOWER if rank is not None and len(rank) else 0)
@@ -79,14 +88,14 @@ def _refer(fig: go.Figure, references: Mapping[str, float]) -> None:
         )  # fmt: skip
 
 
-def _printed(rows: pd.DataFrame, source: str) -> go.Scatter:
+def _printed(rows: pd.DataFrame, source: str, symbol: str) -> go.Scatter:
     """What one paper prints for one method, in the color and with the marks of published numbers."""
     method, look = str(rows["method"].iloc[0]), theme.KINDS["paper"]
     name = legends.entry(f"◇ {method}: {source}")
     return go.Scatter(
         x=np.log2(rows["exemplars"].to_numpy(np.float64)).astype(np.float32), y=rows["accuracy"].to_numpy(np.float32),
         mode="lines+markers", name=name, legendgroup=name, line={"color": look.color, "width": 1.2, "dash": "dot"},
-        marker={"symbol": "diamond-open", "color": look.color, "size": 9, "line": {"color": look.color, "width": 1.6}},
+        marker={"symbol": symbol, "color": look.color, "size": 9, "line": {"color": look.color, "width": 1.6}},
         text=[
             f"<b>◇ {safe_text(method)}, {plural(int(n), 'exemplar')} a task</b><br>{percent(value, 2)}, as printed"
             f"<br>{safe_text(source, 80)}: other models, other images"

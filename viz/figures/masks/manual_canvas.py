@@ -16,7 +16,7 @@ from viz import theme
 from viz.chart import ChartError, chart, in_order
 from viz.parts import tensor_columns
 from viz.parts.tensor_columns import Span
-from viz.text import count, identifier, percent, plural, safe_text, short_name
+from viz.text import count, identifier, percent, plural, role_name, safe_text, short_name
 
 Floats = npt.NDArray[np.float64]
 Cells = tuple[
@@ -177,6 +177,7 @@ def _cell_targets(canvas: Canvas, names: Sequence[str], brush: float | None) -> 
         customdata=[[expert, tensor, "", ""] for expert in whose for tensor in tensors],
         text=_hover_texts(canvas, brush), textposition="none", hovertemplate="%{text}<extra></extra>",
         marker={"opacity": 0, "line": {"width": 0}},
+        meta={"columns": {"Factors": _with_all(canvas.factors).ravel().tolist()}},  # the map draws only those up to 1
     )  # fmt: skip
 
 
@@ -184,7 +185,7 @@ def _hover_texts(canvas: Canvas, brush: float | None) -> list[str]:
     facts = canvas.tensors
     named = [f"<b>{short_name(name)}</b><br>" for name in facts["tensor"]]
     rest = [
-        f"<br>{safe_text(section)}, {safe_text(part)} ({safe_text(role.replace('_', ' '))}), {count(numel)} scalars"
+        f"<br>{safe_text(section)}, {safe_text(part)} ({safe_text(role_name(role))}), {count(numel)} scalars"
         f"{_click(brush)}"
         for section, part, role, numel in zip(
             facts["section"], facts["part"], facts["role"].astype(str), facts["numel"], strict=True

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from viz import theme
 from viz.chart import chart, in_order
 from viz.parts import depth
-from viz.text import clean_text, plural, real, safe_text, short_name
+from viz.text import clean_text, plural, real, role_name, safe_text, short_name
 
 SCALE = depth.Scale("first order:<br>Δ margin", log=False, diverging=True, colors="BrBG")
 
@@ -47,7 +47,7 @@ def _hover(row: dict[Any, Any]) -> str:
     return (
         f"<b>{short_name(row['tensor'])}</b><br>{safe_text(row['title'])}: margin {_signed(row['predicted'])}, first "
         f"order<br>{safe_text(row['section'])}, {safe_text(row['part'])} "
-        f"({safe_text(str(row['role']).replace('_', ' '))})"
+        f"({safe_text(role_name(row['role']))})"
     )
 
 
