@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MARKUP = re.compile(r"\\(.)|:material/\w+:\s*|:[a-z]+(?:-badge)?\[|\]|\*\*|[*`]")  # what ``plain`` replaces
 NUMBERS = ("real", "integer")
 ONE_PER_TASK = "one model per task"
+MINUS = "\N{MINUS SIGN}"
 RENAMED = {"Handwriting digits": "Handwritten digits"}  # titles in stored files, whose digests must not change
 
 
@@ -61,14 +62,14 @@ def with_titles(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(title=table["title"].map(data_set)) if "title" in table else table
 
 
+def signed(value: float, digits: int = 1) -> str:
+    """A difference with its sign, '+3.5' or '−2.7'; a difference that rounds to zero is '+0.0'."""
+    return f"{round(value, digits) + 0.0:+,.{digits}f}".replace("-", MINUS)  # + 0.0 turns -0.0 into 0.0
+
+
 def listed(words: Sequence[str]) -> str:
     """The words as a list in a sentence: 'a, b and c'; 'nothing' if there are none."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "nothing"
-
-
-def of_experts(names: Sequence[str], limit: int = 60) -> str:
-    """The experts of a merge, such as '2 experts: digits, flags'; untrusted plain text."""
-    return f"{plural(len(names), 'expert')}: {clean_text(', '.join(names), limit)}"
 
 
 def in_words(value: Any) -> str:

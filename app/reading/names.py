@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from app import text
 from app.reading import data
 from merging.errors import TaskError
+from viz.text import clean_text, plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +28,11 @@ def titles() -> dict[str, str]:
 def expert(key: str) -> str:
     """The title of the data set whose expert this is; the key itself of any other expert. Untrusted plain text."""
     return titles().get(key, key)
+
+
+def of_experts(keys: Sequence[str], limit: int = 100) -> str:
+    """The experts of a merge, such as '2 experts: Fashion, Flags'; untrusted plain text."""
+    return f"{plural(len(keys), 'expert')}: {clean_text(', '.join(map(expert, keys)), limit)}"
 
 
 def shown(table: pd.DataFrame, options: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[str, Any], dict[str, str]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app.reading import data
+from app.text import with_titles
 from merging import settings
 from merging.jobs.bench import Bench, PreviewRequest, PreviewState
 from merging.previews.samples import STAGES
@@ -65,4 +66,4 @@ def _session(key: str) -> str:
 def table(preview: Preview) -> pd.DataFrame:
     """The differences with what says, in every row, that they are a preview, and of what."""
     about = {"half": preview.half, "seed": preview.seed, "against": preview.reference, "of": preview.title}
-    return preview.changes.assign(kind="preview", **about)
+    return with_titles(preview.changes).assign(kind="preview", **about)

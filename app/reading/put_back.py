@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from app.reading import data, measurements
+from app.text import signed
 from merging.analysis import stored as stored_measurements
 from merging.analysis.stored import Measured
 from merging.checkpoints.families import Role
@@ -74,7 +75,9 @@ def averages(changes: pd.DataFrame, levels: Sequence[str], most: int | None = No
     for over in shown:
         own = rows[rows["over"] == over].set_index(["level", "name"])[["change", "low", "high"]]
         numbers = own.loc[pd.MultiIndex.from_frame(table[["level", "name"]])].to_numpy(float)
-        table[TITLES[over]] = [f"{100 * c:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})" for c, low, high in numbers]
+        table[TITLES[over]] = [
+            f"{signed(100 * c)} ({signed(100 * low)} to {signed(100 * high)})" for c, low, high in numbers
+        ]
     names = [NAMES[level].format(_short(name)) for level, name in zip(table["level"], table["name"], strict=True)]
     return table.drop(columns="level").assign(name=names)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import text
-from app.reading import data
+from app.reading import data, names
 from merging.benchmarks.metrics import Summary, summarize
 from merging.runs.run import Run
 from viz.text import span
@@ -56,8 +56,8 @@ def _averages(
 
 def _is_of(kind: str, run: Run, references: Mapping[str, Run]) -> bool:
     """Whether a reference is of the models that a run merged, and not of others under the same names."""
-    names = {"pretrained": ["pretrained"], "individual": run.experts}.get(kind, [])
-    return all(references[name].inputs.items() <= run.inputs.items() for name in names)
+    needed = {"pretrained": ["pretrained"], "individual": run.experts}.get(kind, [])
+    return all(references[name].inputs.items() <= run.inputs.items() for name in needed)
 
 
 def _row(run: str, label: str, kind: str, summary: Summary) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def averages_in_words(table: pd.DataFrame) -> str:
     tasks = ""
     if "experts" in table and len(table):
         experts = str(table["experts"].iloc[0]).split(", ")
-        tasks = f" {IN_DOMAIN.format(text.safe_text(text.of_experts(experts, 300), 320))}"
+        tasks = f" {IN_DOMAIN.format(text.safe_text(names.of_experts(experts, 300), 320))}"
     return f"{MEANS} {inside} images in domain, {outside} out of domain.{tasks}"
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app import text
-from app.reading import data, score_tables
+from app.reading import data, names, score_tables
 from app.session import address, pages, state
 from app.views.scores import ablations, plugin_matrix, stored_size
 from app.widgets import chart, page, paper_line, run_picker
@@ -116,7 +116,7 @@ def choose(scored: list[Run], stored: list[Run]) -> None:
     )
     if chosen:
         groups = run_picker.one_set([by_id[run_id] for run_id in chosen])
-        experts = text.safe_text(text.of_experts(groups[0][0].experts, 100), 120)
+        experts = text.safe_text(names.of_experts(groups[0][0].experts), 120)
         st.markdown(
             f"You see **{plural(len(groups[0]), 'merge')}** of {experts}; beside them the reference models, all "
             "measured by this program on the reporting half of each test set."

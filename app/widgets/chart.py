@@ -53,6 +53,7 @@ def chart(
     """
     from viz import theme
 
+    present.follow()
     presenting = state.present()
     if presenting and not present.takes(key):
         return

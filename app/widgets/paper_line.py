@@ -14,8 +14,11 @@ from merging.recipes.papers import claims
 from merging.recipes.papers.claims import Claim
 
 PAPER, HERE = "◇", "●"  # the marks of published numbers and of ours, as in every table
+HELP = (
+    "◇ is what the paper prints. ● is ours: from merges of all experts of the benchmark, whichever run the page shows, "
+    "unless the line names others."
+)
 HEAD, BETWEEN = "**Paper and here.**", "\n\n"
-MINUS = "\N{MINUS SIGN}"
 
 
 def of(view: str, shown: Mapping[str, Comparison] | None = None) -> str:
@@ -38,7 +41,7 @@ def show(lines: str) -> None:
         head, *rest = lines.split(BETWEEN)
         words = f" {rest[0]}" if len(rest) == 1 else BETWEEN + "\n".join(f"- {line}" for line in rest)
         with st.container(border=True):
-            st.markdown(f":material/menu_book: {head}{words}")
+            st.markdown(f":material/menu_book: {head}{words}", help=HELP)
 
 
 def in_words(claim: Claim, ours: Comparison | None) -> str:
@@ -70,8 +73,8 @@ def _here(ours: Comparison | None, judged: Verdict) -> str:
     if not math.isfinite(ours.low):
         interval = "no interval"
     elif interval != COUNTED:
-        interval += f" {_signed(ours.low, ours.digits)} to {_signed(ours.high, ours.digits)}"
-    return f"Here {first} against {second}, {_signed(ours.difference, ours.digits)} ({interval}; {ours.sample})."
+        interval += f" {text.signed(ours.low, ours.digits)} to {text.signed(ours.high, ours.digits)}"
+    return f"Here {first} against {second}, {text.signed(ours.difference, ours.digits)} ({interval}; {ours.sample})."
 
 
 def _unit(unit: str) -> str:
@@ -79,8 +82,4 @@ def _unit(unit: str) -> str:
 
 
 def _number(value: float, digits: int) -> str:
-    return f"{value:,.{digits}f}".replace("-", MINUS)
-
-
-def _signed(value: float, digits: int) -> str:
-    return f"{round(value, digits) + 0.0:+,.{digits}f}".replace("-", MINUS)  # + 0.0 turns -0.0 into 0.0
+    return f"{value:,.{digits}f}".replace("-", text.MINUS)

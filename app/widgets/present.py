@@ -23,7 +23,7 @@ html:not(:has(.st-key-presented)) {{ font-size: 19px; }}
   width: 100vw; height: 100vh; overflow: hidden; padding: calc(12 * var(--line)) calc(20 * var(--line)) 0;
   gap: calc(4 * var(--line));
 }}
-.st-key-presented h3 {{ font-size: calc(20 * var(--line)); padding: 0; }}
+.st-key-presented h3 {{ font-size: calc(20 * var(--line)); line-height: 1.3; padding: 0; }}
 .st-key-presented [data-testid="stCaptionContainer"] p {{ font-size: calc(12 * var(--line)); }}
 .st-key-presented .st-key-leave {{ position: absolute; right: 1vw; bottom: 0.5vh; width: auto; }}
 .st-key-presented .st-key-leave button, .st-key-presented .st-key-leave button * {{
@@ -38,15 +38,22 @@ HEIGHT = """export default ({ setStateValue }) => {
   window.addEventListener("resize", later);
   return () => { clearTimeout(timer); window.removeEventListener("resize", later); };
 };"""
-_KEY = "_presented"
+_KEY, _CHANGED = "_presented", "_presented_changed"  # in the session: the chart, and whether it was just chosen or left
 
 
 def enter() -> None:
     """At the start of a page: enlarge it; its first chart, or the one that the address names, will fill the window."""
+    st.session_state.pop(_CHANGED, None)
     st.session_state[_KEY] = state.linked(address.FIGURE) or st.session_state.get(_KEY, "")
     if state.present():
         state.write(address.FIGURE, st.session_state[_KEY])
         st.html(STYLE)
+
+
+def follow() -> None:
+    """In a part of the page that is redrawn alone: redraw all of it, if a chart was just presented or left."""
+    if st.session_state.pop(_CHANGED, False):
+        st.rerun()
 
 
 def takes(key: str) -> bool:
@@ -64,7 +71,7 @@ def button(key: str) -> None:
 
 
 def _present(key: str) -> None:
-    st.session_state[_KEY] = key
+    st.session_state[_KEY], st.session_state[_CHANGED] = key, True
     st.session_state[address.PRESENT] = True
     state.write(address.FIGURE, key)
 
@@ -88,4 +95,5 @@ def leave() -> None:
     """Show the page again."""
     st.session_state[address.PRESENT] = False
     st.session_state.pop(_KEY, None)
+    st.session_state[_CHANGED] = True
     state.write(address.FIGURE, "")

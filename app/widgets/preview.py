@@ -107,7 +107,7 @@ def _result(preview: Preview, reference: Run | None, key: str, running: bool) ->
     with st.grid(3, min_column_width=130):
         for row in averages:
             with st.container(gap="xsmall"):
-                st.metric(text.safe_text(row["title"]), f"{100 * row['difference']:+.1f}")
+                st.metric(text.safe_text(row["title"]), text.signed(100 * row["difference"]))
                 st.caption(_words(row))
     if st.session_state.setdefault(_OPEN, key) == key:
         caption = _caption(preview)
@@ -127,7 +127,7 @@ def _words(row: Mapping[Any, Any]) -> str:
 
 
 def _points(row: Mapping[Any, Any]) -> str:
-    return f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}"
+    return f"{text.signed(100 * row['low'])} to {text.signed(100 * row['high'])}"
 
 
 def _caption(preview: Preview) -> str:
@@ -137,5 +137,5 @@ def _caption(preview: Preview) -> str:
     return (
         f"Preview of {text.safe_text(preview.title, 80)} against {text.safe_text(preview.reference, 80)}, no run’s "
         f"score: {images} of the {preview.half} half, n = {count(preview.n)}, seed {preview.seed}, on "
-        f"{text.safe_text(preview.device, 40)}; 95 % intervals from {DRAWS:,} paired bootstrap draws{rounded}."
+        f"{text.safe_text(preview.device, 40)}; 95% intervals from {DRAWS:,} paired bootstrap draws{rounded}."
     )

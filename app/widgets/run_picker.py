@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 
 from app import text
-from app.reading import data
+from app.reading import data, names
 from app.session import address, state
 from app.session.pages import MERGE, MODELS
 from app.widgets.page import empty, open_page
@@ -95,7 +95,7 @@ def other_sets(groups: Sequence[Sequence[Run]]) -> None:
             titles = text.safe_text(first_few((run.title for run in group), 4), 300)
             ids = [run.id for run in group] + [run.id for other in groups if other is not group for run in other]
             words, switch = st.columns([3, 1], vertical_alignment="center")
-            words.markdown(f"**{text.safe_text(text.of_experts(group[0].experts, 100), 120)}.** {titles}")
+            words.markdown(f"**{text.safe_text(names.of_experts(group[0].experts), 120)}.** {titles}")
             switch.button("Show these instead", key=f"other_experts_{place}", on_click=state.pick_runs, args=(ids,))
 
 
@@ -133,10 +133,10 @@ def _choose_instead(written: str, run_id: str) -> None:
 
 def _lost_runs(run_ids: Sequence[str], forget: Callable[[], None]) -> None:
     """Draw that this machine lacks these runs, or has them on another benchmark, and a button to go on."""
-    names = first_few((f"“{text.safe_text(run_id, 20)}”" for run_id in run_ids), 3)
+    listed = first_few((f"“{text.safe_text(run_id, 20)}”" for run_id in run_ids), 3)
     if any((run := data.store().find(run_id)) and not data.belongs(run) for run_id in run_ids):
         st.warning(
-            f"This link names {names}, {'a run' if len(run_ids) == 1 else 'runs'} of another benchmark than the "
+            f"This link names {listed}, {'a run' if len(run_ids) == 1 else 'runs'} of another benchmark than the "
             "current one. Scores are compared on one benchmark only; choose the benchmark on Models & runs, data.",
             icon=":material/link_off:",
         )
@@ -144,7 +144,7 @@ def _lost_runs(run_ids: Sequence[str], forget: Callable[[], None]) -> None:
         st.button("Show an available run", on_click=forget, type="primary")
         return
     st.warning(
-        f"This link asks for {'run' if len(run_ids) == 1 else 'runs'} {names}, which this machine does not have. The "
+        f"This link asks for {'run' if len(run_ids) == 1 else 'runs'} {listed}, which this machine does not have. The "
         "sender can send the recipe, too; the same recipe gives the same run.",
         icon=":material/link_off:",
     )

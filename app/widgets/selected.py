@@ -52,7 +52,7 @@ def doors(here: str, kind: str, **query: str) -> None:
     if not selection.chosen(kind):
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption(f"This {selection.NOUNS[kind]} on")
+        st.caption(f"This {selection.NOUNS[kind]} on", width="content")
         for title, (path, icon, kinds, view) in VIEWS.items():
             if kind in kinds and title != here:
                 shown = {address.RUNS: query[address.RUN]} if path == pages.DRIFT and address.RUN in query else {}

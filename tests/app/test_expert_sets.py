@@ -60,7 +60,7 @@ def test_runs_of_other_experts_are_listed_and_can_be_shown_instead(open_app: Any
     assert set(at.dataframe[0].value["label"]) & {FEW, TIES, LWPTV} == {FEW}
     assert "**2** of the chosen runs merge other experts" in words(at)
     listed = words(at).replace("\\", "")
-    assert "4 experts: " in listed and f"{TIES}, {LWPTV}" in listed
+    assert "4 experts: Circles, " in listed and f"{TIES}, {LWPTV}" in listed
     press(at, SWITCH)
     assert set(marks(at)) & {FEW, TIES, LWPTV} == {TIES, LWPTV}
     assert str(at.query_params["runs"]).strip("[]'").split(",")[-1] == runs(compared)[FEW].id

@@ -10,6 +10,7 @@ import pytest
 import tiny_library
 from page_harness import charts, click, labels, runs, words
 
+from app.reading import put_back
 from app.session import address
 from app.session.draft import parse_chain as parse_draft
 from app.session.job_queue import SessionQueue
@@ -17,6 +18,7 @@ from merging.analysis import context, measure, stored
 from merging.analysis.context import MeasurementResult
 from merging.benchmarks.benchmark import Benchmark
 from merging.jobs.runner import Runner
+from merging.previews.bootstrap import AVERAGE
 from merging.recipes.chain_text import parse_chain
 from merging.recipes.recipe import Recipe
 from merging.runs.inputs import open_inputs
@@ -198,3 +200,16 @@ def test_masks_and_compare_have_the_panel(open_app: Any, mapped: Path, previewed
     assert previewed[-1][1].id == other.id
     steps = [step.key for step in previewed[-1][0].edits]
     assert steps == ["lwptv", "manual"]
+
+
+def test_tables_of_what_was_put_back_use_the_words_of_other_pages() -> None:
+    import pandas as pd
+
+    rows = [
+        {"level": "kind", "name": name, "over": over, "group": AVERAGE, "change": -0.01, "low": -0.02, "high": 0.0}
+        for name in ("shift", "norm_scale")
+        for over in ("in domain", "out of domain")
+    ]
+    table = put_back.averages(pd.DataFrame(rows), ("kind",))
+    assert list(table["name"]) == ["all bias tensors", "all norm scale tensors"]
+    assert set(table["In domain"]) == {"\N{MINUS SIGN}1.0 (\N{MINUS SIGN}2.0 to +0.0)"}

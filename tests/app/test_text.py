@@ -59,3 +59,10 @@ def test_the_app_names_no_parameter() -> None:
         named = {name for name in names if f'"{name}"' in source}
         place = path.relative_to(MAIN.parent).as_posix()
         assert named <= OTHERS_WORDS.get(place, set()), place
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(3.46, "+3.5"), (-2.7, "\N{MINUS SIGN}2.7"), (-0.04, "+0.0"), (1234.5, "+1,234.5")]
+)
+def test_differences_have_a_sign_and_zero_has_no_minus(value: float, shown: str) -> None:
+    assert text.signed(value) == shown

@@ -173,6 +173,17 @@ def test_present_mode_fills_the_window_with_one_chart(app: App) -> None:
     assert "present=" not in app.page.url
 
 
+def test_escape_leaves_a_chart_in_a_part_that_is_drawn_alone(app: App) -> None:
+    app.open("/masks").charted()
+    app.page.get_by_role("button", name="Present").first.click()
+    expect(app.page.locator(".st-key-presented .js-plotly-plot .main-svg").first).to_be_visible(timeout=PATIENCE)
+    app.settled()
+    app.page.keyboard.press("Escape")
+    expect(app.page.get_by_role("link", name="Masks").first).to_be_visible(timeout=PATIENCE)
+    app.settled()
+    assert "present=" not in app.page.url
+
+
 def test_the_server_listens_on_this_machine_only(server: str) -> None:
     port = int(server.rsplit(":", 1)[1])
     listening = [c for c in psutil.net_connections("tcp") if c.status == "LISTEN" and c.laddr.port == port]

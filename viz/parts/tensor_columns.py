@@ -14,7 +14,7 @@ from viz.text import safe_text
 GROUPS = ("order", "block", "part")
 NAMES = 0.1  # share of the width that a canvas gives the names of its rows, which can be clicked
 
-NARROW = 560  # px between the margins of a canvas on a narrow page
+NARROW = 320  # px between the margins of a canvas on a narrow page
 
 
 class Span(NamedTuple):
@@ -98,9 +98,17 @@ def end_labels(groups: Sequence[Span], columns: int) -> list[dict[str, Any]]:
 
 def left_margin(rows: Sequence[str], canvas: bool = False) -> float:
     """Width in px left of the plot for the names of rows and the title; a canvas has most of them in the plot."""
-    longest = max(theme.text_width(safe_text(row, 24)) for row in rows)
-    wide = max(longest + 38, 108)  # room for "embeddings" under the axis
+    wide = max(_longest(rows) + 38, 108)  # room for "embeddings" under the axis
     return wide - NAMES * NARROW if canvas else wide
+
+
+def beside_names(rows: Sequence[str]) -> float:
+    """Distance in px of a canvas's title from its plot, beyond the names of rows that reach out of it."""
+    return max(_longest(rows) + 8 - NAMES * NARROW, 8)
+
+
+def _longest(rows: Sequence[str]) -> float:
+    return max(theme.text_width(safe_text(row, 24)) for row in rows)
 
 
 def separators(groups: Sequence[Span], axes: Sequence[str]) -> list[dict[str, Any]]:

@@ -120,10 +120,10 @@ def true_map(run: Run, measured: Measured, changes: pd.DataFrame, tensor: str | 
     )  # fmt: skip
     with st.grid(2, min_column_width=380):
         with st.container():
-            st.markdown("**Whole blocks and kinds put back**, points (95 % interval)")
+            st.markdown("**Whole blocks and kinds put back**, points (95% interval)")
             listed(put_back.averages(changes, ("block", "kind")), "Accuracy with blocks and kinds put back")
         with st.container():
-            st.markdown(f"**The {MOST} tensors that give most**, points (95 % interval)")
+            st.markdown(f"**The {MOST} tensors that give most**, points (95% interval)")
             listed(put_back.averages(changes, ("tensor",), MOST), "The tensors that give most if they are put back")
 
 

@@ -57,9 +57,10 @@ def _overlap(sheet: Sheet, factors: Factors) -> str:
 
 def by_expert(sheet: Sheet, factors: Factors) -> None:
     """Draw a row for each expert: tensors, scalars, and the norm of its task vector that is left."""
-    table = expert_table(sheet, factors)
-    shares = {name: st.column_config.NumberColumn(label, format="percent") for name, label in (
-        ("scalars", "Scalars kept"), ("norm", "Norm after painting, of the task vector's"))}  # fmt: skip
+    table = expert_table(sheet, factors).dropna(axis="columns", how="all")  # norms that are not measured
+    table = table.assign(**{name: 100 * table[name] for name in ("scalars", "norm") if name in table})
+    shares = {name: st.column_config.NumberColumn(label, format="%.1f%%") for name, label in (
+        ("scalars", "Scalars kept"), ("norm", "Norm left of the task vector"))}  # fmt: skip
     st.dataframe(
         table, hide_index=True, height=page.table_height(len(table), 320),
         column_config={"expert": "Expert", "tensors": "Tensors kept", **shares},

@@ -38,7 +38,7 @@ def pick_group(runs: Sequence[Run]) -> list[Run]:
     """The runs of one set of experts, with a picker where there are several sets."""
     groups: dict[str, list[Run]] = {}
     for group in edit_pairs.by_subject(runs):
-        label = text.of_experts([expert_names.expert(name) for name in group[0].experts])
+        label = expert_names.of_experts(group[0].experts, 60)
         same = sum(other == label or other.startswith(f"{label} (") for other in groups)
         groups[f"{label} ({same + 1})" if same else label] = group
     if len(groups) == 1:

@@ -60,7 +60,9 @@ def missing_benchmark(key: str, why: str) -> None:
 
 
 def _button(key: str, run_ids: Sequence[str]) -> None:
-    st.button("Measure", key=f"measure_{key}", on_click=_start, args=(key, run_ids))
+    if st.button("Measure", key=f"measure_{key}"):
+        _start(key, run_ids)
+        st.rerun()  # the whole page: where only a part of it is drawn, the tray would not follow the job
 
 
 def _job(key: str, run: Run) -> Job | None:

@@ -282,7 +282,7 @@ def _lay_out(fig: go.Figure, canvas: Canvas, names: Sequence[str], group: str, h
         xaxis2={**plain, "domain": [0, tensor_columns.NAMES], "range": [0, 1], "anchor": "y",
                 "title": {"text": "Expert", "font": {"color": "rgba(0,0,0,0)"}}},
         yaxis={**plain, "domain": [heights[1], 1], "range": [len(names) - 0.5, -0.5], "anchor": "x2",
-               "title": {"text": "Expert"}},
+               "title": {"text": "Expert", "standoff": tensor_columns.beside_names(canvas.experts)}},
         yaxis3={**plain, "domain": [0, heights[0]], "range": [0, 1], "anchor": "x"},
     )  # fmt: skip
 

@@ -70,9 +70,9 @@ def drift_and_put_back(
 
 def _coefficient(correlation: tuple[float, int] | None) -> str:
     if correlation is None or not math.isfinite(correlation[0]):
-        return "Open marks: the 95 % interval holds zero"
+        return "Open marks: the 95% interval holds zero"
     rho, n = correlation
-    return f"Spearman ρ = {rho:.2f}, n = {plural(n, 'tensor')}. Open marks: the 95 % interval holds zero"
+    return f"Spearman ρ = {rho:.2f}, n = {plural(n, 'tensor')}. Open marks: the 95% interval holds zero"
 
 
 def _points(rows: pd.DataFrame, role: str, symbol: str) -> go.Scatter:

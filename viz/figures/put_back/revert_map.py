@@ -54,7 +54,7 @@ def revert_map(
     )  # fmt: skip
     fig.add_trace(veil)
     fig.data = (fig.data[0], fig.data[2], fig.data[1])  # what takes clicks stays on top
-    fig.update_layout(annotations=[*fig.layout.annotations, theme.caption("Faded: the 95 % interval holds zero", 1)])
+    fig.update_layout(annotations=[*fig.layout.annotations, theme.caption("Faded: the 95% interval holds zero", 1)])
     alt = _alt(table, len(columns.names))
     return theme.finish(fig, "revert_map", alt, depth.height(len(rows)), present, str(len(columns.names)))
 
