@@ -19,13 +19,13 @@ def test_a_cell_becomes_the_focus(app: App, context: BrowserContext, server: str
     app.page.wait_for_selector(".heatmaplayer image")
     expect(app.text(ONE_LAYER)).to_have_count(0)
     app.click_cell(2, 5)
-    app.wait_for_address("task=flags")
+    app.wait_for_address("expert=flags")
     app.wait_for_address("tensor=visual.")
     expect(app.text(ONE_LAYER)).to_be_visible(timeout=PATIENCE)
     app.settled()
     first = app.page.url
     app.click_cell(0, 7)  # another cell: the focus moves
-    app.wait_for_address("task=circles")
+    app.wait_for_address("expert=circles")
     app.settled()
     assert app.page.url.split("tensor=")[1] != first.split("tensor=")[1]
 

@@ -38,7 +38,7 @@ def test_a_lasso_shows_the_images_under_it(app: App) -> None:
     shown = thumbnails.get_by_role("img").count()
     assert shown == 30  # of 40 images
     expect(thumbnails).to_contain_text("before:")
-    expect(page.locator(".st-key-circled")).to_contain_text(re.compile(r"(3\d|40) images circled"))
+    expect(page.locator(".st-key-circled")).to_contain_text(re.compile(r"(3\d|40) images chosen"))
 
     page.get_by_role("button", name="Clear", exact=True).click()
     app.settled()

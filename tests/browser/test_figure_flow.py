@@ -13,7 +13,7 @@ from playwright.sync_api import BrowserContext, expect
 
 pytestmark = pytest.mark.browser
 PATIENCE = 120_000  # ms
-AXIS = "In-domain accuracy, mean over tasks (%)"
+AXIS = "In-domain accuracy, mean over 4 tasks (%)"
 SOURCE, CAPTION = "Mergescope 0.", "H-score is the harmonic mean"
 
 
