@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import streamlit as st
+from streamlit.testing.v1 import AppTest
 
 from app.reading import measurements
 from app.session import pages, state
@@ -70,3 +72,24 @@ def test_on_its_own_page_a_button_picks_the_run_and_the_view(
     monkeypatch.setattr(st, "button", lambda *words, on_click, args, **look: on_click(*args))
     tray.open_measurement(finished(measurement))
     assert (links, picked, st.session_state) == ([], [RUN_ID], query)
+
+
+SHORT = """
+import streamlit as st
+from app.widgets.jobs import missing_box, tray
+from merging.jobs.records import Job
+
+if "drawn" not in st.session_state:  # the job ends after the box is drawn, and before the tray is
+    st.session_state["drawn"] = True
+    short = Job("1", "Short", "running")
+    missing_box.box("x", [("it", short)], lambda items, jobs: st.write("running"), lambda rest: None)
+tray.tray()
+"""
+
+
+def test_a_job_that_ends_before_the_tray_is_drawn_does_not_stay_on_the_page(open_app: Any, library: Path) -> None:
+    open_app("home", library)
+    at = AppTest.from_string(SHORT, default_timeout=60).run()
+    assert not at.exception
+    assert "running" not in [markdown.value for markdown in at.markdown]
+    assert at.session_state["_live"] == set()

@@ -28,6 +28,7 @@ def box(
     rest = [(item, job) for item, job in items if job is None or not job.live]
     with st.container(border=True, key=f"missing_{key}"):
         if live:
+            tray.follow([job for _, job in live])
             running([item for item, _ in live], [job for _, job in live])
         for _, job in rest:
             if job is not None and job.error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -59,9 +59,14 @@ ICONS = {
 
 
 def tray() -> None:
-    """Draw the tray; it polls only while a job is live."""
-    live = any(job.live for job in data.runner().jobs())
+    """Draw the tray; it polls only while a job is live, or where the page still shows one as live."""
+    live = any(job.live for job in data.runner().jobs()) or bool(st.session_state.get("_live"))
     fragment(_tray, run_every=POLL if live else None)(live)
+
+
+def follow(jobs: Sequence[Job]) -> None:
+    """Note jobs that the page shows as live: one that ends before the tray is drawn would stay so on the page."""
+    st.session_state["_live"] = st.session_state.get("_live", set()) | {job.id for job in jobs}
 
 
 def _tray(was_live: bool) -> None:
