@@ -130,8 +130,11 @@ def retire(final: Path, what: str = "") -> None:
 
 
 def drop(folder: Path) -> None:
-    """Remove a temporary folder; errors are ignored."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Remove a temporary folder; errors are ignored. Another thread may just have put a file there: try thrice."""
+    for _ in range(3):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
 
 
 def read_manifest(folder: Path) -> Manifest:

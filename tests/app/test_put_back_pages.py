@@ -17,6 +17,7 @@ from app.session.job_queue import SessionQueue
 from merging.analysis import context, measure, stored
 from merging.analysis.context import MeasurementResult
 from merging.benchmarks.benchmark import Benchmark
+from merging.jobs.records import Job
 from merging.jobs.runner import Runner
 from merging.previews.bootstrap import AVERAGE
 from merging.recipes.chain_text import parse_chain
@@ -157,8 +158,8 @@ def test_a_map_that_is_being_measured_is_drawn(
     some = changes[changes["name"].isin(list(dict.fromkeys(changes["name"]))[:7])]
     partial = MeasurementResult({"changes": some}, whole.notes)
     monkeypatch.setattr(stored, "find_so_far", lambda *given: partial)
-    job = type("Job", (), {"kind": "put_back", "subject": run.id, "live": True, "error": ""})()
-    monkeypatch.setattr(SessionQueue, "here", lambda self: [job])
+    job = Job("a1", "Putting back", "running", kind="put_back", subject=run.id)
+    monkeypatch.setattr(SessionQueue, "jobs", lambda self: [job])
     at = open_app("drift", library, view=BACK, runs=run.id, run=run.id)
     assert not at.exception
     assert charts(at) == 1
