@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -78,6 +78,19 @@ def context(chromium: Browser) -> Iterator[BrowserContext]:
     found.grant_permissions(["clipboard-read", "clipboard-write"])
     yield found
     found.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Beside a failure: where the tab was, its jobs, and what it showed."""
+    report = yield
+    tab = getattr(item, "funcargs", {}).get("app")
+    if report.when == "call" and report.failed and isinstance(tab, App):
+        parts = (("jobs", ".st-key-jobs"), ("page", "[data-testid=stMain]"))
+        for name, place in parts:
+            texts = tab.page.locator(place).all_inner_texts()
+            report.sections.append((f"{name} at {tab.page.url}", "\n".join(texts)[:3000]))
+    return report
 
 
 @pytest.fixture

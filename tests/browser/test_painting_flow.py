@@ -23,18 +23,11 @@ FACTORS = """() => {
 
 def place(app: App, column: float, row: float, xaxis: str = "xaxis", yaxis: str = "yaxis") -> tuple[float, float]:
     """Where a point of the canvas is on the screen, after it was scrolled there."""
-    app.page.evaluate(PLACE, [xaxis, yaxis, column, row])
-    app.page.wait_for_timeout(250)
-    x, y = app.page.evaluate(PLACE, [xaxis, yaxis, column, row])
-    return x, y
+    return app.steady(PLACE, [xaxis, yaxis, column, row])
 
 
 def click(app: App, column: float, row: float, xaxis: str = "xaxis", yaxis: str = "yaxis") -> None:
-    x, y = place(app, column, row, xaxis, yaxis)
-    app.page.mouse.move(x - 8, y - 3)
-    app.page.mouse.move(x, y, steps=3)
-    app.page.wait_for_timeout(200)
-    app.page.mouse.click(x, y)
+    app.click_at(PLACE, [xaxis, yaxis, column, row])
 
 
 def drag(app: App, start: tuple[float, float], end: tuple[float, float]) -> None:

@@ -17,6 +17,7 @@ def test_a_block_is_put_back(app: App) -> None:
     app.settled()
     page.locator(".st-key-measure_put_back button").click(timeout=PATIENCE)
     expect(page.locator(".st-key-missing_put_back")).to_have_count(0, timeout=PATIENCE)
+    app.settled()
     page.locator(".st-key-measure_first_order button").click()  # in a part of the page that is drawn alone
     expect(page.locator(".st-key-missing_first_order")).to_have_count(0, timeout=PATIENCE)
     app.settled().charted()

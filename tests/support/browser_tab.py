@@ -14,6 +14,7 @@ PATIENCE = 60_000  # ms, for a machine that is busy with other things
 HARMLESS = re.compile(r"404 \(Not Found\)")
 CELL = """([panel, row, column]) => {
   const chart = document.querySelector('.js-plotly-plot'), layout = chart._fullLayout;
+  chart.scrollIntoView({block: 'center'});
   const box = chart.getBoundingClientRect(), y = layout[panel];
   return [box.left + layout.xaxis._offset + layout.xaxis.c2p(column), box.top + y._offset + y.c2p(row)];
 }"""
@@ -47,13 +48,32 @@ class App:
         self.page.wait_for_timeout(1000)
         return self
 
+    def steady(self, script: str, arg: object) -> tuple[float, float]:
+        """What a script that gives a point of the screen says, once the page has stopped moving under it."""
+        before = None
+        for _ in range(100):
+            place = self.page.evaluate(script, arg)
+            if place == before:
+                break
+            before = place
+            self.page.wait_for_timeout(300)
+        x, y = place
+        return x, y
+
+    def click_at(self, script: str, arg: object) -> None:
+        """Come with the mouse to the point that a script gives, and click, wherever the point has moved meanwhile."""
+        for _ in range(10):
+            x, y = self.steady(script, arg)
+            self.page.mouse.move(x - 8, y - 3)
+            self.page.mouse.move(x, y, steps=3)
+            self.page.wait_for_timeout(200)
+            if self.page.evaluate(script, arg) == [x, y]:
+                break
+        self.page.mouse.click(x, y)
+
     def click_cell(self, row: int, column: int, panel: str = "yaxis") -> None:
         """Click a cell of the first chart."""
-        x, y = self.page.evaluate(CELL, [panel, row, column])
-        self.page.mouse.move(x - 10, y - 3)
-        self.page.mouse.move(x, y, steps=3)
-        self.page.wait_for_timeout(200)
-        self.page.mouse.click(x, y)
+        self.click_at(CELL, [panel, row, column])
 
     def wait_for_address(self, part: str) -> None:
         """Wait until the address contains ``part``."""

@@ -49,11 +49,20 @@ def view(runs: Sequence[Run]) -> None:
         st.info("This run is no merge, so there is nothing to put back.")
         return
     measured = measurements.find(measurements.PUT_BACK, run.id)
+    # One element above the part that is drawn alone, whatever it holds: else that part would be another one for
+    # Streamlit once the measurement is there, and a click that comes meanwhile would be lost.
+    above = st.container()
     if measured is None:
-        measure_button.missing(measurements.PUT_BACK, [run], NOT_MEASURED)
-        if any(job.live and (job.kind, job.subject) == (measurements.PUT_BACK, run.id) for job in data.runner().here()):
-            fragment(growing, SOON)(run)
+        with above:
+            unmeasured(run)
     layers(run, measured)
+
+
+def unmeasured(run: Run) -> None:
+    """The offer to measure, and the map so far while it is running."""
+    measure_button.missing(measurements.PUT_BACK, [run], NOT_MEASURED)
+    if any(job.live and (job.kind, job.subject) == (measurements.PUT_BACK, run.id) for job in data.runner().here()):
+        fragment(growing, SOON)(run)
 
 
 def growing(run: Run) -> None:
