@@ -18,6 +18,8 @@ import tiny_library
 from browser_tab import ROOT, App, new_tab
 from playwright.sync_api import Browser, BrowserContext, sync_playwright
 
+from merging.runs.store import Store
+
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -26,11 +28,24 @@ FLAGS = [
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the app on a tiny benchmark whose merges' drift is measured, with an empty store."""
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny benchmark with precomputed runs, whose drift is measured."""
+    folder = tiny_library.write(tmp_path_factory.mktemp("library") / "benchmark")
+    tiny_library.measure(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def lwptv_run(library: Path) -> str:
+    """The id of a precomputed run. Pages open with the newest run, and flows before this one leave runs of theirs."""
+    runs = Store(library, libraries=(library / "runs",)).runs()
+    return next(run.id for run in runs if run.title == "Task Arithmetic w/ LwPTV")
+
+
+@pytest.fixture(scope="session")
+def server(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the app on the tiny benchmark, with a store that is empty at first."""
     folder = tmp_path_factory.mktemp("browser")
-    library = tiny_library.write(folder / "benchmark")
-    tiny_library.measure(library)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -56,8 +56,8 @@ def wait_for_painted(app: App, text: str) -> None:
     app.settled()
 
 
-def test_cells_blocks_rectangles_undo_back_and_reload(app: App) -> None:
-    app.open("/masks?paint=true").charted()
+def test_cells_blocks_rectangles_undo_back_and_reload(app: App, lwptv_run: str) -> None:
+    app.open(f"/masks?paint=true&run={lwptv_run}").charted()
     click(app, 8, 1)
     strokes(app, 1)
     cell = "b0/t.*.attn.in_proj_bias/e.digits=0"
@@ -94,9 +94,10 @@ def test_cells_blocks_rectangles_undo_back_and_reload(app: App) -> None:
     app.page.wait_for_function(f"({FACTORS})() === {with_rectangle!r}", timeout=PATIENCE)
 
 
-def test_the_keyboard_alone_in_two_tabs(app: App, context: BrowserContext, server: str) -> None:
-    app.open("/masks?paint=true").charted()
-    other = new_tab(context, server).open("/masks?paint=true&painted=b0%3D0.5").charted()
+def test_the_keyboard_alone_in_two_tabs(app: App, context: BrowserContext, server: str, lwptv_run: str) -> None:
+    address = f"/masks?paint=true&run={lwptv_run}"
+    app.open(address).charted()
+    other = new_tab(context, server).open(f"{address}&painted=b0%3D0.5").charted()
     page = app.page
     page.get_by_role("combobox", name="Where").focus()
     page.keyboard.type("in blocks")
