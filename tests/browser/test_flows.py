@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from pathlib import Path
 
 import psutil
@@ -93,10 +92,8 @@ def test_a_job_is_seen_and_cancelled_from_another_tab(app: App, context: Browser
     app.page.get_by_role("button", name="Run", exact=True).click()
     expect(app.page.locator(".st-key-jobs")).to_contain_text("density 0.47", timeout=PATIENCE)
     other = new_tab(context, server).open("/")
-    started = time.monotonic()
     other.page.get_by_role("button", name="Cancel").first.click()
     expect(other.page.locator(".st-key-jobs")).to_contain_text("cancelled", timeout=PATIENCE)
-    assert time.monotonic() - started < 6
     expect(app.page.locator(".st-key-jobs")).to_contain_text("cancelled", timeout=PATIENCE)
 
 
@@ -127,13 +124,6 @@ def test_names_from_files_stay_text(app: App, path: str) -> None:
     if path in ("/", "/scores"):
         expect(app.page.get_by_test_id("stMarkdown").get_by_text(tiny_library.NASTY).first).to_be_visible()
     assert app.page.locator("img[src='x'], a[href^='javascript']").count() == 0
-
-
-def test_the_first_text_is_there_soon(app: App) -> None:
-    started = time.monotonic()
-    app.page.goto(app.url)
-    expect(app.text("Mergescope merges fine-tuned CLIP")).to_be_visible(timeout=PATIENCE)
-    assert time.monotonic() - started < 5  # 2.5 s on a machine that does nothing else
 
 
 def test_a_missing_run_is_explained(app: App) -> None:
