@@ -103,7 +103,7 @@ def _ask(asked: PreviewRequest, key: str) -> None:
 def _result(preview: Preview, reference: Run | None, key: str, running: bool) -> None:
     """The averages, then the picture; of several previews on a page only the newest one's picture is drawn."""
     more = "; more images follow" if running else ""
-    st.markdown(f"**Preview**, no run’s score: change against “{text.safe_text(preview.reference, 60)}”{more}.")
+    st.markdown(f"**Preview**, no run’s score: change against {text.safe_text(preview.reference, 60)}{more}.")
     averages = [row for row in preview.changes.to_dict("records") if row["group"] == AVERAGE]
     with st.grid(3, min_column_width=130):
         for row in averages:
