@@ -16,8 +16,8 @@ from merging.files.plain_yaml import check_fields, plain_yaml, text_of
 FILE = Path(__file__).resolve().parent.parent / "glossary.yaml"
 FIELDS = ("word", "also", "sentence", "formula")
 WHAT = "glossary"
-# What of Markdown is left alone: links, formulas, code, addresses, escaped characters, icons and colors.
-FIXED = r"!?\[[^\]]*\]\([^)]*\)|\$[^$]*\$|`[^`]*`|https?://\S+|\\.|:[a-z]+/\w+:|:[a-z-]+(?=\[)"
+# What of Markdown is left alone: links, formulas, code, addresses, escaped characters, icons and colors, quoted names.
+FIXED = r"“[^”]*”|!?\[[^\]]*\]\([^)]*\)|\$[^$]*\$|`[^`]*`|https?://\S+|\\.|:[a-z]+/\w+:|:[a-z-]+(?=\[)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,7 @@ def one_tensor(runs: Pairs, tensor: str) -> pd.DataFrame:
 
 def ablation(measured: Measured) -> pd.DataFrame:
     """A row for each kind of parameter that stays pretrained: mean accuracy and accuracy on every task, in percent."""
-    rows = table(measured, ABLATION)
+    rows = text.with_titles(table(measured, ABLATION))
     wide = 100 * rows.pivot(index="kind", columns="title", values="accuracy")
     wide = wide.loc[list(dict.fromkeys(rows["kind"])), list(dict.fromkeys(rows["title"]))]
     wide.insert(0, "Mean", wide.mean(axis=1))

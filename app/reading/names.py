@@ -30,6 +30,12 @@ def expert(key: str) -> str:
     return titles().get(key, key)
 
 
+def each(keys: Sequence[str]) -> dict[str, str]:
+    """The name of each expert by key; the keys themselves if two would have the same name. Untrusted plain text."""
+    named = {key: clean_text(expert(key), 40) for key in keys}
+    return named if len(set(named.values())) == len(named) else {key: key for key in keys}
+
+
 def of_experts(keys: Sequence[str], limit: int = 100) -> str:
     """The experts of a merge, such as '2 experts: Fashion, Flags'; untrusted plain text."""
     return f"{plural(len(keys), 'expert')}: {clean_text(', '.join(map(expert, keys)), limit)}"

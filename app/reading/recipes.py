@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+import streamlit as st
 
 from app.reading import data
 from app.session import address
@@ -21,6 +24,34 @@ def parameters(facts: pd.DataFrame) -> list[Parameter]:
         Parameter(str(row.tensor), Role(str(row.role)), str(row.part), str(row.section), _block(row.section), row.order)
         for row in facts.itertuples()
     ]
+
+
+def tensors_of(pretrained: str) -> pd.DataFrame:
+    """A row for each tensor that a merge changes, in forward order: tensor, order, section, role, part, numel.
+
+    Raises:
+        CheckpointError: the file cannot be opened.
+    """
+    return _tensors_of(pretrained, data.file_state(pretrained))
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def _tensors_of(pretrained: str, file: tuple[int, ...]) -> pd.DataFrame:
+    import pandas as pd
+
+    from merging.formats.opening import open_checkpoint
+
+    opened = open_checkpoint(pretrained, "pretrained")
+    merged = [parameter for parameter in opened.parameters if parameter.role != Role.BUFFER]
+    rows = [(p.name, p.order, p.section, str(p.role), p.part, opened.infos[p.name].numel) for p in merged]
+    return pd.DataFrame(rows, columns=["tensor", "order", "section", "role", "part", "numel"])
+
+
+def by_expert(facts: pd.DataFrame, experts: Sequence[str]) -> pd.DataFrame:
+    """The same rows once for every expert, expert by expert."""
+    import pandas as pd
+
+    return pd.concat([facts.assign(expert=name) for name in experts], ignore_index=True)
 
 
 def _block(section: str) -> int | None:

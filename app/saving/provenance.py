@@ -28,9 +28,17 @@ def line(table: pd.DataFrame, options: Mapping[str, Any], of: Of, caption: str) 
     """The line of a chart's file; plain text. The half of the test sets is the one that the caption names first."""
     shown = report_sources.shown(table, options, of, state.place())
     half = HALF.search(caption)
-    parts = [_names(shown), _images(table), half[0] if half else "", _seeds(shown)]
+    parts = [_previewed(table, _names(shown)), _images(table), half[0] if half else "", _seeds(shown)]
     parts.append(f"Mergescope {merging.__version__}")
     return " · ".join(part for part in parts if part)
+
+
+def _previewed(table: pd.DataFrame, names: str) -> str:
+    """The names, after the title of the chain that the table is a preview of, if it is one."""
+    if not {"of", "against"} <= set(table) or table.empty:
+        return names
+    against = names or clean_text(table["against"].iloc[0], 60)
+    return f"preview of {clean_text(table['of'].iloc[0], 80)} against {against}"
 
 
 def _names(shown: Sequence[Run | Sweep]) -> str:

@@ -14,7 +14,7 @@ from app.views.compare import data as compare_data
 from app.views.compare import recipes as compare_recipes
 from app.views.compare.data import Pair
 from app.views.compare.recipes import Line
-from app.widgets import page, run_picker
+from app.widgets import page, run_picker, selected
 from merging.runs.run import Run
 from viz.text import plural
 
@@ -73,6 +73,13 @@ def suggest(a: Run, runs: Sequence[Run]) -> None:
                 st.button("Compare", key=f"beside_{run.id}", on_click=state.pick_other, args=(run.id,))
 
 
+def one_tensor(a: Run) -> None:
+    """The chosen tensor, which the comparison then shows, with the other views of it."""
+    tensors = list(data.table(a.id, "tensors")["tensor"])
+    selected.pick(address.TENSOR, tensors, "Tensor", placeholder="Choose a tensor to compare", width=380)
+    selected.doors("Compare", address.TENSOR, run=a.id)
+
+
 def others(a: Run, runs: Sequence[Run], stored: Sequence[Run]) -> list[Run]:
     """What A can be compared with: the merges, and the reference models evaluated on the same benchmark."""
     references = data.references(a.benchmark, stored)
@@ -125,6 +132,7 @@ def main() -> None:
     a, _ = picked
     if b is None:
         suggest(a, runs)
+        one_tensor(a)
         return
     of = compare_data.pair(a, b)
     if not of.reference:  # a reference model cannot be A

@@ -67,8 +67,13 @@ def pick_runs(runs: Sequence[Run]) -> list[Run]:
     return [by_id[run_id] for run_id in chosen]
 
 
-def with_drift(runs: Sequence[Run], draw: Callable[[Pairs], None]) -> None:
-    """Draw the measured runs that merge the first one's experts, and offer to measure the rest of those."""
+def with_drift(
+    runs: Sequence[Run], draw: Callable[[Pairs], None], otherwise: Callable[[Sequence[Run]], None] | None = None
+) -> None:
+    """Draw the measured runs that merge the first one's experts, and offer to measure the rest of those.
+
+    ``otherwise`` draws them where none is measured.
+    """
     groups = run_picker.one_set(runs)
     results = [(run, measurements.find(measurements.DRIFT, run.id)) for run in groups[0]]
     pairs = [(run, measurement) for run, measurement in results if measurement is not None]
@@ -76,6 +81,8 @@ def with_drift(runs: Sequence[Run], draw: Callable[[Pairs], None]) -> None:
         measure_button.missing(measurements.DRIFT, rest, NOT_MEASURED, [measurement for _, measurement in pairs])
     if pairs:
         draw(pairs)
+    elif otherwise:
+        otherwise(rest)
     run_picker.other_sets(groups)
 
 
@@ -110,7 +117,7 @@ def main() -> None:
         if view == DEPTH:
             with_drift(chosen, lambda pairs: by_depth.view(pairs, stored))
         elif view == LAYERS:
-            with_drift(chosen, layer_by_layer.view)
+            with_drift(chosen, layer_by_layer.view, layer_by_layer.unmeasured)
         elif view == BACK:
             put_back.view(chosen)
         else:

@@ -127,8 +127,10 @@ def main() -> None:
     others = beside(dict(feature_data.references(stored)))
     if not any(run.kind == "pretrained" for run in others):
         st.info(NO_PRETRAINED)
+    groups = run_picker.one_set(chosen)
     try:
-        view(about, chosen, others)
+        view(about, groups[0] if groups else [], others)
+        run_picker.other_sets(groups)
     except TaskError as error:
         st.info(text.safe_text(error, 600))
 

@@ -3,6 +3,7 @@
     paint*    whether the mask on Masks is painted by hand
     painted   the factors that were painted, as rules in a line
     budget*   the tensors that they may keep at most
+    chain     the chain from Merge that the factors belong to
 
 Those marked * belong to a widget bound to the address, as in ``state``.
 """
@@ -16,13 +17,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import streamlit as st
 
-from app.session import state
+from app.session import address, state
 from app.session.painting import Factors, Painting
 from merging.errors import MergingError
 
 PAINT, PAINTED, BUDGET = "paint", "painted", "budget"
 KEPT = "_painting"
-_SEEN, _DRAFTED = "_painted_seen", "_painted_drafted"
+_SEEN, _DRAFTED, _CHAIN = "_painted_seen", "_painted_drafted", "_painted_chain"
 STALE = 0.5  # seconds in which the browser may still send the address that it had before the last stroke
 
 
@@ -52,10 +53,17 @@ def note_address() -> None:
     text = st.query_params.get(PAINTED, "")
     kept = st.session_state.get(KEPT)
     if _entered():  # the address counts if it says anything, else the session
+        st.session_state[_CHAIN] = state.linked(address.CHAIN)
         if text or kept is None:
             st.session_state[_SEEN] = text
     elif kept is not None and time.monotonic() - kept.written > STALE:  # the browser went back or forward
         st.session_state[_SEEN] = text
+    state.write(address.CHAIN, chain())
+
+
+def chain() -> str:
+    """The chain from Merge that the factors belong to, as a link writes it; empty if painting began on Masks."""
+    return str(st.session_state.get(_CHAIN, ""))
 
 
 def _entered() -> bool:

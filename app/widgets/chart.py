@@ -73,7 +73,7 @@ def chart(
             st.caption(text.safe_text(provenance.line(table, options, of, text.plain(f"{description} {caption}")), 300))
     if presenting:
         return
-    with st.container(horizontal=True, horizontal_alignment="right"):
+    with st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
         words = text.plain(f"{description} {caption}".strip())
         back = st.session_state[f"names_{key}"]
         source = provenance.line(table, options, of, words)

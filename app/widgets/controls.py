@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FEW = 4  # choices up to this many are shown side by side
 # Pixels; together the page's column of controls.
-WIDTHS = {"factor": 58, "blocks": 74, "roles": 72, "sections": 84, "tensors": 82, "experts": 80}
+WIDTHS = {"factor": 52, "blocks": 98, "roles": 84, "tensors": 92, "experts": 92}
 FEW_STEPS = 400  # a slider with more stops than this cannot be set exactly
 
 
@@ -87,14 +87,17 @@ def _plain_widget(bound: Bound, value: Any, key: str) -> Any:
 
 
 def _table(bound: Bound, rules: Sequence[FactorRule], key: str, experts: Sequence[str]) -> list[dict[str, Any]]:
-    """A table with a row for each rule, as plain data; rows in which nothing is filled in do not count."""
+    """A table with a row for each rule, as plain data; rows in which nothing is filled in do not count.
+
+    Blocks and sections are one column, since no tensor is in both.
+    """
     import pandas as pd
 
     start = f"{key}.start"  # the widget keeps what was edited since
     if key not in st.session_state:
-        rows = [{name: list(getattr(rule, name)) for name in SELECTORS} for rule in rules]
-        table = pd.DataFrame(rows, columns=[*SELECTORS], dtype=object)
-        table["blocks"] = table["blocks"].str.join(", ").astype(object)
+        rows = [{name: list(getattr(rule, name)) for name in WIDTHS if name in SELECTORS} for rule in rules]
+        table = pd.DataFrame(rows, columns=[name for name in WIDTHS if name in SELECTORS], dtype=object)
+        table["blocks"] = pd.Series([", ".join((*rule.blocks, *rule.sections)) for rule in rules], dtype=object)
         table.insert(0, "factor", pd.Series([rule.factor for rule in rules], dtype=float))
         st.session_state[start] = table
     table = st.session_state[start]
@@ -104,13 +107,20 @@ def _table(bound: Bound, rules: Sequence[FactorRule], key: str, experts: Sequenc
     )
     rows = [{**row, "factor": None if pd.isna(row["factor"]) else row["factor"]} for row in edited.to_dict("records")]
     filled = [{name: value for name, value in row.items() if value not in (None, [], "")} for row in rows]
-    return [row for row in filled if row]
+    return [_with_sections(row) for row in filled if row]
+
+
+def _with_sections(row: dict[str, Any]) -> dict[str, Any]:
+    """The row of a rule with the sections taken out of the column of blocks."""
+    words = [word.strip() for word in str(row.pop("blocks", "")).split(",") if word.strip()]
+    sections, blocks = ([word for word in words if (word in SECTIONS) == known] for known in (True, False))
+    return row | ({"sections": sections} if sections else {}) | ({"blocks": ", ".join(blocks)} if blocks else {})
 
 
 def _columns(table: pd.DataFrame, experts: Sequence[str]) -> dict[str, Any]:
     """How a table of rules is edited; lists offer the known names, and the ones that it holds."""
     config = st.column_config
-    offered = {"roles": ROLES, "sections": SECTIONS, "experts": experts, "tensors": ()}
+    offered = {"roles": ROLES, "experts": experts, "tensors": ()}
     columns: dict[str, Any] = {
         name: config.MultiselectColumn(
             name.capitalize(),
@@ -125,8 +135,10 @@ def _columns(table: pd.DataFrame, experts: Sequence[str]) -> dict[str, Any]:
         "×", min_value=-LARGEST, max_value=LARGEST, format="plain", width=WIDTHS["factor"], help="The factor."
     )
     columns["blocks"] = config.TextColumn(
-        "Blocks", width=WIDTHS["blocks"], help="Numbers and ranges such as 0-1, 3. Empty: all."
-    )
+        "Blocks",
+        width=WIDTHS["blocks"],
+        help=f"Numbers and ranges such as 0-1, 3, or {' or '.join(SECTIONS)}. Empty: all.",
+    )  # fmt: skip
     return columns
 
 

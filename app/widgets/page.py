@@ -27,11 +27,14 @@ a[href^="methods?word="]:focus-visible::after {
   content: attr(title); position: absolute; left: 0; top: 1.7em; z-index: 9; width: max-content; max-width: 20rem;
   padding: 0.4rem 0.6rem; border-radius: 0.25rem; background: #1F2933; color: white; font-size: 0.875rem;
 }
+@media (max-width: 1100px) {
+  [data-testid="stMainBlockContainer"] { padding-left: 2rem !important; padding-right: 2rem !important; }
+}
 kbd { color: inherit !important; opacity: 1 !important; }
 :focus-visible, label:has(input:focus-visible) { outline: 2px solid #0B6AA8 !important; outline-offset: 1px; }
 </style>"""
 # Streamlit's captions have a contrast of 4.1, and its focus on links is a gray ground. It goes on showing the preview
-# of an earlier recipe while the page is being drawn for the next one.
+# of an earlier recipe while the page is being drawn for the next one. Its wide margins waste a narrow window.
 
 
 def heading(title: str, sentence: str) -> None:

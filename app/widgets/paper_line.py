@@ -38,10 +38,15 @@ def of_claims(pairs: Sequence[tuple[Claim, Comparison | None]]) -> str:
 def show(lines: str) -> None:
     """Draw the lines of ``of``; nothing if there are none."""
     if lines:
-        head, *rest = lines.split(BETWEEN)
+        head, *rest = (_on_lines(line) for line in lines.split(BETWEEN))
         words = f" {rest[0]}" if len(rest) == 1 else BETWEEN + "\n".join(f"- {line}" for line in rest)
         with st.container(border=True):
             st.markdown(f":material/menu_book: {head}{words}", help=HELP)
+
+
+def _on_lines(line: str) -> str:
+    """The paper's side and ours each on a line of their own."""
+    return line.replace(f" {PAPER} ", f"  \n{PAPER} ").replace(f" {HERE} ", f"  \n{HERE} ")
 
 
 def in_words(claim: Claim, ours: Comparison | None) -> str:

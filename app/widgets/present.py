@@ -42,11 +42,15 @@ _KEY, _CHANGED = "_presented", "_presented_changed"  # in the session: the chart
 
 
 def enter() -> None:
-    """At the start of a page: enlarge it; its first chart, or the one that the address names, will fill the window."""
+    """At the start of a page: enlarge it; its first chart, or the one that the address names, will fill the window.
+
+    The address is written here and not in callbacks: where a part of the page is redrawn alone and then all of it, the
+    browser may never hear what the callback wrote.
+    """
     st.session_state.pop(_CHANGED, None)
     st.session_state[_KEY] = state.linked(address.FIGURE) or st.session_state.get(_KEY, "")
+    state.write(address.FIGURE, st.session_state[_KEY] if state.present() else "")
     if state.present():
-        state.write(address.FIGURE, st.session_state[_KEY])
         st.html(STYLE)
 
 
@@ -58,7 +62,9 @@ def follow() -> None:
 
 def takes(key: str) -> bool:
     """Whether the chart ``key`` is the one to present; the first that asks is, if none is named."""
-    st.session_state[_KEY] = st.session_state.get(_KEY) or key
+    if not st.session_state.get(_KEY):
+        st.session_state[_KEY] = key
+        state.write(address.FIGURE, key)
     return bool(st.session_state[_KEY] == key)
 
 
@@ -73,7 +79,6 @@ def button(key: str) -> None:
 def _present(key: str) -> None:
     st.session_state[_KEY], st.session_state[_CHANGED] = key, True
     st.session_state[address.PRESENT] = True
-    state.write(address.FIGURE, key)
 
 
 @cache
@@ -96,4 +101,3 @@ def leave() -> None:
     st.session_state[address.PRESENT] = False
     st.session_state.pop(_KEY, None)
     st.session_state[_CHANGED] = True
-    state.write(address.FIGURE, "")

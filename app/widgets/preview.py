@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -38,7 +39,7 @@ def show(recipe: Recipe, reference: Run | None, key: str) -> None:
     ``key`` tells the widget from others on the page. A result is drawn only for the very recipe that is given, so a
     page draws this again whenever the recipe changes, and never shows what an earlier one scored.
     """
-    asked = previews.request(recipe, reference)
+    asked = previews.request(replace(recipe, title=recipe.title or text.chain_title(recipe)), reference)
     if key in _live() and previews.state(asked, key) is None:
         _ask(asked, key)
     state = previews.state(asked, key)
@@ -135,7 +136,7 @@ def _caption(preview: Preview) -> str:
     images = "all images" if many is None else f"at most {many} images of each task"
     rounded = "; intermediate results were rounded, so close calls may differ from a run’s" if preview.rounded else ""
     return (
-        f"Preview of {text.safe_text(preview.title, 80)} against {text.safe_text(preview.reference, 80)}, no run’s "
+        f"Preview of “{text.safe_text(preview.title, 80)}” against “{text.safe_text(preview.reference, 80)}”, no run’s "
         f"score: {images} of the {preview.half} half, n = {count(preview.n)}, seed {preview.seed}, on "
         f"{text.safe_text(preview.device, 40)}; 95% intervals from {DRAWS:,} paired bootstrap draws{rounded}."
     )

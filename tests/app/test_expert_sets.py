@@ -138,3 +138,15 @@ def test_drift_shows_one_set(open_app: Any, compared: Path) -> None:
     assert "**1** of the chosen runs merges other experts" in words(at)
     names = {trace.get("name") for trace in json.loads(at.get("plotly_chart")[0].proto.spec)["data"]}
     assert FEW in names and TIES not in names
+
+
+def test_features_shows_one_set(open_app: Any, compared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[list[str]] = []
+    monkeypatch.setattr(
+        "app.views.features.data.with_features", lambda runs: (drawn.append([run.title for run in runs]), ([], []))[1]
+    )
+    known = runs(compared)
+    at = open_app("features", compared, runs=",".join(known[title].id for title in (FEW, TIES, LWPTV)))
+    assert not at.exception
+    assert set(drawn[-1]) & {FEW, TIES, LWPTV} == {FEW}
+    assert "**2** of the chosen runs merge other experts" in words(at)

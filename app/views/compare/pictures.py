@@ -132,6 +132,7 @@ def one_tensor(of: Pair) -> None:
     if tensor is None:
         st.info("The two runs have no tensor in common.")
         return
+    selected.doors("Compare", address.TENSOR, run=of.a.id)
     table = saliency_changes(*(rows[rows["tensor"] == tensor] for rows in scored))
     chart.chart(
         "compare_tensor", table, name=f"tensor_{file_name(of)}", tensor=tensor, labels=of.labels, of=of.runs,

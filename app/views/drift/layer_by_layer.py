@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import text
-from app.reading import measurements
+from app.reading import data, measurements
 from app.reading.measurements import Pairs
 from app.session import address, pages, selection, words
 from app.session.clicks import fragment
 from app.widgets import chart, page, paper_line, run_picker, selected
 from app.widgets.jobs import measure_button
+from app.widgets.put_back import panel
 from app.widgets.run_picker import pick_one
 from merging.analysis.stored import Measured
 from merging.runs.run import Run
@@ -47,6 +48,15 @@ def view(pairs: Pairs) -> None:
     pictures(run, measurement, pairs)
     ablation(run)
     page.open_page(pages.COMPARE, "Compare with another run", "compare", run=run.id)
+
+
+def unmeasured(runs: Sequence[Run]) -> None:
+    """One tensor of a run whose drift is not measured: its picker, its other views, and what putting back does."""
+    run = pick_one(runs)
+    tensors = list(data.table(run.id, "tensors")["tensor"])
+    tensor = selected.pick(address.TENSOR, tensors, "Tensor", placeholder="Choose a tensor", width=380)
+    selected.doors("Drift", address.TENSOR, run=run.id)
+    panel.show(run, tensor, "drift")
 
 
 def choose_cell() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import streamlit as st
 
 from app import text
 from app.reading import recipes
-from app.session import pages
+from app.session import pages, painted
+from app.session.draft import Draft, DraftStep, parse_chain
 from app.session.painting import Painting
 from app.views.masks import paint_link
 from app.views.masks.paint_sheet import Sheet
@@ -23,8 +25,8 @@ from viz.text import plural
 EDIT = "manual"  # the edit that takes factors
 
 
-def recipe_of(sheet: Sheet, rules: Sequence[FactorRule]) -> Recipe:
-    """The run's recipe with these rules in place of its edits.
+def recipe_of(sheet: Sheet, rules: Sequence[FactorRule], chain: str = "") -> Recipe:
+    """The run's recipe with these rules in place of its edits, or a ``chain`` from Merge with them in it.
 
     Raises:
         MergingError: too many rules, or a chain that is refused.
@@ -33,17 +35,19 @@ def recipe_of(sheet: Sheet, rules: Sequence[FactorRule]) -> Recipe:
     assert merged is not None  # only merges are painted on
     bounds = registry.edit(EDIT).params.bounds()
     (name,) = (name for name, bound in bounds.items() if bound.kind == TABLE)
-    return Recipe.build(
-        merged.merge.key,
-        merged.merge.params.values(),
-        [(EDIT, {name: rules})],
-        merged.pretrained,
-        dict(merged.experts),
-        exemplars=merged.exemplars.values() if merged.exemplars else None,
-        count_dead_params=merged.count_dead_params,
-        activation=merged.activation,
-        architecture=merged.architecture,
-    )
+    step = DraftStep(EDIT, {name: rules})
+    if not chain:
+        draft = replace(Draft.of(merged), edits=[step], title="")
+        return draft.recipe(dict(merged.experts))
+    draft = parse_chain(chain, merged.pretrained, list(dict(merged.experts)))
+    places = [place for place, one in enumerate(draft.edits) if one.key == EDIT and not _after(one)]
+    draft.edits[slice(places[0], places[0] + 1) if places else slice(0, 0)] = [step]
+    return draft.recipe(dict(merged.experts))
+
+
+def _after(step: DraftStep) -> bool:
+    method = registry.edit(step.key)
+    return bool(method.after_merge(method.params.build(step.values)))
 
 
 def show(sheet: Sheet, painting: Painting) -> None:
@@ -51,7 +55,7 @@ def show(sheet: Sheet, painting: Painting) -> None:
     rules = paint_link.rules_of(painting.factors, sheet.experts, sheet.parameters)
     recipe, problem = None, ""
     try:
-        recipe = recipe_of(sheet, rules)
+        recipe = recipe_of(sheet, rules, painted.chain())
     except MergingError as error:
         problem = str(error)
     if rules and recipe:
@@ -83,6 +87,9 @@ def _make_run(sheet: Sheet, recipe: Recipe) -> None:
         st.caption("The models of this run are not among those that Merge offers; use the recipe above.")
         return
     page.open_page(pages.MERGE, "Make it a run", "play_arrow", **query)
+    if painted.chain():
+        st.caption(f"Opens Merge with the chain that came from there: {text.safe_text(text.chain_words(recipe), 300)}.")
+        return
     left_out = [text.method_title(step.key) for step in sheet.run.recipe.edits]
     instead = f" in place of {text.listed(left_out)}" if left_out else " in front"
     st.caption(f"Opens Merge with this run's merge, {text.method_title(recipe.merge.key)}, and these factors{instead}.")

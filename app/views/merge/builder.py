@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import streamlit as st
 
@@ -11,10 +11,12 @@ from app.reading import data, recipes
 from app.reading import names as expert_names
 from app.session import pages, state
 from app.session.draft import Draft, DraftStep, in_order, parse_chain
+from app.views.merge import factors
 from app.widgets import controls, page
 from merging.catalog.model_sets import ModelSet
 from merging.errors import CheckpointError, MergingError
 from merging.methods import registry
+from merging.methods.edits.manual import ManualParams
 from merging.methods.method import Edit, Merge, Method, Needs
 from merging.recipes.presets import PRESETS, preset
 from merging.recipes.recipe import Exemplars, Recipe
@@ -143,10 +145,13 @@ def _use_recipe() -> None:
             st.session_state["preset_shown"] = ""
 
 
-def controls_of(stage: DraftStep, method: Method, experts: Sequence[str]) -> bool:
+def controls_of(stage: DraftStep, method: Method, current: Draft, experts: Mapping[str, str]) -> bool:
     """A step's summary and parameters; returns whether they are valid."""
     st.caption(text.safe_text(method.summary, 300))
-    return controls.draw(method.params, stage.values, f"stage{stage.uid}", experts) is not None
+    params = controls.draw(method.params, stage.values, f"stage{stage.uid}", current.experts)
+    if isinstance(params, ManualParams):
+        factors.show(stage, params, current, experts)
+    return params is not None
 
 
 def models(current: Draft, experts: Mapping[str, str], own: Mapping[str, float]) -> None:
@@ -173,7 +178,7 @@ def _choose_experts(current: Draft, experts: Mapping[str, str]) -> None:
     current.experts = in_order(st.session_state[CHOSEN], experts)
 
 
-def controls_all(current: Draft) -> bool:
+def controls_all(current: Draft, experts: Mapping[str, str]) -> bool:
     """The chain: edits in order, then the merge; returns whether every value is valid."""
     methods = registry.methods()
     edits = {m.key: m for m in methods if isinstance(m, Edit)}
@@ -187,7 +192,7 @@ def controls_all(current: Draft) -> bool:
                 _icon("arrow_upward", stage, "Earlier in the chain", place == 0, current.move, stage.uid, -1)
                 _icon("arrow_downward", stage, "Later in the chain", last, current.move, stage.uid, 1)
                 _icon("close", stage, "Remove this edit", False, current.remove, stage.uid)
-            valid &= controls_of(stage, edits[stage.key], current.experts)
+            valid &= controls_of(stage, edits[stage.key], current, experts)
     st.selectbox(
         "Add an edit",
         list(edits),
@@ -207,7 +212,7 @@ def controls_all(current: Draft) -> bool:
         if chosen != merge.key:
             current.merge = DraftStep(chosen)
             st.rerun()
-        valid &= controls_of(current.merge, merges[chosen], current.experts)
+        valid &= controls_of(current.merge, merges[chosen], current, experts)
     if data.carries_dead_params(current.pretrained):
         current.count_dead_params = st.toggle(
             "Count the unused text tensors", current.count_dead_params, key=f"dead{current.merge.uid}", help=DEAD
@@ -259,4 +264,4 @@ def all_controls(current: Draft, experts: Mapping[str, str], own: Mapping[str, f
     st.subheader("Models", anchor=False)
     models(current, experts, own)
     st.subheader("Chain", anchor=False)
-    return controls_all(current)
+    return controls_all(current, experts)

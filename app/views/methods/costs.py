@@ -40,6 +40,10 @@ COLUMNS = (  # key, head, pixels, format, help
     ("ratio", "Time", 66, "%.1f ×", "As a multiple of the reference merge's time: the median of its rounds."),
     ("range", "Range", 92, None, "The least and the most of the rounds."),
 )  # fmt: skip
+TABLES = {  # head -> columns; together they would not fit into a narrow window
+    "What each needs and gives": ("title", "needs", "works", "gives", "images"),
+    "What each costs": ("title", "passes", "reads", "writes", "operations", "ratio", "range"),
+}
 Name = tuple[str, str]  # role and key of a method
 PRESENTED = 1.25  # factor of column widths on a projector
 COUNTED = (
@@ -58,16 +62,16 @@ OFFER = "Timing every method takes several minutes for models as small as the bu
 
 
 def section(methods: Sequence[Method]) -> None:
-    """The sortable table, where its numbers come from, and the button that times the methods on this machine."""
+    """The sortable tables, where their numbers come from, and the button that times the methods on this machine."""
     work, timed = _work_here(), _times()
-    st.dataframe(
-        table(methods, work, measurements.table(timed, "times") if timed else None),
-        hide_index=True,
-        height="content",
-        column_config={key: _column(key, *rest) for key, *rest in COLUMNS},
-        placeholder="—",
-        alt="Needs and costs of every method",
-    )
+    rows = table(methods, work, measurements.table(timed, "times") if timed else None)
+    columns = {key: _column(key, *rest) for key, *rest in COLUMNS}
+    for head, shown in TABLES.items():
+        st.markdown(f"**{head}**")
+        st.dataframe(
+            rows[list(shown)], hide_index=True, height="content", column_config={key: columns[key] for key in shown},
+            placeholder="—", alt=f"{head}: every method",
+        )  # fmt: skip
     if not work:
         st.caption("Without a benchmark there are no sizes for which work could be counted.")
         return

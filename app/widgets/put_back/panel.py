@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import text
-from app.reading import data, recipes
-from app.session import address, pages
+from app.reading import data, names, recipes
+from app.session import address, pages, state
 from app.widgets import page, preview
 from merging.errors import MergingError
 from merging.methods.factor_rules import LARGEST
@@ -76,12 +76,12 @@ def _changed(run: Run, recipe: Recipe, layer: ChosenLayer, act: str, rows: pd.Da
 
     place, title = _place(layer, rows), clean_text(run.title, 60)
     if act == GIVE_BACK:
-        expert = st.selectbox("Expert to give it back to", run.experts, key=address.GIVEN, bind=address.BIND, width=300)
-        changed = layer_changes.given_back(recipe, layer, expert, f"{title}, {clean_text(place)} as {expert}'s")
+        expert, shown = _pick_expert(run)
+        changed = layer_changes.given_back(recipe, layer, expert, f"{title}, {clean_text(place)} as {shown}'s")
         whole = layer_changes.single_factor(recipe)
         factor = min(whole, LARGEST)
         has = "the expert's own weights" if factor == whole else f"{percent(factor / whole, 0)} of the expert's change"
-        name = text.safe_text(expert, 60)
+        name = text.safe_text(shown, 60)
         return changed, GIVEN_BACK.format(place=_bold(place), expert=name, factor=factor, has=has)
     factor = 0.0
     if act == SCALE:
@@ -91,6 +91,18 @@ def _changed(run: Run, recipe: Recipe, layer: ChosenLayer, act: str, rows: pd.Da
         recipe, layer, factor, recipes.parameters(rows), f"{title}, {clean_text(place)} {done}"
     )
     return changed, AFTERWARDS.format(place=_bold(place), factor=factor)
+
+
+def _pick_expert(run: Run) -> tuple[str, str]:
+    """The picker of the expert that the layer is given back to: its key and its name."""
+    named, linked = names.each(run.experts), state.linked(address.GIVEN)
+    if linked in named and address.GIVEN not in st.session_state:  # links of earlier versions have the key
+        st.session_state[address.GIVEN] = linked
+    expert = st.selectbox(
+        "Expert to give it back to", run.experts, format_func=named.__getitem__, key=address.GIVEN, bind=address.BIND,
+        width=300,
+    )  # fmt: skip
+    return expert, named[expert]
 
 
 def _place(layer: ChosenLayer, rows: pd.DataFrame) -> str:

@@ -26,6 +26,7 @@ ALL = "all"
 TOP, GAP, NAMED, LONG_NAMED = 26, 6, 26, 104  # px: above the map, between it and the names of groups, of these
 ABOVE, BELOW, ORANGE = "above 1", "below 0", "#E69F00"
 UPRIGHT, WIDE, NARROW = 10, 900, 500  # px that an upright number takes, and of all columns on a usual and a narrow page
+LEGIBLE = 56  # px of the color bar, at least
 MIXED = -0.2  # where the row of all experts has more than one factor, on the scale of the colors
 SCALE = [[0, "white"], [0.1, "white"], [0.1, theme.PRUNED], [1 / 6, theme.PRUNED], [1, theme.KEPT]]
 
@@ -54,6 +55,7 @@ def manual_canvas(
     group: str = "order",
     brush: float | None = None,
     selected: tuple[str | None, str | None] = (None, None),
+    small: bool = False,
     present: bool = False,
 ) -> go.Figure:
     """A heat map of the factors, and a row for all experts; names of rows and of groups of columns can be clicked.
@@ -61,11 +63,11 @@ def manual_canvas(
     tensor (name), order (model order), section ("embeddings", "block 0" …, "output"), role, part (kind of layer),
     numel (scalars), expert, factor (of its task vector there; no unit). ``group`` orders the columns as in
     ``saliency_matrix``; ``brush`` is the factor that a click paints, None if clicks paint nothing; ``selected``
-    outlines a cell, row or column.
+    outlines a cell, row or column. ``small`` is for a picture beside other controls.
     """
     canvas = _canvas(table, group)
     names = [*canvas.experts, ALL]
-    height = len(names) * (24 if len(names) <= 9 else 18)
+    height = len(names) * (14 if small else 24 if len(names) <= 9 else 18)
     strip = LONG_NAMED if group == "part" else NAMED
     inner = height + GAP + strip
 
@@ -76,8 +78,9 @@ def manual_canvas(
     fig.add_trace(_group_targets(canvas, brush, group))
     fig.add_trace(_written(names))
     _lay_out(fig, canvas, names, group, (strip / inner, (strip + GAP) / inner))
+    caption = [] if small else [theme.caption("(c) Factors, painted by hand", 1)]
     fig.update_layout(
-        annotations=[theme.caption("(c) Factors, painted by hand", 1), *_group_names(canvas, group)],
+        annotations=[*caption, *_group_names(canvas, group)],
         shapes=[*tensor_columns.separators(canvas.spans, ("y",)), _rule(len(canvas.experts)),
                 *_outline(canvas, *selected)],
         margin={"l": tensor_columns.left_margin(canvas.experts, canvas=True), "r": 92, "t": TOP, "b": 34},
@@ -111,14 +114,15 @@ def _with_all(factors: Floats) -> Floats:
 
 
 def _heat_map(canvas: Canvas, height: float, inner: float) -> go.Heatmap:
-    factors = _with_all(canvas.factors)
+    factors, length = _with_all(canvas.factors), min(max(height, LEGIBLE), 110)
     shown = np.where((factors >= 0) & (factors <= 1), factors, MIXED)  # others are drawn by ``_beyond``
     return go.Heatmap(
         z=shown.astype(np.float32), zmin=MIXED, zmax=1, colorscale=SCALE, xaxis="x", yaxis="y", ygap=1,
         name="Factors", hoverinfo="skip",
         colorbar={
-            "x": 1.01, "xpad": 4, "y": 1, "yanchor": "top", "lenmode": "pixels", "len": min(height, 110), "ypad": 0,
-            "thickness": 12, "outlinewidth": 1, "outlinecolor": theme.GRID, "tickfont": {"size": theme.SMALL},
+            "x": 1.01, "xpad": 4, "y": 1, "yanchor": "top", "lenmode": "pixels", "ypad": 0,
+            "len": length, "thickness": 12, "outlinewidth": 1, "outlinecolor": theme.GRID,
+            "tickfont": {"size": theme.SMALL},
             "tickvals": [-0.14, 0.02, 0.5, 0.98], "ticktext": ["differ", "0 pruned", "0.5", "1 kept"],
         },
     )  # fmt: skip
