@@ -1,31 +1,12 @@
-"""What recipes are made from and for: a run's tensors, as rules of factors take them, and the way to Merge."""
+"""The way from a recipe to Merge."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from app.reading import data
 from app.session import address
 from app.session.draft import Draft
-from merging.checkpoints.families import Parameter, Role
 from merging.errors import TaskError
 from merging.recipes.recipe import Recipe
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-
-def parameters(facts: pd.DataFrame) -> list[Parameter]:
-    """The tensors of a table with a row for each: tensor, role, part, section, order."""
-    return [
-        Parameter(str(row.tensor), Role(str(row.role)), str(row.part), str(row.section), _block(row.section), row.order)
-        for row in facts.itertuples()
-    ]
-
-
-def _block(section: str) -> int | None:
-    name, _, number = section.partition(" ")
-    return int(number) if name == "block" else None
 
 
 def set_of(recipe: Recipe) -> str | None:
