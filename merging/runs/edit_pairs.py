@@ -16,7 +16,7 @@ from merging.runs.run import SALIENCY, Run, parameters_of
 
 @dataclass(frozen=True, slots=True)
 class LeadingEdit:
-    """An edit in front of a chain, as ``_steps`` writes it; ``draw`` are its exemplars if the chain behind uses none."""
+    """An edit in front of a chain, as ``_steps`` gives it; ``draw`` are its exemplars if the chain behind has none."""
 
     step: Step
     draw: Exemplars | None = None

@@ -122,8 +122,6 @@ def test_rules_that_give_the_same_factors_are_one_edit_in_pairs(tiny_benchmark: 
     assert edit_pairs.find(again, runs) is runs[1]
     rows = edit_pairs.matrix(runs, first.front, "Manual")
     assert {row.plugged.id for row in rows if row.plugged} == {runs[1].id, runs[3].id}
-    different = edit_pairs.pairs([*runs[:3], run("task_arithmetic", "b0-1=0")])
-    assert len(edit_pairs.fronts(different)) == 2
-    assert (
-        len(edit_pairs.fronts(edit_pairs.pairs([*runs[:3], run("task_arithmetic", "b0=0+b1=0.5", when="after")]))) == 2
-    )
+    for rules, when in (("b0-1=0", "before"), ("b0=0+b1=0.5", "after")):
+        different = edit_pairs.pairs([*runs[:3], run("task_arithmetic", rules, when=when)])
+        assert len(edit_pairs.fronts(different)) == 2
