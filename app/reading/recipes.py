@@ -1,4 +1,4 @@
-"""What recipes are made from and for: a run's tensors, as rules of factors take them, and the way to Merge."""
+"""The way from a recipe to Merge."""
 
 from __future__ import annotations
 
@@ -10,20 +10,12 @@ import streamlit as st
 from app.reading import data
 from app.session import address
 from app.session.draft import Draft
-from merging.checkpoints.families import Parameter, Role
+from merging.checkpoints.families import Role
 from merging.errors import TaskError
 from merging.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-def parameters(facts: pd.DataFrame) -> list[Parameter]:
-    """The tensors of a table with a row for each: tensor, role, part, section, order."""
-    return [
-        Parameter(str(row.tensor), Role(str(row.role)), str(row.part), str(row.section), _block(row.section), row.order)
-        for row in facts.itertuples()
-    ]
 
 
 def tensors_of(pretrained: str) -> pd.DataFrame:
@@ -52,11 +44,6 @@ def by_expert(facts: pd.DataFrame, experts: Sequence[str]) -> pd.DataFrame:
     import pandas as pd
 
     return pd.concat([facts.assign(expert=name) for name in experts], ignore_index=True)
-
-
-def _block(section: str) -> int | None:
-    name, _, number = section.partition(" ")
-    return int(number) if name == "block" else None
 
 
 def set_of(recipe: Recipe) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 import torch
@@ -119,6 +119,14 @@ class CapturedInputs:
         self._go_to(self._section(parameter), on_detail)
         name = self._first[parameter.name]
         return tuple(moments[name] for moments in self._moments if name in moments) or None
+
+    @property
+    def tensors(self) -> Iterator[Tensor]:
+        """What is in memory between two questions: images, tokens, and the moments of one section."""
+        yield from (*self._images.values(), *self._tokens.values())
+        for of_expert in self._moments:
+            for moments in of_expert.values():
+                yield from moments.tensors
 
     def _section(self, parameter: Parameter) -> int:
         if parameter.block is not None:

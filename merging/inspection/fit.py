@@ -39,7 +39,7 @@ def fit(
     Every number is read: all must be finite, and each expert's distance from the pretrained model is reported. With
     ``sample`` only some numbers of every large tensor are read if the models have more than ``SMALL`` bytes; with
     ``values`` given, too, it decides alone whether all are. With ``values=False`` and no sample, none are. Progress is
-    reported only if every number is read.
+    reported only where every number is read, also that of an expert whose sample is unclear.
 
     A pretrained model of no known family is compared, too, although nothing can be merged with it.
 

@@ -31,7 +31,7 @@ class Numbers:
     def check(
         self, progress: ProgressCallback | None = None, cancel: Cancel | None = None
     ) -> tuple[list[Problem], dict[str, Distance]]:
-        """All problems, and the distances of the experts. Progress is reported if every number is read.
+        """All problems, and the distances of the experts. Progress is reported where every number is read.
 
         Where a sample cannot tell whether an expert is related, or shows no change, all its numbers are read.
 
@@ -48,7 +48,8 @@ class Numbers:
         unclear = [name for name, d in distances.items() if d.sampled and (d.undecided or d.unchanged)]
         if unclear:
             experts = {name: self.experts[name] for name in unclear}
-            distances |= measure(self.pretrained, experts, self.parameters, sampled=False, meter=meter)
+            whole = Meter(_numel(self.pretrained) * (len(experts) + 1), progress, cancel)
+            distances |= measure(self.pretrained, experts, self.parameters, sampled=False, meter=whole)
         problems.extend(_of_distances(self.pretrained, distances))
         problems.extend(self._repeated(distances, meter))
         return problems, distances

@@ -83,6 +83,8 @@ class Method:
     # What a step does to these experts' tensors, as plain data for the id of a run, where its parameters can say the
     # same in several ways; None: its parameters.
     content: Callable[[Any, Sequence[str], Sequence[Parameter]], Any] | None = None
+    # The parameters that stand for all that have this content, by which chains are compared.
+    plainest: Callable[[Any, Sequence[str], Sequence[Parameter]], Any] | None = None
     # Floating-point operations of its products and decompositions on one linear map, beyond passes over the scalars.
     algebra: Callable[[Any, LinearMap], float] = lambda params, matrix: 0.0
     algebra_on: frozenset[Role] = LINEAR_MAPS  # the roles of the tensors that ``algebra`` is about

@@ -34,6 +34,11 @@ class Moments:
         return moments
 
     @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What is in memory: the rows, or their sums."""
+        return tuple(tensor for tensor in (*self._rows, self._total, self._squares) if tensor is not None)
+
+    @property
     def rows(self) -> Tensor | None:
         """The rows themselves (n, d), while they are few."""
         if len(self._rows) > 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,11 +46,12 @@ class HeldMerge:
     recipe: Recipe | None = None  # None: the pretrained model
 
 
-def bytes_of(merges: Iterable[HeldMerge]) -> int:
-    """Bytes of all their tensors; those that several models share count once."""
-    models = [model for merge in merges for model in merge.models.values()]
-    tensors = (tensor for model in models for tensor in (*model.tensors.values(), *model.encoder.tensors.values()))
-    return sum({tensor.data_ptr(): tensor.nbytes for tensor in tensors}.values())
+def tensors_of(merges: Iterable[HeldMerge]) -> Iterator[Tensor]:
+    """All their tensors; models share some."""
+    for merge in merges:
+        for model in merge.models.values():
+            yield from model.tensors.values()
+            yield from model.encoder.tensors.values()
 
 
 def held(

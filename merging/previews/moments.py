@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 from merging.benchmarks.benchmark import Benchmark
@@ -11,6 +12,7 @@ from merging.engine.layer_inputs import CapturedInputs, OnDetail
 from merging.engine.work import linear_maps, tokens_of, tower_of
 from merging.errors import NeedsError
 from merging.methods.moments import Moments, ignore_detail
+from merging.previews.memory import bytes_of
 from merging.runs.inputs import OpenedRecipe
 from merging.text import size_text
 
@@ -37,6 +39,12 @@ class KeptMoments:
         if parameter.name not in self._kept:
             self._kept[parameter.name] = self._captured.moments(parameter, on_detail)
         return self._kept[parameter.name]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept: moments, and what is needed to capture more of them."""
+        kept = (moments.tensors for of_experts in self._kept.values() for moments in of_experts or ())
+        return bytes_of([*self._captured.tensors, *itertools.chain.from_iterable(kept)])
 
 
 def nbytes(opened: OpenedRecipe) -> int:

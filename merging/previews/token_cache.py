@@ -54,7 +54,7 @@ class TokenCache:
     """Kept tokens, at most ``limit`` bytes; the least recently used ones make room."""
 
     def __init__(self, limit: int = LIMIT) -> None:
-        self._limit = limit
+        self.limit = limit
         self._kept: OrderedDict[Key, Tensor] = OrderedDict()  # least recently used first
         self._safe: set[Key] = set()
         self.nbytes = 0
@@ -99,14 +99,21 @@ class TokenCache:
         """The section from which a pass would start; 0 is from the images."""
         return next((s for s in range(len(names) - 1, 0, -1) if (tuple(names[:s]), batch.key) in self._kept), 0)
 
+    def drop(self) -> bool:
+        """Drop the tokens that were not used for longest; False if there are none."""
+        if not self._kept:
+            return False
+        key, tokens = self._kept.popitem(last=False)
+        self._safe.discard(key)
+        self.nbytes -= tokens.nbytes
+        return True
+
     def _keep(self, key: Key, x: Tensor, dtype: torch.dtype) -> None:
         """Keep tokens if there is room without those that this piece of work needs."""
         kept = x.to("cpu", dtype)
-        while self.nbytes + kept.nbytes > self._limit:
-            oldest = next(iter(self._kept), None)
-            if oldest is None or oldest in self._safe:
+        while self.nbytes + kept.nbytes > self.limit:
+            if next(iter(self._kept), None) in self._safe or not self.drop():
                 return
-            self.nbytes -= self._kept.pop(oldest).nbytes
         self._kept[key] = kept
         self._safe.add(key)
         self.nbytes += kept.nbytes

@@ -24,8 +24,10 @@ from merging.errors import StoreError, TaskError
 from merging.formats.opening import open_checkpoint
 from merging.previews.bootstrap import AVERAGE, paired_differences
 from merging.previews.felt import felt
-from merging.previews.models import HeldMerge, HeldModel, bytes_of, held, merged
+from merging.previews.memory import Memory, bytes_of
+from merging.previews.models import HeldMerge, HeldModel, held, merged, tensors_of
 from merging.previews.moments import KeptMoments
+from merging.previews.moments import nbytes as moments_bytes
 from merging.previews.result import ANSWERS, CHANGES, Preview
 from merging.previews.samples import ImageBatch, PreviewSample, SampledTask, batches, drawn
 from merging.previews.token_cache import LIMIT, Keeping, TokenCache
@@ -34,7 +36,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.inputs import OpenedRecipe, open_inputs
 from merging.runs.run import Run
 
-MODELS = 1 << 28  # bytes of models that stay in memory, beyond those in use
+MODELS = 64  # recipes whose models stay in memory
 PREDICTIONS = 1 << 14  # batches whose predictions stay in memory
 PREVIEWING = "Previewing"  # a phase
 Classes = NDArray[np.int64]
@@ -47,21 +49,44 @@ class Previewer:
     benchmark: Benchmark
     device: str = "auto"
     limit: int = LIMIT  # bytes of tokens
+    memory: Memory = field(default_factory=Memory)  # what this and other previewers keep together
     tokens: TokenCache = field(init=False)
     _merges: OrderedDict[str, HeldMerge] = field(default_factory=OrderedDict)  # by run id; least recently used first
     _predicted: OrderedDict[tuple[object, ...], list[Classes]] = field(default_factory=OrderedDict)
     _sampled: dict[PreviewSample, dict[str, SampledTask]] = field(default_factory=dict)
     _heads: dict[str, Tensor] = field(default_factory=dict)
     _moments: dict[tuple[object, ...], KeptMoments] = field(default_factory=dict)
+    _compared: tuple[HeldMerge, ...] = ()  # by the last preview
 
     def __post_init__(self) -> None:
         self.tokens = TokenCache(self.limit)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are kept: models, tokens, images."""
+        """Bytes that are kept: models, tokens, moments, images, heads, predictions."""
         images = sum(task.images.nbytes for tasks in self._sampled.values() for task in tasks.values())
-        return self.tokens.nbytes + images + bytes_of(self._merges.values())
+        moments = sum(kept.nbytes for kept in self._moments.values())
+        tensors = bytes_of([*tensors_of([*self._merges.values(), *self._compared]), *self._heads.values()])
+        predicted = sum(classes.nbytes for batch in self._predicted.values() for classes in batch)
+        return self.tokens.nbytes + images + moments + tensors + predicted
+
+    @property
+    def spare(self) -> int:
+        """Bytes that are kept beyond the models that the last preview compares."""
+        return self.nbytes - bytes_of(tensors_of(self._compared))
+
+    def drop(self) -> bool:
+        """Drop the models that were not used for longest, else tokens, else moments, else images and the rest."""
+        idle = next((key for key, one in self._merges.items() if one not in self._compared), None)
+        if idle is not None:
+            del self._merges[idle]
+            return True
+        if self.tokens.drop():
+            return True
+        kept = next((kept for kept in (self._moments, self._sampled, self._predicted, self._heads) if kept), None)
+        if kept is not None:
+            kept.clear()
+        return kept is not None
 
     def begin(
         self,
@@ -82,7 +107,10 @@ class Previewer:
             raise TaskError(f"It cannot be previewed on this benchmark: {reason}")
         against, name = self._reference(reference, opened, base, cancel)
         new = self._merge(opened, cancel)
-        self._trim(new, against)
+        self._compared = (new, against)
+        while len(self._merges) > max(MODELS, len(self._compared)):
+            self.drop()
+        self.memory.make_room(self)
         self.tokens.begin(*(model.sections for one in (new, against) for model in one.models.values()))
         title = recipe.title or recipe.text()
         return PreviewWork(self, sample, (new, against), tuple(opened.experts), (title, name))
@@ -139,7 +167,10 @@ class Previewer:
             return None
         key = (*digests.values(), recipe.exemplars, recipe.activation, recipe.architecture)
         if key not in self._moments:
-            self._moments = {key: KeptMoments(opened, self.benchmark, self.device)}
+            self._moments.clear()
+            kept = KeptMoments(opened, self.benchmark, self.device)
+            self.memory.make_room(self, moments_bytes(opened))
+            self._moments[key] = kept
         return self._moments[key]
 
     def _nearest(
@@ -158,14 +189,6 @@ class Previewer:
         known = [model for one in self._merges.values() for model in one.models.values()]
         device = choose_device(self.device)
         return held(tensors, like.metadata, device, self.benchmark.tower, reversed(known))
-
-    def _trim(self, *needed: HeldMerge) -> None:
-        """Drop the models that were not used for longest, until the others are small enough."""
-        for key, one in list(self._merges.items()):
-            if bytes_of(each for each in self._merges.values() if each not in needed) <= MODELS:
-                return
-            if one not in needed:
-                del self._merges[key]
 
     # Images
 
@@ -224,6 +247,8 @@ class PreviewWork:
         """Look at the images of the next stage. Raises Cancelled between two batches if asked to stop."""
         start = self._stages[self._seen - 1].per_task if self._seen else 0
         meter = Meter(0, None, cancel)
+        room, kept = self.previewer.memory, self.previewer.tokens
+        kept.limit = min(self.previewer.limit, kept.nbytes + room.make_room(self.previewer))
         for models, answers in zip(self.merges, self._predicted, strict=True):
             for tasks, model in self._parts(models):
                 for batch in batches(self._sampled, tasks, start or 0, self._stages[self._seen].per_task, self._name):
@@ -232,6 +257,7 @@ class PreviewWork:
                     for (task, _, _), classes in zip(batch.parts, predicted, strict=True):
                         answers.setdefault(task, {}).setdefault(id(model), []).append(classes)
         self._seen += 1
+        room.make_room(self.previewer)
 
     def _parts(self, one: HeldMerge) -> list[tuple[Sequence[str], HeldModel]]:
         """The models, each with the tasks that it is evaluated on, as a run is scored."""

@@ -23,6 +23,7 @@ from typing import Any
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.folders import state_of
 from merging.errors import Cancelled, MergingError
+from merging.previews.memory import Memory
 from merging.previews.samples import PreviewSample
 from merging.previews.work import Previewer, PreviewWork
 from merging.recipes.recipe import Recipe
@@ -51,6 +52,7 @@ class Worker:
         self._newest: dict[str, int] = {}  # session -> its newest request, until that is answered or stopped
         self._lock = threading.Lock()  # for ``_newest``
         self._previewers: dict[tuple[str, tuple[int, ...]], Previewer] = {}
+        self._memory = Memory()  # one for all benchmarks
 
     @property
     def open_requests(self) -> int:
@@ -132,8 +134,9 @@ class Worker:
         key = str(folder), state_of(folder)
         if key not in self._previewers:
             kept = [other for other in self._previewers if other[0] != key[0]][-BENCHMARKS + 1 :]
-            self._previewers = {other: self._previewers[other] for other in kept}
-            self._previewers[key] = Previewer(Benchmark.load(folder), self._device)
+            for other in [other for other in self._previewers if other not in kept]:
+                self._memory.leave(self._previewers.pop(other))
+            self._previewers[key] = Previewer(Benchmark.load(folder), self._device, memory=self._memory)
         return self._previewers[key]
 
 

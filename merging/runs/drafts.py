@@ -71,9 +71,7 @@ class Drafts:
             StoreError: the draft is too large or no JSON, or the store cannot be written to; it stays as it was.
         """
         parts = parts or {}
-        if not token:
-            token = secrets.token_urlsafe(RANDOM)
-            self._make_room(kind)
+        token = token or secrets.token_urlsafe(RANDOM)
         folder = self._folder(kind, token)
         if len(parts) > MOST_PARTS or any(not PART.fullmatch(name) for name in parts):
             raise StoreError(f"A {kind} has at most {MOST_PARTS} parts, named by 32 hexadecimal digits.")
@@ -82,6 +80,8 @@ class Drafts:
             held(self._store.root / "locks" / "drafts.lock", longest=WAIT),
             _undone(folder) as written,
         ):
+            if not (folder / FILE).exists():  # also where a page still knows the token of a draft that is gone
+                self._make_room(kind)
             facts = _write_parts(folder, parts, written)
             body = _json({"version": VERSION, "token": token, "parts": facts, "payload": payload}, kind)
             write_bytes(folder / FILE, f"{_sha256(body)}\n".encode() + body)

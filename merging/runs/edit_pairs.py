@@ -6,15 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from merging.checkpoints.families import Parameter
 from merging.errors import MergingError
+from merging.methods import registry
 from merging.recipes.presets import bases, refusal
 from merging.recipes.recipe import Exemplars, Recipe, Step
-from merging.runs.run import SALIENCY, Run
+from merging.runs.run import SALIENCY, Run, parameters_of
 
 
 @dataclass(frozen=True, slots=True)
 class LeadingEdit:
-    """An edit in front of a chain; ``draw`` are its exemplars if the chain behind it uses none."""
+    """An edit in front of a chain, as ``_steps`` gives it; ``draw`` are its exemplars if the chain behind has none."""
 
     step: Step
     draw: Exemplars | None = None
@@ -48,7 +50,7 @@ class EditPairRow:
 
 
 RunInputs = tuple[str | None, frozenset[tuple[str, str]], str, str]
-Chain = tuple[tuple[Step, ...], Exemplars | None, bool]
+Chain = tuple[tuple[Step, ...], Exemplars | None, bool]  # steps as ``_steps`` writes them
 
 
 def subject(run: Run) -> RunInputs:
@@ -138,8 +140,10 @@ def same_saliency(run: Run, others: Iterable[Run]) -> Run | None:
         return None
     for other in others:
         other_recipe = recipe_of(other) if SALIENCY in other.tables and other.id != run.id else None
-        same = other_recipe is not None and other_recipe.edits[:1] == recipe.edits[:1] and other.inputs == run.inputs
-        if same and other_recipe and other_recipe.count_dead_params == recipe.count_dead_params:
+        if other_recipe is None or other.inputs != run.inputs or not other_recipe.edits:
+            continue
+        same = _steps(other_recipe, other)[0] == _steps(recipe, run)[0]
+        if same and other_recipe.count_dead_params == recipe.count_dead_params:
             return other
     return None
 
@@ -159,7 +163,29 @@ def _parsed(recipe_yaml: str) -> Recipe | None:
 
 def _chain(recipe: Recipe, run: Run) -> Chain:
     """What a recipe does to the inputs of a run; counting unused tensors matters only if there are any."""
-    return recipe.steps, recipe.exemplars, recipe.count_dead_params and run.sizes.get("dead", 1) > 0
+    return _steps(recipe, run), recipe.exemplars, recipe.count_dead_params and run.sizes.get("dead", 1) > 0
+
+
+def _steps(recipe: Recipe, run: Run) -> tuple[Step, ...]:
+    """The chain; a step that can be written in several ways in its plainest one for the tensors of a run.
+
+    It stays as it is written where they are not stored, or are not those that it names.
+    """
+    if not any(method.plainest for method in recipe.methods) or "tensors" not in run.tables:
+        return recipe.steps
+    names = tuple(name for name, _ in recipe.experts)
+    try:
+        tensors = tuple(parameters_of(run.table("tensors")))
+        edits = tuple(_plainest(step, names, tensors) for step in recipe.edits)
+        return (*edits, recipe.merge)
+    except MergingError:
+        return recipe.steps
+
+
+@lru_cache(maxsize=256)
+def _plainest(step: Step, experts: tuple[str, ...], tensors: tuple[Parameter, ...]) -> Step:
+    plainest = registry.edit(step.key).plainest
+    return Step(step.key, plainest(step.params, experts, tensors)) if plainest else step
 
 
 def _exemplars(run: Run) -> Exemplars | None:

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from merging.checkpoints.families import Parameter, Role
 from merging.errors import StoreError
 from merging.files.atomic import DamagedError, Manifest, read_manifest, verified
 from merging.files.tables import SCORES, read_table, table_file
@@ -221,3 +222,17 @@ class Run:
             raise StoreError(f"Run {self.id} was deleted meanwhile. Run its recipe again.")
         self._damaged(damage)
         raise StoreError(f"Run {self.id} is damaged ({damage}) and counts as absent. Run its recipe again.")
+
+
+def parameters_of(facts: pd.DataFrame) -> list[Parameter]:
+    """The tensors of a table with a row for each: tensor, role, part, section, order. Rules of factors take them."""
+    columns = (facts[name].tolist() for name in ("tensor", "role", "part", "section", "order"))
+    rows = zip(*columns, strict=True)
+    return [
+        Parameter(name, Role(role), part, section, _block(section), order) for name, role, part, section, order in rows
+    ]
+
+
+def _block(section: str) -> int | None:
+    name, _, number = section.partition(" ")
+    return int(number) if name == "block" else None

@@ -184,3 +184,27 @@ def test_counts_sizes_and_times() -> None:
     rows = pd.DataFrame({"ratio": [50.0, 30.0], "low": [46.0, 30.0], "high": [54.0, 33.0], "rounds": [5, 3]})
     times = network.times(rows.iloc[0], rows.iloc[1])
     assert (times.difference, times.low) == pytest.approx((20, 15)) and times.sample == "at most 5 rounds"
+
+
+def along(*accuracies_by_task: list[int]) -> pd.DataFrame:
+    """Counts right of 100 images for each of several tasks at x = 0, 1, …"""
+    return pd.DataFrame(
+        [
+            {"task": f"t{task}", "x": x / 10, "correct": correct, "n": 100}
+            for task, line in enumerate(accuracies_by_task)
+            for x, correct in enumerate(line)
+        ]
+    )
+
+
+def test_ranges_are_of_means_over_tasks() -> None:
+    """Means 60, 65, 50 range over 15 points, and 40, 70, 40 over 30."""
+    one, other = along([50, 60, 60], [70, 70, 40]), along([20, 80, 20], [60, 60, 60])
+    result = accuracies.of_ranges(one, other, "choosing half")
+    assert (result.first, result.second, result.difference) == pytest.approx((15, 30, -15))
+    assert result.sample == "n = 200 images, choosing half" and result.interval == comparison.REDRAWN
+    assert result.high + result.low == pytest.approx(-30)
+    deviation = math.sqrt(0.5**2 * sum(100 * p * (1 - p) for p in (0.6, 0.7, 0.6, 0.4, 0.8, 0.6, 0.2, 0.6))) / 1.0
+    assert (result.high - result.low) / 2 == pytest.approx(1.96 * deviation, rel=0.25)  # of the four means at the ends
+    sure = along([100, 100], [0, 0])
+    assert accuracies.of_ranges(sure, sure, "choosing half").low == 0 == accuracies.of_ranges(sure, sure, "").high

@@ -14,7 +14,6 @@ from hostile_texts import TEXTS
 from page_harness import charts, click, press, runs, words
 from streamlit.testing.v1 import AppTest
 
-from app.reading import recipes
 from app.session.painted import KEPT, Kept
 from app.session.painting import Painting
 from app.views.masks import paint_link
@@ -23,7 +22,7 @@ from merging.methods.factor_rules import rules_text
 from merging.recipes.chain_text import parse_chain
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
-from merging.runs.run import Run
+from merging.runs.run import Run, parameters_of
 from merging.runs.store import Store
 
 LWPTV = "Task Arithmetic w/ LwPTV"
@@ -295,7 +294,7 @@ def _scores(run: Run) -> pd.DataFrame:
 
 def test_hostile_names_come_back_from_the_address(paint: Paint) -> None:
     experts = [name for name in TEXTS.values() if name.strip()]
-    tensors = recipes.parameters(
+    tensors = parameters_of(
         pd.DataFrame([("visual.proj", "projection", "proj", "output", 0), ("visual.x", "linear", "x", "block 1", 1)],
                      columns=["tensor", "role", "part", "section", "order"])
     )  # fmt: skip

@@ -12,8 +12,10 @@ from page_harness import press, words
 
 from app.reading.papers import paper_facts
 from app.widgets import paper_line
+from merging import settings
 from merging.analysis.paper_facts.comparison import COUNTED, Comparison
 from merging.recipes.papers.claims import CLAIMS
+from merging.sweeps import storage
 from merging.sweeps.axis import EXPERTS
 
 APP = Path(paper_line.__file__).resolve().parents[1]
@@ -109,6 +111,34 @@ def test_views_with_features_show_their_lines(open_app: Any, compared: Path) -> 
         at = open_app("features", compared, **query)
         assert not at.exception
         assert says in words(at)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("title", "says", "points"),
+    [
+        ("LOT Fig. 3b: scaling of LOT Merging", "scaling 1.5 against scaling 1", (1.5, 1.0)),
+        ("DRM Fig. 7: density of DRM-H, DRM-V and TIES at scaling 1", "DRM-H against TIES-Merging", ()),
+    ],
+)
+def test_sweeps_of_the_library_show_their_stored_points(
+    open_app: Any, title: str, says: str, points: tuple[float, ...]
+) -> None:
+    from app.reading import data, sweeps
+
+    at = open_app("sweeps", settings.BUNDLED)
+    (sweep,) = (one for one in storage.listed(data.store()).values() if one.title == title)
+    at = open_app("sweeps", settings.BUNDLED, sweep=sweep.id)
+    assert not at.exception
+    said = next(text for text in words(at).replace("\\", "").split("Paper and here.") if says in text)
+    assert "Not measured" not in said and "n = 1,024 images, choosing half" in said
+    averages = sweeps.results(sweep).averages.set_index("x")["in_domain"]
+    if points:
+        assert "● Here {:.1f}% against {:.1f}%".format(*(100 * averages[x] for x in points)) in said
+    else:
+        by_line = sweeps.results(sweep).averages.groupby("line")["in_domain"]
+        spans = 100 * (by_line.max() - by_line.min())
+        assert f"● Here {spans[0]:.1f} points against {spans[2]:.1f} points" in said
 
 
 def test_a_line_travels_into_the_report(open_app: Any, library: Path) -> None:

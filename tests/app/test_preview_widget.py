@@ -91,6 +91,17 @@ def test_a_change_takes_the_old_answer_away(open_app: Any, library: Path, bench:
     assert charts(at) == 1  # the very recipe that was previewed
 
 
+def test_an_answer_that_comes_after_a_change_is_not_drawn(
+    open_app: Any, library: Path, bench: StandIn, preview: Preview
+) -> None:
+    at = press(open_app("merge", library, chain="ties"), "Preview")
+    at.slider[0].set_value(0.5).run()
+    for done in (False, True):
+        bench.answer(preview=preview, done=done)
+        at.run()
+        assert charts(at) == 0 and len(at.metric) == 0 and "more images follow" not in words(at)
+
+
 def test_live_asks_at_every_change_and_survives_another_page(
     open_app: Any, library: Path, bench: StandIn, preview: Preview
 ) -> None:

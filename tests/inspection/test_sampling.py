@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
+from merging.errors import Cancelled
 from merging.formats.opening import open_checkpoint
 from merging.inspection.distance import Distance
 from merging.inspection.fit import fit
 from merging.inspection.fit_report import FitReport
 from merging.inspection.model_sample import draw
 from merging.inspection.sampling import RUNS, WHOLE, pieces
+from merging.progress import Progress
 from merging.settings import BUNDLED
 
 EXPERTS = ("digits", "fashion", "flags", "land", "letters", "multitask", "signs", "street", "textures")
@@ -169,6 +171,21 @@ def test_what_a_sample_does_not_show_is_not_denied() -> None:
     report = sampled(MappingCheckpoint(base, "base"), **{n: MappingCheckpoint(s, n) for n, s in experts.items()})
     assert [(p.checkpoint, p.problem, p.found) for p in report.doubts] == [("d", "same file twice", "b")]
     assert not report.distances["a"].sampled and report.distances["b"].sampled
+
+
+def test_reading_an_expert_whole_is_followed_and_can_be_stopped() -> None:
+    base = middle()
+    below, scalars = MappingCheckpoint(base, "base"), sum(value.numel() for value in base.values())
+    steps: list[Progress] = []
+    tuned = MappingCheckpoint({name: 1.01 * value for name, value in base.items()}, "b")
+    fit(below, {"b": tuned}, values=False, sample=True, progress=steps.append)
+    assert steps == []  # a sample is quick
+    experts = {"a": MappingCheckpoint(elsewhere(base), "a"), "b": tuned}
+    fit(below, experts, values=False, sample=True, progress=steps.append)
+    assert [step.done for step in steps] == sorted({step.done for step in steps})
+    assert len(steps) == len(base) and steps[-1].done == steps[-1].total == 2 * scalars
+    with pytest.raises(Cancelled):
+        fit(below, experts, values=False, sample=True, progress=steps.append, cancel=lambda: len(steps) > len(base))
 
 
 @pytest.mark.parametrize("kept", [0, 1])

@@ -10,7 +10,7 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import answers, evaluate, per_task_parts
 from merging.engine import run as engine
 from merging.errors import Cancelled, CheckpointError, NeedsError, StoreError, TaskError
-from merging.previews import moments, work
+from merging.previews import moments
 from merging.previews.bootstrap import paired_differences
 from merging.previews.result import Preview
 from merging.previews.samples import PreviewSample
@@ -214,13 +214,3 @@ def test_it_survives_the_way_between_processes(tiny_benchmark):
     again = Preview.from_plain(preview.plain())
     assert again.changes.equals(preview.changes) and again.plain() == preview.plain()
     assert np.isfinite(again.changes["difference"]).all()
-
-
-def test_what_is_kept_stays_small(tiny_benchmark, monkeypatch):
-    monkeypatch.setattr(work, "MODELS", 0)
-    previewer = Previewer(tiny_benchmark, "cpu", limit=50_000)
-    for scaling in (0.1, 0.2, 0.3, 0.4):
-        previewed(previewer, recipe_of(tiny_benchmark, scaling=scaling), recipe_of(tiny_benchmark))
-        assert previewer.tokens.nbytes <= 50_000
-    models = 3 * 4 * 20_000  # the pretrained model is not in use, and one of the others is not either
-    assert previewer.nbytes < 50_000 + models + 6 * 20 * 16 * 16 * 3

@@ -137,6 +137,10 @@ def test_the_oldest_make_room_and_nothing_lasts_longer_than_30_days(
     assert [draft.payload["age"] for draft in drafts.listed("report")] == [10, 20, 30]
     assert [draft.token for draft in drafts.listed("report")] == tokens[:0:-1]
     assert drafts.read("painting", other) == {}  # each kind has room of its own
+    drafts.keep("report", {"age": 0}, tokens[0])  # a page that still has the token of the one that made room
+    assert [draft.payload["age"] for draft in drafts.listed("report")] == [0, 10, 20]
+    drafts.keep("report", {"age": 1}, tokens[0])  # a change needs no room
+    assert [draft.payload["age"] for draft in drafts.listed("report")] == [1, 10, 20]
     later = time.time() + 31 * 86400
     monkeypatch.setattr(time, "time", lambda: later)
     with pytest.raises(StoreError, match="not been changed for 30 days"):

@@ -13,6 +13,7 @@ from merging.cli.main import main
 from merging.errors import ParameterError
 from merging.recipes.chain_text import parse_chain
 from merging.recipes.recipe import Recipe
+from merging.runs import edit_pairs
 from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
 from merging.runs.store import Store
@@ -102,3 +103,25 @@ def test_the_command_line_takes_rules(tiny_benchmark: Any, tmp_path: Path, capsy
     assert json.loads(capsys.readouterr().out)["title"] == "manual(block 0 × 0, when=after) → ties"
     assert main([*files, "--edit", "manual:b99=0", "--merge", "ties", "--overwrite"]) != 0
     assert "Rule 1 (b99=0) matches no tensor" in capsys.readouterr().err
+
+
+def test_rules_that_give_the_same_factors_are_one_edit_in_pairs(tiny_benchmark: Any, tmp_path: Path) -> None:
+    """Two ways of writing block 0 put back; the chains behind differ, so that ids do not join them."""
+    store = Store(tmp_path, libraries=())
+
+    def run(merge: str, *rules: str, when: str = "before") -> Any:
+        edits = [("manual", {"rules": one, "when": when}) for one in rules]
+        recipe = Recipe.build(merge, {}, edits, tiny_benchmark.pretrained, tiny_benchmark.experts)
+        return execute(recipe, store, benchmark=tiny_benchmark, device="cpu", evaluate=False)
+
+    runs = [run("ties"), run("ties", "b1=0.5+b0=0"), run("task_arithmetic"), run("task_arithmetic", "b0-1=0+b1=0.5")]
+    first, other = edit_pairs.pairs(runs)
+    assert first.front == other.front and edit_pairs.fronts([first, other]) == [first.front]
+    assert other.belongs_to(first.front)
+    again = Recipe.build("ties", {}, [("manual", {"rules": "b0=0+b1=0.5"})], "elsewhere", tiny_benchmark.experts)
+    assert edit_pairs.find(again, runs) is runs[1]
+    rows = edit_pairs.matrix(runs, first.front, "Manual")
+    assert {row.plugged.id for row in rows if row.plugged} == {runs[1].id, runs[3].id}
+    for rules, when in (("b0-1=0", "before"), ("b0=0+b1=0.5", "after")):
+        different = edit_pairs.pairs([*runs[:3], run("task_arithmetic", rules, when=when)])
+        assert len(edit_pairs.fronts(different)) == 2

@@ -142,6 +142,12 @@ def heat_map(
     return fig, columns
 
 
+def largest(table: pd.DataFrame, column: str) -> pd.Series | None:
+    """The row with the largest finite value of a column; None without one."""
+    finite = table[np.isfinite(table[column].to_numpy(np.float64))]
+    return None if finite.empty else finite.loc[finite[column].idxmax()]
+
+
 def height(rows: int) -> float:
     """Height in px of a heat map of this many rows; few rows still leave room for the color bar."""
     return TOP + BOTTOM + max(rows * ROW, 110)

@@ -108,6 +108,20 @@ def _sweep(chain: list[str], target: str, first: float, second: float, over: str
     return None
 
 
+def _range(target: str, first: str, second: str, scaling: float) -> Comparison | None:
+    """Two merges of one scaling along a parameter; of several recipes of a merge the first of the sweep."""
+    for sweep in sweep_storage.listed(data.store()).values():
+        merges = [(recipe.merge.key, recipe.merge.params.values().get("scaling")) for recipe in sweep.recipes]
+        if [axis.target for axis in sweep.axes] != [target] or not {(first, scaling), (second, scaling)} <= set(merges):
+            continue
+        stored = sweeps.results(sweep)
+        if stored.complete:
+            tasks = stored.tasks[stored.tasks["in_domain"].astype(bool)]
+            lines = [tasks[tasks["line"] == merges.index((merge, scaling))] for merge in (first, second)]
+            return accuracies.of_ranges(*lines, f"{sweep.split} half")
+    return None
+
+
 def _benchmark(kind: str, name: str) -> pd.DataFrame | None:
     """A table of a measurement of the benchmark."""
     measured = measurements.find(kind)
@@ -251,6 +265,7 @@ FACTS: Mapping[str, Fact] = {
     "accuracy": _accuracy,
     "storage": _storage,
     "sweep": _sweep,
+    "range": _range,
     "exemplars": _exemplars,
     "altered": _altered,
     "counts": _counts,

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from app.reading import recipes
 from app.session.painting import Cells, Factors
 from merging.checkpoints.families import Parameter
-from merging.runs.run import Run
+from merging.runs.run import Run, parameters_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,7 +42,7 @@ class Sheet:
     @cached_property
     def parameters(self) -> list[Parameter]:
         """The tensors, as rules take them."""
-        return recipes.parameters(self.facts)
+        return parameters_of(self.facts)
 
     @property
     def numels(self) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from merging.errors import MergingError, ParameterError
 from merging.methods import registry
 from merging.methods.edits.manual import AFTER, ManualParams, resolved
 from merging.methods.factor_rules import FactorRule, rules_text
-from merging.runs.run import Run
+from merging.runs.run import Run, parameters_of
 from viz import theme
 
 CANVAS = "manual_canvas"
@@ -28,7 +28,7 @@ def show(step: DraftStep, params: ManualParams, current: Draft, experts: Mapping
 
     facts = recipes.tensors_of(current.pretrained)
     try:
-        factors = resolved(params, current.experts, recipes.parameters(facts))
+        factors = resolved(params, current.experts, parameters_of(facts))
     except ParameterError:
         return
     if not factors.experts or not factors.tensors:

@@ -13,7 +13,7 @@ from app.widgets import page, preview
 from merging.errors import MergingError
 from merging.methods.factor_rules import LARGEST
 from merging.recipes.recipe import Recipe
-from merging.runs.run import Run
+from merging.runs.run import Run, parameters_of
 from viz.text import clean_text, percent, plural, role_name
 
 if TYPE_CHECKING:
@@ -87,9 +87,7 @@ def _changed(run: Run, recipe: Recipe, layer: ChosenLayer, act: str, rows: pd.Da
     if act == SCALE:
         factor = st.slider("Factor", 0.0, 2.0, 0.5, 0.05, key=address.FACTOR, bind=address.BIND, width=320)
     done = "put back" if factor == 0 else f"times {factor:g}"
-    changed = layer_changes.scaled(
-        recipe, layer, factor, recipes.parameters(rows), f"{title}, {clean_text(place)} {done}"
-    )
+    changed = layer_changes.scaled(recipe, layer, factor, parameters_of(rows), f"{title}, {clean_text(place)} {done}")
     return changed, AFTERWARDS.format(place=_bold(place), factor=factor)
 
 

@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from merging.analysis.paper_facts.comparison import BoundedValue, Comparison, of_estimates, of_pairs
-from merging.benchmarks.metrics import Summary, summarize
+from merging.analysis.paper_facts.comparison import (
+    DRAWS,
+    REDRAWN,
+    SEED,
+    BoundedValue,
+    Comparison,
+    of_estimates,
+    of_pairs,
+)
+from merging.benchmarks.metrics import Z95, Summary, summarize
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +50,28 @@ def of_rows(first: pd.DataFrame, second: pd.DataFrame) -> Comparison:
     """The difference of the mean accuracies of two models on the same tasks."""
     one, n = mean(first)
     return of_estimates(one, mean(second)[0], images(n))
+
+
+def of_ranges(first: pd.DataFrame, second: pd.DataFrame, half: str) -> Comparison:
+    """How far two methods' mean accuracies range over the values x of a parameter: the largest less the smallest.
+
+    Tables have task, x, correct, n. The interval is normal, with the spread of the difference when the images of every
+    task and value are drawn again; they are the same at every value, which makes it wider than it needs to be.
+    """
+    generator = np.random.default_rng(SEED)
+    ranges, redrawn = [], []
+    for table in (first, second):
+        counts = table.pivot(index="x", columns="task", values=["correct", "n"])
+        correct, n = (counts[name].to_numpy(np.int64) for name in ("correct", "n"))  # (values, tasks)
+        ranges.append(100 * float(np.ptp((correct / n).mean(axis=1))))
+        redrawn.append(100 * np.ptp((generator.binomial(n, correct / n, (DRAWS, *n.shape)) / n).mean(axis=2), axis=1))
+    one, other = ranges
+    width = Z95 * float((redrawn[0] - redrawn[1]).std(ddof=1))
+    images_of_one = int(first[first["x"] == first["x"].iloc[0]]["n"].sum())
+    return Comparison(
+        first=one, second=other, difference=one - other, low=one - other - width, high=one - other + width,
+        sample=images(images_of_one, half), unit="points", interval=REDRAWN,
+    )  # fmt: skip
 
 
 def drawn(accuracy: pd.DataFrame, method: str, exemplars: int) -> pd.DataFrame:

@@ -15,10 +15,11 @@ from merging.benchmarks.metrics import Z95, wilson
 
 DRAWS, SEED = 2000, 0  # of a bootstrap
 LEVEL = 0.95
-INDEPENDENT, PAIRED, RESAMPLED, RANGE, COUNTED = (
+INDEPENDENT, PAIRED, RESAMPLED, REDRAWN, RANGE, COUNTED = (
     "95% interval as if independent",
     "95% interval of pairs",
     "95% interval over tasks drawn again",
+    "95% interval over images drawn again",
     "range of the rounds",
     "counted in full",
 )

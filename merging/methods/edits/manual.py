@@ -16,6 +16,7 @@ from merging.methods.factor_rules import LARGEST, FactorRule, ResolvedFactors, r
 from merging.methods.method import Earlier, Edit, register
 from merging.methods.params import Params, choice, real, rules
 from merging.methods.shared import citations
+from merging.methods.simplify_factors import simplify
 from merging.methods.slot import Slot, SlotStream, Survey
 
 BEFORE, AFTER = "before", "after"
@@ -59,6 +60,12 @@ def resolved(params: ManualParams, experts: Sequence[str], parameters: Sequence[
 def content(params: ManualParams, experts: Sequence[str], parameters: Sequence[Parameter]) -> dict[str, Any]:
     """What is the same for every way of writing the same factors."""
     return {"factors": resolved(params, experts, parameters).digest, "when": params.when}
+
+
+def plainest(params: ManualParams, experts: Sequence[str], parameters: Sequence[Parameter]) -> ManualParams:
+    """The same factors in few rules, whatever rules gave them."""
+    table = resolved(params, experts, parameters)
+    return ManualParams(rules=simplify(table.values, table.experts, parameters), when=params.when)
 
 
 def survey(slots: SlotStream, params: ManualParams) -> Survey:
@@ -121,6 +128,7 @@ register(
         drops=drops,
         refuses=refuses,
         content=content,
+        plainest=plainest,
         after_merge=lambda params: params.when == AFTER,
         variant="No paper's method. After the merge, a factor changes its own tensor alone; before it, a merge with a "
         "threshold over all scalars (TIES, PCB, Consensus on TIES) chooses others elsewhere, too. What has the factor "

@@ -14,7 +14,7 @@ from viz import theme
 from viz.chart import chart, in_order
 from viz.parts import depth
 from viz.parts.cells import click_targets
-from viz.text import clean_text, percent, plural, real, role_name, safe_text, short_name
+from viz.text import clean_text, layer_name, percent, plural, real, safe_text, short_name
 
 ROW, LOW, GAP, TOP, BOTTOM, RIGHT = 21, 88, 34, 42, 62, 104  # px; LOW is the least height that a color bar needs
 TICK, TITLE, SHORT = 15, 18, 11  # px: a tick of a color bar, a line of its title; letters that fit above it
@@ -177,10 +177,7 @@ def _each(grid: Grid) -> dict[str, Any]:
 
 def _hover(grid: Grid, labels: tuple[str, str], percents: bool) -> list[str]:
     names = [safe_text(label, 40) for label in labels]
-    facts = [
-        f"<br>{safe_text(row['section'])}, {safe_text(row['part'])} ({safe_text(role_name(row['role']))})"
-        for row in grid.columns.tensors.to_dict("records")
-    ]
+    facts = [f"<br>{layer_name(row)}" for row in grid.columns.tensors.to_dict("records")]
     return [
         f"<b>{short_name(tensor)}</b><br>{safe_text(title)}<br>A, {names[0]}: {_number(grid.a[i, j], percents)}<br>"
         f"B, {names[1]}: {_number(grid.b[i, j], percents)}<br>"

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from viz import theme
 from viz.chart import chart, in_order, one_of
 from viz.parts import depth, legends
-from viz.text import clean_text, count, identifier, percent, plural, role_name, safe_text, short_name
+from viz.text import clean_text, count, identifier, layer_name, percent, plural, role_name, safe_text, short_name
 
 VALUES = {
     "cosine": "Cosine of the task vectors",
@@ -111,7 +111,7 @@ def _hover(row: dict[Any, Any], value: str) -> str:
     numel = f", {count(row['numel'])} scalars" if "numel" in row else ""
     lines = [
         f"<b>{short_name(row['tensor'])}</b>",
-        f"{safe_text(row['section'])}, {safe_text(row['part'])} ({safe_text(role_name(row['role']))}){numel}",
+        f"{layer_name(row)}{numel}",
         f"{value} {_number(row['value'], value)}; "
         f"all pairs {_number(row['low'], value)} to {_number(row['high'], value)}",
         f"the whole section {_number(row['whole'], value)}; by chance {_number(row['chance'], value)}",

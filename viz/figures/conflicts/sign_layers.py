@@ -70,10 +70,8 @@ def points(difference: float) -> str:
 
 def _alt(table: pd.DataFrame, names: list[str], columns: depth.Columns) -> str:
     words = f"Sign agreement in {plural(len(columns.names), 'layer')} and {plural(len(names), 'space')}."
-    finite = table[np.isfinite(table["excess"].to_numpy(np.float64))]
-    if finite.empty:
+    if (most := depth.largest(table, "excess")) is None:
         return words
-    most = finite.loc[finite["excess"].idxmax()]
     return (
         f"{words} Farthest above random signs: {clean_text(most['tensor'])}, {clean_text(most['title'])}, "
         f"{percent(most['mean'])} instead of {percent(most['null'])}."

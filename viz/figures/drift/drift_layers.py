@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order, one_of
 from viz.parts import depth
-from viz.text import clean_text, percent, plural, real, role_name, safe_text, short_name
+from viz.text import clean_text, layer_name, percent, plural, real, safe_text, short_name
 
 SCALES = {
     "relative": depth.Scale("share of the<br>output", percent=True),
@@ -55,16 +54,14 @@ def _hover(row: dict[Any, Any]) -> str:
     return (
         f"<b>{short_name(row['tensor'])}</b><br>{safe_text(row['title'])}: its output moves by "
         f"{percent(row['relative'], 2)}<br>mean square {real(row['mean_square'])}<br>"
-        f"{safe_text(row['section'])}, {safe_text(row['part'])} ({safe_text(role_name(row['role']))})"
+        f"{layer_name(row)}"
     )
 
 
 def _alt(table: pd.DataFrame, tasks: list[str], columns: depth.Columns) -> str:
     words = f"Layer-isolated drift of {plural(len(columns.names), 'tensor')} on {plural(len(tasks), 'task')}."
-    finite = table[np.isfinite(table["relative"].to_numpy(np.float64))]
-    if finite.empty:
+    if (most := depth.largest(table, "relative")) is None:
         return words
-    most = finite.loc[finite["relative"].idxmax()]
     return (
         f"{words} It is largest in {clean_text(most['tensor'])} on {clean_text(most['title'])}: "
         f"{percent(most['relative'])} of the output."

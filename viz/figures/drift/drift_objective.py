@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from viz import theme
 from viz.chart import chart
 from viz.parts import depth, legends
-from viz.text import clean_text, identifier, percent, plural, real, role_name, safe_text, short_name
+from viz.text import clean_text, identifier, layer_name, percent, plural, real, short_name
 
 HEIGHT, BOTTOM, LEFT = 330, 56, 84
 MEAN, LEAST = "Mean of the experts", "LOT's own solution"
@@ -110,7 +110,7 @@ def _hover(row: dict[Any, Any]) -> str:
     before = row["pretrained"]
     lines = [
         f"<b>{short_name(row['tensor'])}</b>",
-        f"{safe_text(row['section'])}, {safe_text(row['part'])} ({safe_text(role_name(row['role']))})",
+        layer_name(row),
         f"merge {percent(row['merged'] / before)} of pretrained's {real(before)}",
         f"mean of the experts {percent(row['mean'] / before)}, LOT's own solution {percent(row['least'] / before)}",
     ]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order, one_of
 from viz.parts import depth
-from viz.text import clean_text, count, percent, plural, real, role_name, safe_text, short_name
+from viz.text import clean_text, count, layer_name, percent, plural, real, safe_text, short_name
 
 SCALES = {
     "removed": depth.Scale("share of<br>squared norm", log=False, percent=True),
@@ -62,17 +61,14 @@ def _hover(row: dict[Any, Any]) -> str:
     return (
         f"<b>{short_name(row['tensor'])}</b><br>{safe_text(row['title'])} loses {percent(row['removed'], 2)} of "
         f"its squared norm<br>conflicts with the others: {count(row['conflicts'])}, worst "
-        f"{real(row['conflict_top'])}, sum {real(row['conflict_sum'])}<br>{safe_text(row['section'])}, "
-        f"{safe_text(row['part'])} ({safe_text(role_name(row['role']))})"
+        f"{real(row['conflict_top'])}, sum {real(row['conflict_sum'])}<br>{layer_name(row)}"
     )
 
 
 def _alt(table: pd.DataFrame, experts: list[str], columns: depth.Columns) -> str:
     words = f"What is removed from {plural(len(experts), 'task vector')} in {plural(len(columns.names), 'tensor')}."
-    finite = table[np.isfinite(table["removed"].to_numpy(np.float64))]
-    if finite.empty:
+    if (most := depth.largest(table, "removed")) is None:
         return words
-    most = finite.loc[finite["removed"].idxmax()]
     return (
         f"{words} Most in {clean_text(most['tensor'])}: {clean_text(most['title'])} loses "
         f"{percent(most['removed'])} of its squared norm there."

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from viz import theme
 from viz.chart import chart, in_forward_order, in_order
 from viz.parts import legends
-from viz.text import clean_text, percent, plural, real, role_name, safe_text, short_name
+from viz.text import clean_text, layer_name, percent, plural, real, safe_text, short_name
 
 INNER, BOTTOM, LEFT = 340, 76, 74
 STATES = (("Kept", True, "circle"), ("Pruned", False, "circle-open"))  # filled or open, in the component's color
@@ -111,8 +111,7 @@ def _entry(word: str, symbol: str) -> go.Scatter:
 
 def _hover(row: Mapping[Any, Any], word: str) -> str:
     return (
-        f"<b>{short_name(row['tensor'])}</b><br>saliency {real(row['saliency'])}, {word.lower()}<br>"
-        f"{safe_text(row['section'])}, {safe_text(row['part'])} ({safe_text(role_name(row['role']))})"
+        f"<b>{short_name(row['tensor'])}</b><br>saliency {real(row['saliency'])}, {word.lower()}<br>{layer_name(row)}"
     )
 
 

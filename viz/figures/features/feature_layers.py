@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from viz import theme
 from viz.chart import chart, in_order
 from viz.parts import depth, legends
-from viz.text import clean_text, percent, plural, real, role_name, safe_text, short_name
+from viz.text import clean_text, layer_name, percent, plural, real, safe_text, short_name
 
 UPPER, LOWER, GAP, BOTTOM, LEFT = 260, 120, 40, 56, 84
 STATES = (("Kept", True), ("Pruned", False))  # filled or open, in the component's color and symbol
@@ -96,8 +96,7 @@ def _shares(rows: pd.DataFrame, spans: dict[str, tuple[int, int]], place: int, c
 
 def _hover(row: Mapping[Any, Any], word: str) -> str:
     return (
-        f"<b>{short_name(row['tensor'])}</b><br>saliency {real(row['saliency'])}, {word.lower()}<br>"
-        f"{safe_text(row['section'])}, {safe_text(row['part'])} ({safe_text(role_name(row['role']))})"
+        f"<b>{short_name(row['tensor'])}</b><br>saliency {real(row['saliency'])}, {word.lower()}<br>{layer_name(row)}"
     )
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
 from viz.parts import depth
-from viz.text import clean_text, plural, real, role_name, safe_text, short_name
+from viz.text import clean_text, layer_name, plural, real, safe_text, short_name
 
 SCALE = depth.Scale("first order:<br>Δ margin", log=False, diverging=True, colors="BrBG")
 
@@ -46,8 +45,7 @@ def first_order_map(
 def _hover(row: dict[Any, Any]) -> str:
     return (
         f"<b>{short_name(row['tensor'])}</b><br>{safe_text(row['title'])}: margin {_signed(row['predicted'])}, first "
-        f"order<br>{safe_text(row['section'])}, {safe_text(row['part'])} "
-        f"({safe_text(role_name(row['role']))})"
+        f"order<br>{layer_name(row)}"
     )
 
 
@@ -57,10 +55,8 @@ def _signed(number: float) -> str:
 
 def _alt(table: pd.DataFrame, tensors: int) -> str:
     words = f"First-order guess of what putting back one of {plural(tensors, 'tensor')} changes in the mean margin."
-    finite = table[np.isfinite(table["predicted"].to_numpy(np.float64))]
-    if finite.empty:
+    if (most := depth.largest(table, "predicted")) is None:
         return words
-    most = finite.loc[finite["predicted"].idxmax()]
     return (
         f"{words} The largest gain is predicted for {clean_text(most['tensor'])}, {clean_text(most['title'])}: "
         f"{_signed(most['predicted'])}."

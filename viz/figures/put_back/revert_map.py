@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from viz import theme
 from viz.chart import chart, in_order
 from viz.parts import depth
-from viz.text import clean_text, count, percent, plural, role_name, safe_text, short_name
+from viz.text import clean_text, count, layer_name, percent, plural, safe_text, short_name
 
 FADE = [[0, "rgba(255,255,255,0)"], [1, "rgba(255,255,255,0.72)"]]
 UNKNOWN = "not measured yet"
@@ -69,7 +69,7 @@ def _faded(table: pd.DataFrame, rows: list[str], tensors: list[str]) -> np.ndarr
 
 def _hover(row: dict[Any, Any]) -> str:
     name = f"<b>{short_name(row['tensor'])}</b><br>{safe_text(row['title'])}: "
-    where = f"<br>{safe_text(row['section'])}, {safe_text(row['part'])} ({safe_text(role_name(row['role']))})"
+    where = f"<br>{layer_name(row)}"
     if not math.isfinite(row["change"]):
         return f"{name}{UNKNOWN}{where}"
     text = f"{name}{_points(row['change'])} points, {_points(row['low'])} to {_points(row['high'])}"

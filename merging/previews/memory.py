@@ -1,0 +1,52 @@
+"""One bound on the memory of all previews of a process: who used it least recently gives way first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from torch import Tensor
+
+LIMIT = 1 << 30  # bytes that stay in memory, beyond the models that are compared
+
+
+class Holder(Protocol):
+    """Something that keeps what it could compute again."""
+
+    @property
+    def spare(self) -> int:
+        """Bytes that it could do without."""
+
+    def drop(self) -> bool:
+        """Drop the piece that is missed least; False if there is none."""
+
+
+class Memory:
+    """What several holders keep, as one sum of at most ``limit`` bytes."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self.limit = limit
+        self._holders: list[Holder] = []  # least recently used first
+
+    @property
+    def nbytes(self) -> int:
+        """What all holders could do without."""
+        return sum(holder.spare for holder in self._holders)
+
+    def make_room(self, holder: Holder, extra: int = 0) -> int:
+        """Let all drop, ``holder`` last, until ``extra`` bytes fit; returns how many bytes may be added."""
+        self.leave(holder)
+        self._holders.append(holder)
+        for one in self._holders:
+            while self.nbytes + extra > self.limit and one.drop():
+                pass
+        return max(0, self.limit - self.nbytes)
+
+    def leave(self, holder: Holder) -> None:
+        """Count a holder no longer."""
+        self._holders = [one for one in self._holders if one is not holder]
+
+
+def bytes_of(tensors: Iterable[Tensor]) -> int:
+    """Bytes of all tensors; one that occurs several times counts once."""
+    return sum({tensor.data_ptr(): tensor.nbytes for tensor in tensors}.values())

@@ -1,0 +1,90 @@
+"""The memory of previews: all of it counted, one bound for all benchmarks, and the same answers within it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from merging.benchmarks.benchmark import Benchmark
+from merging.previews.memory import Memory, bytes_of
+from merging.previews.moments import KeptMoments
+from merging.previews.result import Preview
+from merging.previews.samples import PreviewSample
+from merging.previews.work import Previewer, PreviewWork
+from merging.recipes.recipe import Recipe
+from merging.runs.inputs import open_inputs
+
+
+class Pile:
+    """A holder of pieces of one size."""
+
+    def __init__(self, pieces: int, size: int = 10) -> None:
+        self.pieces, self.size = pieces, size
+
+    @property
+    def spare(self) -> int:
+        return max(0, self.pieces) * self.size
+
+    def drop(self) -> bool:
+        self.pieces -= 1
+        return self.pieces >= 0
+
+
+def recipe_of(benchmark: Benchmark, merge: str = "task_arithmetic", **params) -> Recipe:
+    exemplars = {"per_task": 6} if merge == "lot" else None
+    return Recipe.build(merge, params, [], benchmark.pretrained, benchmark.experts, exemplars=exemplars)
+
+
+def finished(one: PreviewWork) -> Preview:
+    while not one.done:
+        one.advance()
+    return one.result()
+
+
+def test_the_least_recently_used_gives_way_and_the_bound_is_of_the_sum():
+    memory, one, other = Memory(100), Pile(6), Pile(6)
+    assert memory.make_room(one) == 40 and memory.make_room(other) == 0
+    assert (one.pieces, other.pieces) == (4, 6)
+    assert memory.make_room(one, 25) == 30 and (one.pieces, other.pieces) == (4, 3)  # one is the later one now
+    memory.leave(other)
+    assert memory.nbytes == 40 and memory.make_room(Pile(20)) == 0 and memory.nbytes == 100
+
+
+def test_what_several_models_share_counts_once():
+    weight = torch.zeros(6)
+    assert bytes_of([weight, weight, torch.zeros(2)]) == 32
+
+
+def test_moments_are_counted(tiny_benchmark):
+    opened = open_inputs(recipe_of(tiny_benchmark, "lot"), benchmark=tiny_benchmark)
+    kept = KeptMoments(opened, tiny_benchmark, "cpu")
+    images = kept.nbytes
+    assert images == len(opened.experts) * 6 * 3 * 16 * 16 * 4
+    for parameter in opened.pretrained.parameters:
+        kept.moments(parameter)
+    linear = [p for p in opened.pretrained.parameters if kept.moments(p) is not None]
+    each = {id(one): one for p in linear for one in kept.moments(p)}
+    assert kept.nbytes > images + sum(bytes_of(one.tensors) for one in each.values()) > images
+    previewer = Previewer(tiny_benchmark, "cpu")
+    plain = Previewer(tiny_benchmark, "cpu")
+    for own, merge in ((previewer, "lot"), (plain, "task_arithmetic")):
+        finished(own.begin(recipe_of(tiny_benchmark, merge), PreviewSample(4)))
+    assert previewer.nbytes - plain.nbytes > images
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [0, 400_000])
+def test_two_benchmarks_share_one_bound_and_answer_as_ever(limit, tiny_benchmark, other_benchmark):
+    memory = Memory(limit)
+    homes = [(one, Previewer(one, "cpu", memory=memory)) for one in (tiny_benchmark, other_benchmark)]
+    for merge, params in (("task_arithmetic", {"scaling": 0.4}), ("lot", {}), ("task_arithmetic", {"scaling": 0.9})):
+        recipes = [(recipe_of(one, merge, **params), recipe_of(one)) for one, _ in homes]
+        works = [own.begin(new, PreviewSample(12), old) for (_, own), (new, old) in zip(homes, recipes, strict=True)]
+        while not all(one.done for one in works):  # they take turns
+            for one in works:
+                if not one.done:
+                    one.advance()
+                    assert memory.nbytes <= limit
+        for (benchmark, _), (new, old), one in zip(homes, recipes, works, strict=True):
+            alone = finished(Previewer(benchmark, "cpu").begin(new, PreviewSample(12), old))
+            assert one.result().tables["answers"].equals(alone.tables["answers"])
