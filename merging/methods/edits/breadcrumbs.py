@@ -42,7 +42,8 @@ def _own(slot: Slot, params: BreadcrumbsParams) -> Tensor | None:
     ranks = [smallest] * experts + [smallest + count - 1] * experts
     limits = sizes.new_tensor(kth_smallest(lambda: [sizes.flatten(1)], ranks))
     low, high = limits.reshape(2, experts, *[1] * slot.pretrained.dim())
-    return (sizes >= low) & (sizes <= high)
+    own: Tensor = (sizes >= low) & (sizes <= high)
+    return own
 
 
 def breadcrumbs(slot: Slot, params: BreadcrumbsParams, statistics: None) -> Tensor:
