@@ -102,6 +102,11 @@ class Method:
         """What the method must be given with these parameters."""
         return self.needs if self.needs_when(params) else Needs.NOTHING
 
+    @property
+    def reads_layer_inputs(self) -> bool:
+        """Whether its data are the inputs of layers, which can be given in place of images."""
+        return self.gradients is None and self.learn is None and self.role != "adapt"
+
     def learns(self, params: Params) -> bool:
         """Whether it learns on images with these parameters."""
         return self.learn is not None and self.needed(params) != Needs.NOTHING

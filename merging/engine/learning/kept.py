@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
-import torch
 from torch import Tensor
 
-from merging.errors import Cancelled, CheckpointError, MergingError, Paused
+from merging.errors import CheckpointError, MergingError, Paused
 from merging.files.disk import OTHER_STORE, explained
 from merging.formats.opening import open_path
 from merging.formats.safetensors import save
