@@ -72,6 +72,7 @@ class Method:
     needs: Needs = Needs.NOTHING
     needs_when: Callable[[Any], bool] = lambda _: True  # whether it needs that with these parameters
     gradients: Gradients | None = None  # the statistic that it needs, beside or instead of layer inputs
+    heads: bool = False  # whether it needs each task's zero-shot head beside the images
     variant: str = ""  # what this implementation does where the literature disagrees
     version: int = 1  # raised whenever results change, so that stored runs are not mistaken for new ones
     survey: SurveyFunction | None = None
@@ -93,6 +94,11 @@ class Method:
     def needed(self, params: Params) -> Needs:
         """What the method must be given with these parameters."""
         return self.needs if self.needs_when(params) else Needs.NOTHING
+
+    @property
+    def reads_layer_inputs(self) -> bool:
+        """Whether its data are the inputs of layers, which can be given in place of images."""
+        return self.gradients is None and self.learn is None and self.role != "adapt"
 
     def surveys(self, params: Params) -> bool:
         """Whether a first pass is needed with these parameters."""
