@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from merging.engine.learning.kept import Kept
+    from merging.modules.modules import Modules
     from merging.recipes.recipe import Recipe
 
 
@@ -54,7 +55,7 @@ class MergeResult:
     device: str
     seconds: float
     warnings: tuple[str, ...] = ()
-    modules: Any = None
+    modules: Modules | None = None
 
 
 def run(  # noqa: PLR0913 - all that a merge can be given
