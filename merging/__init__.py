@@ -122,7 +122,7 @@ def preview(
 
     Raises:
         ParameterError: the sample is no number of images.
-        NeedsError: the chain needs exemplars, and what they give takes longer than a preview.
+        NeedsError: the chain learns, or needs exemplars, and what they give takes longer than a preview.
         CheckpointError, CompatibilityError, TaskError: the models cannot be merged or do not fit the benchmark.
         Cancelled: ``cancel`` asked for it.
     """
@@ -142,7 +142,16 @@ def _computed(
     from merging.engine import run as engine
 
     models = (inputs.pretrained, inputs.experts)
-    return engine.run(inputs.recipe, *models, **data, device=device, progress=progress, cancel=cancel)
+    result = engine.run(inputs.recipe, *models, **data, device=device, progress=progress, cancel=cancel)
+    if inputs.recipe.adapt is None:
+        return result
+    from merging.checkpoints.checkpoint import MappingCheckpoint
+    from merging.engine.adapting import adapt
+
+    merged = MappingCheckpoint(result.state_dict, "merged")
+    merged.metadata = inputs.pretrained.metadata
+    adapted = adapt(inputs.recipe, *models, merged, **data, device=device, progress=progress, cancel=cancel)
+    return adapted.added_to(result)
 
 
 def _under_own_names(result: MergeResult, base: Checkpoint, doubts: tuple[str, ...]) -> MergeResult:
