@@ -302,7 +302,7 @@ class JobFiles:
         elif record.kind == MERGE:
             words = ["run", str(self.folder / "recipe.yaml"), "--base", record.base]
             words += ["--need-model"] if record.need_model else []
-            words += ["--pause-file", str(self.folder / PAUSE)]
+            words += ["--pause-file", str(self.folder / PAUSE)] if learns(self.recipe_yaml()) else []
         else:
             words = ["measure", record.kind, *([record.subject] if record.subject else [])]
         return [*words, "--device", device]
