@@ -111,7 +111,7 @@ def load_modules(folder: str | os.PathLike[str], device: str = "cpu") -> Modules
     Raises:
         CheckpointError: a file is missing, damaged or not what the folder's list says, or the model is another one.
     """
-    from merging.modules.folder import load_modules as load
+    from merging.modules.reading import load_modules as load
 
     return load(folder, device)
 
@@ -137,7 +137,7 @@ def preview(
 
     Raises:
         ParameterError: the sample is no number of images.
-        NeedsError: the chain needs exemplars, and what they give takes longer than a preview.
+        NeedsError: the chain learns, or needs exemplars, and what they give takes longer than a preview.
         CheckpointError, CompatibilityError, TaskError: the models cannot be merged or do not fit the benchmark.
         Cancelled: ``cancel`` asked for it.
     """
