@@ -85,6 +85,8 @@ class Method:
     learn: LearnFunction | None = None
     # Images that run forward and backward while it learns, by the parameters and the number of images of every task.
     learns_on: Callable[[Any, Sequence[int]], int] = lambda params, images: 0
+    # Models that it reads meanwhile, each once or often, by the parameters and the number of experts.
+    learn_reads: Callable[[Any, int], int] = lambda params, experts: 0
     # A sentence that says why this method, with these parameters, makes no sense after the edits before it; empty
     # where it makes sense.
     refuses: Callable[[Any, Earlier], str] = lambda params, before: ""
