@@ -53,6 +53,8 @@ def merge(  # noqa: PLR0913 - the public contract
     *,
     layer_inputs: LayerInputs | None = None,
     exemplars: Mapping[str, Any] | None = None,
+    adapt: tuple[str, Mapping[str, Any]] | str | None = None,
+    test_data: Mapping[str, Any] | None = None,
     count_dead_params: bool = False,
     activation: str = "",
     architecture: str = "",
@@ -71,8 +73,10 @@ def merge(  # noqa: PLR0913 - the public contract
         layer_inputs: {expert: {parameter name: rows}}; (n, d_in) entering a linear weight, (n, d) before a norm scale.
         exemplars: {expert: images (n, 3, h, w)}, from which layer inputs are captured, or {expert: TaskExemplars},
             with the labels and heads that methods on gradients need, too.
+        adapt: key, or key and parameters, of what is put on top of the merged model: the result's ``modules``.
+        test_data: {expert: TaskExemplars(images, head=head)} to learn from without labels, which are refused.
         count_dead_params: whether global quantiles count the unused text tensors that a published image encoder
-            carries, as its authors' code does. By default only presets of papers do.
+            carries, as its authors' code does.
         activation: "quick_gelu" or "gelu", for exemplars; by default the metadata beside the weights says which.
         architecture: what no file states: "heads=12,activation=gelu", an open_clip name or a configuration's path.
         strict: refuse experts of another pretrained model, equal to it, or given twice; the result's ``warnings``
@@ -87,20 +91,12 @@ def merge(  # noqa: PLR0913 - the public contract
             problem is named.
         Cancelled: ``cancel`` asked for it; nothing is kept.
     """
-    from merging.engine import run as engine
-
-    base, inputs = _opened(pretrained, experts, merge, params, edits, count_dead_params, activation, architecture)
-    _warn(inputs, strict)
-    result = engine.run(
-        inputs.recipe,
-        inputs.pretrained,
-        inputs.experts,
-        layer_inputs=layer_inputs,
-        exemplars=exemplars,
-        device=device,
-        progress=progress,
-        cancel=cancel,
+    base, inputs = _opened(
+        pretrained, experts, merge, params, edits, count_dead_params, activation, architecture, adapt
     )
+    _warn(inputs, strict)
+    data = {"layer_inputs": layer_inputs, "exemplars": exemplars, "test_data": test_data}
+    result = _computed(inputs, data, device, progress, cancel)
     inputs.raise_if_changed()
     return _under_own_names(result, base, inputs.doubts)
 
@@ -135,6 +131,20 @@ def preview(
     return one(recipe, sample, reference, benchmark=benchmark, device=device, cancel=cancel)
 
 
+def _computed(
+    inputs: OpenedRecipe,
+    data: Mapping[str, Any],
+    device: str,
+    progress: ProgressCallback | None,
+    cancel: Cancel | None,
+) -> MergeResult:
+    """The merged model of an opened recipe, with the modules of its adapt if it has one."""
+    from merging.engine import run as engine
+
+    models = (inputs.pretrained, inputs.experts)
+    return engine.run(inputs.recipe, *models, **data, device=device, progress=progress, cancel=cancel)
+
+
 def _under_own_names(result: MergeResult, base: Checkpoint, doubts: tuple[str, ...]) -> MergeResult:
     """The result with its tensors named as the caller names them, and with the doubts before the other warnings."""
     per_task = result.task_state_dicts
@@ -165,6 +175,7 @@ def _opened(
     count_dead_params: bool,
     activation: str,
     architecture: str,
+    adapt: tuple[str, Mapping[str, Any]] | str | None,
 ) -> tuple[Checkpoint, OpenedRecipe]:
     """The pretrained checkpoint as the caller names its tensors, and the opened recipe of a call of ``merge``."""
     from merging.errors import RecipeError
@@ -186,6 +197,7 @@ def _opened(
         count_dead_params=count_dead_params,
         activation=activation,
         architecture=named_architecture(architecture).text(),
+        adapt=adapt,
     )
     return base, run_inputs.opened(recipe, base, opened)
 

@@ -20,7 +20,7 @@ from merging.checkpoints.families import Role
 from merging.devices import choose_device, describe_device
 from merging.engine.inputs import Inputs
 from merging.engine.layer_inputs import CapturedInputs, Evidence, GivenInputs, LayerInputs
-from merging.engine.needs import check_needs, checked_exemplars
+from merging.engine.needs import check_needs, checked_exemplars, checked_test_data
 from merging.engine.outputs import MERGED, MemorySink, Notes, Output, Sink
 from merging.engine.stream import Stage, Stream
 from merging.engine.work import passes_of
@@ -33,6 +33,7 @@ from merging.progress import Cancel, Meter, ProgressCallback
 if TYPE_CHECKING:
     import pandas as pd
 
+    from merging.engine.learning.kept import Kept
     from merging.recipes.recipe import Recipe
 
 
@@ -42,7 +43,8 @@ class MergeResult:
 
     ``state_dict`` is empty where sinks took the tensors; ``task_state_dicts`` is {expert: state dict} for merges that
     give one model per task, else None. ``tables`` are tidy, by name (tensors, saliency, masks, thresholds, ...).
-    ``warnings`` are sentences on what may be wrong with the result.
+    ``warnings`` are sentences on what may be wrong with the result. ``modules`` is what an adapt put on top of the
+    merged model, None without one.
     """
 
     state_dict: dict[str, Tensor]
@@ -52,32 +54,37 @@ class MergeResult:
     device: str
     seconds: float
     warnings: tuple[str, ...] = ()
+    modules: Any = None
 
 
-def run(
+def run(  # noqa: PLR0913 - all that a merge can be given
     recipe: Recipe,
     pretrained: Checkpoint,
     experts: Mapping[str, Checkpoint],
     *,
     layer_inputs: LayerInputs | Evidence | None = None,
     exemplars: Mapping[str, Any] | None = None,
+    test_data: Mapping[str, Any] | None = None,
     device: str = "auto",
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
+    kept: Kept | None = None,
     make_sink: Callable[[str], Sink] | None = None,
     only: Collection[str] | None = None,
 ) -> MergeResult:
-    """Run a recipe on opened checkpoints; see ``merging.merge`` for the arguments and errors.
+    """Run a recipe on opened checkpoints, without its adapt; see ``merging.merge`` for the arguments and errors.
 
     ``make_sink`` is called with "merged" (or with each expert's name, for merges that give one model per task); with it
     the tensors go there piece by piece and the result's state dicts stay empty. With ``only``, just these tensors and
     the buffers are written, with the numbers that the whole merge gives them. ``layer_inputs`` may be moments, too.
+    A merge that learns goes on from what is ``kept``.
     """
     started = time.monotonic()
     report = fit(pretrained, experts, values=False)
     report.raise_if_bad()
     task_exemplars = checked_exemplars(exemplars)
-    check_needs(recipe, experts, layer_inputs, task_exemplars)
+    task_images = checked_test_data(test_data)
+    check_needs(recipe, experts, layer_inputs, task_exemplars, task_images)
     torch_device = choose_device(device)
     evidence = _evidence(recipe, pretrained, experts, layer_inputs, task_exemplars, torch_device)
     dead = pretrained.dead if recipe.count_dead_params else UnusedText()
@@ -115,7 +122,7 @@ def _evidence(
     exemplars: Mapping[str, TaskExemplars] | None,
     device: torch.device,
 ) -> Evidence | None:
-    if all(method.gradients for method, _ in recipe.data_methods):  # no method reads layer inputs
+    if not any(method.reads_layer_inputs for method, _ in recipe.data_methods):
         return None
     if layer_inputs is not None and hasattr(layer_inputs, "moments"):
         return layer_inputs

@@ -91,7 +91,7 @@ def input_passes(recipe: Recipe) -> int:
 def _readers(recipe: Recipe) -> list[tuple[Method, Params]]:
     """The methods of the chain that read layer inputs, with their parameters."""
     pairs = [(method, step.params) for method, step in zip(recipe.methods, recipe.steps, strict=True)]
-    return [(m, params) for m, params in pairs if m.needed(params) != Needs.NOTHING and m.gradients is None]
+    return [(m, params) for m, params in pairs if m.needed(params) != Needs.NOTHING and m.reads_layer_inputs]
 
 
 def _algebra(recipe: Recipe, pretrained: Checkpoint, tasks: int) -> float:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from merging.checkpoints.families import LINEAR_MAPS, Parameter, Role
+from merging.methods.learning import Blend
 from merging.methods.params import NoParams, Params
 from merging.methods.slot import Gradients, Slot, SlotStream, Survey
 
@@ -50,6 +51,7 @@ class Citation:
 
 EditFunction = Callable[[Slot, Any, Any], "Tensor"]
 SurveyFunction = Callable[[SlotStream, Any], Survey]
+LearnFunction = Callable[[Blend, Any], Survey]
 Earlier = Sequence[tuple[str, Params]]  # the edits before a step, each with its parameters; a key may come twice
 
 
@@ -72,11 +74,16 @@ class Method:
     needs: Needs = Needs.NOTHING
     needs_when: Callable[[Any], bool] = lambda _: True  # whether it needs that with these parameters
     gradients: Gradients | None = None  # the statistic that it needs, beside or instead of layer inputs
+    heads: bool = False  # whether it needs each task's zero-shot head beside the images
     variant: str = ""  # what this implementation does where the literature disagrees
     version: int = 1  # raised whenever results change, so that stored runs are not mistaken for new ones
     survey: SurveyFunction | None = None
     survey_when: Callable[[Any], bool] = lambda _: True
     survey_passes: int = 1  # loops over all tensors
+    # Called instead of the survey where the method needs data with its parameters: it learns on images of the tasks.
+    learn: LearnFunction | None = None
+    # Images that run forward and backward while it learns, by the parameters and the number of images of every task.
+    learns_on: Callable[[Any, Sequence[int]], int] = lambda params, images: 0
     # A sentence that says why this method, with these parameters, makes no sense after the edits before it; empty
     # where it makes sense.
     refuses: Callable[[Any, Earlier], str] = lambda params, before: ""
@@ -93,6 +100,15 @@ class Method:
     def needed(self, params: Params) -> Needs:
         """What the method must be given with these parameters."""
         return self.needs if self.needs_when(params) else Needs.NOTHING
+
+    @property
+    def reads_layer_inputs(self) -> bool:
+        """Whether its data are the inputs of layers, which can be given in place of images."""
+        return self.gradients is None and self.learn is None and self.role != "adapt"
+
+    def learns(self, params: Params) -> bool:
+        """Whether it learns on images with these parameters."""
+        return self.learn is not None and self.needed(params) != Needs.NOTHING
 
     def surveys(self, params: Params) -> bool:
         """Whether a first pass is needed with these parameters."""
