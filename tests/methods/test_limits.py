@@ -49,6 +49,7 @@ LIMITS: dict[tuple[str, str, float], tuple[Params, Any]] = {
     ("magnitude", "prune_ratio", 1.0): ({}, PRETRAINED),
     ("random_mask", "prune_ratio", 0.0): ({}, PLAIN),
     ("random_mask", "prune_ratio", 1.0): ({}, PRETRAINED),
+    ("trim", "density", 1.0): ({"elect": False}, PLAIN),
     ("dare", "drop_rate", 0.0): ({}, PLAIN),
     ("dare", "drop_rate", 1.0): ({}, PRETRAINED),
     ("wise_ft", "alpha", 0.0): ({}, PRETRAINED),

@@ -15,6 +15,14 @@ TASK_ARITHMETIC = Citation(
     year=2023,
     arxiv="2212.04089",
 )
+TIES = Citation(
+    key="yadav2023ties",
+    authors="Yadav et al.",
+    title="TIES-Merging: resolving interference when merging models",
+    venue="NeurIPS",
+    year=2023,
+    arxiv="2306.01708",
+)
 LWPTV = Citation(
     key="zhang2025lwptv",
     authors="Zhang et al.",
