@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from merging.errors import MergingError
 from merging.methods import registry
 from merging.methods.factor_rules import rules_words
+from merging.methods.method import Adapt
 from merging.methods.params import TABLE
 from merging.recipes.recipe import Recipe, Step
 from merging.runs.run import Run
@@ -21,7 +22,13 @@ if TYPE_CHECKING:
 
 MARKUP = re.compile(r"\\(.)|:material/\w+:\s*|:[a-z]+(?:-badge)?\[|\]|\*\*|[*`]")  # what ``plain`` replaces
 NUMBERS = ("real", "integer")
-ONE_PER_TASK = "one model per task"
+ONE_PER_TASK, MODULE_PER_TASK = "one model per task", "a module per task"
+ADAPTED = {  # which images a run learned from without labels -> what its scores are of
+    "choosing": "Adapted on other test images than the ones it is scored on, without labels.",
+    "reporting": "† Adapted on these images, without labels: on the ones that it is scored on.",
+    "exemplars": "Adapted on training images, without labels.",
+}
+ON_THESE = "reporting"  # of those, the images that scores are reported on
 MINUS = "\N{MINUS SIGN}"
 RENAMED = {"Handwriting digits": "Handwritten digits"}  # titles in stored files, whose digests must not change
 
@@ -133,12 +140,37 @@ def about(run: Run) -> str:
     return f"**{safe_text(run.title)}**: {chain}, merging {models}. Run {run.id[:8]}."
 
 
+def adapted_on(run: Run) -> str:
+    """The images that a run learned from without labels: choosing, reporting, exemplars; empty for none."""
+    return getattr(run, "adapted_on", None) or ""
+
+
+def adapts_on_test(run: Run) -> bool:
+    """Whether it learned from the images that its scores are on."""
+    return run.has_scores and adapted_on(run) == ON_THESE
+
+
+def adapted(run: Run) -> str:
+    """A sentence on the images that a run learned from without labels; empty for a run that did not."""
+    return ADAPTED.get(adapted_on(run), "")
+
+
+def per_task(run: Run) -> str:
+    """What a run has for each task, so that somebody has to say which task an image belongs to; empty if nothing."""
+    if run.per_task:
+        return ONE_PER_TASK
+    adapts = {method.key: method for method in registry.methods() if isinstance(method, Adapt)}
+    adapt = adapts.get(getattr(run, "adapt", None) or "")
+    return MODULE_PER_TASK if adapt is not None and adapt.needs_task else ""
+
+
 def titled(run: Run) -> str:
-    """A run's title, with a note if it gives one model per task, which cannot be compared; untrusted plain text."""
-    title = data_set(run.title)
-    return f"{title} ({ONE_PER_TASK})" if run.per_task else title
+    """A run's title, with a note on what keeps its scores from being compared; untrusted plain text."""
+    title = data_set(run.title) + (" †" if adapts_on_test(run) else "")
+    return f"{title} ({per_task(run)})" if per_task(run) else title
 
 
 def label(run: Run) -> str:
     """A run's name in pickers; plain text."""
-    return "  ·  ".join([clean_text(data_set(run.title), 60), *([ONE_PER_TASK] if run.per_task else []), run.id[:6]])
+    title = clean_text(data_set(run.title), 60) + (" †" if adapts_on_test(run) else "")
+    return "  ·  ".join([title, *([per_task(run)] if per_task(run) else []), run.id[:6]])

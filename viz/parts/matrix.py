@@ -41,6 +41,7 @@ def draw(
     y, x = np.nonzero(np.isfinite(values))
     numbers = values[y, x]
     z, colors = depth.colored(numbers, scale)
+    colors["colorbar"]["title"]["text"] += "<br>\xa0"  # a line apart from the highest number
     places = {"x": x.astype(np.float32), "y": y.astype(np.float32)}
     heat = go.Heatmap(
         **places, z=z, xgap=2, ygap=2, hoverinfo="skip", name=scale.title.replace("<br>", " "),

@@ -25,11 +25,12 @@ def draw(
     hover: Callable[[dict[Any, Any]], str],
     at: int | None = None,
     names: Sequence[str] | None = None,
+    band: str | None = None,
 ) -> tuple[go.Figure, float]:
     """A line of the column ``value`` for each expert of a table with step and expert, and the figure's height in px.
 
-    Columns low and high, if there are any, are a band around each line. ``at`` is the step that a line marks; ``names``
-    the full ordered list of experts that fixes the colors.
+    Columns low and high, if there are any, are a band around the line of the expert ``band``. ``at`` is the step that a
+    line marks; ``names`` the full ordered list of experts that fixes the colors.
     """
     table = table.sort_values("step", kind="stable")
     experts = in_order(names or table["expert"])
@@ -38,7 +39,7 @@ def draw(
     for expert in experts:
         rows = table[(table["expert"].astype(str) == expert) & np.isfinite(table[value].to_numpy(np.float64))]
         if len(rows):
-            fig.add_traces(_line(rows, value, expert, look[expert], hover))
+            fig.add_traces(_line(rows, value, expert, look[expert], hover, expert == band))
     legend, top = legends.above([expert for expert in experts if expert in set(table["expert"].astype(str))])
     steps = table["step"].tolist()
     fig.update_xaxes(title={"text": "Step of learning"}, range=sweep.stretch(None, steps), tickformat=",d")
@@ -51,18 +52,23 @@ def draw(
 
 
 def _line(
-    rows: pd.DataFrame, value: str, expert: str, look: theme.Look, hover: Callable[[dict[Any, Any]], str]
+    rows: pd.DataFrame,
+    value: str,
+    expert: str,
+    look: theme.Look,
+    hover: Callable[[dict[Any, Any]], str],
+    banded: bool,
 ) -> list[go.Scatter]:
     group = {"name": legends.entry(expert), "legendgroup": safe_text(f"expert {expert}")}
     steps = rows["step"].to_numpy(np.float32)
     traces = []
-    if {"low", "high"} <= set(rows):
+    if banded and {"low", "high"} <= set(rows):
         red, green, blue = (int(look.color[i : i + 2], 16) for i in (1, 3, 5))
         ends = [rows[end].to_numpy(np.float32) for end in ("low", "high")]
         traces.append(
             go.Scatter(
                 x=np.concatenate([steps, steps[::-1]]), y=np.concatenate([ends[0], ends[1][::-1]]), mode="lines",
-                line={"width": 0}, fill="toself", fillcolor=f"rgba({red},{green},{blue},0.10)", hoverinfo="skip",
+                line={"width": 0}, fill="toself", fillcolor=f"rgba({red},{green},{blue},0.16)", hoverinfo="skip",
                 showlegend=False, **group,
             )
         )  # fmt: skip

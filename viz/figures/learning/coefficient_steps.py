@@ -27,18 +27,20 @@ def coefficient_steps(
     *,
     tensor: str = "",
     at: int | None = None,
+    band: str | None = None,
     experts: list[str] | None = None,
     present: bool = False,
 ) -> go.Figure:
-    """A line for each expert, in the band from its smallest to its largest coefficient.
+    """A line for each expert; one has a band from its smallest to its largest coefficient.
 
     step (updates so far), expert, coefficient (λ of the whole model, of one tensor, or the mean over all tensors), low
     and high (the smallest and the largest over all tensors). ``tensor`` is the one that the table is of, if it is of
-    one; ``at`` is the marked step; ``experts`` the full ordered list that fixes the colors.
+    one; ``at`` is the marked step; ``band`` the expert with the band; ``experts`` the full ordered list that fixes the
+    colors.
     """
     words = f"Coefficient of<br>{short_name(tensor, 34)}" if tensor else "Coefficient"
-    title = f"{words},<br>mean, smallest to largest tensor" if "low" in table else words
-    fig, height = steps.draw(table, "coefficient", title, _hover, at, experts)
+    title = f"{words},<br>mean over all tensors" if "low" in table else words
+    fig, height = steps.draw(table, "coefficient", title, _hover, at, experts, band)
     return theme.finish(fig, "coefficient_steps", _alt(table, tensor), height, present, tensor)
 
 
