@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from merging.checkpoints.families import LINEAR_MAPS, Parameter, Role
+from merging.methods.adapting import Learned, Network, Parts, Shapes, Sizes, Tower
 from merging.methods.learning import Blend
 from merging.methods.params import NoParams, Params
 from merging.methods.slot import Gradients, Slot, SlotStream, Survey
@@ -57,9 +58,10 @@ Earlier = Sequence[tuple[str, Params]]  # the edits before a step, each with its
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A registered method. ``run(slot, params, statistics)`` is pure: no I/O, no globals, no change in place.
+    """A registered method.
 
-    ``statistics`` are those of the method's survey, None if it made none.
+    What it computes is pure: no I/O, no globals, no change in place. ``run(slot, params, statistics)`` of an edit or a
+    merge gets the ``statistics`` of its survey, None if it made none.
     """
 
     role: ClassVar[str] = "method"
@@ -69,7 +71,6 @@ class Method:
     summary: str  # the idea, in a sentence or two
     formula: str  # LaTeX
     cite: Citation
-    run: EditFunction
     params: type[Params] = NoParams
     needs: Needs = Needs.NOTHING
     needs_when: Callable[[Any], bool] = lambda _: True  # whether it needs that with these parameters
@@ -123,6 +124,8 @@ class Edit(Method):
     """Task vectors in, task vectors out: ``run`` returns (K, *S)."""
 
     role: ClassVar[str] = "edit"
+
+    run: EditFunction
     # Which scalars any expert keeps, as booleans (*S), None for all; the slot is the one before the edit. The others
     # stay pretrained bit for bit, whatever the merge does.
     kept: Callable[[Slot, Any, Any], Tensor | None] = lambda slot, params, statistics: None
@@ -138,14 +141,29 @@ class Merge(Method):
     """Task vectors in, one merged task vector out: ``run`` returns (*S), or (K, *S) if ``per_task``."""
 
     role: ClassVar[str] = "merge"
+
+    run: EditFunction
     per_task: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adapt(Method):
-    """A merged model and data in, a small module per task out."""
+    """A merged model and images in, what is learned on top of the model out."""
 
     role: ClassVar[str] = "adapt"
+
+    train: Callable[[Network, Any], Learned]
+    shapes: Callable[[Any, Sizes], Shapes]  # of what is learned, by the parameters
+    # Features (n, e) of images through the model and what was learned; the task is None where nobody knows it.
+    features: Callable[[Tower, Learned, Tensor, str | None], Tensor]
+    # The weights by which images mix what is stored of the tasks, (n, ..., K); None: no image is routed.
+    routing: Callable[[Tower, Learned, Tensor], Tensor] | None = None
+    # What is stored of one tensor for each task, and of which tensors. The slot is the pretrained model's with the task
+    # vectors as the edits leave them or, with ``exclusive``, the merged model's with the experts as they came minus it.
+    stores: Callable[[Slot, Any], list[Parts]] | None = None
+    stores_of: Callable[[Parameter], bool] = lambda parameter: True
+    exclusive: bool = False
+    needs_task: bool = False  # whether somebody must say which task an image belongs to
 
 
 M = TypeVar("M", bound=Method)

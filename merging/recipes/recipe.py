@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from merging.checkpoints.families import ACTIVATIONS, Parameter
 from merging.errors import MergingError, RecipeError
@@ -50,6 +50,7 @@ class TestData(Params):
     """Which images a chain that adapts without labels learns from, and how many of each merged task."""
 
     __test__ = False  # no test, whatever pytest makes of the name
+    owner: ClassVar[str] = "test_data"
 
     split: str = choice(
         "choosing", "reporting", "exemplars", label="Adapts on",
@@ -149,9 +150,9 @@ class Recipe:
         )
         refuse_meaningless([(method, step.params) for method, step in recipe.stages])
         if recipe.needs & NEEDS_EXEMPLARS:
-            recipe = replace(recipe, exemplars=Exemplars.build(exemplars or {}, "exemplars"))
+            recipe = replace(recipe, exemplars=Exemplars.build(exemplars or {}))
         if Needs.TEST_DATA in recipe.needs:
-            recipe = replace(recipe, test_data=TestData.build(test_data or {}, "test_data"))
+            recipe = replace(recipe, test_data=TestData.build(test_data or {}))
         return recipe
 
     def stating(self, activation: str = "", architecture: str = "") -> Self:
