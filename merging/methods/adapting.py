@@ -50,7 +50,7 @@ class Learned:
     warnings: tuple[str, ...] = ()
 
 
-class Network(Protocol):
+class MergedNetwork(Protocol):
     """The merged model, the experts and the images of their tasks, as an adapt sees them while it learns.
 
     Features are computed once, with one encoder in memory at a time, and are never normalized.
@@ -102,7 +102,7 @@ class Network(Protocol):
         ...
 
 
-class Tower(Protocol):
+class AdaptedTower(Protocol):
     """The merged model as modules use it, with what is stored of every task beside it."""
 
     def features(self, images: Tensor) -> Tensor:

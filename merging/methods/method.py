@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from merging.checkpoints.families import LINEAR_MAPS, Parameter, Role
-from merging.methods.adapting import Learned, Network, Parts, Shapes, Sizes, Tower
+from merging.methods.adapting import AdaptedTower, Learned, MergedNetwork, Parts, Shapes, Sizes
 from merging.methods.learning import Blend
 from merging.methods.params import NoParams, Params
 from merging.methods.slot import Gradients, Slot, SlotStream, Survey
@@ -152,18 +152,20 @@ class Adapt(Method):
 
     role: ClassVar[str] = "adapt"
 
-    train: Callable[[Network, Any], Learned]
+    train: Callable[[MergedNetwork, Any], Learned]
     shapes: Callable[[Any, Sizes], Shapes]  # of what is learned, by the parameters
     # Features (n, e) of images through the model and what was learned; the task is None where nobody knows it.
-    features: Callable[[Tower, Learned, Tensor, str | None], Tensor]
+    features: Callable[[AdaptedTower, Learned, Tensor, str | None], Tensor]
     # The weights by which images mix what is stored of the tasks, (n, ..., K); None: no image is routed.
-    routing: Callable[[Tower, Learned, Tensor], Tensor] | None = None
+    routing: Callable[[AdaptedTower, Learned, Tensor], Tensor] | None = None
     # What is stored of one tensor for each task, and of which tensors. The slot is the pretrained model's with the task
     # vectors as the edits leave them or, with ``exclusive``, the merged model's with the experts as they came minus it.
     stores: Callable[[Slot, Any], list[Parts]] | None = None
     stores_of: Callable[[Parameter], bool] = lambda parameter: True
     exclusive: bool = False
+    mixes_on_pretrained: bool = False  # whether images mix what is stored on the pretrained tensors, not the merged
     needs_task: bool = False  # whether somebody must say which task an image belongs to
+    plain_code: str = ""  # lines of plain torch that do the same, for a card
 
 
 M = TypeVar("M", bound=Method)

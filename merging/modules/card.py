@@ -11,11 +11,6 @@ from merging.version import __version__
 if TYPE_CHECKING:
     from merging.modules.modules import Modules
 
-PLAIN_TORCH = """\
-f = visual(x)
-f = f - relu(f @ down.T) @ up.T
-logits = scale * normalize(f) @ head.T
-"""
 WITHOUT_TASK = "Each image finds its own way: nobody has to say which task it belongs to."
 WITH_TASK = (
     "Somebody has to say which task an image belongs to; without a task the merged model's own features are given."
@@ -42,6 +37,6 @@ def section(modules: Modules, learned_from: str = "") -> Iterator[str]:
     yield "How to load it, with this folder as `folder`, preprocessed `images` and the name of a `task`:"
     task = "task" if method.needs_task else "None"
     yield fenced(f"import merging\nmodules = merging.load_modules(folder)\nf = modules.features(images, {task})", "python")
-    if method.key == "surgery":
-        yield "The same in plain torch, with a task's `down` and `up` and its head:"
-        yield fenced(PLAIN_TORCH, "python")
+    if method.plain_code:
+        yield "The same in plain torch, with a task's own tensors and its head:"
+        yield fenced(method.plain_code, "python")

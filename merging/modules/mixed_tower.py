@@ -30,7 +30,7 @@ def tower_tensors(checkpoint: Checkpoint, device: torch.device, dtype: torch.dty
 
 
 @dataclass(frozen=True)
-class Change:
+class TensorChange:
     """How one task changes a tensor: as it is, or as the product of two thin factors."""
 
     whole: Tensor | None
@@ -46,10 +46,10 @@ class Change:
         return self.left @ self.right
 
     @property
-    def transposed(self) -> Change:
+    def transposed(self) -> TensorChange:
         """The change of the transposed matrix."""
         whole, left, right = (None if part is None else part.T for part in (self.whole, self.right, self.left))
-        return Change(whole, left, right)
+        return TensorChange(whole, left, right)
 
     def rows(self, x: Tensor) -> Tensor:
         """Rows (..., d_in) through the change of a weight (d_out, d_in)."""
@@ -60,31 +60,36 @@ class Change:
 
 
 class StoredChanges:
-    """What is stored of every task, read when it is used; kept in memory if all of it is small."""
+    """What is stored of every task, read when it is used.
+
+    All of it stays in memory if it is small, and otherwise that of the block that was used last.
+    """
 
     def __init__(self, stored: Sequence[Checkpoint], device: torch.device, dtype: torch.dtype) -> None:
         self._stored, self._device, self._dtype = stored, device, dtype
         self._small = sum(checkpoint.nbytes for checkpoint in stored) <= KEPT_BYTES
-        self._kept: dict[str, list[Change | None]] = {}
+        self._kept: dict[str, list[TensorChange | None]] = {}
+        self._block = ""
 
-    def of(self, name: str) -> list[Change | None]:
+    def of(self, name: str) -> list[TensorChange | None]:
         """Every task's change of a tensor, None where nothing is stored of it."""
-        if name in self._kept:
-            return self._kept[name]
-        changes = [self._change(checkpoint, VISUAL + name) for checkpoint in self._stored]
-        if self._small:
-            self._kept[name] = changes
-        return changes
+        if name not in self._kept:
+            block = name.partition("resblocks.")[2].partition(".")[0]
+            if not self._small and block != self._block:
+                self._kept.clear()
+            self._block = block
+            self._kept[name] = [self._change(checkpoint, VISUAL + name) for checkpoint in self._stored]
+        return self._kept[name]
 
-    def present(self, name: str) -> Iterator[tuple[int, Change]]:
+    def present(self, name: str) -> Iterator[tuple[int, TensorChange]]:
         """The tasks, by number, of which something is stored, with it."""
         return ((k, change) for k, change in enumerate(self.of(name)) if change is not None)
 
-    def _change(self, checkpoint: Checkpoint, name: str) -> Change | None:
+    def _change(self, checkpoint: Checkpoint, name: str) -> TensorChange | None:
         if name in checkpoint.infos:
-            return Change(self._read(checkpoint, name))
+            return TensorChange(self._read(checkpoint, name))
         if name + LEFT in checkpoint.infos:
-            return Change(None, self._read(checkpoint, name + LEFT), self._read(checkpoint, name + RIGHT))
+            return TensorChange(None, self._read(checkpoint, name + LEFT), self._read(checkpoint, name + RIGHT))
         return None
 
     def _read(self, checkpoint: Checkpoint, name: str) -> Tensor:
@@ -151,7 +156,7 @@ class MixedEncoder(Encoder):
 
 @dataclass(frozen=True)
 class ModuleTower:
-    """The merged model with what is stored beside it, as ``merging.methods.adapting.Tower``.
+    """The merged model with what is stored beside it, as ``merging.methods.adapting.AdaptedTower``.
 
     ``base`` has the pretrained model's MLPs, for towers whose MLPs are routed.
     """

@@ -62,6 +62,7 @@ NONE = {  # methods without a case, and what holds them
     "dare": "draws: test_edits.py",
     "random_mask": "draws: test_edits.py",
     "tatr": "gradients: test_tatr.py",
+    "breadcrumbs": "test_edits.py",
     "trim": "test_trim.py",
     "fisher": "gradients: test_fisher.py",
     "sce": "test_merges_elementwise.py",

@@ -30,6 +30,7 @@ EXCUSED: dict[tuple[str, str], str] = {
     ("one_expert_at_full_strength", "dare"): "drops half of the scalars unless told otherwise",
     ("one_expert_at_full_strength", "magnitude"): "drops the smaller scalars unless told otherwise",
     ("one_expert_at_full_strength", "trim"): "drops the smaller scalars unless told otherwise",
+    ("one_expert_at_full_strength", "breadcrumbs"): "drops the largest scalars unless told otherwise",
     ("one_expert_at_full_strength", "random_mask"): "drops most scalars unless told otherwise",
     ("one_expert_at_full_strength", "wise_ft"): "goes half of the way unless told otherwise",
     ("one_expert_at_full_strength", "lines"): "scales deep blocks up unless told otherwise",
