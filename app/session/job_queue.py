@@ -90,7 +90,7 @@ class SessionQueue:
 
     @clicks.guarded
     def pause(self, job_id: str) -> None:
-        """Ask a sweep to stop after the current point."""
+        """Ask a job that can pause to stop at its next point or step."""
         self.runner.pause(job_id)
 
     @clicks.guarded

@@ -11,7 +11,10 @@ from app.widgets import chart, selected
 from merging.runs.run import Run
 
 HOW = "Click a cell, or choose"
-AVERAGED = "Scalars that several masks keep take the mean of these experts' task vectors; those that none keeps stay pretrained."
+AVERAGED = (
+    "Scalars that several masks keep take the mean of these experts' task vectors; those that none keeps stay "
+    "pretrained."
+)
 
 
 def choose_cell() -> None:

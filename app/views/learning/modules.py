@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SHIFTED = (
     "Features before they are normalized, of the reporting half of each task's images (n = {} a task), against those "
-    "of the task's own expert. Only somebody who knows which task an image belongs to can choose its module."
+    "of the task's own expert. Which module to use is known only where an image's task is."
 )
 ROUTED = "Every image is routed by itself; n = {} images of each data set's reporting half."
 UNSEEN = " Unseen data sets, which no expert was trained on, stand below the line."

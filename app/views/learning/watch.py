@@ -58,7 +58,7 @@ def _charts(job: Job) -> None:
     from merging.engine.learning import watching
 
     recipe = Recipe.from_yaml(job.recipe_yaml)
-    experts, path = [name for name, _ in recipe.experts], watching.kept_at(data.store().root, job.id)
+    experts, path = [name for name, _ in recipe.experts], data.store().learned_so_far(job.id)
     table = watching.losses(path, experts)
     said = _said(data.runner().details(job.id))
     if len(said) and (table.empty or table["step"].max() < 2):

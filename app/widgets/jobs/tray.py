@@ -118,7 +118,7 @@ def _where(job: Job) -> str:
 def buttons(job: Job, place: str) -> None:
     """Draw the buttons and links of a job."""
     if job.live:
-        if job.kind == SWEEP:
+        if job.can_pause:
             st.button("Pause", key=f"pause_{place}_{job.id}", on_click=data.runner().pause, args=(job.id,))
         st.button("Cancel", key=f"cancel_{place}_{job.id}", on_click=data.runner().cancel, args=(job.id,))
         return
@@ -146,7 +146,7 @@ def buttons(job: Job, place: str) -> None:
 
 def again(job: Job, place: str) -> None:
     """Draw a button that submits a job once more as it was, such as after a restart."""
-    label = "Resume" if job.kind == SWEEP else "Run again"
+    label = "Resume" if job.can_pause else "Run again"
     if not st.button(label, key=f"again_{place}_{job.id}", icon=":material/replay:", type="tertiary"):
         return
     try:

@@ -1,4 +1,4 @@
-"""What a run that is learning has kept so far, for somebody who watches it."""
+"""What a run that is learning has kept so far, for those who watch it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,6 @@ from merging.errors import CheckpointError
 from merging.formats.opening import open_path
 
 LOSSES, VALUE = "losses", "value."  # names of what is kept: losses (steps, K), coefficients (K,) by tensor
-
-
-def kept_at(store: Path, run_id: str) -> Path:
-    """Where a store keeps what a run that learns has learned so far."""
-    return store / "learning" / f"{run_id}.safetensors"
 
 
 def losses(path: Path, experts: Sequence[str]) -> pd.DataFrame:

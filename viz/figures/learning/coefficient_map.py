@@ -48,10 +48,6 @@ def coefficient_map(
     fig, columns = depth.heat_map(
         table, "expert", "coefficient", depth.Scale("coefficient", log=False, limits=span), _hover, selected
     )
-    heat = fig.data[0]
-    y, x = np.nonzero(np.isfinite(heat.z))
-    # as points, because a map of numbers with gaps is drawn as one picture that hides the gray under the gaps
-    fig.data[0].update(x=x.astype(np.float32), y=y.astype(np.float32), z=np.asarray(heat.z)[y, x])
     if gone.any():
         fig.update_layout(plot_bgcolor=theme.PRUNED)
         fig.add_annotation(
