@@ -195,6 +195,32 @@ def _survey(
     return stages, tables, warnings
 
 
+@contextmanager
+def edited(
+    recipe: Recipe,
+    pretrained: Checkpoint,
+    experts: Mapping[str, Checkpoint],
+    *,
+    layer_inputs: LayerInputs | Evidence | None,
+    exemplars: Mapping[str, TaskExemplars] | None,
+    device: torch.device,
+    meter: Meter,
+    phase: str,
+    only: Collection[str],
+) -> Iterator[Stream]:
+    """These tensors, whole, as the edits of a recipe leave them, while the block runs; its merge is left out."""
+    from merging.recipes.recipe import Recipe
+
+    edits = replace(recipe, merge=Recipe.build("weight_averaging").merge, adapt=None)
+    evidence = _evidence(edits, pretrained, experts, layer_inputs, exemplars, device)
+    dead = pretrained.dead if recipe.count_dead_params else UnusedText()
+    meter.total += Inputs(pretrained, experts, None, device).work * (passes_of(edits) - 1)
+    with _gradients(edits, Inputs(pretrained, experts, evidence, device, dead), exemplars, meter) as inputs:
+        stages, _, _ = _survey(edits, inputs, meter)
+        before = tuple(stage for stage in stages[:-1] if not stage.after_merge)
+        yield Stream(replace(inputs, only=frozenset(only)), before, False, meter, phase)
+
+
 def _stream(inputs: Inputs, stages: tuple[Stage, ...], meter: Meter, output: Output, notes: Notes) -> None:
     *edits, merge = stages
     assert all(isinstance(stage.method, Edit) for stage in edits)

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from merging.methods.slot import Slot
-
 if TYPE_CHECKING:
     import pandas as pd
     import torch
@@ -98,7 +96,7 @@ class MergedNetwork(Protocol):
         ...
 
     def keep(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
-        """Offer what a later run would go on from; called between steps, written from time to time. May raise Paused."""
+        """Offer, between steps, what a later run would go on from; written from time to time. May raise Paused."""
         ...
 
 
@@ -110,13 +108,12 @@ class AdaptedTower(Protocol):
         ...
 
     def mixed(self, images: Tensor, weights: Tensor) -> Tensor:
-        """Features (n, e) through the merged model plus every image's own mixture, weights (n, K), of what is stored."""
+        """Features (n, e) through the merged model plus each image's own mixture, weights (n, K), of what is stored."""
         ...
 
     def routed(self, images: Tensor, route: Callable[[int, Tensor], Tensor]) -> Tensor:
-        """Features (n, e) through the merged model whose MLPs are the pretrained ones plus such mixtures, block by block.
+        """Features (n, e) through the merged model whose MLPs are the pretrained ones plus such mixtures.
 
         ``route`` gets a block's number and the tokens (n, T, w) that enter its MLP, and gives weights (n, K).
         """
         ...
-

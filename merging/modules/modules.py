@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from merging.checkpoints.architecture import Architecture
-from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
 from merging.checkpoints.tower_names import VISUAL
 from merging.errors import NeedsError
 from merging.methods import registry
@@ -19,10 +20,13 @@ from merging.methods.adapting import Learned
 from merging.methods.exemplars import described
 from merging.methods.method import Adapt
 from merging.methods.params import Params
+from merging.modules.card import card
 from merging.modules.mixed_tower import MixedEncoder, ModuleTower, StoredChanges, tower_tensors
+from merging.modules.writing import save, write
 
+CPU = torch.device("cpu")
 BATCH_CPU, BATCH_GPU = 1 << 12, 1 << 16  # tokens that run at a time
-ROUTER = "router"
+ROUTER, BASE = "router", "pretrained tensors"  # what all tasks share
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +45,7 @@ class Modules:
     architecture: Architecture
     stored: Mapping[str, Checkpoint] = field(default_factory=dict)
     base: Checkpoint | None = None
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
 
     @property
     def method(self) -> Adapt:
@@ -67,13 +71,18 @@ class Modules:
                 named |= {f"{task}.{name}": self.stored[task].read(name) for name in self.stored[task].infos}
         return named
 
-    def sizes(self) -> dict[str, int]:
-        """Bytes of what lies beside the merged model: of every task, of the router, of the pretrained tensors."""
-        own = {task: sum(t.nbytes for t in self.learned.own.get(task, {}).values()) for task in self.tasks}
-        sizes = {task: size + (self.stored[task].nbytes if task in self.stored else 0) for task, size in own.items()}
+    def parts(self) -> Iterator[tuple[str, str, Checkpoint]]:
+        """What lies beside the merged model: the task (empty for what all share), what it is, and its tensors."""
+        kind = "exclusive vector" if self.method.exclusive else "task vector"
+        for task in self.tasks:
+            if own := self.learned.own.get(task):
+                yield task, "module", MappingCheckpoint(own, task)
+            if task in self.stored and self.stored[task].infos:
+                yield task, kind, self.stored[task]
         if self.learned.router:
-            sizes[ROUTER] = sum(tensor.nbytes for tensor in self.learned.router.values())
-        return sizes if self.base is None else {**sizes, "pretrained MLPs": self.base.nbytes}
+            yield "", ROUTER, MappingCheckpoint(self.learned.router, ROUTER)
+        if self.base is not None:
+            yield "", BASE, self.base
 
     def features(self, images: Tensor, task: str | None = None) -> Tensor:
         """Features (n, e) of preprocessed images (n, 3, h, w), each routed by itself; not normalized, on the CPU.
@@ -97,7 +106,7 @@ class Modules:
 
         With the weight 1 for the true task and 0 for the others, they say what the stored vectors themselves lose.
         """
-        counted = iter(range(0, len(images), self._batch))
+        counted = iter(range(0, len(images), self.batch_size))
         rows = weights.to(self.device, self.dtype)
 
         def features(batch: Tensor) -> Tensor:
@@ -111,14 +120,23 @@ class Modules:
         return self if device == self.device else replace(self, device=device)
 
     def save(self, folder: Path | str) -> None:
-        """Write the merged model and the modules to a new folder, which ``load_modules`` reads. Same modules, same bytes.
+        """Write the merged model and the modules to a new folder, which ``load_modules`` reads.
+
+        The same modules give the same bytes.
 
         Raises:
             StoreError: the folder exists already, or cannot be written.
         """
-        from merging.modules import folder as folders
+        about = card(self.method, self.params, self.tasks, self.parts())
+        save(Path(folder), self.merged, self.architecture, self._entry, self.parts(), about)
 
-        folders.save(self, Path(folder))
+    def write(self, folder: Path) -> list[str]:
+        """Write the modules and their list into the folder of their merged model; gives the names of the files."""
+        return write(folder, self.merged, self.architecture, self._entry, self.parts())
+
+    @property
+    def _entry(self) -> dict[str, Any]:
+        return {"key": self.key, "params": self.params.plain(), "tasks": list(self.tasks)}
 
     @cached_property
     def tower(self) -> ModuleTower:
@@ -141,7 +159,8 @@ class Modules:
         return Learned(here(self.learned.router), {task: here(own) for task, own in self.learned.own.items()})
 
     @property
-    def _batch(self) -> int:
+    def batch_size(self) -> int:
+        """How many images run at a time."""
         a = self.architecture
         rows = BATCH_CPU if self.device.type == "cpu" else BATCH_GPU
         return max(1, rows // ((a.image_size // a.patch_size) ** 2 + 1))
@@ -152,5 +171,5 @@ class Modules:
         if not isinstance(images, Tensor) or images.ndim != 4 or images.shape[1:] != (3, side, side):
             raise NeedsError(f"Images must be a tensor (n, 3, {side}, {side}); got {described(images)}.")
         with torch.inference_mode():
-            batches = images.split(self._batch)
+            batches = images.split(self.batch_size)
             return torch.cat([run(batch.to(self.device, self.dtype)).cpu() for batch in batches])

@@ -75,10 +75,12 @@ def train(network: MergedNetwork, params: TwinParams) -> Learned:
         if name not in known:
             layer, kind = int(name[2]), int(name.endswith("bias"))
             inputs = shapes(params, network.sizes).router[f"fc{layer}.weight"][1]
-            start[name] = routers.uniform([params.seed, layer, kind], inputs**-0.5, shape).to(features.dtype).double()
+            start[name] = (
+                routers.uniform([params.seed, layer - 1, kind], inputs**-0.5, shape).to(features.dtype).double()
+            )
     adam, losses = Adam(start, params.lr), []
     for step in range(params.steps):
-        leaves = {name: value.to(features).requires_grad_() for name, value in adam.values.items()}
+        leaves = {name: value.to(features).detach().requires_grad_() for name, value in adam.values.items()}
         loss = nnf.cross_entropy(logits({**known, **leaves}, features), goals)
         slopes = torch.autograd.grad(loss, list(leaves.values()))
         largest = max(float(value.abs().max()) for value in adam.values.values())

@@ -104,7 +104,7 @@ def train(network: MergedNetwork, params: WemoeParams) -> Learned:
         losses.append(now)
         network.keep(lambda: {**adam.state(), "losses": torch.tensor(losses, dtype=torch.float64)})
         network.advance(f"step {step + 1} of {params.steps} · entropy {math.fsum(now):.2f}", (step + 1) / params.steps)
-    rows = [(step, task, loss) for step, row in enumerate(losses) for task, loss in zip(network.tasks, row, strict=True)]
+    rows = [(step, task, row[k]) for step, row in enumerate(losses) for k, task in enumerate(network.tasks)]
     table = pd.DataFrame(rows, columns=["step", "expert", "loss"])
     return Learned({name: value.to(network.dtype) for name, value in adam.values.items()}, tables={"learning": table})
 

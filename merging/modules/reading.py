@@ -1,4 +1,4 @@
-"""Folders with modules: files for the tasks and the router, a list of them with their hashes, and the merged model.
+"""Folders with modules, read with care.
 
 A folder may come from anywhere. It names no code: its key is looked up among the registered adapts, the names of its
 files follow from the names of its tasks, and every tensor has the shape that the adapt's parameters and the model give.
@@ -11,128 +11,30 @@ import json
 import math
 import os
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import torch
 
 from merging.checkpoints.architecture import Architecture
 from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
 from merging.checkpoints.views import identity_view, in_naming
-from merging.errors import CheckpointError, MergingError, StoreError
-from merging.files.atomic import file_hash, publish, temporary_beside
-from merging.files.disk import sync_all
+from merging.devices import choose_device
+from merging.errors import CheckpointError, MergingError
 from merging.files.paths import inside, open_regular
-from merging.files.records import write_json
 from merging.files.strict_json import parse
-from merging.formats.opening import open_path
-from merging.formats.safetensors import SafetensorsCheckpoint, SafetensorsWriter
+from merging.formats.opening import open_checkpoint
+from merging.formats.safetensors import SafetensorsCheckpoint
 from merging.methods import registry
 from merging.methods.adapting import Learned, Sizes
-from merging.modules.card import card
 from merging.modules.mixed_tower import LEFT, RIGHT
-from merging.modules.modules import ROUTER, Modules
+from merging.modules.modules import BASE, ROUTER, Modules
+from merging.modules.writing import FIELDS, LIST, VERSION, file_names, merged_digest, shared_file
 from merging.text import first_few
 
-FOLDER, LIST, VERSION = "modules", "modules.json", 1
-MODEL = "model.safetensors"
-BASE = "base"  # the pretrained model's tensors, where the adapt mixes on them
-MOST_LIST, MOST_TASKS, LONGEST = 1 << 20, 1000, 100  # bytes of the list; tasks; characters of a name in a file's name
-PIECE = 1 << 18  # scalars that are copied at a time
+MOST_LIST, MOST_TASKS = 1 << 20, 1000  # bytes of the list; tasks
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-FIELDS = {"version", "key", "params", "tasks", "model", "architecture", "files"}
-
-
-def merged_digest(merged: Checkpoint) -> str:
-    """The digest of a merged model's visual tower, the same under the names of every library."""
-    return in_naming(merged, "open_clip").digest
-
-
-def file_names(tasks: tuple[str, ...]) -> dict[str, str]:
-    """{task: the name of its file}: quoted, not too long, and distinct on every disk."""
-    used, names = {ROUTER, BASE}, {}
-    for task in tasks:
-        name = quote(task, safe=" ")[:LONGEST].strip(" .") or "_"
-        while name.casefold() in used:
-            name += "_"
-        used.add(name.casefold())
-        names[task] = f"{FOLDER}/{name}.safetensors"
-    return names
-
-
-# --- writing ---------------------------------------------------------------------------------------------------------
-
-
-def save(modules: Modules, folder: Path) -> None:
-    """Write the merged model, the modules, and a card that says how to load them; all of the folder or nothing.
-
-    Raises:
-        StoreError: the folder exists already, or cannot be written.
-    """
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise StoreError(f"{folder} exists already; choose another folder for the modules.")
-    with temporary_beside(folder) as partial:
-        model = in_naming(modules.merged, "open_clip")
-        _copy(partial / MODEL, model, {"architecture": stated(modules.architecture)})
-        write(modules, partial)
-        (partial / "README.md").write_text(card(modules), "utf-8")
-        sync_all(partial)
-        partial.chmod(0o755)
-        if not publish(partial, folder.absolute()):
-            raise StoreError(f"{folder} was written to by another process meanwhile; choose another folder.")
-
-
-def write(modules: Modules, folder: Path) -> list[str]:
-    """Write the modules and their list beside a merged model that is there already; gives the names of the files."""
-    (folder / FOLDER).mkdir(exist_ok=True)
-    files = {}
-    for name, part in parts(modules):
-        _copy(folder / name, part, {})
-        files[name] = file_hash(folder / name)
-    entry = {
-        "version": VERSION,
-        "key": modules.key,
-        "params": modules.params.plain(),
-        "tasks": list(modules.tasks),
-        "model": merged_digest(modules.merged),
-        "architecture": json.loads(stated(modules.architecture)),
-        "files": files,
-    }
-    write_json(folder / LIST, entry)
-    return [*files, LIST]
-
-
-def parts(modules: Modules) -> Iterator[tuple[str, Checkpoint]]:
-    """Every file's name and its tensors: what belongs to each task, the router, the pretrained model's tensors."""
-    for task, name in file_names(modules.tasks).items():
-        own = MappingCheckpoint(modules.learned.own.get(task, {}), task)
-        part = modules.stored.get(task, own)
-        if part.infos:
-            yield name, part
-    if modules.learned.router:
-        yield f"{FOLDER}/{ROUTER}.safetensors", MappingCheckpoint(modules.learned.router, ROUTER)
-    if modules.base is not None:
-        yield f"{FOLDER}/{BASE}.safetensors", modules.base
-
-
-def stated(architecture: Architecture) -> str:
-    """The architecture as JSON in open_clip's fields, for the metadata of a file."""
-    a = architecture
-    vision = {"image_size": a.image_size, "layers": a.layers, "width": a.width}
-    vision |= {"head_width": a.width // a.heads, "patch_size": a.patch_size}
-    return json.dumps({"embed_dim": a.embed_dim, "quick_gelu": a.quick_gelu, "vision_cfg": vision})
-
-
-def _copy(path: Path, tensors: Checkpoint, metadata: Mapping[str, str]) -> None:
-    with SafetensorsWriter(path, tensors.infos, metadata) as writer:
-        for name, info in tensors.infos.items():
-            for start in range(0, info.numel, PIECE):
-                writer.write(name, tensors.read_flat(name, start, min(start + PIECE, info.numel)), start)
-
-
-# --- reading ---------------------------------------------------------------------------------------------------------
 
 
 def load_modules(folder: Path | str, device: str = "cpu") -> Modules:
@@ -141,8 +43,6 @@ def load_modules(folder: Path | str, device: str = "cpu") -> Modules:
     Raises:
         CheckpointError: a file is missing, damaged or not what the list says, or the model beside it is another one.
     """
-    from merging.devices import choose_device
-
     path = Path(folder)
     if not (path / LIST).exists():
         raise CheckpointError(f"{path.name} has no {LIST}: it is no folder with modules. Give the folder of an export.")
@@ -151,9 +51,7 @@ def load_modules(folder: Path | str, device: str = "cpu") -> Modules:
 
 def open_merged(folder: Path) -> Checkpoint:
     """The merged model in a folder."""
-    from merging.formats.opening import open_checkpoint
-
-    return open_checkpoint(open_path(folder, "merged", str(folder)), "merged")
+    return open_checkpoint(folder, "merged")
 
 
 def read(folder: Path, merged: Checkpoint) -> Modules:
@@ -171,8 +69,8 @@ def read(folder: Path, merged: Checkpoint) -> Modules:
     tasks = tuple(entry["tasks"])
     if (digest := merged_digest(merged)) != entry["model"]:
         raise CheckpointError(
-            f"The modules were made for another model: {LIST} gives the digest {entry['model'][:12]}…, the model beside "
-            f"it has {digest[:12]}…. Take the model of the same run."
+            f"The modules were made for another model: {LIST} gives the digest {entry['model'][:12]}…, the model here "
+            f"has {digest[:12]}…. Take the model of the same run."
         )
     view = identity_view(merged)
     view.metadata = {**merged.metadata, "architecture": json.dumps(entry["architecture"])}
@@ -181,10 +79,10 @@ def read(folder: Path, merged: Checkpoint) -> Modules:
     shapes = method.shapes(params, Sizes(len(tasks), architecture.layers, architecture.width, architecture.embed_dim))
     names = file_names(tasks)
     stores = method.stores is not None
-    router = _tensors(files, f"{FOLDER}/{ROUTER}.safetensors", shapes.router)
+    router = _tensors(files, shared_file(ROUTER), shapes.router)
     own = {} if stores else {task: _tensors(files, name, shapes.own) for task, name in names.items()}
     stored = {task: _stored(files.get(name), task, merged) for task, name in names.items()} if stores else {}
-    base = files.get(f"{FOLDER}/{BASE}.safetensors")
+    base = files.get(shared_file(BASE))
     return Modules(method.key, params, tasks, Learned(router, own), merged, architecture, stored, base)
 
 
@@ -208,7 +106,7 @@ def _listed(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{LIST}: tasks is a list of different names; got {reprlib.repr(tasks)}.")
     if not 0 < len(tasks) <= MOST_TASKS:
         raise CheckpointError(f"{LIST} names {len(tasks):,} tasks; from 1 to {MOST_TASKS:,} are read.")
-    allowed = {*file_names(tuple(tasks)).values(), *(f"{FOLDER}/{name}.safetensors" for name in (ROUTER, BASE))}
+    allowed = {*file_names(tuple(tasks)).values(), *map(shared_file, (ROUTER, BASE))}
     if not isinstance(files, dict) or not all(isinstance(sha, str) for sha in files.values()):
         raise CheckpointError(f"{LIST}: files is a mapping of name to SHA-256; got {reprlib.repr(files)}.")
     if foreign := sorted(set(files) - allowed):
