@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from merging.errors import ParameterError, RecipeError
-from merging.methods.params import Bound
+from merging.methods.params import Bound, Params
 from merging.recipes.recipe import Exemplars, Recipe, TestData
 from merging.text import did_you_mean, first_few
 
 EXPERTS, EXEMPLARS, TEST_DATA = "experts", "exemplars", "test_data"
-DRAWN = {EXEMPLARS: Exemplars, TEST_DATA: TestData}  # settings of images that are drawn
+DRAWN: dict[str, type[Params]] = {EXEMPLARS: Exemplars, TEST_DATA: TestData}  # settings of images that are drawn
 NUMBERS = ("real", "integer")
 MOST_OFFERED = 16  # steps between the proposed values
 MOST_VALUES = 201  # along one axis
