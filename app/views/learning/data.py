@@ -81,7 +81,10 @@ def lines(run_id: str, tensor: str | None) -> pd.DataFrame:
         return kept[kept["tensor"] == tensor][["step", "expert", "coefficient"]]
     names = {"coefficient_mean": "coefficient", "coefficient_min": "low", "coefficient_max": "high"}
     trace = data.table(run_id, TRACE)
-    return trace.rename(columns=names)[["step", "expert", *names.values()]]
+    if set(names) <= set(trace):
+        return trace.rename(columns=names)[["step", "expert", *names.values()]]
+    values = data.table(run_id, STEPS).groupby(["step", "expert"], sort=False)["coefficient"]  # an adapt's trace
+    return values.agg(coefficient="mean", low="min", high="max").reset_index()
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)

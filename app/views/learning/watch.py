@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import text
 from app.reading import data
 from app.session.clicks import fragment
 from app.widgets import chart
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 POLL = 2.0  # seconds between two readings
-STEP = re.compile(r"step (\d+) of \d+ · [^\d]* ([\d.e+-]+)")  # what progress says of a step
+STEP = re.compile(r"step (\d+) of \d+ · \w+ ([\d.]+)$")  # what progress says of a step
 ALL = "all tasks, mean"
 WATCH = "A merge that is learning now. Losses are of each step's batch; what it keeps is written every half minute."
 
@@ -76,7 +75,7 @@ def _said(details: list[str]) -> pd.DataFrame:
     """The mean loss of the steps that the job has told of."""
     import pandas as pd
 
-    steps = {int(match[1]): float(match[2]) for detail in details if (match := STEP.match(text.plain(detail)))}
+    steps = {int(match[1]): float(match[2]) for detail in details if (match := STEP.match(detail))}
     return pd.DataFrame([(step, ALL, loss) for step, loss in sorted(steps.items())], columns=["step", "expert", "loss"])
 
 

@@ -48,7 +48,7 @@ RESULT_VIEWS = {  # of measurements; those that are not here are on Drift
     measurements.METHOD_TIMES: ResultView(pages.METHODS, "Methods", "category"),
 }
 HALTED = "Process {} was halted by a signal. Let it go on, or cancel."
-STEP = re.compile(r"step \d")  # how a detail begins that says how far learning is
+STEP = re.compile(r"\bstep \d")  # in a detail that says how far learning is
 POLL = 1.0  # seconds between two readings while a job is live
 SHOWN = 4  # jobs
 ICONS = {
@@ -95,7 +95,7 @@ def show(job: Job, place: str) -> None:
             left = f", about {duration_text(job.seconds_left)} left" if job.seconds_left is not None else ""
             phase = text.safe_text(job.phase or "Starting")
             st.progress(min(max(job.fraction, 0.0), 1.0), f"{phase}{left}{_where(job)}")
-            if STEP.match(job.detail):
+            if STEP.search(job.detail):
                 st.caption(f":material/model_training: {text.safe_text(job.detail)}")
             if job.halted:
                 st.caption(f":material/front_hand: {HALTED.format(job.halted)}")

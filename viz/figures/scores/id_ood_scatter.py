@@ -53,9 +53,9 @@ def id_ood_scatter(
     """A mark for each run: open for references, filled for merges, a cross with its own legend for a paper's numbers.
 
     run (id), label, kind (pretrained, individual, multitask, merge, per_task, modules, paper), in_domain,
-    out_of_domain, h_score (fractions; a row without one of them is left out, and a note says so), in_low … out_high (interval, fractions),
-    n_in, n_out (images), tasks_in, tasks_out (numbers of tasks), experts (whose tasks are in domain, with commas; one
-    set of them, or the marks could not be compared), adapts_on_test (bool), source (of a paper's row). ``arrows`` are
+    out_of_domain, h_score (fractions; a row without one of them is left out, and a note says so), in_low … out_high
+    (interval, fractions), n_in, n_out (images), tasks_in, tasks_out (numbers of tasks), experts (whose tasks are in
+    domain, with commas; one set of them, or the marks could not be compared), adapts_on_test (bool), source (of a paper's row). ``arrows`` are
     pairs (from run, to run).
     """
     _check_kinds(table)
