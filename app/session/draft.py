@@ -11,10 +11,9 @@ from typing import Any, Self
 from merging.errors import ParameterError, RecipeError
 from merging.methods import registry
 from merging.methods.method import Method, Needs
-from merging.methods.params import Params
 from merging.recipes import chain_text
 from merging.recipes.chain_text import WrittenChain, step_text
-from merging.recipes.recipe import NEEDS_EXEMPLARS, Recipe, Step
+from merging.recipes.recipe import NEEDS_EXEMPLARS, Recipe, Step, TestData
 
 _number = count()
 
@@ -179,8 +178,8 @@ def command(recipe: Recipe) -> str:
     words += [word for edit in edits for word in ("--edit", edit)]
     if recipe.adapt:
         words += ["--adapt", step_text(registry.adapt(recipe.adapt.key), recipe.adapt.params.values())]
-    if recipe.test_data and (settings := _settings(recipe.test_data)):
-        words += ["--test-data", settings]
+    if recipe.test_data and recipe.test_data != TestData():
+        words += ["--test-data", _written(recipe.test_data)]
     words += ["--count-dead-params"] if recipe.count_dead_params else []
     words += ["--activation", recipe.activation] if recipe.activation else []
     words += ["--architecture", recipe.architecture] if recipe.architecture else []
@@ -189,8 +188,9 @@ def command(recipe: Recipe) -> str:
     return f"{run}\n\n# or, without the file\n{whole}"
 
 
-def _settings(params: Params) -> str:
-    """Values other than the default, as options take them: 'split=reporting,per_task=128'."""
-    bounds = params.bounds()
-    pairs = params.values().items()
-    return ",".join(f"{name}={bounds[name].written(value)}" for name, value in pairs if value != bounds[name].default)
+def _written(test_data: TestData) -> str:
+    """Which images are learned from, as the option takes it: 'reporting:per_task=128'."""
+    bounds = TestData.bounds()
+    rest = [(name, value) for name, value in test_data.values().items() if name != "split"]
+    pairs = [f"{name}={bounds[name].written(value)}" for name, value in rest if value != bounds[name].default]
+    return ":".join([test_data.split, *filter(None, [",".join(pairs)])])
