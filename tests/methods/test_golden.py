@@ -65,6 +65,8 @@ NONE = {  # methods without a case, and what holds them
     "breadcrumbs": "test_edits.py",
     "trim": "test_trim.py",
     "fisher": "gradients: test_fisher.py",
+    "adamerging": "test_golden_adapt.py",
+    "localize_and_stitch": "test_golden_adapt.py",
     "sce": "test_merges_elementwise.py",
     "manual": "our own: test_manual.py",
 }
