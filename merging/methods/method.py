@@ -87,6 +87,9 @@ class Method:
     learns_on: Callable[[Any, Sequence[int]], int] = lambda params, images: 0
     # Models that it reads meanwhile, each once or often, by the parameters and the number of experts.
     learn_reads: Callable[[Any, int], int] = lambda params, experts: 0
+    loss: str = ""  # what a method that learns makes small, with its unit
+    # The merge of the same task vectors, key and parameters, that learning starts from; None where there is none.
+    starts_from: Callable[[Any], tuple[str, dict[str, Any]] | None] = lambda params: None
     # A sentence that says why this method, with these parameters, makes no sense after the edits before it; empty
     # where it makes sense.
     refuses: Callable[[Any, Earlier], str] = lambda params, before: ""
