@@ -69,6 +69,9 @@ NONE = {  # methods without a case, and what holds them
     "localize_and_stitch": "test_golden_adapt.py",
     "sce": "test_merges_elementwise.py",
     "manual": "our own: test_manual.py",
+    "surgery": "learns: test_golden_modules.py",
+    "wemoe": "learns: test_golden_modules.py",
+    "twin": "learns: test_golden_modules.py",
 }
 
 
