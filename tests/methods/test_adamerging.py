@@ -136,6 +136,8 @@ def test_every_step_is_summed_up(family, tasks):
 def test_shrinking_comes_after_the_last_step(family, tasks):
     whole, shrunk = (merged(family, tasks, steps=3, lr=0.05, shrink=factor) for factor in (1.0, 0.5))
     assert torch.allclose(*(torch.tensor(final(r).to_numpy()) * f for r, f in ((whole, 0.5), (shrunk, 1.0))))
+    half = {name: value + 0.5 * (whole.state_dict[name] - value) for name, value in family[0].items()}
+    common_checks.assert_close(shrunk.state_dict, half, family[0])
     assert whole.tables["coefficient_steps"].equals(shrunk.tables["coefficient_steps"])
     assert whole.tables["learning"].equals(shrunk.tables["learning"])
     (warning,) = (w for w in merged(family, tasks, steps=0, granularity="task", shrink=0.5).warnings if "shrink" in w)
