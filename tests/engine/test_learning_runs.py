@@ -14,6 +14,7 @@ import torch
 from merging.checkpoints.checkpoint import MappingCheckpoint
 from merging.engine import run as engine
 from merging.engine.learning.kept import Kept
+from merging.engine.learning.vectors import MaskFile
 from merging.errors import Cancelled, MergingError, NeedsError, Paused
 from merging.methods.exemplars import TaskExemplars
 from merging.recipes.recipe import Recipe
@@ -59,8 +60,20 @@ def test_micro_batches_change_nothing(family, chain, monkeypatch):
     seen = []
     apart = run(family, chain, progress=seen.append)
     common_checks.assert_close(apart.state_dict, together.state_dict, family[0])
+    losses = (torch.tensor(result.tables["learning"]["loss"].to_numpy()) for result in (apart, together))
+    assert torch.allclose(*losses, rtol=1e-9)
     images = 5 * 3 * 4 if chain == "by tensor" else 3 * 3 * 6
     assert sum(progress.phase == "Learning" for progress in seen) == images
+
+
+def test_masks_are_read_in_pieces_as_they_were_written():
+    masks = MaskFile({"a": 13, "b": 50}, torch.device("cpu"))
+    rows = [{name: torch.rand(n) > 0.5 for name, n in (("a", 13), ("b", 50))} for _ in range(3)]
+    for row in rows:
+        masks.append(row)
+    for name, start, stop in (("a", 0, 13), ("b", 3, 50), ("b", 8, 9), ("b", 17, 44)):
+        assert torch.equal(masks.read(name, start, stop), torch.stack([row[name][start:stop] for row in rows]))
+    masks.close()
 
 
 # --- going on --------------------------------------------------------------------------------------------------------
