@@ -174,6 +174,10 @@ class Runner:
             elif (job := self._job(job_id)) is not None and job.live and job.can_pause:
                 self._files(job_id).ask_to_pause()
 
+    def details(self, job_id: str) -> list[str]:
+        """What a job's progress has said lately, oldest first."""
+        return self._files(job_id).details()
+
     def _enqueue(self, job_id: str, created: bool) -> None:
         """Append a job to the queue, unless it was another server that has written its files."""
         if not created:

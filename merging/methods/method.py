@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from merging.checkpoints.families import LINEAR_MAPS, Parameter, Role
 from merging.methods.adapting import AdaptedTower, Learned, MergedNetwork, Parts, Shapes, Sizes
-from merging.methods.learning import Blend
 from merging.methods.params import NoParams, Params
 from merging.methods.slot import Gradients, Slot, SlotStream, Survey
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from merging.methods.learning import Blend  # loads torch
     from merging.numerics.flops import LinearMap
 
 
@@ -52,7 +52,7 @@ class Citation:
 
 EditFunction = Callable[[Slot, Any, Any], "Tensor"]
 SurveyFunction = Callable[[SlotStream, Any], Survey]
-LearnFunction = Callable[[Blend, Any], Survey]
+LearnFunction = Callable[["Blend", Any], Survey]
 Earlier = Sequence[tuple[str, Params]]  # the edits before a step, each with its parameters; a key may come twice
 
 
@@ -87,6 +87,9 @@ class Method:
     learns_on: Callable[[Any, Sequence[int]], int] = lambda params, images: 0
     # Models that it reads meanwhile, each once or often, by the parameters and the number of experts.
     learn_reads: Callable[[Any, int], int] = lambda params, experts: 0
+    loss: str = ""  # what a method that learns makes small, with its unit
+    # The merge of the same task vectors, key and parameters, that learning starts from; None where there is none.
+    starts_from: Callable[[Any], tuple[str, dict[str, Any]] | None] = lambda params: None
     # A sentence that says why this method, with these parameters, makes no sense after the edits before it; empty
     # where it makes sense.
     refuses: Callable[[Any, Earlier], str] = lambda params, before: ""
