@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from merging.checkpoints.architecture import Architecture
 from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.families import LINEAR_MAPS, Role
+from merging.checkpoints.families import EMBEDDINGS, LINEAR_MAPS, Role
 from merging.checkpoints.tower_names import transposed
 from merging.errors import CheckpointError
-from merging.methods.method import Needs
+from merging.methods.method import Merge, Needs
 from merging.methods.slot import Gradients
 from merging.numerics.flops import LinearMap, symmetric_product
 
@@ -51,15 +51,21 @@ def chain_work(recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Che
     models, passes = (pretrained, *experts.values()), passes_of(recipe)
     merged = [p.name for p in pretrained.parameters if p.role != Role.BUFFER]
     written = len(experts) if recipe.per_task else 1
-    captures, kinds = input_passes(recipe), {method.gradients for method, _ in recipe.data_methods if method.gradients}
+    captures, through = input_passes(recipe), _through_merged(recipe)
+    kinds = {method.gradients for method, _ in recipe.data_methods if method.gradients}
     images = recipe.exemplars.per_task * len(experts) if recipe.exemplars else 0
     tower = tower_of(pretrained) if images else None
     one_pass = forward_flops(tower) if tower else 0.0
-    grams = sum(images * _gram_flops(pretrained, tower, m.algebra_on) for m, _ in _readers(recipe)) if tower else 0.0
+    summing = [method for method, _ in _readers(recipe)] + [recipe.methods[-1]] * through
+    grams = sum(images * _gram_flops(pretrained, tower, method.algebra_on) for method in summing) if tower else 0.0
     # An expert that lacks a tensor is refused, but later and with better words than a KeyError's.
     bytes_of = [sum(model.infos[name].nbytes for name in merged if name in model.infos) for model in models]
-    towers_read = captures * sum(bytes_of[1:]) + sum(
-        bytes_of[0] if kind == Gradients.SENSITIVITY else sum(bytes_of[1:]) for kind in kinds
+    sections = [p.name for p in pretrained.parameters if p.role != Role.BUFFER and p.section != EMBEDDINGS] * through
+    own = sum(expert.infos[name].nbytes for expert in models[1:] for name in sections if name in expert.infos)
+    towers_read = (
+        own
+        + captures * sum(bytes_of[1:])
+        + sum(bytes_of[0] if kind == Gradients.SENSITIVITY else sum(bytes_of[1:]) for kind in kinds)
     )
     return ChainWork(
         experts=len(experts),
@@ -69,9 +75,9 @@ def chain_work(recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Che
         writes=written * sum(info.nbytes for info in pretrained.infos.values()),
         matrix_flops=_algebra(recipe, pretrained, len(experts)) + grams,
         exemplars=images,
-        forward=(captures + len(kinds)) * images,
+        forward=(captures + 2 * through + len(kinds)) * images,  # through the expert's section, then the merged one
         backward=len(kinds) * images,
-        tower_flops=(captures + 3 * len(kinds)) * images * one_pass,
+        tower_flops=(captures + 2 * through + 3 * len(kinds)) * images * one_pass,
     )
 
 
@@ -86,6 +92,11 @@ def input_passes(recipe: Recipe) -> int:
     readers = _readers(recipe)
     surveys = sum(method.surveys(params) for method, params in readers)
     return surveys + (surveys < len(readers))
+
+
+def _through_merged(recipe: Recipe) -> bool:
+    """Whether the exemplars run through every layer as it is merged."""
+    return any(isinstance(method, Merge) and method.through_merged for method in recipe.methods)
 
 
 def _readers(recipe: Recipe) -> list[tuple[Method, Params]]:

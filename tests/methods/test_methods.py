@@ -26,7 +26,7 @@ EXPECTED = {  # by role; a method that loses its registration would take its sha
     ],
     "merge": [
         "consensus", "drm", "emr", "fisher", "iso_c", "iso_cts", "lot", "model_stock", "pcb", "regmean",
-        "sce", "task_arithmetic", "ties", "tsv_m", "weight_averaging", "wudi",
+        "regmean_pp", "sce", "task_arithmetic", "ties", "tsv_m", "weight_averaging", "wudi",
     ],
     "adapt": [],
 }  # fmt: skip

@@ -80,7 +80,7 @@ def data(method: Method, experts: Mapping[str, State]) -> dict[str, Any]:
     """The options with whatever data a method needs."""
     if method.needs is Needs.NOTHING:
         return {}
-    if method.gradients is not None:
+    if not method.reads_layer_inputs:
         return {"exemplars": labeled_exemplars(experts)}
     return {"layer_inputs": layer_inputs(experts)}
 
