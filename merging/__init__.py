@@ -142,7 +142,16 @@ def _computed(
     from merging.engine import run as engine
 
     models = (inputs.pretrained, inputs.experts)
-    return engine.run(inputs.recipe, *models, **data, device=device, progress=progress, cancel=cancel)
+    result = engine.run(inputs.recipe, *models, **data, device=device, progress=progress, cancel=cancel)
+    if inputs.recipe.adapt is None:
+        return result
+    from merging.checkpoints.checkpoint import MappingCheckpoint
+    from merging.engine.adapting import adapt
+
+    merged = MappingCheckpoint(result.state_dict, "merged")
+    merged.metadata = inputs.pretrained.metadata
+    adapted = adapt(inputs.recipe, *models, merged, **data, device=device, progress=progress, cancel=cancel)
+    return adapted.added_to(result)
 
 
 def _under_own_names(result: MergeResult, base: Checkpoint, doubts: tuple[str, ...]) -> MergeResult:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,13 +29,15 @@ from merging.engine.work import passes_of
 from merging.inspection.fit import fit
 from merging.inspection.fit_report import FitReport
 from merging.methods.exemplars import TaskExemplars
-from merging.methods.method import Edit, Merge
+from merging.methods.method import Edit, Merge, Needs
+from merging.methods.slot import Survey
 from merging.progress import Cancel, Meter, ProgressCallback
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from merging.engine.learning.kept import Kept
+    from merging.modules.modules import Modules
     from merging.recipes.recipe import Recipe
 
 
@@ -56,7 +58,7 @@ class MergeResult:
     device: str
     seconds: float
     warnings: tuple[str, ...] = ()
-    modules: Any = None
+    modules: Modules | None = None
 
 
 def run(  # noqa: PLR0913 - all that a merge can be given
@@ -97,8 +99,10 @@ def run(  # noqa: PLR0913 - all that a merge can be given
     names = inputs.names if recipe.per_task else (MERGED,)
     output = Output(pretrained, names, make_sink or (lambda _: MemorySink(pretrained)))
     notes = Notes()
-    with _gradients(recipe, inputs, task_exemplars, meter) as inputs:
-        stages, tables, warnings = _survey(recipe, inputs, meter)
+    tasks = {need: (task_images if need == Needs.TEST_DATA else task_exemplars) or {} for need in Needs}
+    with ExitStack() as files:
+        inputs = files.enter_context(_gradients(recipe, inputs, task_exemplars, meter))
+        stages, tables, warnings = _survey(recipe, inputs, meter, _Learning(tasks, kept, files))
         # The same inputs if nothing is left out: others would not reuse the buffers of the survey. Nothing is where
         # layers are merged one after the other.
         chosen = inputs if only is None or inputs.through_merged else replace(inputs, only=frozenset(only))
@@ -161,8 +165,24 @@ def _gradients(
         yield replace(inputs, gradients=gradients)
 
 
+@dataclass(frozen=True)
+class _Learning:
+    """What a method learns from: images by what they are, what was kept of earlier runs, and a place for files."""
+
+    tasks: Mapping[Needs, Mapping[str, TaskExemplars]]
+    kept: Kept | None
+    files: ExitStack
+
+    def survey(self, stage: Stage, before: tuple[Stage, ...], slots: Stream) -> Survey:
+        from merging.engine.learning.kept import Kept  # its imports take a while
+        from merging.engine.learning.learn import learn
+
+        tasks = self.tasks[stage.method.needed(stage.params)]
+        return learn(stage, before, slots, tasks, self.kept or Kept(), self.files)
+
+
 def _survey(
-    recipe: Recipe, inputs: Inputs, meter: Meter
+    recipe: Recipe, inputs: Inputs, meter: Meter, learning: _Learning
 ) -> tuple[tuple[Stage, ...], dict[str, pd.DataFrame], tuple[str, ...]]:
     """Every stage with its survey's statistics, each on the task vectors as the earlier stages leave them."""
     stages: tuple[Stage, ...] = ()
@@ -170,17 +190,48 @@ def _survey(
     warnings: tuple[str, ...] = ()
     for method, step in zip(recipe.methods, recipe.steps, strict=True):
         statistics = None
-        if method.surveys(step.params) and method.survey is not None:
+        learns = method.learns(step.params)
+        if learns or method.surveys(step.params):
             before = tuple(stage for stage in stages if not stage.after_merge)
             in_pieces = all(stage.elementwise for stage in before) and method.elementwise(step.params)
             stream = Stream(inputs, before, in_pieces, meter, f"Surveying for {method.title}")
-            survey = method.survey(stream, step.params)
+            if learns:
+                survey = learning.survey(Stage(method, step.params), before, stream)
+            else:
+                assert method.survey is not None
+                survey = method.survey(stream, step.params)
             statistics = survey.statistics
             for name, table in survey.tables.items():
                 tables[f"{name}_{len(stages) + 1}" if name in tables else name] = table
             warnings += survey.warnings
         stages = (*stages, Stage(method, step.params, statistics))
     return stages, tables, warnings
+
+
+@contextmanager
+def edited(
+    recipe: Recipe,
+    pretrained: Checkpoint,
+    experts: Mapping[str, Checkpoint],
+    *,
+    layer_inputs: LayerInputs | Evidence | None,
+    exemplars: Mapping[str, TaskExemplars] | None,
+    device: torch.device,
+    meter: Meter,
+    phase: str,
+    only: Collection[str],
+) -> Iterator[Stream]:
+    """These tensors, whole, as the edits of a recipe leave them, while the block runs; its merge is left out."""
+    from merging.recipes.recipe import Recipe
+
+    edits = replace(recipe, merge=Recipe.build("weight_averaging").merge, adapt=None)
+    evidence = _evidence(edits, pretrained, experts, layer_inputs, exemplars, device)
+    dead = pretrained.dead if recipe.count_dead_params else UnusedText()
+    meter.total += Inputs(pretrained, experts, None, device).work * (passes_of(edits) - 1)
+    with _gradients(edits, Inputs(pretrained, experts, evidence, device, dead), exemplars, meter) as inputs:
+        stages, _, _ = _survey(edits, inputs, meter)
+        before = tuple(stage for stage in stages[:-1] if not stage.after_merge)
+        yield Stream(replace(inputs, only=frozenset(only)), before, False, meter, phase)
 
 
 def _stream(inputs: Inputs, stages: tuple[Stage, ...], meter: Meter, output: Output, notes: Notes) -> None:

@@ -112,11 +112,19 @@ class Masks(Protocol):
     """Yes-or-no masks of every expert over all tensors, one bit a scalar, outside of memory."""
 
     def append(self, kept: Mapping[str, Tensor]) -> None:
-        """Add the next expert's mask: booleans of any shape by tensor."""
+        """Add the next expert's mask: booleans of any shape by tensor; tensors that are left out are not kept."""
         ...
 
     def read(self, name: str, start: int, stop: int) -> Tensor:
         """Scalars [start, stop) of a tensor, booleans (experts so far, stop - start)."""
+        ...
+
+    def packed(self) -> Tensor:
+        """All bits as bytes (experts so far, bytes of one)."""
+        ...
+
+    def unpack(self, rows: Tensor) -> None:
+        """Add the masks that ``packed`` gave."""
         ...
 
 
@@ -163,6 +171,10 @@ class Blend(Protocol):
 
     def restored(self) -> dict[str, Tensor]:
         """What an interrupted run of the same recipe kept; empty for a new one."""
+        ...
+
+    def skip(self, share: float) -> None:
+        """Count this share of all steps as done, which an interrupted run has made."""
         ...
 
     def keep(self, state: Callable[[], Mapping[str, Tensor]]) -> None:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from merging.checkpoints.families import LINEAR_MAPS, Parameter, Role
+from merging.methods.adapting import AdaptedTower, Learned, MergedNetwork, Parts, Shapes, Sizes
 from merging.methods.learning import Blend
 from merging.methods.params import NoParams, Params
 from merging.methods.slot import Gradients, Slot, SlotStream, Survey
@@ -57,9 +58,10 @@ Earlier = Sequence[tuple[str, Params]]  # the edits before a step, each with its
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A registered method. ``run(slot, params, statistics)`` is pure: no I/O, no globals, no change in place.
+    """A registered method.
 
-    ``statistics`` are those of the method's survey, None if it made none.
+    What it computes is pure: no I/O, no globals, no change in place. ``run(slot, params, statistics)`` of an edit or a
+    merge gets the ``statistics`` of its survey, None if it made none.
     """
 
     role: ClassVar[str] = "method"
@@ -69,7 +71,6 @@ class Method:
     summary: str  # the idea, in a sentence or two
     formula: str  # LaTeX
     cite: Citation
-    run: EditFunction
     params: type[Params] = NoParams
     needs: Needs = Needs.NOTHING
     needs_when: Callable[[Any], bool] = lambda _: True  # whether it needs that with these parameters
@@ -120,6 +121,8 @@ class Edit(Method):
     """Task vectors in, task vectors out: ``run`` returns (K, *S)."""
 
     role: ClassVar[str] = "edit"
+
+    run: EditFunction
     # Which scalars any expert keeps, as booleans (*S), None for all; the slot is the one before the edit. The others
     # stay pretrained bit for bit, whatever the merge does.
     kept: Callable[[Slot, Any, Any], Tensor | None] = lambda slot, params, statistics: None
@@ -135,6 +138,8 @@ class Merge(Method):
     """Task vectors in, one merged task vector out: ``run`` returns (*S), or (K, *S) if ``per_task``."""
 
     role: ClassVar[str] = "merge"
+
+    run: EditFunction
     per_task: bool = False
     # Whether its layer inputs come through the layers merged before, so that it needs the images themselves.
     through_merged: bool = False
@@ -147,9 +152,24 @@ class Merge(Method):
 
 @dataclass(frozen=True, kw_only=True)
 class Adapt(Method):
-    """A merged model and data in, a small module per task out."""
+    """A merged model and images in, what is learned on top of the model out."""
 
     role: ClassVar[str] = "adapt"
+
+    train: Callable[[MergedNetwork, Any], Learned]
+    shapes: Callable[[Any, Sizes], Shapes]  # of what is learned, by the parameters
+    # Features (n, e) of images through the model and what was learned; the task is None where nobody knows it.
+    features: Callable[[AdaptedTower, Learned, Tensor, str | None], Tensor]
+    # The weights by which images mix what is stored of the tasks, (n, ..., K); None: no image is routed.
+    routing: Callable[[AdaptedTower, Learned, Tensor], Tensor] | None = None
+    # What is stored of one tensor for each task, and of which tensors. The slot is the pretrained model's with the task
+    # vectors as the edits leave them or, with ``exclusive``, the merged model's with the experts as they came minus it.
+    stores: Callable[[Slot, Any], list[Parts]] | None = None
+    stores_of: Callable[[Parameter], bool] = lambda parameter: True
+    exclusive: bool = False
+    mixes_on_pretrained: bool = False  # whether images mix what is stored on the pretrained tensors, not the merged
+    needs_task: bool = False  # whether somebody must say which task an image belongs to
+    plain_code: str = ""  # lines of plain torch that do the same, for a card
 
 
 M = TypeVar("M", bound=Method)

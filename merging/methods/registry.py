@@ -29,6 +29,11 @@ def methods() -> tuple[Method, ...]:
     return tuple(sorted(REGISTERED.values(), key=lambda method: (order[method.role], method.key)))
 
 
+def method(role: str, key: str) -> Method:
+    """The "edit", "merge" or "adapt" with that key; raises UnknownMethodError, which names the nearest key."""
+    return _find(role, key)
+
+
 def _find(role: str, key: str) -> Method:
     _load()
     if method := REGISTERED.get((role, ALIASES.get(key, key))):

@@ -207,6 +207,23 @@ class Recipe:
         return frozenset(need for _, need in self.data_methods)
 
     @property
+    def learns(self) -> bool:
+        """Whether something is learned on images, step by step: it takes long, can pause, and goes on later."""
+        return any(isinstance(method, Adapt) or method.learns(step.params) for method, step in self.stages)
+
+    @property
+    def routed(self) -> bool:
+        """Whether every image goes through weights of its own, so that no plain checkpoint holds the model."""
+        return any(isinstance(method, Adapt) and method.routing is not None for method, _ in self.stages)
+
+    @property
+    def adapted_on(self) -> str | None:
+        """The split whose images the chain learns from: "choosing", "reporting", "exemplars", or None."""
+        if self.test_data is not None:
+            return self.test_data.split
+        return "exemplars" if self.exemplars is not None and self.learns else None
+
+    @property
     def draws(self) -> bool:
         """Whether images of a benchmark enter the result: exemplars or test data."""
         return self.exemplars is not None or self.test_data is not None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from merging.methods import registry
+from merging.methods.adapting import Learned, Shapes
 from merging.methods.method import REGISTERED, Adapt, Merge, Needs
 from merging.methods.params import Params, integer
 from merging.methods.slot import Survey
@@ -28,7 +29,8 @@ def register_stand_ins(patch: pytest.MonkeyPatch) -> None:
     )  # fmt: skip
     lens = Adapt(
         key="lens", title="Lens", summary="", formula="", cite=cite, needs=Needs.TEST_DATA, params=LensParams,
-        run=lambda slot, params, found: slot.task_vectors,
+        train=lambda network, params: Learned(), shapes=lambda params, sizes: Shapes(),
+        features=lambda tower, learned, images, task: tower.features(images),
     )  # fmt: skip
     registry.methods()
     for method in (guess, lens):
