@@ -122,7 +122,7 @@ def preview(
 
     Raises:
         ParameterError: the sample is no number of images.
-        NeedsError: the chain needs exemplars, and what they give takes longer than a preview.
+        NeedsError: the chain learns, or needs exemplars, and what they give takes longer than a preview.
         CheckpointError, CompatibilityError, TaskError: the models cannot be merged or do not fit the benchmark.
         Cancelled: ``cancel`` asked for it.
     """

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from merging.benchmarks.benchmark import Benchmark
     from merging.checkpoints.checkpoint import Checkpoint
+    from merging.modules.modules import Modules
     from merging.recipes.recipe import Recipe
     from merging.runs.inputs import OpenedRecipe
 
@@ -84,6 +85,7 @@ class MeasurementContext:
     of: Of = Of.RUN
     measurement: Callable[[str, ProgressCallback | None], StoredTables] | None = None  # another one, by its key
     show: Callable[[MeasurementResult], None] = lambda so_far: None  # shows what is measured so far to other processes
+    modules: Modules | None = None  # on top of the model that ``models`` gives, while it does
 
     def phases(self, weights: Mapping[str, float]) -> Phases:
         """One fraction over the phases of a measurement, and over merging again first if it is of a run."""
@@ -135,7 +137,7 @@ class MeasurementContext:
     def models(self, phases: Phases) -> Iterator[Mapping[str, Checkpoint]]:
         """{"merged": the merged model}, or one for each expert; merged again if the run was stored without weights.
 
-        For the evaluation of a reference model it is that model.
+        For the evaluation of a reference model it is that model. What an adapt put on top of it is in ``modules``.
         """
         from merging.formats.opening import open_checkpoint
         from merging.runs.execute import execute
@@ -158,8 +160,11 @@ class MeasurementContext:
                 )
             if run.id != self.run_id:
                 raise CheckpointError(OTHERS)
-            yield {name: open_checkpoint(path, name) for name, path in run.model_paths.items()}
+            models = {name: open_checkpoint(path, name) for name, path in run.model_paths.items()}
+            self.modules = run.open_modules(models.get("merged"))
+            yield models
         finally:
+            self.modules = None
             if folder is not None:
                 atomic.drop(folder)
 

@@ -229,7 +229,7 @@ def edited(
     dead = pretrained.dead if recipe.count_dead_params else UnusedText()
     meter.total += Inputs(pretrained, experts, None, device).work * (passes_of(edits) - 1)
     with _gradients(edits, Inputs(pretrained, experts, evidence, device, dead), exemplars, meter) as inputs:
-        stages, _, _ = _survey(edits, inputs, meter)
+        stages, _, _ = _survey(edits, inputs, meter, _Learning({}, None, ExitStack()))  # no edit learns
         before = tuple(stage for stage in stages[:-1] if not stage.after_merge)
         yield Stream(replace(inputs, only=frozenset(only)), before, False, meter, phase)
 

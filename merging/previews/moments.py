@@ -10,7 +10,7 @@ from merging.devices import choose_device
 from merging.engine.layer_inputs import CapturedInputs, OnDetail
 from merging.engine.work import linear_maps, tokens_of, tower_of
 from merging.errors import NeedsError
-from merging.methods.method import Merge
+from merging.methods.method import Adapt, Merge
 from merging.methods.moments import Moments, ignore_detail
 from merging.runs.inputs import OpenedRecipe
 from merging.text import size_text
@@ -48,6 +48,13 @@ def nbytes(opened: OpenedRecipe) -> int:
     rows = exemplars.per_task * tokens_of(tower)
     widths = [one.inputs for one in linear_maps(opened.pretrained, 1, WEIGHTS)]
     return len(opened.experts) * sum(min(4 * rows * width, 8 * width**2) for width in widths)
+
+
+def refuse_learning(opened: OpenedRecipe) -> None:
+    """Raise NeedsError if something is learned step by step, so that the recipe has no preview."""
+    for method, step in opened.recipe.stages:
+        if isinstance(method, Adapt) or method.learns(step.params):
+            raise NeedsError(f"{method.title} learns from images, which takes longer than a preview. Run it instead.")
 
 
 def refuse(opened: OpenedRecipe) -> None:

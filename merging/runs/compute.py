@@ -147,7 +147,6 @@ class Work:
         if self.recipe.adapt is None:
             return merged
         from merging.engine.adapting import adapt  # its imports take a while
-        from merging.modules import folder as modules_folder
 
         started = time.monotonic()
         adapted = adapt(
@@ -162,7 +161,7 @@ class Work:
             cancel=self.cancel,
             kept=self.kept,
         )
-        self.modules = modules_folder.write(adapted.modules, folder)
+        self.modules = adapted.modules.write(folder)
         self.seconds[ADAPTING] = time.monotonic() - started
         return adapted.added_to(merged)
 
@@ -217,9 +216,9 @@ class Work:
         """The modules in ``folder``, as they were written; None without an adapt."""
         if not self.modules:
             return None
-        from merging.modules import folder as modules_folder
+        from merging.modules.reading import read
 
-        return modules_folder.read(folder, open_checkpoint(folder / self.models[MERGED], MERGED))
+        return read(folder, open_checkpoint(folder / self.models[MERGED], MERGED))
 
     def _measure(self, folder: Path) -> None:
         """Record the sizes of the model files, which may be deleted afterwards."""

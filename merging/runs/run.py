@@ -219,7 +219,7 @@ class Run:
         if not self.has_model:
             raise StoreError(f"Of run {self.id} only tables are kept. Run its recipe again to have its modules.")
         from merging.formats.opening import open_checkpoint
-        from merging.modules.folder import read
+        from merging.modules.reading import read
 
         folder = {self.file(name).parent for name in self.modules if "/" not in name}.pop()
         return read(folder, merged or open_checkpoint(self.model_paths["merged"], "merged"))
