@@ -1,7 +1,7 @@
 """Merge fine-tuned CLIP vision experts and measure what the merge did.
 
 The public API is small: ``methods()`` lists what is registered, ``merge()`` runs a chain of edits and one merge,
-``preview()`` says what a recipe would score.
+``load_modules()`` opens what an adapt put on top of one, ``preview()`` says what a recipe would score.
 Importing this package is cheap; torch is loaded by the first call that needs it.
 """
 
@@ -28,13 +28,17 @@ if TYPE_CHECKING:
     from merging.formats.opening import Source
     from merging.methods.exemplars import TaskExemplars
     from merging.methods.method import Method
+    from merging.modules.modules import Modules
     from merging.previews.result import Preview
     from merging.previews.samples import PreviewSample
     from merging.progress import Cancel, ProgressCallback
     from merging.recipes.recipe import Recipe
     from merging.runs.inputs import OpenedRecipe
     from merging.runs.run import Run
-__all__ = ["MergeResult", "Preview", "PreviewSample", "TaskExemplars", "__version__", "merge", "methods", "preview"]
+__all__ = [
+    "MergeResult", "Modules", "Preview", "PreviewSample", "TaskExemplars", "__version__", "load_modules", "merge",
+    "methods", "preview",
+]  # fmt: skip
 
 
 def methods() -> tuple[Method, ...]:
@@ -99,6 +103,17 @@ def merge(  # noqa: PLR0913 - the public contract
     result = _computed(inputs, data, device, progress, cancel)
     inputs.raise_if_changed()
     return _under_own_names(result, base, inputs.doubts)
+
+
+def load_modules(folder: str | os.PathLike[str], device: str = "cpu") -> Modules:
+    """The modules in a folder that ``Modules.save`` or an export wrote, with the merged model beside them.
+
+    Raises:
+        CheckpointError: a file is missing, damaged or not what the folder's list says, or the model is another one.
+    """
+    from merging.modules.folder import load_modules as load
+
+    return load(folder, device)
 
 
 def preview(
@@ -231,6 +246,10 @@ def __getattr__(name: str) -> Any:
         from merging.methods.exemplars import TaskExemplars
 
         return TaskExemplars
+    if name == "Modules":
+        from merging.modules.modules import Modules
+
+        return Modules
     if name == "Preview":
         from merging.previews.result import Preview
 

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from merging.methods.adapting import AdaptedTower, Learned, MergedNetwork, Shapes, Sizes
 from merging.methods.learning import Adam, batch_order, require_finite
-from merging.methods.method import Adapt, Citation, Needs, register
+from merging.methods.method import Adapt, Needs, register
 from merging.methods.params import Params, integer
-from merging.methods.shared import routers, training
+from merging.methods.shared import citations, fields, routers
+from merging.methods.shared.feature_shift import shift_row
 
 Module = Mapping[str, Tensor]
 
@@ -26,10 +27,10 @@ class SurgeryParams(Params):
     rank: int = integer(
         16, low=1, high=100_000, slider=(1, 64), symbol="r", label="Rank", help="Hidden numbers of every module."
     )
-    steps: int = training.steps(1000, (0, 4000))
-    lr: float = training.lr(1e-3, (1e-4, 1e-2))
-    batch: int = training.batch(16)
-    seed: int = training.seed()
+    steps: int = fields.learning_steps(1000, (0, 4000), "Updates by Adam.")
+    lr: float = fields.learning_rate(1e-3, (1e-4, 1e-2), 1e-4, "About how far one step moves each number.")
+    batch: int = fields.task_batch(16)
+    seed: int = fields.image_seed()
 
 
 def shapes(params: SurgeryParams, sizes: Sizes) -> Shapes:
@@ -71,7 +72,7 @@ def train(network: MergedNetwork, params: SurgeryParams) -> Learned:
             share = (k + (step + 1) / params.steps) / len(network.tasks)
             network.advance(f"{task} · step {step + 1} of {params.steps}", share)
         modules[task] = {name: value.to(features) for name, value in adam.values.items()}
-        shifts.append(training.shift_row(task, targets, features, corrected(features, modules[task])))
+        shifts.append(shift_row(task, targets, features, corrected(features, modules[task])))
     learning = pd.DataFrame(rows, columns=["step", "expert", "loss"])
     return Learned(own=modules, tables={"learning": learning, "feature_shift": pd.DataFrame(shifts)})
 
@@ -91,14 +92,7 @@ register(
             "module per task, learned from unlabeled images, takes that difference away; the model stays as it is."
         ),
         formula=r"\hat f = f - U_k\,\mathrm{ReLU}(D_k f), \quad \min \|\hat f - f_k\|_1",
-        cite=Citation(
-            key="yang2024representation",
-            authors="E. Yang, L. Shen, Z. Wang, G. Guo, X. Chen, X. Wang, D. Tao",
-            title="Representation Surgery for Multi-Task Model Merging",
-            venue="ICML",
-            year=2024,
-            arxiv="2402.02705",
-        ),
+        cite=citations.SURGERY,
         params=SurgeryParams,
         needs=Needs.TEST_DATA,
         train=train,

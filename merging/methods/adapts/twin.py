@@ -11,9 +11,9 @@ from torch import Tensor
 
 from merging.methods.adapting import AdaptedTower, Learned, MergedNetwork, Parts, Router, Shapes, Sizes
 from merging.methods.learning import Adam, require_finite
-from merging.methods.method import Adapt, Citation, Needs, register
+from merging.methods.method import Adapt, Needs, register
 from merging.methods.params import Params, fraction, integer
-from merging.methods.shared import routers, training
+from merging.methods.shared import citations, fields, routers
 from merging.methods.slot import Slot
 from merging.numerics.linear_algebra import truncated_svd
 
@@ -32,9 +32,9 @@ class TwinParams(Params):
         None, low=1, high=100_000, slider=(16, 2048), optional=True, unset="twice the features' size",
         label="Hidden numbers", help="Of the router, between its two layers.",
     )  # fmt: skip
-    steps: int = training.steps(500, (0, 2000))
-    lr: float = training.lr(5e-4, (1e-4, 1e-2))
-    seed: int = training.seed()
+    steps: int = fields.learning_steps(500, (0, 2000), "Updates by Adam.")
+    lr: float = fields.learning_rate(5e-4, (1e-4, 1e-2), 1e-4, "About how far one step moves each number.")
+    seed: int = fields.image_seed()
 
 
 def shapes(params: TwinParams, sizes: Sizes) -> Shapes:
@@ -73,11 +73,10 @@ def train(network: MergedNetwork, params: TwinParams) -> Learned:
     start = {}
     for name, shape in shapes(params, network.sizes).router.items():
         if name not in known:
-            layer, kind = int(name[2]), int(name.endswith("bias"))
+            layer, kind = int(name[2]), int(name.endswith("bias"))  # addresses count layers from 0
             inputs = shapes(params, network.sizes).router[f"fc{layer}.weight"][1]
-            start[name] = (
-                routers.uniform([params.seed, layer - 1, kind], inputs**-0.5, shape).to(features.dtype).double()
-            )
+            drawn = routers.uniform([params.seed, layer - 1, kind], inputs**-0.5, shape)
+            start[name] = drawn.to(features.dtype).double()
     adam, losses = Adam(start, params.lr), []
     for step in range(params.steps):
         leaves = {name: value.to(features).detach().requires_grad_() for name, value in adam.values.items()}
@@ -111,14 +110,7 @@ register(
             "router, trained to tell the tasks' exemplars apart, decides for every image how much of each is added."
         ),
         formula=r"\theta(x) = \theta^* + \sum_k w_k(x)\,\mathrm{SVD}_r(\theta_k - \theta^*)",
-        cite=Citation(
-            key="lu2024twin",
-            authors="Z. Lu, C. Fan, W. Wei, X. Qu, D. Chen, Y. Cheng",
-            title="Twin-Merging: Dynamic Integration of Modular Expertise in Model Merging",
-            venue="NeurIPS",
-            year=2024,
-            arxiv="2406.15479",
-        ),
+        cite=citations.TWIN,
         params=TwinParams,
         needs=Needs.EXEMPLARS,
         train=train,

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from merging.methods.adapting import AdaptedTower, Learned, MergedNetwork, Parts, Router, Shapes, Sizes
 from merging.methods.learning import Adam, require_finite
-from merging.methods.method import Adapt, Citation, Needs, register
+from merging.methods.method import Adapt, Needs, register
 from merging.methods.params import Params, choice, flag, fraction, integer, real
-from merging.methods.shared import routers, training
+from merging.methods.shared import citations, fields, routers
 from merging.methods.slot import Slot
 
 SPREAD = 0.01  # standard deviation of a router's first weights
@@ -31,9 +31,9 @@ class WemoeParams(Params):
         0.3, low=-1000.0, high=1000.0, slider=(0.0, 1.0), step=0.05, label="First weight",
         help="The weight that every task has before learning.",
     )  # fmt: skip
-    steps: int = training.steps(1000, (0, 2000))
-    lr: float = training.lr(1e-4, (1e-5, 1e-2))
-    batch: int = training.batch(16)
+    steps: int = fields.learning_steps(1000, (0, 2000), "Updates by Adam.")
+    lr: float = fields.learning_rate(1e-4, (1e-5, 1e-2), 1e-5, "About how far one step moves each number.")
+    batch: int = fields.task_batch(16)
     routing: str = choice(
         "batch", "image", label="Routing in training",
         help="One mixture for a task's batch, as released, or one for each image. Scores are always per image.",
@@ -42,39 +42,27 @@ class WemoeParams(Params):
     density: float = fraction(
         1.0, symbol=r"\rho", label="Density", help="Share of every MLP tensor's task vector that is kept: the largest."
     )
-    seed: int = training.seed()
+    seed: int = fields.image_seed()
 
 
 def shapes(params: WemoeParams, sizes: Sizes) -> Shapes:
-    """What is learned: two layers, one layer or a constant, for every block or for all."""
-    w, k = sizes.width, sizes.tasks
-    layers: dict[str, tuple[int, ...]] = {"bias": (k,)}
-    if params.router_layers == 1:
-        layers = {"fc1.weight": (k, w), "fc1.bias": (k,)}
-    elif params.router_layers:
-        layers = {"fc1.weight": (w, w), "fc1.bias": (w,), "fc2.weight": (k, w), "fc2.bias": (k,)}
+    """What is learned: a router for every block, or one for all."""
+    of_one = routers.shapes(sizes.width, sizes.tasks, params.router_layers)
     blocks = 1 if params.shared else sizes.blocks
-    return Shapes({f"{block}.{name}": shape for block in range(blocks) for name, shape in layers.items()})
+    return Shapes({f"{block}.{name}": shape for block in range(blocks) for name, shape in of_one.items()})
 
 
-def drawn(params: WemoeParams, sizes: Sizes) -> dict[str, Tensor]:
-    """A router before learning: small weights, no bias but the last, which is the first weight of all tasks."""
-    last, router = f"fc{params.router_layers}.bias" if params.router_layers else "bias", {}
+def drawn(params: WemoeParams, sizes: Sizes) -> Router:
+    """The routers before learning: small weights, and a last bias that is the first weight of all tasks."""
+    router = {}
     for name, shape in shapes(params, sizes).router.items():
         block, _, layer = name.partition(".")
         if layer.endswith("weight"):
             router[name] = routers.normal([params.seed, int(block), int(layer[2])], SPREAD, shape)
         else:
-            router[name] = torch.full(shape, params.init if layer == last else 0.0, dtype=torch.float64)
+            last = layer == routers.last_bias(params.router_layers)
+            router[name] = torch.full(shape, params.init if last else 0.0, dtype=torch.float64)
     return router
-
-
-def route(router: Router, block: int, tokens: Tensor) -> Tensor:
-    """Weights (n, K) of images, the mean over their tokens (n, T, w)."""
-    at = block if any(name.startswith(f"{block}.") for name in router) else 0
-    if f"{at}.bias" in router:
-        return router[f"{at}.bias"].expand(len(tokens), -1)
-    return routers.layers(router, tokens, torch.relu, f"{at}.").mean(dim=1)
 
 
 def stores(slot: Slot, params: WemoeParams) -> list[Parts]:
@@ -97,7 +85,9 @@ def train(network: MergedNetwork, params: WemoeParams) -> Learned:
     for step in range(adam.steps, params.steps):
         router = {name: value.to(network.dtype) for name, value in adam.values.items()}
         each = params.routing == "image"
-        now, slopes = network.entropies(router, route, each=each, seed=params.seed, batch=params.batch, step=step)
+        now, slopes = network.entropies(
+            router, routers.route, each=each, seed=params.seed, batch=params.batch, step=step
+        )
         largest = max(float(value.abs().max()) for value in adam.values.values())
         require_finite(now, step, network.tasks, "entropy", largest)
         adam.step({name: slope.to("cpu", torch.float64) for name, slope in slopes.items()})
@@ -111,7 +101,7 @@ def train(network: MergedNetwork, params: WemoeParams) -> Learned:
 
 def features(tower: AdaptedTower, learned: Learned, images: Tensor, task: str | None) -> Tensor:
     """Features (n, e), every image routed by itself."""
-    return tower.routed(images, partial(route, learned.router))
+    return tower.routed(images, partial(routers.route, learned.router))
 
 
 def routing(tower: AdaptedTower, learned: Learned, images: Tensor) -> Tensor:
@@ -119,7 +109,7 @@ def routing(tower: AdaptedTower, learned: Learned, images: Tensor) -> Tensor:
     weights: list[Tensor] = []
 
     def noted(block: int, tokens: Tensor) -> Tensor:
-        weights.append(route(learned.router, block, tokens))
+        weights.append(routers.route(learned.router, block, tokens))
         return weights[-1]
 
     tower.routed(images, noted)
@@ -135,14 +125,7 @@ register(
             "image: in each block a small router, learned without labels, decides by what weights."
         ),
         formula=r"\theta_b(x) = \theta_{0,b} + \sum_k r_{b,k}(x)\,\tau_{k,b}",
-        cite=Citation(
-            key="tang2024merging",
-            authors="A. Tang, L. Shen, Y. Luo, N. Yin, L. Zhang, D. Tao",
-            title="Merging Multi-Task Models via Weight-Ensembling Mixture of Experts",
-            venue="ICML",
-            year=2024,
-            arxiv="2402.00433",
-        ),
+        cite=citations.WEMOE,
         params=WemoeParams,
         needs=Needs.TEST_DATA,
         heads=True,

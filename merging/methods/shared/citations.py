@@ -30,6 +30,30 @@ LWPTV = Citation(
     venue="NeurIPS",
     year=2025,
 )
+SURGERY = Citation(
+    key="yang2024representation",
+    authors="E. Yang, L. Shen, Z. Wang, G. Guo, X. Chen, X. Wang, D. Tao",
+    title="Representation Surgery for Multi-Task Model Merging",
+    venue="ICML",
+    year=2024,
+    arxiv="2402.02705",
+)
+WEMOE = Citation(
+    key="tang2024merging",
+    authors="A. Tang, L. Shen, Y. Luo, N. Yin, L. Zhang, D. Tao",
+    title="Merging Multi-Task Models via Weight-Ensembling Mixture of Experts",
+    venue="ICML",
+    year=2024,
+    arxiv="2402.00433",
+)
+TWIN = Citation(
+    key="lu2024twin",
+    authors="Z. Lu, C. Fan, W. Wei, X. Qu, D. Chen, Y. Cheng",
+    title="Twin-Merging: Dynamic Integration of Modular Expertise in Model Merging",
+    venue="NeurIPS",
+    year=2024,
+    arxiv="2406.15479",
+)
 ISOTROPIC = Citation(
     key="marczak2025isotropic",
     authors="Marczak et al.",
