@@ -111,7 +111,7 @@ def load_modules(folder: str | os.PathLike[str], device: str = "cpu") -> Modules
     Raises:
         CheckpointError: a file is missing, damaged or not what the folder's list says, or the model is another one.
     """
-    from merging.modules.folder import load_modules as load
+    from merging.modules.reading import load_modules as load
 
     return load(folder, device)
 

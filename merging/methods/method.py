@@ -85,6 +85,8 @@ class Method:
     learn: LearnFunction | None = None
     # Images that run forward and backward while it learns, by the parameters and the number of images of every task.
     learns_on: Callable[[Any, Sequence[int]], int] = lambda params, images: 0
+    # Models that it reads meanwhile, each once or often, by the parameters and the number of experts.
+    learn_reads: Callable[[Any, int], int] = lambda params, experts: 0
     loss: str = ""  # what a method that learns makes small, with its unit
     # The merge of the same task vectors, key and parameters, that learning starts from; None where there is none.
     starts_from: Callable[[Any], tuple[str, dict[str, Any]] | None] = lambda params: None

@@ -65,6 +65,8 @@ NONE = {  # methods without a case, and what holds them
     "breadcrumbs": "test_breadcrumbs.py",
     "trim": "test_trim.py",
     "fisher": "gradients: test_fisher.py",
+    "adamerging": "test_golden_adapt.py",
+    "localize_and_stitch": "test_golden_adapt.py",
     "regmean_pp": "test_regmean_pp.py",
     "sce": "test_merges_elementwise.py",
     "manual": "our own: test_manual.py",

@@ -25,8 +25,9 @@ EXPECTED = {  # by role; a method that loses its registration would take its sha
         "wise_ft",
     ],
     "merge": [
-        "consensus", "drm", "emr", "fisher", "iso_c", "iso_cts", "lot", "model_stock", "pcb", "regmean",
-        "regmean_pp", "sce", "task_arithmetic", "ties", "tsv_m", "weight_averaging", "wudi",
+        "adamerging", "consensus", "drm", "emr", "fisher", "iso_c", "iso_cts", "localize_and_stitch", "lot",
+        "model_stock", "pcb", "regmean", "regmean_pp", "sce", "task_arithmetic", "ties", "tsv_m", "weight_averaging",
+        "wudi",
     ],
     "adapt": [],
 }  # fmt: skip

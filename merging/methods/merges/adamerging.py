@@ -109,6 +109,11 @@ def _images(params: AdamergingParams, images: Sequence[int]) -> int:
     return params.steps * sum(min(params.batch, count) for count in images)
 
 
+def _reads(params: AdamergingParams, experts: int) -> int:
+    passes = 2 * params.steps if params.granularity == "task" else params.steps + 1
+    return 1 + passes * (experts + 1) if params.steps else 0
+
+
 register(
     Merge(
         key="adamerging",
@@ -122,6 +127,7 @@ register(
         heads=True,
         learn=learn,
         learns_on=_images,
+        learn_reads=_reads,
         run=adamerging,
         elementwise=lambda _: True,
         variant="A layer is a named tensor, with q, k and v in one. 32 images a task and step, and coefficients cut to "

@@ -116,6 +116,10 @@ def _images(params: LocalizeAndStitchParams, images: Sequence[int]) -> int:
     return params.steps * sum(images)
 
 
+def _reads(params: LocalizeAndStitchParams, experts: int) -> int:
+    return 2 * (experts + 1) + 1 + experts * (params.steps + 1) * 2  # every task's steps read its expert alone
+
+
 register(
     Merge(
         key="localize_and_stitch",
@@ -138,6 +142,7 @@ register(
         heads=True,
         learn=learn,
         learns_on=_images,
+        learn_reads=_reads,
         run=localize_and_stitch,
         survey=survey,
         survey_when=lambda params: bool(params.localize == "magnitude"),

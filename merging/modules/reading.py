@@ -37,7 +37,7 @@ MOST_LIST, MOST_TASKS = 1 << 20, 1000  # bytes of the list; tasks
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
-def load_modules(folder: Path | str, device: str = "cpu") -> Modules:
+def load_modules(folder: str | os.PathLike[str], device: str = "cpu") -> Modules:
     """The modules in a folder that ``Modules.save`` or an export wrote, with the merged model beside them.
 
     Raises:
