@@ -216,7 +216,7 @@ class Work:
         """The modules in ``folder``, as they were written; None without an adapt."""
         if not self.modules:
             return None
-        from merging.modules.folder import read
+        from merging.modules.reading import read
 
         return read(folder, open_checkpoint(folder / self.models[MERGED], MERGED))
 

@@ -55,8 +55,8 @@ def id_ood_scatter(
     run (id), label, kind (pretrained, individual, multitask, merge, per_task, modules, paper), in_domain,
     out_of_domain, h_score (fractions; a row without one of them is left out, and a note says so), in_low … out_high
     (interval, fractions), n_in, n_out (images), tasks_in, tasks_out (numbers of tasks), experts (whose tasks are in
-    domain, with commas; one set of them, or the marks could not be compared), adapts_on_test (bool), source (of a paper's row). ``arrows`` are
-    pairs (from run, to run).
+    domain, with commas; one set of them, or the marks could not be compared), adapts_on_test (bool), source (of a
+    paper's row). ``arrows`` are pairs (from run, to run).
     """
     _check_kinds(table)
     _check_experts(table)
