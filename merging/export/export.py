@@ -92,7 +92,7 @@ def export(  # noqa: PLR0913 - the public contract
     needed = sum(checkpoint.nbytes for checkpoint in tensors.values())
     meter = Meter(needed, phases.callback(WRITING), cancel)
     meter.within(0, WRITING)
-    require_room(folder, needed + SLACK)
+    require_room(folder, needed + _modules_bytes(opened) + SLACK)
     with appearing(folder, overwrite=overwrite) as inside:
         for place, tower in towers.items():
             metadata = _metadata(opened, tower, place)
@@ -229,8 +229,15 @@ def _warnings(towers: Mapping[str, Tower]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(warning for tower in towers.values() for warning in tower.warnings))
 
 
+def _modules_bytes(source: ExportSource) -> int:
+    """Bytes of what an adapt put on top of the model."""
+    return sum(part.nbytes for _, _, part in source.modules.parts()) if source.modules else 0
+
+
 def _write_extras(folder: Path, source: ExportSource) -> None:
-    """Write the recipe, the methods' tables, the scores, and the folder of each task's model."""
+    """Write the modules, the recipe, the methods' tables, the scores, and the folder of each task's model."""
+    if source.modules is not None:
+        source.modules.write(folder)
     if source.recipe is not None:
         (folder / RECIPE).write_text(source.recipe.to_yaml(), "utf-8")
     if source.tasks:

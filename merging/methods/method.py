@@ -148,6 +148,13 @@ class Merge(Method):
 
     run: EditFunction
     per_task: bool = False
+    # Whether its layer inputs come through the layers merged before, so that it needs the images themselves.
+    through_merged: bool = False
+
+    @property
+    def reads_layer_inputs(self) -> bool:
+        """Whether its data are the inputs of layers in the experts, which can be given in place of images."""
+        return super().reads_layer_inputs and not self.through_merged
 
 
 @dataclass(frozen=True, kw_only=True)

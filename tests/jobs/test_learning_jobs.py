@@ -54,11 +54,23 @@ def test_nothing_is_kept_of_what_is_cancelled_or_dismissed(runner, store, child,
     assert not kept.exists()
 
 
-def test_a_closing_server_lets_go_on_what_learns(runner, store, child, tiny_benchmark):
-    child(SLEEP)
+FORGETFUL = """
+import pathlib, signal, sys, time
+def forget(*_):
+    for file in pathlib.Path({!r}).iterdir():
+        file.unlink()
+    sys.exit(130)
+signal.signal(signal.SIGTERM, forget)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_closing_server_does_not_make_what_learns_forget(runner, store, child, tiny_benchmark):
+    child(FORGETFUL.format(str(store.root / "learning")))
     job = runner.submit(learning(tiny_benchmark))
-    until(lambda: runner.get(job.id).state == State.RUNNING)
     kept = keep(store, job.id)
+    until(lambda: (log := store.root / "jobs" / job.id / "log.txt").exists() and "ready" in log.read_text())
     runner.close()
     assert runner.get(job.id).state == State.INTERRUPTED
     assert "goes on from there" in runner.get(job.id).error

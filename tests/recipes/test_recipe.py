@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from merging.errors import ParameterError, RecipeError, UnknownMethodError
 from merging.methods import registry
 from merging.recipes.presets import PRESETS, preset
-from merging.recipes.recipe import Recipe, TestData
+from merging.recipes.recipe import Recipe
+from merging.recipes.unlabeled import TestData
 
 EXPERTS = {"a": "a.safetensors", "b": "b.safetensors"}
 DIGESTS = {"a": "1" * 64, "b": "2" * 64}

@@ -98,12 +98,12 @@ def data(method: Method, experts: Mapping[str, State]) -> dict[str, Any]:
     """The options with whatever data a method needs."""
     if method.needs is Needs.NOTHING:
         return {}
-    if method.gradients is not None or method.needs is Needs.LABELED_EXEMPLARS:
-        return {"exemplars": labeled_exemplars(experts)}
     if isinstance(method, Adapt) and method.needs is Needs.EXEMPLARS:
         return {"exemplars": unlabeled(labeled_exemplars(experts))}
     if method.needs is Needs.TEST_DATA:
         return {"test_data": unlabeled(labeled_exemplars(experts))}
+    if not method.reads_layer_inputs:
+        return {"exemplars": labeled_exemplars(experts)}
     return {"layer_inputs": layer_inputs(experts)}
 
 
