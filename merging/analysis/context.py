@@ -98,6 +98,18 @@ class MeasurementContext:
             raise StoreError(f"Run {self.run_id} is no merge, so there is nothing to measure.")
         return recipe
 
+    def refuse_modules(self, *, routed_only: bool = False) -> None:
+        """Raise TaskError if an adapt sits on the run's merged model that this measurement would leave out.
+
+        With ``routed_only`` it can take modules into account that do not change the weights from image to image.
+        """
+        run = self.store.run(self.run_id)
+        if run.adapt and run.recipe is not None and (run.recipe.routed or not routed_only):
+            raise TaskError(
+                f"{run.adapt} sits on the merged model of this run, and would be left out here. Measure a run of the "
+                "same chain without it."
+            )
+
     @cached_property
     def checkpoints(self) -> OpenedRecipe:
         """The checkpoints that the run merged, whether or not the benchmark has their tasks.

@@ -121,7 +121,8 @@ class Benchmark:
             labels = arrays.read(f"{split.removesuffix('s')}_labels")
         if len(images) != len(labels):
             raise TaskError(
-                f"{path.name}: {split!r} must be n images and n labels; got {images.shape} and {labels.shape}."
+                f"{path.name}: {split!r} must be (n, height, width, 3) uint8 images and n labels; "
+                f"got {images.shape} and {labels.shape}."
             )
         if len(labels) and not 0 <= labels.min() <= labels.max() < len(task.class_names):
             raise TaskError(f"{path.name}: {split!r} has labels outside 0 … {len(task.class_names) - 1}.")
@@ -135,7 +136,8 @@ class Benchmark:
             images = arrays.read(f"{split.removesuffix('s')}_images")
         if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
             raise TaskError(
-                f"{path.name}: {split!r} must be (n, height, width, 3) uint8 images; got {images.dtype} {images.shape}."
+                f"{path.name}: {split!r} must be (n, height, width, 3) uint8 images and n labels; "
+                f"got {images.dtype} {images.shape}."
             )
         return images
 

@@ -94,10 +94,10 @@ class TestDataType(click.ParamType[dict[str, Any]]):
         self, value: str | dict[str, Any], param: click.Parameter | None, ctx: click.Context | None
     ) -> dict[str, Any]:
         """The settings; a default is a mapping already."""
-        from merging.recipes.chain_text import parse_test_data
-
         if not isinstance(value, str):
             return value
+        from merging.recipes.chain_text import parse_test_data
+
         problems: list[str] = []
         settings = parse_test_data(value, problems)
         if problems:

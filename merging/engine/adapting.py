@@ -107,6 +107,7 @@ def adapt(  # noqa: PLR0913 - all that an adapt can be given
         del network
         modules = replace(bare, learned=Learned(learned.router, learned.own))
         more = work.tables(modules, meter)
+        meter.advance(meter.total - meter.done, ROUTING if method.routing else LEARNING)
     return Adapted(modules, {**learned.tables, **more}, (*learned.warnings, *kept.warnings))
 
 
@@ -139,9 +140,12 @@ class _Work:
     @property
     def total(self) -> int:
         """All of the work, without the surveys of edits."""
-        features = 0 if self.method.mixes_on_pretrained else 2 * self.images
-        routed = 2 * min(self.images, ROUTED * len(self.tasks)) if self.method.routing else 0
-        return self.inputs.work + self.learning + self.scalars * (features + routed)
+        model, images = self.inputs.pretrained, self.images
+        stored = sum(model.infos[p.name].numel for p in self.inputs.parameters if self.method.stores_of(p))
+        reading = 0 if self.method.stores is None else stored * (len(self.tasks) + 1)
+        features = 0 if self.method.mixes_on_pretrained else images * (2 if self.method.needs_task else 1)
+        routed = 2 * sum(min(len(task.images), ROUTED) for task in self.tasks.values()) if self.method.routing else 0
+        return reading + self.learning + self.scalars * (features + routed)
 
     def stored(
         self, recipe: Recipe, pretrained: Checkpoint, data: Mapping[str, Any], meter: Meter

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,14 +21,15 @@ from merging.checkpoints.families import Role
 from merging.devices import choose_device, describe_device
 from merging.engine.inputs import Inputs
 from merging.engine.layer_inputs import CapturedInputs, Evidence, GivenInputs, LayerInputs
+from merging.engine.merged_inputs import MergedInputs
 from merging.engine.needs import check_needs, checked_exemplars, checked_test_data
-from merging.engine.outputs import MERGED, MemorySink, Notes, Output, Sink
-from merging.engine.stream import Stage, Stream
+from merging.engine.outputs import MERGED, MemorySink, Notes, Output, Sink, merged_values
+from merging.engine.stream import RUNNING, Stage, Stream
 from merging.engine.work import passes_of
 from merging.inspection.fit import fit
 from merging.inspection.fit_report import FitReport
 from merging.methods.exemplars import TaskExemplars
-from merging.methods.method import Edit, Needs
+from merging.methods.method import Edit, Merge, Needs
 from merging.methods.slot import Survey
 from merging.progress import Cancel, Meter, ProgressCallback
 
@@ -90,7 +92,7 @@ def run(  # noqa: PLR0913 - all that a merge can be given
     torch_device = choose_device(device)
     evidence = _evidence(recipe, pretrained, experts, layer_inputs, task_exemplars, torch_device)
     dead = pretrained.dead if recipe.count_dead_params else UnusedText()
-    inputs = Inputs(pretrained, experts, evidence, torch_device, dead)
+    inputs = _through_merged(recipe, Inputs(pretrained, experts, evidence, torch_device, dead), task_exemplars)
     meter = Meter(inputs.work * passes_of(recipe), progress, cancel)
     meter.check()
 
@@ -101,8 +103,9 @@ def run(  # noqa: PLR0913 - all that a merge can be given
     with ExitStack() as files:
         inputs = files.enter_context(_gradients(recipe, inputs, task_exemplars, meter))
         stages, tables, warnings = _survey(recipe, inputs, meter, _Learning(tasks, kept, files))
-        # The same inputs if nothing is left out: others would not reuse the buffers of the survey.
-        chosen = inputs if only is None else replace(inputs, only=frozenset(only))
+        # The same inputs if nothing is left out: others would not reuse the buffers of the survey. Nothing is where
+        # layers are merged one after the other.
+        chosen = inputs if only is None or inputs.through_merged else replace(inputs, only=frozenset(only))
         _stream(chosen, stages, meter, output, notes)
     _copy_buffers(pretrained, output)
 
@@ -134,6 +137,16 @@ def _evidence(
         return GivenInputs(layer_inputs, tuple(experts), pretrained, device)
     images = {name: task.images for name, task in (exemplars or {}).items()}
     return CapturedInputs(experts, images, device, like=pretrained)
+
+
+def _through_merged(recipe: Recipe, inputs: Inputs, exemplars: Mapping[str, TaskExemplars] | None) -> Inputs:
+    """The inputs with layer inputs that come through the layers merged before, if the merge works on those."""
+    merge = recipe.methods[-1]
+    if not isinstance(merge, Merge) or not merge.through_merged:
+        return inputs
+    images = {name: task.images for name, task in (exemplars or {}).items()}
+    path = MergedInputs(inputs.pretrained, inputs.experts, images, inputs.device, inputs.dtype)
+    return replace(inputs, through_merged=path)
 
 
 @contextmanager
@@ -228,14 +241,22 @@ def _stream(inputs: Inputs, stages: tuple[Stage, ...], meter: Meter, output: Out
     after = [stage for stage in edits if stage.after_merge]
     in_pieces = all(stage.elementwise for stage in stages)
     stream = Stream(inputs, before, in_pieces, meter, f"Merging with {merge.method.title}", notes)
+
+    def running(expert: str) -> None:
+        meter.within(0, RUNNING, expert)
+
+    path = inputs.through_merged
     for slot, mask in stream.masked():
-        change, kept = merge.method.run(slot, merge.params, merge.statistics), mask
+        seen = slot if path is None else replace(slot, read_inputs=partial(path.moments, slot.parameter, running))
+        change, kept = merge.method.run(seen, merge.params, merge.statistics), mask
         for stage in after:
             rows = change.reshape(len(output.sinks), *slot.pretrained.shape)
             merged = replace(slot, experts=tuple(output.sinks), task_vectors=rows)
             edited, kept = stage.edit(merged, kept)
             change = edited.task_vectors.reshape(change.shape)
         output.add(slot, change, kept)
+        if path is not None:
+            path.add(slot.name, merged_values(slot, change, kept))
 
 
 def _copy_buffers(pretrained: Checkpoint, output: Output) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 import psutil
 
 from merging.files import atomic
-from merging.jobs.records import MERGE, PATIENCE, JobFiles, Record, State, learns, stop_process
+from merging.jobs.pausing import learns
+from merging.jobs.records import MERGE, PATIENCE, JobFiles, Record, State, stop_process
 from merging.runs.store import Store
 
 BUILD = ("benchmark", "make")  # the command whose third word is the folder that it writes

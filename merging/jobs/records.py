@@ -17,19 +17,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from merging import settings
-from merging.errors import MergingError
 from merging.files import atomic
 from merging.files.disk import OTHER_STORE, explained, free_bytes
 from merging.files.processes import NOBODY, ProcessId, this_process
 from merging.files.records import write_json
 from merging.jobs.events import WORKER
+from merging.jobs.pausing import learns
 
 PATIENCE = 2.5  # seconds that a child has to stop on request, before it is killed
 NICE = 10
@@ -115,17 +114,6 @@ class Job:
     def can_pause(self) -> bool:
         """Whether it can stop half-way and go on later: a sweep, or a merge that learns."""
         return self.kind == SWEEP or (self.kind == MERGE and learns(self.recipe_yaml))
-
-
-@lru_cache(maxsize=64)
-def learns(recipe_yaml: str) -> bool:
-    """Whether a recipe learns on images; False for one that cannot be read."""
-    from merging.recipes.recipe import Recipe  # loads torch, which listing jobs does not need
-
-    try:
-        return bool(recipe_yaml) and Recipe.from_yaml(recipe_yaml).learns
-    except MergingError:
-        return False
 
 
 _unwritten: dict[Path, Record] = {}  # by the folder of their job
@@ -302,7 +290,7 @@ class JobFiles:
         elif record.kind == MERGE:
             words = ["run", str(self.folder / "recipe.yaml"), "--base", record.base]
             words += ["--need-model"] if record.need_model else []
-            words += ["--pause-file", str(self.folder / PAUSE)]
+            words += ["--pause-file", str(self.folder / PAUSE)] if learns(self.recipe_yaml()) else []
         else:
             words = ["measure", record.kind, *([record.subject] if record.subject else [])]
         return [*words, "--device", device]

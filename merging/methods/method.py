@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from merging.checkpoints.families import LINEAR_MAPS, Parameter, Role
 from merging.methods.adapting import AdaptedTower, Learned, MergedNetwork, Parts, Shapes, Sizes
-from merging.methods.learning import Blend
 from merging.methods.params import NoParams, Params
 from merging.methods.slot import Gradients, Slot, SlotStream, Survey
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from merging.methods.learning import Blend  # loads torch
     from merging.numerics.flops import LinearMap
 
 
@@ -52,7 +52,7 @@ class Citation:
 
 EditFunction = Callable[[Slot, Any, Any], "Tensor"]
 SurveyFunction = Callable[[SlotStream, Any], Survey]
-LearnFunction = Callable[[Blend, Any], Survey]
+LearnFunction = Callable[["Blend", Any], Survey]
 Earlier = Sequence[tuple[str, Params]]  # the edits before a step, each with its parameters; a key may come twice
 
 
@@ -146,6 +146,13 @@ class Merge(Method):
 
     run: EditFunction
     per_task: bool = False
+    # Whether its layer inputs come through the layers merged before, so that it needs the images themselves.
+    through_merged: bool = False
+
+    @property
+    def reads_layer_inputs(self) -> bool:
+        """Whether its data are the inputs of layers in the experts, which can be given in place of images."""
+        return super().reads_layer_inputs and not self.through_merged
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,9 +22,12 @@ LEFT, RIGHT = ".left", ".right"  # of a matrix that is stored as the product of 
 
 
 def tower_tensors(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype) -> dict[str, Tensor]:
-    """A tower's tensors in memory, under open_clip's names without prefix."""
+    """A tower's tensors in memory, under open_clip's names without prefix.
+
+    They are copies, in memory that is aligned as torch aligns it: equal towers then give equal features, bit for bit.
+    """
     return {
-        name: assemble(name, stored, [checkpoint.read(n).to(device, dtype) for n in stored])
+        name: assemble(name, stored, [checkpoint.read(n).to(device, dtype, copy=True) for n in stored])
         for name, stored in tower_names(checkpoint).items()
     }
 

@@ -146,7 +146,7 @@ class Modules:
         base: dict[str, Tensor] = {}
         if self.base is not None:
             read = {name.removeprefix(VISUAL): self.base.read(name) for name in self.base.infos}
-            base = {name: tensor.to(self.device, self.dtype) for name, tensor in read.items()}
+            base = {name: tensor.to(self.device, self.dtype, copy=True) for name, tensor in read.items()}
         return ModuleTower(MixedEncoder(self.architecture, tensors, changes=changes), base)
 
     @cached_property

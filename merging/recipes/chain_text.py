@@ -20,7 +20,8 @@ from merging.methods import registry
 from merging.methods.factor_rules import EVERYTHING
 from merging.methods.method import Method
 from merging.methods.params import TABLE, Bound, Params, unknown_parameter
-from merging.recipes.recipe import Exemplars, TestData
+from merging.recipes.recipe import Exemplars
+from merging.recipes.unlabeled import TestData
 from merging.text import printable
 
 EXEMPLARS, TEST_DATA = "exemplars", "test_data"  # the keys of what says how exemplars and test data are drawn

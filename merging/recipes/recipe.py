@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from merging.checkpoints.families import ACTIVATIONS, Parameter
 from merging.errors import MergingError, RecipeError
@@ -15,7 +15,7 @@ from merging.files.plain_yaml import check_fields, plain_yaml, text_of, write_ya
 from merging.files.short_digest import short_digest
 from merging.methods import registry
 from merging.methods.method import Adapt, Edit, Merge, Method, Needs
-from merging.methods.params import TABLE, Params, choice, integer
+from merging.methods.params import TABLE, Params, integer
 from merging.recipes.chain_rules import (
     canonical,
     checked_architecture,
@@ -24,6 +24,7 @@ from merging.recipes.chain_rules import (
     refuse_several_adapts,
     short,
 )
+from merging.recipes.unlabeled import TestData
 
 VERSION = 1
 FIELDS = (
@@ -43,25 +44,6 @@ class Exemplars(Params):
         64, low=1, high=100_000, slider=(1, 64), label="Exemplars per task", help="Training images that methods see."
     )
     seed: int = integer(0, low=0, slider=(0, 100), label="Exemplar seed", help="Which training images are drawn.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TestData(Params):
-    """Which images a chain that adapts without labels learns from, and how many of each merged task."""
-
-    __test__ = False  # no test, whatever pytest makes of the name
-    owner: ClassVar[str] = "test_data"
-
-    split: str = choice(
-        "choosing", "reporting", "exemplars", label="Adapts on",
-        help="Images that are learned from without labels: the other half of the test images, those that scores are "
-        "reported on, as in the papers, or training images.",
-    )  # fmt: skip
-    per_task: int | None = integer(
-        None, low=1, high=1_000_000, slider=(16, 256), optional=True, unset="all images",
-        label="Test images per task", help="Unlabeled images of each task that are learned from.",
-    )  # fmt: skip
-    seed: int = integer(0, low=0, slider=(0, 100), label="Test data seed", help="Which of these images are drawn.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ MODEL_NAME = 100  # characters of an expert's name that enter a file name
 
 
 @dataclass(frozen=True)
-class TaskImages:
+class ChainImages:
     """The images of the benchmark that a chain sees: training images with labels, and images without."""
 
     exemplars: Mapping[str, TaskExemplars] | None = None
@@ -62,7 +62,7 @@ class Work:
     digests: Mapping[str, str]
     store: Store
     benchmark: Benchmark | None
-    images: TaskImages
+    images: ChainImages
     device: str
     phases: Phases
     cancel: Cancel | None
@@ -168,7 +168,7 @@ class Work:
     def _assumed(self) -> Iterator[str]:
         """A warning where images went through an activation that no file states."""
         pretrained, tower = self.opened.pretrained, self.benchmark.tower if self.benchmark else None
-        if self.benchmark is None and self.images == TaskImages():
+        if self.benchmark is None and self.images == ChainImages():
             return
         if not stated_activation(pretrained):
             name = "QuickGELU" if Architecture.of(pretrained, tower).quick_gelu else "GELU"

@@ -8,7 +8,8 @@ from functools import lru_cache
 
 from merging.errors import MergingError
 from merging.recipes.presets import bases, refusal
-from merging.recipes.recipe import Exemplars, Recipe, Step, TestData
+from merging.recipes.recipe import Exemplars, Recipe, Step
+from merging.recipes.unlabeled import TestData
 from merging.runs.run import SALIENCY, Run
 
 

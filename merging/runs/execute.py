@@ -13,7 +13,7 @@ from merging.errors import Cancelled, NeedsError, Paused, StoreError, TaskError
 from merging.files.processes import ProcessId
 from merging.progress import Cancel, Meter, Phases, Progress, ProgressCallback
 from merging.recipes.recipe import Recipe
-from merging.runs.compute import TaskImages, Work
+from merging.runs.compute import ChainImages, Work
 from merging.runs.estimate import READING, Estimate, estimate
 from merging.runs.inputs import OpenedRecipe, log_warning, open_inputs
 from merging.runs.run import NOT_EVALUATED, Run
@@ -79,7 +79,7 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
     with store.lock(run_id, check, lambda holder: _say_who_computes(holder, phases.callback(READING))):
         if run := _stored(store, run_id, scored_on, need_model):
             return run
-        images = TaskImages(_exemplars(recipe, fitting, reason), _test_data(recipe, fitting, reason))
+        images = ChainImages(_exemplars(recipe, fitting, reason), _test_data(recipe, fitting, reason))
         work = Work(run_id, opened, digests, store, scored_on, images, device, phases, cancel, plan, keep_model)
         if reason and evaluate:
             work.warnings.append(reason)

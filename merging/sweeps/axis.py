@@ -12,7 +12,8 @@ import numpy as np
 
 from merging.errors import ParameterError, RecipeError
 from merging.methods.params import Bound, Params
-from merging.recipes.recipe import Exemplars, Recipe, TestData
+from merging.recipes.recipe import Exemplars, Recipe
+from merging.recipes.unlabeled import TestData
 from merging.text import did_you_mean, first_few
 
 EXPERTS, EXEMPLARS, TEST_DATA = "experts", "exemplars", "test_data"

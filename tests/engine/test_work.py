@@ -66,7 +66,8 @@ ADDED = {
 def chain_of(method: Any, **named: Any) -> Recipe:
     chain = Recipe.of_method(method, **named)
     if params := common_checks.SHORT.get(method.key):
-        chain = replace(chain, merge=Step(method.key, method.params.build(params)))
+        step = Step(method.key, method.params.build(params))
+        chain = replace(chain, **{"adapt" if chain.adapt else "merge": step})
     if chain.test_data:
         chain = replace(chain, test_data=TestData(per_task=PER_TASK))
     return replace(chain, exemplars=Exemplars(per_task=PER_TASK)) if chain.exemplars else chain

@@ -26,10 +26,10 @@ EXPECTED = {  # by role; a method that loses its registration would take its sha
     ],
     "merge": [
         "adamerging", "consensus", "drm", "emr", "fisher", "iso_c", "iso_cts", "localize_and_stitch", "lot",
-        "model_stock", "pcb", "regmean",
-        "sce", "task_arithmetic", "ties", "tsv_m", "weight_averaging", "wudi",
+        "model_stock", "pcb", "regmean", "regmean_pp", "sce", "task_arithmetic", "ties", "tsv_m", "weight_averaging",
+        "wudi",
     ],
-    "adapt": [],
+    "adapt": ["surgery", "twin", "wemoe"],
 }  # fmt: skip
 
 

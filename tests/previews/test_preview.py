@@ -224,3 +224,15 @@ def test_what_is_kept_stays_small(tiny_benchmark, monkeypatch):
         assert previewer.tokens.nbytes <= 50_000
     models = 3 * 4 * 20_000  # the pretrained model is not in use, and one of the others is not either
     assert previewer.nbytes < 50_000 + models + 6 * 20 * 16 * 16 * 3
+
+
+def test_what_learns_has_no_preview(tiny_benchmark, tmp_path):
+    models = (tiny_benchmark.pretrained, tiny_benchmark.experts)
+    learning = Recipe.build("adamerging", {"steps": 1}, [], *models)
+    adapted = Recipe.build("ties", {}, [], *models, adapt=("surgery", {"steps": 1}))
+    for recipe, title in ((learning, "AdaMerging"), (adapted, "Surgery")):
+        with pytest.raises(NeedsError, match=f"{title} learns from images, which takes longer than a preview. Run it"):
+            merging.preview(recipe, benchmark=tiny_benchmark, device="cpu")
+    run = execute(adapted, Store(tmp_path, libraries=()), benchmark=tiny_benchmark, device="cpu")
+    with pytest.raises(NeedsError, match="has modules on top of its merged model"):
+        merging.preview(recipe_of(tiny_benchmark), reference=run, benchmark=tiny_benchmark, device="cpu")

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from stand_in_learners import register_stand_ins
 
-from merging.errors import ParameterError, RecipeError, UnknownMethodError
+from merging.errors import MergingError, ParameterError, RecipeError, UnknownMethodError
 from merging.methods.method import Needs
+from merging.recipes.chain_text import WrittenChain, parse_chain, parse_test_data
 from merging.recipes.recipe import Recipe
 
 EXPERTS = {"a": "a.safetensors", "b": "b.safetensors"}
@@ -110,3 +111,45 @@ def test_settings_of_test_data_are_checked(test_data: dict[str, Any], sentence: 
 def test_test_data_of_another_kind_are_refused(test_data: Any) -> None:
     with pytest.raises(RecipeError, match=r"exemplars and test_data mappings of settings"):
         Recipe.from_plain({"version": 1, "merge": "ties", "adapt": "lens", "test_data": test_data})
+
+
+def test_a_chain_as_text_has_its_adapt_last_and_says_what_it_learns_from() -> None:
+    text = "test_data:split=reporting,per_task=9;lwptv;ties;lens:rank=8"
+    chain = parse_chain(text)
+    assert chain.adapt == ("lens", {"rank": 8})
+    assert chain.test_data == {"split": "reporting", "per_task": 9, "seed": 0}
+    assert chain.text() == text
+    assert parse_chain("exemplars:per_task=3;test_data:seed=2;lot;lens").text() == (
+        "exemplars:per_task=3;test_data:seed=2;lot;lens"
+    )
+    assert WrittenChain([], ("ties", {}), adapt=("lens", {})).text() == "ties;lens"
+    plain = parse_chain("lwptv;ties")
+    assert plain.adapt is None and plain.text() == "lwptv;ties"
+
+
+@pytest.mark.parametrize("text", ["lens", "test_data:seed=2", "lens;ties", "ties;lens;lens", "test_data:seed=x;ties"])
+def test_texts_that_are_no_chains_are_refused(text: str) -> None:
+    with pytest.raises(MergingError):
+        parse_chain(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("reporting", ("reporting", None, 0)),
+        ("reporting:per_task=128", ("reporting", 128, 0)),
+        ("per_task=5,seed=2", ("choosing", 5, 2)),
+        ("exemplars:seed=1", ("exemplars", None, 1)),
+        ("", ("choosing", None, 0)),
+    ],
+)
+def test_test_data_on_the_command_line(text: str, settings: tuple[Any, ...]) -> None:
+    problems: list[str] = []
+    assert tuple(parse_test_data(text, problems).values()) == settings and not problems
+
+
+@pytest.mark.parametrize("text", ["training", "reporting:per_task=0", "choosing:images=3", "reporting:per_task=x"])
+def test_problems_of_test_data_are_collected(text: str) -> None:
+    problems: list[str] = []
+    assert parse_test_data(text, problems) == {}
+    assert len(problems) == 1 and "test_data" in problems[0]

@@ -78,7 +78,8 @@ def learn(blend: Blend, params: LocalizeAndStitchParams) -> Survey:
         blend.skip(len(path.rows) / (params.steps * len(experts)))
     for task in range(path.finished, len(experts)):
         scores = Scores(limits[task], params.bias, params.lr, params.l1, params.regularizer)
-        scores.restore(kept if task == path.finished else {})
+        scores.restore(kept)
+        kept = {}  # the scores that were kept are of one task
         _learn_one(blend, params, task, scores, path)
         path.finish(scores)
         blend.keep(path.state)
