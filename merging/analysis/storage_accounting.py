@@ -37,7 +37,6 @@ def storage(run: Run) -> pd.DataFrame:
     tensors = run.table("tensors")
     heads = _heads(run, tensors)
     extra: list[Row] = [("deploy", HEADS, heads)] if heads else []
-    extra += _beside(run)
     if not run.sizes or "itemsize" not in tensors:
         unknown = [(account, "files", np.nan) for account in ACCOUNTS[1:]]
         return _table([*_paper_only(run, tensors), *unknown])
@@ -49,14 +48,6 @@ def storage(run: Run) -> pd.DataFrame:
     else:
         rows = _many_models(tensors, run.table("task_tensors"), run.sizes)
     return _table([*rows, *extra])
-
-
-def _beside(run: Run) -> list[Row]:
-    """The modules and routers on top of the merged model, which only count for those who use it."""
-    if "modules" not in run.tables:
-        return []
-    parts = run.table("modules").groupby("part", sort=False)["bytes"].sum()
-    return [("deploy", str(part), float(size)) for part, size in parts.items()]
 
 
 def _table(rows: list[Row]) -> pd.DataFrame:
@@ -81,7 +72,7 @@ def _one_model(tensors: pd.DataFrame, sizes: Mapping[str, int]) -> list[Row]:
 def _with_modules(tensors: pd.DataFrame, sizes: Mapping[str, int], modules: pd.DataFrame) -> list[Row]:
     """A model and what an adapt put on top of it, part by part: as it is, and without zeros.
 
-    Where images mix on the pretrained tensors, nobody needs the merged model's in their place.
+    Where images mix on the pretrained tensors, the merged model's in their place are not needed.
     """
     replaced = int(modules["bytes"][modules["part"] == REPLACING].sum())
     rows = [(account, part, size - replaced * (account == "deploy"))

@@ -21,7 +21,7 @@ PER_TASK = (
 )
 # The note where a module of the task itself is used in domain.
 TASK_KNOWN = (
-    "Per task in domain: every task has a module of its own, so somebody has to say which task an image belongs to. "
+    "Per task in domain: every task has a module of its own, so the user has to say which task an image belongs to. "
     "Out of domain there is none, and the figure is the merged model's."
 )
 ADAPTS_ON_TEST = "† Adapted on these images: it learned, without labels, on the images that its scores are of."

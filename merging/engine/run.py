@@ -249,14 +249,14 @@ def _stream(inputs: Inputs, stages: tuple[Stage, ...], meter: Meter, output: Out
     for slot, mask in stream.masked():
         seen = slot if path is None else replace(slot, read_inputs=partial(path.moments, slot.parameter, running))
         change, kept = merge.method.run(seen, merge.params, merge.statistics), mask
+        if path is not None:  # the merge's own weights: an edit after it changes its own tensors alone
+            path.add(slot.name, merged_values(slot, change, kept))
         for stage in after:
             rows = change.reshape(len(output.sinks), *slot.pretrained.shape)
             merged = replace(slot, experts=tuple(output.sinks), task_vectors=rows)
             edited, kept = stage.edit(merged, kept)
             change = edited.task_vectors.reshape(change.shape)
         output.add(slot, change, kept)
-        if path is not None:
-            path.add(slot.name, merged_values(slot, change, kept))
 
 
 def _copy_buffers(pretrained: Checkpoint, output: Output) -> None:

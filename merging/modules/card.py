@@ -10,9 +10,9 @@ from merging.modules.writing import Parts
 from merging.text import escape, fenced, printable, size_text, table
 from merging.version import __version__
 
-WITHOUT_TASK = "Each image finds its own way: nobody has to say which task it belongs to."
+WITHOUT_TASK = "Each image is routed by itself: its task need not be known."
 WITH_TASK = (
-    "Somebody has to say which task an image belongs to; without a task the merged model's own features are given."
+    "The user has to say which task an image belongs to; without a task the merged model's own features are given."
 )
 
 

@@ -202,7 +202,7 @@ class Run:
 
     @property
     def needs_task(self) -> bool:
-        """Whether somebody must say which task an image belongs to: its mark in domain is "per task"."""
+        """Whether the user must say which task an image belongs to: its mark in domain is "per task"."""
         if not self.adapt:
             return self.per_task
         from merging.methods.registry import methods  # loads torch, which lists of runs do not need

@@ -194,10 +194,10 @@ def test_the_family_is_made_of_presets_on_one_merge() -> None:
 
 
 def test_published_accuracies_out_of_domain_average_to_the_printed_mean() -> None:
-    several = [figure for figure in FIGURES if figure.printed.outside]
-    assert len(several) == len(LWPTV_FAMILY.keys)
+    several = [figure for figure in FIGURES if figure.printed.outside and figure.model == B32]
+    assert len(several) >= len(LWPTV_FAMILY.keys)
     for figure in several:
-        assert figure.model == B32 and len(figure.printed.outside) == len(OUTSIDE)
+        assert len(figure.printed.outside) == len(OUTSIDE)
         mean = sum(figure.printed.outside) / len(OUTSIDE)
         assert mean == pytest.approx(figure.printed.out_of_domain, abs=0.07), figure.name
 

@@ -85,7 +85,7 @@ def _lines(run: Run, tensor: str | None, expert: str | None) -> None:
 
 
 def _sums(run: Run, others: Sequence[Run], tensor: str | None) -> None:
-    """Summed coefficients of this run and of others beside it (LwPTV, Fig. 8)."""
+    """Summed coefficients of this run and of others beside it."""
     chart.ask("coefficient_sums")
     labels = {other.id: clean_text(text.label(other), 80) for other in others}
     beside: list[str] = []

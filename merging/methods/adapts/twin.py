@@ -65,7 +65,7 @@ def logits(router: Router, features: Tensor) -> Tensor:
 
 
 def train(network: MergedNetwork, params: TwinParams) -> Learned:
-    """A router that tells from which task's exemplars an image is; nobody's labels enter."""
+    """A router that tells from which task's exemplars an image is; labels of classes do not enter."""
     each = [network.merged_features(task) for task in network.tasks]
     features = torch.cat(each)
     goals = torch.cat([torch.full((len(rows),), k, device=features.device) for k, rows in enumerate(each)])
