@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import common_checks
@@ -83,9 +82,6 @@ def plain(
         solution = torch.linalg.solve(sum(grams), sum(g @ w for g, w in zip(grams, weights, strict=True)))
         merged[name] = solution if transposed else solution.T
 
-    def finish(part: str) -> None:
-
-    finish(V)  # what no block holds; blocks are merged below
     tokens = {k: stem(merged, x) for k, x in images.items()}
     for index in range(tiny.LAYERS):
         at = AT.format(index)
@@ -93,7 +89,6 @@ def plain(
         rows = {k: block(experts[k], index, x)[1] for k, x in tokens.items()}
         for name in next(iter(rows.values())):
             regress(name, {k: own[name] for k, own in rows.items()}, transposed=False)
-        finish(at)
         tokens = {k: block(merged, index, x)[0] for k, x in tokens.items()}
     ends = {k: norm(experts[k], V + "ln_post.", x[:, 0]) for k, x in tokens.items()}
     regress(V + "proj", ends, transposed=True)
