@@ -61,7 +61,6 @@ def assert_plain(measured: Measured, step: int, model: Any, benchmark: Benchmark
         assert row["n"] == benchmark.count(str(task), "choosing")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("granularity", ["tensor", "task"])
 def test_losses_are_those_of_the_coefficients_of_each_step(granularity: str, store: Store, tiny_benchmark) -> None:
     params = {**LEARNING, "granularity": granularity, "shrink": 0.5}  # what the merge shrinks, learning did not
