@@ -142,6 +142,7 @@ def test_entropy_stands_against_loss_with_the_authors_log_behind(open_app: Any, 
     assert keys(at) == ["learning_loss", "entropy_loss", "accuracy_steps"]
     shown = words(at)
     assert "drawn from the choosing half with seed 0, at 3 steps" in shown and "on CPU" in shown
+    assert "The merge learned from images of this half" in shown and "Adapted on these images" not in shown
     assert "on no task does the loss rise" in shown or "Entropy falls on while the loss" in shown
     assert "LW AdaMerging++, step 500" in at.get("plotly_chart")[2].proto.spec
     assert "what the authors logged for the same chain" in shown

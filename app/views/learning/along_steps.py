@@ -25,6 +25,8 @@ IMAGES = "n = {} images of each task, drawn from the choosing half with seed {},
 BEFORE = (
     "The models are those of these steps, before their coefficients were shrunk or anything was put on top of them."
 )
+MARKS = "Open marks are the first step, large ones the last."
+SEEN, UNSEEN = "The merge learned from images of this half, without labels.", "The merge learned from other images."
 STEADY = "Between these steps, on no task does the loss rise while entropy falls on."
 TURNED = "Entropy falls on while the loss with labels rises on {} of {} tasks: {}."
 TURN = "{} after step {:,} (entropy {}, loss {} nats)"
@@ -42,16 +44,16 @@ def view(run: Run) -> None:
         return
     table = measurements.table(measured, "losses")
     table = table.assign(title=table["task"].map(names.expert))
-    images = _images(measured, table)
+    images = f"{_images(measured, table)} {SEEN if run.adapted_on == measured.notes['split'] else UNSEEN}"
     sentence = in_words(table)
     chart.chart(
         "entropy_loss", table, name=f"entropy_loss_{run.id[:8]}", tasks=list(run.experts), of=[run],
-        description=sentence, caption=f"{sentence} {images} {BEFORE} {text.adapted(run)}".strip(),
+        description=sentence, caption=f"{sentence} {MARKS} {images} {BEFORE}",
     )  # fmt: skip
     logged = published(run)
     chart.chart(
         "accuracy_steps", table, name=f"accuracy_steps_{run.id[:8]}", published=logged, of=[run],
-        caption=f"{images} {BAND} {LOGGED if logged is not None else ''}".strip(),
+        caption=f"{BAND} {images} {LOGGED if logged is not None else ''}".strip(),
     )  # fmt: skip
 
 
