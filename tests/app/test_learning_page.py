@@ -157,6 +157,8 @@ def test_modules_are_shown_on_images_that_they_did_not_learn_from(open_app: Any,
     assert list(oracle.columns) == ["Task", "Merged model", "Routed", "True task's vector", "Expert"]
     assert oracle["Task"][0] == "Mean" and len(oracle) == 1 + 4
     assert "It is no score" in words(at)
+    unseen = next(task.key for task in Benchmark.load(measured[0]).tasks if not task.has_expert)
+    at = at.selectbox(key="images").select(unseen).run()
     at = at.segmented_control(key=f"asked_{measured[1]}").set_value("those that were learned from").run()
     assert "of those that were learned from" in words(at) and "below the line" not in words(at)
 
