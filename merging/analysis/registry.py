@@ -53,6 +53,14 @@ MEASURES = {
             "What putting weights back gives, to first order",
             "merging.analysis.measurements.put_back.first_order:measure_first_order",
         ),
+        Measurement(
+            "along_steps",
+            "Loss along the steps of learning",
+            "merging.analysis.measurements.learned.along_steps:measure_along_steps",
+        ),
+        Measurement(
+            "modules", "Modules on the reporting half", "merging.analysis.measurements.learned.modules:measure_modules"
+        ),
         Measurement("signs", "Sign agreement", "merging.analysis.measurements.signs:measure_signs", of=Of.EXPERTS),
         Measurement(
             "pairs", "Experts against experts", "merging.analysis.measurements.pairs:measure_pairs", of=Of.EXPERTS

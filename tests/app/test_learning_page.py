@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,13 @@ import learned_runs
 import pytest
 import tiny_library
 from page_harness import charts, click, words
+
+from merging.analysis.context import FOLDER
+from merging.analysis.measure import measure
+from merging.benchmarks.benchmark import Benchmark
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.store import Store
 
 VIEWS = {  # view -> a run that has it, and its charts
     "coefficients": (learned_runs.LAYERWISE, ["coefficient_map", "coefficient_steps", "coefficient_sums"]),
@@ -87,8 +95,6 @@ def test_a_run_that_learned_nothing_says_so_and_offers_one_that_did(open_app: An
 
 
 def run_of(folder: Path, *chain: str) -> str:
-    from merging.runs.store import Store
-
     return next(
         run.id
         for run in Store(libraries=(folder / "runs",)).runs()
@@ -107,6 +113,62 @@ def test_a_link_to_a_run_that_is_not_here(open_app: Any, learned: Path) -> None:
     at = open_app("learning", learned, run="000000000000", step="7", learned="EVIL")
     assert not at.exception
     assert "does not have" in words(at)
+
+
+# Measurements
+
+
+@pytest.fixture(scope="session")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A library with a run that learned coefficients and has a router, with everything measured; and the run's id."""
+    folder = tiny_library.write(tmp_path_factory.mktemp("measured"), ())
+    benchmark, making = Benchmark.load(folder), Store(folder / "more", libraries=(), dated=False)
+    recipe = Recipe.build(
+        "adamerging", {"steps": 12}, [("trim", {"density": 0.2})], benchmark.pretrained, benchmark.experts,
+        adapt=("twin", {"steps": 5}),
+    )  # fmt: skip
+    run = execute(recipe, making, benchmark=benchmark, device="cpu")
+    for key in ("along_steps", "modules"):
+        measure(key, making, benchmark, run.id, device="cpu")
+    shutil.copytree(run.path, folder / "runs" / run.id)
+    (folder / "more" / FOLDER).rename(folder / FOLDER)
+    return folder, run.id
+
+
+@pytest.mark.slow
+def test_entropy_stands_against_loss_with_the_authors_log_behind(open_app: Any, measured: Any) -> None:
+    at = open_app("learning", measured[0], run=measured[1], learned="loss and gain")
+    assert not at.exception
+    assert keys(at) == ["learning_loss", "entropy_loss", "accuracy_steps"]
+    shown = words(at)
+    assert "drawn from the choosing half with seed 0, at 3 steps" in shown and "on CPU" in shown
+    assert "The merge learned from images of this half" in shown and "Adapted on these images" not in shown
+    assert "on no task does the loss rise" in shown or "Entropy falls on while the loss" in shown
+    assert "LW AdaMerging++, step 500" in at.get("plotly_chart")[2].proto.spec
+    assert "what the authors logged for the same chain" in shown
+
+
+@pytest.mark.slow
+def test_modules_are_shown_on_images_that_they_did_not_learn_from(open_app: Any, measured: Any) -> None:
+    at = open_app("learning", measured[0], run=measured[1], learned="modules")
+    assert not at.exception
+    assert "of the reporting half" in words(at) and "below the line" in words(at)
+    oracle = at.dataframe[0].value
+    assert list(oracle.columns) == ["Task", "Merged model", "Routed", "True task's vector", "Expert"]
+    assert oracle["Task"][0] == "Mean" and len(oracle) == 1 + 4
+    assert "It is no score" in words(at)
+    unseen = next(task.key for task in Benchmark.load(measured[0]).tasks if not task.has_expert)
+    at = at.selectbox(key="images").select(unseen).run()
+    at = at.segmented_control(key=f"asked_{measured[1]}").set_value("those that were learned from").run()
+    assert "of those that were learned from" in words(at) and "below the line" not in words(at)
+
+
+def test_what_is_not_measured_is_offered(open_app: Any, learned: Path) -> None:
+    at = open_app("learning", learned, run=learned_runs.LAYERWISE, learned="loss and gain")
+    assert "about six of the steps" in words(at)
+    assert at.button(key="measure_along_steps")
+    at = open_app("learning", learned, run=learned_runs.MODULES, learned="modules")
+    assert at.button(key="measure_modules")
 
 
 # Marks beside scores

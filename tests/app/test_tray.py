@@ -30,6 +30,8 @@ PAGES = {  # measurement -> the page that shows it, and what the link says besid
     "features": (pages.FEATURES, {}),
     "tsne": (pages.FEATURES, {"map": "t-SNE"}),
     "predictions": (pages.COMPARE, {}),
+    "along_steps": (pages.LEARNING, {"learned": "loss and gain"}),
+    "modules": (pages.LEARNING, {"learned": "modules"}),
     "method_times": (pages.METHODS, {}),
 }
 
@@ -50,7 +52,7 @@ def links(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
 def test_a_finished_measurement_links_to_its_view_and_names_its_run(measurement: str, links: Any) -> None:
     tray.open_measurement(finished(measurement))
     path, query = PAGES[measurement]
-    run = "run" if path in (pages.CONFLICTS, pages.COMPARE) else "runs"
+    run = "run" if path in (pages.CONFLICTS, pages.COMPARE, pages.LEARNING) else "runs"
     assert links == [(path, {run: RUN_ID, **query})]
 
 

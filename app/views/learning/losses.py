@@ -1,4 +1,4 @@
-"""Losses while a merge learned, and what learning bought and cost: from where it started to where it ended."""
+"""Losses while a merge learned, against the loss with labels, and what learning bought and cost from start to end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app import text
 from app.reading import data as stored_data
 from app.reading import score_tables
 from app.session import pages
-from app.views.learning import data, starts
+from app.views.learning import along_steps, data, starts
 from app.widgets import chart, page
 from merging.runs.run import Run
 
@@ -39,6 +39,8 @@ def view(run: Run, stored: Sequence[Run]) -> None:
             unit=starts.loss_of(run, of_adapt),
             experts=list(run.experts), of=[run], caption=f"{BATCH} {text.adapted(run)}".strip(),
         )  # fmt: skip
+    if data.STEPS in run.tables:
+        along_steps.view(run)
     _arrow(run, stored)
 
 

@@ -33,6 +33,7 @@ class ResultView(NamedTuple):
 CONFLICTS = ResultView(pages.CONFLICTS, "Conflicts", "call_split")
 FEATURES = ResultView(pages.FEATURES, "Features", "scatter_plot")
 DRIFT = ResultView(pages.DRIFT, "Drift", "moving")
+LEARNING = ResultView(pages.LEARNING, "Learning", "model_training")
 RESULT_VIEWS = {  # of measurements; those that are not here are on Drift
     measurements.SIGNS: CONFLICTS._replace(query={address.ABOUT: "sign agreement"}),
     measurements.DRM_ABLATIONS: CONFLICTS._replace(query={address.ABOUT: "ablations of DRM"}),
@@ -45,6 +46,8 @@ RESULT_VIEWS = {  # of measurements; those that are not here are on Drift
     measurements.PUT_BACK: DRIFT._replace(query={address.VIEW: "put back"}),
     measurements.FIRST_ORDER: DRIFT._replace(query={address.VIEW: "put back"}),
     measurements.EXEMPLARS: DRIFT._replace(query={address.VIEW: "exemplars"}),
+    measurements.ALONG_STEPS: LEARNING._replace(query={address.LEARNED: "loss and gain"}),
+    measurements.MODULES: LEARNING._replace(query={address.LEARNED: "modules"}),
     measurements.METHOD_TIMES: ResultView(pages.METHODS, "Methods", "category"),
 }
 HALTED = "Process {} was halted by a signal. Let it go on, or cancel."
@@ -184,7 +187,7 @@ def open_measurement(job: Job) -> None:
         page_parts.open_page(pages.MODELS, label, "inventory_2", **link_query)
         return
     page, label, icon, query = RESULT_VIEWS.get(job.kind, DRIFT)
-    one_run = page in {pages.CONFLICTS, pages.COMPARE}
+    one_run = page in {pages.CONFLICTS, pages.COMPARE, pages.LEARNING}
     runs = {address.RUN if one_run else address.RUNS: job.subject} if job.subject else {}
 
     def pick(run_id: str) -> None:

@@ -42,6 +42,7 @@ from viz_tables.features import (
     feature_separability,
 )
 from viz_tables.learning import (
+    accuracy_steps,
     coefficient_map,
     coefficient_steps,
     coefficient_sums,
@@ -65,6 +66,7 @@ from viz_tables.scores import id_ood_scatter, plugin_arrows, storage, task_accur
 from viz_tables.sweeps import sweep_contour, sweep_lines, sweep_tasks
 
 __all__ = [
+    "accuracy_steps",
     "coefficient_map",
     "coefficient_steps",
     "coefficient_sums",

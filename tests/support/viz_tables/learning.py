@@ -70,6 +70,11 @@ def entropy_loss(tasks: int = 8, steps: int = 5, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["task", "title", "step", "entropy", "loss", "accuracy", "n"])
 
 
+def accuracy_steps(tasks: int = 8, steps: int = 5, seed: int = 0) -> pd.DataFrame:
+    """Accuracies of those steps."""
+    return entropy_loss(tasks, steps, seed).drop(columns=["entropy", "loss"])
+
+
 def learning_arrows(runs: int = 6, seed: int = 0) -> pd.DataFrame:
     """Merges of which every third learns, starting from the one before it."""
     table = id_ood_scatter(runs + 2, seed)

@@ -1,0 +1,28 @@
+"""What authors logged while a merge learned, for recipes of the same chain."""
+
+from __future__ import annotations
+
+from merging.recipes.papers.claims import CURVES, Curve
+from merging.recipes.presets import preset
+from merging.recipes.recipe import Recipe, Step
+
+ALONG = "steps"
+FREE = {"steps", "seed", "shrink"}  # parameters that do not change where one step after another leads on average
+
+
+def logs_of(recipe: Recipe) -> tuple[Curve, ...]:
+    """The curves of the presets with a recipe's edits and merge; what adapts the merged model does not count.
+
+    Only the number of steps, the seed, and the factor on the learned coefficients may differ.
+    """
+    return tuple(curve for curve in CURVES if curve.along == ALONG and _alike(recipe, preset(curve.key).recipe("", {})))
+
+
+def _alike(recipe: Recipe, other: Recipe) -> bool:
+    return _plain(recipe.merge, FREE) == _plain(other.merge, FREE) and [_plain(edit) for edit in recipe.edits] == [
+        _plain(edit) for edit in other.edits
+    ]
+
+
+def _plain(step: Step, free: frozenset[str] | set[str] = frozenset()) -> tuple[str, dict[str, object]]:
+    return step.key, {name: value for name, value in step.params.plain().items() if name not in free}
