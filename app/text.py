@@ -28,6 +28,11 @@ ADAPTED = {  # which images a run learned from without labels -> what its scores
     "reporting": "† Adapted on these images, without labels: on the ones that it is scored on.",
     "exemplars": "Adapted on training images, without labels.",
 }
+PROTOCOLS = {  # where test data come from -> its words
+    "choosing": "other test images",
+    "reporting": "† the scored images, as the papers do",
+    "exemplars": "training images",
+}
 MINUS = "\N{MINUS SIGN}"
 RENAMED = {"Handwriting digits": "Handwritten digits"}  # titles in stored files, whose digests must not change
 

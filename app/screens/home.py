@@ -51,7 +51,7 @@ LINKS = (
     ),
     (
         "What does each method do?",
-        "Every edit and merge with its formula, its parameters, and published figures beside ours.",
+        "Every edit, merge and adapt with its formula, its parameters, and published figures beside ours.",
         (pages.METHODS, "Open Methods", "menu_book", {}),
     ),
 )

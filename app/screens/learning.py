@@ -54,7 +54,7 @@ def main() -> None:
         first = learned[0]
         st.button(f"Show {text.label(first)}", on_click=state.pick_run, args=(first.id,), type="primary")
         return
-    having = [name for name, tables in NEEDS.items() if tables & set(run.tables)]
+    having = [name for name, tables in NEEDS.items() if tables & learning.tables(run)]
     if fresh or address.LEARNED not in {*st.session_state, *st.query_params}:
         st.session_state[address.LEARNED] = having[0]
     chosen = st.segmented_control(

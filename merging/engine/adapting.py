@@ -19,11 +19,10 @@ from merging.devices import choose_device
 from merging.engine.inputs import Inputs
 from merging.engine.learning.kept import Kept
 from merging.engine.learning.learn import few
-from merging.engine.needs import check_needs, checked_exemplars, checked_test_data
+from merging.engine.needs import check_fits, check_needs, checked_exemplars, checked_test_data
 from merging.engine.routed_network import RoutedNetwork
 from merging.engine.run import MergeResult, edited
 from merging.engine.stream import Stream
-from merging.errors import NeedsError
 from merging.methods import registry
 from merging.methods.adapting import Learned, Route, Router, Sizes
 from merging.methods.exemplars import TaskExemplars
@@ -57,7 +56,7 @@ class Adapted:
     def added_to(self, result: MergeResult) -> MergeResult:
         """The result of the merge with the modules; a table that both have is the adapt's under its name + "_adapt"."""
         named = {f"{name}_adapt" if name in result.tables else name: table for name, table in self.tables.items()}
-        warnings = (*result.warnings, *self.warnings)
+        warnings = tuple(dict.fromkeys((*result.warnings, *self.warnings)))  # of both, each sentence once
         return replace(result, modules=self.modules, tables={**result.tables, **named}, warnings=warnings)
 
 
@@ -92,7 +91,7 @@ def adapt(  # noqa: PLR0913 - all that an adapt can be given
              for name in experts}  # fmt: skip
     architecture = Architecture.of(merged, like=pretrained)
     for name, task in tasks.items():
-        _check(name, task, architecture)
+        check_fits(name, task, architecture)
     kept = kept or Kept()
     with kept.removed_on_failure():
         work = _Work(method, params, Inputs(merged, experts, None, choose_device(device)), tasks, architecture)
@@ -271,16 +270,3 @@ def _unused(recipe: Recipe, method: Adapt) -> Iterator[str]:
     merge = registry.merge(recipe.merge.key)
     if method.mixes_on_pretrained and merge.learns(recipe.merge.params):
         yield f"{method.title} mixes MLPs on the pretrained ones, so what {merge.title} learned for MLPs is not used."
-
-
-def _check(name: str, task: TaskExemplars, architecture: Architecture) -> None:
-    """Raise NeedsError for images or a head that do not fit the tower."""
-    side, width = architecture.image_size, architecture.embed_dim
-    if task.images.shape[1:] != (3, side, side):
-        shape = tuple(task.images.shape)
-        raise NeedsError(f"The images of {name!r} must be a tensor (n, 3, {side}, {side}); got {shape}.")
-    if not torch.isfinite(task.images).all():
-        raise NeedsError(f"The images of {name!r} hold NaN or infinity.")
-    if task.head is not None and task.head.shape[1] != width:
-        shape = tuple(task.head.shape)
-        raise NeedsError(f"The head of {name!r} must be a tensor (classes, {width}); got {shape}.")

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from merging.errors import NeedsError
 from merging.methods.exemplars import TaskExemplars, described
 from merging.methods.method import Method, Needs
 from merging.text import first_few
 
 if TYPE_CHECKING:
+    from merging.checkpoints.architecture import Architecture
     from merging.recipes.recipe import Recipe
 
 HOW_TO_PASS = {
@@ -86,4 +89,19 @@ def _check_parts(method: Method, need: Needs, experts: Mapping[str, Any], tasks:
     missing = [f"{part} for {first_few(names)}" for part, names in lacking.items() if names]
     if missing:
         needed = f"{method.key} needs {need}" + (" and each task's zero-shot head" if needs_head else "")
-        raise NeedsError(f"{needed}. Missing: {'; '.join(missing)}. Pass {HOW_TO_PASS[need]}.")
+        others = [name for name in tasks if name not in experts]
+        strange = f" There are images of {first_few(others)}, but no such expert." if others else ""
+        raise NeedsError(f"{needed}. Missing: {'; '.join(missing)}.{strange} Pass {HOW_TO_PASS[need]}.")
+
+
+def check_fits(name: str, task: TaskExemplars, architecture: Architecture) -> None:
+    """Raise NeedsError for images or a head that do not fit the tower."""
+    side, width = architecture.image_size, architecture.embed_dim
+    if task.images.shape[1:] != (3, side, side):
+        shape = tuple(task.images.shape)
+        raise NeedsError(f"The images of {name!r} must be a tensor (n, 3, {side}, {side}); got {shape}.")
+    if not torch.isfinite(task.images).all():
+        raise NeedsError(f"The images of {name!r} hold NaN or infinity.")
+    if task.head is not None and task.head.shape[1] != width:
+        shape = tuple(task.head.shape)
+        raise NeedsError(f"The head of {name!r} must be a tensor (classes, {width}); got {shape}.")

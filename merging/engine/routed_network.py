@@ -29,7 +29,7 @@ OnWork = Callable[[], None]  # called between two pieces of work; may raise Canc
 
 
 class _Mixture(torch.autograd.Function):
-    """A tensor plus Σ_k w_k Δ_k, differentiated with respect to the weights (K,) and the tensor only."""
+    """A tensor plus Σ_k w_k Δ_k, differentiated with respect to the weights (K,) alone."""
 
     @staticmethod
     def forward(ctx: Any, weights: Tensor, base: Tensor, *changes: Tensor | None) -> Tensor:

@@ -1,8 +1,8 @@
 """What a method is: data that describes it, and one pure function over one slot.
 
 Three roles. An **edit** turns task vectors into task vectors, a **merge** turns them into one merged task vector (or
-one per task), an **adapt** puts a small module per task on top of a merged model. A method never sees a state dict:
-the engine hands it one ``Slot`` at a time.
+one per task), an **adapt** puts modules for tasks, or a router, on top of a merged model. A method never sees a state
+dict: the engine hands it one ``Slot`` at a time.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ BATCH_CPU, BATCH_GPU = 1 << 12, 1 << 16  # tokens that run at a time
 ROUTER, BASE = "router", "pretrained tensors"  # what all tasks share
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Modules:
     """What the adapt ``key`` put on top of the model ``merged`` for ``tasks``, which are the experts in order.
 
@@ -46,6 +46,10 @@ class Modules:
     stored: Mapping[str, Checkpoint] = field(default_factory=dict)
     base: Checkpoint | None = None
     device: torch.device = CPU
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value}" for name, value in self.params.values().items())
+        return f"<Modules: {self.key}({given}) for {', '.join(self.tasks)}>"
 
     @property
     def method(self) -> Adapt:

@@ -126,6 +126,10 @@ class Run:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DamagedError(f"{FACTS} cannot be read: {error!r}") from None
 
+    def columns(self, name: str) -> tuple[str, ...]:
+        """The columns of one of the tables; none if there is no such table."""
+        return tuple(self._schemas.get(name, ()))
+
     @property
     def tables(self) -> tuple[str, ...]:
         """Names of the tables, without the scores."""

@@ -272,6 +272,16 @@ def test_exemplars_are_listed(store: Store, benchmark: Benchmark) -> None:
     ]  # fmt: skip
 
 
+def test_images_to_learn_from_are_listed_in_words(store: Store, benchmark: Benchmark) -> None:
+    short = {"steps": 1, "batch": 4}
+    held_out, scored = (
+        stored(store, benchmark, "adamerging", params=short, test_data={"split": split})
+        for split in ("choosing", "reporting")
+    )
+    (line,) = recipes.lines(held_out, scored)
+    assert (line.a, line.b) == ("other test images", "† the scored images, as the papers do")
+
+
 def test_another_activation_is_listed(store: Store, benchmark: Benchmark) -> None:
     one, other = (stored(store, benchmark, "ties", activation=named) for named in ("", "gelu"))
     (line,) = recipes.lines(one, other)

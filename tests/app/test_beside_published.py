@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from app.reading.papers import published as published_rows
+from merging.benchmarks.metrics import Summary
 from merging.methods import registry
 from merging.recipes.papers import published
 from merging.recipes.papers.published import B32, FIGURES, L14, REFERENCES, Figure, Printed
@@ -192,3 +193,20 @@ def test_both_heads_of_every_column_fit(key: str) -> None:
     for width, (group, name) in zip(widths, table.columns, strict=True):
         longest = max(len(cell) for cell in (name, *table[group, name]))
         assert width >= min(6 * longest, published_rows.WIDEST)
+
+
+def test_the_setting_of_a_measured_row_has_its_marks_and_exemplars(monkeypatch: pytest.MonkeyPatch) -> None:
+    summary = Summary(*[0.5] * 8, normalized_tasks=2, tasks_in=2, tasks_out=1, n_in=20, n_out=10)
+    monkeypatch.setattr(published_rows.data, "summary", lambda run, stored: summary)
+    monkeypatch.setattr(published_rows.data, "reference_scores", lambda benchmark, experts, stored: {})
+    monkeypatch.setattr(published_rows.data, "expert_scores", lambda benchmark, stored: {})
+    lot = run([("lot", {})], per_task=16)
+    marked = run([("ties", {})])
+    for one, adapts, needs_task in ((lot, False, False), (marked, True, True)):
+        vars(one).update(seed=7, device="CPU", per_task=False, needs_task=needs_task, adapts_on_test=adapts)
+        vars(one).update(adapt="", benchmark="no such benchmark", experts=())
+    rows = [published_rows.Row("x", {}, one) for one in (lot, marked)]
+    assert list(published_rows.table(rows, [])[published_rows.OURS, "Setting"]) == [
+        "16 exemplars per task, seed 7, CPU",
+        "a module per task ‡, † adapted on the scored images, seed 7, CPU",
+    ]

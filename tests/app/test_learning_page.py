@@ -12,11 +12,12 @@ import pytest
 import tiny_library
 from page_harness import charts, click, words
 
+from app.views.learning import data as learning
 from merging.analysis.context import FOLDER
 from merging.analysis.measure import measure
 from merging.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
+from merging.runs import execute
 from merging.runs.store import Store
 
 VIEWS = {  # view -> a run that has it, and its charts
@@ -46,6 +47,26 @@ def test_every_view_draws_its_charts(open_app: Any, learned: Path, view: str) ->
     at = open_app("learning", learned, run=run, learned=view)
     assert not at.exception and not at.error
     assert keys(at) == expected
+
+
+def test_tables_of_other_methods_that_have_the_same_name_are_not_learned(
+    open_app: Any, learned: Path, tmp_path: Path
+) -> None:
+    others = (("task_arithmetic", {}, ["awd"]), ("model_stock", {}, []), ("adamerging", {"steps": 2}, ["awd"]))
+    benchmark, store = Benchmark.load(learned), Store(tmp_path / "store", libraries=(learned / "runs",))
+    awd, stock, both = (
+        execute.execute(
+            Recipe.build(merge, params, edits, benchmark.pretrained, benchmark.experts),
+            store, benchmark=benchmark, keep_model=False,
+        )
+        for merge, params, edits in others
+    )  # fmt: skip
+    assert not learning.learned(awd) and not learning.learned(stock)
+    assert learning.learned(both) and learning.by_tensor(both)
+    assert set(both.columns("coefficients")) != set(both.columns("coefficients_2"))
+    assert keys(open_app("learning", learned, run=both.id)) == VIEWS["coefficients"][1]
+    at = open_app("learning", learned, run=awd.id)
+    assert not at.exception and "This run learned nothing" in words(at)
 
 
 def test_routing_shows_the_router_each_block_and_one_tasks_images(open_app: Any, learned: Path) -> None:
@@ -127,7 +148,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         "adamerging", {"steps": 12}, [("trim", {"density": 0.2})], benchmark.pretrained, benchmark.experts,
         adapt=("twin", {"steps": 5}),
     )  # fmt: skip
-    run = execute(recipe, making, benchmark=benchmark, device="cpu")
+    run = execute.execute(recipe, making, benchmark=benchmark, device="cpu")
     for key in ("along_steps", "modules"):
         measure(key, making, benchmark, run.id, device="cpu")
     shutil.copytree(run.path, folder / "runs" / run.id)

@@ -192,6 +192,7 @@ def test_costs_are_work_that_is_the_same_everywhere(open_app: Any, library: Path
     assert costs.loc["TIES", "reads"] == 4 * costs.loc["Task arithmetic", "reads"] > 0
     assert costs.loc["LOT", "operations"] > 0 and costs.loc["LOT", "images"] == "256 forward"
     assert costs.loc["Fisher merging", "images"] == "256 both ways"
+    assert costs.loc["Surgery", "gives"] == "a module per task" and costs.loc["WEMoE", "gives"] == "one routed model"
     assert costs["ratio"].isna().all()
     said = words(at)
     assert "Times have not been measured" in said

@@ -39,6 +39,8 @@ def test_every_task_that_lacks_something_is_named() -> None:
         NeedsError, match=r"Missing: images for c; a head for a; a head of more than one class for b. Pass test_data="
     ):
         check(Recipe.build("guess"), {"a": IMAGES, "b": one_class, "c": merging.TaskExemplars(IMAGES[:0], head=HEAD)})
+    with pytest.raises(NeedsError, match=r"for c. There are images of d, but no such expert. Pass"):
+        check(Recipe.build("guess"), dict.fromkeys(("a", "b", "d"), whole))
 
 
 def test_images_are_needed_and_layer_inputs_are_not_enough() -> None:

@@ -49,6 +49,11 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def test_modules_show_as_one_line(modules: Modules) -> None:
+    assert repr(modules).startswith(f"<Modules: {modules.key}(") and f"for {', '.join(TASKS)}>" in repr(modules)
+    assert "tensor" not in repr(modules)
+
+
 def test_what_is_written_is_read_back(modules: Modules, folder: Path, tmp_path: Path) -> None:
     loaded = merging.load_modules(folder)
     assert (loaded.key, loaded.params, loaded.tasks) == (modules.key, modules.params, modules.tasks)

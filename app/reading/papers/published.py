@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
+from app import text
 from app.reading import data
 from app.reading.score_tables import NAMES
 from merging.benchmarks.metrics import Summary, summarize
@@ -169,8 +170,13 @@ def _measured(run: Run | None, stored: Sequence[Run]) -> Line:
     summary = data.summary(run, stored) if run else None
     if run is None or summary is None:
         return {}
-    exemplars = _recipe(run.id, run)[1]
-    sources = (f"{exemplars} exemplars per task" if exemplars else "", "" if run.seed is None else f"seed {run.seed}")
+    *_, exemplars = _recipe(run.id, run)
+    sources = (
+        f"{text.per_task(run)} ‡" if text.per_task(run) else "",
+        "† adapted on the scored images" if run.adapts_on_test else "",
+        f"{exemplars} exemplars per task" if exemplars else "",
+        "" if run.seed is None else f"seed {run.seed}",
+    )
     setting = ", ".join(filter(None, (*sources, clean_text(run.device, 40))))
     return _averages(summary) | {(OURS, "Setting"): setting}
 

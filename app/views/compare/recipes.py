@@ -95,7 +95,7 @@ def _settings(a: Recipe, b: Recipe, run_a: Run, run_b: Run) -> Iterator[Line]:
         yield from _if_other("Exemplars", bound.label, *values)
     for name, bound in TestData.bounds().items():
         values = [recipe.test_data.values()[name] if recipe.test_data else ABSENT for recipe in (a, b)]
-        yield from _if_other("Images to learn from", bound.label, *values)
+        yield from _if_other("Images to learn from", bound.label, *(text.PROTOCOLS.get(v, v) for v in values))
     yield from _if_other("Models", "Activation", *(recipe.activation or "from the files" for recipe in (a, b)))
     yield from _if_other("Models", "Architecture", *(recipe.architecture or "from the files" for recipe in (a, b)))
     if any(run.sizes.get("dead", 1) for run in (run_a, run_b)):  # without unused tensors the setting has no effect

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # Tables of runs.
 COEFFICIENTS, STEPS, TRACE = "coefficients", "coefficient_steps", "learning"
+OF_COEFFICIENTS = {"expert", "tensor", "coefficient"}  # columns of the first
 LOCALIZATION, OVERLAP = "localization", "overlap"
 ADAPT_TRACE = "learning_adapt"  # of an adapt on top of a merge that has a trace of its own
 SHIFT, ROUTING, CONFUSION = "feature_shift", "routing", "confusion"
@@ -27,12 +28,28 @@ MERGED = "merged"  # stands for the coefficients that were merged, among the ste
 
 def learned(run: Run) -> bool:
     """Whether a run has any table of what it learned."""
-    return bool(set(LEARNED) & set(run.tables))
+    return bool(tables(run) & set(LEARNED))
+
+
+def tables(run: Run) -> set[str]:
+    """The names of a run's tables; ``COEFFICIENTS`` is among them only if they were learned."""
+    return set(run.tables) - {COEFFICIENTS} | ({COEFFICIENTS} if _coefficient_table(run) else set())
+
+
+def _coefficient_table(run: Run) -> str:
+    """The name of the table of learned coefficients, empty if there is none.
+
+    Other methods, such as AWD and Model Stock, have a table of the same name with other columns. Before the learned one
+    in a chain, they leave it the same name with a number.
+    """
+    named = (name for name in run.tables if name.partition("_")[0] == COEFFICIENTS)
+    return next((name for name in named if set(run.columns(name)) >= OF_COEFFICIENTS), "")
 
 
 def by_tensor(run: Run) -> bool:
     """Whether it learned a coefficient for every tensor, and not one for each expert."""
-    return COEFFICIENTS in run.tables and bool((data.table(run.id, COEFFICIENTS)["tensor"] != "").any())
+    name = _coefficient_table(run)
+    return bool(name) and bool((data.table(run.id, name)["tensor"] != "").any())
 
 
 def facts(run: Run) -> pd.DataFrame:
@@ -58,7 +75,7 @@ def steps(run_id: str) -> list[int]:
 def coefficients(run_id: str, step: int | None) -> pd.DataFrame:
     """Coefficients of every expert and tensor as they were merged, or at a step of learning."""
     run = data.store().run(run_id)
-    final = data.table(run_id, COEFFICIENTS)
+    final = data.table(run_id, _coefficient_table(run))
     if step is None:
         return with_facts(run, final)
     kept = data.table(run_id, STEPS)
@@ -70,7 +87,8 @@ def coefficients(run_id: str, step: int | None) -> pd.DataFrame:
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
 def limits(run_id: str) -> tuple[float, float]:
     """The smallest and the largest coefficient of all steps and of the merge; zero is in between."""
-    names = [name for name in (COEFFICIENTS, STEPS) if name in data.store().run(run_id).tables]
+    run = data.store().run(run_id)
+    names = [name for name in (_coefficient_table(run), STEPS) if name in run.tables]
     values = [data.table(run_id, name)["coefficient"] for name in names]
     return min(0.0, *(float(one.min()) for one in values)), max(float(one.max()) for one in values)
 

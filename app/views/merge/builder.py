@@ -40,11 +40,6 @@ ACTIVATION = (
 ACTIVATION_TITLES = {"": "from the files, or assumed", "quick_gelu": "QuickGELU", "gelu": "GELU"}
 NOT_ADAPTED = "Nothing: the merged model as it is"
 LEARNS = "The chain learns from images of the merged tasks, without their labels. They come from the benchmark."
-PROTOCOLS = {  # where test data come from -> its words
-    "choosing": "other test images",
-    "reporting": "† the scored images, as the papers do",
-    "exemplars": "training images",
-}
 SET, CHOSEN = "models_chosen", "experts_chosen"  # widget keys: the set of models, the chosen experts
 LONGEST = 100_000  # characters of a recipe; real ones have a few hundred
 
@@ -270,7 +265,7 @@ def _adapt(current: Draft, adapts: Sequence[Adapt], experts: Mapping[str, str]) 
 
 def _test_data(current: Draft) -> bool:
     """Which images the chain learns from; returns whether the values are valid."""
-    chosen = controls.draw(TestData, current.test_data, f"test_data{current.merge.uid}", titles=PROTOCOLS)
+    chosen = controls.draw(TestData, current.test_data, f"test_data{current.merge.uid}", titles=text.PROTOCOLS)
     if chosen is None:
         return False
     st.caption(text.ADAPTED.get(chosen.values()["split"], ""))

@@ -17,7 +17,7 @@ from merging.analysis.stored import Measured
 from merging.engine.work import ChainWork
 from merging.errors import MergingError
 from merging.methods import registry
-from merging.methods.method import Merge, Method
+from merging.methods.method import Adapt, Merge, Method
 from merging.recipes.recipe import DEFAULT_MERGE, Exemplars
 from merging.runs.run import THIS_MACHINE
 from viz.text import clean_text, plural
@@ -101,14 +101,21 @@ def table(methods: Sequence[Method], work: Mapping[Name, ChainWork], times: pd.D
 
 def _needs(method: Method) -> dict[str, Any]:
     defaults = method.params()
-    result = {"edit": "task vectors", "adapt": "a module per task"}.get(method.role, "one model")
     return {
         "title": method.title,
         "needs": str(method.needs),
         "works": "in pieces" if method.elementwise(defaults) else "whole",
-        "gives": "one model per task" if isinstance(method, Merge) and method.per_task else result,
+        "gives": _gives(method),
         "passes": 1 + (method.survey_passes if method.surveys(defaults) else 0),
     }
+
+
+def _gives(method: Method) -> str:
+    if isinstance(method, Adapt):
+        return text.MODULE_PER_TASK if method.needs_task else "one routed model"
+    if isinstance(method, Merge):
+        return text.ONE_PER_TASK if method.per_task else "one model"
+    return "task vectors"
 
 
 def _work(work: ChainWork | None) -> dict[str, Any]:

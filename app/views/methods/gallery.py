@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ROLES = {
     "edit": ("Edits", "task vectors in, task vectors out"),
     "merge": ("Merges", "task vectors in, one set of weights out"),
-    "adapt": ("Adapts", "a small module per task on top of a merged model"),
+    "adapt": ("Adapts", "modules for tasks, or a router of images, on top of a merged model"),
 }
 
 

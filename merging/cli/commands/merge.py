@@ -93,6 +93,7 @@ def merge(  # noqa: PLR0913 - an argument for each option
 ) -> int:
     """Merge checkpoints and export the model."""
     from merging.cli.exporting import compute
+    from merging.errors import RecipeError
     from merging.recipes.recipe import Recipe
 
     key, params = merge
@@ -109,5 +110,7 @@ def merge(  # noqa: PLR0913 - an argument for each option
         adapt=adapt,
         test_data=test_data,
     )
+    if test_data and recipe.test_data is None:
+        raise RecipeError("No step of this chain learns from test data; leave out --test-data.")
     compute(call, recipe, store, out, how, device=device, evaluate=not no_evaluate, strict=strict)
     return DONE

@@ -13,8 +13,8 @@ from merging.engine.inputs import Inputs
 from merging.engine.learning.kept import Kept
 from merging.engine.learning.network import Network
 from merging.engine.learning.vectors import MaskFile, Vectors
+from merging.engine.needs import check_fits
 from merging.engine.stream import Stage, Stream
-from merging.errors import NeedsError
 from merging.methods.exemplars import TaskExemplars
 from merging.methods.learning import Change, batch_order, entropies, log_predictions
 from merging.methods.slot import SlotStream
@@ -59,7 +59,7 @@ class EngineBlend:
     def _network(self) -> Network:
         network = Network(self._inputs, {parameter.name for parameter in self.live})
         for name, task in self._tasks.items():
-            _check(name, task, network)
+            check_fits(name, task, network.architecture)
         return network
 
     def visit(self, change: Change, expert: str | None = None) -> None:
@@ -127,16 +127,3 @@ class EngineBlend:
         log_shares = log_predictions(features, self._network.moved(task.head), task.logit_scale)
         labels = task.labels[chosen].long().to(log_shares.device)
         return -log_shares.gather(1, labels[:, None])[:, 0]
-
-
-def _check(name: str, task: TaskExemplars, network: Network) -> None:
-    """Raise NeedsError for images or a head that do not fit the tower."""
-    side, width = network.architecture.image_size, network.architecture.embed_dim
-    if task.images.shape[1:] != (3, side, side):
-        shape = tuple(task.images.shape)
-        raise NeedsError(f"The images of {name!r} must be a tensor (n, 3, {side}, {side}); got {shape}.")
-    if not torch.isfinite(task.images).all():
-        raise NeedsError(f"The images of {name!r} hold NaN or infinity.")
-    if task.head is not None and task.head.shape[1] != width:
-        shape = tuple(task.head.shape)
-        raise NeedsError(f"The head of {name!r} must be a tensor (classes, {width}); got {shape}.")

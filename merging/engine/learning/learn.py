@@ -54,4 +54,4 @@ def _drawn(before: Sequence[Stage], stage: Stage) -> list[str]:
 def few(tasks: Mapping[str, TaskExemplars]) -> list[str]:
     """A sentence on tasks with few images to learn from, if there are some."""
     few = [name for name, task in tasks.items() if len(task.images) < FEW]
-    return [f"Fewer than {FEW} images were there to learn from for {first_few(few)}."] if few else []
+    return [f"There are fewer than {FEW} images to learn from of {first_few(few)}."] if few else []

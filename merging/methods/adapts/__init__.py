@@ -1,1 +1,1 @@
-"""The adapts, one per file: a small module per task on top of a merged model."""
+"""The adapts, one per file: modules for tasks, or a router of images, on top of a merged model."""

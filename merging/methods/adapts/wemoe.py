@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -93,7 +92,8 @@ def train(network: MergedNetwork, params: WemoeParams) -> Learned:
         adam.step({name: slope.to("cpu", torch.float64) for name, slope in slopes.items()})
         losses.append(now)
         network.keep(lambda: {**adam.state(), "losses": torch.tensor(losses, dtype=torch.float64)})
-        network.advance(f"step {step + 1} of {params.steps} · entropy {math.fsum(now):.2f}", (step + 1) / params.steps)
+        entropy = sum(now) / len(now)
+        network.advance(f"step {step + 1} of {params.steps} · entropy {entropy:.2f}", (step + 1) / params.steps)
     rows = [(step, task, row[k]) for step, row in enumerate(losses) for k, task in enumerate(network.tasks)]
     table = pd.DataFrame(rows, columns=["step", "expert", "loss"])
     return Learned({name: value.to(network.dtype) for name, value in adam.values.items()}, tables={"learning": table})

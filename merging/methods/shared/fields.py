@@ -68,7 +68,7 @@ def task_batch(default: int) -> Any:
         high=4096,
         slider=(8, 64),
         step=8,
-        label="Images per task",
+        label="Batch per task",
         help="Images of every task that each step sees; a task with fewer gives all it has.",
     )
 
