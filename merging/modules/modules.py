@@ -94,12 +94,19 @@ class Modules:
         """
         if task is not None and self.method.needs_task and task not in self.tasks:
             raise NeedsError(f"There is no module for {task!r}; there are some for {', '.join(self.tasks)}.")
-        return self._each(images, lambda batch: self.method.features(self.tower, self._here, batch, task))
+        return self._each(images, lambda batch: self.method.features(self.tower, self._here, batch, task, self.params))
 
     def routing(self, images: Tensor) -> Tensor | None:
         """The weights by which every image mixes the tasks: (n, blocks, K), (n, K), or None if nothing is routed."""
         routing = self.method.routing
-        return None if routing is None else self._each(images, lambda batch: routing(self.tower, self._here, batch))
+        if routing is None:
+            return None
+        return self._each(images, lambda batch: routing(self.tower, self._here, batch, self.params))
+
+    def named_tasks(self, images: Tensor) -> Tensor | None:
+        """Which tasks (n, K) each image may belong to, by the router; None if the method names none."""
+        weights, names = self.routing(images), self.method.names
+        return None if weights is None or names is None else names(weights, self.params)
 
     def mixed_features(self, images: Tensor, weights: Tensor) -> Tensor:
         """Features (n, e) with given weights (n, K) in place of the router's, of what is stored of every task.
