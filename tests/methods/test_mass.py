@@ -94,7 +94,7 @@ LAYERS = {"in_proj": "attn.in_proj_weight", "out_proj": "attn.out_proj.weight", 
     "params",
     [
         {},
-        {"layer": "c_fc", "block": 0, "threshold": 0.3},
+        {"layer": "in_proj", "block": 0, "threshold": 0.3},
         {"layer": "c_proj", "most": 1, "scaling": 0.7},
         {"layer": "out_proj", "block": 1, "threshold": 0.0, "most": 2},
     ],
