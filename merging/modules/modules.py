@@ -26,7 +26,7 @@ from merging.modules.writing import save, write
 
 CPU = torch.device("cpu")
 BATCH_CPU, BATCH_GPU = 1 << 12, 1 << 16  # tokens that run at a time
-ROUTER, BASE = "router", "pretrained tensors"  # what all tasks share
+ROUTER, BASE, PRETRAINED = "router", "pretrained tensors", "pretrained model"  # what all tasks share
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ class Modules:
         if self.learned.router:
             yield "", ROUTER, MappingCheckpoint(self.learned.router, ROUTER)
         if self.base is not None:
-            yield "", BASE, self.base
+            yield "", PRETRAINED if self.method.as_they_came else BASE, self.base
 
     def features(self, images: Tensor, task: str | None = None) -> Tensor:
         """Features (n, e) of preprocessed images (n, 3, h, w), each routed by itself; not normalized, on the CPU.
