@@ -26,7 +26,7 @@ from merging.modules.writing import save, write
 
 CPU = torch.device("cpu")
 BATCH_CPU, BATCH_GPU = 1 << 12, 1 << 16  # tokens that run at a time
-ROUTER, BASE, PRETRAINED = "router", "pretrained tensors", "pretrained model"  # what all tasks share
+ROUTER, BASE, PRETRAINED = "router", "pretrained tensors", "pretrained tower"  # what all tasks share
 
 
 @dataclass(frozen=True, eq=False)

@@ -167,7 +167,7 @@ def test_no_image_is_asked_for_and_tables_say_what_is_stored() -> None:
     base, experts = golden_adapt.models()
     result = merging.merge(base, experts, "tsv_m", adapt="mass", device="cpu", architecture=golden_adapt.ARCHITECTURE)
     assert {"modules"} <= set(result.tables) and "routing" not in result.tables and not result.warnings
-    assert result.tables["modules"]["part"].tolist() == ["task vector"] * 3 + ["pretrained model"]
+    assert result.tables["modules"]["part"].tolist() == ["task vector"] * 3 + ["pretrained tower"]
 
 
 def test_the_largest_cosine_among_the_named_tasks_chooses_head_and_class() -> None:
