@@ -9,7 +9,7 @@ import streamlit as st
 from app import text
 from app.reading import data, names, score_tables
 from app.session import address, pages, state
-from app.views.scores import ablations, plugin_matrix, stored_size
+from app.views.scores import ablations, plugin_matrix, stored_size, unknown_task
 from app.widgets import chart, page, paper_line, run_picker
 from merging.runs.run import Run
 from viz.text import plural
@@ -93,6 +93,7 @@ def compare(groups: list[list[Run]], stored: list[Run]) -> None:
         description=score_tables.accuracies_in_words(accuracies),
         of=runs,
     )
+    unknown_task.section(runs)
     numbers(averages)
     stored_size.section(runs)
     recipes(runs)

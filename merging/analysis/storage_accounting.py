@@ -23,6 +23,7 @@ MIB = 1 << 20
 PAPER_BYTES, INDEX_BYTES, RESCALER_BYTES, HEAD_BYTES = 4, 4, 4, 4
 UNIFIED, MASKS, RESCALERS, HEADS = "unified task vector", "masks", "rescalers", "heads"
 
+VECTOR, MERGED_VECTOR = "task vector", "merged task vector"  # the second where parts of modules are task vectors, too
 REPLACING = "pretrained tensors"  # the part of modules that stands for tensors of the merged model
 
 Row = tuple[str, str, float]  # account, part, bytes
@@ -56,12 +57,12 @@ def _table(rows: list[Row]) -> pd.DataFrame:
 
 def _paper_only(run: Run, tensors: pd.DataFrame) -> Iterator[Row]:
     if not run.per_task:
-        yield "paper", "task vector", PAPER_BYTES * paper_entries(tensors, run.sizes.get("dead", 0))
+        yield "paper", VECTOR, PAPER_BYTES * paper_entries(tensors, run.sizes.get("dead", 0))
 
 
 def _one_model(tensors: pd.DataFrame, sizes: Mapping[str, int]) -> list[Row]:
     return [
-        ("paper", "task vector", PAPER_BYTES * paper_entries(tensors, sizes["dead"])),
+        ("paper", VECTOR, PAPER_BYTES * paper_entries(tensors, sizes["dead"])),
         ("dense", "merged model", sizes["files"]),
         ("sparse", "changed tensors", encodings(tensors)["bytes"].sum()),
         ("sparse", "header", sizes["header"]),
@@ -75,7 +76,7 @@ def _with_modules(tensors: pd.DataFrame, sizes: Mapping[str, int], modules: pd.D
     Where images mix on the pretrained tensors, the merged model's in their place are not needed.
     """
     replaced = int(modules["bytes"][modules["part"] == REPLACING].sum())
-    rows = [(account, part, size - replaced * (account == "deploy"))
+    rows = [(account, MERGED_VECTOR if part == VECTOR else part, size - replaced * (account == "deploy"))
             for account, part, size in _one_model(tensors, sizes)]  # fmt: skip
     itemsize = (modules["bytes"] // modules["numel"].clip(lower=1)).clip(lower=1)
     compact = encodings(modules.assign(kept_numel=modules["kept"], itemsize=itemsize))["bytes"]

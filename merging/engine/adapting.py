@@ -85,10 +85,10 @@ def adapt(  # noqa: PLR0913 - all that an adapt can be given
     method, params = registry.adapt(recipe.adapt.key), recipe.adapt.params
     given, unlabeled = checked_exemplars(exemplars), checked_test_data(test_data)
     check_needs(recipe, experts, layer_inputs, given, unlabeled)
-    from_tests = method.needed(params) == Needs.TEST_DATA
-    images = (unlabeled if from_tests else given) or {}
+    need = method.needed(params)
+    images = (unlabeled if need == Needs.TEST_DATA else given) or {}
     tasks = {name: TaskExemplars(images[name].images, None, images[name].head, images[name].logit_scale)
-             for name in experts}  # fmt: skip
+             for name in experts if need != Needs.NOTHING}  # fmt: skip
     architecture = Architecture.of(merged, like=pretrained)
     for name, task in tasks.items():
         check_fits(name, task, architecture)
@@ -143,7 +143,7 @@ class _Work:
         """All of the work, without the surveys of edits."""
         model, images = self.inputs.pretrained, self.images
         stored = sum(model.infos[p.name].numel for p in self.inputs.parameters if self.method.stores_of(p))
-        reading = 0 if self.method.stores is None else stored * (len(self.tasks) + 1)
+        reading = 0 if self.method.stores is None else stored * (len(self.inputs.experts) + 1)
         features = 0 if self.method.mixes_on_pretrained else images * (2 if self.method.needs_task else 1)
         routed = 2 * sum(min(len(task.images), ROUTED) for task in self.tasks.values()) if self.method.routing else 0
         return reading + self.learning + self.scalars * (features + routed)
@@ -154,11 +154,12 @@ class _Work:
         """What is stored of each task, tensor by tensor, in files of their own."""
         if (stores := self.method.stores) is None:
             return {}
-        files = {task: TemporaryTensors(task) for task in self.tasks}
+        files = {task: TemporaryTensors(task) for task in self.inputs.experts}
         experts, device = self.inputs.experts, self.inputs.device
-        if self.method.exclusive:
+        if self.method.exclusive or self.method.as_they_came:
+            before = self.inputs.pretrained if self.method.exclusive else pretrained
             towers = {name: in_naming(expert, "open_clip") for name, expert in experts.items()}
-            inputs = Inputs(in_naming(self.inputs.pretrained, "open_clip"), towers, None, device)
+            inputs = Inputs(in_naming(before, "open_clip"), towers, None, device)
             slots: AbstractContextManager[Stream] = nullcontext(Stream(inputs, (), False, meter, STORING))
             names = {name: name for name in inputs.pretrained.infos}
         else:
@@ -180,12 +181,12 @@ class _Work:
         """The pretrained model's tensors on which images mix what is stored."""
         view = in_naming(pretrained, "open_clip")
         names = [p.name for p in view.parameters if self.method.stores_of(p)]
-        return MappingCheckpoint({name: view.read(name).to(self.inputs.dtype) for name in names}, "pretrained MLPs")
+        return MappingCheckpoint({name: view.read(name).to(self.inputs.dtype) for name in names}, "pretrained tensors")
 
     def tables(self, modules: Modules, meter: Meter) -> dict[str, pd.DataFrame]:
         """What the modules take to store, and how they route images that they learned from."""
         made = {"modules": tables.sizes(modules)}
-        if self.method.routing is None:
+        if self.method.routing is None or not self.tasks:
             return made
         weights = {}
         for name, task in self.tasks.items():
@@ -268,5 +269,5 @@ class _EngineNetwork:
 def _unused(recipe: Recipe, method: Adapt) -> Iterator[str]:
     """A sentence where the merge learns tensors that the adapt then mixes anew."""
     merge = registry.merge(recipe.merge.key)
-    if method.mixes_on_pretrained and merge.learns(recipe.merge.params):
+    if method.mixes_on_pretrained and not method.as_they_came and merge.learns(recipe.merge.params):
         yield f"{method.title} mixes MLPs on the pretrained ones, so what {merge.title} learned for MLPs is not used."

@@ -103,8 +103,28 @@ class MergedNetwork(Protocol):
 class AdaptedTower(Protocol):
     """The merged model as modules use it, with what is stored of every task beside it."""
 
+    @property
+    def blocks(self) -> int:
+        """How many blocks the tower has."""
+        ...
+
     def features(self, images: Tensor) -> Tensor:
         """The merged model's features (n, e)."""
+        ...
+
+    def entering(self, images: Tensor, weight: str) -> Tensor:
+        """The class tokens (n, d) that enter a linear map of a block of the merged model."""
+        ...
+
+    def stored(self, name: str) -> list[Parts]:
+        """What is stored of one tensor for every task; empty where nothing is."""
+        ...
+
+    def grouped(self, images: Tensor, chosen: Tensor, combine: Callable[[list[Parts]], Tensor]) -> Tensor:
+        """Features (n, e) of images, each through a model of the tasks that are ``chosen`` (n, K) for it.
+
+        Such a model is the pretrained one plus, tensor by tensor, what ``combine`` makes of what is stored of them.
+        """
         ...
 
     def mixed(self, images: Tensor, weights: Tensor) -> Tensor:

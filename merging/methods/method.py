@@ -166,15 +166,18 @@ class Adapt(Method):
     train: Callable[[MergedNetwork, Any], Learned]
     shapes: Callable[[Any, Sizes], Shapes]  # of what is learned, by the parameters
     # Features (n, e) of images through the model and what was learned; the task is None where nobody knows it.
-    features: Callable[[AdaptedTower, Learned, Tensor, str | None], Tensor]
+    features: Callable[[AdaptedTower, Learned, Tensor, str | None, Any], Tensor]
     # The weights by which images mix what is stored of the tasks, (n, ..., K); None: no image is routed.
-    routing: Callable[[AdaptedTower, Learned, Tensor], Tensor] | None = None
+    routing: Callable[[AdaptedTower, Learned, Tensor, Any], Tensor] | None = None
     # What is stored of one tensor for each task, and of which tensors. The slot is the pretrained model's with the task
     # vectors as the edits leave them or, with ``exclusive``, the merged model's with the experts as they came minus it.
     stores: Callable[[Slot, Any], list[Parts]] | None = None
     stores_of: Callable[[Parameter], bool] = lambda parameter: True
     exclusive: bool = False
+    as_they_came: bool = False  # whether that are the experts minus the pretrained model, without edits
     mixes_on_pretrained: bool = False  # whether images mix what is stored on the pretrained tensors, not the merged
+    # Which tasks (n, K) an image may belong to, by its weights (n, K): then the method can choose an image's head, too.
+    names: Callable[[Tensor, Any], Tensor] | None = None
     needs_task: bool = False  # whether somebody must say which task an image belongs to
     plain_code: str = ""  # lines of plain torch that do the same, for a card
 

@@ -18,6 +18,7 @@ from merging.checkpoints.tower_names import VISUAL, assemble, tower_names
 from merging.clip.image_encoder import EPS, Encoder, Record
 
 KEPT_BYTES = 1 << 28  # of what is stored of all tasks, below which it stays in memory once it is read
+Combine = Callable[[list[Mapping[str, Tensor]]], Tensor]
 LEFT, RIGHT = ".left", ".right"  # of a matrix that is stored as the product of two
 
 
@@ -47,6 +48,12 @@ class TensorChange:
             return self.whole
         assert self.left is not None and self.right is not None
         return self.left @ self.right
+
+    @property
+    def parts(self) -> dict[str, Tensor]:
+        """What is stored, by suffix."""
+        named = {"": self.whole, LEFT: self.left, RIGHT: self.right}
+        return {suffix: part for suffix, part in named.items() if part is not None}
 
     @property
     def transposed(self) -> TensorChange:
@@ -161,15 +168,58 @@ class MixedEncoder(Encoder):
 class ModuleTower:
     """The merged model with what is stored beside it, as ``merging.methods.adapting.AdaptedTower``.
 
-    ``base`` has the pretrained model's MLPs, for towers whose MLPs are routed.
+    ``base`` has the pretrained model's MLPs, for towers whose MLPs are routed, or all of its tensors.
     """
 
     merged: MixedEncoder
     base: Mapping[str, Tensor] = field(default_factory=dict)
+    _groups: dict[tuple[bool, ...], Encoder] = field(default_factory=dict)  # the models that were used last
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks the tower has."""
+        return self.merged.architecture.layers
 
     def features(self, images: Tensor) -> Tensor:
         """The merged model's features (n, e)."""
         return self.merged(images)
+
+    def entering(self, images: Tensor, weight: str) -> Tensor:
+        """The class tokens (n, d) that enter a linear map of a block of the merged model."""
+        seen: dict[str, Tensor] = {}
+        x = images
+        for section in range(self.merged.section_of(weight) + 1):
+            x = self.merged.run(section, x, lambda name, rows: seen.update({name: rows} if name == weight else {}))
+        return seen[weight][:: x.shape[1]]  # the class token is the first of each image
+
+    def stored(self, name: str) -> list[Mapping[str, Tensor]]:
+        """What is stored of one tensor for every task; empty where nothing is."""
+        return [{} if change is None else change.parts for change in self.merged.changes.of(name)]
+
+    def grouped(self, images: Tensor, chosen: Tensor, combine: Combine) -> Tensor:
+        """Features (n, e), each image through the pretrained model plus what is stored of its tasks, combined."""
+        keys = [tuple(row) for row in chosen.tolist()]
+        rows = {key: [i for i, other in enumerate(keys) if other == key] for key in dict.fromkeys(keys)}
+        if not rows:
+            return self.merged(images)
+        parts = [self._of(key, combine)(images[own]) for key, own in rows.items()]
+        order = torch.tensor([i for own in rows.values() for i in own], device=images.device)
+        return torch.cat(parts)[order.argsort()]
+
+    def _of(self, key: tuple[bool, ...], combine: Combine) -> Encoder:
+        """The model of some tasks; those that were used last are kept while there is room."""
+        if key in self._groups:
+            self._groups[key] = self._groups.pop(key)
+            return self._groups[key]
+        size = sum(tensor.nbytes for tensor in self.base.values())
+        while self._groups and (len(self._groups) + 1) * size > KEPT_BYTES:
+            del self._groups[next(iter(self._groups))]
+        tensors = dict(self.base)
+        for name, value in self.base.items():
+            own = [parts for parts, used in zip(self.stored(name), key, strict=True) if used and parts]
+            tensors[name] = value + combine(own).reshape(value.shape) if own else value
+        self._groups[key] = Encoder(self.merged.architecture, tensors)
+        return self._groups[key]
 
     def mixed(self, images: Tensor, weights: Tensor) -> Tensor:
         """Features (n, e) through every image's own mixture, weights (n, K)."""

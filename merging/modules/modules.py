@@ -26,7 +26,7 @@ from merging.modules.writing import save, write
 
 CPU = torch.device("cpu")
 BATCH_CPU, BATCH_GPU = 1 << 12, 1 << 16  # tokens that run at a time
-ROUTER, BASE = "router", "pretrained tensors"  # what all tasks share
+ROUTER, BASE, PRETRAINED = "router", "pretrained tensors", "pretrained tower"  # what all tasks share
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,7 +86,7 @@ class Modules:
         if self.learned.router:
             yield "", ROUTER, MappingCheckpoint(self.learned.router, ROUTER)
         if self.base is not None:
-            yield "", BASE, self.base
+            yield "", PRETRAINED if self.method.as_they_came else BASE, self.base
 
     def features(self, images: Tensor, task: str | None = None) -> Tensor:
         """Features (n, e) of preprocessed images (n, 3, h, w), each routed by itself; not normalized, on the CPU.
@@ -98,12 +98,19 @@ class Modules:
         """
         if task is not None and self.method.needs_task and task not in self.tasks:
             raise NeedsError(f"There is no module for {task!r}; there are some for {', '.join(self.tasks)}.")
-        return self._each(images, lambda batch: self.method.features(self.tower, self._here, batch, task))
+        return self._each(images, lambda batch: self.method.features(self.tower, self._here, batch, task, self.params))
 
     def routing(self, images: Tensor) -> Tensor | None:
         """The weights by which every image mixes the tasks: (n, blocks, K), (n, K), or None if nothing is routed."""
         routing = self.method.routing
-        return None if routing is None else self._each(images, lambda batch: routing(self.tower, self._here, batch))
+        if routing is None:
+            return None
+        return self._each(images, lambda batch: routing(self.tower, self._here, batch, self.params))
+
+    def named_tasks(self, images: Tensor) -> Tensor | None:
+        """Which tasks (n, K) each image may belong to, by the router; None if the method names none."""
+        weights, names = self.routing(images), self.method.names
+        return None if weights is None or names is None else names(weights, self.params)
 
     def mixed_features(self, images: Tensor, weights: Tensor) -> Tensor:
         """Features (n, e) with given weights (n, K) in place of the router's, of what is stored of every task.

@@ -17,6 +17,7 @@ import psutil
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import evaluate, evaluate_per_task
+from merging.benchmarks.unknown_task import UNKNOWN_TASK, evaluate_unknown_task
 from merging.checkpoints.architecture import Architecture, stated_activation
 from merging.checkpoints.references import expert_key
 from merging.engine import run as engine
@@ -29,19 +30,20 @@ from merging.formats.opening import open_checkpoint
 from merging.formats.safetensors import SafetensorsWriter
 from merging.methods.exemplars import TaskExemplars
 from merging.methods.params import Params
-from merging.progress import Cancel, Phases
+from merging.progress import Cancel, Phases, ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.estimate import ADAPTING, EVALUATING, MERGING, Estimate
 from merging.runs.facts import facts
 from merging.runs.inputs import OpenedRecipe
 from merging.runs.run import FACTS, RECIPE, Run
 from merging.runs.store import Store
-from merging.text import size_text
+from merging.text import first_few, size_text
 
 if TYPE_CHECKING:
     from merging.engine.learning.kept import Kept
     from merging.modules.modules import Modules
 
+UNSCORED = "There is no score for images"
 MODEL_NAME = 100  # characters of an expert's name that enter a file name
 
 
@@ -205,12 +207,31 @@ class Work:
         if self.recipe.per_task:
             scores = evaluate_per_task(paths, self.benchmark, device=self.device, progress=progress, cancel=self.cancel)
         else:
+            modules = self._modules(folder)
+            parts = Phases({SCORES: len(self.benchmark.tasks), UNKNOWN_TASK: len(self.opened.experts)}, progress)
+            names_tasks = modules is not None and modules.method.names is not None
             scores = evaluate(
-                paths[MERGED], self.benchmark, device=self.device, progress=progress, cancel=self.cancel,
-                modules=self._modules(folder),
+                paths[MERGED], self.benchmark, device=self.device, cancel=self.cancel, modules=modules,
+                progress=parts.callback(SCORES) if names_tasks else progress,
             )  # fmt: skip
+            if modules is not None and names_tasks:
+                self._score_unknown(folder, modules, parts.callback(UNKNOWN_TASK))
         self.schemas[SCORES] = write_table(folder, SCORES, scores)
         self.seconds[EVALUATING] = time.monotonic() - started
+
+    def _score_unknown(self, folder: Path, modules: Modules, progress: ProgressCallback | None) -> None:
+        """Evaluate modules that name tasks where nobody says which task an image belongs to: another score."""
+        assert self.benchmark is not None
+        having = {task.key for task in self.benchmark.tasks}
+        if missing := [task for task in modules.tasks if task not in having]:
+            self.warnings.append(
+                f"{UNSCORED} whose task is unknown: the benchmark has no head for {first_few(missing)}."
+            )
+            return
+        table = evaluate_unknown_task(
+            modules, self.benchmark, device=self.device, progress=progress, cancel=self.cancel
+        )
+        self.schemas[UNKNOWN_TASK] = write_table(folder, UNKNOWN_TASK, table)
 
     def _modules(self, folder: Path) -> Modules | None:
         """The modules in ``folder``, as they were written; None without an adapt."""

@@ -92,3 +92,18 @@ def test_the_result_of_merging_says_so(page):
     at.run()
     assert not at.exception
     assert PER_TASK in said(at)
+
+
+def test_scores_show_what_is_right_where_the_task_is_unknown(open_app, tiny_benchmark, tmp_path):
+    store = Store(tmp_path / "store", libraries=())
+    references(store, tiny_benchmark, device="cpu")
+    recipe = Recipe.build("tsv_m", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts, adapt="mass")
+    run = execute(recipe, store, benchmark=tiny_benchmark)
+    at = open_app("scores", tiny_benchmark.folder, runs=run.id)
+    assert not at.exception
+    (shown,) = (frame.value for frame in at.dataframe if "own_head" in frame.value)
+    table = run.table("task_unknown")
+    table = table[table["split"] == "reporting"]
+    assert shown["accuracy"].tolist()[:-1] == (100 * table["accuracy"]).tolist()
+    assert shown["accuracy"].iloc[-1] == pytest.approx(100 * table["accuracy"].mean())
+    assert (shown["accuracy"] <= shown["known"]).all() and "Another score" in said(at)

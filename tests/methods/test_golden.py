@@ -70,6 +70,7 @@ NONE = {  # methods without a case, and what holds them
     "regmean_pp": "test_regmean_pp.py",
     "sce": "test_merges_elementwise.py",
     "manual": "our own: test_manual.py",
+    "mass": "test_mass.py",
     "surgery": "learns: test_golden_modules.py",
     "wemoe": "learns: test_golden_modules.py",
     "twin": "learns: test_golden_modules.py",

@@ -29,7 +29,7 @@ EXPECTED = {  # by role; a method that loses its registration would take its sha
         "model_stock", "pcb", "regmean", "regmean_pp", "sce", "task_arithmetic", "ties", "tsv_m", "weight_averaging",
         "wudi",
     ],
-    "adapt": ["surgery", "twin", "wemoe"],
+    "adapt": ["mass", "surgery", "twin", "wemoe"],
 }  # fmt: skip
 
 

@@ -14,7 +14,8 @@ from merging.runs.inputs import open_inputs
 from merging.runs.store import Store
 
 SHORT = {"steps": 6, "batch": 4, "lr": 0.01}
-ADAPTS = {"surgery": {"steps": 40, "rank": 4}, "wemoe": {"steps": 3, "batch": 4}, "twin": {"steps": 20}}
+ADAPTS = {"surgery": {"steps": 40, "rank": 4}, "wemoe": {"steps": 3, "batch": 4}, "twin": {"steps": 20},
+          "mass": {"threshold": 0.3}}  # fmt: skip
 
 
 @pytest.fixture
@@ -73,7 +74,8 @@ def test_modules_are_stored_and_scored(adapted, chain, run_it, key):
     assert run.adapt == key
     assert {"modules.json", *run.models.values()} <= set(model_bytes(run))
     assert "modules" in run.tables
-    assert run.adapted_on == ("exemplars" if key == "twin" else "choosing")
+    assert run.adapted_on == {"twin": "exemplars", "mass": None}.get(key, "choosing")
+    assert ("task_unknown" in run.tables) == (key in {"twin", "mass"})
     assert run.needs_task == (key == "surgery")
     assert run.scores is not None and plain.scores is not None
     outside = ~run.scores["task"].isin(list(run.experts))
@@ -157,3 +159,35 @@ def test_what_may_be_wrong_is_said(chain, run_it):
     run = run_it(chain(adapt=("wemoe", ADAPTS["wemoe"])))
     assert sum("fewer than 32 images to learn from" in text for text in run.warnings) == 1  # of merge and adapt
     assert any("what AdaMerging learned for MLPs is not used" in text for text in run.warnings)
+
+
+@pytest.mark.parametrize("key", ["twin", "mass"])
+def test_a_router_that_names_tasks_chooses_the_head(adapted, run_it, tiny_benchmark, key):
+    run = run_it(adapted(key))
+    modules, table = run.open_modules(), run.table("task_unknown")
+    assert set(table["task"]) == set(run.experts) and set(table["split"]) == {"choosing", "reporting"}
+    heads = [tiny_benchmark.head(task) for task in modules.tasks]
+    for row in table.itertuples():
+        images, labels = tiny_benchmark.images(row.task, row.split)
+        batch = tiny_benchmark.preprocess(images)
+        correct = own = 0
+        for feature, named, label in zip(modules.features(batch), modules.named_tasks(batch), labels, strict=True):
+            unit = feature / feature.norm()
+            answers = [(float(c), k, i) for k, head in enumerate(heads) if named[k] for i, c in enumerate(head @ unit)]
+            _, head, index = max(answers)
+            own += modules.tasks[head] == row.task
+            correct += modules.tasks[head] == row.task and index == label
+        assert (row.correct, row.n) == (correct, len(labels)) and row.own_head == pytest.approx(own / len(labels))
+        assert row.low <= row.accuracy == correct / len(labels) <= row.high
+        assert correct <= run.scores.set_index(["task", "split"]).loc[(row.task, row.split), "correct"]
+    assert json.loads(run.file("run.json").read_bytes())["adapt"] == key
+
+
+def test_it_is_scored_only_where_every_task_has_a_head(adapted, run_it, tiny_benchmark):
+    one, *rest = tiny_benchmark.experts.items()
+    recipe = Recipe.build("tsv_m", {}, [], tiny_benchmark.pretrained, {"other": one[1], **dict(rest)}, adapt="mass")
+    run = run_it(recipe)
+    assert run.has_scores and "task_unknown" not in run.tables
+    assert any(
+        "There is no score for images whose task is unknown" in text and "other" in text for text in run.warnings
+    )

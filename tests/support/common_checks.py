@@ -28,6 +28,8 @@ State = dict[str, torch.Tensor]
 TOLERANCE = 1e-9  # relative to the size of the change, in float64
 
 EXCUSED: dict[tuple[str, str], str] = {
+    ("scaling_zero_gives_pretrained", "mass"): "its scaling is of the models of the second pass",
+    ("one_expert_at_full_strength", "mass"): "the merged model below it is task arithmetic at its default",
     ("one_expert_at_full_strength", "surgery"): "the merged model below it is task arithmetic at its default",
     ("one_expert_at_full_strength", "twin"): "the merged model below it is task arithmetic at its default",
     ("one_expert_at_full_strength", "wemoe"): "the merged model below it is task arithmetic at its default",
@@ -112,7 +114,7 @@ def recipe(method: Method, params: Mapping[str, Any] | None = None) -> Recipe:
     if isinstance(method, Edit):
         return Recipe.build("task_arithmetic", edits=[(method.key, params or {})])
     if isinstance(method, Adapt):
-        return Recipe.build("task_arithmetic", adapt=(method.key, SHORT[method.key] | dict(params or {})))
+        return Recipe.build("task_arithmetic", adapt=(method.key, SHORT.get(method.key, {}) | dict(params or {})))
     return Recipe.build(method.key, SHORT.get(method.key, {}) | dict(params or {}))
 
 

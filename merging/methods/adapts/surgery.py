@@ -77,7 +77,7 @@ def train(network: MergedNetwork, params: SurgeryParams) -> Learned:
     return Learned(own=modules, tables={"learning": learning, "feature_shift": pd.DataFrame(shifts)})
 
 
-def features(tower: AdaptedTower, learned: Learned, images: Tensor, task: str | None) -> Tensor:
+def features(tower: AdaptedTower, learned: Learned, images: Tensor, task: str | None, params: SurgeryParams) -> Tensor:
     """The merged model's features, corrected by the task's module if the task is known."""
     plain = tower.features(images)
     return plain if task is None else corrected(plain, learned.own[task])

@@ -14,8 +14,8 @@ from merging.methods.learning import Adam, require_finite
 from merging.methods.method import Adapt, Needs, register
 from merging.methods.params import Params, fraction, integer
 from merging.methods.shared import citations, fields, routers
+from merging.methods.shared.singular_vectors import thin
 from merging.methods.slot import Slot
-from merging.numerics.linear_algebra import truncated_svd
 
 LEAK, LEAST_SPREAD = 0.01, 1e-6
 
@@ -50,12 +50,7 @@ def stores(slot: Slot, params: TwinParams) -> list[Parts]:
         return [{"": vector} for vector in slot.task_vectors]
     matrices = slot.task_vectors.flatten(2)
     rank = int(params.density * min(matrices.shape[1:]))
-    return [_factors(matrix, rank) for matrix in matrices] if rank else [{} for _ in matrices]
-
-
-def _factors(matrix: Tensor, rank: int) -> Parts:
-    best = truncated_svd(matrix, rank)
-    return {".left": (best.left * best.values).to(matrix), ".right": best.right.to(matrix)}
+    return [thin(matrix, rank) for matrix in matrices] if rank else [{} for _ in matrices]
 
 
 def logits(router: Router, features: Tensor) -> Tensor:
@@ -91,14 +86,14 @@ def train(network: MergedNetwork, params: TwinParams) -> Learned:
     return Learned(router, tables={"learning": pd.DataFrame(losses, columns=["step", "expert", "loss"])})
 
 
-def routing(tower: AdaptedTower, learned: Learned, images: Tensor) -> Tensor:
+def routing(tower: AdaptedTower, learned: Learned, images: Tensor, params: TwinParams) -> Tensor:
     """The weights (n, K) by which the images mix the exclusive vectors."""
     return logits(learned.router, tower.features(images)).softmax(dim=1)
 
 
-def features(tower: AdaptedTower, learned: Learned, images: Tensor, task: str | None) -> Tensor:
+def features(tower: AdaptedTower, learned: Learned, images: Tensor, task: str | None, params: TwinParams) -> Tensor:
     """Features (n, e) through the merged model plus every image's own mixture."""
-    return tower.mixed(images, routing(tower, learned, images))
+    return tower.mixed(images, routing(tower, learned, images, params))
 
 
 register(
@@ -119,6 +114,7 @@ register(
         features=features,
         routing=routing,
         stores=stores,
+        names=lambda weights, params: nnf.one_hot(weights.argmax(dim=1), weights.shape[1]).bool(),
         exclusive=True,
         variant=(
             "The released code is for language models. Here the router reads image features, has one hidden layer "

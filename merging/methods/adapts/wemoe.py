@@ -99,12 +99,12 @@ def train(network: MergedNetwork, params: WemoeParams) -> Learned:
     return Learned({name: value.to(network.dtype) for name, value in adam.values.items()}, tables={"learning": table})
 
 
-def features(tower: AdaptedTower, learned: Learned, images: Tensor, task: str | None) -> Tensor:
+def features(tower: AdaptedTower, learned: Learned, images: Tensor, task: str | None, params: WemoeParams) -> Tensor:
     """Features (n, e), every image routed by itself."""
     return tower.routed(images, partial(routers.route, learned.router))
 
 
-def routing(tower: AdaptedTower, learned: Learned, images: Tensor) -> Tensor:
+def routing(tower: AdaptedTower, learned: Learned, images: Tensor, params: WemoeParams) -> Tensor:
     """The weights (n, blocks, K) by which the images mix the experts' MLPs."""
     weights: list[Tensor] = []
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, fraction
 from merging.methods.shared import fields
+from merging.methods.shared.singular_vectors import joined, kept_rank
 from merging.methods.slot import Slot
 from merging.numerics import flops
 from merging.numerics.flops import LinearMap
-from merging.numerics.linear_algebra import polar, truncated_svd
+from merging.numerics.linear_algebra import truncated_svd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,24 +37,17 @@ def tsv_m(slot: Slot, params: TsvMParams, statistics: None) -> Tensor:
     vectors = slot.task_vectors
     if slot.pretrained.dim() != 2:
         return params.scaling * vectors.mean(dim=0)
-    count = _rank(min(slot.pretrained.shape), len(vectors), params.rank_fraction)
+    count = kept_rank(min(slot.pretrained.shape), len(vectors), params.rank_fraction)
     parts = []
     for index, vector in enumerate(vectors):
         parts.append(truncated_svd(vector, count))
         slot.tick((index + 1) / (len(vectors) + 2))  # the two polar factors take about as long as two tasks
-    left = polar(torch.cat([part.left for part in parts], dim=1))
-    right = polar(torch.cat([part.right for part in parts]))
-    values = torch.cat([part.values for part in parts])
-    return (params.scaling * (left * values) @ right).to(vectors)
-
-
-def _rank(full: int, experts: int, share: float | None) -> int:
-    """Singular values kept per task, at least one where there are any."""
-    return min(max(full // experts if share is None else int(full * share), 1), full)
+    whole = joined(parts)
+    return (params.scaling * (whole.left * whole.values) @ whole.right).to(vectors)
 
 
 def _algebra(params: TsvMParams, matrix: LinearMap) -> float:
-    count = _rank(matrix.short, matrix.tasks, params.rank_fraction)
+    count = kept_rank(matrix.short, matrix.tasks, params.rank_fraction)
     kept = matrix.tasks * count
     whitened = flops.polar(matrix.outputs, kept) + flops.polar(kept, matrix.inputs)
     tasks = matrix.tasks * flops.truncated_svd(matrix.outputs, matrix.inputs, count)

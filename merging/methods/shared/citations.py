@@ -78,6 +78,14 @@ ADAMERGING = Citation(
     year=2024,
     arxiv="2310.02575",
 )
+MASS = Citation(
+    key="crisostomi2026mass",
+    authors="Crisostomi et al.",
+    title="MASS: MoErging through adaptive subspace selection",
+    venue="ICLR",
+    year=2026,
+    arxiv="2504.05342",
+)
 MERGESCOPE = Citation(
     key="mergescope",
     authors="The authors of Mergescope",

@@ -1,0 +1,74 @@
+"""The section of Scores on images whose task nobody says: the method chooses the head, too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import text
+from app.reading import data
+from merging.benchmarks.unknown_task import UNKNOWN_TASK
+from merging.runs.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WORDS = (
+    "**Another score** than those above: there the head of an image's task is given, here the router names the tasks "
+    "an image may belong to, and the class with the largest cosine among their heads is the answer. An image counts if "
+    "both its head and its class are right. Reporting half, with 95% intervals; unseen data sets have no head that "
+    "could be chosen."
+)
+PERCENT = {
+    "accuracy": "Task unknown",
+    "low": "Low",
+    "high": "High",
+    "known": "Task known",
+    "own_head": "Right head",
+}
+
+
+def section(runs: Sequence[Run]) -> None:
+    """Every task's accuracy where the task is unknown, of the runs whose method can name one."""
+    having = [run for run in runs if UNKNOWN_TASK in run.tables]
+    if not having:
+        return
+    st.subheader("How accurate is it where nobody says which task an image belongs to?", anchor=False)
+    rows = _rows(tuple(run.id for run in having))
+    number = st.column_config.NumberColumn
+    st.dataframe(
+        rows,
+        hide_index=True,
+        column_config={
+            "label": st.column_config.TextColumn("Run", pinned=True),
+            "title": "Data set",
+            **{key: number(title, format="%.1f%%") for key, title in PERCENT.items()},
+            "n": number("n", format="localized"),
+            "run": "Id",
+        },
+        alt="Accuracy of every task where the task of an image is unknown",
+    )
+    st.caption(WORDS)
+
+
+@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+def _rows(run_ids: tuple[str, ...]) -> pd.DataFrame:
+    """One row for each run and merged task, in percent, and one for each run with their mean."""
+    import pandas as pd
+
+    frames = []
+    for run_id in run_ids:
+        run = data.store().run(run_id)
+        table, scores = run.table(UNKNOWN_TASK), data.scores(run)
+        table = table[table["split"] == data.SPLIT]
+        known = {} if scores is None else dict(zip(scores["task"], scores["accuracy"], strict=True))
+        table = table.assign(label=text.titled(run), run=run.id, known=table["task"].map(known).astype(float))
+        means = {key: [table[key].mean()] for key in ("accuracy", "known", "own_head")}
+        mean = pd.DataFrame(
+            {"label": [text.titled(run)], "title": ["Mean"], "run": [run.id], "n": [table["n"].sum()], **means}
+        )
+        frames += [table, mean]
+    rows = pd.concat(frames, ignore_index=True)[["label", "title", *PERCENT, "n", "run"]]
+    return rows.assign(**{key: rows[key] * 100 for key in PERCENT})

@@ -1,0 +1,67 @@
+"""Accuracy where nobody says which task an image belongs to: the modules on a model choose the head, too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from merging.benchmarks.benchmark import SPLITS, Benchmark
+from merging.benchmarks.evaluate import BATCH, COLUMNS, cosines
+from merging.benchmarks.metrics import wilson
+from merging.devices import choose_device
+from merging.modules.modules import Modules
+from merging.progress import Cancel, Meter, ProgressCallback
+
+UNKNOWN_TASK = "task_unknown"  # the table's name
+
+
+def choose(features: Tensor, named: Tensor, heads: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """The head (n,), by number, and the class (n,) of the largest cosine among the tasks that are ``named`` (n, K)."""
+    best = [cosines(features, head).max(dim=1) for head in heads.values()]
+    values = torch.stack([each.values for each in best], dim=1).masked_fill(~named, -torch.inf)
+    chosen = values.argmax(dim=1)
+    classes = torch.stack([each.indices for each in best], dim=1)
+    return chosen, classes.gather(1, chosen[:, None])[:, 0]
+
+
+def evaluate_unknown_task(
+    modules: Modules,
+    benchmark: Benchmark,
+    *,
+    splits: Sequence[str] = SPLITS,
+    device: str = "auto",
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
+) -> pd.DataFrame:
+    """One row per (task, split) of the merged tasks: as ``evaluate``, and ``own_head``, the share with the right head.
+
+    An image counts as correct if both its head and its class are right. Data sets of other tasks have no head among
+    those that can be chosen, and are left out. Every task of the modules must be in the benchmark. Raises Cancelled
+    between batches if asked to stop.
+    """
+    here = modules.on(choose_device(device))
+    heads = {task: benchmark.head(task) for task in here.tasks}
+    meter = Meter(sum(benchmark.count(task, split) for task in here.tasks for split in splits), progress, cancel)
+    rows = []
+    for number, key in enumerate(here.tasks):
+        task = benchmark.task(key)
+        for split in splits:
+            images, labels = benchmark.images(key, split)
+            own, correct, n = 0, 0, len(labels)
+            for start in range(0, n, BATCH):
+                batch = benchmark.preprocess(images[start : start + BATCH])
+                named = here.named_tasks(batch)
+                assert named is not None
+                chosen, classes = choose(here.features(batch), named, heads)
+                at_home = chosen == number
+                own += int(at_home.sum())
+                correct += int((at_home & (classes == torch.from_numpy(labels[start : start + BATCH]))).sum())
+                meter.advance(len(batch), "Choosing heads", task.title)
+            accuracy, share = (count / n if n else math.nan for count in (correct, own))
+            known = (key, task.title, split, len(task.class_names), correct, n, accuracy, *wilson(correct, n))
+            rows.append((*known, share))
+    return pd.DataFrame(rows, columns=[*COLUMNS, "own_head"])
