@@ -3,14 +3,15 @@
 All is made by the same code as everybody's, on the bundled benchmark with all eight experts, at the published scalings:
 those that were chosen from a grid are in scalings.csv, which make.py writes. Weights are left out (they are remade in
 seconds), and saliency that another run has, too (pages find it there); recipes, the other tables and scores stay in
-runs/, measurements in measured/. Seconds are left out: times are there as the ratios that method_times measures. A test
-finds out when they are stale. ``--keep`` takes over what is there under the same ids instead of computing everything
-again.
+runs/, measurements in measured/. Tables above 5 kB are packed. Seconds are left out: times are there as the ratios
+that method_times measures. A test finds out when they are stale. ``--keep`` takes over what is there under the same ids
+instead of computing everything again.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import shutil
 import sys
@@ -29,7 +30,7 @@ from merging.benchmarks.metrics import summarize
 from merging.checkpoints.references import PRETRAINED
 from merging.files.atomic import MANIFEST, seal
 from merging.files.records import write_json
-from merging.files.tables import table_file
+from merging.files.tables import PACKED, stored_table
 from merging.recipes.presets import PRESETS, Preset, partners, preset
 from merging.recipes.recipe import Recipe
 from merging.runs import edit_pairs
@@ -83,6 +84,7 @@ SWEEPS: tuple[tuple[tuple[str, ...], dict[str, tuple[float, ...]], str], ...] = 
         for key in DRM_COMPARED
     ),
 )  # fmt: skip
+PACK_ABOVE = 5_000  # bytes of a table
 OF_EXPERTS = ("signs", "pairs")
 OF_BENCHMARK = ("exemplars", "drm_ablations", "task_counts", "method_times")
 MEASUREMENTS = (  # kind, and the preset (or the pretrained model) whose run it is of; none for the benchmark
@@ -116,7 +118,7 @@ def main() -> None:
         for wanted in planned(benchmark):
             sweep(wanted, store, benchmark, old)
         for name, facts in {"runs": FACTS, context.FOLDER: stored.FACTS, points.FOLDER: points.FACTS}.items():
-            untimed(store.root / name, facts)
+            finish(store.root / name, facts)
         swap(store.root / "runs", settings.LIBRARY)
         for name in (context.FOLDER, points.FOLDER, storage.FOLDER):
             swap(store.root / name, settings.BUNDLED / name)
@@ -143,7 +145,7 @@ def lean(run: Run, store: Store) -> Run:
     """The run without its table of saliency, which an earlier one of the library has."""
     with store.writing(run.id, replace=True) as folder:
         shutil.copytree(run.path, folder, dirs_exist_ok=True)
-        (folder / table_file(SALIENCY)).unlink()
+        (folder / stored_table(folder, SALIENCY)).unlink()
         (folder / MANIFEST).unlink()  # a new one is written when the block ends
         facts = json.loads((folder / FACTS).read_bytes())
         del facts["tables"][SALIENCY]
@@ -163,14 +165,24 @@ def measure(key: str, store: Store, benchmark: Benchmark, old: Store | None, run
     print(f"{time.monotonic() - started:.1f} s", flush=True)
 
 
-def untimed(root: Path, facts: str) -> None:
-    """Leave seconds out of every entry: they say nothing about anybody else's machine, nor much about this one."""
+def finish(root: Path, facts: str) -> None:
+    """Leave seconds out of every entry, since they say nothing about another machine, and pack its large tables."""
     for path in root.glob(f"*/{facts}"):
         content = json.loads(path.read_bytes())
         content["seconds"] = {} if isinstance(content["seconds"], dict) else None
         write_json(path, content)
+        pack(path.parent)
         (path.parent / MANIFEST).unlink()
         seal(path.parent)
+
+
+def pack(folder: Path) -> None:
+    """Pack the tables of an entry that are larger than ``PACK_ABOVE``; equal tables give equal files."""
+    for path in folder.glob("tables/*.csv"):
+        content = path.read_bytes()
+        if len(content) > PACK_ABOVE:
+            path.with_name(path.name + PACKED).write_bytes(gzip.compress(content, 9, mtime=0))
+            path.unlink()
 
 
 def planned(benchmark: Benchmark) -> list[Sweep]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from merging import settings
 from merging.analysis import stored as stored_measurements
 from merging.benchmarks.benchmark import Benchmark
+from merging.files.tables import PACKED
 from merging.recipes.presets import PRESETS
 from merging.runs import edit_pairs
 from merging.runs.execute import execute
@@ -18,7 +20,7 @@ from merging.runs.run import FACTS as RUN_FACTS
 from merging.runs.run import PRECOMPUTED, SALIENCY
 from merging.runs.store import Store
 from merging.sweeps import compute, points, storage
-from sample_data.library import MEASURED, MEASUREMENTS, RUNS, planned
+from sample_data.library import MEASURED, MEASUREMENTS, PACK_ABOVE, RUNS, pack, planned
 
 FACTS = {RUN_FACTS, stored_measurements.FACTS, points.FACTS}
 POINTS = settings.BUNDLED / points.FOLDER
@@ -84,8 +86,22 @@ def test_the_library_holds_no_weights_and_nothing_of_a_machine():
         if path.name in FACTS:
             assert not json.loads(path.read_bytes())["seconds"]  # nor its speed
         if path.is_file():
-            content = path.read_bytes()
+            content = gzip.decompress(path.read_bytes()) if path.suffix == PACKED else path.read_bytes()
             assert b"/home/" not in content and b"/root/" not in content and b"/tmp/" not in content
+
+
+def test_large_tables_are_packed_and_equal_ones_give_equal_files(tmp_path):
+    folders = (settings.LIBRARY, MEASURED, POINTS)
+    plain = [path for root in folders for path in root.rglob("*.csv") if path.stat().st_size > PACK_ABOVE]
+    packed = [path for root in folders for path in root.rglob(f"*.csv{PACKED}")]
+    assert plain == [] and len(packed) > 100
+    for path in packed[:3]:
+        folder = tmp_path / path.parent.parent.name
+        (folder / "tables").mkdir(parents=True, exist_ok=True)
+        (folder / "tables" / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
+        pack(folder)
+        assert [one.name for one in (folder / "tables").iterdir()] == [path.name]
+        assert path.read_bytes()[3:8] == bytes(5)  # neither a name nor a time
 
 
 @pytest.mark.parametrize("key", ["task_arithmetic_lwptv", "ties"])
