@@ -36,6 +36,7 @@ SECTIONS = {
             "How far features move from each expert's, layer by layer, and the accuracy this costs.",
         ),
         ("features", "Features", "scatter_plot", "What merging does to the features of images out of domain."),
+        ("learning", "Learning", "model_training", "What merges learn from images: coefficients, masks and modules."),
     ],
     "Results": [
         ("scores", "Scores", "monitoring", "Accuracy in and out of domain, run by run, task by task."),

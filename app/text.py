@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from merging.benchmarks.metrics import ADAPTS_ON_TEST, PER_TASK, TASK_KNOWN
 from merging.errors import MergingError
 from merging.methods import registry
 from merging.methods.factor_rules import rules_words
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
 
 MARKUP = re.compile(r"\\(.)|:material/\w+:\s*|:[a-z]+(?:-badge)?\[|\]|\*\*|[*`]")  # what ``plain`` replaces
 NUMBERS = ("real", "integer")
-ONE_PER_TASK = "one model per task"
+ONE_PER_TASK, MODULE_PER_TASK = "one model per task", "a module per task"
+ADAPTED = {  # which images a run learned from without labels -> what its scores are of
+    "choosing": "Adapted on other test images than the ones it is scored on, without labels.",
+    "reporting": "† Adapted on these images, without labels: on the ones that it is scored on.",
+    "exemplars": "Adapted on training images, without labels.",
+}
 MINUS = "\N{MINUS SIGN}"
 RENAMED = {"Handwriting digits": "Handwritten digits"}  # titles in stored files, whose digests must not change
 
@@ -105,12 +111,13 @@ def step_words(step: Step, numbers: bool = True) -> str:
 
 def chain_words(recipe: Recipe) -> str:
     """The chain in words: 'LwPTV (prune ratio 0.7), then TIES (density 0.2)'."""
-    return ", then ".join(step_words(step) for step in recipe.steps)
+    return ", then ".join(step_words(step) for _, step in recipe.stages)
 
 
 def chain_title(recipe: Recipe) -> str:
     """A short name for a chain: 'LwPTV (prune ratio 0.6) → TIES'."""
-    return " → ".join(step_words(step, numbers=False) for step in recipe.steps)
+    words = " → ".join(step_words(step, numbers=False) for step in recipe.steps)
+    return f"{words} + {step_words(recipe.adapt, numbers=False)}" if recipe.adapt else words
 
 
 @lru_cache(maxsize=256)
@@ -130,15 +137,35 @@ def about(run: Run) -> str:
     except MergingError:
         chain = "a chain with a method that this version does not know"
     models = f"{plural(len(run.experts), 'expert')}{f' into {ONE_PER_TASK}' if run.per_task else ''}"
+    models += f", with {MODULE_PER_TASK}" if run.needs_task and not run.per_task else ""
     return f"**{safe_text(run.title)}**: {chain}, merging {models}. Run {run.id[:8]}."
 
 
+def adapted(run: Run) -> str:
+    """A sentence on the images that a run learned from without labels; empty for a run that did not."""
+    return ADAPTED.get(run.adapted_on or "", "")
+
+
+def per_task(run: Run) -> str:
+    """What a run has for each task, which one must be known for every image; empty if nothing."""
+    return ONE_PER_TASK if run.per_task else MODULE_PER_TASK if run.needs_task else ""
+
+
+def marks(runs: Iterable[Run]) -> list[str]:
+    """What the marks ‡ and † mean, for each of them that one of the runs has."""
+    runs = list(runs)
+    sentences = [f"Marked ‡. {PER_TASK}"] if any(run.per_task for run in runs) else []
+    sentences += [f"Marked ‡. {TASK_KNOWN}"] if any(run.needs_task and not run.per_task for run in runs) else []
+    return sentences + ([ADAPTS_ON_TEST] if any(run.adapts_on_test for run in runs) else [])
+
+
 def titled(run: Run) -> str:
-    """A run's title, with a note if it gives one model per task, which cannot be compared; untrusted plain text."""
-    title = data_set(run.title)
-    return f"{title} ({ONE_PER_TASK})" if run.per_task else title
+    """A run's title, with a note on what keeps its scores from being compared; untrusted plain text."""
+    title = data_set(run.title) + (" †" if run.adapts_on_test else "")
+    return f"{title} ({per_task(run)})" if per_task(run) else title
 
 
 def label(run: Run) -> str:
     """A run's name in pickers; plain text."""
-    return "  ·  ".join([clean_text(data_set(run.title), 60), *([ONE_PER_TASK] if run.per_task else []), run.id[:6]])
+    title = clean_text(data_set(run.title), 60) + (" †" if run.adapts_on_test else "")
+    return "  ·  ".join([title, *([per_task(run)] if per_task(run) else []), run.id[:6]])

@@ -1,7 +1,7 @@
 """Merge fine-tuned CLIP vision experts and measure what the merge did.
 
 The public API is small: ``methods()`` lists what is registered, ``merge()`` runs a chain of edits and one merge,
-``preview()`` says what a recipe would score.
+``load_modules()`` opens what an adapt put on top of one, ``preview()`` says what a recipe would score.
 Importing this package is cheap; torch is loaded by the first call that needs it.
 """
 
@@ -28,13 +28,17 @@ if TYPE_CHECKING:
     from merging.formats.opening import Source
     from merging.methods.exemplars import TaskExemplars
     from merging.methods.method import Method
+    from merging.modules.modules import Modules
     from merging.previews.result import Preview
     from merging.previews.samples import PreviewSample
     from merging.progress import Cancel, ProgressCallback
     from merging.recipes.recipe import Recipe
     from merging.runs.inputs import OpenedRecipe
     from merging.runs.run import Run
-__all__ = ["MergeResult", "Preview", "PreviewSample", "TaskExemplars", "__version__", "merge", "methods", "preview"]
+__all__ = [
+    "MergeResult", "Modules", "Preview", "PreviewSample", "TaskExemplars", "__version__", "load_modules", "merge",
+    "methods", "preview",
+]  # fmt: skip
 
 
 def methods() -> tuple[Method, ...]:
@@ -53,6 +57,8 @@ def merge(  # noqa: PLR0913 - the public contract
     *,
     layer_inputs: LayerInputs | None = None,
     exemplars: Mapping[str, Any] | None = None,
+    adapt: tuple[str, Mapping[str, Any]] | str | None = None,
+    test_data: Mapping[str, Any] | None = None,
     count_dead_params: bool = False,
     activation: str = "",
     architecture: str = "",
@@ -71,8 +77,10 @@ def merge(  # noqa: PLR0913 - the public contract
         layer_inputs: {expert: {parameter name: rows}}; (n, d_in) entering a linear weight, (n, d) before a norm scale.
         exemplars: {expert: images (n, 3, h, w)}, from which layer inputs are captured, or {expert: TaskExemplars},
             with the labels and heads that methods on gradients need, too.
+        adapt: key, or key and parameters, of what is put on top of the merged model: the result's ``modules``.
+        test_data: {expert: TaskExemplars(images, head=head)} to learn from without labels, which are refused.
         count_dead_params: whether global quantiles count the unused text tensors that a published image encoder
-            carries, as its authors' code does. By default only presets of papers do.
+            carries, as its authors' code does.
         activation: "quick_gelu" or "gelu", for exemplars; by default the metadata beside the weights says which.
         architecture: what no file states: "heads=12,activation=gelu", an open_clip name or a configuration's path.
         strict: refuse experts of another pretrained model, equal to it, or given twice; the result's ``warnings``
@@ -87,22 +95,25 @@ def merge(  # noqa: PLR0913 - the public contract
             problem is named.
         Cancelled: ``cancel`` asked for it; nothing is kept.
     """
-    from merging.engine import run as engine
-
-    base, inputs = _opened(pretrained, experts, merge, params, edits, count_dead_params, activation, architecture)
-    _warn(inputs, strict)
-    result = engine.run(
-        inputs.recipe,
-        inputs.pretrained,
-        inputs.experts,
-        layer_inputs=layer_inputs,
-        exemplars=exemplars,
-        device=device,
-        progress=progress,
-        cancel=cancel,
+    base, inputs = _opened(
+        pretrained, experts, merge, params, edits, count_dead_params, activation, architecture, adapt
     )
+    _warn(inputs, strict)
+    data = {"layer_inputs": layer_inputs, "exemplars": exemplars, "test_data": test_data}
+    result = _computed(inputs, data, device, progress, cancel)
     inputs.raise_if_changed()
     return _under_own_names(result, base, inputs.doubts)
+
+
+def load_modules(folder: str | os.PathLike[str], device: str = "cpu") -> Modules:
+    """The modules in a folder that ``Modules.save`` or an export wrote, with the merged model beside them.
+
+    Raises:
+        CheckpointError: a file is missing, damaged or not what the folder's list says, or the model is another one.
+    """
+    from merging.modules.reading import load_modules as load
+
+    return load(folder, device)
 
 
 def preview(
@@ -126,13 +137,36 @@ def preview(
 
     Raises:
         ParameterError: the sample is no number of images.
-        NeedsError: the chain needs exemplars, and what they give takes longer than a preview.
+        NeedsError: the chain learns, or needs exemplars, and what they give takes longer than a preview.
         CheckpointError, CompatibilityError, TaskError: the models cannot be merged or do not fit the benchmark.
         Cancelled: ``cancel`` asked for it.
     """
     from merging.previews.preview import preview as one
 
     return one(recipe, sample, reference, benchmark=benchmark, device=device, cancel=cancel)
+
+
+def _computed(
+    inputs: OpenedRecipe,
+    data: Mapping[str, Any],
+    device: str,
+    progress: ProgressCallback | None,
+    cancel: Cancel | None,
+) -> MergeResult:
+    """The merged model of an opened recipe, with the modules of its adapt if it has one."""
+    from merging.engine import run as engine
+
+    models = (inputs.pretrained, inputs.experts)
+    result = engine.run(inputs.recipe, *models, **data, device=device, progress=progress, cancel=cancel)
+    if inputs.recipe.adapt is None:
+        return result
+    from merging.checkpoints.checkpoint import MappingCheckpoint
+    from merging.engine.adapting import adapt
+
+    merged = MappingCheckpoint(result.state_dict, "merged")
+    merged.metadata = inputs.pretrained.metadata
+    adapted = adapt(inputs.recipe, *models, merged, **data, device=device, progress=progress, cancel=cancel)
+    return adapted.added_to(result)
 
 
 def _under_own_names(result: MergeResult, base: Checkpoint, doubts: tuple[str, ...]) -> MergeResult:
@@ -165,6 +199,7 @@ def _opened(
     count_dead_params: bool,
     activation: str,
     architecture: str,
+    adapt: tuple[str, Mapping[str, Any]] | str | None,
 ) -> tuple[Checkpoint, OpenedRecipe]:
     """The pretrained checkpoint as the caller names its tensors, and the opened recipe of a call of ``merge``."""
     from merging.errors import RecipeError
@@ -186,6 +221,7 @@ def _opened(
         count_dead_params=count_dead_params,
         activation=activation,
         architecture=named_architecture(architecture).text(),
+        adapt=adapt,
     )
     return base, run_inputs.opened(recipe, base, opened)
 
@@ -210,6 +246,10 @@ def __getattr__(name: str) -> Any:
         from merging.methods.exemplars import TaskExemplars
 
         return TaskExemplars
+    if name == "Modules":
+        from merging.modules.modules import Modules
+
+        return Modules
     if name == "Preview":
         from merging.previews.result import Preview
 

@@ -11,6 +11,7 @@ MergingError
 ├── TaskError               a benchmark folder, a data set or a head that cannot be used
 ├── StoreError              a run that cannot be written or does not exist
 └── Cancelled               the caller asked to stop; nothing was kept
+    └── Paused              the caller asked to go on later; what was learned so far was kept
 
 Every message says what is wrong, what was expected, what was given, and what to do.
 """
@@ -77,3 +78,7 @@ class StoreError(MergingError):
 
 class Cancelled(MergingError):  # noqa: N818 - a request that was honored, not an error
     """The caller asked to stop; nothing was kept."""
+
+
+class Paused(Cancelled):
+    """The caller asked to go on later; what was learned so far was kept, and the same call goes on from there."""

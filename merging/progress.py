@@ -39,6 +39,10 @@ class Meter:
         self._progress, self._cancel = progress, cancel
         self._started = time.monotonic()
 
+    def silent(self) -> Meter:
+        """A meter that reports nothing and asks the same cancel, for work that is counted elsewhere."""
+        return Meter(0, None, self._cancel)
+
     def check(self) -> None:
         """Raise Cancelled if the caller wants to stop."""
         if self._cancel is None:

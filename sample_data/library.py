@@ -31,7 +31,7 @@ from merging.checkpoints.references import PRETRAINED
 from merging.files.atomic import MANIFEST, seal
 from merging.files.records import write_json
 from merging.files.tables import PACKED, stored_table
-from merging.recipes.presets import PRESETS, Preset, partners, preset
+from merging.recipes.presets import LEARNING, PRESETS, Preset, partners, preset
 from merging.recipes.recipe import Recipe
 from merging.runs import edit_pairs
 from merging.runs.execute import execute
@@ -43,7 +43,9 @@ from merging.sweeps import compute, points, storage
 from merging.sweeps.axis import varied
 from merging.sweeps.sweep import Axis, Sweep
 
-RUNS: tuple[Preset, ...] = (*PRESETS, *partners())
+# Presets, and partners of presets, whose runs are not computed yet: the app computes them on demand.
+AWAITED = LEARNING | {"regmean_pp", "regmean_pp_lwptv", "breadcrumbs", "breadcrumbs_lwptv"}
+RUNS: tuple[Preset, ...] = tuple(one for one in (*PRESETS, *partners()) if one.key not in AWAITED)
 MEASURED = settings.LIBRARY.parent / context.FOLDER
 DRIFT = (  # presets whose feature drift is measured; the others' is on demand
     "weight_averaging",

@@ -45,6 +45,7 @@ KINDS: Mapping[str, Look] = {
     "multitask": Look("#A3467C", "triangle-up-open"),
     "merge": Look("#0072B2", "circle"),
     "per_task": Look("#0072B2", "square"),
+    "modules": Look("#0072B2", "diamond"),
     "paper": Look("#C24E00", "x-thin-open"),
 }
 ROLE_COLORS: Mapping[str, str] = {

@@ -107,9 +107,11 @@ def _run_facts(run: Run) -> Iterator[tuple[str, str]]:
     yield "Chain", text.chain_words(recipe) if recipe else " → ".join(run.chain) or "evaluated as it is"
     if run.kind == "merge":
         experts = text.listed([names.expert(name) for name in run.experts])
-        yield "Merges", f"{experts}{f'; {text.ONE_PER_TASK}' if run.per_task else ''}"
+        yield "Merges", f"{experts}{f'; {text.per_task(run)} ‡' if text.per_task(run) else ''}"
     if exemplars:
         yield "Exemplars", f"{exemplars.per_task} per task, drawn with seed {exemplars.seed}"
+    if adapted := text.adapted(run):
+        yield "Learned from", adapted
     yield "Seed", NO_SEED if run.seed is None else str(run.seed)
     took = f"in {duration_text(sum(run.seconds.values()))} on the machine that wrote this report"
     yield "Computed", f"on {run.device}, {'precomputed' if run.provenance == PRECOMPUTED else took}"

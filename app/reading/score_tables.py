@@ -47,7 +47,7 @@ def _averages(
         if _is_of(kind, runs[0], data.references(benchmark, _stored))
     ]
     rows += [
-        _row(run.id, run.title, "per_task" if run.per_task else "merge", summary)
+        _row(run.id, run.title, _kind(run), summary, run.adapts_on_test)
         for run in runs
         if (summary := data.summary(run, _stored))
     ]
@@ -60,8 +60,13 @@ def _is_of(kind: str, run: Run, references: Mapping[str, Run]) -> bool:
     return all(references[name].inputs.items() <= run.inputs.items() for name in needed)
 
 
-def _row(run: str, label: str, kind: str, summary: Summary) -> dict[str, Any]:
-    return {"run": run, "label": label, "kind": kind, **asdict(summary)}
+def _kind(run: Run) -> str:
+    """The kind of a merge, as charts name it."""
+    return "per_task" if run.per_task else "modules" if run.needs_task else "merge"
+
+
+def _row(run: str, label: str, kind: str, summary: Summary, adapts_on_test: bool = False) -> dict[str, Any]:
+    return {"run": run, "label": label, "kind": kind, **asdict(summary), "adapts_on_test": adapts_on_test}
 
 
 def averages_in_words(table: pd.DataFrame) -> str:

@@ -79,7 +79,8 @@ def row(run: Run) -> None:
     summary = data.summary(run, stored)
     title, inside, outside, h_score, doors = st.columns(WIDTHS, vertical_alignment="center", gap="small")
     facts = ["precomputed" if run.provenance == PRECOMPUTED else HERE, plural(len(run.experts), "expert")]
-    facts += ["one model per task"] if run.per_task else []
+    facts += [f"{text.per_task(run)} ‡"] if text.per_task(run) else []
+    facts += ["† adapted on the scored images"] if run.adapts_on_test else []
     facts += [f"n = {summary.n_in:,} in, {summary.n_out:,} out"] if summary else []
     title.markdown(f"**{text.safe_text(run.title)}**  \n:small[:gray[{', '.join(facts)}]]")
     if summary is None:

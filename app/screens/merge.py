@@ -27,7 +27,7 @@ page.heading("Merge", "Choose experts, chain edits and one merge, and see what t
 
 def formulas(recipe: Recipe) -> None:
     """The formulas of the chain, with the chosen values."""
-    for method, step in zip(recipe.methods, recipe.steps, strict=True):
+    for method, step in recipe.stages:
         formula, rest = filled_formula(method.formula, step.params.bounds(), step.params.values())
         st.markdown(f"**{method.title}**: {method.summary}")
         st.latex(formula)

@@ -11,7 +11,6 @@ from app.reading import data, names, score_tables
 from app.session import address, pages, state
 from app.views.scores import ablations, plugin_matrix, stored_size
 from app.widgets import chart, page, paper_line, run_picker
-from merging.benchmarks.metrics import PER_TASK
 from merging.runs.run import Run
 from viz.text import plural
 
@@ -38,8 +37,9 @@ def numbers(table: pd.DataFrame) -> None:
     st.subheader("Every average, with its interval", anchor=False)
     rows = table[["label", "kind", *PERCENT, "n_in", "n_out", "run"]].copy()
     rows[list(PERCENT)] *= 100
-    kind = PER_TASK_KIND if (rows["kind"] == "per_task").any() else KIND
-    rows["kind"] = rows["kind"].replace("per_task", f"{text.ONE_PER_TASK} ‡")
+    kind = PER_TASK_KIND if rows["kind"].isin(["per_task", "modules"]).any() else KIND
+    rows["kind"] = rows["kind"].replace({"per_task": f"{text.ONE_PER_TASK} ‡", "modules": f"{text.MODULE_PER_TASK} ‡"})
+    rows["label"] += table["adapts_on_test"].map({True: " †"}).fillna("")
     number = st.column_config.NumberColumn
     st.dataframe(
         rows,
@@ -71,8 +71,8 @@ def recipes(runs: list[Run]) -> None:
 def compare(groups: list[list[Run]], stored: list[Run]) -> None:
     """Charts and tables of the first group of runs, which merge the same experts; the others are listed."""
     runs = groups[0]
-    if any(run.per_task for run in runs):
-        page.caution(f"Marked ‡. {PER_TASK}", st.info)
+    for sentence in text.marks(runs):
+        page.caution(sentence, st.info)
     averages = score_tables.averages(runs, stored)
     sentence = score_tables.averages_in_words(averages)
     paper = paper_line.of("scores/runs")

@@ -44,6 +44,7 @@ a run's id and not the label that a picker shows.
     chosen    the runs selected there, with commas     outcome*  which of the two runs is right
     chart*    the chart of both runs on Compare        among*    whose images it counts
     guess*    what the first-order map shows
+    learned*  what Learning shows                      step*     the step of learning there
     draft     the secret token of the report, on all pages; links leave it out
 """
 
@@ -66,4 +67,5 @@ ACT, REACH, GIVEN, FACTOR, HELP, GUESS = "act", "reach", "given", "factor", "hel
 SHOW, MERGED, FRONT, VARIANT, INTERVALS = "show", "merged", "front", "variant", "intervals"
 OTHER, BETWEEN, CHART, AMONG, OUTCOME = "b", "between", "chart", "among", "outcome"
 MODELS, SHELF, CHOSEN, ON, DIRECTION, DROP = "models", "shelf", "chosen", "on", "direction", "drop"
+LEARNED, STEP = "learned", "step"
 BIND: Any = "query-params"

@@ -10,10 +10,10 @@ from typing import Any, Self
 
 from merging.errors import ParameterError, RecipeError
 from merging.methods import registry
-from merging.methods.method import Edit, Merge, Needs
+from merging.methods.method import Method, Needs
 from merging.recipes import chain_text
 from merging.recipes.chain_text import WrittenChain, step_text
-from merging.recipes.recipe import NEEDS_EXEMPLARS, Recipe, Step
+from merging.recipes.recipe import NEEDS_EXEMPLARS, Recipe, Step, TestData
 
 _number = count()
 
@@ -46,6 +46,8 @@ class Draft:
     count_dead_params: bool = False
     activation: str = ""
     architecture: str = ""
+    adapt: DraftStep | None = None
+    test_data: dict[str, Any] = field(default_factory=dict)  # which images are learned from, for chains that need them
 
     @classmethod
     def of(cls, recipe: Recipe) -> Self:
@@ -57,11 +59,13 @@ class Draft:
         draft.exemplars = recipe.exemplars.values() if recipe.exemplars else {}
         draft.count_dead_params, draft.activation = recipe.count_dead_params, recipe.activation
         draft.architecture = recipe.architecture
+        draft.adapt = DraftStep.of(recipe.adapt) if recipe.adapt else None
+        draft.test_data = recipe.test_data.values() if recipe.test_data else {}
         draft.titled = draft.chain()
         return draft
 
     def chain(self) -> str:
-        """The chain in one line, as links and the command line write it: 'lwptv;ties:density=0.1'."""
+        """The chain in one line, as links write it: 'lwptv;ties:density=0.1;surgery:rank=8'."""
         return WrittenChain(
             [(step.key, step.values) for step in self.edits],
             (self.merge.key, self.merge.values),
@@ -69,18 +73,27 @@ class Draft:
             self.count_dead_params,
             self.activation,
             self.architecture,
+            (self.adapt.key, self.adapt.values) if self.adapt else None,
+            self.test_data if self.needs_test_data else {},
         ).text()
 
     @property
     def needs(self) -> frozenset[Needs]:
         """What the chain needs besides checkpoints."""
-        edits = [(step, registry.edit(step.key)) for step in self.edits]
-        return frozenset(_needed(*pair) for pair in (*edits, (self.merge, registry.merge(self.merge.key))))
+        steps: list[tuple[DraftStep, Method]] = [(step, registry.edit(step.key)) for step in self.edits]
+        steps.append((self.merge, registry.merge(self.merge.key)))
+        steps += [(self.adapt, registry.adapt(self.adapt.key))] if self.adapt else []
+        return frozenset(_needed(*pair) for pair in steps)
 
     @property
     def needs_exemplars(self) -> bool:
         """Whether a method of the chain needs exemplars."""
         return bool(self.needs & NEEDS_EXEMPLARS)
+
+    @property
+    def needs_test_data(self) -> bool:
+        """Whether a method of the chain learns from unlabeled images of the tasks."""
+        return Needs.TEST_DATA in self.needs
 
     def recipe(self, references: Mapping[str, str]) -> Recipe:
         """The checked recipe; ``references`` says where each expert is.
@@ -101,6 +114,8 @@ class Draft:
             activation=self.activation,
             architecture=self.architecture,
             title=self.title if self.chain() == self.titled else "",
+            adapt=(self.adapt.key, self.adapt.values) if self.adapt else None,
+            test_data=self.test_data,
         )
 
     def move(self, uid: int, by: int) -> None:
@@ -115,7 +130,7 @@ class Draft:
         self.edits = [step for step in self.edits if step.uid != uid]
 
 
-def _needed(step: DraftStep, method: Edit | Merge) -> Needs:
+def _needed(step: DraftStep, method: Method) -> Needs:
     """What a step needs with its values; what it needs by default if a value is out of bounds."""
     try:
         return method.needed(method.params.build(step.values))
@@ -141,6 +156,8 @@ def parse_chain(text: str, pretrained: str, experts: list[str]) -> Draft:
         count_dead_params=chain.count_dead_params,
         activation=chain.activation,
         architecture=chain.architecture,
+        adapt=DraftStep(chain.adapt[0], dict(chain.adapt[1])) if chain.adapt else None,
+        test_data=dict(chain.test_data),
     )
 
 
@@ -159,8 +176,21 @@ def command(recipe: Recipe) -> str:
     words += [word for name, reference in recipe.experts for word in ("--expert", f"{name}={reference}")]
     *edits, merge = map(step_text, recipe.methods, (step.params.values() for step in recipe.steps))
     words += [word for edit in edits for word in ("--edit", edit)]
+    if recipe.adapt:
+        words += ["--adapt", step_text(registry.adapt(recipe.adapt.key), recipe.adapt.params.values())]
+    if recipe.test_data and recipe.test_data != TestData():
+        words += ["--test-data", _written(recipe.test_data)]
     words += ["--count-dead-params"] if recipe.count_dead_params else []
     words += ["--activation", recipe.activation] if recipe.activation else []
     words += ["--architecture", recipe.architecture] if recipe.architecture else []
-    whole = shlex.join([*words, "--merge", merge, "--out", "merged.safetensors"])
+    out = "merged" if recipe.adapt else "merged.safetensors"  # modules need a folder
+    whole = shlex.join([*words, "--merge", merge, "--out", out])
     return f"{run}\n\n# or, without the file\n{whole}"
+
+
+def _written(test_data: TestData) -> str:
+    """Which images are learned from, as the option takes it: 'reporting:per_task=128'."""
+    bounds = TestData.bounds()
+    rest = [(name, value) for name, value in test_data.values().items() if name != "split"]
+    pairs = [f"{name}={bounds[name].written(value)}" for name, value in rest if value != bounds[name].default]
+    return ":".join([test_data.split, *filter(None, [",".join(pairs)])])

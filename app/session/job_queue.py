@@ -79,6 +79,10 @@ class SessionQueue:
                 raise
             return Job(run_id, run.title, "done", fraction=1.0, recipe_yaml=run.recipe_yaml, subject=run_id)
 
+    def details(self, job_id: str) -> list[str]:
+        """What a job's progress has said lately, oldest first."""
+        return self.runner.details(job_id)
+
     @clicks.guarded
     def cancel(self, job_id: str) -> None:
         """Ask a job to stop."""
@@ -86,7 +90,7 @@ class SessionQueue:
 
     @clicks.guarded
     def pause(self, job_id: str) -> None:
-        """Ask a sweep to stop after the current point."""
+        """Ask a job that can pause to stop at its next point or step."""
         self.runner.pause(job_id)
 
     @clicks.guarded

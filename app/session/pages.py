@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-HOME, MERGE, MASKS, CONFLICTS, DRIFT, FEATURES, SCORES, SWEEPS, COMPARE, METHODS, MODELS = (
+HOME, MERGE, MASKS, CONFLICTS, DRIFT, FEATURES, SCORES, SWEEPS, COMPARE, METHODS, MODELS, LEARNING = (
     f"screens/{name}.py"
     for name in (
         "home", "merge", "masks", "conflicts", "drift", "features", "scores", "sweeps", "compare", "methods", "models",
+        "learning",
     )
 )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, MutableMapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -24,15 +25,21 @@ FEW_STEPS = 400  # a slider with more stops than this cannot be set exactly
 
 
 def draw(
-    kind: type[Params], values: MutableMapping[str, Any], prefix: str, experts: Sequence[str] = ()
+    kind: type[Params],
+    values: MutableMapping[str, Any],
+    prefix: str,
+    experts: Sequence[str] = (),
+    titles: Mapping[str, str] = MappingProxyType({}),
 ) -> Params | None:
     """Draw a widget for every parameter and update ``values``. Returns None, and shows why, if one is wrong.
 
-    Tables of rules offer the names of the ``experts``.
+    Tables of rules offer the names of the ``experts``; ``titles`` are the words of choices, where their own say little.
     A table with a wrong row leaves ``values`` as they were: no link could be written of it.
     """
     bounds = kind.bounds()
-    chosen = {n: _widget(bound, values.get(n, bound.default), f"{prefix}.{n}", experts) for n, bound in bounds.items()}
+    chosen = {
+        n: _widget(bound, values.get(n, bound.default), f"{prefix}.{n}", experts, titles) for n, bound in bounds.items()
+    }
     kept = {n: bounds[n].normal(v) for n, v in chosen.items() if bounds[n].kind != TABLE or bounds[n].accepts(v)}
     values.update(kept)
     try:
@@ -42,7 +49,7 @@ def draw(
         return None
 
 
-def _widget(bound: Bound, value: Any, key: str, experts: Sequence[str]) -> Any:
+def _widget(bound: Bound, value: Any, key: str, experts: Sequence[str], titles: Mapping[str, str]) -> Any:
     """One parameter's widget. Its value lives under ``key``; ``value`` counts only when the widget is new.
 
     It is given to the widget, not put into the session: if the visitor interrupts the script before the browser has
@@ -51,21 +58,23 @@ def _widget(bound: Bound, value: Any, key: str, experts: Sequence[str]) -> Any:
     if bound.kind == TABLE:
         return _table(bound, value, key, experts)
     if not bound.optional:
-        return _plain_widget(bound, value, key)
+        return _plain_widget(bound, value, key, titles)
     words = f": {bound.unset}" if bound.unset else ""
     label, help_text = f"{bound.label}, automatic", f"Unset{words}. {bound.help}"
     if st.toggle(label, value is None, key=f"{key}.unset", help=help_text):
         return None
     low = bound.low if math.isfinite(bound.low) and not bound.open_low else bound.low + (bound.step or 0.01)
-    return _plain_widget(bound, value if value is not None else (low if math.isfinite(low) else 0), key)
+    return _plain_widget(bound, value if value is not None else (low if math.isfinite(low) else 0), key, titles)
 
 
-def _plain_widget(bound: Bound, value: Any, key: str) -> Any:
+def _plain_widget(bound: Bound, value: Any, key: str, titles: Mapping[str, str]) -> Any:
     if bound.kind == "flag":
         return st.toggle(bound.label, value, key=key, help=bound.help)
     if bound.kind == "choice":
         first = value if value in bound.choices else bound.default
-        options: dict[str, Any] = {"key": key, "help": bound.help, "format_func": in_words}
+        options: dict[str, Any] = {
+            "key": key, "help": bound.help, "format_func": lambda choice: titles.get(choice) or in_words(choice),
+        }  # fmt: skip
         if len(bound.choices) <= FEW:
             return st.segmented_control(bound.label, bound.choices, default=first, required=True, **options)
         return st.selectbox(bound.label, bound.choices, bound.choices.index(first), **options)

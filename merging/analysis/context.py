@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from merging.benchmarks.benchmark import Benchmark
     from merging.checkpoints.checkpoint import Checkpoint
+    from merging.modules.modules import Modules
     from merging.recipes.recipe import Recipe
     from merging.runs.inputs import OpenedRecipe
 
@@ -84,6 +85,7 @@ class MeasurementContext:
     of: Of = Of.RUN
     measurement: Callable[[str, ProgressCallback | None], StoredTables] | None = None  # another one, by its key
     show: Callable[[MeasurementResult], None] = lambda so_far: None  # shows what is measured so far to other processes
+    modules: Modules | None = None  # on top of the model that ``models`` gives, while it does
 
     def phases(self, weights: Mapping[str, float]) -> Phases:
         """One fraction over the phases of a measurement, and over merging again first if it is of a run."""
@@ -95,6 +97,18 @@ class MeasurementContext:
         if (recipe := self.store.run(self.run_id).recipe) is None:
             raise StoreError(f"Run {self.run_id} is no merge, so there is nothing to measure.")
         return recipe
+
+    def refuse_modules(self, *, routed_only: bool = False) -> None:
+        """Raise TaskError if an adapt sits on the run's merged model that this measurement would leave out.
+
+        With ``routed_only`` it can take modules into account that do not change the weights from image to image.
+        """
+        run = self.store.run(self.run_id)
+        if run.adapt and run.recipe is not None and (run.recipe.routed or not routed_only):
+            raise TaskError(
+                f"{run.adapt} sits on the merged model of this run, and would be left out here. Measure a run of the "
+                "same chain without it."
+            )
 
     @cached_property
     def checkpoints(self) -> OpenedRecipe:
@@ -135,7 +149,7 @@ class MeasurementContext:
     def models(self, phases: Phases) -> Iterator[Mapping[str, Checkpoint]]:
         """{"merged": the merged model}, or one for each expert; merged again if the run was stored without weights.
 
-        For the evaluation of a reference model it is that model.
+        For the evaluation of a reference model it is that model. What an adapt put on top of it is in ``modules``.
         """
         from merging.formats.opening import open_checkpoint
         from merging.runs.execute import execute
@@ -158,8 +172,11 @@ class MeasurementContext:
                 )
             if run.id != self.run_id:
                 raise CheckpointError(OTHERS)
-            yield {name: open_checkpoint(path, name) for name, path in run.model_paths.items()}
+            models = {name: open_checkpoint(path, name) for name, path in run.model_paths.items()}
+            self.modules = run.open_modules(models.get("merged"))
+            yield models
         finally:
+            self.modules = None
             if folder is not None:
                 atomic.drop(folder)
 

@@ -23,6 +23,8 @@ MIB = 1 << 20
 PAPER_BYTES, INDEX_BYTES, RESCALER_BYTES, HEAD_BYTES = 4, 4, 4, 4
 UNIFIED, MASKS, RESCALERS, HEADS = "unified task vector", "masks", "rescalers", "heads"
 
+REPLACING = "pretrained tensors"  # the part of modules that stands for tensors of the merged model
+
 Row = tuple[str, str, float]  # account, part, bytes
 
 
@@ -39,7 +41,8 @@ def storage(run: Run) -> pd.DataFrame:
         unknown = [(account, "files", np.nan) for account in ACCOUNTS[1:]]
         return _table([*_paper_only(run, tensors), *unknown])
     if not run.per_task:
-        rows = _one_model(tensors, run.sizes)
+        modules = run.table("modules") if "modules" in run.tables else None
+        rows = _one_model(tensors, run.sizes) if modules is None else _with_modules(tensors, run.sizes, modules)
     elif "rescalers" in run.tables:
         rows = _unified(tensors, run.sizes, len(run.experts))
     else:
@@ -64,6 +67,24 @@ def _one_model(tensors: pd.DataFrame, sizes: Mapping[str, int]) -> list[Row]:
         ("sparse", "header", sizes["header"]),
         ("deploy", "merged model", sizes["files"]),
     ]
+
+
+def _with_modules(tensors: pd.DataFrame, sizes: Mapping[str, int], modules: pd.DataFrame) -> list[Row]:
+    """A model and what an adapt put on top of it, part by part: as it is, and without zeros.
+
+    Where images mix on the pretrained tensors, nobody needs the merged model's in their place.
+    """
+    replaced = int(modules["bytes"][modules["part"] == REPLACING].sum())
+    rows = [(account, part, size - replaced * (account == "deploy"))
+            for account, part, size in _one_model(tensors, sizes)]  # fmt: skip
+    itemsize = (modules["bytes"] // modules["numel"].clip(lower=1)).clip(lower=1)
+    compact = encodings(modules.assign(kept_numel=modules["kept"], itemsize=itemsize))["bytes"]
+    for part in dict.fromkeys(modules["part"].astype(str)):
+        own = modules["part"] == part
+        sparse = int(compact[own].sum())
+        counts = (PAPER_BYTES * int(modules["kept"][own].sum()), int(modules["bytes"][own].sum()), sparse, sparse)
+        rows += [(account, part, size) for account, size in zip(ACCOUNTS, counts, strict=True)]
+    return rows
 
 
 def _unified(tensors: pd.DataFrame, sizes: Mapping[str, int], models: int) -> list[Row]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -114,21 +115,31 @@ class Benchmark:
         Raises:
             TaskError: no such file or split, arrays that do not belong together, or not the file that was written.
         """
-        task, stem = self.task(key), split.removesuffix("s")
-        path = checked(self.folder, f"data/{key}.npz")
-        try:
-            with Npz(path) as arrays:
-                images, labels = arrays.read(f"{stem}_images"), arrays.read(f"{stem}_labels")
-        except TaskError as error:
-            raise TaskError(f"{path.name} has no readable {split!r} split: {error}") from None
-        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or len(images) != len(labels):
+        images = self.unlabeled(key, split)
+        task, path = self.task(key), self.folder / "data" / f"{key}.npz"
+        with _reading(path, split), Npz(path) as arrays:
+            labels = arrays.read(f"{split.removesuffix('s')}_labels")
+        if len(images) != len(labels):
             raise TaskError(
                 f"{path.name}: {split!r} must be (n, height, width, 3) uint8 images and n labels; "
-                f"got {images.dtype} {images.shape} and {labels.shape}."
+                f"got {images.shape} and {labels.shape}."
             )
         if len(labels) and not 0 <= labels.min() <= labels.max() < len(task.class_names):
             raise TaskError(f"{path.name}: {split!r} has labels outside 0 … {len(task.class_names) - 1}.")
         return images, labels.astype(np.int64)
+
+    def unlabeled(self, key: str, split: str) -> NDArray[np.uint8]:
+        """Images (n, h, w, 3) of a split as uint8; its labels are not read. Raises TaskError as ``images``."""
+        self.task(key)
+        path = checked(self.folder, f"data/{key}.npz")
+        with _reading(path, split), Npz(path) as arrays:
+            images = arrays.read(f"{split.removesuffix('s')}_images")
+        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
+            raise TaskError(
+                f"{path.name}: {split!r} must be (n, height, width, 3) uint8 images and n labels; "
+                f"got {images.dtype} {images.shape}."
+            )
+        return images
 
     def count(self, key: str, split: str) -> int:
         """Number of images of a split, without reading them; 0 if it cannot be read."""
@@ -152,9 +163,24 @@ class Benchmark:
         drawn = {}
         for key in self.experts:
             images, labels = self.images(key, EXEMPLARS)
-            chosen = np.sort(np.random.default_rng(seed).permutation(len(images))[:per_task])
+            chosen = draw(len(images), per_task, seed)
             preprocessed, classes = self.preprocess(images[chosen]), torch.from_numpy(labels[chosen])
             drawn[key] = TaskExemplars(preprocessed, classes, self.head(key), self.logit_scale)
+        return drawn
+
+    def test_data(
+        self, tasks: Iterable[str], split: str = SPLITS[0], per_task: int | None = None, seed: int = 0
+    ) -> dict[str, TaskExemplars]:
+        """{task: images of a split with the task's head, without labels}, drawn as exemplars are; None takes all.
+
+        Names that are no tasks here are left out. Labels are not even read.
+        """
+        known, drawn = {task.key for task in self.tasks}, {}
+        for key in tasks:
+            if key in known:
+                images = self.unlabeled(key, split)
+                chosen = draw(len(images), per_task, seed)
+                drawn[key] = TaskExemplars(self.preprocess(images[chosen]), None, self.head(key), self.logit_scale)
         return drawn
 
     @cached_property
@@ -204,6 +230,19 @@ class Benchmark:
         if tower.embed_dim != width:
             return f"the model gives {tower.embed_dim} features, the benchmark's heads take {width}."
         return ""
+
+
+def draw(images: int, per_task: int | None, seed: int) -> NDArray[np.int64]:
+    """The places of a seeded draw of so many images of a task, in order; None takes all."""
+    return np.sort(np.random.default_rng(seed).permutation(images)[:per_task])
+
+
+@contextlib.contextmanager
+def _reading(path: Path, split: str) -> Iterator[None]:
+    try:
+        yield
+    except TaskError as error:
+        raise TaskError(f"{path.name} has no readable {split!r} split: {error}") from None
 
 
 def _task(entry: Mapping[str, Any], folder: Path) -> Task:

@@ -1,11 +1,11 @@
-"""Accuracy on a benchmark, of one model or of one model per task."""
+"""Accuracy on a benchmark, of one model, of one model per task, or of one model with modules on top."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -15,10 +15,12 @@ from torch import Tensor
 
 from merging.benchmarks.benchmark import SPLITS, Benchmark, Task
 from merging.benchmarks.metrics import individual, wilson
+from merging.checkpoints.architecture import Architecture
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.clip.image_encoder import Encoder
 from merging.devices import choose_device
 from merging.formats.opening import Source, open_checkpoint
+from merging.modules.modules import Modules
 from merging.progress import Cancel, Meter, ProgressCallback
 
 BATCH = 128
@@ -27,8 +29,53 @@ KEPT_BYTES = 1 << 28  # of images that stay in memory for the next model
 COLUMNS = ("task", "title", "split", "classes", "correct", "n", "accuracy", "low", "high")
 
 
+class ImageModel(Protocol):
+    """What gives features of images: an encoder, or modules on top of one."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs."""
+        ...
+
+    @property
+    def architecture(self) -> Architecture:
+        """That of its tower."""
+        ...
+
+    def __call__(self, images: Tensor, /) -> Tensor:
+        """Features (n, embed_dim) of preprocessed images (n, 3, h, w)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModulesOfTask:
+    """Modules as they are used on the images of one data set, which they are told only where they cannot do without.
+
+    A module of the task itself is used in domain; elsewhere there is none, and the merged model's features count.
+    Modules that route get no task: every image finds its own way.
+    """
+
+    modules: Modules
+    task: str
+
+    @property
+    def device(self) -> torch.device:
+        """Where they run."""
+        return self.modules.device
+
+    @property
+    def architecture(self) -> Architecture:
+        """That of the merged model."""
+        return self.modules.architecture
+
+    def __call__(self, images: Tensor, /) -> Tensor:
+        """Features (n, embed_dim) of preprocessed images (n, 3, h, w)."""
+        own = self.modules.method.needs_task and self.task in self.modules.tasks
+        return self.modules.features(images, self.task if own else None)
+
+
 def features(
-    encoder: Encoder,
+    encoder: ImageModel,
     images: Tensor | NDArray[np.uint8],
     meter: Meter | None = None,
     phase: str = "Reading features",
@@ -78,13 +125,15 @@ def evaluate(
     device: str = "auto",
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
+    modules: Modules | None = None,
 ) -> pd.DataFrame:
     """Zero-shot top-1 accuracy: one row per (task, split) with classes, correct, n, accuracy and Wilson interval.
 
-    Accuracies are fractions. Raises Cancelled between batches if asked to stop.
+    Accuracies are fractions. With ``modules``, which sit on the model, images go through them.
+    Raises Cancelled between batches if asked to stop.
     """
     keys = list(tasks) if tasks is not None else [task.key for task in benchmark.tasks]
-    return _scores(answers([EvaluatedModel("", model, keys)], benchmark, splits, device, progress, cancel))
+    return _scores(answers([EvaluatedModel("", model, keys, modules)], benchmark, splits, device, progress, cancel))
 
 
 def evaluate_per_task(
@@ -114,6 +163,7 @@ class EvaluatedModel:
     name: str
     model: Source
     tasks: Sequence[str]
+    modules: Modules | None = None  # on top of the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +209,13 @@ def answers(
     meter = Meter(sum(benchmark.count(key, split) for key, split in pairs), progress, cancel)
     read = _Images(benchmark)
     for part in work:
-        encoder = _encoder(part, benchmark, device)
+        through = _through(part, benchmark, device)
         for key in part.tasks:
             task = benchmark.task(key)
             detail = f"{task.title}, model of {part.name}" if part.name else task.title
             for split in splits:
                 images, labels = read(key, split)
-                image_features = features(encoder, images, meter, "Evaluating", detail, benchmark.preprocess)
+                image_features = features(through(key), images, meter, "Evaluating", detail, benchmark.preprocess)
                 yield Answer(
                     part.name, task, split, image_features, predict(image_features, benchmark.head(key)), labels
                 )
@@ -196,9 +246,14 @@ def score_table(counted: Iterable[tuple[str, Task, str, int, int]]) -> pd.DataFr
     return individual(tables) if any(tables) else table.drop(columns="model")
 
 
-def _encoder(part: EvaluatedModel, benchmark: Benchmark, device: str) -> Encoder:
+def _through(part: EvaluatedModel, benchmark: Benchmark, device: str) -> Callable[[str], ImageModel]:
+    """What the images of each task go through."""
+    if part.modules is not None:
+        here = part.modules.on(choose_device(device))
+        return lambda key: ModulesOfTask(here, key)
     checkpoint: Checkpoint = open_checkpoint(part.model, name=part.name or None)
-    return Encoder.of(checkpoint, choose_device(device), like=benchmark.tower)
+    encoder = Encoder.of(checkpoint, choose_device(device), like=benchmark.tower)
+    return lambda key: encoder
 
 
 def _row(task: Task, split: str, correct: int, n: int) -> dict[str, Any]:

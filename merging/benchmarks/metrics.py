@@ -19,6 +19,12 @@ PER_TASK = (
     "comparable with that of a single model. Out of domain no model is the right one, and the figure is the mean over "
     "all of them."
 )
+# The note where a module of the task itself is used in domain.
+TASK_KNOWN = (
+    "Per task in domain: every task has a module of its own, so somebody has to say which task an image belongs to. "
+    "Out of domain there is none, and the figure is the merged model's."
+)
+ADAPTS_ON_TEST = "† Adapted on these images: it learned, without labels, on the images that its scores are of."
 
 
 def wilson(correct: int, n: int) -> tuple[float, float]:

@@ -12,8 +12,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class Call:
-    """How a call is stopped, whether it prints JSON, and the file that its progress goes to (None: a bar on stderr)."""
+    """How a call is stopped, whether it prints JSON, and the file that its progress goes to (None: a bar on stderr).
+
+    What is learned pauses as soon as there is a ``pause_file``.
+    """
 
     stop: Event = field(default_factory=Event)
     json: bool = False
     events: Path | None = None
+    pause_file: Path | None = None
+
+    def pauses(self) -> bool:
+        """Whether it is asked to pause."""
+        return self.pause_file is not None and self.pause_file.exists()

@@ -19,6 +19,8 @@ from merging.export.names import TARGETS
 if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
 
+NOT_PLAIN = "its weights differ from image to image, so no plain checkpoint holds it; name a folder"
+TARGET_NAMED = f"{__name__}.named"  # where the context of a call keeps whether --to was given
 SINGLE = ".safetensors"  # with this ending --out is a model's file, otherwise a folder for everything
 
 
@@ -55,9 +57,7 @@ def export_options(function: Function) -> Function:
     @option(
         "--to",
         type=click.Choice(TARGETS),
-        default=TARGETS[0],
-        show_default=True,
-        help="for Transformers (hf) or open_clip",
+        help=f"for Transformers (hf) or open_clip (default: {TARGETS[0]})",
     )
     @activation_option
     @architecture_option
@@ -89,7 +89,7 @@ def export_options(function: Function) -> Function:
     @functools.wraps(function)
     def with_options(
         *args: Any,
-        to: str,
+        to: str | None,
         activation: str | None,
         architecture: str,
         text_tower: str | None,
@@ -98,20 +98,25 @@ def export_options(function: Function) -> Function:
         overwrite: bool,
         **others: Any,
     ) -> Any:
-        how = ExportOptions(to, activation, architecture, text_tower, hub_ids, shard_size, overwrite)
+        how = ExportOptions(to or TARGETS[0], activation, architecture, text_tower, hub_ids, shard_size, overwrite)
+        click.get_current_context().meta[TARGET_NAMED] = to is not None
         return function(*args, how=how, **others)
 
     return with_options
 
 
-def out_problems(out: Path, overwrite: bool, recipe: Recipe | None = None) -> list[str]:
-    """Why nothing can be written to ``out``."""
+def out_problems(out: Path, overwrite: bool, recipe: Recipe | None = None, to: str = "") -> list[str]:
+    """Why nothing can be written to ``out``, or nothing of this recipe for the library ``to``, if one was named."""
     from merging.export.destination import refusal, unreachable
 
     if out.suffix != SINGLE:
         reason = refusal(out, overwrite=overwrite)
+        if recipe is not None and recipe.routed and to:
+            reason = f"{recipe.text()} cannot be written for {to}: {NOT_PLAIN}, without --to."
     elif recipe is not None and recipe.per_task:
         reason = f"{recipe.text()} gives one model per task; name a folder with --out, not a file."
+    elif recipe is not None and recipe.routed:
+        reason = f"{recipe.text()} cannot be one file: {NOT_PLAIN}."
     else:
         taken = f"{out} exists already; choose another --out, or replace it with --overwrite."
         reason = unreachable(out) or (taken if out.is_dir() or (out.exists() and not overwrite) else "")

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from merging.benchmarks.metrics import PER_TASK, summarize
+import click
+
+from merging.benchmarks.metrics import ADAPTS_ON_TEST, PER_TASK, TASK_KNOWN, summarize
 from merging.checkpoints.references import PRETRAINED, is_remote, locate
 from merging.cli.call import Call
 from merging.cli.exit_codes import UsageError
-from merging.cli.export_options import SINGLE, ExportOptions, out_problems
+from merging.cli.export_options import SINGLE, TARGET_NAMED, ExportOptions, out_problems
 from merging.cli.output import dumps, export_facts, reporting, score_table, warn
 from merging.engine.work import ChainWork, chain_work
 from merging.errors import CheckpointError, MergingError
@@ -21,16 +23,18 @@ from merging.export.provenance import check_hub_ids
 from merging.formats.opening import Source
 from merging.progress import ProgressCallback
 from merging.recipes.recipe import Recipe
+from merging.runs.estimate import Estimate
 from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
 from merging.runs.run import PRECOMPUTED, Run
 from merging.runs.store import Store
-from merging.text import percent
+from merging.text import duration_text, percent
 
 
 def check_export(recipe: Recipe, out: Path, how: ExportOptions) -> None:
     """Raise UsageError if a recipe's model could not be exported in the end; asked before anything is computed."""
-    problems = out_problems(out, how.overwrite, recipe)
+    named = click.get_current_context().meta.get(TARGET_NAMED, False)
+    problems = out_problems(out, how.overwrite, recipe, how.to if named else "")
     try:
         check_hub_ids(how.hub_ids, [PRETRAINED, *(name for name, _ in recipe.experts)])
     except MergingError as error:
@@ -71,14 +75,22 @@ def compute(
             device=device,
             progress=progress,
             cancel=call.stop,
+            pause=call.pauses,
             evaluate=evaluate,
             need_model=need_model or out is not None,
             base=base,
             strict=strict,
             warn=print_doubt,
+            announce=None if call.json or call.events else print_estimate,
         )
         exported = None if out is None else write(call, run, out, how, progress, pretrained)
     report(call, run, exported, printed, announced=announced, work=_work(recipe, base) if call.json else None)
+
+
+def print_estimate(plan: Estimate) -> None:
+    """Print on stderr how long what is learned is expected to take."""
+    source = "from runs on this machine" if plan.learned else "a guess for a slow core"
+    print(f"It learns: about {duration_text(plan.seconds)} in all ({source}).", file=sys.stderr, flush=True)
 
 
 def _work(recipe: Recipe, base: Path | None) -> ChainWork | None:
@@ -138,6 +150,12 @@ def write(
     return export(run, out, base=pretrained, **asdict(how), progress=progress, cancel=call.stop)
 
 
+def marks(run: Run) -> list[str]:
+    """Sentences on what its scores must not be shown without."""
+    sentences = [TASK_KNOWN] if run.needs_task and not run.per_task else []
+    return [*sentences, *([ADAPTS_ON_TEST] if run.adapts_on_test and run.has_scores else [])]
+
+
 def report(
     call: Call,
     run: Run,
@@ -157,7 +175,8 @@ def report(
     scores = run.scores
     summary = None if scores is None else summarize(scores, run.experts)
     if call.json:
-        names = ("id", "kind", "title", "device", "seconds", "warnings", "versions", "seed", "provenance", "per_task")
+        names = ("id", "kind", "title", "device", "seconds", "warnings", "versions", "seed", "provenance", "per_task",
+                 "adapt", "adapted_on", "adapts_on_test", "needs_task")  # fmt: skip
         facts = {name: getattr(run, name) for name in names}
         facts |= {"path": run.path, "out": None, "models": run.model_paths}
         facts["work"] = None if work is None else asdict(work)
@@ -167,7 +186,7 @@ def report(
         return
     took = "precomputed" if run.provenance == PRECOMPUTED else f"{sum(run.seconds.values()):.1f} s on this machine"
     print(f"{run.title}: run {run.id} on {run.device}, {took}")
-    texts = [*run.remarks, *([PER_TASK] if run.per_task else [])]
+    texts = [*run.remarks, *([PER_TASK] if run.per_task else []), *marks(run)]
     if exported is not None:
         texts += [*exported.warnings, *(() if announced else exported.notes)]
     for remark in texts:

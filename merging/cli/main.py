@@ -20,7 +20,7 @@ import click
 
 from merging.cli.call import Call
 from merging.cli.command_table import CommandTable
-from merging.cli.exit_codes import CANCELLED, FAILED, USAGE, joined
+from merging.cli.exit_codes import CANCELLED, FAILED, PAUSED, USAGE, joined
 from merging.cli.output import write_last_event
 from merging.text import visible_lines
 from merging.version import __version__
@@ -88,8 +88,10 @@ def _run(arguments: list[str], call: Call) -> tuple[int, str, str]:
 
 def _failure(error: BaseException) -> tuple[int, str]:
     """Exit code and text for an error, with a traceback before it if nothing raises such an error on purpose."""
-    from merging.errors import Cancelled, MergingError  # the help needs none of its imports
+    from merging.errors import Cancelled, MergingError, Paused  # the help needs none of its imports
 
+    if isinstance(error, Paused):
+        return PAUSED, f"{error} The same command goes on from there."
     if isinstance(error, Cancelled | KeyboardInterrupt):
         return CANCELLED, "Cancelled; nothing was kept."
     if isinstance(error, MergingError):

@@ -51,7 +51,7 @@ class TextTowerType(CheckpointType):
 
 
 class StepType(click.ParamType[tuple[str, dict[str, Any]]]):
-    """One step of a chain, an "edit" or a "merge": ties:density=0.1 becomes ("ties", {"density": 0.1})."""
+    """One step of a chain, an "edit", a "merge" or an "adapt": ties:density=0.1 becomes ("ties", {"density": 0.1})."""
 
     name = "spec"
 
@@ -82,6 +82,27 @@ class StepType(click.ParamType[tuple[str, dict[str, Any]]]):
         return [
             CompletionItem(method.key, help=method.title) for method in methods if method.key.startswith(incomplete)
         ]
+
+
+class TestDataType(click.ParamType[dict[str, Any]]):
+    """Which images are learned from without labels: 'reporting:per_task=128' becomes a recipe's settings."""
+
+    __test__ = False  # no test, whatever pytest makes of the name
+    name = "split"
+
+    def convert(
+        self, value: str | dict[str, Any], param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, Any]:
+        """The settings; a default is a mapping already."""
+        if not isinstance(value, str):
+            return value
+        from merging.recipes.chain_text import parse_test_data
+
+        problems: list[str] = []
+        settings = parse_test_data(value, problems)
+        if problems:
+            raise UsageError(problems)
+        return settings
 
 
 class GigabytesType(click.ParamType[int]):

@@ -106,33 +106,32 @@ class Encoder:
 
     def stem(self, images: Tensor, record: Record | None = None) -> Tensor:
         """Tokens (n, 1 + patches, width) that enter the first block; the class token comes first."""
-        t, patch = self.tensors, self.architecture.patch_size
+        patch = self.architecture.patch_size
         patches = nnf.unfold(images, patch, stride=patch).transpose(1, 2)  # (n, patches, 3 * patch * patch)
-        kernel = t["conv1.weight"].flatten(1)
-        x = self._linear("conv1.weight", patches, kernel, None, record)
-        cls_token = t["class_embedding"].expand(len(x), 1, -1)
-        x = torch.cat([cls_token, x], dim=1) + t["positional_embedding"]
-        return self._norm("ln_pre", x, record)
+        x = self.linear("conv1.weight", None, patches, record)
+        x = torch.cat([self.table("class_embedding").expand(len(x), 1, -1), x], dim=1)
+        return self._norm("ln_pre", x + self.table("positional_embedding"), record)
 
     def block(self, x: Tensor, index: int, record: Record | None = None) -> Tensor:
         """Tokens after one residual block."""
-        t, at = self.tensors, f"transformer.resblocks.{index}."
+        at = f"transformer.resblocks.{index}."
         x = x + self._attention(self._norm(at + "ln_1", x, record), at + "attn.", record)
-        hidden = self._norm(at + "ln_2", x, record)
-        fc = at + "mlp.c_fc"
-        hidden = self._activate(self._linear(fc + ".weight", hidden, t[fc + ".weight"], t[fc + ".bias"], record))
-        out = at + "mlp.c_proj"
-        return x + self._linear(out + ".weight", hidden, t[out + ".weight"], t[out + ".bias"], record)
+        return x + self.mlp(self._norm(at + "ln_2", x, record), index, record)
+
+    def mlp(self, x: Tensor, index: int, record: Record | None = None) -> Tensor:
+        """What the MLP of a block makes of the tokens that enter it."""
+        at = f"transformer.resblocks.{index}.mlp."
+        hidden = self._activate(self.linear(at + "c_fc.weight", at + "c_fc.bias", x, record))
+        return self.linear(at + "c_proj.weight", at + "c_proj.bias", hidden, record)
 
     def _attention(self, x: Tensor, at: str, record: Record | None) -> Tensor:
-        t, heads = self.tensors, self.architecture.heads
+        heads = self.architecture.heads
         n, length, width = x.shape
-        packed = self._linear(at + "in_proj_weight", x, t[at + "in_proj_weight"], t[at + "in_proj_bias"], record)
+        packed = self.linear(at + "in_proj_weight", at + "in_proj_bias", x, record)
         q, k, v = packed.reshape(n, length, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
         attended = nnf.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         mixed = attended.transpose(1, 2).reshape(n, length, width)
-        out = at + "out_proj"
-        return self._linear(out + ".weight", mixed, t[out + ".weight"], t[out + ".bias"], record)
+        return self.linear(at + "out_proj.weight", at + "out_proj.bias", mixed, record)
 
     def head(self, x: Tensor, record: Record | None = None) -> Tensor:
         """Features (n, embed_dim) from the tokens after the last block."""
@@ -140,22 +139,37 @@ class Encoder:
         if "proj" not in self.tensors:  # some checkpoints omit it: it was not trained
             return x
         self._record("proj", x, record)
-        return x @ self.tensors["proj"]
+        return self.project(x)
 
     def _activate(self, x: Tensor) -> Tensor:
         return x * torch.sigmoid(1.702 * x) if self.architecture.quick_gelu else nnf.gelu(x)
 
-    def _linear(self, name: str, x: Tensor, weight: Tensor, bias: Tensor | None, record: Record | None) -> Tensor:
-        self._record(name, x, record)
-        return nnf.linear(x, weight, bias)
-
     def _norm(self, name: str, x: Tensor, record: Record | None) -> Tensor:
-        t = self.tensors
         if record is not None:
             self._record(name + ".weight", nnf.layer_norm(x, x.shape[-1:], eps=EPS), record)
-        return nnf.layer_norm(x, x.shape[-1:], t[name + ".weight"], t[name + ".bias"], EPS)
+        return self.norm(name, x)
 
     def _record(self, name: str, x: Tensor, record: Record | None) -> None:
         if record is not None:
             for stored in self.names.get(name, (name,)):
                 record(stored, x.reshape(-1, x.shape[-1]))
+
+    # --- where tensors are used: a tower whose weights differ from image to image replaces these ---------------------
+
+    def linear(self, weight: str, bias: str | None, x: Tensor, record: Record | None = None) -> Tensor:
+        """Rows (n, rows, d_in) through a linear map; a kernel counts as the matrix (width, 3 * patch * patch)."""
+        self._record(weight, x, record)
+        t = self.tensors
+        return nnf.linear(x, t[weight].flatten(1), None if bias is None else t[bias])
+
+    def norm(self, name: str, x: Tensor) -> Tensor:
+        """Normalized rows (n, ..., d), scaled and shifted."""
+        return nnf.layer_norm(x, x.shape[-1:], self.tensors[name + ".weight"], self.tensors[name + ".bias"], EPS)
+
+    def table(self, name: str) -> Tensor:
+        """An embedding that is added or put before the patches: (width,) or (rows, width), or that for every image."""
+        return self.tensors[name]
+
+    def project(self, x: Tensor) -> Tensor:
+        """Features (n, embed_dim) of the last rows (n, width)."""
+        return x @ self.tensors["proj"]

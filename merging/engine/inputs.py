@@ -14,6 +14,7 @@ from torch import Tensor
 from merging.checkpoints.checkpoint import Checkpoint, UnusedText
 from merging.checkpoints.families import OUTPUT, Parameter, Role
 from merging.engine.layer_inputs import Evidence, OnDetail
+from merging.engine.merged_inputs import MergedInputs
 from merging.errors import CheckpointError
 from merging.inspection.fit import fit
 from merging.methods.moments import Moments, ignore_detail
@@ -43,6 +44,7 @@ class Inputs:
     dead: UnusedText = field(default_factory=UnusedText)  # what global quantiles count in addition
     gradients: Mapping[Gradients, GradientReader] = field(default_factory=dict)  # those that the chain needs
     only: frozenset[str] | None = None  # the tensors that are streamed; None: all
+    through_merged: MergedInputs | None = None  # layer inputs that come through the layers merged before
     parameters: tuple[Parameter, ...] = field(init=False)  # what is merged, in forward order
     dtype: torch.dtype = field(init=False)
     _spare: list[list[Tensor]] = field(init=False, default_factory=list, repr=False)  # buffers that no pass uses now

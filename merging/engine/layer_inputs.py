@@ -140,13 +140,19 @@ class CapturedInputs:
         with torch.no_grad():
             while self._next <= section:
                 self._moments = []
-                for name in self._encoders:
-                    self._moments.append(self._run(name, self._next, on_detail, record=self._next == section))
+                for name, encoder in self._encoders.items():
+                    holding = encoder.holding(self._next)
+                    moments = self._run(name, holding, self._next, on_detail, record=self._next == section, move=True)
+                    self._moments.append(moments)
                 self._next += 1
 
-    def _run(self, expert: str, section: int, on_detail: OnDetail, *, record: bool) -> dict[str, Moments]:
-        """Move one expert's tokens on by a section; gives the moments of what entered its parameters."""
-        encoder = self._encoders[expert].holding(section)
+    def _run(
+        self, expert: str, encoder: Encoder, section: int, on_detail: OnDetail, *, record: bool, move: bool
+    ) -> dict[str, Moments]:
+        """Pass one expert's tokens through a section, which replaces them if they ``move``.
+
+        Gives the moments of what entered the section's parameters, if they are to be recorded.
+        """
         x = self._images[expert] if section == 0 else self._tokens[expert]
         moments: dict[str, Moments] = {}
 
@@ -158,9 +164,9 @@ class CapturedInputs:
             on_detail(expert)
             part = slice(start, start + self._batch(encoder))
             after = encoder.run(section, x[part], add_rows if record else None)
-            if section == 0 and start == 0:
+            if move and section == 0 and start == 0:
                 self._tokens[expert] = after.new_empty((len(x), *after.shape[1:]))
-            if section < encoder.sections - 1:
+            if move and section < encoder.sections - 1:
                 self._tokens[expert][part] = after
         return moments
 

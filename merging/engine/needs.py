@@ -1,4 +1,4 @@
-"""Checks that a caller gives the exemplars that a recipe needs."""
+"""Checks that a caller gives the exemplars and test data that a recipe needs."""
 
 from __future__ import annotations
 
@@ -16,44 +16,74 @@ if TYPE_CHECKING:
 HOW_TO_PASS = {
     Needs.EXEMPLARS: "exemplars={expert: merging.TaskExemplars(images, head=head)}",
     Needs.LABELED_EXEMPLARS: "exemplars={expert: merging.TaskExemplars(images, labels, head)}",
+    Needs.TEST_DATA: "test_data={expert: merging.TaskExemplars(images, head=head)}",
 }
+TaskImages = Mapping[str, TaskExemplars]  # by expert
 
 
 def checked_exemplars(exemplars: Mapping[str, Any] | None) -> dict[str, TaskExemplars] | None:
     """A caller's exemplars, images alone or more per expert, with every part checked; errors name the expert."""
-    if exemplars is not None and not isinstance(exemplars, Mapping):
-        raise NeedsError(f"Exemplars are a mapping {{expert: images}}; got {described(exemplars)}.")
+    return _checked(exemplars, "Exemplars")
+
+
+def checked_test_data(test_data: Mapping[str, Any] | None) -> dict[str, TaskExemplars] | None:
+    """A caller's test data, checked in the same way.
+
+    Raises:
+        NeedsError: a part is not as it should be, or carries labels, which no method here may see.
+    """
+    checked = _checked(test_data, "Test data")
+    if labeled := [name for name, task in (checked or {}).items() if task.labels is not None]:
+        raise NeedsError(
+            f"Test data come without labels, so that nothing learns from them; those of {first_few(labeled)} have some."
+        )
+    return checked
+
+
+def _checked(images: Mapping[str, Any] | None, what: str) -> dict[str, TaskExemplars] | None:
+    if images is not None and not isinstance(images, Mapping):
+        raise NeedsError(f"{what} are a mapping {{expert: images}}; got {described(images)}.")
     checked = {}
-    for name, images in (exemplars or {}).items():
+    for name, given in (images or {}).items():
         try:
-            checked[name] = images if isinstance(images, TaskExemplars) else TaskExemplars(images)
+            checked[name] = given if isinstance(given, TaskExemplars) else TaskExemplars(given)
         except NeedsError as error:
-            raise NeedsError(f"Exemplars of {name!r}: {error}") from None
-    return None if exemplars is None else checked
+            raise NeedsError(f"{what} of {name!r}: {error}") from None
+    return None if images is None else checked
 
 
 def check_needs(
-    recipe: Recipe, experts: Mapping[str, Any], layer_inputs: Any, exemplars: Mapping[str, TaskExemplars] | None
+    recipe: Recipe,
+    experts: Mapping[str, Any],
+    layer_inputs: Any,
+    exemplars: TaskImages | None,
+    test_data: TaskImages | None = None,
 ) -> None:
     """Raise NeedsError if a method of the chain lacks something; names the method and what it lacks."""
     for method, need in recipe.data_methods:
-        if method.gradients is not None:
-            _check_parts(method, need, experts, exemplars or {})
-        elif need != Needs.EXEMPLARS or (layer_inputs is None and exemplars is None):
+        if not method.reads_layer_inputs:
+            _check_parts(method, need, experts, (test_data if need == Needs.TEST_DATA else exemplars) or {})
+        elif layer_inputs is None and exemplars is None:
             raise NeedsError(
                 f"{method.key} needs {need}: pass layer_inputs={{expert: {{parameter: rows}}}} "
                 "or exemplars={expert: images}."
             )
 
 
-def _check_parts(method: Method, need: Needs, experts: Mapping[str, Any], tasks: Mapping[str, TaskExemplars]) -> None:
-    """Raise NeedsError if an expert lacks images, a head or (where they are needed) labels."""
+def _check_parts(method: Method, need: Needs, experts: Mapping[str, Any], tasks: TaskImages) -> None:
+    """Raise NeedsError if an expert lacks images, a head or (where they are needed) labels; all of them are named."""
     with_images = [name for name in experts if name in tasks and len(tasks[name].images)]
     lacking = {"images": [name for name in experts if name not in with_images]}
     if need == Needs.LABELED_EXEMPLARS:
         lacking["labels"] = [name for name in with_images if tasks[name].labels is None]
-    lacking["a head"] = [name for name in with_images if tasks[name].head is None]
-    missing = [f"{what} for {first_few(names)}" for what, names in lacking.items() if names]
+    needs_head = method.heads or method.gradients is not None
+    heads = {name: tasks[name].head for name in with_images if needs_head}
+    lacking["a head"] = [name for name, head in heads.items() if head is None]
+    if need == Needs.TEST_DATA:  # the entropy of one class is 0, whatever a model says
+        lacking["a head of more than one class"] = [
+            name for name, head in heads.items() if head is not None and len(head) < 2
+        ]
+    missing = [f"{part} for {first_few(names)}" for part, names in lacking.items() if names]
     if missing:
-        what = f"{method.key} needs {need} and each task's zero-shot head"
-        raise NeedsError(f"{what}. Missing: {'; '.join(missing)}. Pass {HOW_TO_PASS[need]}.")
+        needed = f"{method.key} needs {need}" + (" and each task's zero-shot head" if needs_head else "")
+        raise NeedsError(f"{needed}. Missing: {'; '.join(missing)}. Pass {HOW_TO_PASS[need]}.")

@@ -61,6 +61,13 @@ class Tally:
             self.kept_by_any = self.kept[0]
 
 
+def merged_values(slot: Slot, change: Tensor, kept: Tensor | None) -> Tensor:
+    """The merged tensor (*S), in the dtype of computation, of a change and what of it is kept (None: all)."""
+    values = slot.pretrained + change
+    # Bit for bit: adding zero would turn -0.0 into 0.0.
+    return values if kept is None else torch.where(kept, values, slot.pretrained)
+
+
 class Output:
     """Adds merged task vectors to the pretrained weights, hands them to sinks, and counts per tensor."""
 
@@ -73,9 +80,7 @@ class Output:
         """Write one slot; ``change`` is (*S), or (K, *S) with one sink per expert."""
         changes = [change] if len(self.sinks) == 1 and change.shape == slot.pretrained.shape else list(change)
         for sink, one in zip(self.sinks.values(), changes, strict=True):
-            values = slot.pretrained + one
-            if kept is not None:  # bit for bit: adding zero would turn -0.0 into 0.0
-                values = torch.where(kept, values, slot.pretrained)
+            values = merged_values(slot, one, kept)
             stored = values.to(self._infos[slot.name].dtype)
             if not torch.isfinite(stored.sum(dtype=values.dtype)) and not torch.isfinite(stored).all():
                 raise _overflow(slot.name, values, stored.dtype)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,19 +21,23 @@ from merging.checkpoints.families import Role
 from merging.devices import choose_device, describe_device
 from merging.engine.inputs import Inputs
 from merging.engine.layer_inputs import CapturedInputs, Evidence, GivenInputs, LayerInputs
-from merging.engine.needs import check_needs, checked_exemplars
-from merging.engine.outputs import MERGED, MemorySink, Notes, Output, Sink
-from merging.engine.stream import Stage, Stream
+from merging.engine.merged_inputs import MergedInputs
+from merging.engine.needs import check_needs, checked_exemplars, checked_test_data
+from merging.engine.outputs import MERGED, MemorySink, Notes, Output, Sink, merged_values
+from merging.engine.stream import RUNNING, Stage, Stream
 from merging.engine.work import passes_of
 from merging.inspection.fit import fit
 from merging.inspection.fit_report import FitReport
 from merging.methods.exemplars import TaskExemplars
-from merging.methods.method import Edit
+from merging.methods.method import Edit, Merge, Needs
+from merging.methods.slot import Survey
 from merging.progress import Cancel, Meter, ProgressCallback
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from merging.engine.learning.kept import Kept
+    from merging.modules.modules import Modules
     from merging.recipes.recipe import Recipe
 
 
@@ -42,7 +47,8 @@ class MergeResult:
 
     ``state_dict`` is empty where sinks took the tensors; ``task_state_dicts`` is {expert: state dict} for merges that
     give one model per task, else None. ``tables`` are tidy, by name (tensors, saliency, masks, thresholds, ...).
-    ``warnings`` are sentences on what may be wrong with the result.
+    ``warnings`` are sentences on what may be wrong with the result. ``modules`` is what an adapt put on top of the
+    merged model, None without one.
     """
 
     state_dict: dict[str, Tensor]
@@ -52,46 +58,54 @@ class MergeResult:
     device: str
     seconds: float
     warnings: tuple[str, ...] = ()
+    modules: Modules | None = None
 
 
-def run(
+def run(  # noqa: PLR0913 - all that a merge can be given
     recipe: Recipe,
     pretrained: Checkpoint,
     experts: Mapping[str, Checkpoint],
     *,
     layer_inputs: LayerInputs | Evidence | None = None,
     exemplars: Mapping[str, Any] | None = None,
+    test_data: Mapping[str, Any] | None = None,
     device: str = "auto",
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
+    kept: Kept | None = None,
     make_sink: Callable[[str], Sink] | None = None,
     only: Collection[str] | None = None,
 ) -> MergeResult:
-    """Run a recipe on opened checkpoints; see ``merging.merge`` for the arguments and errors.
+    """Run a recipe on opened checkpoints, without its adapt; see ``merging.merge`` for the arguments and errors.
 
     ``make_sink`` is called with "merged" (or with each expert's name, for merges that give one model per task); with it
     the tensors go there piece by piece and the result's state dicts stay empty. With ``only``, just these tensors and
     the buffers are written, with the numbers that the whole merge gives them. ``layer_inputs`` may be moments, too.
+    A merge that learns goes on from what is ``kept``.
     """
     started = time.monotonic()
     report = fit(pretrained, experts, values=False)
     report.raise_if_bad()
     task_exemplars = checked_exemplars(exemplars)
-    check_needs(recipe, experts, layer_inputs, task_exemplars)
+    task_images = checked_test_data(test_data)
+    check_needs(recipe, experts, layer_inputs, task_exemplars, task_images)
     torch_device = choose_device(device)
     evidence = _evidence(recipe, pretrained, experts, layer_inputs, task_exemplars, torch_device)
     dead = pretrained.dead if recipe.count_dead_params else UnusedText()
-    inputs = Inputs(pretrained, experts, evidence, torch_device, dead)
+    inputs = _through_merged(recipe, Inputs(pretrained, experts, evidence, torch_device, dead), task_exemplars)
     meter = Meter(inputs.work * passes_of(recipe), progress, cancel)
     meter.check()
 
     names = inputs.names if recipe.per_task else (MERGED,)
     output = Output(pretrained, names, make_sink or (lambda _: MemorySink(pretrained)))
     notes = Notes()
-    with _gradients(recipe, inputs, task_exemplars, meter) as inputs:
-        stages, tables, warnings = _survey(recipe, inputs, meter)
-        # The same inputs if nothing is left out: others would not reuse the buffers of the survey.
-        chosen = inputs if only is None else replace(inputs, only=frozenset(only))
+    tasks = {need: (task_images if need == Needs.TEST_DATA else task_exemplars) or {} for need in Needs}
+    with ExitStack() as files:
+        inputs = files.enter_context(_gradients(recipe, inputs, task_exemplars, meter))
+        stages, tables, warnings = _survey(recipe, inputs, meter, _Learning(tasks, kept, files))
+        # The same inputs if nothing is left out: others would not reuse the buffers of the survey. Nothing is where
+        # layers are merged one after the other.
+        chosen = inputs if only is None or inputs.through_merged else replace(inputs, only=frozenset(only))
         _stream(chosen, stages, meter, output, notes)
     _copy_buffers(pretrained, output)
 
@@ -115,7 +129,7 @@ def _evidence(
     exemplars: Mapping[str, TaskExemplars] | None,
     device: torch.device,
 ) -> Evidence | None:
-    if all(method.gradients for method, _ in recipe.data_methods):  # no method reads layer inputs
+    if not any(method.reads_layer_inputs for method, _ in recipe.data_methods):
         return None
     if layer_inputs is not None and hasattr(layer_inputs, "moments"):
         return layer_inputs
@@ -123,6 +137,16 @@ def _evidence(
         return GivenInputs(layer_inputs, tuple(experts), pretrained, device)
     images = {name: task.images for name, task in (exemplars or {}).items()}
     return CapturedInputs(experts, images, device, like=pretrained)
+
+
+def _through_merged(recipe: Recipe, inputs: Inputs, exemplars: Mapping[str, TaskExemplars] | None) -> Inputs:
+    """The inputs with layer inputs that come through the layers merged before, if the merge works on those."""
+    merge = recipe.methods[-1]
+    if not isinstance(merge, Merge) or not merge.through_merged:
+        return inputs
+    images = {name: task.images for name, task in (exemplars or {}).items()}
+    path = MergedInputs(inputs.pretrained, inputs.experts, images, inputs.device, inputs.dtype)
+    return replace(inputs, through_merged=path)
 
 
 @contextmanager
@@ -141,8 +165,24 @@ def _gradients(
         yield replace(inputs, gradients=gradients)
 
 
+@dataclass(frozen=True)
+class _Learning:
+    """What a method learns from: images by what they are, what was kept of earlier runs, and a place for files."""
+
+    tasks: Mapping[Needs, Mapping[str, TaskExemplars]]
+    kept: Kept | None
+    files: ExitStack
+
+    def survey(self, stage: Stage, before: tuple[Stage, ...], slots: Stream) -> Survey:
+        from merging.engine.learning.kept import Kept  # its imports take a while
+        from merging.engine.learning.learn import learn
+
+        tasks = self.tasks[stage.method.needed(stage.params)]
+        return learn(stage, before, slots, tasks, self.kept or Kept(), self.files)
+
+
 def _survey(
-    recipe: Recipe, inputs: Inputs, meter: Meter
+    recipe: Recipe, inputs: Inputs, meter: Meter, learning: _Learning
 ) -> tuple[tuple[Stage, ...], dict[str, pd.DataFrame], tuple[str, ...]]:
     """Every stage with its survey's statistics, each on the task vectors as the earlier stages leave them."""
     stages: tuple[Stage, ...] = ()
@@ -150,17 +190,48 @@ def _survey(
     warnings: tuple[str, ...] = ()
     for method, step in zip(recipe.methods, recipe.steps, strict=True):
         statistics = None
-        if method.surveys(step.params) and method.survey is not None:
+        learns = method.learns(step.params)
+        if learns or method.surveys(step.params):
             before = tuple(stage for stage in stages if not stage.after_merge)
             in_pieces = all(stage.elementwise for stage in before) and method.elementwise(step.params)
             stream = Stream(inputs, before, in_pieces, meter, f"Surveying for {method.title}")
-            survey = method.survey(stream, step.params)
+            if learns:
+                survey = learning.survey(Stage(method, step.params), before, stream)
+            else:
+                assert method.survey is not None
+                survey = method.survey(stream, step.params)
             statistics = survey.statistics
             for name, table in survey.tables.items():
                 tables[f"{name}_{len(stages) + 1}" if name in tables else name] = table
             warnings += survey.warnings
         stages = (*stages, Stage(method, step.params, statistics))
     return stages, tables, warnings
+
+
+@contextmanager
+def edited(
+    recipe: Recipe,
+    pretrained: Checkpoint,
+    experts: Mapping[str, Checkpoint],
+    *,
+    layer_inputs: LayerInputs | Evidence | None,
+    exemplars: Mapping[str, TaskExemplars] | None,
+    device: torch.device,
+    meter: Meter,
+    phase: str,
+    only: Collection[str],
+) -> Iterator[Stream]:
+    """These tensors, whole, as the edits of a recipe leave them, while the block runs; its merge is left out."""
+    from merging.recipes.recipe import Recipe
+
+    edits = replace(recipe, merge=Recipe.build("weight_averaging").merge, adapt=None)
+    evidence = _evidence(edits, pretrained, experts, layer_inputs, exemplars, device)
+    dead = pretrained.dead if recipe.count_dead_params else UnusedText()
+    meter.total += Inputs(pretrained, experts, None, device).work * (passes_of(edits) - 1)
+    with _gradients(edits, Inputs(pretrained, experts, evidence, device, dead), exemplars, meter) as inputs:
+        stages, _, _ = _survey(edits, inputs, meter, _Learning({}, None, ExitStack()))  # no edit learns
+        before = tuple(stage for stage in stages[:-1] if not stage.after_merge)
+        yield Stream(replace(inputs, only=frozenset(only)), before, False, meter, phase)
 
 
 def _stream(inputs: Inputs, stages: tuple[Stage, ...], meter: Meter, output: Output, notes: Notes) -> None:
@@ -170,14 +241,22 @@ def _stream(inputs: Inputs, stages: tuple[Stage, ...], meter: Meter, output: Out
     after = [stage for stage in edits if stage.after_merge]
     in_pieces = all(stage.elementwise for stage in stages)
     stream = Stream(inputs, before, in_pieces, meter, f"Merging with {merge.method.title}", notes)
+
+    def running(expert: str) -> None:
+        meter.within(0, RUNNING, expert)
+
+    path = inputs.through_merged
     for slot, mask in stream.masked():
-        change, kept = merge.method.run(slot, merge.params, merge.statistics), mask
+        seen = slot if path is None else replace(slot, read_inputs=partial(path.moments, slot.parameter, running))
+        change, kept = merge.method.run(seen, merge.params, merge.statistics), mask
         for stage in after:
             rows = change.reshape(len(output.sinks), *slot.pretrained.shape)
             merged = replace(slot, experts=tuple(output.sinks), task_vectors=rows)
             edited, kept = stage.edit(merged, kept)
             change = edited.task_vectors.reshape(change.shape)
         output.add(slot, change, kept)
+        if path is not None:
+            path.add(slot.name, merged_values(slot, change, kept))
 
 
 def _copy_buffers(pretrained: Checkpoint, output: Output) -> None:

@@ -43,6 +43,10 @@ class Stage:
         """Whether the step edits the merged task vector."""
         return isinstance(self.method, Edit) and self.method.after_merge(self.params)
 
+    def drops(self, parameter: Parameter) -> bool:
+        """Whether the step zeroes a tensor for every expert."""
+        return isinstance(self.method, Edit) and self.method.drops(parameter, self.statistics)
+
     def edit(self, slot: Slot, mask: Tensor | None) -> tuple[Slot, Tensor | None]:
         """A slot after this edit, and a mask (*S) of what is kept (None: all) with what this edit keeps of it."""
         assert isinstance(self.method, Edit)
@@ -131,8 +135,7 @@ class Stream:
         return replace(slot, read_inputs=read_inputs, tick=tick, note=note)
 
     def _drops(self, parameter: Parameter) -> bool:
-        edits = [(stage.method, stage.statistics) for stage in self.stages]
-        return any(isinstance(edit, Edit) and edit.drops(parameter, statistics) for edit, statistics in edits)
+        return any(stage.drops(parameter) for stage in self.stages)
 
     def _edited(self, slot: Slot, with_mask: bool = False) -> tuple[Slot, Tensor | None]:
         """A slot after the edits, and (if ``with_mask``) which of its scalars they keep (None: all)."""

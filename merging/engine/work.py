@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from merging.checkpoints.architecture import Architecture
 from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.families import LINEAR_MAPS, Role
+from merging.checkpoints.families import EMBEDDINGS, LINEAR_MAPS, Role
 from merging.checkpoints.tower_names import transposed
+from merging.engine.learning.work import FORWARD_AND_BACKWARD, learning_work
 from merging.errors import CheckpointError
-from merging.methods.method import Needs
+from merging.methods.method import Merge, Needs
 from merging.methods.slot import Gradients
 from merging.numerics.flops import LinearMap, symmetric_product
 
@@ -46,21 +47,35 @@ class ChainWork:
     tower_flops: float = 0.0
 
 
-def chain_work(recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> ChainWork:
-    """The work of merging these checkpoints by a recipe; evaluation is not part of it."""
+def chain_work(
+    recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], test_images: Sequence[int] = ()
+) -> ChainWork:
+    """The work of merging these checkpoints by a recipe; what adapts them, and evaluation, are not part of it.
+
+    ``test_images`` are the numbers of unlabeled images by task, where they are known.
+    """
     models, passes = (pretrained, *experts.values()), passes_of(recipe)
     merged = [p.name for p in pretrained.parameters if p.role != Role.BUFFER]
     written = len(experts) if recipe.per_task else 1
-    captures, kinds = input_passes(recipe), {method.gradients for method, _ in recipe.data_methods if method.gradients}
+    captures, through = input_passes(recipe), _through_merged(recipe)
+    kinds = {method.gradients for method, _ in recipe.data_methods if method.gradients}
     images = recipe.exemplars.per_task * len(experts) if recipe.exemplars else 0
-    tower = tower_of(pretrained) if images else None
+    learned = learning_work(recipe, len(experts), test_images)
+    tower = tower_of(pretrained) if images or learned.images else None
     one_pass = forward_flops(tower) if tower else 0.0
-    grams = sum(images * _gram_flops(pretrained, tower, m.algebra_on) for m, _ in _readers(recipe)) if tower else 0.0
+    summing = [method for method, _ in _readers(recipe)] + [recipe.methods[-1]] * through
+    grams = sum(images * _gram_flops(pretrained, tower, method.algebra_on) for method in summing) if tower else 0.0
     # An expert that lacks a tensor is refused, but later and with better words than a KeyError's.
     bytes_of = [sum(model.infos[name].nbytes for name in merged if name in model.infos) for model in models]
-    towers_read = captures * sum(bytes_of[1:]) + sum(
-        bytes_of[0] if kind == Gradients.SENSITIVITY else sum(bytes_of[1:]) for kind in kinds
+    sections = [p.name for p in pretrained.parameters if p.role != Role.BUFFER and p.section != EMBEDDINGS] * through
+    own = sum(expert.infos[name].nbytes for expert in models[1:] for name in sections if name in expert.infos)
+    towers_read = (
+        own
+        + captures * sum(bytes_of[1:])
+        + sum(bytes_of[0] if kind == Gradients.SENSITIVITY else sum(bytes_of[1:]) for kind in kinds)
     )
+    towers_read += round(learned.models * sum(bytes_of) / len(bytes_of))
+    both_ways = len(kinds) * images + learned.images
     return ChainWork(
         experts=len(experts),
         scalars=sum(pretrained.infos[name].numel for name in merged),
@@ -69,9 +84,9 @@ def chain_work(recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Che
         writes=written * sum(info.nbytes for info in pretrained.infos.values()),
         matrix_flops=_algebra(recipe, pretrained, len(experts)) + grams,
         exemplars=images,
-        forward=(captures + len(kinds)) * images,
-        backward=len(kinds) * images,
-        tower_flops=(captures + 3 * len(kinds)) * images * one_pass,
+        forward=(captures + 2 * through) * images + both_ways,  # through an expert's section, then the merged one
+        backward=both_ways,
+        tower_flops=((captures + 2 * through) * images + FORWARD_AND_BACKWARD * both_ways) * one_pass,
     )
 
 
@@ -88,10 +103,15 @@ def input_passes(recipe: Recipe) -> int:
     return surveys + (surveys < len(readers))
 
 
+def _through_merged(recipe: Recipe) -> bool:
+    """Whether the exemplars run through every layer as it is merged."""
+    return any(isinstance(method, Merge) and method.through_merged for method in recipe.methods)
+
+
 def _readers(recipe: Recipe) -> list[tuple[Method, Params]]:
     """The methods of the chain that read layer inputs, with their parameters."""
     pairs = [(method, step.params) for method, step in zip(recipe.methods, recipe.steps, strict=True)]
-    return [(m, params) for m, params in pairs if m.needed(params) != Needs.NOTHING and m.gradients is None]
+    return [(m, params) for m, params in pairs if m.needed(params) != Needs.NOTHING and m.reads_layer_inputs]
 
 
 def _algebra(recipe: Recipe, pretrained: Checkpoint, tasks: int) -> float:

@@ -89,7 +89,7 @@ def export(  # noqa: PLR0913 - the public contract
         opened = of_checkpoint(source, base, ids, phases.callback(READING), cancel)
     towers = _towers(opened, library, activation, _stated(opened, architecture), text_tower)
     tensors = {place: library.tensors(tower) for place, tower in towers.items()}
-    needed = sum(checkpoint.nbytes for checkpoint in tensors.values())
+    needed = sum(checkpoint.nbytes for checkpoint in tensors.values()) + _modules_bytes(opened)
     meter = Meter(needed, phases.callback(WRITING), cancel)
     meter.within(0, WRITING)
     require_room(folder, needed + SLACK)
@@ -99,6 +99,9 @@ def export(  # noqa: PLR0913 - the public contract
             _write_tower(inside / place, tower, tensors[place], library, metadata, shard_bytes, meter)
             _check_unchanged(opened, place)
         _write_extras(inside, opened)
+        if opened.modules is not None:
+            opened.modules.write(inside)
+            meter.advance(_modules_bytes(opened), WRITING, opened.modules.key)
         write_card(inside, Card(opened, towers, library, needed))
         _mark(inside, opened, to)
         files = tuple(sorted(files_in(inside)))
@@ -227,6 +230,11 @@ def _notes(towers: Mapping[str, Tower]) -> tuple[str, ...]:
 
 def _warnings(towers: Mapping[str, Tower]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(warning for tower in towers.values() for warning in tower.warnings))
+
+
+def _modules_bytes(source: ExportSource) -> int:
+    """Bytes of what an adapt put on top of the model."""
+    return sum(part.nbytes for _, _, part in source.modules.parts()) if source.modules else 0
 
 
 def _write_extras(folder: Path, source: ExportSource) -> None:

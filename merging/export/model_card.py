@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from merging.analysis.storage_accounting import storage
 from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.metrics import PER_TASK, summarize
+from merging.benchmarks.metrics import ADAPTS_ON_TEST, PER_TASK, TASK_KNOWN, summarize
 from merging.errors import TaskError
 from merging.export.source import ExportSource
 from merging.export.targets import ExportTarget
 from merging.export.vision_model import Tower
 from merging.files.plain_yaml import write_yaml
-from merging.methods.method import Needs
 from merging.methods.params import TABLE
+from merging.modules.card import section
 from merging.recipes.recipe import Recipe
 from merging.runs.run import RECIPE, Run
 from merging.text import escape, fenced, percent, printable, size_text, table
@@ -36,6 +36,11 @@ FILE = "README.md"
 SPLIT = "reporting"
 LONG = 2000  # characters of a warning
 WIDE = 120  # characters of a table of rules; all of it is in the recipe below
+LEARNED_FROM = {  # by the split that a recipe names
+    "choosing": "It learned, without labels, from other test images than those that its scores are of.",
+    "reporting": ADAPTS_ON_TEST,
+    "exemplars": "It learned from training images.",
+}
 LINES = 400  # of a recipe that a file carries
 ACCOUNTS = {
     "dense": "The files as they are",
@@ -128,6 +133,9 @@ def body(card: Card) -> Iterator[str]:
         yield _cautions(source.run)
     yield "## How to load it"
     yield _loading(card)
+    if (modules := source.modules) is not None:
+        yield "## Modules"
+        yield from section(modules.method, modules.params, modules.tasks, modules.parts())
     if source.recipe is not None:
         yield "## Method"
         yield from _method(source.recipe)
@@ -184,7 +192,7 @@ def _loading(card: Card) -> str:
 
 
 def _method(recipe: Recipe) -> Iterator[str]:
-    for number, (method, step) in enumerate(zip(recipe.methods, recipe.steps, strict=True), 1):
+    for number, (method, step) in enumerate(recipe.stages, 1):
         values = {name: value for name, value in step.params.values().items() if value is not None}
         tables = {name: bound for name, bound in step.params.bounds().items() if bound.kind == TABLE}
         values |= {name: printable(bound.written(values[name]), WIDE) for name, bound in tables.items()}
@@ -260,7 +268,7 @@ def _storage(run: Run) -> str:
 
 
 def _limits(card: Card) -> Iterator[str]:
-    source, recipe = card.source, card.source.recipe
+    recipe, run = card.source.recipe, card.source.run
     if (text := card.tower.text) is None:
         yield (
             f"Images only, without a text tower: {safe(card.tower.image_only)}. Text features and class names come "
@@ -278,14 +286,23 @@ def _limits(card: Card) -> Iterator[str]:
     if recipe is not None and recipe.exemplars is not None:
         drawn = recipe.exemplars
         yield f"The methods saw {drawn.per_task} training images of each task (seed {drawn.seed})."
-    if recipe is not None and Needs.TEST_DATA in recipe.needs:
-        yield "It was adapted on test images without labels, so its scores are not those of unseen images."
-    if (run := source.run) is not None:
+    if recipe is not None and recipe.adapted_on:
+        yield f"{LEARNED_FROM[recipe.adapted_on]}{_drawn(recipe)}"
+    if run is not None and run.needs_task and not run.per_task:
+        yield _ours(TASK_KNOWN)
+    if run is not None:
         yield from (escape(printable(text, LONG)) for text in run.remarks)
         if run.benchmark and run.benchmark == _bundled():
             yield "Scores are on the bundled benchmark of small images, not on the data sets that papers report."
         yield f"Computed on {safe(run.device)} with torch {safe(run.versions.get('torch', '?'))}."
     yield "Its license follows from those of its parents, which were not looked up."
+
+
+def _drawn(recipe: Recipe) -> str:
+    """How many of these images there were, if not all of them."""
+    if recipe.test_data is None or recipe.test_data.per_task is None:
+        return ""
+    return f" There were {recipe.test_data.per_task} of each task (seed {recipe.test_data.seed})."
 
 
 def _bundled() -> str:

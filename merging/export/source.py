@@ -17,6 +17,7 @@ from merging.export.provenance import Parent, anonymous, check_hub_ids, metadata
 from merging.export.text_side import beside, holds_tokens, lenders
 from merging.formats.lora import AdapterCheckpoint
 from merging.formats.opening import Source, open_checkpoint
+from merging.modules.modules import Modules
 from merging.progress import Cancel, Meter, ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
@@ -45,6 +46,7 @@ class ExportSource:
     no_text: str = ""  # why the pretrained model of a run cannot be one of them
     recipe: Recipe | None = None
     run: Run | None = None
+    modules: Modules | None = None  # on top of a run's model
 
 
 def of_run(
@@ -82,6 +84,7 @@ def of_run(
         no_text=no_text,
         recipe=anonymous(recipe),
         run=run,
+        modules=run.open_modules(first),
     )
 
 

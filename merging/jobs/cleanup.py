@@ -1,12 +1,19 @@
-"""Removes what processes that were killed left behind, and puts back what they had put aside."""
+"""Stops the processes of jobs, removes what killed ones left behind, and puts back what they had put aside."""
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import subprocess
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
+import psutil
+
 from merging.files import atomic
-from merging.jobs.records import Record
+from merging.jobs.pausing import learns
+from merging.jobs.records import MERGE, PATIENCE, JobFiles, Record, State, stop_process
 from merging.runs.store import Store
 
 BUILD = ("benchmark", "make")  # the command whose third word is the folder that it writes
@@ -24,3 +31,34 @@ def _outputs(words: tuple[str, ...]) -> list[Path]:
     if words[:2] == BUILD:
         return [Path(words[2])]
     return [Path(words[words.index("--out") + 1])] if "--out" in words else []
+
+
+def stop_child(process: subprocess.Popen[bytes], files: JobFiles, *, going_on: bool) -> None:
+    """Stop the child of a job; with ``going_on`` what it has learned stays for the next attempt.
+
+    It may keep that at the end of a step, and is killed if that takes too long: being asked to stop, it would discard
+    it, and it keeps it now and then anyhow.
+    """
+    record = files.read()
+    if going_on and record is not None and record.kind == MERGE and learns(files.recipe_yaml()):
+        files.ask_to_pause()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE)
+            return
+        stop_process(process, (signal.SIGKILL,))
+    else:
+        stop_process(process)
+
+
+def stop_orphan(store: Store, files: JobFiles) -> None:
+    """Stop a job that another server started, which may be dead."""
+    if (record := files.read()) is None:
+        return
+    worker = record.worker if record.worker.pid else files.first_worker()
+    if worker.alive():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended by itself meanwhile
+            stop_process(psutil.Process(worker.pid))
+        sweep_up(store, [record])
+    store.forget_learned(files.job_id)
+    if not record.owner.elsewhere():
+        files.update(state=State.CANCELLED, finished=time.time())

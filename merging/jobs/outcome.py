@@ -12,23 +12,27 @@ from merging.jobs.records import MERGE, SWEEP, Record, State
 PAUSED_CODE = 75
 ENDS = {0: State.DONE, PAUSED_CODE: State.PAUSED, 130: State.CANCELLED}
 KEPT = {SWEEP: "The points computed so far are kept."}
+LEARNED = "What it learned until a moment before is kept; started again, it goes on from there."
+PAUSES = (SWEEP, MERGE)  # kinds of jobs that may pause
 NOTHING = "Nothing half-done was kept."
 FULL = "The disk that holds the runs is full. Free some space, and start the job again."
 LOG = "see log.txt in its folder."
 
 
-def outcome(record: Record, event: Mapping[str, Any], code: int, stored: bool, full: bool = False) -> tuple[State, str]:
+def outcome(
+    record: Record, event: Mapping[str, Any], code: int, stored: bool, full: bool = False, learned: bool = False
+) -> tuple[State, str]:
     """How a job ended whose child gave an exit code or was killed (a negative code), and why it failed.
 
     ``event`` is the child's last line; ``stored`` says whether the run of a merge is in the store, ``full`` whether the
-    disk is full, so that the child could not write its last line.
+    disk is full, so that the child could not write its last line, ``learned`` whether what it learned so far is kept.
     """
     if code == 0 and record.kind == MERGE and not stored:
         changed = "a file of its recipe may have changed since it was submitted"
         return State.FAILED, f"It ended with code 0, but its run is not stored: {changed}; {LOG}"
-    if code in ENDS and (code != PAUSED_CODE or record.kind == SWEEP):
+    if code in ENDS and (code != PAUSED_CODE or record.kind in PAUSES):
         return ENDS[code], ""
-    kept = KEPT.get(record.kind, NOTHING)
+    kept = LEARNED if learned else KEPT.get(record.kind, NOTHING)
     if code == -signal.SIGKILL:
         return State.FAILED, f"It was killed, likely because the computer ran out of memory. {kept}"
     if code < 0:
@@ -36,23 +40,26 @@ def outcome(record: Record, event: Mapping[str, Any], code: int, stored: bool, f
     return State.FAILED, str(event.get(ERROR) or (FULL if full else f"It ended with code {code}; {LOG}"))
 
 
-def left_behind(record: Record, event: Mapping[str, Any], stored: bool, follows: bool) -> tuple[State, str]:
+def left_behind(
+    record: Record, event: Mapping[str, Any], stored: bool, follows: bool, learned: bool = False
+) -> tuple[State, str]:
     """The state of an unfinished job whose server and child are gone, and a sentence unless it was done all the same.
 
-    ``follows`` says that a recipe was to be submitted after the command.
+    ``follows`` says that a recipe was to be submitted after the command, ``learned`` as in ``outcome``.
     """
     if record.kind == MERGE and stored:
         return State.DONE, ""
     code = event.get(CODE)
     if isinstance(code, int) and not (code == 0 and follows):
-        return outcome(record, event, code, stored)
+        return outcome(record, event, code, stored, learned=learned)
     if code == 0:
         return State.INTERRUPTED, "Mergescope was stopped before it could submit what follows."
-    return State.INTERRUPTED, interruption(record, started=bool(event) or record.started is not None)
+    return State.INTERRUPTED, interruption(record, bool(event) or record.started is not None, learned)
 
 
-def interruption(record: Record, started: bool) -> str:
+def interruption(record: Record, started: bool, learned: bool = False) -> str:
     """What happened to a job that ended without a word."""
     if not started:
         return "Mergescope was stopped before this job's turn came."
-    return f"Mergescope or the process of this job was stopped. {KEPT.get(record.kind, NOTHING)}"
+    kept = LEARNED if learned else KEPT.get(record.kind, NOTHING)
+    return f"Mergescope or the process of this job was stopped. {kept}"

@@ -44,8 +44,9 @@ def read_job(files: JobFiles, store: Store, position: int, here: bool) -> Job | 
 
 def _state(files: JobFiles, record: Record, store: Store, here: bool) -> tuple[State, str, ProcessId]:
     """The state, a sentence about it, and the process that works on the job now."""
+    learned = store.learned_so_far(files.job_id).exists()
     if record.state == State.INTERRUPTED:
-        return record.state, record.error or interruption(record, record.started is not None), NOBODY
+        return record.state, record.error or interruption(record, record.started is not None, learned), NOBODY
     if record.state not in {State.QUEUED, State.RUNNING}:
         return record.state, record.error, NOBODY
     if record.state == State.QUEUED and files.is_cancelled():
@@ -58,4 +59,4 @@ def _state(files: JobFiles, record: Record, store: Store, here: bool) -> tuple[S
         return State.RUNNING, "", worker
     made = record.kind == MERGE and store.has(files.job_id)
     follows = bool(record.words and files.recipe_yaml())
-    return *left_behind(record, files.last_event(), made, follows), NOBODY
+    return *left_behind(record, files.last_event(), made, follows, learned), NOBODY

@@ -28,13 +28,15 @@ from merging.files.disk import OTHER_STORE, explained, free_bytes
 from merging.files.processes import NOBODY, ProcessId, this_process
 from merging.files.records import write_json
 from merging.jobs.events import WORKER
+from merging.jobs.pausing import learns
 
 PATIENCE = 2.5  # seconds that a child has to stop on request, before it is killed
 NICE = 10
 ROOM = 1 << 16  # free bytes below which a disk counts as full
+WATCHED = 1 << 18  # bytes at the end of the events from which a job is watched
 TAIL = 8192  # bytes at the end of the events that are searched for the last one
 MERGE, SWEEP = "merge", "sweep"  # kinds of jobs beside measurements and commands
-PAUSE = "pause"  # the file whose presence asks a sweep to stop after the current point
+PAUSE = "pause"  # the file whose presence asks a sweep, or what learns, to stop at the next point or step
 CANCEL = "cancel"  # the file that says that a job which another server owns was cancelled
 PACKAGE_ROOT = Path(__file__).resolve().parent.parent.parent
 log = logging.getLogger(__name__)
@@ -108,6 +110,11 @@ class Job:
     def live(self) -> bool:
         """Whether something may still change."""
         return self.state in {State.QUEUED, State.RUNNING}
+
+    @property
+    def can_pause(self) -> bool:
+        """Whether it can stop half-way and go on later: a sweep, or a merge that learns."""
+        return self.kind == SWEEP or (self.kind == MERGE and learns(self.recipe_yaml))
 
 
 _unwritten: dict[Path, Record] = {}  # by the folder of their job
@@ -225,6 +232,16 @@ class JobFiles:
             return {}
         return event if isinstance(event, dict) else {}
 
+    def details(self) -> list[str]:
+        """The details of the child's latest events, oldest first; those that were written long ago are left out."""
+        try:
+            with (self.folder / "events.jsonl").open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - WATCHED))
+                events = [json.loads(line) for line in file.read().split(b"\n")[:-1] if line.startswith(b"{")]
+        except (OSError, ValueError):
+            return []
+        return [str(event["detail"]) for event in events if isinstance(event, dict) and "detail" in event]
+
     def disk_is_full(self) -> bool:
         """Whether too little is free for even an error to be written."""
         return free_bytes(self.folder) < ROOM
@@ -238,7 +255,7 @@ class JobFiles:
             return NOBODY
 
     def ask_to_pause(self) -> None:
-        """Let a sweep stop after the current point. Raises StoreError if the store cannot be written to."""
+        """Let it stop at the next point or step. Raises StoreError if the store cannot be written to."""
         with explained("The request to pause", OTHER_STORE):
             (self.folder / PAUSE).touch()
 
@@ -284,6 +301,7 @@ class JobFiles:
         elif record.kind == MERGE:
             words = ["run", str(self.folder / "recipe.yaml"), "--base", record.base]
             words += ["--need-model"] if record.need_model else []
+            words += ["--pause-file", str(self.folder / PAUSE)] if learns(self.recipe_yaml()) else []
         else:
             words = ["measure", record.kind, *([record.subject] if record.subject else [])]
         return [*words, "--device", device]
@@ -314,9 +332,11 @@ def child_environment(benchmark: str = "") -> dict[str, str]:
     return variables
 
 
-def stop_process(process: subprocess.Popen[bytes] | psutil.Process) -> None:
+def stop_process(
+    process: subprocess.Popen[bytes] | psutil.Process, signals: Sequence[int] = (signal.SIGTERM, signal.SIGKILL)
+) -> None:
     """Ask a child and all that it started to stop; kill them if they have not after ``PATIENCE`` seconds."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    for number in signals:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired, psutil.TimeoutExpired):

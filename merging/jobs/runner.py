@@ -15,17 +15,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
 from merging.analysis import registry
 from merging.errors import MergingError, StoreError
 from merging.files.locks import held
 from merging.files.processes import ProcessId
 from merging.files.temporary import is_temporary
-from merging.jobs.cleanup import sweep_up
+from merging.jobs.cleanup import stop_child, stop_orphan, sweep_up
 from merging.jobs.outcome import outcome
 from merging.jobs.reading import read_job
-from merging.jobs.records import MERGE, SWEEP, Job, JobFiles, State, job_of, stop_process
+from merging.jobs.records import MERGE, SWEEP, Job, JobFiles, State, job_of
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
 from merging.runs.store import Store
@@ -168,13 +166,17 @@ class Runner:
         return job
 
     def pause(self, job_id: str) -> None:
-        """Ask a sweep to stop after the current point; one that waits stops at once. Other jobs do not change."""
+        """Ask a job that can pause to stop at the next point or step; one that waits stops at once, others go on."""
         with self._changed:
             if job_id in self._queue:
                 self._queue.remove(job_id)
                 self._files(job_id).update(state=State.PAUSED, finished=time.time())
-            elif (job := self._job(job_id)) is not None and job.live and job.kind == SWEEP:
+            elif (job := self._job(job_id)) is not None and job.live and job.can_pause:
                 self._files(job_id).ask_to_pause()
+
+    def details(self, job_id: str) -> list[str]:
+        """What a job's progress has said lately, oldest first."""
+        return self._files(job_id).details()
 
     def _enqueue(self, job_id: str, created: bool) -> None:
         """Append a job to the queue, unless it was another server that has written its files."""
@@ -204,18 +206,24 @@ class Runner:
             if job_id in self._queue:
                 self._queue.remove(job_id)
                 self._files(job_id).update(state=State.CANCELLED, finished=time.time())
+                self.store.forget_learned(job_id)
             elif job_id == self._running:
                 self._cancelled.add(job_id)
                 self._changed.notify_all()
             elif (job := self._job(job_id)) is not None and job.live:
                 self._files(job_id).mark_cancelled()
-                threading.Thread(target=self._stop_orphan, args=(job_id,), daemon=True).start()
+                threading.Thread(target=stop_orphan, args=(self.store, self._files(job_id)), daemon=True).start()
 
     def dismiss(self, job_id: str) -> None:
-        """Delete the files of a job that has ended; its run stays. Raises StoreError if the store is read-only."""
+        """Delete the files of a job that has ended, and what it has learned if it is not done; its run stays.
+
+        Raises:
+            StoreError: there is no such job, or the store is read-only.
+        """
         with self._changed:
             if not self.get(job_id).live:
                 self._files(job_id).remove()
+                self.store.forget_learned(job_id)
 
     def close(self) -> None:
         """Stop the running job and the queue; both are "interrupted" afterwards. For tests and for shutting down."""
@@ -321,7 +329,7 @@ class Runner:
                 if not stop:
                     self._changed.wait(POLL)
             if stop:
-                stop_process(process)
+                stop_child(process, self._files(job_id), going_on=self._closing)
                 return True
         return False
 
@@ -333,18 +341,8 @@ class Runner:
         if stopped and self._closing and code != 0:
             return State.INTERRUPTED, ""
         if code != 0 and (stopped or files.is_cancelled()):
+            self.store.forget_learned(job_id)
             return State.CANCELLED, ""
         stored = record.kind == MERGE and self.store.has(job_id)
-        return outcome(record, files.last_event(), code, stored, files.disk_is_full())
-
-    def _stop_orphan(self, job_id: str) -> None:
-        """Stop a job that another server started, which may be dead."""
-        if (record := (files := self._files(job_id)).read()) is None:
-            return
-        worker = record.worker if record.worker.pid else files.first_worker()
-        if worker.alive():
-            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended by itself meanwhile
-                stop_process(psutil.Process(worker.pid))
-            sweep_up(self.store, [record])
-        if not record.owner.elsewhere():
-            files.update(state=State.CANCELLED, finished=time.time())
+        learned = self.store.learned_so_far(job_id).exists()
+        return outcome(record, files.last_event(), code, stored, files.disk_is_full(), learned)

@@ -1,4 +1,4 @@
-"""Exemplars of a task: the training images, labels and head that methods may use."""
+"""Images of a task that methods may see: training images with labels, or unlabeled test images; and its head."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from merging.errors import NeedsError
 
 @dataclass(frozen=True, eq=False)
 class TaskExemplars:
-    """Training images of one task and, for methods that use its loss, the labels and the head behind that loss.
+    """Images of one task and, for methods that use its loss, the labels and the head behind that loss.
+
+    Training images as exemplars, or test images as test data, which come without labels.
 
     ``images`` (n, 3, h, w) are preprocessed, ``labels`` (n,) count classes from 0, ``head`` (classes, embed_dim) is the
     task's frozen zero-shot classifier with unit rows, and cosines times ``logit_scale`` are logits.

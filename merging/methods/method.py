@@ -13,12 +13,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from merging.checkpoints.families import LINEAR_MAPS, Parameter, Role
+from merging.methods.adapting import AdaptedTower, Learned, MergedNetwork, Parts, Shapes, Sizes
 from merging.methods.params import NoParams, Params
 from merging.methods.slot import Gradients, Slot, SlotStream, Survey
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from merging.methods.learning import Blend  # loads torch
     from merging.numerics.flops import LinearMap
 
 
@@ -50,14 +52,16 @@ class Citation:
 
 EditFunction = Callable[[Slot, Any, Any], "Tensor"]
 SurveyFunction = Callable[[SlotStream, Any], Survey]
+LearnFunction = Callable[["Blend", Any], Survey]
 Earlier = Sequence[tuple[str, Params]]  # the edits before a step, each with its parameters; a key may come twice
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A registered method. ``run(slot, params, statistics)`` is pure: no I/O, no globals, no change in place.
+    """A registered method.
 
-    ``statistics`` are those of the method's survey, None if it made none.
+    What it computes is pure: no I/O, no globals, no change in place. ``run(slot, params, statistics)`` of an edit or a
+    merge gets the ``statistics`` of its survey, None if it made none.
     """
 
     role: ClassVar[str] = "method"
@@ -67,16 +71,25 @@ class Method:
     summary: str  # the idea, in a sentence or two
     formula: str  # LaTeX
     cite: Citation
-    run: EditFunction
     params: type[Params] = NoParams
     needs: Needs = Needs.NOTHING
     needs_when: Callable[[Any], bool] = lambda _: True  # whether it needs that with these parameters
     gradients: Gradients | None = None  # the statistic that it needs, beside or instead of layer inputs
+    heads: bool = False  # whether it needs each task's zero-shot head beside the images
     variant: str = ""  # what this implementation does where the literature disagrees
     version: int = 1  # raised whenever results change, so that stored runs are not mistaken for new ones
     survey: SurveyFunction | None = None
     survey_when: Callable[[Any], bool] = lambda _: True
     survey_passes: int = 1  # loops over all tensors
+    # Called instead of the survey where the method needs data with its parameters: it learns on images of the tasks.
+    learn: LearnFunction | None = None
+    # Images that run forward and backward while it learns, by the parameters and the number of images of every task.
+    learns_on: Callable[[Any, Sequence[int]], int] = lambda params, images: 0
+    # Models that it reads meanwhile, each once or often, by the parameters and the number of experts.
+    learn_reads: Callable[[Any, int], int] = lambda params, experts: 0
+    loss: str = ""  # what a method that learns makes small, with its unit
+    # The merge of the same task vectors, key and parameters, that learning starts from; None where there is none.
+    starts_from: Callable[[Any], tuple[str, dict[str, Any]] | None] = lambda params: None
     # A sentence that says why this method, with these parameters, makes no sense after the edits before it; empty
     # where it makes sense.
     refuses: Callable[[Any, Earlier], str] = lambda params, before: ""
@@ -96,6 +109,15 @@ class Method:
         """What the method must be given with these parameters."""
         return self.needs if self.needs_when(params) else Needs.NOTHING
 
+    @property
+    def reads_layer_inputs(self) -> bool:
+        """Whether its data are the inputs of layers, which can be given in place of images."""
+        return self.gradients is None and self.learn is None and self.role != "adapt"
+
+    def learns(self, params: Params) -> bool:
+        """Whether it learns on images with these parameters."""
+        return self.learn is not None and self.needed(params) != Needs.NOTHING
+
     def surveys(self, params: Params) -> bool:
         """Whether a first pass is needed with these parameters."""
         return self.survey is not None and self.survey_when(params)
@@ -106,6 +128,8 @@ class Edit(Method):
     """Task vectors in, task vectors out: ``run`` returns (K, *S)."""
 
     role: ClassVar[str] = "edit"
+
+    run: EditFunction
     # Which scalars any expert keeps, as booleans (*S), None for all; the slot is the one before the edit. The others
     # stay pretrained bit for bit, whatever the merge does.
     kept: Callable[[Slot, Any, Any], Tensor | None] = lambda slot, params, statistics: None
@@ -121,14 +145,38 @@ class Merge(Method):
     """Task vectors in, one merged task vector out: ``run`` returns (*S), or (K, *S) if ``per_task``."""
 
     role: ClassVar[str] = "merge"
+
+    run: EditFunction
     per_task: bool = False
+    # Whether its layer inputs come through the layers merged before, so that it needs the images themselves.
+    through_merged: bool = False
+
+    @property
+    def reads_layer_inputs(self) -> bool:
+        """Whether its data are the inputs of layers in the experts, which can be given in place of images."""
+        return super().reads_layer_inputs and not self.through_merged
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adapt(Method):
-    """A merged model and data in, a small module per task out."""
+    """A merged model and images in, what is learned on top of the model out."""
 
     role: ClassVar[str] = "adapt"
+
+    train: Callable[[MergedNetwork, Any], Learned]
+    shapes: Callable[[Any, Sizes], Shapes]  # of what is learned, by the parameters
+    # Features (n, e) of images through the model and what was learned; the task is None where nobody knows it.
+    features: Callable[[AdaptedTower, Learned, Tensor, str | None], Tensor]
+    # The weights by which images mix what is stored of the tasks, (n, ..., K); None: no image is routed.
+    routing: Callable[[AdaptedTower, Learned, Tensor], Tensor] | None = None
+    # What is stored of one tensor for each task, and of which tensors. The slot is the pretrained model's with the task
+    # vectors as the edits leave them or, with ``exclusive``, the merged model's with the experts as they came minus it.
+    stores: Callable[[Slot, Any], list[Parts]] | None = None
+    stores_of: Callable[[Parameter], bool] = lambda parameter: True
+    exclusive: bool = False
+    mixes_on_pretrained: bool = False  # whether images mix what is stored on the pretrained tensors, not the merged
+    needs_task: bool = False  # whether somebody must say which task an image belongs to
+    plain_code: str = ""  # lines of plain torch that do the same, for a card
 
 
 M = TypeVar("M", bound=Method)

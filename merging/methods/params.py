@@ -180,7 +180,7 @@ def fraction(default: float | None, **bound: Any) -> Any:
     return real(default, **{"low": 0.0, "high": 1.0, "step": 0.01, **bound})
 
 
-def integer(default: int, **bound: Any) -> Any:
+def integer(default: int | None, **bound: Any) -> Any:
     """A field that holds a whole number."""
     return _field(Bound(kind="integer", default=default, **{"step": 1, **bound}))
 

@@ -7,7 +7,7 @@ import pkgutil
 from functools import cache
 
 from merging.errors import UnknownMethodError
-from merging.methods.method import REGISTERED, Edit, Merge, Method
+from merging.methods.method import REGISTERED, Adapt, Edit, Merge, Method
 from merging.text import did_you_mean
 
 # Other names under which a released method can still be found.
@@ -29,13 +29,18 @@ def methods() -> tuple[Method, ...]:
     return tuple(sorted(REGISTERED.values(), key=lambda method: (order[method.role], method.key)))
 
 
+def method(role: str, key: str) -> Method:
+    """The "edit", "merge" or "adapt" with that key; raises UnknownMethodError, which names the nearest key."""
+    return _find(role, key)
+
+
 def _find(role: str, key: str) -> Method:
     _load()
     if method := REGISTERED.get((role, ALIASES.get(key, key))):
         return method
     keys = [k for r, k in REGISTERED if r == role]
     other_role = next((r for r, k in REGISTERED if r != role and k == key.casefold()), None)
-    article = "an" if other_role == "edit" else "a"
+    article = "a" if other_role == "merge" else "an"
     hint = f" {key.casefold()!r} is {article} {other_role}." if other_role else did_you_mean(key, keys)
     raise UnknownMethodError(f"There is no {role} called {key!r}.{hint} Known: {', '.join(sorted(keys))}.")
 
@@ -51,4 +56,11 @@ def merge(key: str) -> Merge:
     """The merge with that key; raises UnknownMethodError, which names the nearest key."""
     method = _find("merge", key)
     assert isinstance(method, Merge)
+    return method
+
+
+def adapt(key: str) -> Adapt:
+    """The adapt with that key; raises UnknownMethodError, which names the nearest key."""
+    method = _find("adapt", key)
+    assert isinstance(method, Adapt)
     return method

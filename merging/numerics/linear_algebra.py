@@ -8,6 +8,7 @@ singular value zero are left out: nothing here returns the arbitrary vectors tha
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -122,3 +123,20 @@ def polar(matrix: Tensor) -> Tensor:
 def _well_conditioned(squares: Tensor) -> bool:
     """Whether eigenvalues (r,) of a Gram matrix, descending, are all accurate."""
     return len(squares) == 0 or bool(squares[-1] > SAFE * squares[0])
+
+
+def inner_products(rows: Tensor, other: Tensor) -> Tensor:
+    """Inner products (K,) in float64, on the CPU, of tensors (K, *S) with another one (*S)."""
+    exact = double(other).reshape(-1)
+    return torch.stack([torch.dot(double(row).reshape(-1), exact) for row in rows]).cpu()
+
+
+def weighted_sum(rows: Tensor, weights: Sequence[float]) -> Tensor:
+    """The sum (*S) of tensors (K, *S), each times its weight.
+
+    Equal weights multiply the plain sum, so that they give exactly what one factor on the sum gives.
+    """
+    if all(weight == weights[0] for weight in weights):
+        return weights[0] * rows.sum(dim=0)
+    total: Tensor = torch.tensordot(rows.new_tensor(weights), rows, dims=1)
+    return total

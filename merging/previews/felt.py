@@ -25,7 +25,7 @@ def felt(recipe: Recipe, other: Recipe, parameters: Sequence[Parameter]) -> froz
     Raises:
         ParameterError: rules that match nothing.
     """
-    same = ("exemplars", "count_dead_params", "activation", "architecture")
+    same = ("exemplars", "test_data", "adapt", "count_dead_params", "activation", "architecture")
     if _others(recipe) != _others(other) or any(getattr(recipe, name) != getattr(other, name) for name in same):
         return None
     names = [name for name, _ in recipe.experts]

@@ -11,6 +11,7 @@ from merging.devices import choose_device
 from merging.engine.layer_inputs import CapturedInputs, OnDetail
 from merging.engine.work import linear_maps, tokens_of, tower_of
 from merging.errors import NeedsError
+from merging.methods.method import Adapt, Merge
 from merging.methods.moments import Moments, ignore_detail
 from merging.previews.memory import bytes_of
 from merging.runs.inputs import OpenedRecipe
@@ -57,13 +58,23 @@ def nbytes(opened: OpenedRecipe) -> int:
     return len(opened.experts) * sum(min(4 * rows * width, 8 * width**2) for width in widths)
 
 
+def refuse_learning(opened: OpenedRecipe) -> None:
+    """Raise NeedsError if something is learned step by step, so that the recipe has no preview."""
+    for method, step in opened.recipe.stages:
+        if isinstance(method, Adapt) or method.learns(step.params):
+            raise NeedsError(f"{method.title} learns from images, which takes longer than a preview. Run it instead.")
+
+
 def refuse(opened: OpenedRecipe) -> None:
     """Raise NeedsError if what a recipe's exemplars give cannot be kept, so that it has no preview."""
     methods: Mapping[str, bool] = {method.title: bool(method.gradients) for method, _ in opened.recipe.data_methods}
+    merge = opened.recipe.methods[-1]
     way = "Run it instead; changes after its merge can then be previewed against the run."
     for title, gradients in methods.items():
         if gradients:
             raise NeedsError(f"{title} needs gradients of exemplars, which take longer than a preview. {way}")
+    if isinstance(merge, Merge) and merge.through_merged:
+        raise NeedsError(f"{merge.title} runs the exemplars through every layer that it merges, so none is kept. {way}")
     if methods and (size := nbytes(opened)) > LIMIT:
         raise NeedsError(
             f"{next(iter(methods))} needs what {opened.recipe.exemplars.per_task if opened.recipe.exemplars else 0} "

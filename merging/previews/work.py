@@ -20,13 +20,13 @@ from merging.checkpoints.digests import DIGESTS
 from merging.checkpoints.references import PRETRAINED
 from merging.devices import choose_device, describe_device
 from merging.engine.outputs import MERGED
-from merging.errors import StoreError, TaskError
+from merging.errors import NeedsError, StoreError, TaskError
 from merging.formats.opening import open_checkpoint
 from merging.previews.bootstrap import AVERAGE, paired_differences
 from merging.previews.felt import felt
 from merging.previews.memory import Memory, bytes_of
 from merging.previews.models import HeldMerge, HeldModel, held, merged, tensors_of
-from merging.previews.moments import KeptMoments
+from merging.previews.moments import KeptMoments, refuse_learning
 from merging.previews.moments import nbytes as moments_bytes
 from merging.previews.result import ANSWERS, CHANGES, Preview
 from merging.previews.samples import ImageBatch, PreviewSample, SampledTask, batches, drawn
@@ -99,8 +99,9 @@ class Previewer:
         """A preview whose models are merged and whose images are not looked at yet.
 
         Raises:
-            NeedsError: the chain needs exemplars, and what they give is not at hand. TaskError: the models do not fit
-            the benchmark. CheckpointError, CompatibilityError: the models cannot be merged. Cancelled: asked to stop.
+            NeedsError: the chain learns, or it needs exemplars, and what they give is not at hand.
+            TaskError: the models do not fit the benchmark. CheckpointError, CompatibilityError: they cannot be merged.
+            Cancelled: asked to stop.
         """
         opened = open_inputs(recipe, base, self.benchmark)
         if reason := self.benchmark.misfit(opened.pretrained):
@@ -130,6 +131,11 @@ class Previewer:
             return self._merges[reference.id], reference.title
         if reference.recipe is None:
             raise StoreError(f"“{reference.title}” is no merge. Compare with a merge, or with the pretrained model.")
+        if reference.adapt:
+            raise NeedsError(
+                f"“{reference.title}” has modules on top of its merged model, which previews do not run. Compare with "
+                "another run, or with the pretrained model."
+            )
         if reference.has_model:
             files = {name: open_checkpoint(path, name) for name, path in reference.model_paths.items()}
             models = {name: self._hold(file.state_dict(), file) for name, file in files.items()}
@@ -153,6 +159,7 @@ class Previewer:
         digests = opened.digests(cancel=cancel)
         run_id = opened.run_id(digests)
         if run_id not in self._merges:
+            refuse_learning(opened)
             near = self._nearest(opened, digests)
             states = merged(opened, self.device, cancel, lambda: self._evidence(opened, digests), near)
             models = {name: self._hold(state, opened.pretrained) for name, state in states.items()}

@@ -1,7 +1,7 @@
 """The text form of chains, read and written: in links, and step by step on the command line; and that of experts.
 
-A link is 'lwptv;ties:density=0.1', after 'count_dead_params;', 'activation:gelu;', 'architecture:heads=4;' and
-'exemplars:per_task=9;' where a recipe sets them.
+A link is 'lwptv;ties:density=0.1;surgery:rank=8', after 'count_dead_params;', 'activation:gelu;',
+'architecture:heads=4;', 'exemplars:per_task=9;' and 'test_data:split=reporting;' where a recipe sets them.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from typing import Any
 from merging.checkpoints.families import ACTIVATIONS
 from merging.checkpoints.references import BUNDLED_PREFIX, is_remote, locate
 from merging.checkpoints.stated_architecture import StatedArchitecture
-from merging.errors import RecipeError, UnknownMethodError
+from merging.errors import ParameterError, RecipeError, UnknownMethodError
 from merging.methods import registry
 from merging.methods.factor_rules import EVERYTHING
-from merging.methods.method import Edit, Merge
+from merging.methods.method import Method
 from merging.methods.params import TABLE, Bound, Params, unknown_parameter
 from merging.recipes.recipe import Exemplars
+from merging.recipes.unlabeled import TestData
 from merging.text import printable
 
-EXEMPLARS = "exemplars"  # the key of what says how exemplars are drawn
+EXEMPLARS, TEST_DATA = "exemplars", "test_data"  # the keys of what says how exemplars and test data are drawn
 COUNT_DEAD = "count_dead_params"
 MOST_PROBLEMS = 5  # of a chain that are said at once
 ACTIVATION, ARCHITECTURE = "activation:", "architecture:"
@@ -39,6 +40,8 @@ class WrittenChain:
     count_dead_params: bool = False
     activation: str = ""
     architecture: str = ""
+    adapt: tuple[str, Mapping[str, Any]] | None = None
+    test_data: Mapping[str, Any] = field(default_factory=dict)
 
     def text(self) -> str:
         """The chain in one line, without values that are defaults."""
@@ -47,11 +50,15 @@ class WrittenChain:
         settings += [ARCHITECTURE + self.architecture] if self.architecture else []
         exemplars = exemplars_text(self.exemplars)
         settings += [exemplars] if exemplars != EXEMPLARS else []
-        return ";".join([*settings, *(step_text(registry.edit(key), values) for key, values in self.edits),
-                         step_text(registry.merge(self.merge[0]), self.merge[1])])  # fmt: skip
+        test_data = _with_values(TEST_DATA, TestData, self.test_data)
+        settings += [test_data] if test_data != TEST_DATA else []
+        steps = [*(step_text(registry.edit(key), values) for key, values in self.edits),
+                 step_text(registry.merge(self.merge[0]), self.merge[1])]  # fmt: skip
+        steps += [step_text(registry.adapt(self.adapt[0]), self.adapt[1])] if self.adapt else []
+        return ";".join([*settings, *steps])
 
 
-def step_text(method: Edit | Merge, values: Mapping[str, Any]) -> str:
+def step_text(method: Method, values: Mapping[str, Any]) -> str:
     """A step without values that are defaults: 'ties:density=0.2,scaling=0.3'."""
     return _with_values(method.key, method.params, values)
 
@@ -82,13 +89,12 @@ def parse_chain(text: str) -> WrittenChain:
         MergingError: an unknown method or parameter, or a value outside its bounds.
     """
     problems: list[str] = []
-    dead, activation, architecture, (first, *rest) = _settings(text)
-    key, _, drawn = first.partition(":")
-    if key != EXEMPLARS:
-        drawn, rest = "", [first, *rest]
+    dead, activation, architecture, rest = _settings(text)
+    exemplars = parse_values(Exemplars, _taken(EXEMPLARS, rest))
+    test_data = parse_values(TestData, _taken(TEST_DATA, rest))
+    top = parse_step("adapt", rest.pop(), problems) if rest and _is_adapt(rest[-1]) else None
     if not rest:
         raise RecipeError("The chain has no merge.")
-    exemplars = parse_values(Exemplars, drawn)
     edits = [parse_step("edit", edit, problems) for edit in rest[:-1]]
     merge, given = parse_step("merge", rest[-1], problems)
     if problems:
@@ -101,7 +107,21 @@ def parse_chain(text: str) -> WrittenChain:
         dead,
         activation,
         architecture,
+        top and (top[0], registry.adapt(top[0]).params.build(top[1]).values()),
+        test_data,
     )
+
+
+def _taken(key: str, pieces: list[str]) -> str:
+    """What the first piece says of ``key``, which is taken away; empty if it is of something else."""
+    if not pieces or pieces[0].partition(":")[0] != key:
+        return ""
+    return pieces.pop(0).partition(":")[2]
+
+
+def _is_adapt(step: str) -> bool:
+    key = step.partition(":")[0].strip()
+    return any(method.role == "adapt" and method.key == key for method in registry.methods())
 
 
 def _settings(text: str) -> tuple[bool, str, str, list[str]]:
@@ -135,7 +155,7 @@ def parse_step(role: str, text: str, problems: list[str]) -> tuple[str, dict[str
     key, _, rest = text.partition(":")
     key = key.strip()
     try:
-        method: Edit | Merge = registry.edit(key) if role == "edit" else registry.merge(key)
+        method = registry.method(role, key)
     except UnknownMethodError as error:
         problems.append(str(error))
         return key, {}
@@ -151,6 +171,19 @@ def parse_step(role: str, text: str, problems: list[str]) -> tuple[str, dict[str
     return key, params
 
 
+def parse_test_data(text: str, problems: list[str]) -> dict[str, Any]:
+    """Settings of test data from 'reporting:per_task=128' or 'per_task=128'; what is wrong is added to ``problems``."""
+    split, colon, values = text.strip().partition(":")
+    if not colon and "=" in split:
+        split, values = "", split
+    try:
+        settings = parse_values(TestData, values)
+        return TestData.build({**settings, **({"split": split.strip()} if split else {})}).values()
+    except ParameterError as error:
+        problems.append(str(error))
+        return {}
+
+
 def _named(part: str, bounds: Mapping[str, Bound]) -> tuple[str, str, str]:
     """The name, '=' and value of one parameter; a table of rules may stand without its name.
 
@@ -162,7 +195,7 @@ def _named(part: str, bounds: Mapping[str, Bound]) -> tuple[str, str, str]:
     return (table, "=", part) if table and equals and unnamed else (name, equals, value)
 
 
-def _problem(method: Edit | Merge, name: str, equals: str, value: str) -> str:
+def _problem(method: Method, name: str, equals: str, value: str) -> str:
     """What is wrong with one 'name=value'; empty if nothing is."""
     bounds = method.params.bounds()
     if not equals:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 from merging.errors import RecipeError
 from merging.methods import registry
 from merging.recipes.papers.ablations import LWPTV_FAMILY, VARIANTS
-from merging.recipes.papers.combinations import COMBINATIONS, LWPTV, Combination
+from merging.recipes.papers.combinations import COMBINATIONS, LEARNED, LWPTV, Combination
 from merging.recipes.recipe import Exemplars, Recipe
 from merging.text import did_you_mean
 
@@ -29,10 +29,13 @@ class Preset(Combination):
         experts: Mapping[str, str],
         *,
         large: bool = False,
+        test_data: Mapping[str, Any] | None = None,
     ) -> Recipe:
         """The preset on these checkpoints, as published: counting the unused text tensors that they may carry.
 
-        ``large`` takes the paper's parameters for ViT-L/14 in place of those for ViT-B/32.
+        ``large`` takes the paper's parameters for ViT-L/14 in place of those for ViT-B/32. What learns without labels
+        does so on images that are not scored, unless ``test_data`` says otherwise: {"split": "reporting"} is what the
+        papers do.
         """
         params = {**self.params, **self.large} if large else self.params
         return Recipe.build(
@@ -44,6 +47,8 @@ class Preset(Combination):
             self.title,
             self.exemplars,
             count_dead_params=True,
+            adapt=self.adapt,
+            test_data=test_data,
         )
 
     def plugged(
@@ -62,7 +67,8 @@ class Preset(Combination):
         )
 
 
-PRESETS = tuple(Preset(**vars(combination)) for combination in (*COMBINATIONS, *VARIANTS))
+PRESETS = tuple(Preset(**vars(combination)) for combination in (*COMBINATIONS, *VARIANTS, *LEARNED))
+LEARNING = frozenset(combination.key for combination in LEARNED)  # what learns, or stands beside what does
 
 
 def preset(key: str) -> Preset:
@@ -78,12 +84,13 @@ def bases(edit: str) -> list[Preset]:
     """The presets that an edit can be put in front of.
 
     Left out are presets that contain it already, and those that such a combination is compared with: presets with
-    ``PLUGIN`` in front, and its family's variants.
+    ``PLUGIN`` in front, and its family's variants. So are those of ``LEARNING``, which take minutes each.
     """
     return [
         base
         for base in PRESETS
-        if edit not in {key for key, _ in base.edits}
+        if base.key not in LEARNING
+        and edit not in {key for key, _ in base.edits}
         and not (base.edits and base.key in LWPTV_FAMILY.keys)
         and base.edits[:1] != (PLUGIN,)
     ]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,22 +10,30 @@ from pathlib import Path
 from typing import Any, Self
 
 from merging.checkpoints.families import ACTIVATIONS, Parameter
-from merging.checkpoints.stated_architecture import StatedArchitecture
-from merging.errors import CheckpointError, MergingError, RecipeError
+from merging.errors import MergingError, RecipeError
 from merging.files.plain_yaml import check_fields, plain_yaml, text_of, write_yaml
 from merging.files.short_digest import short_digest
 from merging.methods import registry
-from merging.methods.method import Edit, Merge, Method, Needs
+from merging.methods.method import Adapt, Edit, Merge, Method, Needs
 from merging.methods.params import TABLE, Params, integer
+from merging.recipes.chain_rules import (
+    canonical,
+    checked_architecture,
+    keyed,
+    refuse_meaningless,
+    refuse_several_adapts,
+    short,
+)
+from merging.recipes.unlabeled import TestData
 
 VERSION = 1
 FIELDS = (
-    "version", "title", "pretrained", "experts", "exemplars", "count_dead_params", "activation", "architecture",
-    "edits", "merge",
+    "version", "title", "pretrained", "experts", "exemplars", "test_data", "count_dead_params", "activation",
+    "architecture", "edits", "merge", "adapt",
 )  # fmt: skip
 DEFAULT_MERGE = "task_arithmetic"  # what ``merging.merge`` takes where no merge is named
 NEEDS_EXEMPLARS = {Needs.EXEMPLARS, Needs.LABELED_EXEMPLARS}
-EditSpec = str | tuple[str, Mapping[str, Any]]
+StepSpec = str | tuple[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +70,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Recipe:
-    """References to checkpoints, any number of edits, then one merge. ``title`` is for people and not in the digest.
+    """References to checkpoints, any number of edits, one merge, and at most one adapt on top of the merged model.
+
+    ``title`` is for people and not in the digest. ``exemplars`` and ``test_data`` are there where the chain needs them.
 
     With ``count_dead_params``, global quantiles count the unused text tensors that published image encoders carry, as
     their authors' code does; it changes nothing where a checkpoint carries none. It is off unless a recipe turns it on,
@@ -82,13 +90,15 @@ class Recipe:
     count_dead_params: bool = False
     activation: str = ""  # one of ACTIVATIONS; empty: as the files state
     architecture: str = ""  # as StatedArchitecture writes it
+    adapt: Step | None = None
+    test_data: TestData | None = None  # None for chains that need none
 
     @classmethod
-    def build(
+    def build(  # noqa: PLR0913 - a recipe's fields
         cls,
         merge: str,
         params: Mapping[str, Any] | None = None,
-        edits: Sequence[EditSpec] = (),
+        edits: Sequence[StepSpec] = (),
         pretrained: str = "memory",
         experts: Mapping[str, str] | None = None,
         title: str = "",
@@ -96,6 +106,9 @@ class Recipe:
         count_dead_params: bool = False,
         activation: str = "",
         architecture: str = "",
+        *,
+        adapt: StepSpec | None = None,
+        test_data: Mapping[str, Any] | None = None,
     ) -> Self:
         """A checked recipe.
 
@@ -104,17 +117,25 @@ class Recipe:
             RecipeError: the chain makes no sense; says why.
         """
         merge_method = registry.merge(merge)
-        steps = tuple(_edit_step(spec) for spec in edits)
+        steps = tuple(_step("edit", spec) for spec in edits)
         pairs = tuple((experts or {}).items())
         if not isinstance(count_dead_params, bool):
-            raise RecipeError(f"In a recipe, count_dead_params is true or false; got {_short(count_dead_params)}.")
+            raise RecipeError(f"In a recipe, count_dead_params is true or false; got {short(count_dead_params)}.")
         if activation not in ("", *ACTIVATIONS):
-            raise RecipeError(f"In a recipe, activation is {' or '.join(ACTIVATIONS)}; got {_short(activation)}.")
-        architecture = _stated(architecture, activation)
+            raise RecipeError(f"In a recipe, activation is {' or '.join(ACTIVATIONS)}; got {short(activation)}.")
+        architecture = checked_architecture(architecture, activation)
         merge_step = Step(merge_method.key, merge_method.params.build(params or {}, merge_method.key))
-        _refuse_meaningless((*steps, merge_step), (*(registry.edit(step.key) for step in steps), merge_method))
-        recipe = cls(pretrained, pairs, steps, merge_step, title, None, count_dead_params, activation, architecture)
-        return replace(recipe, exemplars=Exemplars.build(exemplars or {})) if recipe.needs & NEEDS_EXEMPLARS else recipe
+        refuse_several_adapts(adapt)
+        top = None if adapt is None else _step("adapt", adapt)
+        recipe = cls(
+            pretrained, pairs, steps, merge_step, title, None, count_dead_params, activation, architecture, top
+        )
+        refuse_meaningless([(method, step.params) for method, step in recipe.stages])
+        if recipe.needs & NEEDS_EXEMPLARS:
+            recipe = replace(recipe, exemplars=Exemplars.build(exemplars or {}))
+        if Needs.TEST_DATA in recipe.needs:
+            recipe = replace(recipe, test_data=TestData.build(test_data or {}))
+        return recipe
 
     def stating(self, activation: str = "", architecture: str = "") -> Self:
         """The recipe with another activation or architecture, where one is given.
@@ -123,24 +144,32 @@ class Recipe:
             RecipeError: they name two activations.
         """
         named, given = activation or self.activation, architecture or self.architecture
-        return replace(self, activation=named, architecture=_stated(given, named))
+        return replace(self, activation=named, architecture=checked_architecture(given, named))
 
     @classmethod
     def of_method(cls, method: Method, pretrained: str = "memory", experts: Mapping[str, str] | None = None) -> Self:
-        """The shortest chain with a method at its defaults: a merge alone, an edit before ``DEFAULT_MERGE``."""
+        """The shortest chain with a method at its defaults: a merge alone, others around ``DEFAULT_MERGE``."""
+        if isinstance(method, Adapt):
+            return cls.build(DEFAULT_MERGE, {}, [], pretrained, experts, method.title, adapt=method.key)
         if isinstance(method, Edit):
             return cls.build(DEFAULT_MERGE, {}, [method.key], pretrained, experts, method.title)
         return cls.build(method.key, {}, [], pretrained, experts, method.title)
 
     @property
     def methods(self) -> tuple[Edit | Merge, ...]:
-        """The registered methods of the chain, in order."""
+        """The registered methods that make the merged model, in order."""
         return (*(registry.edit(step.key) for step in self.edits), registry.merge(self.merge.key))
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The chain: the edits, then the merge."""
+        """What makes the merged model: the edits, then the merge."""
         return (*self.edits, self.merge)
+
+    @property
+    def stages(self) -> tuple[tuple[Method, Step], ...]:
+        """Every method of the chain with its step, in order: edits, merge, and the adapt if there is one."""
+        pairs: tuple[tuple[Method, Step], ...] = tuple(zip(self.methods, self.steps, strict=True))
+        return pairs if self.adapt is None else (*pairs, (registry.adapt(self.adapt.key), self.adapt))
 
     @property
     def per_task(self) -> bool:
@@ -149,10 +178,9 @@ class Recipe:
         return isinstance(last, Merge) and last.per_task
 
     @property
-    def data_methods(self) -> tuple[tuple[Edit | Merge, Needs], ...]:
+    def data_methods(self) -> tuple[tuple[Method, Needs], ...]:
         """The methods that need data with their parameters in this chain, and what each needs."""
-        pairs = zip(self.methods, self.steps, strict=True)
-        needs = [(method, method.needed(step.params)) for method, step in pairs]
+        needs = [(method, method.needed(step.params)) for method, step in self.stages]
         return tuple((method, need) for method, need in needs if need != Needs.NOTHING)
 
     @property
@@ -160,9 +188,31 @@ class Recipe:
         """What the chain must be given besides checkpoints."""
         return frozenset(need for _, need in self.data_methods)
 
+    @property
+    def learns(self) -> bool:
+        """Whether something is learned on images, step by step: it takes long, can pause, and goes on later."""
+        return any(isinstance(method, Adapt) or method.learns(step.params) for method, step in self.stages)
+
+    @property
+    def routed(self) -> bool:
+        """Whether every image goes through weights of its own, so that no plain checkpoint holds the model."""
+        return any(isinstance(method, Adapt) and method.routing is not None for method, _ in self.stages)
+
+    @property
+    def adapted_on(self) -> str | None:
+        """The split whose images the chain learns from: "choosing", "reporting", "exemplars", or None."""
+        if self.test_data is not None:
+            return self.test_data.split
+        return "exemplars" if self.exemplars is not None and self.learns else None
+
+    @property
+    def draws(self) -> bool:
+        """Whether images of a benchmark enter the result: exemplars or test data."""
+        return self.exemplars is not None or self.test_data is not None
+
     def text(self) -> str:
-        """The chain in one line: 'lwptv → ties(density=0.1)'."""
-        return " → ".join(step.text() for step in self.steps)
+        """The chain in one line: 'lwptv → ties(density=0.1) + surgery'."""
+        return " → ".join(step.text() for step in self.steps) + (f" + {self.adapt.text()}" if self.adapt else "")
 
     @cached_property
     def chain_digest(self) -> str:
@@ -170,9 +220,11 @@ class Recipe:
         return self._digest([step.plain() for step in self.steps])
 
     def _digest(self, steps: Sequence[Mapping[str, Any]]) -> str:
-        versions = [method.version for method in self.methods]
-        exemplars = [self.exemplars.values()] if self.exemplars else []
-        return hashlib.sha256(_canonical([VERSION, steps, versions, *exemplars]).encode()).hexdigest()
+        versions = [method.version for method, _ in self.stages]
+        more: list[Any] = [self.exemplars.values()] if self.exemplars else []
+        more += [{"adapt": self.adapt.plain()}] if self.adapt else []
+        more += [{"test_data": self.test_data.values()}] if self.test_data else []
+        return hashlib.sha256(canonical([VERSION, steps, versions, *more]).encode()).hexdigest()
 
     def contents(self, parameters: Sequence[Parameter]) -> Iterator[dict[str, Any]]:
         """Every step by its parameters, or by what it does to these tensors if it can be written in several ways.
@@ -194,18 +246,18 @@ class Recipe:
     ) -> str:
         """The id of the run: a digest of the chain and the contents of its inputs, as twelve hexadecimal digits.
 
-        The paths of the files, the recipe's title and the device do not enter; the benchmark does only where exemplars
+        The paths of the files, the recipe's title and the device do not enter; the benchmark does only where images
         are drawn from it, counting dead parameters only where the pretrained model carries some, and an activation only
         where one is named, as does an architecture. Steps that can be written in several ways enter by what they do to
         the tensors, which are ``parameters``.
         """
         inputs = [pretrained_digest, [[name, expert_digests[name]] for name, _ in self.experts]]
-        drawn_from = [benchmark_digest] if self.exemplars else []
+        drawn_from = [benchmark_digest] if self.draws else []
         dead = ["count_dead_params"] if self.count_dead_params and carries_dead else []
         chain = self._digest(list(self.contents(parameters)))
         named = [self.activation] if self.activation else []
         named += [f"architecture {self.architecture}"] if self.architecture else []
-        return short_digest(_canonical([chain, inputs, *drawn_from, *dead, *named]))
+        return short_digest(canonical([chain, inputs, *drawn_from, *dead, *named]))
 
     def plain(self) -> dict[str, Any]:
         """The recipe as plain data, defaults written out."""
@@ -215,11 +267,13 @@ class Recipe:
             "pretrained": self.pretrained,
             "experts": dict(self.experts),
             **({"exemplars": self.exemplars.values()} if self.exemplars else {}),
+            **({"test_data": self.test_data.values()} if self.test_data else {}),
             "count_dead_params": self.count_dead_params,
             **({"activation": self.activation} if self.activation else {}),
             **({"architecture": self.architecture} if self.architecture else {}),
             "edits": [step.plain() for step in self.edits],
             "merge": self.merge.plain(),
+            **({"adapt": self.adapt.plain()} if self.adapt else {}),
         }
 
     def to_yaml(self) -> str:
@@ -239,17 +293,19 @@ class Recipe:
     def from_plain(cls, data: Any) -> Self:
         """A recipe from plain data, as ``plain`` writes it."""
         data = check_fields(data, "recipe", FIELDS, VERSION)
-        merge, params = _keyed(data.get("merge"), "merge")
-        edits = data.get("edits") or []
-        experts, exemplars = data.get("experts") or {}, data.get("exemplars") or {}
-        if not isinstance(edits, list) or not isinstance(experts, dict) or not isinstance(exemplars, dict):
+        merge, params = keyed(data.get("merge"), "merge")
+        edits, adapt = data.get("edits") or [], data.get("adapt")
+        experts, exemplars, test_data = (data.get(name) or {} for name in ("experts", "exemplars", "test_data"))
+        if not isinstance(edits, list) or not all(isinstance(d, dict) for d in (experts, exemplars, test_data)):
             raise RecipeError(
-                "In a recipe, edits is a list, experts a mapping of name to file, exemplars a mapping of settings."
+                "In a recipe, edits is a list, experts a mapping of name to file, exemplars and test_data mappings of "
+                "settings."
             )
+        refuse_several_adapts(adapt)
         return cls.build(
             merge=merge,
             params=params,
-            edits=[_keyed(entry, "edits") for entry in edits],
+            edits=[keyed(entry, "edits") for entry in edits],
             pretrained=text_of(data.get("pretrained", ""), "pretrained"),
             experts={text_of(n, "an expert's name"): text_of(r, "an expert's file") for n, r in experts.items()},
             title=text_of(data.get("title", ""), "title"),
@@ -257,6 +313,8 @@ class Recipe:
             count_dead_params=data.get("count_dead_params", False),
             activation=data.get("activation", ""),
             architecture=data.get("architecture", ""),
+            adapt=None if adapt is None else keyed(adapt, "adapt"),
+            test_data=test_data,
         )
 
     @classmethod
@@ -272,63 +330,13 @@ class Recipe:
             raise type(error)(f"{path.name}: {error}") from None
 
 
-def _edit_step(spec: EditSpec) -> Step:
+def _step(role: str, spec: StepSpec) -> Step:
+    """A checked edit or adapt from its key, or from its key and its parameters."""
     if isinstance(spec, str):
         spec = (spec, {})
-    if len(spec) != 2 or not isinstance(spec[0], str) or not isinstance(spec[1], Mapping):
-        raise RecipeError(f"An edit is a key, or a key and its parameters; got {_short(spec)}.")
+    pair = isinstance(spec, Sequence) and len(spec) == 2
+    if not pair or not isinstance(spec[0], str) or not isinstance(spec[1], Mapping):
+        raise RecipeError(f"An {role} is a key, or a key and its parameters; got {short(spec)}.")
     key, params = spec
-    method = registry.edit(key)
+    method: Method = registry.adapt(key) if role == "adapt" else registry.edit(key)
     return Step(method.key, method.params.build(params, method.key))
-
-
-def _stated(architecture: Any, activation: str) -> str:
-    """An architecture in plain fields, checked. Raises RecipeError if it is none, or names another activation."""
-    if not isinstance(architecture, str):
-        raise RecipeError(f"In a recipe, architecture is a text such as heads=12; got {_short(architecture)}.")
-    try:
-        given = StatedArchitecture.parse(architecture)
-    except CheckpointError as error:
-        raise RecipeError(f"In a recipe: {error}") from None
-    if given.activation and activation not in ("", given.activation):
-        raise RecipeError(f"The activation is {activation}, in the architecture {given.activation}; name one of them.")
-    return given.text()
-
-
-def _refuse_meaningless(steps: Sequence[Step], methods: Sequence[Method]) -> None:
-    """Raise RecipeError for a chain whose result would not mean what it says."""
-    for i, (step, method) in enumerate(zip(steps, methods, strict=True)):
-        if reason := method.refuses(step.params, [(before.key, before.params) for before in steps[:i]]):
-            raise RecipeError(reason)
-    after = [
-        i
-        for i, (s, m) in enumerate(zip(steps, methods, strict=True))
-        if isinstance(m, Edit) and m.after_merge(s.params)
-    ]
-    if len(after) > 1:
-        raise RecipeError("Two edits of this chain work on the merged task vector; at most one can. Join their rules.")
-    if after and after[0] != len(steps) - 2:
-        raise RecipeError(
-            f"{steps[after[0]].key} works on the merged task vector here, so it is the last edit; move it to the end."
-        )
-
-
-def _short(value: Any) -> str:
-    """A value for an error text, never longer than a line."""
-    return reprlib.repr(value)
-
-
-def _keyed(entry: Any, field: str) -> tuple[str, dict[str, Any]]:
-    """('ties', {...}) from 'ties' or {'ties': {...}}."""
-    if isinstance(entry, str):
-        return entry, {}
-    if isinstance(entry, dict) and len(entry) == 1:
-        ((key, params),) = entry.items()
-        if isinstance(key, str) and (params is None or isinstance(params, dict)):
-            return key, params or {}
-    raise RecipeError(f"In a recipe, {field} is written as `ties` or as `ties: {{density: 0.2}}`; got {_short(entry)}.")
-
-
-def _canonical(data: Any) -> str:
-    """Plain data as JSON, the same text for the same data."""
-    return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import psutil
@@ -25,18 +25,32 @@ from merging.errors import MergingError, StoreError
 from merging.files.disk import free_bytes
 from merging.files.records import write_json
 from merging.files.tables import SCORES, write_table
+from merging.formats.opening import open_checkpoint
 from merging.formats.safetensors import SafetensorsWriter
 from merging.methods.exemplars import TaskExemplars
+from merging.methods.params import Params
 from merging.progress import Cancel, Phases
 from merging.recipes.recipe import Recipe
-from merging.runs.estimate import EVALUATING, MERGING, Estimate
+from merging.runs.estimate import ADAPTING, EVALUATING, MERGING, Estimate
 from merging.runs.facts import facts
 from merging.runs.inputs import OpenedRecipe
 from merging.runs.run import FACTS, RECIPE, Run
 from merging.runs.store import Store
 from merging.text import size_text
 
+if TYPE_CHECKING:
+    from merging.engine.learning.kept import Kept
+    from merging.modules.modules import Modules
+
 MODEL_NAME = 100  # characters of an expert's name that enter a file name
+
+
+@dataclass(frozen=True)
+class ChainImages:
+    """The images of the benchmark that a chain sees: training images with labels, and images without."""
+
+    exemplars: Mapping[str, TaskExemplars] | None = None
+    test_data: Mapping[str, TaskExemplars] | None = None
 
 
 @dataclass
@@ -48,17 +62,19 @@ class Work:
     digests: Mapping[str, str]
     store: Store
     benchmark: Benchmark | None
-    exemplars: Mapping[str, TaskExemplars] | None
+    images: ChainImages
     device: str
     phases: Phases
     cancel: Cancel | None
     plan: Estimate
     keep_model: bool
+    kept: Kept | None = None  # of what is learned, for a later run to go on from
     seconds: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     models: dict[str, str] = field(default_factory=dict)
     schemas: dict[str, dict[str, str]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
+    modules: list[str] = field(default_factory=list)
 
     @property
     def recipe(self) -> Recipe:
@@ -70,8 +86,9 @@ class Work:
         with self.store.writing(self.run_id, replace=self.store.has(self.run_id)) as folder:
             started = time.monotonic()
             result = self._stream(folder)
-            self.opened.raise_if_changed()
             self.seconds[MERGING] = time.monotonic() - started
+            result = self._adapt(folder, result)
+            self.opened.raise_if_changed()
             self.warnings.extend((*self.opened.doubts, *self._assumed(), *result.warnings))
             for name, table in result.tables.items():
                 self.schemas[name] = write_table(folder, name, table)
@@ -79,9 +96,11 @@ class Work:
             self._score(folder)
             self._measure(folder)
             if not self.keep_model:
-                for name in self.models.values():
+                for name in (*self.models.values(), *self.modules):
                     (folder / name).unlink()
-                self.models = {}
+                for name in {name.split("/")[0] for name in self.modules if "/" in name}:
+                    (folder / name).rmdir()
+                self.models, self.modules = {}, []
             write_json(folder / FACTS, self._facts(result.device, self.plan.work))
 
     def add_scores(self, run: Run) -> None:
@@ -90,8 +109,10 @@ class Work:
         self.seconds |= {**run.seconds}
         self.warnings.extend(text for text in run.warnings if text not in run.not_evaluated)
         with self.store.writing(self.run_id, replace=True) as folder:
-            for name in self.models.values():
-                _link(run.path / name, folder / name)
+            self.modules = list(run.modules)
+            for name in (*self.models.values(), *self.modules):
+                (folder / name).parent.mkdir(exist_ok=True)
+                _link(run.file(name), folder / name)
             for name in run.tables:
                 self.schemas[name] = write_table(folder, name, run.table(name))
             (folder / RECIPE).write_text(run.recipe_yaml, "utf-8")
@@ -112,17 +133,42 @@ class Work:
                 self.recipe,
                 self.opened.pretrained,
                 self.opened.experts,
-                exemplars=self.exemplars,
+                exemplars=self.images.exemplars,
+                test_data=self.images.test_data,
                 device=self.device,
                 progress=self.phases.callback(MERGING),
                 cancel=self.cancel,
+                kept=self.kept,
                 make_sink=sink,
             )
+
+    def _adapt(self, folder: Path, merged: engine.MergeResult) -> engine.MergeResult:
+        """The result with the recipe's adapt on the merged model in ``folder``, where its files are written."""
+        if self.recipe.adapt is None:
+            return merged
+        from merging.engine.adapting import adapt  # its imports take a while
+
+        started = time.monotonic()
+        adapted = adapt(
+            self.recipe,
+            self.opened.pretrained,
+            self.opened.experts,
+            open_checkpoint(folder / self.models[MERGED], MERGED),
+            exemplars=self.images.exemplars,
+            test_data=self.images.test_data,
+            device=self.device,
+            progress=self.phases.callback(ADAPTING),
+            cancel=self.cancel,
+            kept=self.kept,
+        )
+        self.modules = adapted.modules.write(folder)
+        self.seconds[ADAPTING] = time.monotonic() - started
+        return adapted.added_to(merged)
 
     def _assumed(self) -> Iterator[str]:
         """A warning where images went through an activation that no file states."""
         pretrained, tower = self.opened.pretrained, self.benchmark.tower if self.benchmark else None
-        if self.benchmark is None and self.exemplars is None:
+        if self.benchmark is None and self.images == ChainImages():
             return
         if not stated_activation(pretrained):
             name = "QuickGELU" if Architecture.of(pretrained, tower).quick_gelu else "GELU"
@@ -135,7 +181,7 @@ class Work:
         """The metadata of a model file: nothing about this machine or the time, so that bytes repeat."""
         plain = self.recipe.plain()
         experts = {key: self.digests[expert_key(key)] for key in self.opened.experts}
-        settings = ("exemplars", "activation", "architecture", "edits", "merge")
+        settings = ("exemplars", "test_data", "activation", "architecture", "edits", "merge", "adapt")
         chain = {key: plain[key] for key in settings if key in plain}
         metadata = {
             "format": "pt",
@@ -159,9 +205,20 @@ class Work:
         if self.recipe.per_task:
             scores = evaluate_per_task(paths, self.benchmark, device=self.device, progress=progress, cancel=self.cancel)
         else:
-            scores = evaluate(paths[MERGED], self.benchmark, device=self.device, progress=progress, cancel=self.cancel)
+            scores = evaluate(
+                paths[MERGED], self.benchmark, device=self.device, progress=progress, cancel=self.cancel,
+                modules=self._modules(folder),
+            )  # fmt: skip
         self.schemas[SCORES] = write_table(folder, SCORES, scores)
         self.seconds[EVALUATING] = time.monotonic() - started
+
+    def _modules(self, folder: Path) -> Modules | None:
+        """The modules in ``folder``, as they were written; None without an adapt."""
+        if not self.modules:
+            return None
+        from merging.modules.reading import read
+
+        return read(folder, open_checkpoint(folder / self.models[MERGED], MERGED))
 
     def _measure(self, folder: Path) -> None:
         """Record the sizes of the model files, which may be deleted afterwards."""
@@ -188,9 +245,11 @@ class Work:
             raise StoreError(f"{what} {size_text(needed)} on the disk that holds the runs; {size_text(free)} are free.")
 
     def _facts(self, device: str, work: Mapping[str, float]) -> dict[str, Any]:
-        steps = self.recipe.steps
-        exemplar_seeds = [self.recipe.exemplars.seed] if self.recipe.exemplars else []
-        seeds = [step.params.values()["seed"] for step in steps if "seed" in step.params.values()] + exemplar_seeds
+        drawn = [settings for settings in (self.recipe.exemplars, self.recipe.test_data) if settings is not None]
+        stages = [step.params for _, step in self.recipe.stages]
+        seeds = [values["seed"] for values in map(Params.values, (*stages, *drawn)) if "seed" in values]
+        learned = {"adapted_on": self.recipe.adapted_on} if self.recipe.adapted_on else {}
+        adapted = {"adapt": self.recipe.adapt.key, "modules": self.modules} if self.recipe.adapt else {}
         return facts(
             run_id=self.run_id,
             kind="merge",
@@ -199,7 +258,7 @@ class Work:
             seconds=self.seconds,
             warnings=self.warnings,
             seed=seeds[0] if seeds else None,
-            chain=[step.key for step in steps],
+            chain=[step.key for step in self.recipe.steps],
             experts=list(self.opened.experts),
             inputs=dict(self.digests),
             benchmark=self.benchmark.digest if self.benchmark else None,
@@ -209,6 +268,8 @@ class Work:
             models=self.models,
             tables=self.schemas,
             created=self.store.dated,
+            **adapted,
+            **learned,
         )
 
 

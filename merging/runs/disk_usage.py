@@ -6,7 +6,7 @@ from pathlib import Path
 
 from merging.files.disk import files_below
 from merging.runs.quarantine import FOLDER
-from merging.runs.store import DRAFTS
+from merging.runs.store import DRAFTS, LEARNING
 
 WEIGHTS, TABLES, OTHER = "merged weights", "tables and scores of runs", "everything else"
 KINDS = {  # folder of the store -> kind of content
@@ -17,6 +17,7 @@ KINDS = {  # folder of the store -> kind of content
     "uploads": "uploads",
     "exports": "exports",
     "benchmarks": "benchmarks made from own data",
+    LEARNING: "what paused runs have learned so far",
     DRAFTS: "drafts of reports and paintings",
     FOLDER: "damaged results, set aside",
 }

@@ -11,6 +11,7 @@ from merging.errors import MergingError
 from merging.methods import registry
 from merging.recipes.presets import bases, refusal
 from merging.recipes.recipe import Exemplars, Recipe, Step
+from merging.recipes.unlabeled import TestData
 from merging.runs.run import SALIENCY, Run, parameters_of
 
 
@@ -50,7 +51,8 @@ class EditPairRow:
 
 
 RunInputs = tuple[str | None, frozenset[tuple[str, str]], str, str]
-Chain = tuple[tuple[Step, ...], Exemplars | None, bool]  # steps as ``_steps`` writes them
+Others = tuple[bool, Step | None, TestData | None]  # counting unused tensors, what is put on top, what it learns from
+Chain = tuple[tuple[Step, ...], Exemplars | None, Others]  # steps as ``_steps`` writes them
 
 
 def subject(run: Run) -> RunInputs:
@@ -73,9 +75,9 @@ def pairs(runs: Iterable[Run]) -> list[EditPair]:
     groups = {subject(group[0]): by_chain(group) for group in by_subject(runs)}
     edit_pairs = []
     for chains in groups.values():
-        for (steps, exemplars, dead), run in chains.items():
+        for (steps, exemplars, others), run in chains.items():
             drawn = dict.fromkeys((exemplars, None))  # the chain behind the edit used the same exemplars, or none
-            plains = [plain for draw in drawn if (plain := chains.get((steps[1:], draw, dead)))]
+            plains = [plain for draw in drawn if (plain := chains.get((steps[1:], draw, others)))]
             if plains:
                 alone = exemplars is not None and _exemplars(plains[0]) is None
                 edit_pairs.append(EditPair(plains[0], run, LeadingEdit(steps[0], exemplars if alone else None)))
@@ -163,7 +165,8 @@ def _parsed(recipe_yaml: str) -> Recipe | None:
 
 def _chain(recipe: Recipe, run: Run) -> Chain:
     """What a recipe does to the inputs of a run; counting unused tensors matters only if there are any."""
-    return _steps(recipe, run), recipe.exemplars, recipe.count_dead_params and run.sizes.get("dead", 1) > 0
+    counts = recipe.count_dead_params and run.sizes.get("dead", 1) > 0
+    return _steps(recipe, run), recipe.exemplars, (counts, recipe.adapt, recipe.test_data)
 
 
 def _steps(recipe: Recipe, run: Run) -> tuple[Step, ...]:

@@ -8,20 +8,25 @@ from dataclasses import dataclass
 
 import torch
 
-from merging.benchmarks.benchmark import SPLITS, Benchmark
+from merging.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
 from merging.checkpoints.families import Role
 from merging.engine.inputs import BLOCK_CPU
 from merging.engine.work import ChainWork, chain_work, forward_flops, linear_maps, tokens_of, tower_of
+from merging.methods.method import Adapt, Method
+from merging.recipes.recipe import Exemplars, Step
 from merging.runs.inputs import OpenedRecipe
 from merging.runs.run import THIS_MACHINE, Run
 
-READING, MERGING, EVALUATING = "reading", "merging", "evaluating"
-PHASES = (READING, MERGING, EVALUATING)
+READING, MERGING, ADAPTING, EVALUATING = "reading", "merging", "adapting", "evaluating"
+PHASES = (READING, MERGING, ADAPTING, EVALUATING)
 # Work per second of one slow core, until this machine has runs of its own to learn from.
-SPEED = {READING: 5e8, MERGING: 2e10, EVALUATING: 2e10}
+SPEED = {READING: 5e8, MERGING: 2e10, ADAPTING: 2e10, EVALUATING: 2e10}
 PER_SCALAR = 150  # multiply-adds that take as long as handling one scalar once
+MLPS = 2 / 3  # share of a tower's multiply-adds that its MLPs take
+LEARNING = 3  # forward passes that take as long as an image's forward and backward pass in a batch
 GRADIENT = 4  # forward passes that take as long as one image's own gradient
 COPIES = 4  # stacks of task vectors in memory at once: the one read, an edited one, two inside a formula
+OF_CHAIN = (MERGING, ADAPTING)  # phases whose speed depends on the methods
 ENOUGH = 5  # runs to learn from
 
 
@@ -47,17 +52,20 @@ def estimate(opened: OpenedRecipe, benchmark: Benchmark | None = None, runs: Seq
     merged = [p for p in opened.pretrained.parameters if p.role != Role.BUFFER]
     numels = [opened.pretrained.infos[p.name].numel for p in merged]
     chain, pieces = chain_work(opened.recipe, opened.pretrained, opened.experts), _in_pieces(opened)
+    stages = opened.recipe.stages
     work = {
         READING: float(opened.unread),
         MERGING: PER_SCALAR * float(sum(numels) * ((len(opened.experts) + 1) * chain.passes + _more_models(opened)))
         + chain.matrix_flops / 2
-        + _exemplar_work(opened, chain),
+        + _exemplar_work(opened, chain)
+        + _learning_work(opened, benchmark, [stage for stage in stages if not isinstance(stage[0], Adapt)]),
+        ADAPTING: _learning_work(opened, benchmark, [stage for stage in stages if isinstance(stage[0], Adapt)]),
         EVALUATING: _evaluation_work(opened, benchmark),
     }
-    keys = tuple(step.key for step in opened.recipe.steps)
+    keys = tuple(step.key for _, step in stages)
     speeds = {phase: _speed(phase, keys, runs) for phase in PHASES}
     phases = {phase: work[phase] / (speeds[phase] or SPEED[phase]) for phase in PHASES}
-    learned = all(speeds[phase] for phase in (MERGING, EVALUATING) if work[phase])
+    learned = all(speeds[phase] for phase in (MERGING, ADAPTING, EVALUATING) if work[phase])
     largest = min(max(numels, default=0), 4 * BLOCK_CPU) if pieces else max(numels, default=0)
     itemsize = 8 if any(i.dtype == torch.float64 for i in opened.pretrained.infos.values()) else 4
     memory = largest * (len(opened.experts) + 1) * itemsize * COPIES
@@ -95,6 +103,30 @@ def _exemplar_work(opened: OpenedRecipe, chain: ChainWork) -> float:
     return forward_flops(tower) / 2 * (chain.forward - chain.backward + GRADIENT * chain.backward)
 
 
+def learning_images(opened: OpenedRecipe, benchmark: Benchmark | None) -> list[int]:
+    """How many images of each merged task the chain learns from, in order; exemplars if it needs no test data.
+
+    Without a benchmark, and of tasks that it does not have, as many as exemplars are drawn by default.
+    """
+    recipe, names = opened.recipe, list(opened.experts)
+    settings, split = recipe.test_data or recipe.exemplars, recipe.test_data.split if recipe.test_data else EXEMPLARS
+    if settings is None:
+        return []
+    most = Exemplars().per_task
+    present = [most if benchmark is None else benchmark.count(name, split) or most for name in names]
+    return [count if settings.per_task is None else min(count, settings.per_task) for count in present]
+
+
+def _learning_work(opened: OpenedRecipe, benchmark: Benchmark | None, stages: Sequence[tuple[Method, Step]]) -> float:
+    """Multiply-adds that take as long as what these methods learn: passes of images forward and backward."""
+    tower, images = tower_of(opened.pretrained), learning_images(opened, benchmark)
+    if tower is None:
+        return 0.0
+    passes = sum(LEARNING * method.learns_on(step.params, images) for method, step in stages if images)
+    compared = sum(2 * sum(images) for method, _ in stages if isinstance(method, Adapt))  # by merged model and expert
+    return forward_flops(tower) / 2 * (passes + compared)
+
+
 def _exemplar_bytes(opened: OpenedRecipe) -> int:
     """Memory for the exemplars of all tasks: images, their tokens and what enters a block; or a model's gradients."""
     tower = tower_of(opened.pretrained)
@@ -125,11 +157,18 @@ def _evaluation_work(opened: OpenedRecipe, benchmark: Benchmark | None) -> float
     outside = 1 + _more_models(opened)
     models = {task.key: 1 if task.key in opened.experts else outside for task in benchmark.tasks}
     images = sum(models[key] * benchmark.count(key, split) for key in models for split in SPLITS)
-    return forward_flops(tower) / 2 * images
+    routed = opened.recipe.routed
+    each = 1 + MLPS * len(opened.experts) if routed else 1.0  # beside the model, a share of every expert's
+    return forward_flops(tower) / 2 * images * each
 
 
 def _speed(phase: str, chain: tuple[str, ...], runs: Sequence[Run]) -> float | None:
     """Work per second: the median of the latest own runs (of the same chain, where the method matters), if any."""
-    own = [run for run in runs if run.provenance == THIS_MACHINE and (phase != MERGING or run.chain == chain)]
+    own = [run for run in runs if run.provenance == THIS_MACHINE and (phase not in OF_CHAIN or _stages(run) == chain)]
     rates = [run.work[phase] / run.seconds[phase] for run in own if run.work.get(phase) and run.seconds.get(phase)]
     return statistics.median(rates[:ENOUGH]) if rates else None
+
+
+def _stages(run: Run) -> tuple[str, ...]:
+    """The keys of a run's whole chain, its adapt included."""
+    return (*run.chain, run.adapt) if run.adapt else run.chain

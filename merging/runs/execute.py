@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from merging.benchmarks.benchmark import Benchmark
-from merging.errors import NeedsError, StoreError, TaskError
+from merging.errors import Cancelled, NeedsError, Paused, StoreError, TaskError
 from merging.files.processes import ProcessId
 from merging.progress import Cancel, Meter, Phases, Progress, ProgressCallback
 from merging.recipes.recipe import Recipe
-from merging.runs.compute import Work
-from merging.runs.estimate import READING, estimate
+from merging.runs.compute import ChainImages, Work
+from merging.runs.estimate import READING, Estimate, estimate
 from merging.runs.inputs import OpenedRecipe, log_warning, open_inputs
 from merging.runs.run import NOT_EVALUATED, Run
 from merging.runs.store import Store
 
 if TYPE_CHECKING:
+    from merging.engine.learning.kept import Kept
     from merging.methods.exemplars import TaskExemplars
 
 
@@ -30,28 +32,33 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
     device: str = "auto",
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
+    pause: Cancel | None = None,
     evaluate: bool = True,
     keep_model: bool = True,
     need_model: bool = False,
     base: Path | None = None,
     strict: bool = False,
     warn: Callable[[str], None] = log_warning,
+    announce: Callable[[Estimate], None] | None = None,
 ) -> Run:
     """The stored run of a recipe: an existing one, or a new one.
 
     Args:
         benchmark: what the merged model is evaluated on; default: the bundled one, if it fits the model.
         progress: called with a Progress whose fraction covers reading, merging and evaluating together.
+        pause: asked while something is learned; the same recipe then goes on from where it stopped.
         evaluate: whether the run must have scores; a stored run without them gets them.
         keep_model: whether the weights of a new run stay in the store.
         need_model: whether a stored run without weights (a precomputed one) is not enough.
         base: the folder from which relative paths in the recipe count.
         strict: whether to refuse experts that probably do not belong to the pretrained model.
         warn: called with every doubt about what belongs together, before anything is computed; the run has them, too.
+        announce: called with the cost before anything is learned, if the recipe learns.
 
     Raises:
         CheckpointError, CompatibilityError, NeedsError: the recipe cannot be run as given.
         StoreError: the disk is full or cannot be written to.
+        Paused: ``pause`` requested it; what was learned so far is kept.
         Cancelled: ``cancel`` requested it; nothing is kept.
     """
     opened = open_inputs(recipe, base, benchmark)
@@ -72,13 +79,31 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
     with store.lock(run_id, check, lambda holder: _say_who_computes(holder, phases.callback(READING))):
         if run := _stored(store, run_id, scored_on, need_model):
             return run
-        exemplars = _exemplars(recipe, fitting, reason)
-        work = Work(run_id, opened, digests, store, scored_on, exemplars, device, phases, cancel, plan, keep_model)
+        images = ChainImages(_exemplars(recipe, fitting, reason), _test_data(recipe, fitting, reason))
+        work = Work(run_id, opened, digests, store, scored_on, images, device, phases, cancel, plan, keep_model)
         if reason and evaluate:
             work.warnings.append(reason)
         work.seconds[READING] = reading
-        _compute(work, warn)
+        if recipe.learns and announce is not None:
+            announce(plan)
+        with _learning(store, run_id, pause) if recipe.learns else contextlib.nullcontext() as work.kept:
+            _compute(work, warn)
     return _own(store, run_id)
+
+
+@contextlib.contextmanager
+def _learning(store: Store, run_id: str, pause: Cancel | None) -> Iterator[Kept]:
+    """What an earlier attempt has learned, for the block to go on from; removed once the run is done, or cancelled."""
+    from merging.engine.learning.kept import Kept  # its imports take a while
+
+    try:
+        yield Kept(store.learned_so_far(run_id), run_id, pause)
+    except Paused:
+        raise
+    except Cancelled:
+        store.forget_learned(run_id)
+        raise
+    store.forget_learned(run_id)
 
 
 def _say_who_computes(holder: ProcessId, report: ProgressCallback | None) -> None:
@@ -106,6 +131,15 @@ def _exemplars(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict
     if benchmark is None:
         raise NeedsError(f"{recipe.text()} needs exemplars, and there are none for these models. {reason}")
     return benchmark.labeled_exemplars(recipe.exemplars.per_task, recipe.exemplars.seed)
+
+
+def _test_data(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict[str, TaskExemplars] | None:
+    """Images without labels of the merged tasks, drawn as the recipe says, with heads."""
+    if recipe.test_data is None:
+        return None
+    if benchmark is None:
+        raise NeedsError(f"{recipe.text()} needs images to learn from, and there are none for these models. {reason}")
+    return benchmark.test_data((name for name, _ in recipe.experts), **recipe.test_data.values())
 
 
 def _stored(store: Store, run_id: str, benchmark: Benchmark | None, need_model: bool) -> Run | None:

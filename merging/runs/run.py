@@ -21,11 +21,15 @@ from merging.text import did_you_mean
 if TYPE_CHECKING:
     import pandas as pd
 
+    from merging.checkpoints.checkpoint import Checkpoint
+    from merging.modules.modules import Modules
+
 FACTS, RECIPE = "run.json", "recipe.yaml"
 SALIENCY = "saliency"  # the table of edits that prune tensors by it
 FORMAT = 1
 THIS_MACHINE, PRECOMPUTED = "this machine", "precomputed"
 KINDS = ("merge", "pretrained", "expert", "multitask")
+REPORTED = "reporting"  # the split whose scores are shown
 NOT_EVALUATED = "Not evaluated"  # the start of the warning that gives the reason
 NOTHING_TO_DO = "Nothing to do: "  # in warnings that need no check, the start of a problem's fix
 ATTEMPTS, PAUSE = 10, 0.01  # attempts to read a damaged file, and seconds between them
@@ -46,7 +50,9 @@ class Run:
     the checkpoints, as "pretrained" and "experts/<name>"; ``experts`` the names of those that were merged, which are
     the in-domain tasks. ``chain`` holds the keys of the recipe's steps. ``per_task`` says that the merge gave one model
     for each expert. ``sizes`` are bytes of the model ``files`` and of the ``header`` in them, as they were written, and
-    ``dead`` scalars of unused text tensors; empty if the version that made the run did not note them.
+    ``dead`` scalars of unused text tensors; empty if the version that made the run did not note them. ``adapt`` is the
+    key of what sits on the merged model, empty without; ``modules`` are its files. ``adapted_on`` is the split whose
+    images were learned from ("choosing", "reporting" or "exemplars"), None if nothing was learned.
     """
 
     id: str
@@ -67,6 +73,9 @@ class Run:
     per_task: bool
     sizes: Mapping[str, int]
     path: Path
+    adapt: str
+    adapted_on: str | None
+    modules: tuple[str, ...] = field(repr=False)
     models: Mapping[str, str] = field(repr=False)  # "merged" or expert name -> file name
     _schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
     _manifest: Manifest = field(repr=False)
@@ -106,6 +115,9 @@ class Run:
                 per_task=facts.get("per_task", False),
                 sizes=facts.get("sizes", {}),
                 path=path,
+                adapt=facts.get("adapt") or "",
+                adapted_on=facts.get("adapted_on"),
+                modules=tuple(name for name in facts.get("modules", ()) if name in manifest),
                 models={key: name for key, name in facts["models"].items() if name in manifest},
                 _schemas=facts["tables"],
                 _manifest=manifest,
@@ -180,8 +192,38 @@ class Run:
 
     @property
     def has_model(self) -> bool:
-        """Whether the weights are here (cheap: no hash is computed)."""
-        return bool(self.models)
+        """Whether the weights are here, with the modules on top (cheap: no hash is computed)."""
+        return bool(self.models) and bool(self.modules or not self.adapt)
+
+    @property
+    def adapts_on_test(self) -> bool:
+        """Whether it learned, without labels, on the images that its scores are reported on: its mark is †."""
+        return self.adapted_on == REPORTED
+
+    @property
+    def needs_task(self) -> bool:
+        """Whether somebody must say which task an image belongs to: its mark in domain is "per task"."""
+        if not self.adapt:
+            return self.per_task
+        from merging.methods.registry import methods  # loads torch, which lists of runs do not need
+
+        return any(method.key == self.adapt and getattr(method, "needs_task", False) for method in methods())
+
+    def open_modules(self, merged: Checkpoint | None = None) -> Modules | None:
+        """What its adapt put on the merged model, every file's hash checked; None without an adapt.
+
+        Raises:
+            StoreError: a file is damaged, or only tables are kept.
+        """
+        if not self.adapt:
+            return None
+        if not self.has_model:
+            raise StoreError(f"Of run {self.id} only tables are kept. Run its recipe again to have its modules.")
+        from merging.formats.opening import open_checkpoint
+        from merging.modules.reading import read
+
+        folder = {self.file(name).parent for name in self.modules if "/" not in name}.pop()
+        return read(folder, merged or open_checkpoint(self.model_paths["merged"], "merged"))
 
     @property
     def model_path(self) -> Path | None:

@@ -21,7 +21,7 @@ from merging.runs.run import FACTS, PRECOMPUTED, RECIPE, THIS_MACHINE, OtherForm
 from merging.text import first_few
 
 APART, DIGITS = "apart", 12  # the folder of runs by benchmark, and the digits of its digest that name each part
-DRAFTS = "drafts"
+DRAFTS, LEARNING = "drafts", "learning"
 DEEP = {APART, DRAFTS, "jobs", "uploads"}  # folders of the store that are written to one level further down
 
 
@@ -158,6 +158,16 @@ class Store:
         with self.writing(run_id, replace=True) as folder:
             _copy_without_models(run, folder)
 
+    def learned_so_far(self, run_id: str) -> Path:
+        """The file in which a run that learns keeps its state until it is done."""
+        return self.root / LEARNING / f"{run_id}.safetensors"
+
+    def forget_learned(self, run_id: str) -> None:
+        """Remove what a run has learned so far; nothing happens if there is nothing."""
+        if SHORT_DIGEST.fullmatch(run_id):
+            with contextlib.suppress(OSError):
+                self.learned_so_far(run_id).unlink(missing_ok=True)
+
     def size(self) -> int:
         """Bytes that the own runs take."""
         return sum(path.stat().st_size for path in self._own.rglob("*") if path.is_file())
@@ -227,7 +237,7 @@ def _copy_without_models(run: Run, folder: Path) -> None:
         StoreError: a file is damaged; a new manifest would hide that.
     """
     for name in run.files:
-        if name not in run.models.values():
+        if name not in run.models.values() and name not in run.modules:
             (folder / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(run.file(name), folder / name)
 

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from merging.errors import ParameterError, RecipeError
-from merging.methods.params import Bound
+from merging.methods.params import Bound, Params
 from merging.recipes.recipe import Exemplars, Recipe
+from merging.recipes.unlabeled import TestData
 from merging.text import did_you_mean, first_few
 
-EXPERTS, EXEMPLARS = "experts", "exemplars"
+EXPERTS, EXEMPLARS, TEST_DATA = "experts", "exemplars", "test_data"
+DRAWN: dict[str, type[Params]] = {EXEMPLARS: Exemplars, TEST_DATA: TestData}  # settings of images that are drawn
 NUMBERS = ("real", "integer")
 MOST_OFFERED = 16  # steps between the proposed values
 MOST_VALUES = 201  # along one axis
@@ -35,7 +37,7 @@ class SweepTarget:
     """Something to vary: its ``name`` in sweeps, its owner, and its bound.
 
     ``name`` is "<key>.<parameter>" ("<key>#2.<parameter>" for the second step of that key), "<parameter>" alone for a
-    parameter of several recipes that share no step, "exemplars.<setting>", or "experts".
+    parameter of several recipes that share no step, "exemplars.<setting>", "test_data.<setting>", or "experts".
     """
 
     name: str
@@ -63,15 +65,16 @@ def targets(recipes: Sequence[Recipe]) -> list[SweepTarget]:
 
 def _own(recipe: Recipe) -> Iterator[SweepTarget]:
     seen: dict[str, int] = {}
-    for method, step in zip(recipe.methods, recipe.steps, strict=True):
+    for method, step in recipe.stages:
         seen[step.key] = seen.get(step.key, 0) + 1
         prefix = step.key if seen[step.key] == 1 else f"{step.key}#{seen[step.key]}"
         for name, bound in step.params.bounds().items():
             if bound.kind in NUMBERS:
                 yield SweepTarget(f"{prefix}.{name}", method.title, bound)
-    if recipe.exemplars is not None:
-        for name, bound in Exemplars.bounds().items():
-            yield SweepTarget(f"{EXEMPLARS}.{name}", "", bound)
+    for owner, settings in ((EXEMPLARS, recipe.exemplars), (TEST_DATA, recipe.test_data)):
+        for name, bound in DRAWN[owner].bounds().items() if settings is not None else ():
+            if bound.kind in NUMBERS:
+                yield SweepTarget(f"{owner}.{name}", "", bound)
     if (count := len(recipe.experts)) > 1:
         yield SweepTarget(EXPERTS, "", _experts(count))
 
@@ -85,7 +88,11 @@ def _experts(count: int) -> Bound:
 
 def _bare(own: dict[str, SweepTarget]) -> dict[str, SweepTarget]:
     """The parameters of steps by their own names; if two steps share a name, the later one."""
-    return {name.partition(".")[2]: target for name, target in own.items() if "." in name and EXEMPLARS not in name}
+    return {
+        name.partition(".")[2]: target
+        for name, target in own.items()
+        if "." in name and name.partition(".")[0] not in DRAWN
+    }
 
 
 def _narrowed(alike: Sequence[SweepTarget]) -> SweepTarget:
@@ -124,20 +131,23 @@ def varied(recipe: Recipe, target: str, value: float, seed: int = 0) -> Recipe:
         kept = [recipe.experts[index] for index in sorted(order)]
         return Recipe.from_plain(plain | {EXPERTS: dict(kept)})
     owner, _, name = target.rpartition(".")
-    if owner == EXEMPLARS:
-        return Recipe.from_plain(plain | {EXEMPLARS: {**plain.get(EXEMPLARS, {}), name: int(value)}})
-    steps: list[dict[str, dict[str, Any]]] = [*plain["edits"], plain["merge"]]
+    if owner in DRAWN:
+        return Recipe.from_plain(plain | {owner: {**plain.get(owner, {}), name: int(value)}})
+    adapt = [plain["adapt"]] if "adapt" in plain else []
+    steps: list[dict[str, dict[str, Any]]] = [*plain["edits"], plain["merge"], *adapt]
     place = _place(recipe, owner, name)
     ((key, values),) = steps[place].items()
-    whole = recipe.steps[place].params.bounds()[name].kind == "integer"
+    whole = recipe.stages[place][1].params.bounds()[name].kind == "integer"
     steps[place] = {key: {**values, name: int(value) if whole else float(value)}}
+    if adapt:
+        plain["adapt"] = steps.pop()
     return Recipe.from_plain(plain | {"edits": steps[:-1], "merge": steps[-1]})
 
 
 def _place(recipe: Recipe, owner: str, name: str) -> int:
     """The index of a target's step; if no step is named, the last one with the parameter."""
     key, _, number = owner.partition("#")
-    places = [i for i, step in enumerate(recipe.steps) if name in step.params.bounds() and key in ("", step.key)]
+    places = [i for i, (_, step) in enumerate(recipe.stages) if name in step.params.bounds() and key in ("", step.key)]
     if not places:
         raise RecipeError(f"{recipe.text()} has no step with {name!r}.")
     return places[-1] if not owner else places[int(number or 1) - 1]
@@ -148,9 +158,11 @@ def current(recipe: Recipe, target: str) -> float | None:
     if target == EXPERTS:
         return float(len(recipe.experts))
     owner, _, name = target.rpartition(".")
-    if owner == EXEMPLARS:
-        return None if recipe.exemplars is None else float(recipe.exemplars.values()[name])
-    value = recipe.steps[_place(recipe, owner, name)].params.values()[name]
+    if owner in DRAWN:
+        settings = recipe.exemplars if owner == EXEMPLARS else recipe.test_data
+        drawn = None if settings is None else settings.values()[name]
+        return None if drawn is None else float(drawn)
+    value = recipe.stages[_place(recipe, owner, name)][1].params.values()[name]
     return None if value is None else float(value)
 
 

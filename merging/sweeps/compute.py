@@ -21,6 +21,7 @@ from merging.engine import run as engine
 from merging.engine.outputs import MERGED
 from merging.errors import Cancelled, MergingError, StoreError
 from merging.formats.opening import open_checkpoint
+from merging.modules.modules import Modules
 from merging.progress import Cancel, Meter, Phases, ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs import inputs
@@ -109,15 +110,16 @@ class Session:
         """The point, and facts about it. ``progress`` gives the callbacks of the merge and of the evaluation."""
         place, started = planned.place, time.monotonic()
         about: dict[str, Any] = {
-            "chain": [step.key for step in place.recipe.steps],
+            "chain": [step.key for _, step in place.recipe.stages],
             "experts": len(place.recipe.experts),
         }
         models = self._models(place, progress(MERGING), about)
+        modules = self._modules(place.recipe, models)
         merged = time.monotonic()
         options: dict[str, Any] = {"device": self.device, "progress": progress(EVALUATING), "cancel": self.cancel}
         splits, tasks = (self.sample.split,), self.sample.tasks or None
         if list(models) == [MERGED]:
-            scores = evaluate(models[MERGED], self.drawn, splits=splits, tasks=tasks, **options)
+            scores = evaluate(models[MERGED], self.drawn, splits=splits, tasks=tasks, modules=modules, **options)
         else:
             scores = evaluate_per_task(models, self.drawn, splits=splits, **options)
         seconds = {MERGING: merged - started, EVALUATING: time.monotonic() - merged}
@@ -149,7 +151,7 @@ class Session:
             opened.recipe,
             opened.pretrained,
             opened.experts,
-            exemplars=self._labeled_exemplars(opened.recipe),
+            **self._images(opened.recipe),
             device=self.device,
             progress=progress,
             cancel=self.cancel,
@@ -160,6 +162,23 @@ class Session:
             models[name] = MappingCheckpoint(tensors, name)
             models[name].metadata = opened.pretrained.metadata
         return dict(models)
+
+    def _modules(self, recipe: Recipe, models: Mapping[str, Checkpoint]) -> Modules | None:
+        """What the recipe's adapt puts on the merged model; None without one."""
+        if recipe.adapt is None:
+            return None
+        from merging.engine.adapting import adapt  # its imports take a while
+
+        opened, images = self.opened(recipe), self._images(recipe)
+        return adapt(
+            recipe, opened.pretrained, opened.experts, models[MERGED], **images, device=self.device, cancel=self.cancel
+        ).modules
+
+    def _images(self, recipe: Recipe) -> dict[str, Any]:
+        """The images that a chain sees: all of a split, not only those that points are evaluated on."""
+        drawn = recipe.test_data.values() if recipe.test_data else None
+        test_data = None if drawn is None else self.benchmark.test_data((name for name, _ in recipe.experts), **drawn)
+        return {"exemplars": self._labeled_exemplars(recipe), "test_data": test_data}
 
     def _labeled_exemplars(self, recipe: Recipe) -> Any:
         if recipe.exemplars is None:
@@ -280,7 +299,7 @@ def run(
 
 def doubts(sweep: Sweep, session: Session) -> list[str]:
     """What may be wrong with the checkpoints of all recipes, every sentence once; a sample of them is read."""
-    sentences: dict[str, None] = {}
+    sentences: dict[str, None] = {sweep.seen: None} if sweep.seen else {}
     for recipe in sweep.recipes:
         with contextlib.suppress(MergingError):  # its points fail with the reason, and the others do not
             sentences |= dict.fromkeys(session.opened(recipe).doubts)

@@ -102,6 +102,21 @@ class Sweep:
         if self.kind == LINE and (each := [recipe.text() for recipe in self.recipes if recipe.per_task]):
             raise RecipeError(f"{each[0]} gives one model per task, so there is no line through it.")
 
+        if self.kind != VALUES and (adapted := [recipe.text() for recipe in self.recipes if recipe.adapt]):
+            raise RecipeError(f"A {self.kind} goes through weights alone; leave out what is put on top: {adapted[0]}.")
+
+    @property
+    def seen(self) -> str:
+        """What to say where recipes learn from images of the split that the points are judged on; else empty."""
+        learning = [recipe.text() for recipe in self.recipes if recipe.adapted_on == self.split]
+        if not learning:
+            return ""
+        return (
+            f"{first_few(learning, 1)} learns, without labels, from {self.split} images, on which the sweep is judged, "
+            "so its best point may be another one on images that nothing has seen. Let it learn from training images, "
+            "as with test_data: {split: exemplars}, to keep them apart."
+        )
+
     def _called(self, axis: Axis, bound: Bound) -> str:
         return (
             axis.target if self.kind == VALUES else f"{bound.label} of {axis.target}" if self.kind == PLANE else "alpha"

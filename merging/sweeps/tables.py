@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from merging.benchmarks.benchmark import SPLITS, Benchmark
 from merging.benchmarks.metrics import summarize
-from merging.runs.estimate import EVALUATING, MERGING, estimate
+from merging.runs.estimate import ADAPTING, EVALUATING, MERGING, estimate
 from merging.runs.inputs import OpenedRecipe
 from merging.runs.run import Run
 from merging.runs.store import Store
@@ -69,7 +69,7 @@ def _each(
     runs: Sequence[Run],
 ) -> tuple[float, bool]:
     """Seconds for one point, and whether they come from earlier points."""
-    chain = [step.key for step in opened.recipe.steps]
+    chain = [step.key for _, step in opened.recipe.stages]
     rates, merges = [], []
     for facts in earlier:
         try:
@@ -81,7 +81,9 @@ def _each(
     estimated = estimate(opened, drawn, runs).phases
     count = sum(drawn.count(task.key, split) for task in drawn.tasks for split in SPLITS)
     evaluating = statistics.median(rates) * images if rates else estimated[EVALUATING] * images / max(count, 1)
-    merging = statistics.median(merges) if merges else COMBINING if weights else estimated[MERGING]
+    merging = (
+        statistics.median(merges) if merges else COMBINING if weights else estimated[MERGING] + estimated[ADAPTING]
+    )
     return merging + evaluating, bool(rates and merges)
 
 

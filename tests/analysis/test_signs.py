@@ -21,8 +21,8 @@ from merging.analysis.measurements.signs import (
 )
 from merging.checkpoints.families import Parameter, Role
 from merging.methods import registry
-from merging.methods.merges.ties import TrimThresholds as TiesElection
 from merging.methods.merges.ties import ties
+from merging.methods.shared.trimming import TrimThresholds as TiesElection
 from merging.methods.slot import Slot
 from merging.numerics.linear_algebra import left_basis
 from merging.numerics.sign_election import elect, trimmed

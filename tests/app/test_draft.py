@@ -46,6 +46,19 @@ def test_a_link_says_how_exemplars_are_drawn() -> None:
     assert draft.chain() == "lwptv;ties"  # nothing looks at them any more
 
 
+def test_a_link_and_a_command_name_an_adapt_and_the_images_to_learn_from() -> None:
+    chain = "test_data:split=reporting,per_task=9;lwptv;adamerging;surgery:rank=8"
+    draft = parse_chain(chain, "p", ["a"])
+    recipe = draft.recipe({"a": "x"})
+    assert recipe.adapt is not None and recipe.adapt.key == "surgery"
+    assert recipe.test_data is not None and recipe.test_data.per_task == 9
+    assert draft.chain() == Draft.of(recipe).chain() == chain
+    assert " --adapt surgery:rank=8 --test-data reporting:per_task=9 " in command(recipe)
+    assert command(recipe).endswith("--out merged")
+    draft.adapt, draft.merge = None, parse_chain("ties", "p", []).merge
+    assert draft.chain() == "lwptv;ties"  # nothing learns any more
+
+
 def test_a_link_names_the_activation() -> None:
     for front in ("activation:gelu;", "count_dead_params;activation:gelu;exemplars:seed=2;"):
         draft = parse_chain(f"{front}lot", "p", ["a"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import common_checks
 import pytest
 import tiny
 import torch
@@ -15,7 +16,7 @@ from merging.checkpoints.checkpoint import MappingCheckpoint
 from merging.engine import run as engine
 from merging.engine.work import chain_work
 from merging.methods import registry
-from merging.recipes.recipe import Exemplars, Recipe
+from merging.recipes.recipe import Exemplars, Recipe, Step, TestData
 from merging.runs.inputs import open_inputs
 
 METHODS = registry.methods()
@@ -64,17 +65,30 @@ ADDED = {
 
 def chain_of(method: Any, **named: Any) -> Recipe:
     chain = Recipe.of_method(method, **named)
+    if params := common_checks.SHORT.get(method.key):
+        step = Step(method.key, method.params.build(params))
+        chain = replace(chain, **{"adapt" if chain.adapt else "merge": step})
+    if chain.test_data:
+        chain = replace(chain, test_data=TestData(per_task=PER_TASK))
     return replace(chain, exemplars=Exemplars(per_task=PER_TASK)) if chain.exemplars else chain
+
+
+def images_of(chain: Recipe, benchmark: Any) -> dict[str, Any]:
+    shown = benchmark.labeled_exemplars(PER_TASK, 0)
+    return {
+        "exemplars": shown if chain.exemplars else None,
+        "test_data": common_checks.unlabeled(shown) if chain.test_data else None,
+    }
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.role}-{method.key}")
 def test_operations_are_those_that_torch_counts(method: Any, tiny_benchmark: Any) -> None:
     recipe = chain_of(method, pretrained=tiny_benchmark.pretrained, experts=tiny_benchmark.experts)
     inputs = open_inputs(recipe, benchmark=tiny_benchmark)
-    shown = tiny_benchmark.labeled_exemplars(PER_TASK, 0) if recipe.exemplars else None
+    shown = images_of(recipe, tiny_benchmark)
     counter = FlopCounterMode(display=False, custom_mapping=ADDED)
     with counter:
-        engine.run(recipe, inputs.pretrained, inputs.experts, exemplars=shown, device="cpu")
+        engine.run(recipe, inputs.pretrained, inputs.experts, **shown, device="cpu")
     counted, work = counter.get_total_flops(), chain_work(recipe, inputs.pretrained, inputs.experts)
     stated = work.matrix_flops + work.tower_flops
     assert (counted == 0) == (stated == 0)
@@ -99,8 +113,8 @@ def test_bytes_are_those_that_are_read_and_written(method: Any, tiny_benchmark: 
     base, tuned = tiny.family()
     pretrained, experts = Counting(base), {name: Counting(tensors) for name, tensors in tuned.items()}
     recipe = chain_of(method)
-    shown = tiny_benchmark.labeled_exemplars(PER_TASK, 0) if recipe.exemplars else None
-    result = engine.run(recipe, pretrained, experts, exemplars=shown, device="cpu")
+    shown = images_of(recipe, tiny_benchmark)
+    result = engine.run(recipe, pretrained, experts, **shown, device="cpu")
     work = chain_work(recipe, pretrained, experts)
     counted = sum(model.bytes_read for model in (pretrained, *experts.values()))
     states = (result.task_state_dicts or {"": result.state_dict}).values()

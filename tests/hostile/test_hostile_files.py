@@ -82,6 +82,7 @@ COMMANDS = [
     ["merge", "{base}", "--expert", "{text}={file}", "--merge", "{text}"],
     ["merge", "{base}", "--expert", "{text}={file}", "--merge", "ties", "--set", "{text}=1"],
     ["merge", "{text}", "--expert", "a={file}", "--merge", "ties"],
+    ["merge", "{base}", "--expert", "a={file}", "--adapt", "{text}", "--test-data", "{text}:{text}=1"],
     ["fit", "{base}", "{text}={file}"],
     ["inspect", "{text}"],
     ["run", "{text}"],

@@ -167,12 +167,15 @@ def test_one_seed_may_not_drop_the_same_twice():
         merged(base, experts, [(key, {rate: 0.2}), (key, {rate: 0.5, "seed": 1})])
 
 
-@pytest.mark.parametrize("key", ["random_mask", "magnitude"])
+MOST = {"random_mask": {"prune_ratio": 0.9}, "magnitude": {"prune_ratio": 0.9}, "breadcrumbs": {"density": 0.1}}
+
+
+@pytest.mark.parametrize("key", MOST)
 @pytest.mark.parametrize("merge", [m.key for m in merging.methods() if m.role == "merge" and m.needs == "nothing"])
 def test_what_nobody_keeps_stays_pretrained_bit_for_bit(key, merge):
     """After any merge, those that mix scalars included; -0.0 too."""
     base, experts = family()
-    edits = [(key, {"prune_ratio": 0.9})]
+    edits = [(key, MOST[key])]
     method = registry.merge(merge)
     params = {"steps": 3} if "steps" in method.params.bounds() else {}
     if reason := method.refuses(method.params.build(params), [(key, registry.edit(key).params.build({}))]):

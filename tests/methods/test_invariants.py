@@ -102,6 +102,19 @@ def largest(state: State, params: Params) -> State:
     return shaped(values * (values.abs() >= limit))
 
 
+def middling(state: State, params: Params) -> State:
+    """Breadcrumbs: the largest and the smallest of each tensor dropped, no two of one size."""
+
+    def middle(values: torch.Tensor) -> torch.Tensor:
+        n = values.numel()
+        ordered = values.abs().flatten().sort().values
+        high = ordered[n - int(n * params["gamma"]) - 1]
+        low = ordered[n - int(n * params["gamma"]) - int(n * params["density"])]
+        return values * ((values.abs() >= low) & (values.abs() <= high))
+
+    return {n: middle(v) for n, v in state.items()}
+
+
 def winners(state: State, params: Params) -> State:
     """PCB with one competitor: clipped, and only what lies above the density's limit."""
     values = flat(state)
@@ -161,6 +174,8 @@ ONE: dict[str, tuple[Params, Callable[..., State]]] = {
     "regmean": ({}, unchanged),
     "lwptv": ({}, nothing),
     "magnitude": ({"prune_ratio": 0.4}, largest),
+    "trim": ({"density": 0.3}, trimmed),
+    "breadcrumbs": ({"density": 0.6, "gamma": 0.2}, middling),
     "manual": ({"rules": "b0=0.5", "default": 2.0}, painted),
     "dare": ({"drop_rate": 0.8}, drawn(1 / (1 - 0.8))),
     "random_mask": ({"prune_ratio": 0.4}, drawn(1.0)),
@@ -226,6 +241,8 @@ EQUAL: dict[str, list[tuple[Params, Callable[[Alone], State]]]] = {
     "regmean": [({}, first)],
     "lwptv": [({}, lambda alone: times(0.0, first(alone))), ({"score": "mean_abs"}, summed)],
     "magnitude": [({"prune_ratio": 0.4}, summed)],
+    "trim": [({"density": 0.4}, summed), ({"density": 0.4, "elect": False}, summed)],
+    "breadcrumbs": [({"density": 0.6, "gamma": 0.2}, summed)],
     "manual": [({"rules": "b0=0.5+r.projection=-1"}, summed), ({"rules": "b0=0.5", "when": "after"}, summed)],
     "dare": [({}, summed)],
     "random_mask": [({}, summed)],

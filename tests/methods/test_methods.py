@@ -20,12 +20,16 @@ from merging.methods.params import Params, real
 
 METHODS = merging.methods()
 EXPECTED = {  # by role; a method that loses its registration would take its share of the common checks with it
-    "edit": ["awd", "cat", "dare", "lines", "lwptv", "magnitude", "manual", "random_mask", "tatr", "wise_ft"],
-    "merge": [
-        "consensus", "drm", "emr", "fisher", "iso_c", "iso_cts", "lot", "model_stock", "pcb", "regmean",
-        "sce", "task_arithmetic", "ties", "tsv_m", "weight_averaging", "wudi",
+    "edit": [
+        "awd", "breadcrumbs", "cat", "dare", "lines", "lwptv", "magnitude", "manual", "random_mask", "tatr", "trim",
+        "wise_ft",
     ],
-    "adapt": [],
+    "merge": [
+        "adamerging", "consensus", "drm", "emr", "fisher", "iso_c", "iso_cts", "localize_and_stitch", "lot",
+        "model_stock", "pcb", "regmean", "regmean_pp", "sce", "task_arithmetic", "ties", "tsv_m", "weight_averaging",
+        "wudi",
+    ],
+    "adapt": ["surgery", "twin", "wemoe"],
 }  # fmt: skip
 
 

@@ -126,7 +126,7 @@ def test_regmean_takes_the_mean_of_what_is_no_linear_weight():
 # --- both under either naming ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", ["lot", "regmean"])
+@pytest.mark.parametrize("key", ["lot", "regmean", "regmean_pp"])
 def test_packed_and_separate_attention_weights_give_one_model(key):
     base, states = tiny.family()
     images = {n: torch.randn(4, 3, tiny.SIZE, tiny.SIZE) for n in states}

@@ -214,3 +214,15 @@ def test_it_survives_the_way_between_processes(tiny_benchmark):
     again = Preview.from_plain(preview.plain())
     assert again.changes.equals(preview.changes) and again.plain() == preview.plain()
     assert np.isfinite(again.changes["difference"]).all()
+
+
+def test_what_learns_has_no_preview(tiny_benchmark, tmp_path):
+    models = (tiny_benchmark.pretrained, tiny_benchmark.experts)
+    learning = Recipe.build("adamerging", {"steps": 1}, [], *models)
+    adapted = Recipe.build("ties", {}, [], *models, adapt=("surgery", {"steps": 1}))
+    for recipe, title in ((learning, "AdaMerging"), (adapted, "Surgery")):
+        with pytest.raises(NeedsError, match=f"{title} learns from images, which takes longer than a preview. Run it"):
+            merging.preview(recipe, benchmark=tiny_benchmark, device="cpu")
+    run = execute(adapted, Store(tmp_path, libraries=()), benchmark=tiny_benchmark, device="cpu")
+    with pytest.raises(NeedsError, match="has modules on top of its merged model"):
+        merging.preview(recipe_of(tiny_benchmark), reference=run, benchmark=tiny_benchmark, device="cpu")

@@ -19,7 +19,7 @@ from merging.recipes.papers.published import COLUMNS, EXPERTS, FIGURES, OUTSIDE,
 from merging.recipes.presets import PRESETS, Preset, preset
 
 OURS = "ours: "  # how the source of a combination begins that no paper reports
-NOT_REGISTERED = {"adamerging"}  # methods of which papers print figures, and which are not implemented
+NOT_REGISTERED: set[str] = set()  # methods of which papers print figures, and which are not implemented
 
 
 # Presets
@@ -38,6 +38,7 @@ def test_keys_and_titles_of_presets_are_unique() -> None:
 @pytest.mark.parametrize("each", PRESETS, ids=lambda each: each.key)
 def test_a_preset_states_methods_and_values_that_exist(each: Preset) -> None:
     steps = [(registry.edit(key), values) for key, values in each.edits]
+    steps += [(registry.adapt(each.adapt[0]), each.adapt[1])] if each.adapt else []
     for method, values in [*steps, (registry.merge(each.merge), each.params | each.large)]:
         built = method.params.build(values).values()
         assert {name: type(value) for name, value in values.items()} == {name: type(built[name]) for name in values}
@@ -48,7 +49,7 @@ def test_a_preset_states_methods_and_values_that_exist(each: Preset) -> None:
 
 
 def test_every_source_names_a_paper_and_every_paper_is_named() -> None:
-    rows = [row for section in ("combinations", "variants") for row in read_sections()[section]]
+    rows = [row for section in ("combinations", "variants", "learned") for row in read_sections()[section]]
     assert [row["key"] for row in rows if "{" not in row["source"]] == [
         row["key"] for row in rows if row["source"].startswith(OURS)
     ]
@@ -115,9 +116,12 @@ def test_an_odd_family_is_named(tmp_path: Path, fields: dict[str, Any], problem:
     [
         ("papers: [", "presets.yaml is not valid YAML"),
         ("- papers", f"presets.yaml must have exactly the sections {', '.join(SECTIONS)}"),
-        ("papers: {}\ncombinations: {}\nvariants: []\nfamilies: {}", "the section combinations is no list"),
         (
-            "papers: {}\ncombinations: []\nvariants: [ties]\nfamilies: {}",
+            "papers: {}\ncombinations: {}\nvariants: []\nlearned: []\nfamilies: {}",
+            "the section combinations is no list",
+        ),
+        (
+            "papers: {}\ncombinations: []\nvariants: [ties]\nlearned: []\nfamilies: {}",
             "presets.yaml, variants, row 1: a row is a mapping with the fields key, title",
         ),
     ],

@@ -11,6 +11,7 @@ from merging.errors import ParameterError, RecipeError, UnknownMethodError
 from merging.methods import registry
 from merging.recipes.presets import PRESETS, preset
 from merging.recipes.recipe import Recipe
+from merging.recipes.unlabeled import TestData
 
 EXPERTS = {"a": "a.safetensors", "b": "b.safetensors"}
 DIGESTS = {"a": "1" * 64, "b": "2" * 64}
@@ -43,6 +44,8 @@ def _steps(methods):
 
 EDITS = [m for m in registry.methods() if m.role == "edit"]
 MERGES = [m for m in registry.methods() if m.role == "merge"]
+ADAPTS = [m for m in registry.methods() if m.role == "adapt"]
+TEST_DATA = st.fixed_dictionaries({}, optional={n: _values(b) for n, b in TestData.bounds().items()})
 # Every character that YAML can carry at all.
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc"), include_characters="\t\n"), max_size=30)
 
@@ -54,11 +57,14 @@ TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc"), include_characters
     pretrained=TEXT,
     title=TEXT,
     dead=st.booleans(),
+    top=st.none() | _steps(ADAPTS),
+    test_data=TEST_DATA,
 )
 @settings(max_examples=60, deadline=None)
-def test_yaml_round_trip(edits, merge, experts, pretrained, title, dead):
+def test_yaml_round_trip(edits, merge, experts, pretrained, title, dead, top, test_data):
+    more = {"adapt": top, "test_data": test_data}
     try:
-        recipe = Recipe.build(merge[0], merge[1], edits, pretrained, experts, title, count_dead_params=dead)
+        recipe = Recipe.build(merge[0], merge[1], edits, pretrained, experts, title, count_dead_params=dead, **more)
     except RecipeError:  # a chain that makes no sense is refused as a whole
         reject()
     again = Recipe.from_yaml(recipe.to_yaml())

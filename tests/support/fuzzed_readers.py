@@ -222,11 +222,13 @@ title: "a: b"
 pretrained: models/pretrained.safetensors
 experts: {digits: models/digits.safetensors, flags: models/flags.safetensors}
 exemplars: {per_task: 8, seed: 1}
+test_data: {split: reporting, per_task: 9, seed: 2}
 edits:
 - lwptv: {prune_ratio: 0.7, shared: true}
 - dare
 - manual: {rules: [{blocks: "0-1", roles: [shift], factor: 0}, {tensors: "*.w", experts: digits, factor: 2}]}
-merge: {ties: {density: 0.2, aggregation: sum}}
+merge: {adamerging: {granularity: task, steps: 3}}
+adapt: {surgery: {rank: 16, lr: 0.001}}
 """
 SWEEP = """version: 1
 kind: values
@@ -254,6 +256,7 @@ REPORT_TABLE = (
 LINKS = (
     "chain=lwptv:prune_ratio=0.5;ties:density=0.1,scaling=0.3&experts=digits,flags",
     "chain=count_dead_params;activation:gelu;exemplars:per_task=9;cat;task_arithmetic&run=0123456789abcdef",
+    "chain=exemplars:seed=2;test_data:split=reporting,per_task=9;lwptv;adamerging:steps=3;surgery:rank=2",
     "chain=manual:b0-1/e.a%2Cb=0+t.*.ln_1.*=0.5,when=after;ties&run=0123456789abcdef",
     "runs=0123456789ab,../../etc/passwd&sweep=new&experts=a=b.pt",
 )

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 from app import text
 from merging.analysis.stored import same_experts
-from merging.benchmarks.metrics import PER_TASK
 from merging.checkpoints.references import EXPERTS, PRETRAINED, expert_key
 from merging.methods.factor_rules import rules_text
-from merging.recipes.recipe import Exemplars, Recipe, Step
+from merging.recipes.recipe import Exemplars, Recipe, Step, TestData
 from merging.runs.edit_pairs import recipe_of
 from merging.runs.run import Run
 
@@ -42,13 +41,14 @@ def lines(a: Run, b: Run) -> list[Line]:
     differing: list[Line] = []
     one, other = recipe_of(a), recipe_of(b)
     if one is not None and other is not None:
-        differing += [*_edits(one.edits, other.edits), *_merge(one.merge, other.merge), *_settings(one, other, a, b)]
+        differing += [*_edits(one.edits, other.edits), *_merge(one.merge, other.merge)]
+        differing += [*_adapt(one.adapt, other.adapt), *_settings(one, other, a, b)]
     return [*differing, *_checkpoints(a, b), *_evaluation(a, b)]
 
 
 def distance(lines: Sequence[Line]) -> int:
     """How much two runs differ: another method weighs more than another value, another merge most."""
-    weights = {("Merge", METHOD): 3, ("Edit", METHOD): 2}
+    weights = {("Merge", METHOD): 3, ("Edit", METHOD): 2, ("Adapt", METHOD): 2}
     return sum(weights.get((line.step, line.setting), 1) for line in lines)
 
 
@@ -76,6 +76,13 @@ def _merge(a: Step, b: Step) -> Iterator[Line]:
         yield Line("Merge", METHOD, text.step_words(a), text.step_words(b))
 
 
+def _adapt(a: Step | None, b: Step | None) -> Iterator[Line]:
+    if a is not None and b is not None and a.key == b.key:
+        yield from _parameters(a, b)
+    elif a is not None or b is not None:
+        yield Line("Adapt", METHOD, *(text.step_words(step) if step else ABSENT for step in (a, b)))
+
+
 def _parameters(a: Step, b: Step) -> Iterator[Line]:
     title = text.method_title(a.key)
     for name, bound in a.params.bounds().items():
@@ -86,6 +93,9 @@ def _settings(a: Recipe, b: Recipe, run_a: Run, run_b: Run) -> Iterator[Line]:
     for name, bound in Exemplars.bounds().items():
         values = [recipe.exemplars.values()[name] if recipe.exemplars else ABSENT for recipe in (a, b)]
         yield from _if_other("Exemplars", bound.label, *values)
+    for name, bound in TestData.bounds().items():
+        values = [recipe.test_data.values()[name] if recipe.test_data else ABSENT for recipe in (a, b)]
+        yield from _if_other("Images to learn from", bound.label, *values)
     yield from _if_other("Models", "Activation", *(recipe.activation or "from the files" for recipe in (a, b)))
     yield from _if_other("Models", "Architecture", *(recipe.architecture or "from the files" for recipe in (a, b)))
     if any(run.sizes.get("dead", 1) for run in (run_a, run_b)):  # without unused tensors the setting has no effect
@@ -142,6 +152,4 @@ def limits(a: Run, b: Run) -> list[str]:
         sentences.append(
             "They were evaluated on different versions of the benchmark, so their stored scores cannot be compared."
         )
-    if a.per_task or b.per_task:
-        sentences.append(PER_TASK)
-    return sentences
+    return sentences + text.marks([a, b])

@@ -13,13 +13,14 @@ from app.session import pages, state
 from app.session.draft import Draft, DraftStep, in_order, parse_chain
 from app.views.merge import factors
 from app.widgets import controls, page
+from merging.benchmarks.metrics import PER_TASK
 from merging.catalog.model_sets import ModelSet
 from merging.errors import CheckpointError, MergingError
 from merging.methods import registry
 from merging.methods.edits.manual import ManualParams
-from merging.methods.method import Edit, Merge, Method, Needs
+from merging.methods.method import Adapt, Edit, Merge, Method, Needs
 from merging.recipes.presets import PRESETS, preset
-from merging.recipes.recipe import Exemplars, Recipe
+from merging.recipes.recipe import Exemplars, Recipe, TestData
 from merging.text import first_few
 from viz.text import clean_text, percent
 
@@ -37,6 +38,13 @@ ACTIVATION = (
     "LAION and DataComp mostly GELU. Exemplars and evaluations depend on it."
 )
 ACTIVATION_TITLES = {"": "from the files, or assumed", "quick_gelu": "QuickGELU", "gelu": "GELU"}
+NOT_ADAPTED = "Nothing: the merged model as it is"
+LEARNS = "The chain learns from images of the merged tasks, without their labels. They come from the benchmark."
+PROTOCOLS = {  # where test data come from -> its words
+    "choosing": "other test images",
+    "reporting": "† the scored images, as the papers do",
+    "exemplars": "training images",
+}
 SET, CHOSEN = "models_chosen", "experts_chosen"  # widget keys: the set of models, the chosen experts
 LONGEST = 100_000  # characters of a recipe; real ones have a few hundred
 
@@ -179,7 +187,7 @@ def _choose_experts(current: Draft, experts: Mapping[str, str]) -> None:
 
 
 def controls_all(current: Draft, experts: Mapping[str, str]) -> bool:
-    """The chain: edits in order, then the merge; returns whether every value is valid."""
+    """The chain: edits in order, the merge, and what adapts its result; returns whether every value is valid."""
     methods = registry.methods()
     edits = {m.key: m for m in methods if isinstance(m, Edit)}
     merges = {m.key: m for m in methods if isinstance(m, Merge)}
@@ -213,6 +221,7 @@ def controls_all(current: Draft, experts: Mapping[str, str]) -> bool:
             current.merge = DraftStep(chosen)
             st.rerun()
         valid &= controls_of(current.merge, merges[chosen], current, experts)
+    valid &= _adapt(current, [m for m in methods if isinstance(m, Adapt)], experts)
     if data.carries_dead_params(current.pretrained):
         current.count_dead_params = st.toggle(
             "Count the unused text tensors", current.count_dead_params, key=f"dead{current.merge.uid}", help=DEAD
@@ -230,7 +239,42 @@ def controls_all(current: Draft, experts: Mapping[str, str]) -> bool:
             labels = "with" if Needs.LABELED_EXEMPLARS in current.needs else "without"
             st.caption(f"Training images that the chain uses, {labels} their labels. They come from the benchmark.")
             valid &= controls.draw(Exemplars, current.exemplars, f"exemplars{current.merge.uid}") is not None
+    if current.needs_test_data:
+        with st.container(border=True, key="test_data"):
+            st.markdown("**Images to learn from**")
+            st.caption(LEARNS)
+            valid &= _test_data(current)
     return valid
+
+
+def _adapt(current: Draft, adapts: Sequence[Adapt], experts: Mapping[str, str]) -> bool:
+    """The third part of the chain, which may be left out; returns whether its values are valid."""
+    if not adapts:
+        return True
+    by_key = {one.key: one for one in adapts}
+    with st.container(border=True, key="adapt_box"):
+        keys, chosen = [None, *by_key], current.adapt.key if current.adapt else None
+        picked = st.selectbox(
+            "Then adapt it with", keys, keys.index(chosen), lambda key: by_key[key].title if key else NOT_ADAPTED,
+            key=f"adapt{current.adapt.uid if current.adapt else current.merge.uid}",
+        )  # fmt: skip
+        if picked != chosen:
+            current.adapt = DraftStep(picked) if picked else None
+            st.rerun()
+        if current.adapt is None:
+            return True
+        if by_key[current.adapt.key].needs_task:
+            st.caption(f"Marked ‡. {PER_TASK}")
+        return controls_of(current.adapt, by_key[current.adapt.key], current, experts)
+
+
+def _test_data(current: Draft) -> bool:
+    """Which images the chain learns from; returns whether the values are valid."""
+    chosen = controls.draw(TestData, current.test_data, f"test_data{current.merge.uid}", titles=PROTOCOLS)
+    if chosen is None:
+        return False
+    st.caption(text.ADAPTED.get(chosen.values()["split"], ""))
+    return True
 
 
 @st.cache_data(max_entries=100, show_spinner=False)

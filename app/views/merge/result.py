@@ -11,7 +11,7 @@ from app import text
 from app.reading import data, score_tables
 from app.session import pages
 from app.widgets import page, run_picker
-from merging.benchmarks.metrics import PER_TASK, Summary
+from merging.benchmarks.metrics import Summary
 from merging.runs.run import Run
 from viz.text import percent, plural, span
 
@@ -39,8 +39,8 @@ def view(run: Run, stored: Sequence[Run]) -> None:
         else:
             _averages(summary)
             best = _beside(run, stored)
-        if run.per_task:
-            st.caption(PER_TASK)
+        for sentence in text.marks([run]):
+            st.caption(sentence)
         with st.container(horizontal=True, vertical_alignment="center"):
             page.open_page(pages.MASKS, "See its masks", "grid_on", run=run.id)
             if summary is not None:
@@ -75,7 +75,7 @@ def _beside(run: Run, stored: Sequence[Run]) -> Run | None:
     others = [
         other
         for other in run_picker.one_set([run, *data.scored_runs(stored)])[0][1:]
-        if other.id != run.id and not other.per_task and other.benchmark == run.benchmark
+        if other.id != run.id and not other.needs_task and other.benchmark == run.benchmark
     ]
     table = score_tables.averages([run, *others], stored)
     by_score = "H-score" if table["h_score"].notna().any() else "in-domain average"

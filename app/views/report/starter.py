@@ -13,7 +13,6 @@ from app.session import address
 from app.session.report import report_keeper
 from app.views.drift import by_depth
 from app.views.masks import kept_share
-from merging.benchmarks.metrics import PER_TASK
 from merging.errors import MergingError
 from merging.runs import run as stored_run
 from merging.runs.run import Run
@@ -57,7 +56,7 @@ def views(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
     if run.has_scores:
         averages, accuracies = score_tables.averages([run], stored), score_tables.accuracies([run], stored)
         of = f"scores?{address.RUNS}={run.id}"
-        mark = f" Marked ‡. {PER_TASK}" if run.per_task else ""
+        mark = "".join(f" {sentence}" for sentence in text.marks([run]))
         yield _view(run, "id_ood_scatter", averages, {}, score_tables.averages_in_words(averages) + mark, of)
         options = {"normalized": False, "runs": [run.id]}
         yield _view(run, "task_accuracy", accuracies, options, score_tables.accuracies_in_words(accuracies) + mark, of)

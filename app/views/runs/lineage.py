@@ -63,6 +63,10 @@ def table(run: Run, recipe: Recipe, others: Sequence[Run]) -> pd.DataFrame:
         words = text.step_words(step).removeprefix(text.method_title(step.key)).strip(" ()")
         rows.append((node, kind, text.method_title(step.key), words, before))
         before = node
+    if recipe.adapt is not None:
+        words = text.step_words(recipe.adapt).removeprefix(text.method_title(recipe.adapt.key)).strip(" ()")
+        rows.append(("adapt", "adapt", text.method_title(recipe.adapt.key), words, before))
+        before = "adapt"
     if run.per_task:
         rows += [
             (f"model{i}", "model", names.expert(name), "one task's model", before) for i, name in enumerate(run.experts)

@@ -125,9 +125,10 @@ def _ends(entry: EditPairRow) -> list[tuple[str, Run]]:
 
 
 def titled(entry: EditPairRow) -> str:
-    """A merge's name, marked ‡ if it gives one model per task."""
-    run = entry.plain or entry.plugged
-    return f"{entry.title} ‡" if run and run.per_task else entry.title
+    """A merge's name, marked ‡ if an image's task must be known, and † if it adapted on the scored images."""
+    runs = [run for run in (entry.plain, entry.plugged) if run]
+    marked = entry.title + (" ‡" if any(run.needs_task for run in runs) else "")
+    return marked + (" †" if any(run.adapts_on_test for run in runs) else "")
 
 
 def matrix(table: pd.DataFrame, pairs: Sequence[EditPairRow]) -> pd.DataFrame:

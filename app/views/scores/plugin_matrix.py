@@ -14,7 +14,6 @@ from app.session import state
 from app.views.scores import plugin_data
 from app.widgets import chart, page, paper_line
 from app.widgets.jobs import compute_button
-from merging.benchmarks.metrics import PER_TASK
 from merging.files import tables
 from merging.recipes.papers import published
 from merging.runs.edit_pairs import EditPairRow, LeadingEdit
@@ -71,8 +70,8 @@ def _whole(pairs: Sequence[EditPairRow], front: LeadingEdit, stored: Sequence[Ru
     name = clean_text(plugin_data.name(front), 60)
     words = _in_words(table, name)
     st.markdown(words)
-    if any(entry.plain and entry.plain.per_task for entry in pairs):
-        page.caution(f"Marked ‡. {PER_TASK}", st.caption)
+    for sentence in text.marks(run for entry in pairs for run in (entry.plain, entry.plugged) if run):
+        page.caution(sentence, st.caption)
     caption = (
         "Each arrow starts at a merge alone (open mark) and ends at the same merge of the same experts with the edit "
         "in front (filled mark). Gray bars are 95% intervals; both ends are evaluated on the same images, so a change "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -47,6 +48,7 @@ RESULT_VIEWS = {  # of measurements; those that are not here are on Drift
     measurements.METHOD_TIMES: ResultView(pages.METHODS, "Methods", "category"),
 }
 HALTED = "Process {} was halted by a signal. Let it go on, or cancel."
+STEP = re.compile(r"\bstep \d")  # in a detail that says how far learning is
 POLL = 1.0  # seconds between two readings while a job is live
 SHOWN = 4  # jobs
 ICONS = {
@@ -93,6 +95,8 @@ def show(job: Job, place: str) -> None:
             left = f", about {duration_text(job.seconds_left)} left" if job.seconds_left is not None else ""
             phase = text.safe_text(job.phase or "Starting")
             st.progress(min(max(job.fraction, 0.0), 1.0), f"{phase}{left}{_where(job)}")
+            if STEP.search(job.detail):
+                st.caption(f":material/model_training: {text.safe_text(job.detail)}")
             if job.halted:
                 st.caption(f":material/front_hand: {HALTED.format(job.halted)}")
         elif job.state == "queued":
@@ -114,7 +118,7 @@ def _where(job: Job) -> str:
 def buttons(job: Job, place: str) -> None:
     """Draw the buttons and links of a job."""
     if job.live:
-        if job.kind == SWEEP:
+        if job.can_pause:
             st.button("Pause", key=f"pause_{place}_{job.id}", on_click=data.runner().pause, args=(job.id,))
         st.button("Cancel", key=f"cancel_{place}_{job.id}", on_click=data.runner().cancel, args=(job.id,))
         return
@@ -142,7 +146,7 @@ def buttons(job: Job, place: str) -> None:
 
 def again(job: Job, place: str) -> None:
     """Draw a button that submits a job once more as it was, such as after a restart."""
-    label = "Resume" if job.kind == SWEEP else "Run again"
+    label = "Resume" if job.can_pause else "Run again"
     if not st.button(label, key=f"again_{place}_{job.id}", icon=":material/replay:", type="tertiary"):
         return
     try:

@@ -7,8 +7,9 @@ over the tasks. Its squares come from the Gram matrices of the inputs in float64
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -40,6 +41,7 @@ from merging.recipes.recipe import Exemplars
 
 if TYPE_CHECKING:
     from merging.benchmarks.benchmark import Benchmark
+    from merging.modules.modules import Modules
 
 SPLIT, LIMIT, SEED = "choosing", 256, 0  # the images of cumulative drift: at most so many a task, a seeded draw
 TOKENS = ("class", "mean")  # the features at a place: the class token, or the mean over all tokens
@@ -50,11 +52,15 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class MergeModels:
-    """The models of one merge; ``merged`` maps each task to its model, most often the same one."""
+    """The models of one merge; ``merged`` maps each task to its model, most often the same one.
+
+    ``modules`` sit on the merged model and change its embedding alone.
+    """
 
     pretrained: Checkpoint
     experts: Mapping[str, Checkpoint]
     merged: Mapping[str, Checkpoint]
+    modules: Modules | None = None
 
 
 def measure_drift(context: MeasurementContext) -> MeasurementResult:
@@ -63,13 +69,14 @@ def measure_drift(context: MeasurementContext) -> MeasurementResult:
     Raises:
         CheckpointError, TaskError: what the run merged cannot be read, or the benchmark lacks images for it.
     """
+    context.refuse_modules(routed_only=True)
     opened, benchmark = context.opened, context.benchmark
     drawn = context.recipe.exemplars or Exemplars()
     images = {task: choosing_images(benchmark, task) for task in opened.experts}
     exemplars = benchmark.exemplars(drawn.per_task, drawn.seed)
     device, phases = choose_device(context.device), context.phases({FEATURES: 2.0, LAYERS: 3.0})
     with context.merged(phases) as merged:
-        models = MergeModels(opened.pretrained, opened.experts, merged)
+        models = MergeModels(opened.pretrained, opened.experts, merged, context.modules)
         meter = Meter(sum(map(len, images.values())), phases.callback(FEATURES), context.cancel)
         cumulative = cumulative_drift(models, images, device, meter)
         own = {task: exemplars[task] for task in images}
@@ -108,19 +115,27 @@ def cumulative_drift(
         if models.merged[task] is not last:  # most often one model serves all tasks
             last = models.merged[task]
             merged = Encoder.of(last, device, like=models.pretrained)
-        frames.append(_one_task(task, own, {MERGED: merged, PRETRAINED: pretrained}, images[task], meter))
+        ends = None if models.modules is None else partial(models.modules.on(merged.device).features, task=task)
+        frames.append(_one_task(task, own, {MERGED: merged, PRETRAINED: pretrained}, images[task], meter, ends))
     return pd.concat(frames, ignore_index=True)
 
 
 def _one_task(
-    task: str, own: Encoder, others: Mapping[str, Encoder], images: Tensor, meter: Meter | None
+    task: str,
+    own: Encoder,
+    others: Mapping[str, Encoder],
+    images: Tensor,
+    meter: Meter | None,
+    ends: Callable[[Tensor], Tensor] | None = None,
 ) -> pd.DataFrame:
+    """The rows of one task; ``ends`` gives the embedding of the merged model where that is not its tower's own."""
     places = [STEM, *(f"block {block}" for block in range(own.architecture.layers)), OUTPUT]
     sums = np.zeros((len(others), len(places), len(TOKENS), 2))
     with torch.inference_mode():
         for batch in images.split(BATCH):
             inputs = batch.to(own.device)
-            together = zip(_places(own, inputs), *(_places(other, inputs) for other in others.values()), strict=True)
+            drifting = [_places(other, inputs, ends if name == MERGED else None) for name, other in others.items()]
+            together = zip(_places(own, inputs), *drifting, strict=True)
             for place, (reference, *drifted) in enumerate(together):
                 for model, tokens in enumerate(drifted):
                     sums[model, place] += _distances(tokens, reference)
@@ -136,12 +151,12 @@ def _one_task(
     return pd.DataFrame(rows, columns=["task", "model", "place", "position", "token", "cosine", "l1", "n"])
 
 
-def _places(encoder: Encoder, images: Tensor) -> Iterator[Tensor]:
+def _places(encoder: Encoder, images: Tensor, ends: Callable[[Tensor], Tensor] | None = None) -> Iterator[Tensor]:
     """Tokens (n, tokens, width) after the stem and after each block, then the embedding as one token (n, 1, d)."""
     x = images
     for section in range(encoder.sections):
         x = encoder.run(section, x)
-        yield x if x.ndim == 3 else x[:, None]
+        yield x if x.ndim == 3 else (x if ends is None else ends(images))[:, None]
 
 
 def _distances(tokens: Tensor, reference: Tensor) -> Floats:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.separability import separability
-from merging.benchmarks.evaluate import features, predict
+from merging.benchmarks.evaluate import ImageModel, ModulesOfTask, features, predict
 from merging.errors import TaskError
 from merging.progress import Meter, Phases
 
@@ -107,7 +107,9 @@ def _extract(
     from merging.devices import choose_device
 
     benchmark = context.benchmark
-    encoder = Encoder.of(model, choose_device(context.device), like=benchmark.tower)
+    encoder: ImageModel = Encoder.of(model, choose_device(context.device), like=benchmark.tower)
+    if context.modules is not None:  # a module of a task is not used: these images are of none of the merged ones
+        encoder = ModulesOfTask(context.modules.on(choose_device(context.device)), "")
     meter = Meter(sum(map(len, chosen.values())), phases.callback(EXTRACTING), context.cancel)
     feature_rows, tables = [], []
     for key, places in chosen.items():

@@ -37,6 +37,7 @@ def measure_ablation(context: MeasurementContext) -> MeasurementResult:
     from merging.benchmarks.evaluate import evaluate
     from merging.progress import Phases
 
+    context.refuse_modules()
     pretrained, tasks = context.opened.pretrained, list(context.opened.experts)
     present = {parameter.role for parameter in pretrained.parameters}
     kinds = {NOTHING: frozenset[Role](), **{kind: roles for kind, roles in KINDS.items() if roles & present}}

@@ -1,7 +1,7 @@
 """The predictions of a run for every image of the reporting half, in a few bytes an image.
 
 The same code gives the run's scores, so their accuracies are the scores. A merge with one model per task predicts as it
-was scored: each model alone on its own task, all of them on the other tasks.
+was scored: each model alone on its own task, all of them on the other tasks; what is on top of a model is used as well.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def evaluated_parts(models: Mapping[str, Checkpoint], context: MeasurementContex
         raise TaskError(f"It cannot be measured on this benchmark: {reason}")
     if context.store.run(context.run_id).per_task:
         return per_task_parts(models, benchmark)
-    return [EvaluatedModel("", models[MERGED], [task.key for task in benchmark.tasks])]
+    return [EvaluatedModel("", models[MERGED], [task.key for task in benchmark.tasks], context.modules)]
 
 
 def margin(features: Tensor, head: Tensor, labels: NDArray[np.int64]) -> NDArray[np.float16]:

@@ -12,13 +12,14 @@ from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, UsageError
 from merging.cli.export_options import ExportOptions, export_options, out_problems
 from merging.cli.model_options import checkpoint_options
-from merging.cli.option_types import PATH, StepType
+from merging.cli.option_types import PATH, StepType, TestDataType
 from merging.cli.options import (
     SPEC_HELP,
     Command,
     device_option,
     no_evaluate_option,
     option,
+    pause_option,
     store_option,
     strict_option,
 )
@@ -29,6 +30,15 @@ def _free(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path 
     if out is not None and (problems := out_problems(out, ctx.params["overwrite"])):
         raise UsageError(problems)
     return out
+
+
+def _at_most_one(
+    ctx: click.Context, param: click.Parameter, steps: Sequence[tuple[str, Mapping[str, Any]]]
+) -> tuple[str, Mapping[str, Any]] | None:
+    """The adapt, if there is one."""
+    if len(steps) > 1:
+        raise UsageError([f"A recipe has at most one adapt; got {' and '.join(key for key, _ in steps)}."])
+    return steps[0] if steps else None
 
 
 @click.command(cls=Command, epilog=SPEC_HELP)
@@ -43,6 +53,10 @@ def _free(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path 
     metavar="SPEC",
     help="the merge (default: task_arithmetic)",
 )
+@option("--adapt", "adapt", type=StepType("adapt"), multiple=True, callback=_at_most_one, metavar="SPEC",
+        help="what is put on top of the merged model, such as surgery:rank=16")  # fmt: skip
+@option("--test-data", type=TestDataType(), default={}, metavar="SPLIT[:per_task=N,seed=N]",
+        help="images that are learned from without labels: choosing (default), reporting or exemplars")  # fmt: skip
 @option("--count-dead-params", is_flag=True, help="count unused text tensors in quantiles, as papers' presets do")
 @option("--title", default="", help="what to call the run")
 @option(
@@ -56,6 +70,7 @@ def _free(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path 
 @store_option
 @no_evaluate_option
 @strict_option
+@pause_option
 @device_option
 @click.pass_obj
 def merge(  # noqa: PLR0913 - an argument for each option
@@ -65,6 +80,8 @@ def merge(  # noqa: PLR0913 - an argument for each option
     experts: Mapping[str, str],
     edits: Sequence[tuple[str, Mapping[str, Any]]],
     merge: tuple[str, Mapping[str, Any]],
+    adapt: tuple[str, Mapping[str, Any]] | None,
+    test_data: Mapping[str, Any],
     count_dead_params: bool,
     title: str,
     out: Path,
@@ -89,6 +106,8 @@ def merge(  # noqa: PLR0913 - an argument for each option
         count_dead_params=count_dead_params,
         activation=how.activation or "",
         architecture=how.architecture,
+        adapt=adapt,
+        test_data=test_data,
     )
     compute(call, recipe, store, out, how, device=device, evaluate=not no_evaluate, strict=strict)
     return DONE

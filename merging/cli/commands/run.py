@@ -17,6 +17,7 @@ from merging.cli.options import (
     job_options,
     no_evaluate_option,
     option,
+    pause_option,
     strict_option,
 )
 
@@ -30,6 +31,7 @@ from merging.cli.options import (
 @job_options
 @no_evaluate_option
 @strict_option
+@pause_option
 @device_option
 @click.pass_obj
 def run(

@@ -10,6 +10,7 @@ from merging.methods.merges import ties
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, choice, integer, real
 from merging.methods.shared import fields
+from merging.methods.shared.trimming import TrimThresholds
 from merging.methods.slot import Slot, SlotStream, Survey
 
 TASK_ARITHMETIC, TIES = "task_arithmetic", "ties"
@@ -50,7 +51,7 @@ def survey(slots: SlotStream, params: ConsensusParams) -> Survey:
     return ties.survey(slots, TIES_SUM)
 
 
-def consensus(slot: Slot, params: ConsensusParams, statistics: ties.TrimThresholds | None) -> Tensor:
+def consensus(slot: Slot, params: ConsensusParams, statistics: TrimThresholds | None) -> Tensor:
     """The multi-task vector where enough tasks need it, zero elsewhere: (K, *S) -> (*S)."""
     vectors = slot.task_vectors
     merged = vectors.sum(dim=0) if statistics is None else ties.ties(slot, TIES_SUM, statistics)

@@ -102,7 +102,8 @@ def _note(slot: Slot, sums: NormalEquations, rank: int, condition: float, at_lea
     )
 
 
-def _algebra(params: RegmeanParams, matrix: LinearMap) -> float:
+def algebra(params: RegmeanParams, matrix: LinearMap) -> float:
+    """Floating-point operations of the regression of one linear map."""
     solving = cholesky(matrix.inputs) + product(matrix.outputs, matrix.inputs, matrix.inputs)
     return gram_products(matrix) + solving
 
@@ -125,7 +126,7 @@ register(
         params=RegmeanParams,
         needs=Needs.EXEMPLARS,
         run=regmean,
-        algebra=_algebra,
+        algebra=algebra,
         variant="Linear weights and the output projection; everything else takes the mean. The regression runs on task "
         "vectors in float64, which gives the same weights where the matrix can be inverted, and below alpha = 1 it "
         "can: inputs that are always zero then keep the pretrained weights. At alpha = 1 the pseudo-inverse of whole "

@@ -15,12 +15,44 @@ TASK_ARITHMETIC = Citation(
     year=2023,
     arxiv="2212.04089",
 )
+TIES = Citation(
+    key="yadav2023ties",
+    authors="Yadav et al.",
+    title="TIES-Merging: resolving interference when merging models",
+    venue="NeurIPS",
+    year=2023,
+    arxiv="2306.01708",
+)
 LWPTV = Citation(
     key="zhang2025lwptv",
     authors="Zhang et al.",
     title="Merging smarter, generalizing better: enhancing model merging on OOD data",
     venue="NeurIPS",
     year=2025,
+)
+SURGERY = Citation(
+    key="yang2024representation",
+    authors="E. Yang, L. Shen, Z. Wang, G. Guo, X. Chen, X. Wang, D. Tao",
+    title="Representation Surgery for Multi-Task Model Merging",
+    venue="ICML",
+    year=2024,
+    arxiv="2402.02705",
+)
+WEMOE = Citation(
+    key="tang2024merging",
+    authors="A. Tang, L. Shen, Y. Luo, N. Yin, L. Zhang, D. Tao",
+    title="Merging Multi-Task Models via Weight-Ensembling Mixture of Experts",
+    venue="ICML",
+    year=2024,
+    arxiv="2402.00433",
+)
+TWIN = Citation(
+    key="lu2024twin",
+    authors="Z. Lu, C. Fan, W. Wei, X. Qu, D. Chen, Y. Cheng",
+    title="Twin-Merging: Dynamic Integration of Modular Expertise in Model Merging",
+    venue="NeurIPS",
+    year=2024,
+    arxiv="2406.15479",
 )
 ISOTROPIC = Citation(
     key="marczak2025isotropic",

@@ -38,3 +38,48 @@ def seed() -> Any:
         label="Seed",
         help="Of the random draws. The same seed gives the same masks on any machine.",
     )
+
+
+def learning_steps(default: int, slider: tuple[int, int], help: str, step: int = 50) -> Any:
+    """The field of the number of steps of a method that learns on images."""
+    return integer(default, low=0, high=100_000, slider=slider, step=step, label="Steps", help=help)
+
+
+def learning_rate(default: float, slider: tuple[float, float], step: float, help: str, high: float = 1.0) -> Any:
+    """The field of the learning rate of a method that learns on images."""
+    return real(
+        default,
+        low=0.0,
+        high=high,
+        open_low=True,
+        slider=slider,
+        step=step,
+        symbol=r"\alpha",
+        label="Learning rate",
+        help=help,
+    )
+
+
+def task_batch(default: int) -> Any:
+    """The field of the number of images of every task in a step."""
+    return integer(
+        default,
+        low=1,
+        high=4096,
+        slider=(8, 64),
+        step=8,
+        label="Images per task",
+        help="Images of every task that each step sees; a task with fewer gives all it has.",
+    )
+
+
+def image_seed() -> Any:
+    """The field of the seed of the order in which images are seen."""
+    return integer(
+        0,
+        low=0,
+        high=2**31 - 1,
+        slider=(0, 20),
+        label="Seed",
+        help="Order in which images are seen. The same seed gives the same order on any machine.",
+    )

@@ -1,11 +1,29 @@
-"""How many of a task vector's largest scalars a trim keeps: one rule for TIES and magnitude pruning."""
+"""The trim of TIES and its election of signs: one rule for TIES, the edit "trim" and magnitude pruning."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from merging.methods.slot import SlotStream
+from merging.numerics.quantile import kth_smallest
 
 LARGEST_DENOMINATOR = 1_000_000
+
+
+@dataclass(frozen=True)
+class TrimThresholds:
+    """Statistics over all tensors: each expert's threshold, and the sign that exact ties take."""
+
+    thresholds: tuple[float, ...] | None  # None: nothing is trimmed, or the scope is one tensor
+    tie_sign: float
 
 
 def trim_rank(numel: int, density: float) -> int:
@@ -23,3 +41,45 @@ def density_of(prune_ratio: float) -> float:
     rest = 1.0 - prune_ratio
     meant = float(Fraction(rest).limit_denominator(LARGEST_DENOMINATOR))
     return meant if abs(meant - rest) <= sys.float_info.epsilon else rest
+
+
+def global_thresholds(slots: SlotStream, density: float) -> tuple[tuple[float, ...], dict[str, pd.DataFrame]]:
+    """Per expert, the size of the smallest scalar kept over all tensors, and the table that says so."""
+
+    def sizes() -> Iterator[Tensor]:
+        return (slot.task_vectors.abs().reshape(len(slot.experts), -1) for slot in slots)
+
+    counted = slots.numel + slots.dead_numel
+    ranks = [trim_rank(counted, density)] * len(slots.experts)
+    thresholds = tuple(kth_smallest(sizes, ranks, zeros=slots.dead_numel))
+    rows = {"expert": slots.experts, "threshold": thresholds, "numel": counted, "density": density}
+    return thresholds, {"trim_thresholds": pd.DataFrame(rows)}
+
+
+def trimmed(vectors: Tensor, thresholds: tuple[float, ...] | None) -> Tensor:
+    """Task vectors (K, *S) with everything below its expert's threshold set to zero; all of them for None."""
+    if thresholds is None:
+        return vectors
+    # hardshrink drops |x| <= limit in one pass; the limit just below the threshold keeps the threshold itself.
+    below = [_just_below(threshold, vectors.dtype) for threshold in thresholds]
+    kept = torch.empty_like(vectors)
+    for row, limit, out in zip(vectors, below, kept, strict=True):
+        torch.hardshrink(row, limit, out=out)
+    return kept
+
+
+@lru_cache(maxsize=1024)
+def _just_below(threshold: float, dtype: torch.dtype) -> float:
+    return float(torch.nextafter(torch.tensor(threshold, dtype=dtype), torch.tensor(-1.0, dtype=dtype)))
+
+
+def majority(kept: Iterable[Tensor]) -> float:
+    """The sign (-1, 0 or 1) that more scalars of the whole model elect, from the trimmed task vectors (K, *S)."""
+    votes = sum(int(vectors.sum(dim=0).sign().sum()) for vectors in kept)
+    return float((votes > 0) - (votes < 0))
+
+
+def elected_sign(kept: Tensor, tie_sign: float) -> Tensor:
+    """The sign of every scalar's sum, (K, *S) -> (*S); exact ties take ``tie_sign``."""
+    sign = kept.sum(dim=0).sign()
+    return sign + tie_sign * (1 - sign.abs())

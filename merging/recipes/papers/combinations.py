@@ -16,8 +16,8 @@ from merging.errors import RecipeError
 from merging.text import did_you_mean
 
 PRESETS_FILE = Path(__file__).with_name("presets.yaml")
-SECTIONS = ("papers", "combinations", "variants", "families")
-FIELDS = ("key", "title", "edits", "merge", "large", "exemplars", "source", "note")
+SECTIONS = ("papers", "combinations", "variants", "learned", "families")
+FIELDS = ("key", "title", "edits", "merge", "large", "exemplars", "adapt", "source", "note")
 # The first page reads the file: libyaml, where PyYAML has it, takes 2 ms; our reader of untrusted YAML takes 30 ms.
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -39,6 +39,7 @@ class Combination:
     large: Mapping[str, Any] = field(default_factory=dict)
     edits: Chain = ()
     exemplars: Mapping[str, Any] = field(default_factory=dict)
+    adapt: Step | None = None
     source: str = ""
     note: str = ""
 
@@ -56,7 +57,8 @@ def read_sections(path: Path = PRESETS_FILE) -> Mapping[str, Any]:
         raise RecipeError(f"{path.name} is not valid YAML: {error}") from None
     if not isinstance(sections, dict) or set(sections) != set(SECTIONS):
         raise RecipeError(f"{path.name} must have exactly the sections {', '.join(SECTIONS)}.")
-    for name, kind in (("papers", dict), ("combinations", list), ("variants", list), ("families", dict)):
+    for name in SECTIONS:
+        kind = dict if name in ("papers", "families") else list
         if not isinstance(sections[name], kind):
             raise RecipeError(f"{path.name}: the section {name} is no {'list' if kind is list else 'mapping'}.")
     return sections
@@ -110,6 +112,7 @@ def _combination(row: Any, papers: Mapping[str, str]) -> Combination:
         large=_values(row, "large"),
         edits=tuple(_step(edit, "edits") for edit in edits),
         exemplars=_values(row, "exemplars"),
+        adapt=_step(row["adapt"], "adapt") if "adapt" in row else None,
         source=_source(text_field(row, "source"), papers),
         note=text_field(row, "note") if "note" in row else "",
     )
@@ -141,5 +144,5 @@ def _source(text: str, papers: Mapping[str, str]) -> str:
     return re.sub(r"\{(.*?)\}", lambda match: papers[match[1]], text)
 
 
-COMBINATIONS = read_combinations("combinations")
+COMBINATIONS, LEARNED = read_combinations("combinations"), read_combinations("learned")
 LWPTV = next(row for row in COMBINATIONS if row.key == "task_arithmetic_lwptv").edits[0]

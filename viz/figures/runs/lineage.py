@@ -14,14 +14,16 @@ from viz import theme
 from viz.chart import ChartError, chart
 from viz.text import clean_text, plural, safe_text
 
-COLUMNS = {"pretrained": 0, "expert": 1, "edit": 2, "merge": 2, "run": 3, "model": 3, "other": 3}
+COLUMNS = {"pretrained": 0, "expert": 1, "edit": 2, "merge": 2, "adapt": 2, "run": 3, "model": 3, "other": 3}
 NAMES = {
-    "pretrained": "Pretrained model", "expert": "Expert", "edit": "Edit", "merge": "Merge", "run": "Run",
+    "pretrained": "Pretrained model", "expert": "Expert", "edit": "Edit", "merge": "Merge",
+    "adapt": "Adapt", "run": "Run",
     "model": "Model of a task", "other": "Other run of these experts",
 }  # fmt: skip
 HEADS = ("Pretrained", "Experts", "Recipe", "Run")
 COLORS = {
-    "pretrained": "#4B5563", "expert": "#009E73", "edit": "#E69F00", "merge": "#0072B2", "run": "#D55E00",
+    "pretrained": "#4B5563", "expert": "#009E73", "edit": "#E69F00", "merge": "#0072B2",
+    "adapt": "#56B4E9", "run": "#D55E00",
     "model": "#CC79A7", "other": "#999999",
 }  # fmt: skip
 LANE, GAP, WIDE = 60, 10, 15  # px of a box and between two, characters in its lines; four boxes fit a narrow page
@@ -46,7 +48,7 @@ class Box(NamedTuple):
 def lineage(table: pd.DataFrame, *, present: bool = False) -> go.Figure:
     """Boxes from left to right: pretrained model, experts, edits above the merge, and the result.
 
-    node (an id), kind (pretrained, expert, edit, merge, run, model of one task, other for a faint one), label,
+    node (an id), kind (pretrained, expert, edit, merge, adapt, run, model of one task, other for a faint one), label,
     detail (such as the first digits of a digest), parents (ids of nodes, separated by spaces).
     """
     rows = table.to_dict("records")

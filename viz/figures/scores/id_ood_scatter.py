@@ -23,10 +23,11 @@ KIND_NAMES: Mapping[str, str] = {
     "multitask": "Trained on all tasks",
     "merge": "Merge",
     "per_task": "Merge that gives one model per task ‡",
+    "modules": "Merge with a module per task ‡",
     "paper": "Quoted from a paper, not measured here",
 }
-MERGES, REFERENCES, PAPER = ("merge", "per_task"), ("pretrained", "individual", "multitask"), "paper"
-SIGNS = {"per_task": " ‡", "paper": " (paper)"}  # beside the label
+MERGES, REFERENCES, PAPER = ("merge", "per_task", "modules"), ("pretrained", "individual", "multitask"), "paper"
+SIGNS = {"per_task": " ‡", "modules": " ‡", "paper": " (paper)"}  # beside the label
 ADAPTS = "Merge that adapts on test data †"
 HEIGHT, TOP, BOTTOM = 560, 50, 56
 LEGEND = {"orientation": "h", "x": 0, "xanchor": "left", "tracegroupgap": 0}
@@ -51,11 +52,11 @@ def id_ood_scatter(
 ) -> go.Figure:
     """A mark for each run: open for references, filled for merges, a cross with its own legend for a paper's numbers.
 
-    run (id), label, kind (pretrained, individual, multitask, merge, per_task, paper), in_domain, out_of_domain, h_score
-    (fractions; a row without one of them is left out, and a note says so), in_low … out_high (interval, fractions),
-    n_in, n_out (images), tasks_in, tasks_out (numbers of tasks), experts (whose tasks are in domain, with commas; one
-    set of them, or the marks could not be compared), adapts_on_test (bool), source (of a paper's row). ``arrows`` are
-    pairs (from run, to run).
+    run (id), label, kind (pretrained, individual, multitask, merge, per_task, modules, paper), in_domain,
+    out_of_domain, h_score (fractions; a row without one of them is left out, and a note says so), in_low … out_high
+    (interval, fractions), n_in, n_out (images), tasks_in, tasks_out (numbers of tasks), experts (whose tasks are in
+    domain, with commas; one set of them, or the marks could not be compared), adapts_on_test (bool), source (of a
+    paper's row). ``arrows`` are pairs (from run, to run).
     """
     _check_kinds(table)
     _check_experts(table)
@@ -111,7 +112,7 @@ def _marks(drawn: pd.DataFrame) -> list[go.Scatter]:
             if rows.empty:
                 continue
             name = ADAPTS if adapted and kind == "merge" else KIND_NAMES[kind] + (" †" if adapted else "")
-            filled = kind in ("merge", "per_task")
+            filled = kind in MERGES
             line = theme.edge(3.5 if adapted else 1) if filled else {"color": look.color, "width": 2.5}
             traces.append(
                 go.Scatter(

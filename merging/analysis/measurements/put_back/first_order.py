@@ -69,6 +69,7 @@ def measure_first_order(context: MeasurementContext) -> MeasurementResult:
         CheckpointError, TaskError: what the run merged cannot be read, or does not fit the benchmark's images.
         MergingError: the folder for temporary files has no room.
     """
+    context.refuse_modules()
     opened, sample = context.checkpoints, images.draw(context.benchmark)
     inside = [task for task in sample if task in opened.experts]
     phases = context.phases({GRADIENTS: 3.0, PRODUCTS: 1.0})

@@ -50,6 +50,7 @@ def measure_put_back(context: MeasurementContext) -> MeasurementResult:
     Raises:
         CheckpointError, TaskError: what the run merged cannot be read, or does not fit the benchmark's images.
     """
+    context.refuse_modules()
     pretrained, sample = context.checkpoints.pretrained, images.draw(context.benchmark)
     inside = [task for task in sample if task in context.checkpoints.experts]
     notes = {**images.notes(sample, inside), "resamples": DRAWS}

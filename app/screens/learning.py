@@ -1,0 +1,87 @@
+"""Learning: what merges that learn have learned, what that bought and cost, and how modules route images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import streamlit as st
+
+from app import text
+from app.reading import data
+from app.session import address, pages, state
+from app.views.learning import coefficients, losses, masks, modules, starts, storage, watch
+from app.views.learning import data as learning
+from app.widgets import page, run_picker
+from merging.runs.run import Run
+
+COEFFICIENTS, LOSSES, MODULES, MASKS, STORAGE = "coefficients", "loss and gain", "modules", "masks", "storage"
+NEEDS = {  # view -> the tables of which it shows any
+    COEFFICIENTS: {learning.COEFFICIENTS},
+    LOSSES: {learning.TRACE, learning.SHIFT},
+    MODULES: {learning.SHIFT, learning.ROUTING},
+    MASKS: {learning.LOCALIZATION},
+    STORAGE: set(learning.LEARNED),
+}
+NONE = (
+    "No run has learned anything yet. A merge that learns its coefficients from unlabeled images shows here which "
+    "layers it turned up and which off, while it learns and afterwards."
+)
+LACKS = "This run has no {}. It has: {}."
+LEARNED_NOTHING = "This run learned nothing: its method needs no learning."
+
+
+def open_view(name: str) -> None:
+    """Callback: show another view."""
+    st.session_state[address.LEARNED] = name
+
+
+def main() -> None:
+    """The jobs that are learning, and the chosen view of a run."""
+    watch.live()
+    stored = data.stored()
+    runs = data.runs(stored)
+    learned = [run for run in runs if learning.learned(run)]
+    if not learned:
+        key = starts.learning_method()
+        page.empty(NONE, "Merge with a method that learns", pages.MERGE, **({"chain": key} if key else {}))
+        return
+    picked = run_picker.pick_run([*learned, *(run for run in runs if run not in learned)], learned[0])
+    if picked is None:
+        return
+    run, fresh = picked
+    if not learning.learned(run):
+        st.info(LEARNED_NOTHING)
+        first = learned[0]
+        st.button(f"Show {text.label(first)}", on_click=state.pick_run, args=(first.id,), type="primary")
+        return
+    having = [name for name, tables in NEEDS.items() if tables & set(run.tables)]
+    if fresh or address.LEARNED not in {*st.session_state, *st.query_params}:
+        st.session_state[address.LEARNED] = having[0]
+    chosen = st.segmented_control(
+        "View", list(NEEDS), default=COEFFICIENTS, key=address.LEARNED, bind=address.BIND, required=True
+    )
+    show(run, chosen, having, [run for run in learned if data.belongs(run)], stored)
+
+
+def show(run: Run, chosen: str, having: Sequence[str], learned: Sequence[Run], stored: Sequence[Run]) -> None:
+    """One view of a run, or which views it has instead."""
+    if chosen not in having:
+        st.info(LACKS.format(chosen, text.listed(having)))
+        for name in having:
+            st.button(name.capitalize(), key=f"open_{name}", on_click=open_view, args=(name,), type="tertiary")
+        return
+    others = learning.alike(run, learned)
+    views: dict[str, Callable[[], None]] = {
+        COEFFICIENTS: lambda: coefficients.view(run, others),
+        LOSSES: lambda: losses.view(run, stored),
+        MODULES: lambda: modules.view(run),
+        MASKS: lambda: masks.view(run),
+        STORAGE: lambda: storage.view(run, others),
+    }
+    views[chosen]()
+
+
+page.heading(
+    "Learning", "What a merge learned from images: its coefficients, masks and modules, and what they bought and cost."
+)
+main()

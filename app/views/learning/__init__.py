@@ -1,0 +1,1 @@
+"""What merges that learn have learned, and how their modules route images."""

@@ -1,0 +1,53 @@
+"""Losses while a merge learned, and what learning bought and cost: from where it started to where it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import text
+from app.reading import data as stored_data
+from app.reading import score_tables
+from app.session import pages
+from app.views.learning import data, starts
+from app.widgets import chart, page
+from merging.runs.run import Run
+
+UNKNOWN_START = (
+    "To see what learning bought, this merge is set beside the model that it started from, evaluated on the same "
+    "images. That start is not stored yet."
+)
+NOT_SCORED = "This run was not evaluated, so what learning bought is not known."
+BATCH = "The loss of every step's batch of unlabeled images, of each task by itself; no label enters it."
+
+
+def view(run: Run, stored: Sequence[Run]) -> None:
+    """The losses over the steps, and the arrow from the start to the learned model."""
+    if data.TRACE in run.tables:
+        trace = stored_data.table(run.id, data.TRACE)
+        chart.chart(
+            "learning_loss", trace, name=f"learning_loss_{run.id[:8]}", unit=starts.loss_of(run),
+            experts=list(run.experts), of=[run], caption=f"{BATCH} {text.adapted(run)}".strip(),
+        )  # fmt: skip
+    _arrow(run, stored)
+
+
+def _arrow(run: Run, stored: Sequence[Run]) -> None:
+    """The run beside its start on the plane of in-domain and out-of-domain accuracy."""
+    if not run.has_scores:
+        st.info(NOT_SCORED)
+        return
+    start = starts.find(run, stored)
+    if start is None:
+        if recipe := starts.recipe(run):
+            chart.ask("learning_arrows")
+            page.empty(UNKNOWN_START, "Merge the start", pages.MERGE, chain=starts.chain(recipe))
+        return
+    averages = score_tables.averages([start, run], stored)
+    table = averages.assign(start=["" if one != run.id else start.id for one in averages["run"]])
+    sentence = score_tables.averages_in_words(averages)
+    chart.chart(
+        "learning_arrows", table, name=f"learning_arrow_{run.id[:8]}", of=[start, run],
+        description=sentence, caption=f"{text.adapted(run)} {sentence}".strip(),
+    )  # fmt: skip

@@ -1,0 +1,55 @@
+"""What a run started to learn from, as another stored run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.session.draft import Draft
+from merging.errors import MergingError
+from merging.methods import registry
+from merging.recipes.recipe import Recipe
+from merging.recipes.starts import start_of
+from merging.runs.run import Run
+
+
+def recipe(run: Run) -> Recipe | None:
+    """The recipe of the model that a run started from; None if it learned nothing, or if its method is gone."""
+    try:
+        return start_of(run.recipe) if run.recipe is not None else None
+    except MergingError:
+        return None
+
+
+def find(run: Run, stored: Sequence[Run]) -> Run | None:
+    """The stored and evaluated run of that recipe on the same models and benchmark."""
+    start = recipe(run)
+    if start is None:
+        return None
+    same = [one for one in stored if one.inputs == run.inputs and one.benchmark == run.benchmark and one.has_scores]
+    return next((one for one in same if _digest(one) == start.chain_digest), None)
+
+
+def _digest(run: Run) -> str:
+    try:
+        return run.recipe.chain_digest if run.recipe is not None else ""
+    except MergingError:  # of a method that this version does not know
+        return ""
+
+
+def chain(start: Recipe) -> str:
+    """The recipe as links write it."""
+    return Draft.of(start).chain()
+
+
+def loss_of(run: Run) -> str:
+    """What a run made small while it learned, with its unit."""
+    try:
+        steps = run.recipe.stages if run.recipe is not None else ()
+    except MergingError:
+        steps = ()
+    return next((method.loss for method, _ in reversed(steps) if method.loss), "Loss")
+
+
+def learning_method() -> str:
+    """The key of a registered merge that learns without labels, for a link to the builder; empty if there is none."""
+    return next((one.key for one in registry.methods() if getattr(one, "learn", None) is not None), "")

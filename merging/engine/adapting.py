@@ -1,0 +1,277 @@
+"""Puts an adapt on top of a merged model: what is stored of every task, what is learned from images, and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from merging.checkpoints.architecture import Architecture
+from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
+from merging.checkpoints.tower_names import VISUAL, tower_names
+from merging.checkpoints.views import in_naming
+from merging.clip.image_encoder import Encoder
+from merging.devices import choose_device
+from merging.engine.inputs import Inputs
+from merging.engine.learning.kept import Kept
+from merging.engine.needs import check_needs, checked_exemplars, checked_test_data
+from merging.engine.routed_network import RoutedNetwork
+from merging.engine.run import MergeResult, edited
+from merging.engine.stream import Stream
+from merging.errors import NeedsError
+from merging.methods import registry
+from merging.methods.adapting import Learned, Route, Router, Sizes
+from merging.methods.exemplars import TaskExemplars
+from merging.methods.method import Adapt, Needs
+from merging.methods.params import Params
+from merging.modules import tables
+from merging.modules.mixed_tower import tower_tensors
+from merging.modules.modules import Modules
+from merging.modules.temporary_tensors import TemporaryTensors
+from merging.progress import Cancel, Meter, ProgressCallback
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.engine.layer_inputs import Evidence, LayerInputs
+    from merging.recipes.recipe import Recipe
+
+PART = "adapt"  # of what is kept
+STORING, READING, LEARNING, ROUTING = "Preparing modules", "Reading features", "Learning modules", "Routing images"
+ROUTED = 256  # images of each task whose routing enters the tables
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """What an adapt put on top of a merged model, with its tables by name and sentences on what may be wrong."""
+
+    modules: Modules
+    tables: dict[str, pd.DataFrame] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def added_to(self, result: MergeResult) -> MergeResult:
+        """The result of the merge with the modules; a table that both have is the adapt's under its name + "_adapt"."""
+        named = {f"{name}_adapt" if name in result.tables else name: table for name, table in self.tables.items()}
+        warnings = (*result.warnings, *self.warnings)
+        return replace(result, modules=self.modules, tables={**result.tables, **named}, warnings=warnings)
+
+
+def adapt(  # noqa: PLR0913 - all that an adapt can be given
+    recipe: Recipe,
+    pretrained: Checkpoint,
+    experts: Mapping[str, Checkpoint],
+    merged: Checkpoint,
+    *,
+    layer_inputs: LayerInputs | Evidence | None = None,
+    exemplars: Mapping[str, Any] | None = None,
+    test_data: Mapping[str, Any] | None = None,
+    device: str = "auto",
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
+    kept: Kept | None = None,
+) -> Adapted:
+    """What the adapt of a recipe puts on top of its merged model, in memory or in a file.
+
+    Raises:
+        NeedsError: images, heads or labels that it does not have, or should not have.
+        MergingError: a loss that is not finite, with step and task; or no room for temporary files.
+        Cancelled, Paused: the caller asked for it.
+    """
+    assert recipe.adapt is not None
+    method, params = registry.adapt(recipe.adapt.key), recipe.adapt.params
+    given, unlabeled = checked_exemplars(exemplars), checked_test_data(test_data)
+    check_needs(recipe, experts, layer_inputs, given, unlabeled)
+    from_tests = method.needed(params) == Needs.TEST_DATA
+    images = (unlabeled if from_tests else given) or {}
+    tasks = {name: TaskExemplars(images[name].images, None, images[name].head, images[name].logit_scale)
+             for name in experts}  # fmt: skip
+    architecture = Architecture.of(merged, like=pretrained)
+    for name, task in tasks.items():
+        _check(name, task, architecture)
+    kept = kept or Kept()
+    with kept.removed_on_failure():
+        work = _Work(method, params, Inputs(merged, experts, None, choose_device(device)), tasks, architecture)
+        meter = Meter(work.total, progress, cancel)
+        data = {"layer_inputs": layer_inputs, "exemplars": given}
+        stored = work.stored(recipe, pretrained, data, meter)
+        base = work.base(pretrained) if method.mixes_on_pretrained else None
+        bare = Modules(method.key, params, tuple(experts), Learned(), merged, architecture, stored, base,
+                       work.inputs.device)  # fmt: skip
+        network = _EngineNetwork(work, bare, meter, kept)
+        learned = method.train(network, params)
+        kept.settle(PART)
+        del network
+        modules = replace(bare, learned=Learned(learned.router, learned.own))
+        more = work.tables(modules, meter)
+        meter.advance(meter.total - meter.done, ROUTING if method.routing else LEARNING)
+    return Adapted(modules, {**learned.tables, **more}, (*learned.warnings, *kept.warnings))
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One adapt, what it is given, and the work that it takes: scalars read, and scalars times images."""
+
+    method: Adapt
+    params: Params
+    inputs: Inputs  # the merged model in the place of the pretrained one
+    tasks: Mapping[str, TaskExemplars]
+    architecture: Architecture
+
+    @property
+    def scalars(self) -> int:
+        """Scalars of one model."""
+        return sum(self.inputs.numels)
+
+    @property
+    def images(self) -> int:
+        """Images of all tasks."""
+        return sum(len(task.images) for task in self.tasks.values())
+
+    @property
+    def learning(self) -> int:
+        """The work of learning: three forward passes for an image, or a tenth of one for each image if none runs."""
+        passes = 3 * self.method.learns_on(self.params, [len(task.images) for task in self.tasks.values()])
+        return self.scalars * (passes or max(1, self.images // 10))
+
+    @property
+    def total(self) -> int:
+        """All of the work, without the surveys of edits."""
+        model, images = self.inputs.pretrained, self.images
+        stored = sum(model.infos[p.name].numel for p in self.inputs.parameters if self.method.stores_of(p))
+        reading = 0 if self.method.stores is None else stored * (len(self.tasks) + 1)
+        features = 0 if self.method.mixes_on_pretrained else images * (2 if self.method.needs_task else 1)
+        routed = 2 * sum(min(len(task.images), ROUTED) for task in self.tasks.values()) if self.method.routing else 0
+        return reading + self.learning + self.scalars * (features + routed)
+
+    def stored(
+        self, recipe: Recipe, pretrained: Checkpoint, data: Mapping[str, Any], meter: Meter
+    ) -> dict[str, Checkpoint]:
+        """What is stored of each task, tensor by tensor, in files of their own."""
+        if (stores := self.method.stores) is None:
+            return {}
+        files = {task: TemporaryTensors(task) for task in self.tasks}
+        experts, device = self.inputs.experts, self.inputs.device
+        if self.method.exclusive:
+            towers = {name: in_naming(expert, "open_clip") for name, expert in experts.items()}
+            inputs = Inputs(in_naming(self.inputs.pretrained, "open_clip"), towers, None, device)
+            slots: AbstractContextManager[Stream] = nullcontext(Stream(inputs, (), False, meter, STORING))
+            names = {name: name for name in inputs.pretrained.infos}
+        else:
+            towers_of = tower_names(pretrained).items()
+            names = {parts[0]: VISUAL + name for name, parts in towers_of if len(parts) == 1}
+            slots = edited(recipe, pretrained, experts, **data, device=device, meter=meter, phase=STORING,
+                           only=self._stored_names(pretrained))  # fmt: skip
+        with slots as stream:
+            for slot in stream:
+                for file, parts in zip(files.values(), stores(slot, self.params), strict=True):
+                    for suffix, tensor in parts.items():
+                        file.add(names[slot.name] + suffix, tensor)
+        return dict(files)
+
+    def _stored_names(self, pretrained: Checkpoint) -> frozenset[str]:
+        return frozenset(p.name for p in pretrained.parameters if self.method.stores_of(p))
+
+    def base(self, pretrained: Checkpoint) -> Checkpoint:
+        """The pretrained model's tensors on which images mix what is stored."""
+        view = in_naming(pretrained, "open_clip")
+        names = [p.name for p in view.parameters if self.method.stores_of(p)]
+        return MappingCheckpoint({name: view.read(name).to(self.inputs.dtype) for name in names}, "pretrained MLPs")
+
+    def tables(self, modules: Modules, meter: Meter) -> dict[str, pd.DataFrame]:
+        """What the modules take to store, and how they route images that they learned from."""
+        made = {"modules": tables.sizes(modules)}
+        if self.method.routing is None:
+            return made
+        weights = {}
+        for name, task in self.tasks.items():
+            routed = modules.routing(task.images[:ROUTED])
+            assert routed is not None
+            weights[name] = routed
+            meter.advance(2 * self.scalars * len(routed), ROUTING, name)
+        return {**made, **tables.of_routing(weights, modules.tasks)}
+
+
+class _EngineNetwork:
+    """See ``merging.methods.adapting.MergedNetwork``."""
+
+    def __init__(self, work: _Work, modules: Modules, meter: Meter, kept: Kept) -> None:
+        self._work, self._modules, self._meter, self._kept = work, modules, meter, kept
+        self._merged: dict[str, Tensor] = {}
+        self._trained = 0  # work of learning that is reported
+        self._routed: RoutedNetwork | None = None
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return self._modules.tasks
+
+    @property
+    def sizes(self) -> Sizes:
+        a = self._modules.architecture
+        return Sizes(len(self.tasks), a.layers, a.width, a.embed_dim)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._modules.dtype
+
+    def merged_features(self, task: str) -> Tensor:
+        if not self._merged:
+            encoder = self._encoder(self._modules.merged)
+            self._merged = {name: self._features(encoder, name) for name in self.tasks}
+        return self._merged[task]
+
+    def expert_features(self, task: str) -> Tensor:
+        return self._features(self._encoder(self._work.inputs.experts[task]), task)
+
+    def entropies(
+        self, router: Router, route: Route, *, each: bool, seed: int, batch: int, step: int
+    ) -> tuple[tuple[float, ...], dict[str, Tensor]]:
+        if self._routed is None:
+            tower, device = self._modules.tower, self._modules.device
+            self._routed = RoutedNetwork(tower, self._work.tasks, device, self.dtype, self._check)
+        return self._routed.entropies(router, route, each=each, seed=seed, batch=batch, step=step)
+
+    def advance(self, detail: str, share: float) -> None:
+        done = round(share * self._work.learning)
+        self._meter.advance(max(0, done - self._trained), LEARNING, detail)
+        self._trained = max(done, self._trained)
+
+    def restored(self) -> dict[str, Tensor]:
+        return self._kept.restored(PART)
+
+    def keep(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
+        self._kept.keep(PART, state)
+
+    def _check(self) -> None:
+        self._meter.check()
+        self._kept.check()
+
+    def _encoder(self, checkpoint: Checkpoint) -> Encoder:
+        tensors = tower_tensors(checkpoint, self._modules.device, self.dtype)
+        return Encoder(self._modules.architecture, tensors)
+
+    def _features(self, encoder: Encoder, task: str) -> Tensor:
+        """Features (n, e) of all images of a task; no graph, but fit to be part of one."""
+        rows = []
+        with torch.no_grad():
+            for batch in self._work.tasks[task].images.split(self._modules.batch_size):
+                rows.append(encoder(batch.to(encoder.device, self.dtype)))
+                self._meter.advance(len(batch) * self._work.scalars, READING, task)
+                self._kept.check()
+        return torch.cat(rows)
+
+
+def _check(name: str, task: TaskExemplars, architecture: Architecture) -> None:
+    """Raise NeedsError for images or a head that do not fit the tower."""
+    side, width = architecture.image_size, architecture.embed_dim
+    if task.images.shape[1:] != (3, side, side):
+        shape = tuple(task.images.shape)
+        raise NeedsError(f"The images of {name!r} must be a tensor (n, 3, {side}, {side}); got {shape}.")
+    if not torch.isfinite(task.images).all():
+        raise NeedsError(f"The images of {name!r} hold NaN or infinity.")
+    if task.head is not None and task.head.shape[1] != width:
+        shape = tuple(task.head.shape)
+        raise NeedsError(f"The head of {name!r} must be a tensor (classes, {width}); got {shape}.")

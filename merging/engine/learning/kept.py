@@ -1,0 +1,114 @@
+"""What a run that learns keeps, so that it can go on after a pause or a crash."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+
+from torch import Tensor
+
+from merging.errors import CheckpointError, MergingError, Paused
+from merging.files.disk import OTHER_STORE, explained
+from merging.formats.opening import open_path
+from merging.formats.safetensors import save
+from merging.progress import Cancel
+
+EVERY = 30.0  # seconds between two writes
+State = Callable[[], Mapping[str, Tensor]]
+
+
+class Kept:
+    """Named tensors in one file, in parts: one for the merge, one for what adapts it.
+
+    A part offers its state between two steps. The file is written now and then and at a pause; the caller that names
+    it removes it with ``remove`` when the run is finished. Without a path nothing is written, and a pause loses what
+    was learned. ``run`` says whose file it is: that of another run is not gone on from, and ``warnings`` say so.
+    """
+
+    def __init__(self, path: Path | None = None, run: str = "", pause: Cancel | None = None) -> None:
+        self.path, self.warnings = path, list[str]()
+        self._run, self._pause = run, pause
+        self._states: dict[str, State] = {}  # by part; what is not offered anew stays as it was read
+        self._written = time.monotonic()
+        if path is not None and path.exists():
+            self._read(path)
+
+    def restored(self, part: str) -> dict[str, Tensor]:
+        """What an interrupted run kept of this part; empty if there is nothing."""
+        return dict(self._states[part]()) if part in self._states else {}
+
+    def keep(self, part: str, state: State) -> None:
+        """Offer a state, which is asked for when it is written; until the next offer it must not change.
+
+        Raises:
+            Paused: the caller asked for a pause.
+            StoreError: the file cannot be written.
+        """
+        self._states[part] = state
+        if self.path is not None and time.monotonic() - self._written >= EVERY:
+            self.write()
+        self.check()
+
+    def settle(self, part: str) -> None:
+        """Ask for the state of a part that is done, so that nothing else of it stays in memory."""
+        settled = self.restored(part)
+        self._states[part] = lambda: settled
+
+    def check(self) -> None:
+        """Raise Paused, with everything written, if the caller asked for a pause."""
+        if self._pause is None:
+            return
+        if self._pause.is_set() if isinstance(self._pause, Event) else self._pause():
+            self.write()
+            raise Paused("Paused; what was learned so far is kept.")
+
+    def write(self) -> None:
+        """Write the file; raises StoreError if that fails, and then the file has not changed."""
+        if self.path is None:
+            return
+        tensors = {
+            f"{part}/{name}": tensor.detach().cpu()
+            for part, state in self._states.items()
+            for name, tensor in state().items()
+        }
+        with explained(self.path.name, OTHER_STORE):
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            save(self.path, tensors, {"run": self._run})
+        self._written = time.monotonic()
+
+    def remove(self) -> None:
+        """Remove the file; nothing happens if there is none."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+    @contextmanager
+    def removed_on_failure(self) -> Iterator[None]:
+        """Remove the file if the block fails or is cancelled, but not at a pause."""
+        try:
+            yield
+        except Paused:
+            raise
+        except MergingError:
+            self.remove()
+            raise
+
+    def _read(self, path: Path) -> None:
+        """Take over a file's tensors; one that cannot be used is said to be so, and written over later."""
+        again = "so learning begins anew."
+        try:
+            opened = open_path(path, path.name, path.name)
+            if opened.metadata.get("run", "") != self._run:
+                self.warnings.append(f"{path.name} was kept by another run, {again}")
+                return
+            parts: dict[str, dict[str, Tensor]] = {}
+            for key in opened.infos:
+                part, _, name = key.partition("/")
+                parts.setdefault(part, {})[name] = opened.read(key)
+        except (CheckpointError, OSError) as error:
+            self.warnings.append(f"{path.name} cannot be read ({error}), {again}")
+            return
+        for part, tensors in parts.items():
+            self._states[part] = lambda tensors=tensors: tensors  # type: ignore[misc]

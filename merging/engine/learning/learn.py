@@ -1,0 +1,56 @@
+"""Lets a method learn: hands it the merged model and the images of its tasks, and keeps what it learned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+from merging.engine.learning.blend import PART, EngineBlend
+from merging.engine.learning.kept import Kept
+from merging.engine.stream import Stage, Stream
+from merging.methods.exemplars import TaskExemplars
+from merging.methods.slot import Survey
+from merging.text import first_few
+
+FEW = 32  # images of a task below which what is learned from them is in doubt
+
+
+def learn(
+    stage: Stage,
+    before: tuple[Stage, ...],
+    slots: Stream,
+    tasks: Mapping[str, TaskExemplars],
+    kept: Kept,
+    files: ExitStack,
+) -> Survey:
+    """What the method of a stage learns after the stages ``before`` it, on these images.
+
+    Temporary files that its statistics need last as long as ``files``. What the run kept is removed where it fails.
+
+    Raises:
+        NeedsError: images or heads that do not fit the tower.
+        MergingError: a loss that is not finite, or no room for temporary files.
+        Cancelled, Paused: the caller asked for it.
+    """
+    inputs, meter = slots.inputs, slots.meter
+    chosen = {name: tasks[name] for name in inputs.names}
+    assert stage.method.learn is not None
+    with kept.removed_on_failure():
+        work = stage.method.learns_on(stage.params, [len(task.images) for task in chosen.values()]) * slots.numel
+        blend = EngineBlend(inputs, before, slots, chosen, kept, meter, files, work)
+        survey = stage.method.learn(blend, stage.params)
+        kept.settle(PART)
+    doubts = (*_drawn(before, stage), *_few(chosen), *kept.warnings)
+    return replace(survey, warnings=(*survey.warnings, *doubts))
+
+
+def _drawn(before: Sequence[Stage], stage: Stage) -> list[str]:
+    keys = [edit.method.key for edit in before if "seed" in edit.params.bounds()]
+    return [f"{stage.method.key} learned for the one draw that {key} made; another seed needs learning anew."
+            for key in keys]  # fmt: skip
+
+
+def _few(tasks: Mapping[str, TaskExemplars]) -> list[str]:
+    few = [name for name, task in tasks.items() if len(task.images) < FEW]
+    return [f"Fewer than {FEW} images were there to learn from for {first_few(few)}."] if few else []

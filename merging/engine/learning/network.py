@@ -1,0 +1,70 @@
+"""The merged model as a network that is differentiated: its weights and one gradient of their size, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from merging.checkpoints.architecture import Architecture
+from merging.checkpoints.tower_names import assemble
+from merging.clip.image_encoder import Encoder
+from merging.engine.inputs import Inputs
+
+ACTIVATIONS_CPU = 1 << 29  # bytes that the images of one backward pass may keep, unless one image alone keeps more
+ACTIVATIONS_GPU = 1 << 33
+KEPT = 24  # numbers of the size of a token that a block keeps for the backward pass, beside attention's own
+
+
+class Network:
+    """A tower in the compute dtype whose ``live`` tensors change and have gradients; the others stay pretrained."""
+
+    def __init__(self, inputs: Inputs, live: Collection[str]) -> None:
+        self._encoder = Encoder.of(inputs.pretrained, inputs.device, on_demand=True)
+        self._device, self._dtype = inputs.device, inputs.dtype
+        stored = [name for parts in self._encoder.names.values() for name in parts]
+        self.weights: dict[str, Tensor] = {}
+        for name in stored:
+            weight = inputs.pretrained.read(name).to(inputs.device, inputs.dtype, copy=True)
+            self.weights[name] = weight.requires_grad_(name in live)
+
+    @property
+    def architecture(self) -> Architecture:
+        """The tower's architecture."""
+        return self._encoder.architecture
+
+    def write(self, name: str, values: Tensor) -> None:
+        """Put new values into a live tensor; what is not part of the tower is left out."""
+        if name in self.weights:
+            with torch.no_grad():
+                self.weights[name].copy_(values)
+
+    def take_gradient(self, name: str) -> Tensor | None:
+        """The gradient of a live tensor since it was last taken; None if no loss was differentiated since."""
+        weight = self.weights.get(name)
+        if weight is None or weight.grad is None:
+            return None
+        gradient, weight.grad = weight.grad, None
+        return gradient
+
+    def features(self, images: Tensor) -> Tensor:
+        """Features (n, e) of images (n, 3, h, w), with a graph for a backward pass."""
+        stored = self._encoder.names.items()
+        tensors = {name: assemble(name, parts, [self.weights[part] for part in parts]) for name, parts in stored}
+        features: Tensor = replace(self._encoder, tensors=tensors)(self.moved(images))
+        return features
+
+    def moved(self, tensor: Tensor) -> Tensor:
+        """A tensor in the compute dtype, on the device of the network."""
+        return tensor.to(self._device, self._dtype)
+
+    @property
+    def micro_batch(self) -> int:
+        """Images that run forward and backward together: as many as memory for their activations allows."""
+        shape = self.architecture
+        tokens = (shape.image_size // shape.patch_size) ** 2 + 1
+        one = shape.layers * tokens * (KEPT * shape.width + shape.heads * tokens) * self._dtype.itemsize
+        budget = ACTIVATIONS_CPU if self._device.type == "cpu" else ACTIVATIONS_GPU
+        return max(1, budget // one)

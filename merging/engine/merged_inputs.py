@@ -1,0 +1,64 @@
+"""What enters each layer where the layers before it are merged already: what the merged model will really see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.tower_names import assemble
+from merging.clip.image_encoder import Encoder
+from merging.engine.layer_inputs import CapturedInputs, OnDetail
+
+
+class MergedInputs(CapturedInputs):
+    """Layer inputs of every expert's exemplars that come through the merged sections before the layer's own.
+
+    Inside its section, a layer's inputs come through the expert's own layers. Parameters go in forward order, and every
+    merged tensor must be told by ``add``. Memory holds, besides a section's moments, the merged tensors of a section
+    and the tokens of all exemplars. Everything is computed in ``dtype``.
+
+    Raises:
+        NeedsError: an expert has no exemplars, or images that its tower cannot take.
+    """
+
+    def __init__(
+        self,
+        pretrained: Checkpoint,
+        experts: Mapping[str, Checkpoint],
+        exemplars: Mapping[str, Tensor],
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__(experts, exemplars, device, like=pretrained)
+        self._images = {name: exemplars[name].to(device, dtype) for name in self._images}
+        self._experts, self._device, self._dtype = experts, device, dtype
+        self._model = Encoder.of(pretrained, device, on_demand=True)
+        self._merged: dict[str, Tensor] = {}
+
+    def add(self, name: str, values: Tensor) -> None:
+        """Take a merged tensor (*S), whole."""
+        self._merged[name] = values
+
+    def _go_to(self, section: int, on_detail: OnDetail) -> None:
+        """Run forward until the moments are those of ``section``, all before which is merged."""
+        with torch.no_grad():
+            while self._next <= section:
+                if self._next > 0:
+                    merged = self._holding(self._model, self._next - 1, self._merged.pop)
+                    for name in self._encoders:
+                        self._run(name, merged, self._next - 1, on_detail, record=False, move=True)
+                self._moments = []
+                for name, encoder in self._encoders.items() if self._next == section else ():
+                    own = self._holding(encoder, section, self._experts[name].read)
+                    self._moments.append(self._run(name, own, section, on_detail, record=True, move=False))
+                self._next += 1
+
+    def _holding(self, encoder: Encoder, section: int, read: Callable[[str], Tensor]) -> Encoder:
+        """A tower with the tensors of one section only, as ``read`` gives those of the checkpoint."""
+        names = {name: stored for name, stored in encoder.names.items() if encoder.section_of(name) == section}
+        parts = {name: [read(n).to(self._device, self._dtype) for n in stored] for name, stored in names.items()}
+        tensors = {name: assemble(name, stored, parts[name]) for name, stored in names.items()}
+        return Encoder(encoder.architecture, tensors, encoder.names, encoder.causal)

@@ -1,0 +1,119 @@
+"""What an adapt sees while it learns and when its modules are used, and what it gives back.
+
+An adapt stays pure: it sees features, losses and single tensors. The engine owns towers, files, images, progress and
+cancel while it learns; the room ``modules`` runs what it made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+    from torch import Tensor
+
+Router = Mapping[str, "Tensor"]  # the learned tensors of a router, by name
+Route = Callable[[Router, int, "Tensor"], "Tensor"]  # (router, block, tokens (n, T, w)) -> weights (n, K)
+Parts = Mapping[str, "Tensor"]  # what is stored of one tensor for one task, by suffix; "" is the whole tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The sizes on which the shapes of learned tensors depend."""
+
+    tasks: int
+    blocks: int
+    width: int
+    embed_dim: int
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """The shapes of what is learned, by name: of the router, and of every task's own tensors."""
+
+    router: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    own: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What an adapt learned: a router for all tasks, and tensors of every task's own."""
+
+    router: Router = field(default_factory=dict)
+    own: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)  # {task: {name: tensor}}
+    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+class MergedNetwork(Protocol):
+    """The merged model, the experts and the images of their tasks, as an adapt sees them while it learns.
+
+    Features are computed once, with one encoder in memory at a time, and are never normalized.
+    """
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The merged tasks, which are the experts, in order."""
+        ...
+
+    @property
+    def sizes(self) -> Sizes:
+        """The sizes of the tower, and the number of tasks."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of features and of what is learned."""
+        ...
+
+    def merged_features(self, task: str) -> Tensor:
+        """The merged model's features (n, e) of all images of a task."""
+        ...
+
+    def expert_features(self, task: str) -> Tensor:
+        """The features (n, e) of the same images by the task's expert as it came."""
+        ...
+
+    def entropies(
+        self, router: Router, route: Route, *, each: bool, seed: int, batch: int, step: int
+    ) -> tuple[tuple[float, ...], dict[str, Tensor]]:
+        """Every task's mean entropy over its batch of this step, and the gradient of their sum by the router.
+
+        The MLPs are mixed by what ``route`` gives: with ``each``, for each image by its own weights, and otherwise for
+        a task's batch by their mean.
+        """
+        ...
+
+    def advance(self, detail: str, share: float) -> None:
+        """Report that a share of the learning is done; may raise Cancelled."""
+        ...
+
+    def restored(self) -> dict[str, Tensor]:
+        """What an interrupted run of the same recipe kept; empty for a new one."""
+        ...
+
+    def keep(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
+        """Offer, between steps, what a later run would go on from; written from time to time. May raise Paused."""
+        ...
+
+
+class AdaptedTower(Protocol):
+    """The merged model as modules use it, with what is stored of every task beside it."""
+
+    def features(self, images: Tensor) -> Tensor:
+        """The merged model's features (n, e)."""
+        ...
+
+    def mixed(self, images: Tensor, weights: Tensor) -> Tensor:
+        """Features (n, e) through the merged model plus each image's own mixture, weights (n, K), of what is stored."""
+        ...
+
+    def routed(self, images: Tensor, route: Callable[[int, Tensor], Tensor]) -> Tensor:
+        """Features (n, e) through the merged model whose MLPs are the pretrained ones plus such mixtures.
+
+        ``route`` gets a block's number and the tokens (n, T, w) that enter its MLP, and gives weights (n, K).
+        """
+        ...

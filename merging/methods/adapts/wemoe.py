@@ -1,0 +1,146 @@
+"""WEMoE: the experts' MLPs are mixed anew for every image, by a router in every block."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from merging.methods.adapting import AdaptedTower, Learned, MergedNetwork, Parts, Router, Shapes, Sizes
+from merging.methods.learning import Adam, require_finite
+from merging.methods.method import Adapt, Needs, register
+from merging.methods.params import Params, choice, flag, fraction, integer, real
+from merging.methods.shared import citations, fields, routers
+from merging.methods.slot import Slot
+
+SPREAD = 0.01  # standard deviation of a router's first weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class WemoeParams(Params):
+    """The parameters of WEMoE."""
+
+    router_layers: int = integer(
+        2, low=0, high=2, slider=(0, 2), label="Router layers", help="0 is a constant for each block and task."
+    )
+    init: float = real(
+        0.3, low=-1000.0, high=1000.0, slider=(0.0, 1.0), step=0.05, label="First weight",
+        help="The weight that every task has before learning.",
+    )  # fmt: skip
+    steps: int = fields.learning_steps(1000, (0, 2000), "Updates by Adam.")
+    lr: float = fields.learning_rate(1e-4, (1e-5, 1e-2), 1e-5, "About how far one step moves each number.")
+    batch: int = fields.task_batch(16)
+    routing: str = choice(
+        "batch", "image", label="Routing in training",
+        help="One mixture for a task's batch, as released, or one for each image. Scores are always per image.",
+    )  # fmt: skip
+    shared: bool = flag(False, label="One router", help="One router for all blocks, as in E-WEMoE.")
+    density: float = fraction(
+        1.0, symbol=r"\rho", label="Density", help="Share of every MLP tensor's task vector that is kept: the largest."
+    )
+    seed: int = fields.image_seed()
+
+
+def shapes(params: WemoeParams, sizes: Sizes) -> Shapes:
+    """What is learned: a router for every block, or one for all."""
+    of_one = routers.shapes(sizes.width, sizes.tasks, params.router_layers)
+    blocks = 1 if params.shared else sizes.blocks
+    return Shapes({f"{block}.{name}": shape for block in range(blocks) for name, shape in of_one.items()})
+
+
+def drawn(params: WemoeParams, sizes: Sizes) -> Router:
+    """The routers before learning: small weights, and a last bias that is the first weight of all tasks."""
+    router = {}
+    for name, shape in shapes(params, sizes).router.items():
+        block, _, layer = name.partition(".")
+        if layer.endswith("weight"):
+            router[name] = routers.normal([params.seed, int(block), int(layer[2])], SPREAD, shape)
+        else:
+            last = layer == routers.last_bias(params.router_layers)
+            router[name] = torch.full(shape, params.init if last else 0.0, dtype=torch.float64)
+    return router
+
+
+def stores(slot: Slot, params: WemoeParams) -> list[Parts]:
+    """Every task's vector of an MLP tensor; with a density below 1 its largest scalars, the others zero."""
+    vectors, kept = slot.task_vectors, int(params.density * slot.pretrained.numel())
+    if kept < slot.pretrained.numel():
+        rows = vectors.flatten(1)
+        masks = torch.zeros_like(rows).scatter_(1, rows.abs().topk(kept, dim=1).indices, 1.0)
+        vectors = (rows * masks).reshape(vectors.shape)
+    return [{"": vector} for vector in vectors]
+
+
+def train(network: MergedNetwork, params: WemoeParams) -> Learned:
+    """Routers that lower the entropy of predictions, without labels."""
+    start = {name: value.to(network.dtype).double() for name, value in drawn(params, network.sizes).items()}
+    adam, losses = Adam(start, params.lr), list[tuple[float, ...]]()
+    if state := network.restored():
+        losses = [tuple(row) for row in state.pop("losses").tolist()]
+        adam.restore(state)
+    for step in range(adam.steps, params.steps):
+        router = {name: value.to(network.dtype) for name, value in adam.values.items()}
+        each = params.routing == "image"
+        now, slopes = network.entropies(
+            router, routers.route, each=each, seed=params.seed, batch=params.batch, step=step
+        )
+        largest = max(float(value.abs().max()) for value in adam.values.values())
+        require_finite(now, step, network.tasks, "entropy", largest)
+        adam.step({name: slope.to("cpu", torch.float64) for name, slope in slopes.items()})
+        losses.append(now)
+        network.keep(lambda: {**adam.state(), "losses": torch.tensor(losses, dtype=torch.float64)})
+        network.advance(f"step {step + 1} of {params.steps} · entropy {math.fsum(now):.2f}", (step + 1) / params.steps)
+    rows = [(step, task, row[k]) for step, row in enumerate(losses) for k, task in enumerate(network.tasks)]
+    table = pd.DataFrame(rows, columns=["step", "expert", "loss"])
+    return Learned({name: value.to(network.dtype) for name, value in adam.values.items()}, tables={"learning": table})
+
+
+def features(tower: AdaptedTower, learned: Learned, images: Tensor, task: str | None) -> Tensor:
+    """Features (n, e), every image routed by itself."""
+    return tower.routed(images, partial(routers.route, learned.router))
+
+
+def routing(tower: AdaptedTower, learned: Learned, images: Tensor) -> Tensor:
+    """The weights (n, blocks, K) by which the images mix the experts' MLPs."""
+    weights: list[Tensor] = []
+
+    def noted(block: int, tokens: Tensor) -> Tensor:
+        weights.append(routers.route(learned.router, block, tokens))
+        return weights[-1]
+
+    tower.routed(images, noted)
+    return torch.stack(weights, dim=1)
+
+
+register(
+    Adapt(
+        key="wemoe",
+        title="WEMoE",
+        summary=(
+            "What experts have in common is merged, and their MLPs, which know the tasks, are mixed anew for every "
+            "image: in each block a small router, learned without labels, decides by what weights."
+        ),
+        formula=r"\theta_b(x) = \theta_{0,b} + \sum_k r_{b,k}(x)\,\tau_{k,b}",
+        cite=citations.WEMOE,
+        params=WemoeParams,
+        needs=Needs.TEST_DATA,
+        heads=True,
+        learns_on=lambda params, images: params.steps * sum(min(params.batch, n) for n in images),
+        train=train,
+        shapes=shapes,
+        features=features,
+        routing=routing,
+        stores=stores,
+        stores_of=lambda parameter: parameter.part.startswith("mlp."),
+        mixes_on_pretrained=True,
+        variant=(
+            "Every image is routed by itself when the model is used, as in the paper; the released evaluation mixes "
+            "once for a batch that is known to be of one task. One router for all blocks and a density below 1 give "
+            "E-WEMoE."
+        ),
+    )
+)

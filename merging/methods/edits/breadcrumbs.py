@@ -1,0 +1,85 @@
+"""Model Breadcrumbs: drop the outliers and the smallest scalars of each task vector, tensor by tensor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from merging.methods.method import Citation, Edit, register
+from merging.methods.params import Params, fraction
+from merging.methods.slot import Slot
+from merging.numerics.quantile import kth_smallest
+
+
+@dataclass(frozen=True, kw_only=True)
+class BreadcrumbsParams(Params):
+    """The parameters of Breadcrumbs."""
+
+    density: float = fraction(
+        0.9, open_low=True, symbol=r"\rho", label="Density", help="Share of each tensor's scalars that is kept."
+    )
+    gamma: float = fraction(
+        0.01,
+        slider=(0.0, 0.1),
+        step=0.005,
+        symbol=r"\gamma",
+        label="Outliers dropped",
+        help="Share of each tensor's scalars that is dropped from the largest on; the rest goes from the smallest on.",
+    )
+
+
+def _own(slot: Slot, params: BreadcrumbsParams) -> Tensor | None:
+    """Which scalars each expert keeps, (K, *S); None for all."""
+    sizes = slot.task_vectors.abs()
+    numel, experts = slot.pretrained.numel(), len(sizes)
+    count = int(numel * params.density)
+    if count == numel:
+        return None
+    if count == 0:
+        return sizes < 0
+    smallest = max(numel - count - int(numel * params.gamma), 0)
+    ranks = [smallest] * experts + [smallest + count - 1] * experts
+    limits = sizes.new_tensor(kth_smallest(lambda: [sizes.flatten(1)], ranks))
+    low, high = limits.reshape(2, experts, *[1] * slot.pretrained.dim())
+    own: Tensor = (sizes >= low) & (sizes <= high)
+    return own
+
+
+def breadcrumbs(slot: Slot, params: BreadcrumbsParams, statistics: None) -> Tensor:
+    """Task vectors with both ends of their sizes set to zero, (K, *S) -> (K, *S)."""
+    own = _own(slot, params)
+    return slot.task_vectors if own is None else slot.task_vectors * own
+
+
+def kept(slot: Slot, params: BreadcrumbsParams, statistics: None) -> Tensor | None:
+    """Which scalars any expert keeps, (*S); None for all."""
+    own = _own(slot, params)
+    return None if own is None else own.any(dim=0)
+
+
+register(
+    Edit(
+        key="breadcrumbs",
+        title="Model Breadcrumbs",
+        summary="Drops the largest scalars of each task vector as outliers and the smallest as negligible, tensor by "
+        "tensor.",
+        formula=r"\tau_k \leftarrow \tau_k \odot [\,q_{1 - \rho - \gamma} \le |\tau_k| \le q_{1 - \gamma}\,]",
+        cite=Citation(
+            key="davari2024breadcrumbs",
+            authors="Davari and Belilovsky",
+            title="Model Breadcrumbs: scaling multi-task model merging with sparse masks",
+            venue="ECCV",
+            year=2024,
+            arxiv="2312.06795",
+        ),
+        params=BreadcrumbsParams,
+        run=breadcrumbs,
+        kept=kept,
+        variant="Density and gamma as in mergekit: int(γ·d) of the d scalars of a tensor go from the largest on, "
+        "int(ρ·d) stay, with ties, and the rest goes from the smallest on; fewer outliers go where the density leaves "
+        "no room. The paper's β is 1 - ρ - γ. The authors' code ranks within the last dimension of a tensor, ours "
+        "within the tensor. Before task arithmetic it is the paper's method, before TIES with density 1 mergekit's "
+        "breadcrumbs_ties with the aggregation mean.",
+    )
+)

@@ -1,0 +1,78 @@
+"""Trim: keep each task vector's largest scalars, and of these the ones that have the elected sign."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+from torch import Tensor
+
+from merging.methods.method import Edit, register
+from merging.methods.params import Params, flag, fraction
+from merging.methods.shared import citations
+from merging.methods.shared.trimming import TrimThresholds, elected_sign, global_thresholds, majority, trimmed
+from merging.methods.slot import Slot, SlotStream, Survey
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrimParams(Params):
+    """The parameters of the trim."""
+
+    density: float = fraction(
+        0.2, open_low=True, symbol=r"\rho", label="Density", help="Share of each task vector's largest scalars kept."
+    )
+    elect: bool = flag(True, label="Elect signs", help="Drop the scalars whose sign loses the vote of all experts.")
+
+
+def survey(slots: SlotStream, params: TrimParams) -> Survey:
+    """The thresholds over all tensors, and the majority of elected signs for exact ties."""
+    thresholds: tuple[float, ...] | None = None
+    table: dict[str, pd.DataFrame] = {}
+    if params.density < 1.0:
+        thresholds, table = global_thresholds(slots, params.density)
+    tie_sign = majority(trimmed(slot.task_vectors, thresholds) for slot in slots) if params.elect else 0.0
+    return Survey(TrimThresholds(thresholds, tie_sign), table)
+
+
+def _own(slot: Slot, params: TrimParams, statistics: TrimThresholds) -> Tensor:
+    """Which scalars each expert keeps, (K, *S)."""
+    vectors = slot.task_vectors
+    if params.elect:
+        kept = trimmed(vectors, statistics.thresholds)
+        return kept * elected_sign(kept, statistics.tie_sign) > 0
+    assert statistics.thresholds is not None
+    return vectors.abs() >= vectors.new_tensor(statistics.thresholds).reshape(-1, *[1] * slot.pretrained.dim())
+
+
+def trim(slot: Slot, params: TrimParams, statistics: TrimThresholds | None) -> Tensor:
+    """Task vectors with all other scalars set to zero, (K, *S) -> (K, *S)."""
+    return slot.task_vectors if statistics is None else slot.task_vectors * _own(slot, params, statistics)
+
+
+def kept(slot: Slot, params: TrimParams, statistics: TrimThresholds | None) -> Tensor | None:
+    """Which scalars any expert keeps, (*S); None for all."""
+    return None if statistics is None else _own(slot, params, statistics).any(dim=0)
+
+
+register(
+    Edit(
+        key="trim",
+        title="Trim and elect",
+        summary="Keeps each task vector's largest scalars and drops those against the elected sign, as TIES does "
+        "before it merges.",
+        formula=r"\tau_k \leftarrow \hat\tau_k \odot [\,\hat\tau_k \gamma > 0\,], \quad "
+        r"\gamma = \mathrm{sign} \sum_k \hat\tau_k, \quad \hat\tau_k = \mathrm{top}_{\rho}(\tau_k)",
+        cite=citations.TIES,
+        params=TrimParams,
+        run=trim,
+        survey=survey,
+        survey_when=lambda params: params.density < 1.0 or params.elect,
+        survey_passes=3,
+        kept=kept,
+        elementwise=lambda _: True,
+        variant="The ++ of AdaMerging++: every expert keeps its own task vector, so there is no mean over the experts "
+        "that agree. Before task arithmetic it gives TIES with the aggregation sum. Thresholds are over the whole "
+        "model; int(d·ρ) + 1 scalars and ties survive, and an exactly zero vote takes the majority sign of the whole "
+        "model. After LwPTV the thresholds count all scalars, masked ones too.",
+    )
+)

@@ -1,0 +1,138 @@
+"""AdaMerging: coefficients of the task vectors, learned without labels by making predictions sure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from merging.methods.learning import Adam, Blend, require_finite
+from merging.methods.method import Merge, Needs, register
+from merging.methods.params import Params, choice, fraction
+from merging.methods.shared import citations, fields
+from merging.methods.shared.coefficients import FORWARD, NONE, PROJECT, TASK, Coefficients
+from merging.methods.slot import Slot, Survey
+from merging.numerics.linear_algebra import inner_products, weighted_sum
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdamergingParams(Params):
+    """The parameters of AdaMerging."""
+
+    granularity: str = choice(
+        "tensor", "task", label="Granularity", help="One coefficient per task and tensor, or per task."
+    )
+    steps: int = fields.learning_steps(500, (50, 1000), "Steps of Adam; 0 is task arithmetic at the initial value.")
+    lr: float = fields.learning_rate(1e-3, (1e-4, 1e-2), 1e-4, "About how far one step moves each coefficient.")
+    init: float = fraction(0.3, symbol=r"\lambda_0", label="Initial value", help="Where every coefficient starts.")
+    batch: int = fields.task_batch(32)
+    clamp: str = choice(
+        FORWARD, PROJECT, NONE, label="Bounds",
+        help="forward: the model uses each coefficient cut to [0, 1]. project: it is put back there after each step.",
+    )  # fmt: skip
+    shrink: float = fraction(
+        1.0, symbol=r"\eta", label="Shrink", help="Factor on all coefficients after the last step."
+    )
+    seed: int = fields.image_seed()
+
+
+Coefficient = dict[str, tuple[float, ...]]  # by tensor, per expert
+
+
+def learn(blend: Blend, params: AdamergingParams) -> Survey:
+    """The coefficients at which the merged model is surest of its predictions on every task's images."""
+    experts, by_task = blend.slots.experts, params.granularity == "task"
+    learned = Coefficients(experts, blend.live, params.init, params.clamp, by_task=by_task)
+    adam = Adam(learned.raw, params.lr)
+    if kept := blend.restored():
+        adam.restore(kept)
+        learned.restore(kept)
+        blend.skip(adam.steps / params.steps)
+
+    def write(slot: Slot, gradient: Tensor | None) -> Tensor:
+        return weighted_sum(slot.task_vectors, learned.used(slot.name).tolist())
+
+    def descend(slot: Slot, gradient: Tensor | None) -> Tensor | None:
+        learned.move(adam, slot.name, _slopes(slot, gradient, adam.steps, learned.largest))
+        return write(slot, None) if adam.steps < params.steps else None
+
+    if blend.live and adam.steps < params.steps:
+        blend.say(f"step {adam.steps + 1} of {params.steps}")
+        blend.visit(write)
+    while blend.live and (step := adam.steps) < params.steps:
+        losses = blend.entropies(params.seed, params.batch, step)
+        require_finite(losses, step, experts, "entropy", learned.largest)
+        learned.note(losses)
+        adam.begin()
+        if by_task:
+            learned.move(adam, TASK, _summed_slopes(blend, adam.steps, learned.largest))
+            if adam.steps < params.steps:
+                blend.visit(write)
+        else:
+            blend.visit(descend)
+        blend.say(f"step {adam.steps} of {params.steps} · entropy {sum(losses) / len(losses):.2f}")
+        blend.keep(lambda: adam.state() | learned.state())
+    tables = learned.tables(blend.slots.parameters, params.shrink)
+    return Survey(learned.merged(params.shrink), tables, _doubts(params))
+
+
+def _slopes(slot: Slot, gradient: Tensor | None, steps: int, largest: float) -> Tensor:
+    """The derivative of the loss by each expert's coefficient of a tensor (K,): ⟨gradient, task vector⟩."""
+    if gradient is None:  # the tensor is not part of the tower that images go through
+        return torch.zeros(len(slot.experts), dtype=torch.float64)
+    slopes = inner_products(slot.task_vectors, gradient)
+    require_finite(slopes.tolist(), steps - 1, [slot.name] * len(slopes), "gradient", largest)
+    return slopes
+
+
+def _summed_slopes(blend: Blend, steps: int, largest: float) -> Tensor:
+    """The derivative of the loss by each expert's one coefficient (K,)."""
+    slopes: list[Tensor] = []
+    blend.visit(lambda slot, gradient: slopes.append(_slopes(slot, gradient, steps, largest)))
+    return sum(slopes[1:], slopes[0])
+
+
+def _doubts(params: AdamergingParams) -> tuple[str, ...]:
+    if params.granularity == "task" and params.shrink != 1.0:
+        return ("adamerging shrinks coefficients of whole tasks here; papers shrink those of single tensors only.",)
+    return ()
+
+
+def adamerging(slot: Slot, params: AdamergingParams, coefficients: Coefficient) -> Tensor:
+    """The task vectors, each times its coefficient, summed: (K, *S) -> (*S)."""
+    return weighted_sum(slot.task_vectors, coefficients.get(slot.name, (0.0,) * len(slot.experts)))
+
+
+def _images(params: AdamergingParams, images: Sequence[int]) -> int:
+    return params.steps * sum(min(params.batch, count) for count in images)
+
+
+def _reads(params: AdamergingParams, experts: int) -> int:
+    passes = 2 * params.steps if params.granularity == "task" else params.steps + 1
+    return 1 + passes * (experts + 1) if params.steps else 0
+
+
+register(
+    Merge(
+        key="adamerging",
+        title="AdaMerging",
+        summary="Learns a coefficient per task and tensor on unlabeled images, so that predictions become sure.",
+        formula=r"\theta^l = \theta_0^l + \eta \sum_k \lambda_k^l \tau_k^l, \quad "
+        r"\min_\lambda \sum_k \tfrac{1}{|B_k|} \sum_{x \in B_k} H\big(p_k(\cdot \mid x; \theta(\lambda))\big)",
+        cite=citations.ADAMERGING,
+        params=AdamergingParams,
+        needs=Needs.TEST_DATA,
+        heads=True,
+        learn=learn,
+        learns_on=_images,
+        learn_reads=_reads,
+        run=adamerging,
+        elementwise=lambda _: True,
+        variant="A layer is a named tensor, with q, k and v in one. 32 images a task and step, and coefficients cut to "
+        "[0, 1] as the model uses them, as in the authors' code; that also learns coefficients of unused text tensors. "
+        "Tensors that an edit drops for every expert have none. The shrink factor is applied after the last step, as "
+        "LwPTV does.",
+    )
+)

@@ -1,0 +1,156 @@
+"""Localize-and-Stitch: a mask of the few scalars that carry each task, then the mean of what the masks keep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from merging.methods.learning import Blend, Masks, require_finite
+from merging.methods.method import Citation, Merge, Needs, register
+from merging.methods.params import Params, choice, fraction, real
+from merging.methods.shared import fields
+from merging.methods.shared.localization import L1, RELEASED, MaskCounts, Path, Scores, largest, reaching
+from merging.methods.slot import Slot, SlotStream, Survey
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalizeAndStitchParams(Params):
+    """The parameters of Localize-and-Stitch."""
+
+    localize: str = choice(
+        "learned", "magnitude", label="Masks", help="Learned from labeled exemplars, or the largest scalars."
+    )
+    density: float = fraction(
+        0.05, open_low=True, symbol=r"\rho", label="Density", help="Share of scalars that masks by magnitude keep."
+    )
+    steps: int = fields.learning_steps(10, (5, 50), "Gradient steps on all exemplars of a task at once.", step=5)
+    lr: float = fields.learning_rate(1e7, (1e6, 1e8), 1e6, "Tied to the model: look at the masks' density.", high=1e15)
+    l1: float = real(
+        1.0, low=0.0, high=1e6, slider=(0.0, 10.0), step=0.5, label="L1 weight",
+        help="Push of every step towards smaller masks; the learning rate does not multiply it.",
+    )  # fmt: skip
+    bias: float = real(
+        5.0, low=0.0, high=50.0, open_low=True, slider=(1.0, 10.0), step=0.5, symbol="b", label="Initial score",
+        help="Scores begin this far above zero on the largest scalars, and as far below elsewhere.",
+    )  # fmt: skip
+    init_density: float = fraction(
+        1e-5, step=1e-5, slider=(0.0, 0.1), label="Initial density",
+        help="Share of scalars whose scores begin above zero; always at least one scalar.",
+    )  # fmt: skip
+    regularizer: str = choice(
+        L1, RELEASED, label="Regularizer", help="The paper's L1 norm, or what the released code does instead."
+    )
+
+
+@dataclass(frozen=True)
+class Localized:
+    """Every expert's mask: learned, or by a limit on the size of scalars."""
+
+    limits: tuple[float, ...] = ()
+    masks: Masks | None = None
+
+    def of(self, slot: Slot) -> Tensor:
+        """Which scalars each expert's mask keeps, (K, *S)."""
+        if self.masks is None:
+            return reaching(slot, self.limits)
+        stop = slot.start + slot.pretrained.numel()
+        return self.masks.read(slot.name, slot.start, stop).reshape(slot.task_vectors.shape)
+
+
+def survey(slots: SlotStream, params: LocalizeAndStitchParams) -> Survey:
+    """Masks of the largest scalars."""
+    localized = Localized(limits=largest(slots, params.density))
+    counts = MaskCounts(slots.experts, slots.parameters, slots.numels)
+    for slot in slots:
+        counts.add(slot.name, localized.of(slot))
+    return Survey(localized, counts.tables())
+
+
+def learn(blend: Blend, params: LocalizeAndStitchParams) -> Survey:
+    """Masks of the scalars with which, added to the pretrained model, each task's labeled exemplars are recognized."""
+    experts, path = blend.slots.experts, Path(blend.masks())
+    limits, kept = largest(blend.slots, params.init_density, least=1), blend.restored()
+    path.restore(kept)
+    if path.rows:
+        blend.skip(len(path.rows) / (params.steps * len(experts)))
+    for task in range(path.finished, len(experts)):
+        scores = Scores(limits[task], params.bias, params.lr, params.l1, params.regularizer)
+        scores.restore(kept)
+        kept = {}  # the scores that were kept are of one task
+        _learn_one(blend, params, task, scores, path)
+        path.finish(scores)
+        blend.keep(path.state)
+    counts = MaskCounts(experts, blend.slots.parameters, blend.slots.numels)
+    for parameter, numel in zip(blend.slots.parameters, blend.slots.numels, strict=True):
+        counts.add(parameter.name, path.masks.read(parameter.name, 0, numel))
+    tables = counts.tables() | {"learning": path.table(experts, params.steps, sum(blend.slots.numels))}
+    return Survey(Localized(masks=path.masks), tables, counts.warnings("localize_and_stitch"))
+
+
+def _learn_one(blend: Blend, params: LocalizeAndStitchParams, task: int, scores: Scores, path: Path) -> None:
+    """All remaining steps of one task's scores."""
+    experts = blend.slots.experts
+    expert, place = experts[task], f"task {task + 1} of {len(experts)}, step"
+    first = len(path.rows) - task * params.steps
+    blend.say(f"{place} {first + 1} of {params.steps}")
+    blend.visit(scores.start, expert)
+    for step in range(first, params.steps):
+        loss = blend.cross_entropy(expert)
+        require_finite([loss], step, [expert], "cross-entropy", 1.0)
+        path.rows.append((loss, float(scores.size)))
+        blend.visit(scores.descend, expert)
+        blend.say(f"{place} {step + 1} of {params.steps} · cross-entropy {loss:.2f}")
+        blend.keep(lambda: path.state() | scores.state())
+
+
+def localize_and_stitch(slot: Slot, params: LocalizeAndStitchParams, localized: Localized) -> Tensor:
+    """The mean of the task vectors whose masks keep a scalar, zero where none does: (K, *S) -> (*S)."""
+    masks = localized.of(slot)
+    total = torch.where(masks, slot.task_vectors, 0).sum(dim=0)
+    return total / masks.sum(dim=0).clamp(min=1)
+
+
+def _images(params: LocalizeAndStitchParams, images: Sequence[int]) -> int:
+    return params.steps * sum(images)
+
+
+def _reads(params: LocalizeAndStitchParams, experts: int) -> int:
+    return 2 * (experts + 1) + 1 + experts * (params.steps + 1) * 2  # every task's steps read its expert alone
+
+
+register(
+    Merge(
+        key="localize_and_stitch",
+        title="Localize-and-Stitch",
+        summary="Learns which few scalars carry each task, and takes the mean of the task vectors where masks overlap.",
+        formula=r"\theta = \theta_0 + \sum_k \frac{\gamma_k}{\sum_j \gamma_j} \odot \tau_k, \quad "
+        r"\gamma_k = [S_k > 0], \quad \min_{S_k} \mathcal L_k\big(\theta_0 + \sigma(S_k) \odot \tau_k\big) "
+        r"+ \beta \lVert \sigma(S_k) \rVert_1",
+        cite=Citation(
+            key="he2024localize",
+            authors="He et al.",
+            title="Localize-and-Stitch: efficient model merging via sparse task arithmetic",
+            venue="TMLR",
+            year=2024,
+            arxiv="2408.13656",
+        ),
+        params=LocalizeAndStitchParams,
+        needs=Needs.LABELED_EXEMPLARS,
+        needs_when=lambda params: bool(params.localize == "learned"),
+        heads=True,
+        learn=learn,
+        learns_on=_images,
+        learn_reads=_reads,
+        run=localize_and_stitch,
+        survey=survey,
+        survey_when=lambda params: bool(params.localize == "magnitude"),
+        survey_passes=3,
+        elementwise=lambda _: True,
+        variant="Steps use all labeled exemplars of a task at once, where the authors average batches of 128. The L1 "
+        "norm has the sign of the paper; the released code pushes scores away from zero instead. The learning rate is "
+        "sized for CLIP. By magnitude int(ρP) scalars of each task vector are kept, and ties.",
+    )
+)

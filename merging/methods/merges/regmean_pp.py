@@ -1,0 +1,42 @@
+"""RegMean++: RegMean whose layer inputs come through the layers that are merged already."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from merging.methods.merges import regmean
+from merging.methods.method import Citation, Merge, Needs, register
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegmeanPpParams(regmean.RegmeanParams):
+    """The parameters of RegMean++: those of RegMean."""
+
+
+register(
+    Merge(
+        key="regmean_pp",
+        title="RegMean++",
+        summary="RegMean layer by layer: the exemplars reach a block through the blocks merged before it, as they will "
+        "in the merged model, and go through the expert's own layers inside it.",
+        formula=r"\theta^\top = \Big(\sum_k \hat G_k\Big)^{-1} \sum_k \hat G_k \theta_k^\top, \quad "
+        r"G_k = X_k^\top X_k, \quad X_k^{(l)} = f_k^{(l)}\big(f^{(l-1)} \circ \dots \circ f^{(1)}(x)\big)",
+        cite=Citation(
+            key="nguyen2026regmeanpp",
+            authors="Nguyen et al.",
+            title="RegMean++: enhancing effectiveness and generalization of regression mean for model merging",
+            venue="TMLR",
+            year=2026,
+            arxiv="2508.03121",
+        ),
+        params=RegmeanPpParams,
+        needs=Needs.EXEMPLARS,
+        through_merged=True,
+        run=regmean.regmean,
+        algebra=regmean.algebra,
+        variant="The regression, its table and what takes the mean are RegMean's. The output projection is regressed, "
+        "too, on what the merged blocks and each expert's last norm give; the authors' code leaves it pretrained. Gram "
+        "matrices are sums over rows, not means, which differs only where tasks have unequal numbers of exemplars. "
+        "Layer inputs cannot be given: they depend on what is merged on the way.",
+    )
+)

@@ -1,0 +1,20 @@
+"""How far features are from those of an expert."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.nn.functional as nnf
+from torch import Tensor
+
+
+def shift_row(task: str, targets: Tensor, before: Tensor, after: Tensor) -> dict[str, Any]:
+    """How far features (n, e) are from their expert's, before and after: one row of the table "feature_shift".
+
+    ``before`` and ``after`` are the mean |difference| per dimension, the cosine columns the mean of 1 − cosine.
+    """
+    row: dict[str, Any] = {"task": task}
+    for name, features in {"before": before, "after": after}.items():
+        row[name] = float((features - targets).abs().double().mean())
+        row[f"cosine_{name}"] = float((1 - nnf.cosine_similarity(features, targets, dim=1)).double().mean())
+    return {**row, "n": len(targets)}

@@ -1,0 +1,167 @@
+"""Masks of the few scalars that carry a task: how they are counted, and the scores from which one is learned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from merging.checkpoints.families import Parameter
+from merging.methods.learning import Masks
+from merging.methods.slot import Slot, SlotStream
+from merging.numerics.quantile import kth_smallest
+
+PIECE = 1 << 20  # scalars whose masks are compared at a time
+L1, RELEASED = "l1", "released"
+
+
+def largest(slots: SlotStream, density: float, least: int = 0) -> tuple[float, ...]:
+    """Per expert the size that its int(density · P) largest scalars reach, and ties; infinite where that is none.
+
+    ``least`` scalars are asked for at least.
+    """
+    counted = slots.numel + slots.dead_numel
+    count = max(int(density * counted), least)
+    if count == 0:
+        return (float("inf"),) * len(slots.experts)
+
+    def sizes() -> Iterator[Tensor]:
+        return (slot.task_vectors.abs().reshape(len(slots.experts), -1) for slot in slots)
+
+    return tuple(kth_smallest(sizes, [counted - count] * len(slots.experts), zeros=slots.dead_numel))
+
+
+def reaching(slot: Slot, limits: Sequence[float]) -> Tensor:
+    """Which scalars reach each expert's limit, (K, *S)."""
+    shape = (-1, *[1] * slot.pretrained.dim())
+    return slot.task_vectors.abs() >= slot.task_vectors.new_tensor(limits).reshape(shape)
+
+
+class MaskCounts:
+    """Scalars that masks keep, by expert and tensor, and that the masks of every two experts share."""
+
+    def __init__(self, experts: Sequence[str], parameters: Sequence[Parameter], numels: Sequence[int]) -> None:
+        self._experts, self._parameters, self._numels = tuple(experts), tuple(parameters), tuple(numels)
+        self._kept = {parameter.name: torch.zeros(len(experts), dtype=torch.int64) for parameter in parameters}
+        self._shared = torch.zeros(len(experts), len(experts), dtype=torch.float64)
+
+    def add(self, name: str, masks: Tensor) -> None:
+        """Count the masks (K, *S) of a tensor, or of a piece of one."""
+        for piece in masks.reshape(len(self._experts), -1).split(PIECE, dim=1):
+            exact = piece.to(torch.float32)  # whole numbers up to 2²⁴ are exact in it
+            shared = (exact @ exact.T).to("cpu", torch.float64)
+            self._shared += shared
+            self._kept[name] += shared.diagonal().long()
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """``localization``: scalars kept per expert and tensor; ``overlap``: the share of a mask that another keeps."""
+        rows = [
+            (expert, p.name, p.order, p.part, int(self._kept[p.name][k]), numel)
+            for k, expert in enumerate(self._experts)
+            for p, numel in zip(self._parameters, self._numels, strict=True)
+        ]
+        sizes = self._shared.diagonal().clamp(min=1)
+        shares = [
+            (expert, other, float(self._shared[i, j] / sizes[i]))
+            for i, expert in enumerate(self._experts)
+            for j, other in enumerate(self._experts)
+        ]
+        return {
+            "localization": pd.DataFrame(rows, columns=["expert", "tensor", "order", "part", "kept", "numel"]),
+            "overlap": pd.DataFrame(shares, columns=["expert", "other", "share"]),
+        }
+
+    def warnings(self, method: str) -> tuple[str, ...]:
+        """A sentence if any expert's mask keeps nothing, or everything."""
+        total, sizes = sum(self._numels), self._shared.diagonal().tolist()
+        if not any(size in (0, total) for size in sizes):
+            return ()
+        shares = [f"{expert} {size / max(total, 1):.1%}" for expert, size in zip(self._experts, sizes, strict=True)]
+        return (f"{method} made masks that are empty or full, so its learning rate does not suit this model; they keep "
+                f"{', '.join(shares)}.",)  # fmt: skip
+
+
+class Scores:
+    """One task's scores, a number a scalar, whose sigmoid is the soft mask on its task vector."""
+
+    def __init__(self, limit: float, bias: float, lr: float, l1: float, regularizer: str) -> None:
+        self.values: dict[str, Tensor] = {}
+        self._limit, self._bias, self._lr = limit, bias, lr
+        self._push, self._regularizer = l1, regularizer
+
+    def start(self, slot: Slot, gradient: Tensor | None) -> Tensor:
+        """Scores of a tensor that has none, above zero where the task vector is large; what they let through."""
+        if slot.name in self.values:  # from a file
+            self.values[slot.name] = self.values[slot.name].to(slot.pretrained)
+        else:
+            up = reaching(slot, [self._limit])[0]
+            self.values[slot.name] = torch.where(up, self._bias, -self._bias).to(slot.pretrained)
+        return self.soft(slot)
+
+    def soft(self, slot: Slot) -> Tensor:
+        """The task vector times its soft mask."""
+        return self.values[slot.name].sigmoid() * slot.task_vectors[0]
+
+    def descend(self, slot: Slot, gradient: Tensor | None) -> Tensor:
+        """A gradient step of the loss, and the regularizer's push; what the scores then let through."""
+        scores = self.values[slot.name]
+        soft = scores.sigmoid()
+        slope = soft * (1 - soft)
+        push = self._push if self._regularizer == L1 else -self._push * scores.sign()
+        if gradient is not None:  # the tensor is part of the tower that images go through
+            scores -= self._lr * gradient * slot.task_vectors[0] * slope
+        scores -= push * slope
+        return self.soft(slot)
+
+    def kept(self) -> dict[str, Tensor]:
+        """The hard mask, booleans by tensor."""
+        return {name: scores > 0 for name, scores in self.values.items()}
+
+    @property
+    def size(self) -> int:
+        """Scalars that the hard mask keeps."""
+        return sum(int(torch.count_nonzero(mask)) for mask in self.kept().values())
+
+    def state(self) -> dict[str, Tensor]:
+        """The scores as named tensors, for a file."""
+        return {f"score.{name}": scores for name, scores in self.values.items()}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from what ``state`` gave."""
+        named = {name.removeprefix("score."): value for name, value in state.items() if name.startswith("score.")}
+        self.values = named
+
+
+class Path:
+    """What has been learned so far: finished masks, and the loss and the size of the mask before every step."""
+
+    def __init__(self, masks: Masks) -> None:
+        self.masks, self.finished = masks, 0
+        self.rows: list[tuple[float, float]] = []  # of all steps of the first task, then of the next
+
+    def finish(self, scores: Scores) -> None:
+        """Add the mask of the next task."""
+        self.masks.append(scores.kept())
+        self.finished += 1
+
+    def state(self) -> dict[str, Tensor]:
+        """Masks and losses as named tensors, for a file."""
+        rows = {"rows": torch.tensor(self.rows, dtype=torch.float64)} if self.rows else {}
+        return rows | ({"masks": self.masks.packed()} if self.finished else {})
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from what ``state`` gave."""
+        if "rows" in state:
+            self.rows = [(loss, size) for loss, size in state["rows"].tolist()]
+        if "masks" in state:
+            self.masks.unpack(state["masks"])
+            self.finished = len(state["masks"])
+
+    def table(self, experts: Sequence[str], steps: int, numel: int) -> pd.DataFrame:
+        """A row per expert and step: the loss before it, and the share of scalars that the mask then kept."""
+        rows = [
+            (at % steps, experts[at // steps], loss, size / max(numel, 1)) for at, (loss, size) in enumerate(self.rows)
+        ]
+        return pd.DataFrame(rows, columns=["step", "expert", "loss", "density"])

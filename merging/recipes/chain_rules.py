@@ -1,0 +1,77 @@
+"""What is refused in a recipe: chains that make no sense, and fields that cannot be read."""
+
+from __future__ import annotations
+
+import json
+import reprlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from merging.checkpoints.stated_architecture import StatedArchitecture
+from merging.errors import CheckpointError, RecipeError
+from merging.methods.method import Adapt, Edit, Merge, Method
+from merging.methods.params import Params
+
+EXAMPLES = {"merge": ("ties", "{density: 0.2}"), "adapt": ("surgery", "{rank: 16}")}  # field -> a key and parameters
+
+
+def checked_architecture(architecture: Any, activation: str) -> str:
+    """An architecture in plain fields, checked. Raises RecipeError if it is none, or names another activation."""
+    if not isinstance(architecture, str):
+        raise RecipeError(f"In a recipe, architecture is a text such as heads=12; got {short(architecture)}.")
+    try:
+        given = StatedArchitecture.parse(architecture)
+    except CheckpointError as error:
+        raise RecipeError(f"In a recipe: {error}") from None
+    if given.activation and activation not in ("", given.activation):
+        raise RecipeError(f"The activation is {activation}, in the architecture {given.activation}; name one of them.")
+    return given.text()
+
+
+def refuse_meaningless(stages: Sequence[tuple[Method, Params]]) -> None:
+    """Raise RecipeError for a chain, methods with their parameters, whose result would not mean what it says."""
+    for i, (method, params) in enumerate(stages):
+        if reason := method.refuses(params, [(before.key, values) for before, values in stages[:i]]):
+            raise RecipeError(reason)
+    after = [i for i, (method, params) in enumerate(stages) if isinstance(method, Edit) and method.after_merge(params)]
+    if len(after) > 1:
+        raise RecipeError("Two edits of this chain work on the merged task vector; at most one can. Join their rules.")
+    if after and not isinstance(stages[after[0] + 1][0], Merge):
+        key = stages[after[0]][0].key
+        raise RecipeError(f"{key} works on the merged task vector here, so it is the last edit; move it to the end.")
+    adapts = [method.key for method, _ in stages if isinstance(method, Adapt)]
+    per_task = [method.key for method, _ in stages if isinstance(method, Merge) and method.per_task]
+    if adapts and per_task:
+        raise RecipeError(
+            f"{per_task[0]} gives every task a model of its own already, so {adapts[0]} has nothing to adapt; choose a "
+            "merge that gives one model."
+        )
+
+
+def refuse_several_adapts(adapt: Any) -> None:
+    """Raise RecipeError if more than one adapt is given, in a list or as a mapping with several keys."""
+    pair = isinstance(adapt, list | tuple) and len(adapt) == 2 and not isinstance(adapt[1], str | list | tuple)
+    if isinstance(adapt, Mapping | list | tuple) and len(adapt) > 1 and not (pair and isinstance(adapt[0], str)):
+        raise RecipeError(f"A recipe has at most one adapt, on top of its merge; got {len(adapt)}: {short(adapt)}.")
+
+
+def short(value: Any) -> str:
+    """A value for an error text, never longer than a line."""
+    return reprlib.repr(value)
+
+
+def keyed(entry: Any, field: str) -> tuple[str, dict[str, Any]]:
+    """('ties', {...}) from 'ties' or {'ties': {...}}."""
+    if isinstance(entry, str):
+        return entry, {}
+    if isinstance(entry, dict) and len(entry) == 1:
+        ((key, params),) = entry.items()
+        if isinstance(key, str) and (params is None or isinstance(params, dict)):
+            return key, params or {}
+    key, values = EXAMPLES.get(field, EXAMPLES["merge"])
+    raise RecipeError(f"In a recipe, {field} is written as `{key}` or as `{key}: {values}`; got {short(entry)}.")
+
+
+def canonical(data: Any) -> str:
+    """Plain data as JSON, the same text for the same data."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -1,0 +1,65 @@
+"""Measurements of runs with an adapt: through its modules, or refused with the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from merging.analysis.measure import measure
+from merging.analysis.measurements.predictions import scores
+from merging.benchmarks.benchmark import Benchmark
+from merging.errors import TaskError
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.run import Run
+from merging.runs.store import Store
+
+ADAPTS = {"surgery": {"rank": 4, "steps": 60, "lr": 0.05}, "twin": {"steps": 20}}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store", libraries=())
+
+
+@pytest.fixture
+def run(store: Store, tiny_benchmark: Benchmark) -> Any:
+    def of(key: str = "", **options: Any) -> Run:
+        adapt = (key, ADAPTS[key]) if key else None
+        models = (tiny_benchmark.pretrained, tiny_benchmark.experts)
+        recipe = Recipe.build("task_arithmetic", {}, [], *models, adapt=adapt)
+        return execute(recipe, store, benchmark=tiny_benchmark, device="cpu", **options)
+
+    return of
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("key", "keep"), [("surgery", True), ("surgery", False), ("twin", False)])
+def test_predictions_are_those_of_the_scores(key, keep, run, store, tiny_benchmark) -> None:
+    one = run(key, keep_model=keep)
+    assert one.has_model == keep
+    measured = measure("predictions", store, tiny_benchmark, one.id, device="cpu")
+    assert measured.notes["differing"] == 0
+    predicted = scores(measured, tiny_benchmark).set_index("task")["correct"]
+    stored = one.scores[one.scores["split"] == "reporting"].set_index("task")["correct"]
+    assert (predicted == stored).all()
+
+
+@pytest.mark.slow
+def test_surgery_moves_the_embedding_towards_the_experts_and_no_layer(run, store, tiny_benchmark) -> None:
+    adapted, plain = (measure("drift", store, tiny_benchmark, one.id, device="cpu") for one in (run("surgery"), run()))
+    keys = ["task", "model", "place", "token"]
+    l1 = [of.table("cumulative").set_index(keys)["l1"].xs("merged", level="model") for of in (adapted, plain)]
+    ends = l1[0].index.get_level_values("place") == "embedding"
+    assert (l1[0][~ends] == l1[1][~ends]).all()
+    assert (l1[0][ends] < l1[1][ends]).all()
+    assert adapted.table("isolated").equals(plain.table("isolated"))
+
+
+def test_what_would_leave_modules_out_is_refused(run, store, tiny_benchmark) -> None:
+    surgery, twin = run("surgery"), run("twin")
+    for key, one in (("put_back", surgery), ("first_order", surgery), ("ablation", surgery), ("drift", twin)):
+        with pytest.raises(TaskError, match=f"{one.adapt} sits on the merged model of this run, and would be left out"):
+            measure(key, store, tiny_benchmark, one.id, device="cpu")

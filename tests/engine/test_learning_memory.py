@@ -1,0 +1,78 @@
+"""Memory while coefficients are learned: two models and one tensor times the experts, never a model per expert."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from bench import tower
+
+from merging.formats.safetensors import save
+
+ROOT = Path(__file__).resolve().parents[2]
+FEW, MANY = 2, 10
+CHILD = """
+import json, sys, threading, time
+from pathlib import Path
+
+import pandas
+import torch
+from merging.engine.learning.learn import learn
+from merging.engine.run import run
+from merging.formats.opening import open_checkpoint
+from merging.formats.safetensors import SafetensorsWriter
+from merging.methods.exemplars import TaskExemplars
+from merging.recipes.recipe import Recipe
+
+def anonymous():
+    status = Path("/proc/self/status").read_text()
+    return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon"))
+
+def watch():
+    while True:
+        seen.append(anonymous())
+        time.sleep(0.002)
+
+count, pretrained, expert, out = int(sys.argv[1]), *map(Path, sys.argv[2:])
+base, named = open_checkpoint(pretrained), {f"expert {k}": open_checkpoint(expert) for k in range(count)}
+head = torch.nn.functional.normalize(torch.randn(5, 256), dim=1)
+tasks = {name: TaskExemplars(torch.randn(1, 3, 112, 112), None, head) for name in named}
+recipe = Recipe.build("adamerging", {"steps": 2, "batch": 1}, architecture="heads=6,activation=gelu")
+torch.randn(1, 3, 112, 112, requires_grad=True).square().sum().backward()  # what autograd itself takes
+seen = [anonymous()]
+threading.Thread(target=watch, daemon=True).start()
+with SafetensorsWriter(out, base.infos) as writer:
+    run(recipe, base, named, test_data=tasks, device="cpu", make_sink=lambda _: writer)
+print(max(seen) - seen[0])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux says how much memory is anonymous")
+@pytest.mark.slow
+def test_more_experts_take_the_memory_of_a_few_tensors(tmp_path: Path) -> None:
+    """One file under many names: what counts is what is held of it."""
+    torch.manual_seed(0)
+    base = tower(width=384, layers=6, patch=16, tokens=50, out=256)
+    architecture = {"quick_gelu": False, "vision_cfg": {"head_width": 64, "image_size": 112, "patch_size": 16}}
+    metadata = {"architecture": json.dumps(architecture)}
+    save(tmp_path / "pretrained.safetensors", base, metadata)
+    save(tmp_path / "expert.safetensors", {n: v + 1e-3 * torch.randn_like(v) for n, v in base.items()}, metadata)
+    growth = {count: _growth(count, tmp_path) for count in (FEW, MANY)}
+    model, tensor = sum(v.nbytes for v in base.values()), max(v.nbytes for v in base.values())
+    more = MANY - FEW
+    assert growth[FEW] > 2 * model  # weights and their gradients, so the measurement sees what it should
+    assert growth[MANY] - growth[FEW] < 6 * more * tensor < 0.5 * more * model
+
+
+def _growth(experts: int, folder: Path) -> int:
+    files = [folder / "pretrained.safetensors", folder / "expert.safetensors", folder / f"merged {experts}"]
+    command = [sys.executable, "-c", CHILD, str(experts), *map(str, files)]
+    quiet = os.environ | {"OMP_NUM_THREADS": "1"}
+    child = subprocess.run(command, check=False, cwd=ROOT, env=quiet, capture_output=True, text=True)
+    assert child.returncode == 0, child.stderr
+    return int(child.stdout)

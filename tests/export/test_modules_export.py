@@ -1,0 +1,62 @@
+"""Exports of runs with modules: the model as any, the modules beside it, and what the card says of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+import merging
+from merging.analysis.storage_accounting import storage
+from merging.export.export import export
+from merging.methods import registry
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.store import Store
+
+ADAPTS = {"surgery": {"steps": 4, "rank": 4}, "wemoe": {"steps": 1, "batch": 4}, "twin": {"steps": 4}}
+
+
+@pytest.fixture(scope="module", params=ADAPTS)
+def adapted(request, tiny_benchmark, tmp_path_factory):
+    data = {"exemplars": {"per_task": 4}} if request.param == "twin" else {"test_data": {"split": "reporting"}}
+    recipe = Recipe.build(
+        "task_arithmetic", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts,
+        adapt=(request.param, ADAPTS[request.param]), **data,
+    )  # fmt: skip
+    return execute(recipe, Store(tmp_path_factory.mktemp("runs"), libraries=()), benchmark=tiny_benchmark, device="cpu")
+
+
+@pytest.mark.parametrize("to", ["hf", "open_clip"])
+def test_modules_load_from_an_export(adapted, tiny_benchmark, to, tmp_path):
+    done = export(adapted, tmp_path / to, to=to)
+    export(adapted, tmp_path / "again", to=to)
+    assert {"modules.json", "README.md"} <= set(done.files)
+    assert all((tmp_path / to / name).read_bytes() == (tmp_path / "again" / name).read_bytes() for name in done.files)
+    task = next(iter(tiny_benchmark.experts))
+    images = tiny_benchmark.labeled_exemplars(3, 0)[task].images
+    loaded, own = merging.load_modules(tmp_path / to), adapted.open_modules()
+    assert torch.allclose(loaded.features(images, task), own.features(images, task), atol=1e-6)
+    assert set(json.loads((tmp_path / to / "export.json").read_text())["files"]) >= {"modules.json"}
+
+
+def test_the_card_says_what_was_learned_from_which_images(adapted, tmp_path):
+    export(adapted, tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "## Modules" in card and "merging.load_modules(folder)" in card
+    learned = "It learned from training images." if adapted.adapt == "twin" else "† Adapted on these images"
+    assert learned in card
+    assert ("Per task in domain" in card) == (adapted.adapt == "surgery")
+    assert f"**{registry.adapt(adapted.adapt).title}**" in card
+
+
+def test_storage_counts_what_lies_beside_the_model(adapted):
+    table, modules = storage(adapted), adapted.table("modules")
+    deploy, dense = (table[table["account"] == name].set_index("part")["bytes"] for name in ("deploy", "dense"))
+    for part, rows in modules.groupby("part"):
+        assert dense[part] == rows["bytes"].sum() and deploy[part] <= dense[part]
+    files = adapted.sizes["files"]
+    mlps = int(modules["bytes"][modules["part"] == "pretrained tensors"].sum())
+    assert (mlps > 0) == (adapted.adapt == "wemoe")
+    assert dense["merged model"] == files and deploy["merged model"] == files - mlps

@@ -1,0 +1,94 @@
+"""Jobs that learn: they pause, go on from where they were, and keep nothing once they are cancelled."""
+
+from __future__ import annotations
+
+import pytest
+from plain_recipes import plain_recipe
+from stand_in_jobs import SLEEP, ended, until
+
+from merging.files.processes import NOBODY
+from merging.jobs.outcome import left_behind, outcome
+from merging.jobs.records import MERGE, Record, State
+from merging.recipes.recipe import Recipe
+
+
+def learning(benchmark, steps=4):
+    params = {"steps": steps, "batch": 4}
+    return Recipe.build("adamerging", params, [], benchmark.pretrained, benchmark.experts)
+
+
+def keep(store, job_id):
+    """What a child would have kept of what it has learned."""
+    file = store.learned_so_far(job_id)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"state")
+    return file
+
+
+@pytest.mark.slow
+def test_a_job_pauses_and_goes_on(runner, store, tiny_benchmark):
+    job = runner.submit(learning(tiny_benchmark, 5000))
+    assert job.can_pause
+    until(lambda: "step" in runner.get(job.id).detail)
+    runner.pause(job.id)
+    assert ended(runner, job.id).state == State.PAUSED
+    assert store.learned_so_far(job.id).exists()
+    again = runner.again(job.id)
+    assert again.live
+    until(lambda: "step" in runner.get(job.id).detail)
+    runner.cancel(job.id)
+    assert ended(runner, job.id).state == State.CANCELLED
+    assert not store.learned_so_far(job.id).exists()
+
+
+@pytest.mark.parametrize("way", ["cancel", "dismiss"])
+def test_nothing_is_kept_of_what_is_cancelled_or_dismissed(runner, store, child, tiny_benchmark, way):
+    child(SLEEP)
+    job = runner.submit(learning(tiny_benchmark))
+    kept = keep(store, job.id)
+    runner.cancel(job.id)
+    ended(runner, job.id)
+    if way == "dismiss":
+        keep(store, job.id)
+        runner.dismiss(job.id)
+    assert not kept.exists()
+
+
+FORGETFUL = """
+import pathlib, signal, sys, time
+def forget(*_):
+    for file in pathlib.Path({!r}).iterdir():
+        file.unlink()
+    sys.exit(130)
+signal.signal(signal.SIGTERM, forget)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_closing_server_does_not_make_what_learns_forget(runner, store, child, tiny_benchmark):
+    child(FORGETFUL.format(str(store.root / "learning")))
+    job = runner.submit(learning(tiny_benchmark))
+    kept = keep(store, job.id)
+    until(lambda: (log := store.root / "jobs" / job.id / "log.txt").exists() and "ready" in log.read_text())
+    runner.close()
+    assert runner.get(job.id).state == State.INTERRUPTED
+    assert "goes on from there" in runner.get(job.id).error
+    assert kept.exists()
+
+
+def test_only_what_learns_can_pause(runner, child, tiny_benchmark):
+    child(SLEEP)
+    plain = runner.submit(plain_recipe(tiny_benchmark))
+    until(lambda: runner.get(plain.id).state == State.RUNNING)
+    assert not plain.can_pause
+    runner.pause(plain.id)
+    assert runner.get(plain.id).state == State.RUNNING
+
+
+def test_how_a_merge_that_learns_ended():
+    record = Record(State.RUNNING, "A job", "/", False, 1.0, NOBODY, kind=MERGE, subject="0" * 12)
+    assert outcome(record, {}, 75, False) == (State.PAUSED, "")
+    assert "What it learned" in outcome(record, {}, -9, False, learned=True)[1]
+    assert "Nothing half-done" in outcome(record, {}, -9, False)[1]
+    assert "What it learned" in left_behind(record, {"phase": "Merging"}, False, False, learned=True)[1]

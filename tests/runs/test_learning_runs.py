@@ -1,0 +1,153 @@
+"""Runs of chains that learn: what they keep, what their facts say, and how they pause and go on."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from merging.benchmarks.benchmark import Benchmark
+from merging.errors import Cancelled, NeedsError, Paused
+from merging.recipes.recipe import Recipe
+from merging.runs.estimate import ADAPTING, MERGING, estimate
+from merging.runs.inputs import open_inputs
+from merging.runs.store import Store
+
+SHORT = {"steps": 6, "batch": 4, "lr": 0.01}
+ADAPTS = {"surgery": {"steps": 40, "rank": 4}, "wemoe": {"steps": 3, "batch": 4}, "twin": {"steps": 20}}
+
+
+@pytest.fixture
+def chain(tiny_benchmark):
+    def build(merge="adamerging", params=SHORT, adapt=None, **test_data):
+        settings = {"test_data": test_data, "exemplars": {"per_task": 4}, "adapt": adapt}
+        return Recipe.build(merge, params, [], tiny_benchmark.pretrained, tiny_benchmark.experts, **settings)
+
+    return build
+
+
+@pytest.fixture
+def adapted(chain):
+    """A recipe with an adapt on task arithmetic."""
+    return lambda key, **test_data: chain("task_arithmetic", {}, (key, ADAPTS[key]), **test_data)
+
+
+def model_bytes(run):
+    return {name: run.file(name).read_bytes() for name in (*run.models.values(), *run.modules)}
+
+
+def after(checks):
+    """A request that is made at the call after so many."""
+    answers = iter([False] * checks)
+    return lambda: next(answers, True)
+
+
+def test_a_run_says_on_which_images_it_learned(chain, run_it, recipe):
+    held_out, on_test = run_it(chain()), run_it(chain(split="reporting"))
+    assert (held_out.adapted_on, on_test.adapted_on, run_it(recipe).adapted_on) == ("choosing", "reporting", None)
+    assert (held_out.adapts_on_test, on_test.adapts_on_test, held_out.needs_task) == (False, True, False)
+    assert held_out.id != on_test.id
+    assert {"coefficients", "learning"} <= set(held_out.tables)
+
+
+def test_facts_of_runs_that_learn_nothing_are_as_before(run_it, recipe):
+    facts = json.loads(run_it(recipe).file("run.json").read_bytes())
+    assert {"adapt", "modules", "adapted_on"}.isdisjoint(facts)
+
+
+@pytest.mark.parametrize("stop", ["pause", "cancel"])
+def test_a_paused_run_goes_on_to_the_same_bytes_and_a_cancelled_one_begins_anew(chain, run_it, store, tmp_path, stop):
+    whole = run_it(chain(), store=Store(tmp_path / "other", libraries=()))
+    with pytest.raises(Paused if stop == "pause" else Cancelled):
+        run_it(chain(), **{stop: after(4 if stop == "pause" else 40)})
+    kept = store.learned_so_far(whole.id)
+    assert kept.exists() == (stop == "pause")
+    assert not store.runs()
+    assert model_bytes(run_it(chain())) == model_bytes(whole)
+    assert not kept.exists()
+
+
+@pytest.mark.parametrize("key", list(ADAPTS))
+def test_modules_are_stored_and_scored(adapted, chain, run_it, key):
+    run, plain = run_it(adapted(key)), run_it(chain("task_arithmetic", {}))
+    assert run.adapt == key
+    assert {"modules.json", *run.models.values()} <= set(model_bytes(run))
+    assert "modules" in run.tables
+    assert run.adapted_on == ("exemplars" if key == "twin" else "choosing")
+    assert run.needs_task == (key == "surgery")
+    assert run.scores is not None and plain.scores is not None
+    outside = ~run.scores["task"].isin(list(run.experts))
+    same = run.scores["correct"] == plain.scores["correct"]
+    if key == "surgery":
+        assert same[outside].all()  # out of domain there is no module
+    modules = run.open_modules()
+    assert modules is not None and modules.tasks == run.experts
+
+
+def test_scores_in_domain_go_through_the_module_of_the_task_itself(adapted, run_it, tiny_benchmark):
+    run = run_it(adapted("surgery"))
+    modules, scores = run.open_modules(), run.scores.set_index(["task", "split"])
+    for key in run.experts:
+        images, labels = tiny_benchmark.images(key, "reporting")
+        features = modules.features(tiny_benchmark.preprocess(images), key)
+        right = (features @ tiny_benchmark.head(key).T).argmax(dim=1).numpy() == labels
+        assert scores.loc[(key, "reporting"), "correct"] == right.sum()
+
+
+@pytest.mark.parametrize("key", list(ADAPTS))
+def test_without_weights_there_are_no_modules_either(adapted, run_it, store, key):
+    run = run_it(adapted(key), keep_model=False)
+    assert (run.models, run.modules, run.has_model) == ({}, (), False)
+    assert not (run.path / "modules").exists()
+    whole = run_it(adapted(key), need_model=True)
+    assert whole.has_model
+    store.drop_models(whole.id)
+    again = store.run(whole.id)
+    assert not again.has_model and not (again.path / "modules").exists() and again.has_scores
+
+
+def test_scores_are_added_to_a_stored_run_through_its_modules(adapted, run_it):
+    bare = run_it(adapted("surgery"), evaluate=False)
+    assert not bare.has_scores
+    scored = run_it(adapted("surgery"))
+    assert scored.id == bare.id
+    assert model_bytes(scored) == model_bytes(bare)
+    assert (scored.adapt, scored.modules, scored.adapted_on) == (bare.adapt, bare.modules, bare.adapted_on)
+
+
+@pytest.mark.parametrize("split", ["choosing", "reporting"])
+def test_labels_of_test_data_are_not_even_read(chain, run_it, monkeypatch, split):
+    def labels(self, key, split):
+        raise AssertionError("labels were read")
+
+    monkeypatch.setattr(Benchmark, "images", labels)
+    for recipe in (chain(split=split), chain(adapt=("surgery", ADAPTS["surgery"]), split=split)):
+        assert run_it(recipe, evaluate=False).adapted_on == split
+
+
+def test_test_data_are_those_of_the_split_and_of_the_merged_tasks(tiny_benchmark):
+    experts = list(tiny_benchmark.experts)[:2]
+    drawn = tiny_benchmark.test_data(experts, "reporting", 3, 1)
+    assert list(drawn) == experts
+    assert {len(task.images) for task in drawn.values()} == {3}
+    assert all(task.labels is None and task.head is not None for task in drawn.values())
+    whole = tiny_benchmark.test_data(experts, "reporting")
+    assert len(whole[experts[0]].images) == tiny_benchmark.count(experts[0], "reporting")
+
+
+def test_experts_that_are_no_tasks_are_named(chain, run_it, tiny_benchmark):
+    first, *rest = tiny_benchmark.experts.items()
+    recipe = Recipe.build(
+        "adamerging", SHORT, [], tiny_benchmark.pretrained, {"one": first[1], "two": rest[0][1], rest[1][0]: rest[1][1]}
+    )
+    with pytest.raises(NeedsError, match="Missing: images for one, two"):
+        run_it(recipe)
+
+
+def test_learning_is_in_the_estimate(chain, adapted, tiny_benchmark):
+    def work(recipe):
+        return estimate(open_inputs(recipe, benchmark=tiny_benchmark), tiny_benchmark).work
+
+    assert work(chain(params=SHORT | {"steps": 600}))[MERGING] > 10 * work(chain())[MERGING]
+    assert work(chain("task_arithmetic", {}))[ADAPTING] == 0
+    assert work(adapted("wemoe"))[ADAPTING] > work(adapted("surgery"))[ADAPTING] > 0

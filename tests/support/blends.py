@@ -1,0 +1,52 @@
+"""A merged model to learn on, made of the small family, and the same losses by plain means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+import tiny
+import torch
+from torch import Tensor
+
+from merging.checkpoints.checkpoint import MappingCheckpoint
+from merging.clip.image_encoder import Encoder
+from merging.engine.inputs import Inputs
+from merging.engine.learning.blend import EngineBlend
+from merging.engine.learning.kept import Kept
+from merging.engine.stream import Stage, Stream
+from merging.methods.exemplars import TaskExemplars
+from merging.methods.learning import entropies
+from merging.progress import Meter
+
+State = dict[str, Tensor]
+
+
+@contextmanager
+def blend(
+    base: State, experts: Mapping[str, State], tasks: Mapping[str, TaskExemplars], edits: tuple[Stage, ...] = ()
+) -> Iterator[EngineBlend]:
+    """The blend of this family, for as long as the block runs."""
+    opened = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
+    inputs = Inputs(tiny.checkpoint(base), opened, None, torch.device("cpu"))
+    meter = Meter(0)
+    with ExitStack() as files:
+        yield EngineBlend(inputs, edits, Stream(inputs, edits, True, meter, ""), tasks, Kept(), meter, files, 0)
+
+
+def blended(base: State, experts: Mapping[str, State], coefficients: Tensor) -> State:
+    """The merged model at coefficients (K, L)."""
+    return {
+        name: value + sum(c * (state[name] - value) for c, state in zip(row, experts.values(), strict=True))
+        for (name, value), row in zip(base.items(), coefficients.T.tolist(), strict=True)
+    }
+
+
+def plain_entropy(state: State, tasks: Mapping[str, TaskExemplars]) -> list[float]:
+    """Every task's mean entropy over all its images."""
+    encoder = Encoder(
+        Encoder.of(tiny.checkpoint(state)).architecture, {n.removeprefix("visual."): v for n, v in state.items()}
+    )
+    with torch.no_grad():
+        found = [entropies(encoder(t.images.to(torch.float64)), t.head.double(), t.logit_scale) for t in tasks.values()]
+    return [float(values.mean()) for values in found]

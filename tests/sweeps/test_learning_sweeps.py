@@ -1,0 +1,69 @@
+"""Sweeps over chains that learn: what is varied, what they say of images they have seen, scores through modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from small_sweeps import points_of, recipe, run
+
+from merging.benchmarks.benchmark import Benchmark
+from merging.errors import RecipeError
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.store import Store
+from merging.sweeps import axis as axes
+from merging.sweeps.sweep import LINE, Axis, Sweep
+
+STEPS = Axis("surgery.steps", (0.0, 60.0))
+
+
+def adapted(benchmark: Benchmark, **options: Any) -> Recipe:
+    return recipe(benchmark, adapt=("surgery", {"rank": 2, "steps": 8, "lr": 0.05}), **options)
+
+
+def test_what_an_adapt_and_its_images_have_can_be_varied(tiny_benchmark: Benchmark) -> None:
+    one = adapted(tiny_benchmark, test_data={"per_task": 6})
+    targets = {target.name for target in axes.targets([one])}
+    assert {"surgery.rank", "surgery.lr", "test_data.per_task", "test_data.seed", "lwptv.prune_ratio"} <= targets
+    assert axes.current(one, "test_data.per_task") == 6 and axes.current(adapted(tiny_benchmark), STEPS.target) == 8
+    varied = axes.varied(one, "surgery.rank", 3)
+    assert varied.adapt is not None and varied.adapt.params.values()["rank"] == 3
+    assert (varied.merge, varied.edits, varied.test_data) == (one.merge, one.edits, one.test_data)
+    fewer = axes.varied(one, "test_data.per_task", 2)
+    assert fewer.test_data is not None and fewer.test_data.per_task == 2
+    assert axes.varied(one, "task_arithmetic.scaling", 0.5).adapt == one.adapt
+
+
+def test_it_says_where_it_is_judged_on_images_that_were_seen(tiny_benchmark: Benchmark, store: Store) -> None:
+    made = Sweep(recipes=(adapted(tiny_benchmark),), axes=(STEPS,), images=4)
+    assert "on which the sweep is judged" in made.seen and "split: exemplars" in made.seen
+    apart = Sweep(recipes=(adapted(tiny_benchmark, test_data={"split": "exemplars"}),), axes=(STEPS,), images=4)
+    assert apart.seen == ""
+    warnings: list[str] = []
+    run(made, store, tiny_benchmark, warn=warnings.append)
+    assert warnings[0] == made.seen
+    run(apart, store, tiny_benchmark, warn=warnings.append)
+    assert warnings.count(made.seen) == 1
+
+
+def test_points_are_scored_through_the_modules(tiny_benchmark: Benchmark, store: Store, tmp_path: Any) -> None:
+    made = Sweep(recipes=(adapted(tiny_benchmark),), axes=(STEPS,), images=0)
+    run(made, store, tiny_benchmark)
+    scores = {point.scores["correct"].sum() for point in points_of(made, store, tiny_benchmark).values()}
+    runs = Store(tmp_path / "runs", libraries=())
+    expected = set()
+    for value in STEPS.values:
+        stored = execute(
+            axes.varied(adapted(tiny_benchmark), STEPS.target, value), runs, benchmark=tiny_benchmark, device="cpu"
+        )
+        assert stored.scores is not None
+        expected.add(stored.scores[stored.scores["split"] == "choosing"]["correct"].sum())
+    assert scores == expected and len(scores) == 2
+
+
+def test_there_is_no_line_through_what_is_put_on_top(tiny_benchmark: Benchmark) -> None:
+    with pytest.raises(
+        RecipeError, match=r"A line goes through weights alone; leave out what is put on top: .*surgery"
+    ):
+        Sweep(recipes=(adapted(tiny_benchmark),), axes=(Axis("alpha", (0.0, 1.0)),), kind=LINE)

@@ -1,0 +1,1 @@
+"""What merges learn: coefficients, their losses, and masks."""

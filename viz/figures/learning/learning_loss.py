@@ -1,0 +1,62 @@
+"""The loss of every task over the steps of learning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from viz import theme
+from viz.chart import chart
+from viz.parts import steps
+from viz.text import clean_text, percent, plural, real, safe_text
+
+
+@chart(
+    title="Loss while learning",
+    question="Does the loss still fall, and on which tasks?",
+    columns=("step", "expert", "loss"),
+    optional=("coefficient_mean", "at_zero"),
+    rows=("step", "expert"),
+    empty="No step of this merge was recorded.",
+)
+def learning_loss(
+    table: pd.DataFrame,
+    *,
+    unit: str = "Loss",
+    at: int | None = None,
+    experts: list[str] | None = None,
+    present: bool = False,
+) -> go.Figure:
+    """A line for each expert's task.
+
+    step (updates so far), expert, loss (of this step's batch, which contains no labels), coefficient_mean (over the
+    tensors), at_zero (share of the coefficients at zero or below). ``unit`` names the loss and its unit; ``at`` is the
+    marked step; ``experts`` the full ordered list that fixes the colors.
+    """
+    fig, height = steps.draw(table, "loss", safe_text(unit), _hover, at, experts)
+    return theme.finish(fig, "learning_loss", _alt(table, unit), height, present, unit)
+
+
+def _hover(row: dict[Any, Any]) -> str:
+    text = f"<b>{safe_text(row['expert'])}</b>, step {row['step']:,.0f}<br>loss {real(row['loss'])}"
+    if np.isfinite(row.get("coefficient_mean", np.nan)):
+        text += f"<br>mean coefficient {row['coefficient_mean']:.3f}".replace("-", "−")
+    if np.isfinite(row.get("at_zero", np.nan)):
+        text += f"<br>{percent(row['at_zero'])} of its coefficients at zero or below"
+    return text
+
+
+def _alt(table: pd.DataFrame, unit: str) -> str:
+    finite = table[np.isfinite(table["loss"].to_numpy(np.float64))].sort_values("step", kind="stable")
+    words = f"{clean_text(unit)} of {plural(table['expert'].nunique(), 'task')} over {table['step'].max():,.0f} steps."
+    if finite.empty:
+        return words
+    ends = finite.groupby("expert", sort=False)["loss"].agg(["first", "last"])
+    falls = int((ends["last"] < ends["first"]).sum())
+    worst = ends["last"].idxmax()
+    return (
+        f"{words} It falls on {falls} of them; it ends highest on {clean_text(worst, 40)}, {real(ends['last'].max())}."
+    )

@@ -1,0 +1,100 @@
+"""A heat map of one list of names against another, with the numbers in its cells where they have room."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import plotly.graph_objects as go
+
+from viz import theme
+from viz.chart import ChartError
+from viz.parts import depth
+from viz.parts.cells import click_targets
+from viz.text import safe_text
+
+NUMBERED = 12  # columns up to which numbers are written into the cells
+ROW, TOP, RIGHT, TILT, LONGEST = 34, 26, 110, 30, 20  # px, px, px, degrees, characters
+
+
+class Side(NamedTuple):
+    """One side of a matrix: the title of its axis, its names, and their titles."""
+
+    title: str
+    names: list[str]
+    titles: Sequence[str]
+
+
+def draw(
+    rows: Side,
+    columns: Side,
+    values: npt.NDArray[np.float64],
+    texts: Sequence[str],
+    scale: depth.Scale,
+) -> go.Figure:
+    """The matrix with ``values`` (rows, columns), in which a missing number is a gray cell; cells take clicks.
+
+    ``texts`` are the hover texts of the cells that have numbers, row by row.
+    """
+    y, x = np.nonzero(np.isfinite(values))
+    numbers = values[y, x]
+    z, colors = depth.colored(numbers, scale)
+    colors["colorbar"]["title"]["text"] += "<br>\xa0"  # a line apart from the highest number
+    places = {"x": x.astype(np.float32), "y": y.astype(np.float32)}
+    heat = go.Heatmap(
+        **places, z=z, xgap=2, ygap=2, hoverinfo="skip", name=scale.title.replace("<br>", " "),
+        colorscale=theme.DIVERGING if scale.diverging else theme.SEQUENTIAL, **colors,
+    )  # fmt: skip
+    fig = go.Figure(heat)
+    if len(columns.names) <= NUMBERED:
+        light = (z - heat.zmin) / (heat.zmax - heat.zmin) < 0.5
+        fig.add_trace(
+            go.Scatter(
+                **places, mode="text", name="Values", hoverinfo="skip", showlegend=False,
+                text=[_number(number, scale.percent) for number in numbers],
+                textfont={"size": theme.SMALL, "color": ["white" if dark else theme.INK for dark in light]},
+            )
+        )  # fmt: skip
+    cells = list(zip(y.tolist(), x.tolist(), strict=True))
+    fig.add_trace(click_targets(rows.names, columns.names, texts, "Cells", cells=cells))
+    _lay_out(fig, rows, columns)
+    return fig
+
+
+def _number(number: float, percent: bool) -> str:
+    return f"{100 * number:.0f}" if percent else f"{number:.2f}".replace("-", "−")
+
+
+def height(fig: go.Figure, rows: int) -> float:
+    """Height in px of a matrix with this many rows; few rows still leave room for the color bar."""
+    return TOP + ROW * max(rows, 4) + float(fig.layout.margin.b)
+
+
+def grid(table: dict[tuple[str, str], float], rows: Sequence[str], columns: Sequence[str]) -> npt.NDArray[np.float64]:
+    """The numbers of a table as an array (rows, columns), NaN where it has none. Raises ChartError if it is empty."""
+    values = np.array([[table.get((row, column), np.nan) for column in columns] for row in rows], np.float64)
+    if not np.isfinite(values).any():
+        raise ChartError("no cell of this matrix has a number")
+    return values
+
+
+def _lay_out(fig: go.Figure, rows: Side, columns: Side) -> None:
+    across, down = ([safe_text(title, LONGEST) for title in side.titles] for side in (columns, rows))
+    short = max(map(len, across)) <= 3  # such as numbers of blocks, which need no tilt
+    ticks = {"tickmode": "array", "showgrid": False, "fixedrange": True}
+    fig.update_xaxes(
+        title={"text": columns.title}, range=[-0.5, len(across) - 0.5], tickangle=0 if short else -TILT, ticks="",
+        tickvals=list(range(len(across))), ticktext=across, **ticks,
+    )  # fmt: skip
+    fig.update_yaxes(
+        title={"text": rows.title}, range=[len(down) - 0.5, -0.5], tickvals=list(range(len(down))), ticktext=down,
+        **ticks,
+    )  # fmt: skip
+    bottom = 56 if short else max(map(theme.text_width, across)) * float(np.sin(np.radians(TILT))) + 50
+    left = max(*map(theme.text_width, down), 30) + 40
+    fig.update_layout(
+        barmode="overlay", showlegend=False, margin={"l": left, "r": RIGHT, "t": TOP, "b": round(bottom)},
+        plot_bgcolor=theme.PANEL,
+    )  # fmt: skip
