@@ -123,6 +123,16 @@ def test_coefficients_beyond_a_bound_stay_there_unless_they_are_put_back(family,
     assert not used["none"].between(0, 1).all() and not used["forward"].equals(used["project"])
 
 
+def test_every_step_is_summed_up(family, tasks):
+    tables = merged(family, tasks, steps=12, lr=0.3, clamp="forward").tables
+    rows = tables["learning"].set_index(["step", "expert"])
+    assert len(rows) == 12 * 3
+    for place, values in tables["coefficient_steps"].query("step < 12").groupby(["step", "expert"])["coefficient"]:
+        found = rows.loc[place, ["coefficient_mean", "coefficient_min", "coefficient_max", "at_zero"]].tolist()
+        assert found == pytest.approx([values.mean(), values.min(), values.max(), (values == 0).mean()])
+    assert rows.loc[10, "at_zero"].max() > 0
+
+
 def test_shrinking_comes_after_the_last_step(family, tasks):
     whole, shrunk = (merged(family, tasks, steps=3, lr=0.05, shrink=factor) for factor in (1.0, 0.5))
     assert torch.allclose(*(torch.tensor(final(r).to_numpy()) * f for r, f in ((whole, 0.5), (shrunk, 1.0))))
