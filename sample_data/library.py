@@ -48,9 +48,9 @@ from merging.sweeps import compute, points, storage
 from merging.sweeps.axis import varied
 from merging.sweeps.sweep import Axis, Sweep
 
-LEARNED = ("localize_and_stitch_dataless", "surgery", "twin", "lw_adamerging_quick")  # presets of LEARNING, computed
+LEARNED = ("localize_and_stitch_dataless", "surgery", "lw_adamerging_quick")  # presets of LEARNING, computed
 # Presets, and partners of presets, whose runs are not computed yet: the app computes them on demand.
-AWAITED = LEARNING - set(LEARNED) | {"regmean_pp", "regmean_pp_lwptv", "breadcrumbs", "breadcrumbs_lwptv"}
+AWAITED = LEARNING - set(LEARNED)
 RUNS: tuple[Preset, ...] = tuple(one for one in (*PRESETS, *partners()) if one.key not in AWAITED)
 MEASURED = settings.LIBRARY.parent / context.FOLDER
 DRIFT = (  # presets whose feature drift is measured; the others' is on demand
