@@ -30,6 +30,8 @@ from merging.runs.run import PRECOMPUTED, Run
 from merging.runs.store import Store
 from merging.text import duration_text, percent
 
+ALONE = "The file holds the merged model alone; name a folder with --out to have what {} puts on top, too."
+
 
 def check_export(recipe: Recipe, out: Path, how: ExportOptions) -> None:
     """Raise UsageError if a recipe's model could not be exported in the end; asked before anything is computed."""
@@ -189,6 +191,7 @@ def report(
     texts = [*run.remarks, *([PER_TASK] if run.per_task else []), *marks(run)]
     if exported is not None:
         texts += [*exported.warnings, *(() if announced else exported.notes)]
+        texts += [ALONE.format(run.adapt)] if run.adapt and not exported.folder.is_dir() else []
     for remark in texts:
         print(remark)
     if scores is not None and summary is not None:

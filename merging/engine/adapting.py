@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from merging.clip.image_encoder import Encoder
 from merging.devices import choose_device
 from merging.engine.inputs import Inputs
 from merging.engine.learning.kept import Kept
+from merging.engine.learning.learn import few
 from merging.engine.needs import check_needs, checked_exemplars, checked_test_data
 from merging.engine.routed_network import RoutedNetwork
 from merging.engine.run import MergeResult, edited
@@ -108,7 +109,8 @@ def adapt(  # noqa: PLR0913 - all that an adapt can be given
         modules = replace(bare, learned=Learned(learned.router, learned.own))
         more = work.tables(modules, meter)
         meter.advance(meter.total - meter.done, ROUTING if method.routing else LEARNING)
-    return Adapted(modules, {**learned.tables, **more}, (*learned.warnings, *kept.warnings))
+    doubts = (*learned.warnings, *_unused(recipe, method), *few(tasks), *kept.warnings)
+    return Adapted(modules, {**learned.tables, **more}, doubts)
 
 
 @dataclass(frozen=True)
@@ -262,6 +264,13 @@ class _EngineNetwork:
                 self._meter.advance(len(batch) * self._work.scalars, READING, task)
                 self._kept.check()
         return torch.cat(rows)
+
+
+def _unused(recipe: Recipe, method: Adapt) -> Iterator[str]:
+    """A sentence where the merge learns tensors that the adapt then mixes anew."""
+    merge = registry.merge(recipe.merge.key)
+    if method.mixes_on_pretrained and merge.learns(recipe.merge.params):
+        yield f"{method.title} mixes MLPs on the pretrained ones, so what {merge.title} learned for MLPs is not used."
 
 
 def _check(name: str, task: TaskExemplars, architecture: Architecture) -> None:

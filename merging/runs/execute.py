@@ -48,8 +48,7 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
         progress: called with a Progress whose fraction covers reading, merging and evaluating together.
         pause: asked while something is learned; the same recipe then goes on from where it stopped.
         evaluate: whether the run must have scores; a stored run without them gets them.
-        keep_model: whether the weights of a new run stay in the store.
-        need_model: whether a stored run without weights (a precomputed one) is not enough.
+        keep_model, need_model: whether the weights of a new run stay; whether a stored run must have some.
         base: the folder from which relative paths in the recipe count.
         strict: whether to refuse experts that probably do not belong to the pretrained model.
         warn: called with every doubt about what belongs together, before anything is computed; the run has them, too.
@@ -58,8 +57,7 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
     Raises:
         CheckpointError, CompatibilityError, NeedsError: the recipe cannot be run as given.
         StoreError: the disk is full or cannot be written to.
-        Paused: ``pause`` requested it; what was learned so far is kept.
-        Cancelled: ``cancel`` requested it; nothing is kept.
+        Cancelled, Paused: requested; nothing is kept, or what was learned so far.
     """
     opened = open_inputs(recipe, base, benchmark)
     if strict:
@@ -84,10 +82,7 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
         if reason and evaluate:
             work.warnings.append(reason)
         work.seconds[READING] = reading
-        if recipe.learns and announce is not None:
-            announce(plan)
-        with _learning(store, run_id, pause) if recipe.learns else contextlib.nullcontext() as work.kept:
-            _compute(work, warn)
+        _compute(work, warn, pause, announce)
     return _own(store, run_id)
 
 
@@ -113,7 +108,9 @@ def _say_who_computes(holder: ProcessId, report: ProgressCallback | None) -> Non
         report(Progress(f"Waiting for {who}, which computes the same run", 1, 1, None))
 
 
-def _compute(work: Work, warn: Callable[[str], None]) -> None:
+def _compute(
+    work: Work, warn: Callable[[str], None], pause: Cancel | None, announce: Callable[[Estimate], None] | None
+) -> None:
     """Add scores to the stored run if only they are missing, or merge."""
     stored = next((run for run in work.store.candidates(work.run_id) if run.has_model), None)
     if stored is not None and work.benchmark is not None:
@@ -121,7 +118,11 @@ def _compute(work: Work, warn: Callable[[str], None]) -> None:
         return
     for doubt in work.opened.doubts:
         warn(doubt)
-    work.merge()
+    learns = work.recipe.learns
+    if learns and announce is not None:
+        announce(work.plan)
+    with _learning(work.store, work.run_id, pause) if learns else contextlib.nullcontext() as work.kept:
+        work.merge()
 
 
 def _exemplars(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict[str, TaskExemplars] | None:

@@ -41,7 +41,7 @@ def learn(
         blend = EngineBlend(inputs, before, slots, chosen, kept, meter, files, work)
         survey = stage.method.learn(blend, stage.params)
         kept.settle(PART)
-    doubts = (*_drawn(before, stage), *_few(chosen), *kept.warnings)
+    doubts = (*_drawn(before, stage), *few(chosen), *kept.warnings)
     return replace(survey, warnings=(*survey.warnings, *doubts))
 
 
@@ -51,6 +51,7 @@ def _drawn(before: Sequence[Stage], stage: Stage) -> list[str]:
             for key in keys]  # fmt: skip
 
 
-def _few(tasks: Mapping[str, TaskExemplars]) -> list[str]:
+def few(tasks: Mapping[str, TaskExemplars]) -> list[str]:
+    """A sentence on tasks with few images to learn from, if there are some."""
     few = [name for name, task in tasks.items() if len(task.images) < FEW]
     return [f"Fewer than {FEW} images were there to learn from for {first_few(few)}."] if few else []

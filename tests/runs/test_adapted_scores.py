@@ -151,3 +151,9 @@ def test_learning_is_in_the_estimate(chain, adapted, tiny_benchmark):
     assert work(chain(params=SHORT | {"steps": 600}))[MERGING] > 10 * work(chain())[MERGING]
     assert work(chain("task_arithmetic", {}))[ADAPTING] == 0
     assert work(adapted("wemoe"))[ADAPTING] > work(adapted("surgery"))[ADAPTING] > 0
+
+
+def test_what_may_be_wrong_is_said(chain, run_it):
+    run = run_it(chain(adapt=("wemoe", ADAPTS["wemoe"])))
+    assert any("Fewer than 32 images were there to learn from" in text for text in run.warnings)
+    assert any("what AdaMerging learned for MLPs is not used" in text for text in run.warnings)
