@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 PART = "adapt"  # of what is kept
 STORING, READING, LEARNING, ROUTING = "Preparing modules", "Reading features", "Learning modules", "Routing images"
-ROUTED = 256  # images of each task whose routing enters the tables
+ROUTED = 128  # images of each task whose routing enters the tables
 
 
 @dataclass(frozen=True)

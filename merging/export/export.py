@@ -89,19 +89,16 @@ def export(  # noqa: PLR0913 - the public contract
         opened = of_checkpoint(source, base, ids, phases.callback(READING), cancel)
     towers = _towers(opened, library, activation, _stated(opened, architecture), text_tower)
     tensors = {place: library.tensors(tower) for place, tower in towers.items()}
-    needed = sum(checkpoint.nbytes for checkpoint in tensors.values()) + _modules_bytes(opened)
+    needed = sum(checkpoint.nbytes for checkpoint in tensors.values())
     meter = Meter(needed, phases.callback(WRITING), cancel)
     meter.within(0, WRITING)
-    require_room(folder, needed + SLACK)
+    require_room(folder, needed + _modules_bytes(opened) + SLACK)
     with appearing(folder, overwrite=overwrite) as inside:
         for place, tower in towers.items():
             metadata = _metadata(opened, tower, place)
             _write_tower(inside / place, tower, tensors[place], library, metadata, shard_bytes, meter)
             _check_unchanged(opened, place)
         _write_extras(inside, opened)
-        if opened.modules is not None:
-            opened.modules.write(inside)
-            meter.advance(_modules_bytes(opened), WRITING, opened.modules.key)
         write_card(inside, Card(opened, towers, library, needed))
         _mark(inside, opened, to)
         files = tuple(sorted(files_in(inside)))
@@ -238,7 +235,9 @@ def _modules_bytes(source: ExportSource) -> int:
 
 
 def _write_extras(folder: Path, source: ExportSource) -> None:
-    """Write the recipe, the methods' tables, the scores, and the folder of each task's model."""
+    """Write the modules, the recipe, the methods' tables, the scores, and the folder of each task's model."""
+    if source.modules is not None:
+        source.modules.write(folder)
     if source.recipe is not None:
         (folder / RECIPE).write_text(source.recipe.to_yaml(), "utf-8")
     if source.tasks:

@@ -151,6 +151,7 @@ def test_tables_say_how_images_are_routed_and_what_modules_take() -> None:
     assert shares == pytest.approx([float((first == k).double().mean()) for k in range(3)])
     mlp = 2 * (2 * 16 * 64 + 16 + 64)
     assert sizes["numel"].tolist() == [mlp, mlp, mlp, 2 * (16 * 16 + 16 + 3 * 16 + 3), mlp]
+    assert (sizes["kept"] <= sizes["numel"]).all() and sizes["kept"].min() > 0
     assert (sizes["bytes"] == 8 * sizes["numel"]).all() and sizes["part"].tolist()[-2:] == [
         "router",
         "pretrained tensors",

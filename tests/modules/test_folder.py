@@ -82,7 +82,7 @@ def test_the_card_loads_it(modules: Modules, folder: Path) -> None:
 
 
 def test_names_of_tasks_cannot_leave_the_folder_or_meet() -> None:
-    names = file_names(("../../etc/passwd", "A", "a", "router", "base", "", "ä" * 300, "."))
+    names = file_names(("../../etc/passwd", "a", "A", "router", "base", "", "ä" * 300, "."))
     stems = [name.removeprefix("modules/").removesuffix(".safetensors") for name in names.values()]
     assert all("/" not in stem and stem not in {"", ".", "..", "router", "base"} for stem in stems)
     assert len({stem.casefold() for stem in stems}) == len(names) and max(map(len, stems)) <= 110
