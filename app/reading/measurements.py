@@ -13,7 +13,7 @@ from app.reading import data
 from app.reading.score_tables import NAMES
 from merging.analysis import stored as stored_measurements
 from merging.analysis.stored import Measured
-from merging.recipes.papers.claims import CURVES
+from merging.recipes.papers.claims import BY_EXEMPLARS
 from merging.runs.run import Run
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def published_curves() -> pd.DataFrame:
 
     rows = [
         (curve.method, n, float(value) / 100, f"{curve.paper}, {curve.where}")
-        for curve in CURVES
+        for curve in BY_EXEMPLARS
         for n, value in curve.values.items()
     ]
     return pd.DataFrame(rows, columns=["method", "exemplars", "accuracy", "source"])

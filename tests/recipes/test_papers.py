@@ -14,6 +14,7 @@ from merging.errors import RecipeError
 from merging.files.plain_yaml import plain_yaml, write_yaml
 from merging.methods import registry
 from merging.recipes.papers import ablations, combinations, published
+from merging.recipes.papers.claims import CURVES
 from merging.recipes.papers.combinations import PRESETS_FILE, SECTIONS, read_combinations, read_sections
 from merging.recipes.papers.published import COLUMNS, EXPERTS, FIGURES, OUTSIDE, PUBLISHED_FILE, TASKS, read_figures
 from merging.recipes.presets import PRESETS, Preset, preset
@@ -137,18 +138,39 @@ def test_an_odd_file_of_presets_is_named(tmp_path: Path, text: str, problem: str
 
 
 def test_figures_name_methods_that_are_registered() -> None:
-    keys = {key for figure in FIGURES for key, _ in figure.chain}
+    keys = {key for figure in FIGURES for key, _ in figure.chain + figure.adapt}
     assert keys - {method.key for method in registry.methods()} == NOT_REGISTERED
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: f"{figure.name}, {figure.model}, {figure.source}")
 def test_values_of_a_figure_are_of_the_types_that_its_methods_take(figure: published.Figure) -> None:
-    places = ["edit"] * (len(figure.chain) - 1) + ["merge"]
-    for role, (key, stated) in zip(places, figure.chain, strict=True):
+    places = ["edit"] * (len(figure.chain) - 1) + ["merge"] + ["adapt"] * len(figure.adapt)
+    for role, (key, stated) in zip(places, figure.chain + figure.adapt, strict=True):
         if key not in NOT_REGISTERED:
-            method = registry.edit(key) if role == "edit" else registry.merge(key)
+            method = getattr(registry, role)(key)
             built = method.params.build(stated).values()
             assert {name: type(value) for name, value in stated.items()} == {name: type(built[name]) for name in stated}
+
+
+def test_a_figure_with_an_adapt_is_of_no_chain_without_it() -> None:
+    surgery = next(figure for figure in FIGURES if figure.name == "Surgery Merging")
+    plain = next(figure for figure in FIGURES if figure.name == "Task Arithmetic" and figure.model == published.B32)
+    steps, above = [("task_arithmetic", {"scaling": 0.3})], [("surgery", {"rank": 16})]
+    assert (surgery.chain, surgery.adapt) == ((("task_arithmetic", {"scaling": 0.3}),), (("surgery", {}),))
+    assert surgery.is_of(steps, above) and plain.is_of(steps)
+    assert not surgery.is_of(steps) and not plain.is_of(steps, above)
+    assert surgery in published.with_method("adapt", "surgery")
+    assert plain not in published.with_method("adapt", "surgery")
+
+
+def test_presets_that_learn_do_so_on_images_that_are_not_scored_unless_told() -> None:
+    experts = {"a": "x"}
+    learning = [each for each in PRESETS if each.recipe("p", experts).test_data]
+    assert {"lw_adamerging", "surgery", "wemoe", "lw_adamerging_quick"} < {each.key for each in learning}
+    for each in learning:
+        held_out, papers = each.recipe("p", experts), each.recipe("p", experts, test_data={"split": "reporting"})
+        assert held_out.test_data and held_out.test_data.split == "choosing"
+        assert papers.test_data and papers.test_data.split == "reporting" and papers.adapt == held_out.adapt
 
 
 def test_averages_of_experts_are_those_of_their_accuracies() -> None:
@@ -159,7 +181,8 @@ def test_averages_of_experts_are_those_of_their_accuracies() -> None:
 
 
 def test_every_source_of_figures_is_used() -> None:
-    assert {figure.source.split(",")[0] for figure in FIGURES} == set(published.SOURCES)
+    used = {figure.source.split(",")[0] for figure in FIGURES} | {curve.paper for curve in CURVES}
+    assert used == set(published.SOURCES)
     assert {figure.experts for figure in FIGURES} == {experts for experts, _ in EXPERTS}
 
 

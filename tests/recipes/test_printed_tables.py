@@ -12,7 +12,7 @@ from merging.recipes.papers.published import OUTSIDE, PUBLISHED_FILE, TASKS, Fig
 
 TABLES = Path(__file__).with_name("printed_tables.txt")
 # Sources that are no table of a paper: each of their rows is one average, so that nothing in it can be swapped.
-AVERAGES_ONLY = {"TSV-M", "WUDI", "FusionBench", "experts of TALL masks", "experts of Hugging Face"}
+AVERAGES_ONLY = {"TSV-M", "WUDI", "FusionBench", "E-WEMoE", "experts of TALL masks", "experts of Hugging Face"}
 Key = tuple[str, str, str]  # source, model, name
 
 

@@ -89,28 +89,31 @@ def _same_chain(figures: Mapping[str, Figure], runs: Sequence[Run]) -> Run | Non
 
 def _rank(figure: Figure, run: Run) -> tuple[int, bool] | None:
     """A run's distance from a figure's chain, None if it is another chain; precomputed runs come first."""
-    steps, exemplars = _recipe(run.id, run)
+    steps, adapt, exemplars = _recipe(run.id, run)
     if not steps or (figure.exemplars and exemplars and figure.exemplars != exemplars):
         return None
-    if not figure.is_of(zip(run.chain, (values for values, _ in steps), strict=True)):
+    above = [(run.adapt, values) for values, _ in adapt]
+    if not figure.is_of(zip(run.chain, (values for values, _ in steps), strict=True), above):
         return None
     others = 0
-    for (_, stated), (values, defaults) in zip(figure.chain, steps, strict=True):
+    for (_, stated), (values, defaults) in zip(figure.chain + figure.adapt, steps + adapt, strict=True):
         others += sum(value != defaults[name] for name, value in values.items() if name not in stated)
     return others, run.provenance != PRECOMPUTED
 
 
 @st.cache_data(max_entries=1000, show_spinner=False)
-def _recipe(run_id: str, _run: Run) -> tuple[Steps, int | None]:
-    """Values and defaults of each step, and exemplars per task; no steps if this version does not know the chain."""
+def _recipe(run_id: str, _run: Run) -> tuple[Steps, Steps, int | None]:
+    """Values and defaults of each step and of the adapt, if there is one, and exemplars per task; no steps if this
+    version does not know the chain."""
     try:
         recipe = _run.recipe
     except MergingError:
         recipe = None
     if recipe is None:
-        return [], None
-    steps = [(step.params.values(), type(step.params)().values()) for step in recipe.steps]
-    return steps, recipe.exemplars.per_task if recipe.exemplars else None
+        return [], [], None
+    stages = [(step.params.values(), type(step.params)().values()) for _, step in recipe.stages]
+    steps = len(recipe.steps)
+    return stages[:steps], stages[steps:], recipe.exemplars.per_task if recipe.exemplars else None
 
 
 def table(rows: Sequence[Row], stored: Sequence[Run]) -> pd.DataFrame:

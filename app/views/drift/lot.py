@@ -14,7 +14,7 @@ from app.session.clicks import fragment
 from app.widgets import chart, paper_line
 from app.widgets.jobs import measure_button
 from merging.analysis.stored import Measured
-from merging.recipes.papers.claims import CURVES, Curve
+from merging.recipes.papers.claims import BY_EXEMPLARS, Curve
 from merging.recipes.papers.published import SOURCES
 from merging.runs.run import Run
 from viz.text import clean_text, plural
@@ -115,11 +115,11 @@ def _numbers(accuracy: pd.DataFrame) -> None:
     number = st.column_config.NumberColumn
     columns: dict[str, Any] = {name: number(f"● {clean_text(name, 40)}", format="%.1f%%") for name in wide.columns}
     table = wide.reset_index()
-    for curve in CURVES:
+    for curve in BY_EXEMPLARS:
         table[curve.key] = [_as_printed(curve, int(n)) for n in table["exemplars"]]
         columns[curve.key] = st.column_config.TextColumn(f"◇ {curve.method}, {curve.where}", help=SOURCES[curve.paper])
     st.dataframe(
-        table.style.set_properties(subset=[curve.key for curve in CURVES], color=PRINTED),
+        table.style.set_properties(subset=[curve.key for curve in BY_EXEMPLARS], color=PRINTED),
         hide_index=True,
         column_config={"exemplars": number("Exemplars per task"), **columns},
         alt="Mean in-domain accuracy by number of exemplars and method, measured here and published",

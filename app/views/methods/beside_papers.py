@@ -31,7 +31,11 @@ def show(rows: Sequence[Row], runs: Sequence[Run]) -> None:
 
 def _base(figure: Figure) -> Figure | None:
     """Task Arithmetic alone in the same tables as a figure of another chain; None if there is none."""
-    if figure.unstated or [key for key, _ in figure.chain] == [BASE]:
+    if figure.unstated or _is_base(figure):
         return None
     same = (other for other in FIGURES if (other.source, other.model) == (figure.source, figure.model))
-    return next((other for other in same if [key for key, _ in other.chain] == [BASE] and not other.unstated), None)
+    return next((other for other in same if _is_base(other) and not other.unstated), None)
+
+
+def _is_base(figure: Figure) -> bool:
+    return [key for key, _ in figure.chain] == [BASE] and not figure.adapt

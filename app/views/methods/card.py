@@ -91,18 +91,18 @@ def _figures(method: Method, runs: Sequence[Run], stored: Sequence[Run]) -> None
     separate = method.role == "merge"  # chains with edits before a merge have a table of their own
     figures, own = with_method(method.role, method.key), gallery.with_method(method, runs)
     alone = published.rows(
-        [figure for figure in figures if not separate or len(figure.chain) == 1],
-        [run for run in own if not separate or len(run.chain) == 1],
+        [figure for figure in figures if not separate or (len(figure.chain) == 1 and not figure.adapt)],
+        [run for run in own if not separate or (len(run.chain) == 1 and not run.adapt)],
     )
     if alone:
         _table(alone, f"Published accuracies of {method.title} beside ours; those marked * are computed", stored)
     else:
         st.markdown("No paper figure is known, and no run is stored here. Open it in Merge and press Run.")
-    chains = [figure for figure in figures if separate and len(figure.chain) > 1]
-    combined = published.rows(chains, [run for run in own if separate and len(run.chain) > 1])
+    chains = [figure for figure in figures if separate and (len(figure.chain) > 1 or figure.adapt)]
+    combined = published.rows(chains, [run for run in own if separate and (len(run.chain) > 1 or run.adapt)])
     if combined:
-        with st.expander(f"With edits before it ({len(combined)})", icon=":material/account_tree:"):
-            _table(combined, f"The same for chains of edits and {method.title}", stored)
+        with st.expander(f"With other steps before it or on top ({len(combined)})", icon=":material/account_tree:"):
+            _table(combined, f"The same for chains of {method.title} and other steps", stored)
     if alone or combined:
         _explain(method, figures)
         beside_papers.show([*alone, *combined], runs)

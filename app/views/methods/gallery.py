@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import merging
 from app import text
 from app.session.draft import Draft
-from merging.methods.method import Method
+from merging.methods.method import Adapt, Method
 from merging.methods.params import Bound
 from merging.recipes.presets import PRESETS, Preset
 from merging.recipes.recipe import DEFAULT_MERGE
@@ -45,15 +45,18 @@ def _card_text(method: Method) -> str:
 
 
 def chain(method: Method) -> str:
-    """A chain with the method at its defaults, as links write it; empty if no chain can hold it."""
-    return {"merge": method.key, "edit": f"{method.key};{DEFAULT_MERGE}"}.get(method.role, "")
+    """A chain with the method at its defaults, as links write it."""
+    chains = {"edit": f"{method.key};{DEFAULT_MERGE}", "adapt": f"{DEFAULT_MERGE};{method.key}"}
+    return chains.get(method.role, method.key)
 
 
 def presets(method: Method) -> list[tuple[Preset, str]]:
     """The papers' combinations with a method in them, and their chains as links write them."""
     combinations = []
     for preset in PRESETS:
-        if method.key in ([key for key, _ in preset.edits] if method.role == "edit" else [preset.merge]):
+        above = [preset.adapt[0]] if preset.adapt else []
+        keys = {"edit": [key for key, _ in preset.edits], "merge": [preset.merge], "adapt": above}
+        if method.key in keys[method.role]:
             combinations.append((preset, Draft.of(preset.recipe("", {"expert": ""})).chain()))
     return combinations
 
@@ -85,12 +88,16 @@ def _takes(bound: Bound) -> str:
 
 def code(method: Method) -> tuple[str, str]:
     """The file of a method's function, from the folder of the program, and the function itself."""
-    path = Path(inspect.getsourcefile(method.run) or "")
-    return path.relative_to(Path(merging.__file__).parents[1]).as_posix(), inspect.getsource(method.run)
+    functions = [method.train, method.features] if isinstance(method, Adapt) else [method.run]
+    path = Path(inspect.getsourcefile(functions[0]) or "")
+    source = "\n\n".join(inspect.getsource(function) for function in functions)
+    return path.relative_to(Path(merging.__file__).parents[1]).as_posix(), source
 
 
 def with_method(method: Method, runs: Sequence[Run]) -> list[Run]:
     """The runs whose chain has the method in its role, among those with the most experts."""
     most = max((len(run.experts) for run in runs), default=0)
+    if method.role == "adapt":
+        return [run for run in runs if run.adapt == method.key and len(run.experts) == most]
     places = slice(None, -1) if method.role == "edit" else slice(-1, None)
     return [run for run in runs if method.key in run.chain[places] and len(run.experts) == most]

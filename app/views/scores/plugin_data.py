@@ -182,7 +182,7 @@ def _printed_changes(entry: EditPairRow) -> Mapping[str, float]:
 def _printed(run: Run | None) -> Figure | None:
     """The paper's figure for a run's chain on ViT-B/32 that includes out-of-domain accuracy."""
     recipe = edit_pairs.recipe_of(run) if run else None
-    steps = [(step.key, step.params.values()) for step in recipe.steps] if recipe else []
+    steps = [(step.key, step.params.values()) for step in recipe.steps] if recipe and not recipe.adapt else []
     for figure in FIGURES:
         if figure.model == B32 and not figure.unstated and figure.printed.h_score and figure.is_of(steps):
             return figure

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from merging.methods.merges import regmean
 from merging.methods.method import Citation, Merge, Needs, register
+from merging.methods.slot import Slot
 
 
 @dataclass(frozen=True, kw_only=True)
 class RegmeanPpParams(regmean.RegmeanParams):
     """The parameters of RegMean++: those of RegMean."""
+
+
+def regmean_pp(slot: Slot, params: RegmeanPpParams, statistics: None) -> Tensor:
+    """RegMean of a slot, (K, *S) -> (*S), on the layer inputs that come through what is merged already."""
+    return regmean.regmean(slot, params, statistics)
 
 
 register(
@@ -32,7 +40,7 @@ register(
         params=RegmeanPpParams,
         needs=Needs.EXEMPLARS,
         through_merged=True,
-        run=regmean.regmean,
+        run=regmean_pp,
         algebra=regmean.algebra,
         variant="The regression, its table and what takes the mean are RegMean's. The output projection is regressed, "
         "too, on what the merged blocks and each expert's last norm give; the authors' code leaves it pretrained. Gram "

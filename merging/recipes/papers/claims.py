@@ -215,6 +215,7 @@ def of_figures(first: Figure, second: Figure) -> Claim:
 
 
 CLAIMS, CURVES = read_claims()
+BY_EXEMPLARS = tuple(curve for curve in CURVES if curve.along == "exemplars per task")
 
 
 def of_view(view: str) -> tuple[Claim, ...]:

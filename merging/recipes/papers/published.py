@@ -1,14 +1,14 @@
 """Accuracies that papers print, in percent and as they print them: the rows of ``published.csv``.
 
-They are of other models and other images than the bundled benchmark's, so they are never shown as if they were ours.
-A chain here states what its paper states; what the paper leaves open is left out.
+They are of other models and other images than the bundled benchmark's, so they are never shown as if they were ours. A
+chain here states what its paper states; what the paper leaves open is left out.
 
-A row of the file is one line of a paper's table for one model. An empty cell is a value that is not printed.
-``kind`` is one of ``KINDS``. ``paper`` is one of ``SOURCES``, ``tables`` says where in it. ``chain`` is
-written as on the command line, 'lwptv:prune_ratio=0.7;ties:density=0.2', with numbers that have a point if they are no
-integers. ``unstated`` is "yes" or empty. ``computed`` names the averages of the row that its source does not print,
-but the parts of which it publishes; ``normalized`` is in the file where the source gives it, and is computed otherwise.
-The other fields are those of ``Figure`` and ``Printed``.
+A row of the file is one line of a paper's table for one model. An empty cell is a value that is not printed. ``kind``
+is one of ``KINDS``. ``paper`` is one of ``SOURCES``, ``tables`` says where in it. ``chain`` is written as on the
+command line, 'lwptv:prune_ratio=0.7;ties:density=0.2', with numbers that have a point if they are no integers;
+'+surgery:rank=16' at its end is an adapt. ``unstated`` is "yes" or empty. ``computed`` names the averages of the row
+that its source does not print, but the parts of which it publishes; ``normalized`` is in the file where the source
+gives it, and is computed otherwise. The other fields are those of ``Figure`` and ``Printed``.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ SOURCES = {
     "CAT preprint": "Task arithmetic in trust region. arXiv:2501.15065v1",
     "TSV-M": "Averages of the authors' per-task result files",
     "WUDI": "The authors' README",
+    "AdaMerging": "Logs in the authors' repository",
+    "Surgery": "Logs in the authors' repository",
+    "E-WEMoE": "Averages of the authors' result files, on FusionBench's checkpoints",
     "FusionBench": "Results in the documentation of FusionBench, on checkpoints of its own",
 }
 ILHARCO = "Ilharco et al."  # whose experts most papers merge
@@ -71,11 +74,11 @@ class Printed(NamedTuple):
 class Figure:
     """One row of a paper's table for one model.
 
-    ``name`` is what the paper calls it, ``chain`` its steps with the parameters that the paper states, ``experts``
-    whose checkpoints were merged. ``exemplars`` is their number per task, None where it is not stated or none are used.
-    ``note`` says what the chain cannot; an ``unstated`` figure used values that the paper does not print.
-    ``normalized_by_source`` is the normalized accuracy as the source gives it. ``computed`` holds the averages that
-    were computed from parts that the source publishes.
+    ``name`` is what the paper calls it, ``chain`` its steps with the parameters that the paper states, ``adapt`` the
+    step on top of the merged model if there is one, ``experts`` whose checkpoints were merged. ``exemplars`` is their
+    number per task, None where it is not stated or none are used. ``note`` says what the chain cannot; an ``unstated``
+    figure used values that the paper does not print. ``normalized_by_source`` is the normalized accuracy as the source
+    gives it. ``computed`` holds the averages that were computed from parts that the source publishes.
     """
 
     name: str
@@ -83,6 +86,7 @@ class Figure:
     model: str
     printed: Printed
     source: str
+    adapt: Steps = ()
     experts: str = ILHARCO
     exemplars: int | None = None
     note: str = ""
@@ -104,14 +108,20 @@ class Figure:
         values = {NORMALIZED: self.normalized_by_source, **self.printed._asdict()}
         return values[average] is not None and average not in self.computed
 
-    def is_of(self, steps: Iterable[tuple[str, Mapping[str, Any]]]) -> bool:
+    def is_of(
+        self, steps: Iterable[tuple[str, Mapping[str, Any]]], adapt: Iterable[tuple[str, Mapping[str, Any]]] = ()
+    ) -> bool:
         """Whether the figure is of a chain with these steps and values; what its paper leaves open may be any value."""
-        run_steps = tuple(steps)
-        return [key for key, _ in self.chain] == [key for key, _ in run_steps] and all(
-            values.get(name) == value
-            for (_, stated), (_, values) in zip(self.chain, run_steps, strict=True)
-            for name, value in stated.items()
-        )
+        return _agree(self.chain, tuple(steps)) and _agree(self.adapt, tuple(adapt))
+
+
+def _agree(stated: Steps, run_steps: Steps) -> bool:
+    """Whether steps are the stated ones, with every value that is stated."""
+    return [key for key, _ in stated] == [key for key, _ in run_steps] and all(
+        values.get(name) == value
+        for (_, known), (_, values) in zip(stated, run_steps, strict=True)
+        for name, value in known.items()
+    )
 
 
 def read_figures(path: Path = PUBLISHED_FILE) -> dict[str, tuple[Figure, ...]]:
@@ -149,7 +159,8 @@ def _figure(row: Row) -> Figure:
         raise RecipeError("field chain: merges have one, and nothing else has.")
     return Figure(
         name=row["name"],
-        chain=_chain(row["chain"]),
+        chain=_chain(row["chain"].partition("+")[0]),
+        adapt=_chain(row["chain"].partition("+")[2]),
         model=_one_of(row, "model", (B32, L14)),
         printed=_printed(row),
         source=source,
@@ -239,6 +250,8 @@ def from_paper(paper: str) -> tuple[Figure, ...]:
 
 def with_method(role: str, key: str) -> tuple[Figure, ...]:
     """The figures in whose chain a method has that role."""
+    if role == "adapt":
+        return tuple(figure for figure in FIGURES if key in (step for step, _ in figure.adapt))
     steps = slice(None, -1) if role == "edit" else slice(-1, None)
     return tuple(figure for figure in FIGURES if key in (step for step, _ in figure.chain[steps]))
 
