@@ -36,7 +36,8 @@ def storage(run: Run) -> pd.DataFrame:
     """
     tensors = run.table("tensors")
     heads = _heads(run, tensors)
-    extra = [("deploy", HEADS, heads)] if heads else []
+    extra: list[Row] = [("deploy", HEADS, heads)] if heads else []
+    extra += _beside(run)
     if not run.sizes or "itemsize" not in tensors:
         unknown = [(account, "files", np.nan) for account in ACCOUNTS[1:]]
         return _table([*_paper_only(run, tensors), *unknown])
@@ -48,6 +49,14 @@ def storage(run: Run) -> pd.DataFrame:
     else:
         rows = _many_models(tensors, run.table("task_tensors"), run.sizes)
     return _table([*rows, *extra])
+
+
+def _beside(run: Run) -> list[Row]:
+    """The modules and routers on top of the merged model, which only count for those who use it."""
+    if "modules" not in run.tables:
+        return []
+    parts = run.table("modules").groupby("part", sort=False)["bytes"].sum()
+    return [("deploy", str(part), float(size)) for part, size in parts.items()]
 
 
 def _table(rows: list[Row]) -> pd.DataFrame:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+
 from merging.files.processes import NOBODY, ProcessId
 from merging.jobs.outcome import interruption, left_behind
 from merging.jobs.records import MERGE, Job, JobFiles, Record, State
 from merging.runs.store import Store
+
+WATCHED = 1 << 18  # bytes at the end of the events from which a job is watched
 
 
 def read_job(files: JobFiles, store: Store, position: int, here: bool) -> Job | None:
@@ -40,6 +45,17 @@ def read_job(files: JobFiles, store: Store, position: int, here: bool) -> Job | 
         benchmark=record.benchmark,
         halted=worker.pid if worker.halted() else 0,
     )
+
+
+def details(files: JobFiles) -> list[str]:
+    """The details of a job's latest events, oldest first; those that were written long ago are left out."""
+    try:
+        with (files.folder / "events.jsonl").open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - WATCHED))
+            events = [json.loads(line) for line in file.read().split(b"\n")[:-1] if line.startswith(b"{")]
+    except (OSError, ValueError):
+        return []
+    return [str(event["detail"]) for event in events if isinstance(event, dict) and "detail" in event]
 
 
 def _state(files: JobFiles, record: Record, store: Store, here: bool) -> tuple[State, str, ProcessId]:

@@ -33,7 +33,6 @@ from merging.jobs.pausing import learns
 PATIENCE = 2.5  # seconds that a child has to stop on request, before it is killed
 NICE = 10
 ROOM = 1 << 16  # free bytes below which a disk counts as full
-WATCHED = 1 << 18  # bytes at the end of the events from which a job is watched
 TAIL = 8192  # bytes at the end of the events that are searched for the last one
 MERGE, SWEEP = "merge", "sweep"  # kinds of jobs beside measurements and commands
 PAUSE = "pause"  # the file whose presence asks a sweep, or what learns, to stop at the next point or step
@@ -231,16 +230,6 @@ class JobFiles:
         except (OSError, ValueError, IndexError):
             return {}
         return event if isinstance(event, dict) else {}
-
-    def details(self) -> list[str]:
-        """The details of the child's latest events, oldest first; those that were written long ago are left out."""
-        try:
-            with (self.folder / "events.jsonl").open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - WATCHED))
-                events = [json.loads(line) for line in file.read().split(b"\n")[:-1] if line.startswith(b"{")]
-        except (OSError, ValueError):
-            return []
-        return [str(event["detail"]) for event in events if isinstance(event, dict) and "detail" in event]
 
     def disk_is_full(self) -> bool:
         """Whether too little is free for even an error to be written."""

@@ -22,7 +22,7 @@ from merging.files.processes import ProcessId
 from merging.files.temporary import is_temporary
 from merging.jobs.cleanup import stop_child, stop_orphan, sweep_up
 from merging.jobs.outcome import outcome
-from merging.jobs.reading import read_job
+from merging.jobs.reading import details, read_job
 from merging.jobs.records import MERGE, SWEEP, Job, JobFiles, State, job_of
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
@@ -176,7 +176,7 @@ class Runner:
 
     def details(self, job_id: str) -> list[str]:
         """What a job's progress has said lately, oldest first."""
-        return self._files(job_id).details()
+        return details(self._files(job_id))
 
     def _enqueue(self, job_id: str, created: bool) -> None:
         """Append a job to the queue, unless it was another server that has written its files."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -106,3 +107,31 @@ def test_a_link_to_a_run_that_is_not_here(open_app: Any, learned: Path) -> None:
     at = open_app("learning", learned, run="000000000000", step="7", learned="EVIL")
     assert not at.exception
     assert "does not have" in words(at)
+
+
+# Marks beside scores
+
+
+def test_scores_mark_what_adapted_on_the_scored_images_and_what_needs_each_images_task(
+    open_app: Any, learned: Path
+) -> None:
+    shown = ",".join((learned_runs.LAYERWISE, learned_runs.MODULES, learned_runs.ROUTED))
+    at = open_app("scores", learned, runs=shown)
+    assert not at.exception
+    assert "† Adapted on these images" in words(at) and "Marked ‡. Per task in domain" in words(at)
+    plane, tasks = (json.loads(chart.proto.spec) for chart in at.get("plotly_chart")[:2])
+    names = {trace["name"] for trace in plane["data"]}
+    assert {"Merge that adapts on test data †", "Merge with a module per task ‡ †"} <= names
+    assert "Modules for tasks † (a module per task)" in {trace["name"] for trace in tasks["data"]}
+    table = at.dataframe[0].value.set_index("run")
+    assert table.loc[learned_runs.LAYERWISE, "label"] == "Learned by tensor †"
+    assert table.loc[learned_runs.MODULES, "kind"] == "a module per task ‡"
+    assert "†" not in table.loc[learned_runs.ROUTED, "label"]
+
+
+def test_compare_and_home_carry_the_marks(open_app: Any, learned: Path) -> None:
+    at = open_app("compare", learned, run=learned_runs.LAYERWISE, b=learned_runs.MODULES)
+    assert not at.exception
+    assert "† Adapted on these images" in words(at) and "Per task in domain" in words(at)
+    at = open_app("home", learned)
+    assert "† adapted on the scored images" in words(at) and "a module per task ‡" in words(at)

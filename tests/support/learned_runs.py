@@ -37,6 +37,7 @@ def add(folder: Path, like: tuple[str, ...] = ("ties",)) -> None:
 def _write(store: Store, base: Run, run_id: str, tables: dict[str, pd.DataFrame]) -> None:
     facts = json.loads((base.path / FACTS).read_text("utf-8"))
     adapted = {"adapted_on": "reporting" if run_id in (LAYERWISE, MODULES) else "choosing"} if run_id != MASKED else {}
+    adapted |= {"adapt": "surgery"} if run_id == MODULES else {}
     with store.writing(run_id) as folder:
         for name in base.files:
             if name != FACTS:

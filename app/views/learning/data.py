@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # Tables of runs.
 COEFFICIENTS, STEPS, TRACE = "coefficients", "coefficient_steps", "learning"
 LOCALIZATION, OVERLAP = "localization", "overlap"
+ADAPT_TRACE = "learning_adapt"  # of an adapt on top of a merge that has a trace of its own
 SHIFT, ROUTING, CONFUSION = "feature_shift", "routing", "confusion"
 LEARNED = (COEFFICIENTS, TRACE, LOCALIZATION, SHIFT, ROUTING)
 MERGED = "merged"  # stands for the coefficients that were merged, among the steps of learning

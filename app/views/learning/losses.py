@@ -14,20 +14,29 @@ from app.views.learning import data, starts
 from app.widgets import chart, page
 from merging.runs.run import Run
 
+PARTS = {data.TRACE: "the merge", data.ADAPT_TRACE: "what adapts it"}
 UNKNOWN_START = (
     "To see what learning bought, this merge is set beside the model that it started from, evaluated on the same "
     "images. That start is not stored yet."
 )
 NOT_SCORED = "This run was not evaluated, so what learning bought is not known."
-BATCH = "The loss of every step's batch of unlabeled images, of each task by itself; no label enters it."
+BATCH = "The loss of every step's images, of each task by itself, before the step."
 
 
 def view(run: Run, stored: Sequence[Run]) -> None:
     """The losses over the steps, and the arrow from the start to the learned model."""
     if data.TRACE in run.tables:
-        trace = stored_data.table(run.id, data.TRACE)
+        both = data.ADAPT_TRACE in run.tables
+        part = data.TRACE
+        if both:
+            part = st.segmented_control(
+                "Loss of", list(PARTS), default=data.TRACE, format_func=PARTS.__getitem__, key=f"loss_{run.id}",
+                required=True,
+            )  # fmt: skip
+        of_adapt = part == data.ADAPT_TRACE or not both
         chart.chart(
-            "learning_loss", trace, name=f"learning_loss_{run.id[:8]}", unit=starts.loss_of(run),
+            "learning_loss", stored_data.table(run.id, part), name=f"{part}_{run.id[:8]}",
+            unit=starts.loss_of(run, of_adapt),
             experts=list(run.experts), of=[run], caption=f"{BATCH} {text.adapted(run)}".strip(),
         )  # fmt: skip
     _arrow(run, stored)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 import streamlit as st
 
 from app import text
@@ -12,19 +9,16 @@ from app.reading import data as stored_data
 from app.reading import names
 from app.session import address
 from app.session.clicks import fragment
-from app.views.learning import data
+from app.views.learning import data, one_image
 from app.widgets import chart
 from merging.runs.run import Run
 from viz.text import clean_text, span
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 SHIFTED = (
-    "Features before they are normalized, of the reporting half of each task's images (n = {} a task), against those "
+    "Features before they are normalized, of the images that the modules learned from (n = {} a task), against those "
     "of the task's own expert. Which module to use is known only where an image's task is."
 )
-ROUTED = "Every image is routed by itself; n = {} images of each data set's reporting half."
+ROUTED = "Every image is routed by itself; n = {} images of each task, of those that the router learned from."
 UNSEEN = " Unseen data sets, which no expert was trained on, stand below the line."
 
 
@@ -73,6 +67,7 @@ def _routing(run: Run) -> None:
         "routing_map", table[table["task"] == task], name=f"routing_{run.id[:8]}_{task}", headed=True, of=[run],
         task=titles.get(task, task), caption=words,
     )  # fmt: skip
+    one_image.view(run)
 
 
 def _confusion(run: Run, titles: dict[str, str], words: str) -> None:
@@ -84,8 +79,3 @@ def _confusion(run: Run, titles: dict[str, str], words: str) -> None:
     )
     rest = "" if table["in_domain"].all() else UNSEEN
     chart.chart("router_confusion", table, name=f"router_{run.id[:8]}", of=[run], caption=words + rest)
-
-
-def first(table: pd.DataFrame, tasks: Sequence[str]) -> str:
-    """The first of these tasks that the table has."""
-    return next((task for task in tasks if task in set(table["task"])), "")

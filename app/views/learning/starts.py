@@ -41,13 +41,13 @@ def chain(start: Recipe) -> str:
     return Draft.of(start).chain()
 
 
-def loss_of(run: Run) -> str:
-    """What a run made small while it learned, with its unit."""
+def loss_of(run: Run, last: bool = True) -> str:
+    """What the last method of a run that learns made small, with its unit, or the first one."""
     try:
-        steps = run.recipe.stages if run.recipe is not None else ()
+        stages = list(run.recipe.stages) if run.recipe is not None else []
     except MergingError:
-        steps = ()
-    return next((method.loss for method, _ in reversed(steps) if method.loss), "Loss")
+        stages = []
+    return next((method.loss for method, _ in (stages[::-1] if last else stages) if method.loss), "Loss")
 
 
 def learning_method() -> str:

@@ -13,7 +13,7 @@ from app.session import pages, state
 from app.session.draft import Draft, DraftStep, in_order, parse_chain
 from app.views.merge import factors
 from app.widgets import controls, page
-from merging.benchmarks.metrics import PER_TASK
+from merging.benchmarks.metrics import TASK_KNOWN
 from merging.catalog.model_sets import ModelSet
 from merging.errors import CheckpointError, MergingError
 from merging.methods import registry
@@ -264,7 +264,7 @@ def _adapt(current: Draft, adapts: Sequence[Adapt], experts: Mapping[str, str]) 
         if current.adapt is None:
             return True
         if by_key[current.adapt.key].needs_task:
-            st.caption(f"Marked ‡. {PER_TASK}")
+            st.caption(f"Marked ‡. {TASK_KNOWN}")
         return controls_of(current.adapt, by_key[current.adapt.key], current, experts)
 
 

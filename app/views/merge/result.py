@@ -43,6 +43,8 @@ def view(run: Run, stored: Sequence[Run]) -> None:
             st.caption(sentence)
         with st.container(horizontal=True, vertical_alignment="center"):
             page.open_page(pages.MASKS, "See its masks", "grid_on", run=run.id)
+            if run.adapted_on:
+                page.open_page(pages.LEARNING, "See what it learned", "model_training", run=run.id)
             if summary is not None:
                 page.open_page(pages.SCORES, "See its scores", "monitoring", runs=run.id)
             if best is not None:

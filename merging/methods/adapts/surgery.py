@@ -95,6 +95,7 @@ register(
         cite=citations.SURGERY,
         params=SurgeryParams,
         needs=Needs.TEST_DATA,
+        loss="Mean |difference| from the expert's features",
         train=train,
         shapes=shapes,
         features=features,

@@ -113,6 +113,7 @@ register(
         cite=citations.TWIN,
         params=TwinParams,
         needs=Needs.EXEMPLARS,
+        loss="Cross-entropy with the task (nats)",
         train=train,
         shapes=shapes,
         features=features,

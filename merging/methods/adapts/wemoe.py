@@ -130,6 +130,7 @@ register(
         needs=Needs.TEST_DATA,
         heads=True,
         learns_on=lambda params, images: params.steps * sum(min(params.batch, n) for n in images),
+        loss="Entropy of the predictions (nats)",
         train=train,
         shapes=shapes,
         features=features,

@@ -128,6 +128,8 @@ register(
         learn=learn,
         learns_on=_images,
         learn_reads=_reads,
+        loss="Entropy of the predictions (nats)",
+        starts_from=lambda params: ("task_arithmetic", {"scaling": params.init}),
         run=adamerging,
         elementwise=lambda _: True,
         variant="A layer is a named tensor, with q, k and v in one. 32 images a task and step, and coefficients cut to "

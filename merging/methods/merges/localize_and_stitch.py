@@ -144,6 +144,7 @@ register(
         learn=learn,
         learns_on=_images,
         learn_reads=_reads,
+        loss="Cross-entropy with the labels (nats)",
         run=localize_and_stitch,
         survey=survey,
         survey_when=lambda params: bool(params.localize == "magnitude"),
