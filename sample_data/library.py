@@ -3,9 +3,9 @@
 All is made by the same code as everybody's, on the bundled benchmark with all eight experts, at the published scalings:
 those that were chosen from a grid are in scalings.csv, which make.py writes. Weights are left out (they are remade in
 seconds), and saliency that another run has, too (pages find it there); recipes, the other tables and scores stay in
-runs/, measurements in measured/. Tables above 5 kB are packed, and what was learned at each step keeps the digits that
-its pictures show. Seconds are left out: times are there as the ratios that method_times measures. A test finds out when
-they are stale.
+runs/, measurements in measured/. Tables above 5 kB are packed, and what was learned at each step keeps the three digits
+that its pictures show, coefficients at every 20th step in place of every 10th. Seconds are left out: times are there as
+the ratios that method_times measures. A test finds out when they are stale.
 
 ``--keep`` takes over what is there under the same ids instead of computing everything again. What learns takes minutes
 to an hour, so it is always taken over. ``--only KEY`` computes one preset and adds it to what is there; it works in the
@@ -48,8 +48,14 @@ from merging.sweeps import compute, points, storage
 from merging.sweeps.axis import varied
 from merging.sweeps.sweep import Axis, Sweep
 
-LEARNED = ("localize_and_stitch_dataless", "surgery", "lw_adamerging_quick")  # presets of LEARNING, computed
-# Presets, and partners of presets, whose runs are not computed yet: the app computes them on demand.
+LEARNED = (  # presets of LEARNING whose runs are computed
+    "localize_and_stitch_dataless",
+    "surgery",
+    "twin",
+    "lw_adamerging_quick",
+    "lw_adamerging",
+)
+# The app computes the others on demand.
 AWAITED = LEARNING - set(LEARNED)
 RUNS: tuple[Preset, ...] = tuple(one for one in (*PRESETS, *partners()) if one.key not in AWAITED)
 MEASURED = settings.LIBRARY.parent / context.FOLDER
@@ -93,7 +99,9 @@ SWEEPS: tuple[tuple[tuple[str, ...], dict[str, tuple[float, ...]], str], ...] = 
     ),
 )  # fmt: skip
 PACK_ABOVE = 5_000  # bytes of a table
-HISTORY = {"coefficient_steps": 3, "learning": 4}  # significant digits of steps
+COEFFICIENTS = "coefficient_steps"
+HISTORY = {COEFFICIENTS: 3, "learning": 3}  # tables of steps, and the significant digits that they keep
+MOMENTS = 30  # of more steps with coefficients every second one is kept
 OWN = "library"  # the folder of the user's store in which ``--only`` computes
 OF_EXPERTS = ("signs", "pairs")
 OF_BENCHMARK = ("exemplars", "drm_ablations", "task_counts", "method_times")
@@ -218,13 +226,19 @@ def finish(root: Path, facts: str) -> None:
 
 
 def shorten(folder: Path, name: str, schema: Mapping[str, str]) -> None:
-    """Round a table of ``HISTORY``; one that is rounded already stays as it is."""
+    """Round a table of ``HISTORY``, and thin out coefficients; what was shortened already stays as it is."""
     place = folder / stored_table(folder, name)
-    if place.suffix != PACKED:
-        table = read_table(place, schema)
-        for column in table.select_dtypes("float").columns:
-            table[column] = [float(f"{value:.{HISTORY[name]}g}") for value in table[column]]
-        write_table(folder, name, table)
+    if place.suffix == PACKED:
+        return
+    table = read_table(place, schema)
+    steps = sorted(set(table["step"]))
+    if name == COEFFICIENTS and len(steps) > MOMENTS:
+        table = table[table["step"].isin({*steps[::2], steps[-1]})]
+    digits = HISTORY[name]
+    rounded = {
+        column: [float(f"{value:.{digits}g}") for value in table[column]] for column in table.select_dtypes("float")
+    }
+    write_table(folder, name, table.assign(**rounded))
 
 
 def pack(folder: Path) -> None:

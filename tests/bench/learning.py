@@ -89,7 +89,8 @@ def show(keys: Iterable[str], store: Store, benchmark: Benchmark) -> None:
             row += cells(run, known.get(run.id, {}) if run else {})
             if run is not None and run.scores is not None:
                 found = summarize(run.scores, run.experts)
-                counted.add(f"n = {found.n_in} in and {found.n_out} out of domain, seed {run.seed}, {run.device}")
+                seed = "nothing drawn" if run.seed is None else f"seed {run.seed}"
+                counted.add(f"n = {found.n_in} in and {found.n_out} out of domain, {seed}, {run.device}")
         rows.append(row)
     part = ["in", "out", "H", "CPU s", "MiB"]
     widths = [max(len(row[0]) for row in rows), *[7] * 10]

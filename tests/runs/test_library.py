@@ -23,7 +23,7 @@ from merging.runs.run import FACTS as RUN_FACTS
 from merging.runs.run import PRECOMPUTED, SALIENCY
 from merging.runs.store import Store
 from merging.sweeps import compute, points, storage
-from sample_data.library import AWAITED, MEASURED, MEASUREMENTS, PACK_ABOVE, RUNS, add, finish, pack, planned
+from sample_data.library import AWAITED, MEASURED, MEASUREMENTS, PACK_ABOVE, RUNS, add, finish, pack, planned, shorten
 
 FACTS = {RUN_FACTS, stored_measurements.FACTS, points.FACTS}
 POINTS = settings.BUNDLED / points.FOLDER
@@ -118,9 +118,20 @@ def test_steps_of_learning_keep_few_digits_and_everything_else_all(tmp_path):
     for _ in range(2):  # what is short already stays as it is
         finish(tmp_path, RUN_FACTS)
         assert is_whole(entry) and json.loads((entry / RUN_FACTS).read_bytes())["seconds"] == {}
-        for name, kept in {"coefficient_steps": 0.123, "coefficients": 0.123456, "learning": 0.1235}.items():
+        for name, kept in {"coefficient_steps": 0.123, "coefficients": 0.123456, "learning": 0.123}.items():
             stored = read_table(entry / stored_table(entry, name), schemas[name])
             pd.testing.assert_frame_equal(stored, table.assign(coefficient=[kept]), check_exact=True)
+
+
+def test_coefficients_of_many_steps_are_thinned_out_but_for_the_last(tmp_path):
+    (tmp_path / "tables").mkdir()
+    steps = [*range(0, 510, 10), 505]
+    schema = write_table(
+        tmp_path, "coefficient_steps", pd.DataFrame({"step": steps, "coefficient": [0.5] * len(steps)})
+    )
+    shorten(tmp_path, "coefficient_steps", schema)
+    kept = read_table(tmp_path / stored_table(tmp_path, "coefficient_steps"), schema)
+    assert kept["step"].tolist() == [*range(0, 501, 20), 505]
 
 
 def test_a_run_of_its_own_is_added_without_weights_and_seconds(tmp_path, monkeypatch, tiny_benchmark):
