@@ -11,6 +11,9 @@ import pytest
 import tiny_library
 from page_harness import charts, click, words
 
+from merging import settings
+from merging.runs.store import Store
+
 VIEWS = {  # view -> a run that has it, and its charts
     "coefficients": (learned_runs.LAYERWISE, ["coefficient_map", "coefficient_steps", "coefficient_sums"]),
     "loss and gain": (learned_runs.LAYERWISE, ["learning_loss"]),
@@ -87,13 +90,23 @@ def test_a_run_that_learned_nothing_says_so_and_offers_one_that_did(open_app: An
 
 
 def run_of(folder: Path, *chain: str) -> str:
-    from merging.runs.store import Store
-
     return next(
         run.id
         for run in Store(libraries=(folder / "runs",)).runs()
         if run.chain == chain and run.id not in learned_runs.TITLES
     )
+
+
+@pytest.mark.slow
+def test_the_library_has_learned_runs_beside_those_with_coefficients_of_another_kind(open_app: Any) -> None:
+    learned, computed = (
+        next(run.id for run in Store(libraries=(settings.LIBRARY,)).runs() if run.title == title)
+        for title in ("LW AdaMerging", "Model Stock, across tasks")
+    )
+    at = open_app("learning", settings.BUNDLED, run=learned, learned="coefficients", step="100", tensor="visual.proj")
+    assert not at.exception and not at.error
+    assert keys(at) == ["coefficient_map", "coefficient_steps", "coefficient_sums"]
+    assert "learned nothing" in words(open_app("learning", settings.BUNDLED, run=computed))
 
 
 def test_without_any_learned_run_the_page_says_what_it_would_show(open_app: Any, library: Path) -> None:

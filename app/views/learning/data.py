@@ -20,7 +20,7 @@ COEFFICIENTS, STEPS, TRACE = "coefficients", "coefficient_steps", "learning"
 LOCALIZATION, OVERLAP = "localization", "overlap"
 ADAPT_TRACE = "learning_adapt"  # of an adapt on top of a merge that has a trace of its own
 SHIFT, ROUTING, CONFUSION = "feature_shift", "routing", "confusion"
-LEARNED = (COEFFICIENTS, TRACE, LOCALIZATION, SHIFT, ROUTING)
+LEARNED = (STEPS, TRACE, LOCALIZATION, SHIFT, ROUTING)  # others have a table of coefficients that nothing learned
 MERGED = "merged"  # stands for the coefficients that were merged, among the steps of learning
 
 
@@ -31,7 +31,7 @@ def learned(run: Run) -> bool:
 
 def by_tensor(run: Run) -> bool:
     """Whether it learned a coefficient for every tensor, and not one for each expert."""
-    return COEFFICIENTS in run.tables and bool((data.table(run.id, COEFFICIENTS)["tensor"] != "").any())
+    return STEPS in run.tables and bool((data.table(run.id, COEFFICIENTS)["tensor"] != "").any())
 
 
 def facts(run: Run) -> pd.DataFrame:
