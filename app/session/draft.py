@@ -31,6 +31,11 @@ class DraftStep:
         """A step with the method and values of a recipe's step."""
         return cls(step.key, step.params.values())
 
+    def after_merge(self) -> bool:
+        """Whether it is an edit of the merged task vector. Raises ParameterError for values that cannot be."""
+        method = registry.edit(self.key)
+        return bool(method.after_merge(method.params.build(self.values)))
+
 
 @dataclass
 class Draft:

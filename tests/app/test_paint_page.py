@@ -187,13 +187,14 @@ def test_a_link_restores_the_factors_and_a_wrong_one_says_why(paint: Paint) -> N
 
 
 def test_the_browsers_back_undoes(paint: Paint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.session.painted.STALE", 1000.0)  # seconds: a busy machine may be slow
     at = paint()
     click(at, CANVAS, "", "", "block 0", "")
     first = at.query_params["painted"]
     click(at, CANVAS, "", "", "block 1", "")
     at.query_params["painted"] = first  # as the browser's Back asks for
     at.run()
-    assert len(painting(at).done) == 2  # within half a second it may be a request from before the stroke
+    assert len(painting(at).done) == 2  # at first it may be a request from before the stroke
     monkeypatch.setattr("app.session.painted.STALE", 0.0)
     at.query_params["painted"] = first
     at.run()

@@ -108,16 +108,19 @@ def _sweep(chain: list[str], target: str, first: float, second: float, over: str
     return None
 
 
-def _range(target: str, first: str, second: str, scaling: float) -> Comparison | None:
-    """Two merges of one scaling along a parameter; of several recipes of a merge the first of the sweep."""
+def _range(target: str, first: str, second: str, params: Mapping[str, float]) -> Comparison | None:
+    """Two merges with these parameters along another one; of several recipes of a merge the first of the sweep."""
     for sweep in sweep_storage.listed(data.store()).values():
-        merges = [(recipe.merge.key, recipe.merge.params.values().get("scaling")) for recipe in sweep.recipes]
-        if [axis.target for axis in sweep.axes] != [target] or not {(first, scaling), (second, scaling)} <= set(merges):
+        merges = [
+            step.key if params.items() <= step.params.values().items() else ""
+            for step in (recipe.merge for recipe in sweep.recipes)
+        ]
+        if [axis.target for axis in sweep.axes] != [target] or not {first, second} <= set(merges):
             continue
         stored = sweeps.results(sweep)
         if stored.complete:
             tasks = stored.tasks[stored.tasks["in_domain"].astype(bool)]
-            lines = [tasks[tasks["line"] == merges.index((merge, scaling))] for merge in (first, second)]
+            lines = [tasks[tasks["line"] == merges.index(merge)] for merge in (first, second)]
             return accuracies.of_ranges(*lines, f"{sweep.split} half")
     return None
 

@@ -40,14 +40,9 @@ def recipe_of(sheet: Sheet, rules: Sequence[FactorRule], chain: str = "") -> Rec
         draft = replace(Draft.of(merged), edits=[step], title="")
         return draft.recipe(dict(merged.experts))
     draft = parse_chain(chain, merged.pretrained, list(dict(merged.experts)))
-    places = [place for place, one in enumerate(draft.edits) if one.key == EDIT and not _after(one)]
+    places = [place for place, one in enumerate(draft.edits) if one.key == EDIT and not one.after_merge()]
     draft.edits[slice(places[0], places[0] + 1) if places else slice(0, 0)] = [step]
     return draft.recipe(dict(merged.experts))
-
-
-def _after(step: DraftStep) -> bool:
-    method = registry.edit(step.key)
-    return bool(method.after_merge(method.params.build(step.values)))
 
 
 def show(sheet: Sheet, painting: Painting) -> None:

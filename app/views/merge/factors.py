@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import streamlit as st
 
@@ -54,8 +55,9 @@ def show(step: DraftStep, params: ManualParams, current: Draft, experts: Mapping
 def _painted(current: Draft) -> DraftStep | None:
     """The step that painting on Masks stands for: the first with factors of the experts."""
     for step in current.edits:
-        if registry.edit(step.key).params is ManualParams and step.values.get("when") != AFTER:
-            return step
+        with suppress(ParameterError):  # which its own controls say
+            if registry.edit(step.key).params is ManualParams and not step.after_merge():
+                return step
     return None
 
 
