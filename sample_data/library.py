@@ -54,6 +54,7 @@ LEARNED = (  # presets of LEARNING whose runs are computed
     "twin",
     "lw_adamerging_quick",
     "lw_adamerging",
+    "lw_adamerging_pp",
 )
 # The app computes the others on demand.
 AWAITED = LEARNING - set(LEARNED)
