@@ -50,11 +50,15 @@ from merging.sweeps.sweep import Axis, Sweep
 
 LEARNED = (  # presets of LEARNING whose runs are computed
     "localize_and_stitch_dataless",
+    "localize_and_stitch",
     "surgery",
+    "surgery_tatr",
+    "surgery_pretrained",
     "twin",
     "lw_adamerging_quick",
     "lw_adamerging",
     "lw_adamerging_pp",
+    "lw_adamerging_lwptv",
 )
 # The app computes the others on demand.
 AWAITED = LEARNING - set(LEARNED)
