@@ -16,7 +16,7 @@ from merging.runs.run import Run
 
 COEFFICIENTS, LOSSES, MODULES, MASKS, STORAGE = "coefficients", "loss and gain", "modules", "masks", "storage"
 NEEDS = {  # view -> the tables of which it shows any
-    COEFFICIENTS: {learning.COEFFICIENTS},
+    COEFFICIENTS: {learning.STEPS},
     LOSSES: {learning.TRACE, learning.SHIFT},
     MODULES: {learning.SHIFT, learning.ROUTING},
     MASKS: {learning.LOCALIZATION},

@@ -21,7 +21,7 @@ from merging.files import atomic, records
 from merging.files.atomic import DamagedError
 from merging.files.disk import OTHER_STORE, explained
 from merging.files.short_digest import short_digest
-from merging.files.tables import read_table, table_file, write_table
+from merging.files.tables import read_table, stored_table, table_file, write_table
 from merging.runs.run import PRECOMPUTED, THIS_MACHINE, Run
 from merging.runs.store import Store
 
@@ -60,7 +60,7 @@ class Measured:
     def table(self, name: str) -> pd.DataFrame:
         """One of its tables; raises StoreError if it is missing."""
         try:
-            return read_table(self.path / table_file(name), self._schemas[name])
+            return read_table(self.path / stored_table(self.path, name), self._schemas[name])
         except (OSError, KeyError) as error:
             raise StoreError(f"The table {name!r} of {self.key} {GONE.format(error)}") from None
 

@@ -1,22 +1,29 @@
-"""Tables as CSV: stored in a run's folder with a schema, or exported with no cell that a spreadsheet runs."""
+"""Tables as CSV: stored in a run's folder with a schema, or exported with no cell that a spreadsheet runs.
+
+Large tables of the bundled library lie packed, as ``<name>.csv.gz``; what users compute is never packed.
+"""
 
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import re
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from merging.errors import StoreError
+from merging.text import printable
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SCORES = "scores"
 TABLE_NAME = re.compile(r"[a-z0-9_]{1,80}")
-
+PACKED = ".gz"
+UNPACKED_LIMIT = 1 << 26  # bytes that a packed table may have when it is unpacked
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -52,6 +59,13 @@ def table_file(name: str) -> str:
     return "scores.csv" if name == SCORES else f"tables/{name}.csv"
 
 
+def stored_table(folder: Path, name: str) -> str:
+    """The path of a table in its run's folder as it lies there: packed only if there is no plain one."""
+    plain = table_file(name)
+    packed = f"{plain}{PACKED}"
+    return packed if (folder / packed).exists() and not (folder / plain).exists() else plain
+
+
 def write_table(folder: Path, name: str, table: pd.DataFrame) -> dict[str, str]:
     """Write a table as CSV; returns the schema {column: dtype} with which ``read_table`` restores it."""
     path = folder / table_file(name)
@@ -65,11 +79,29 @@ def _kind(code: str) -> str:
 
 
 def read_table(path: Path, schema: Mapping[str, str]) -> pd.DataFrame:
-    """A table from CSV by its schema; an expert called "1" or "NA" stays text."""
+    """A table from CSV by its schema, plain or packed; an expert called "1" or "NA" stays text.
+
+    Raises:
+        StoreError: a packed table is damaged, or has more than ``UNPACKED_LIMIT`` bytes.
+    """
     import pandas as pd
 
-    text = pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[])
+    source = io.BytesIO(_unpacked(path)) if path.suffix == PACKED else path
+    text = pd.read_csv(source, dtype=str, keep_default_na=False, na_values=[])
     return pd.DataFrame({name: _typed(text[name], kind) for name, kind in schema.items()})
+
+
+def _unpacked(path: Path) -> bytes:
+    """The bytes of a packed table; a file that would unpack to more than the limit is read no further."""
+    label = printable(f"{path.parent.parent.name}/{path.parent.name}/{path.name}")
+    try:
+        with gzip.open(path) as file:
+            content = file.read(UNPACKED_LIMIT + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise StoreError(f"The table {label} cannot be unpacked ({error}). Put the whole file back.") from None
+    if len(content) > UNPACKED_LIMIT:
+        raise StoreError(f"The table {label} unpacks to more than {UNPACKED_LIMIT:,} bytes; refused.")
+    return content
 
 
 def _typed(column: Any, kind: str) -> Any:

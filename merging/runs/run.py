@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from merging.checkpoints.families import Parameter, Role
 from merging.errors import StoreError
 from merging.files.atomic import DamagedError, Manifest, read_manifest, verified
-from merging.files.tables import SCORES, read_table, table_file
+from merging.files.tables import SCORES, read_table, stored_table
 from merging.recipes.recipe import Recipe
 from merging.text import did_you_mean
 
@@ -145,7 +145,7 @@ class Run:
             known = ", ".join(self.tables) or "none"
             hint = did_you_mean(name, self.tables)
             raise StoreError(f"Run {self.id} has no table {name!r}.{hint} It has: {known}.")
-        return self._reading(table_file(name), lambda path: read_table(path, self._schemas[name]))
+        return self._reading(stored_table(self.path, name), lambda path: read_table(path, self._schemas[name]))
 
     @property
     def has_scores(self) -> bool:

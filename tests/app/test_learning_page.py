@@ -13,6 +13,7 @@ import tiny_library
 from page_harness import charts, click, words
 
 from app.views.learning import data as learning
+from merging import settings
 from merging.analysis.context import FOLDER
 from merging.analysis.measure import measure
 from merging.benchmarks.benchmark import Benchmark
@@ -121,6 +122,18 @@ def run_of(folder: Path, *chain: str) -> str:
         for run in Store(libraries=(folder / "runs",)).runs()
         if run.chain == chain and run.id not in learned_runs.TITLES
     )
+
+
+@pytest.mark.slow
+def test_the_library_has_learned_runs_beside_those_with_coefficients_of_another_kind(open_app: Any) -> None:
+    learned, computed = (
+        next(run.id for run in Store(libraries=(settings.LIBRARY,)).runs() if run.title == title)
+        for title in ("LW AdaMerging", "Model Stock, across tasks")
+    )
+    at = open_app("learning", settings.BUNDLED, run=learned, learned="coefficients", step="100", tensor="visual.proj")
+    assert not at.exception and not at.error
+    assert keys(at) == ["coefficient_map", "coefficient_steps", "coefficient_sums"]
+    assert "learned nothing" in words(open_app("learning", settings.BUNDLED, run=computed))
 
 
 def test_without_any_learned_run_the_page_says_what_it_would_show(open_app: Any, library: Path) -> None:

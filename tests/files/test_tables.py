@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from merging.errors import StoreError
-from merging.files.tables import csv_bytes, read_table, table_file, write_table
+from merging.files import tables
+from merging.files.tables import csv_bytes, read_table, stored_table, table_file, write_table
 
+Packed = tuple[Path, dict[str, str], pd.DataFrame]
 HOSTILE = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "plain", "a=b", ""]
 
 
@@ -39,3 +44,50 @@ def test_a_stored_table_comes_back_with_its_types_and_texts(tmp_path: Path) -> N
 def test_a_table_has_a_plain_name(name: str) -> None:
     with pytest.raises(StoreError, match="A table cannot be called"):
         table_file(name)
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> Packed:
+    """A folder with one packed table, its schema, and the table."""
+    table = pd.DataFrame({"expert": ["NA", "a,b", "1"] * 50, "value": [0.1, float("nan"), -0.0] * 50})
+    schema = write_table(tmp_path, "numbers", table)
+    plain = tmp_path / table_file("numbers")
+    plain.with_name("numbers.csv.gz").write_bytes(gzip.compress(plain.read_bytes(), mtime=0))
+    plain.unlink()
+    return tmp_path, schema, table
+
+
+def test_a_packed_table_reads_as_the_plain_one(packed: Packed) -> None:
+    folder, schema, table = packed
+    assert stored_table(folder, "numbers") == "tables/numbers.csv.gz"
+    pd.testing.assert_frame_equal(read_table(folder / stored_table(folder, "numbers"), schema), table, check_exact=True)
+    write_table(folder, "numbers", table)
+    assert stored_table(folder, "numbers") == "tables/numbers.csv"  # what was computed here comes first
+    assert stored_table(folder, "others") == "tables/others.csv"
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[:-9], lambda b: b[:20], lambda b: b"no gzip", lambda b: b[:30] + b"x" + b[31:]]
+)
+def test_a_damaged_packed_table_is_named(damage: Callable[[bytes], bytes], packed: Packed) -> None:
+    folder, schema, _ = packed
+    path = folder / "tables" / "numbers.csv.gz"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(
+        StoreError, match=r"tables/numbers\.csv\.gz cannot be unpacked \(.+\). Put the whole file back\."
+    ):
+        read_table(path, schema)
+
+
+def test_a_packed_table_is_unpacked_no_further_than_the_limit(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, schema, _ = packed
+    monkeypatch.setattr(tables, "UNPACKED_LIMIT", 1 << 20)
+    path = folder / "tables" / "numbers.csv.gz"
+    path.write_bytes(gzip.compress(b"expert,value\n" + b"a,1\n" * (1 << 22)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(StoreError, match=r"numbers\.csv\.gz unpacks to more than 1,048,576 bytes; refused"):
+            read_table(path, schema)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
+import pandas as pd
 import pytest
 
 from merging import settings
 from merging.analysis import stored as stored_measurements
 from merging.benchmarks.benchmark import Benchmark
-from merging.recipes.presets import PRESETS, partners
+from merging.files.atomic import is_whole, seal
+from merging.files.records import write_json
+from merging.files.tables import PACKED, read_table, stored_table, write_table
+from merging.recipes.presets import PRESETS, partners, preset
 from merging.runs import edit_pairs
 from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
@@ -18,7 +23,7 @@ from merging.runs.run import FACTS as RUN_FACTS
 from merging.runs.run import PRECOMPUTED, SALIENCY
 from merging.runs.store import Store
 from merging.sweeps import compute, points, storage
-from sample_data.library import AWAITED, MEASURED, MEASUREMENTS, RUNS, planned
+from sample_data.library import AWAITED, MEASURED, MEASUREMENTS, PACK_ABOVE, RUNS, add, finish, pack, planned, shorten
 
 FACTS = {RUN_FACTS, stored_measurements.FACTS, points.FACTS}
 POINTS = settings.BUNDLED / points.FOLDER
@@ -37,11 +42,11 @@ def store(tmp_path):
 @pytest.mark.slow
 def test_every_preset_is_there_with_its_partner_and_not_stale(benchmark, store):
     """A changed method, parameter, checkpoint or test image changes an id or a digest: run `make library`."""
-    assert {preset.key for preset in PRESETS} - AWAITED < {preset.key for preset in RUNS}
-    assert {preset.key for preset in (*PRESETS, *partners())} >= AWAITED
-    for preset in RUNS:
-        run = store.run(open_inputs(preset.recipe(benchmark.pretrained, benchmark.experts)).run_id())
-        assert run.provenance == PRECOMPUTED and run.title == preset.title
+    assert {one.key for one in PRESETS} - AWAITED < {one.key for one in RUNS}
+    assert {one.key for one in (*PRESETS, *partners())} >= AWAITED
+    for one in RUNS:
+        run = store.run(open_inputs(one.recipe(benchmark.pretrained, benchmark.experts)).run_id())
+        assert run.provenance == PRECOMPUTED and run.title == one.title
         assert run.benchmark == benchmark.digest
     assert len([run for run in store.runs() if run.kind == "merge"]) == len(RUNS)
 
@@ -56,7 +61,7 @@ def test_saliency_is_left_out_only_where_another_run_has_it(store):
 
 @pytest.mark.slow
 def test_every_measurement_is_there_and_not_stale(benchmark, store):
-    recipes = {preset.key: preset.recipe(benchmark.pretrained, benchmark.experts) for preset in PRESETS}
+    recipes = {one.key: one.recipe(benchmark.pretrained, benchmark.experts) for one in PRESETS}
     pretrained = references(store, benchmark, compute=False)["pretrained"].id
     for kind, key in MEASUREMENTS:
         run = open_inputs(recipes[key]).run_id() if key in recipes else pretrained if key else ""
@@ -85,16 +90,68 @@ def test_the_library_holds_no_weights_and_nothing_of_a_machine():
         if path.name in FACTS:
             assert not json.loads(path.read_bytes())["seconds"]  # nor its speed
         if path.is_file():
-            content = path.read_bytes()
+            content = gzip.decompress(path.read_bytes()) if path.suffix == PACKED else path.read_bytes()
             assert b"/home/" not in content and b"/root/" not in content and b"/tmp/" not in content
+
+
+def test_large_tables_are_packed_and_equal_ones_give_equal_files(tmp_path):
+    folders = (settings.LIBRARY, MEASURED, POINTS)
+    plain = [path for root in folders for path in root.rglob("*.csv") if path.stat().st_size > PACK_ABOVE]
+    packed = [path for root in folders for path in root.rglob(f"*.csv{PACKED}")]
+    assert plain == [] and len(packed) > 100
+    for path in packed[:3]:
+        folder = tmp_path / path.parent.parent.name
+        (folder / "tables").mkdir(parents=True, exist_ok=True)
+        (folder / "tables" / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
+        pack(folder)
+        assert [one.name for one in (folder / "tables").iterdir()] == [path.name]
+        assert (folder / "tables" / path.name).read_bytes()[3:8] == bytes(5)  # neither a name nor a time
+
+
+def test_steps_of_learning_keep_few_digits_and_everything_else_all(tmp_path):
+    table = pd.DataFrame({"step": [123456], "expert": ["1"], "coefficient": [0.123456], "order": [7]})
+    entry = tmp_path / "run"
+    entry.mkdir()
+    schemas = {name: write_table(entry, name, table) for name in ("coefficient_steps", "coefficients", "learning")}
+    write_json(entry / RUN_FACTS, {"seconds": {"merging": 1.0}, "tables": schemas})
+    seal(entry)
+    for _ in range(2):  # what is short already stays as it is
+        finish(tmp_path, RUN_FACTS)
+        assert is_whole(entry) and json.loads((entry / RUN_FACTS).read_bytes())["seconds"] == {}
+        for name, kept in {"coefficient_steps": 0.123, "coefficients": 0.123456, "learning": 0.123}.items():
+            stored = read_table(entry / stored_table(entry, name), schemas[name])
+            pd.testing.assert_frame_equal(stored, table.assign(coefficient=[kept]), check_exact=True)
+
+
+def test_coefficients_of_many_steps_are_thinned_out_but_for_the_last(tmp_path):
+    (tmp_path / "tables").mkdir()
+    steps = [*range(0, 510, 10), 505]
+    schema = write_table(
+        tmp_path, "coefficient_steps", pd.DataFrame({"step": steps, "coefficient": [0.5] * len(steps)})
+    )
+    shorten(tmp_path, "coefficient_steps", schema)
+    kept = read_table(tmp_path / stored_table(tmp_path, "coefficient_steps"), schema)
+    assert kept["step"].tolist() == [*range(0, 501, 20), 505]
+
+
+def test_a_run_of_its_own_is_added_without_weights_and_seconds(tmp_path, monkeypatch, tiny_benchmark):
+    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "own"))
+    monkeypatch.setattr(settings, "LIBRARY", tmp_path / "runs")
+    monkeypatch.setattr(settings, "BUNDLED", tmp_path)
+    (tmp_path / "runs").mkdir()
+    chosen = preset("localize_and_stitch_dataless")
+    for _ in range(2):
+        add(chosen, tiny_benchmark)
+    (run,) = Store(tmp_path / "none", libraries=(tmp_path / "runs",)).runs()
+    assert run.provenance == PRECOMPUTED and run.title == chosen.title and run.has_scores
+    assert run.seconds == {} and run.created is None and not run.has_model and is_whole(run.path)
 
 
 @pytest.mark.parametrize("key", ["task_arithmetic_lwptv", "ties"])
 @pytest.mark.slow
 def test_a_run_computed_now_equals_the_stored_one(key, benchmark, tmp_path, store):
     """The scores may differ by an image or two where another processor rounds otherwise; the tables not visibly."""
-    (preset,) = (p for p in PRESETS if p.key == key)
-    recipe = preset.recipe(benchmark.pretrained, benchmark.experts)
+    recipe = preset(key).recipe(benchmark.pretrained, benchmark.experts)
     fresh = execute(recipe, Store(tmp_path / "fresh", libraries=()), benchmark=benchmark)
     stored = store.run(fresh.id)
     merged = fresh.scores.merge(stored.scores, on=["task", "split"], validate="one_to_one")
