@@ -1,4 +1,4 @@
-"""Accuracy where nobody says which task an image belongs to: the modules on a model choose the head, too."""
+"""Accuracy where the task of an image is not known: the modules on a model choose the head, too."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ class Work:
         self.seconds[EVALUATING] = time.monotonic() - started
 
     def _score_unknown(self, folder: Path, modules: Modules, progress: ProgressCallback | None) -> None:
-        """Evaluate modules that name tasks where nobody says which task an image belongs to: another score."""
+        """Evaluate modules that name tasks, where the task of an image is not known: another score."""
         assert self.benchmark is not None
         having = {task.key for task in self.benchmark.tasks}
         if missing := [task for task in modules.tasks if task not in having]:

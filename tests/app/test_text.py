@@ -49,7 +49,7 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
     "views/sweeps/form.py": {"alpha"},  # the key of interpolation coefficients
     "views/models/benchmark_form.py": {"seed"},  # of the draw of images
     "reading/previews.py": {"seed"},  # the same
-    "reading/measurements.py": {"l1", "rank"},  # columns of its tables
+    "reading/measurements.py": {"l1", "most", "rank"},  # columns of its tables
     "views/drift/by_depth.py": {"l1"},  # the same
     "views/learning/data.py": {"routing"},  # a table of runs
 }

@@ -1,4 +1,4 @@
-"""The section of Scores on images whose task nobody says: the method chooses the head, too."""
+"""The section of Scores on images whose task is not known: the method chooses the head, too."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def section(runs: Sequence[Run]) -> None:
     having = [run for run in runs if UNKNOWN_TASK in run.tables]
     if not having:
         return
-    st.subheader("How accurate is it where nobody says which task an image belongs to?", anchor=False)
+    st.subheader("How accurate is it where the task of an image is not known?", anchor=False)
     rows = _rows(tuple(run.id for run in having))
     number = st.column_config.NumberColumn
     st.dataframe(

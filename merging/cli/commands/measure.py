@@ -15,7 +15,7 @@ from merging.cli.output import dumps, reporting
 @click.command(cls=Command)
 @argument(
     "what",
-    help="drift, ablation, put_back, first_order, predictions, features or tsne of a run; signs or pairs of its "
+    help="drift, ablation, put_back, first_order, predictions, features, tsne, along_steps or modules of a run; signs or pairs of its "
     "experts; exemplars, drm_ablations, task_counts or method_times of the benchmark",
 )
 @argument("run", default="", help="the run's id, or six of its first digits")
