@@ -37,20 +37,26 @@ def test_downloads_hold_no_formulas() -> None:
 
 
 OTHERS_WORDS = {  # words that mean something of the page's own, and happen to be some method's parameter, too
-    "screens/masks.py": {"shared"},  # a choice of the live picture
-    "session/address.py": {"shared", "density", "direction", "scope", "score"},  # keys of links
+    "screens/masks.py": {"shared", "block", "threshold"},  # a choice of the live picture
+    "session/address.py": {"shared", "density", "direction", "scope", "score", "layer"},  # keys of links
     "views/conflicts/signs.py": {"density", "rank_tol"},  # columns and notes of the measurement
     "views/conflicts/joint_space.py": {"renorm"},  # a column of its table
     "screens/features.py": {"components"},  # a view
     "reading/papers/paper_facts.py": {"components"},  # the same
     "views/scores/ablations.py": {"components"},  # the same
     "views/compare/data.py": {"scope"},  # a column of its table
-    "views/compare/pictures.py": {"direction"},  # a column of its table: singular vectors are numbered
+    "views/compare/pictures.py": {"direction", "threshold"},  # a column of its table: singular vectors are numbered
     "views/sweeps/form.py": {"alpha"},  # the key of interpolation coefficients
     "views/models/benchmark_form.py": {"seed"},  # of the draw of images
+    "reading/put_back.py": {"block"},  # a level or a column of its table
+    "views/drift/put_back.py": {"block"},  # a level or a column of its table
+    "views/conflicts/layers.py": {"block"},  # a level or a column of its table
+    "views/learning/one_image.py": {"block"},  # a level or a column of its table
+    "widgets/put_back/panel.py": {"block"},  # a level or a column of its table
+    "views/learning/along_steps.py": {"steps"},  # columns or keys of its own
     "reading/previews.py": {"seed"},  # the same
     "reading/measurements.py": {"l1", "most", "rank"},  # columns of its tables
-    "views/drift/by_depth.py": {"l1"},  # the same
+    "views/drift/by_depth.py": {"l1", "most"},  # the same
     "views/learning/data.py": {"routing"},  # a table of runs
 }
 
