@@ -63,7 +63,8 @@ page = st.navigation(
             for name, title, icon, help_text in entries
         ]
         for section, entries in SECTIONS.items()
-    }
+    },
+    expanded=True,  # with more than twelve pages the last ones would be hidden
 )  # fmt: skip
 with st.sidebar:
     jobs = st.container(key="jobs")

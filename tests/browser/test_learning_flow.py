@@ -10,21 +10,22 @@ from playwright.sync_api import expect
 
 pytestmark = pytest.mark.browser
 PATIENCE = 120_000  # ms
-CHAIN = "lwptv;adamerging:steps=250,batch=8,shrink=0.5"
+CHAIN = "lwptv;adamerging:steps=1000,batch=8,shrink=0.5"
 
 
 def test_a_merge_that_learns_is_watched_paused_resumed_and_opened(app: App) -> None:
     app.open(f"/merge?chain={CHAIN}")
     app.page.get_by_role("button", name="Run", exact=True).click()
     jobs = app.page.locator(".st-key-jobs")
-    expect(jobs).to_contain_text(re.compile(r"step \d+ of 250 · entropy \d"), timeout=PATIENCE)
+    expect(jobs).to_contain_text(re.compile(r"step \d+ of 1000 · entropy \d"), timeout=PATIENCE)
     jobs.get_by_role("button", name="Pause").click()
     expect(jobs).to_contain_text("paused", timeout=PATIENCE)
     app.settled()
+    app.page.get_by_role("link", name="Learning", exact=True).click()
+    app.settled()
     jobs.get_by_role("button", name="Resume").click()
-    app.page.get_by_role("link", name="Learning").click()
     watched = app.page.locator("[class*='st-key-learning_']").first
-    expect(watched).to_contain_text(re.compile(r"step \d+ of 250"), timeout=PATIENCE)
+    expect(watched).to_contain_text(re.compile(r"step \d+ of 1000"), timeout=PATIENCE)
     expect(watched.locator(".js-plotly-plot").first).to_be_visible(timeout=PATIENCE)
     expect(app.text("Which layers does learning turn up, and which off?")).to_be_visible(timeout=PATIENCE)
     expect(watched).to_have_count(0, timeout=PATIENCE)
@@ -33,4 +34,4 @@ def test_a_merge_that_learns_is_watched_paused_resumed_and_opened(app: App) -> N
     expect(slider).to_have_attribute("aria-valuetext", "merged", timeout=PATIENCE)
     slider.focus()
     app.page.keyboard.press("ArrowLeft")
-    app.wait_for_address("step=250")
+    app.wait_for_address("step=1000")
