@@ -155,7 +155,7 @@ def about(run: Run) -> None:
     """Draw a sentence on the run, where its numbers come from, and its warnings."""
     st.markdown(f"{text.about(run)} {badges(run)}")
     for line in run.cautions:
-        st.caption(f":orange[:material/warning:] {text.safe_text(line, 400)}")
+        st.caption(f":material/warning: {text.safe_text(line, 400)}")
     for remark in run.remarks:
         st.caption(f":material/info: {text.safe_text(remark, 400)}")
 
