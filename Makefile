@@ -38,7 +38,7 @@ test: $(VENV)/.dev ## run all tests, the browser ones included
 	@echo "Running the tests, on as many cores as there are ..."
 	@$(BIN)/python -m pytest -m "not browser" $(PARALLEL)
 	@echo "Running the tests in two browsers, each with a server of its own ..."
-	@$(BIN)/python -m pytest -m browser --numprocesses 2 --dist loadfile
+	@$(BIN)/python -m pytest -m browser --numprocesses 2 --dist loadfile --reruns 1 -r R
 
 fast: $(VENV)/.dev ## run the tests that need neither a browser nor much time
 	@$(BIN)/python -m pytest -m "not browser and not slow" $(PARALLEL)
