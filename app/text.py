@@ -108,7 +108,7 @@ def step_words(step: Step, numbers: bool = True) -> str:
     bounds = step.params.bounds()
     parts = [
         in_words(value) if bounds[name].kind == TABLE else f"{bounds[name].label.lower()} {in_words(value)}"
-        for name, value in step.params.values().items()
+        for name, value in step.params.counting().items()
         if value != bounds[name].default or (numbers and value is not None and bounds[name].kind in NUMBERS)
     ]
     return f"{title} ({', '.join(parts)})" if parts else title

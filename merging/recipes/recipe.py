@@ -63,7 +63,7 @@ class Step:
         bounds = self.params.bounds()
         changed = [
             f"{'' if bounds[n].kind == TABLE else f'{n}='}{bounds[n].brief(v)}"
-            for n, v in self.params.values().items()
+            for n, v in self.params.counting().items()
             if v != bounds[n].default
         ]
         return f"{self.key}({', '.join(changed)})" if changed else self.key
