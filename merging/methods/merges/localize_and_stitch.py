@@ -141,11 +141,11 @@ register(
         r"\gamma_k = [S_k > 0], \quad \min_{S_k} \mathcal L_k\big(\theta_0 + \sigma(S_k) \odot \tau_k\big) "
         r"+ \beta \lVert \sigma(S_k) \rVert_1",
         cite=Citation(
-            key="he2024localize",
+            key="he2025localize",
             authors="He et al.",
             title="Localize-and-Stitch: efficient model merging via sparse task arithmetic",
             venue="TMLR",
-            year=2024,
+            year=2025,
             arxiv="2408.13656",
         ),
         params=LocalizeAndStitchParams,
