@@ -54,6 +54,12 @@ class ChainImages:
     exemplars: Mapping[str, TaskExemplars] | None = None
     test_data: Mapping[str, TaskExemplars] | None = None
 
+    def counts(self, tasks: Iterable[str]) -> dict[str, dict[str, int]]:
+        """How many images of each of these tasks there were, by what they are; empty for chains that see none."""
+        given = {"exemplars": self.exemplars or {}, "test_data": self.test_data or {}}
+        seen = {kind: {task: len(own[task].images) for task in tasks if task in own} for kind, own in given.items()}
+        return {kind: own for kind, own in seen.items() if own}
+
 
 @dataclass
 class Work:
@@ -271,6 +277,7 @@ class Work:
         seeds = [values["seed"] for values in map(Params.values, (*stages, *drawn)) if "seed" in values]
         learned = {"adapted_on": self.recipe.adapted_on} if self.recipe.adapted_on else {}
         adapted = {"adapt": self.recipe.adapt.key, "modules": self.modules} if self.recipe.adapt else {}
+        counts = self.images.counts(list(self.opened.experts))
         return facts(
             run_id=self.run_id,
             kind="merge",
@@ -291,6 +298,7 @@ class Work:
             created=self.store.dated,
             **adapted,
             **learned,
+            **({"images": counts} if counts else {}),
         )
 
 
