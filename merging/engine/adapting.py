@@ -144,7 +144,7 @@ class _Work:
         model, images = self.inputs.pretrained, self.images
         stored = sum(model.infos[p.name].numel for p in self.inputs.parameters if self.method.stores_of(p))
         reading = 0 if self.method.stores is None else stored * (len(self.inputs.experts) + 1)
-        features = 0 if self.method.mixes_on_pretrained else images * (2 if self.method.needs_task else 1)
+        features = images * self.method.feature_passes
         routed = 2 * sum(min(len(task.images), ROUTED) for task in self.tasks.values()) if self.method.routing else 0
         return reading + self.learning + self.scalars * (features + routed)
 
