@@ -11,6 +11,7 @@ from merging.benchmarks.metrics import ADAPTS_ON_TEST, PER_TASK, TASK_KNOWN
 from merging.errors import MergingError
 from merging.methods import registry
 from merging.methods.factor_rules import rules_words
+from merging.methods.method import Adapt, Method
 from merging.methods.params import TABLE
 from merging.recipes.recipe import Recipe, Step
 from merging.runs.run import Run
@@ -97,6 +98,13 @@ def in_words(value: Any) -> str:
 def method_title(key: str) -> str:
     """The title of the method with that key; the key itself if no method has it."""
     return next((method.title for method in registry.methods() if method.key == key), key)
+
+
+def needs_words(method: Method) -> str:
+    """What a method must be given besides the checkpoints: 'labeled exemplars, heads'."""
+    heads = method.heads or method.gradients is not None
+    task = isinstance(method, Adapt) and method.needs_task
+    return ", ".join([str(method.needs), *["heads"] * heads, *["each image's task"] * task])
 
 
 def step_words(step: Step, numbers: bool = True) -> str:
