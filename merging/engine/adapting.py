@@ -240,6 +240,7 @@ class _EngineNetwork:
         done = round(share * self._work.learning)
         self._meter.advance(max(0, done - self._trained), LEARNING, detail)
         self._trained = max(done, self._trained)
+        self._kept.check()
 
     def restored(self) -> dict[str, Tensor]:
         return self._kept.restored(PART)
