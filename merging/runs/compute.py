@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from merging.modules.modules import Modules
 
 UNSCORED = "There is no score for images"
+HISTORY = "coefficient_steps"  # begins the names of tables that lie packed: coefficients at many steps
 MODEL_NAME = 100  # characters of an expert's name that enter a file name
 
 
@@ -99,7 +100,7 @@ class Work:
             self.opened.raise_if_changed()
             self.warnings.extend((*self.opened.doubts, *self._assumed(), *result.warnings))
             for name, table in result.tables.items():
-                self.schemas[name] = write_table(folder, name, table)
+                self.schemas[name] = write_table(folder, name, table, packed=name.startswith(HISTORY))
             (folder / RECIPE).write_text(self.recipe.to_yaml(), "utf-8")
             self._score(folder)
             self._measure(folder)
@@ -122,7 +123,7 @@ class Work:
                 (folder / name).parent.mkdir(exist_ok=True)
                 _link(run.file(name), folder / name)
             for name in run.tables:
-                self.schemas[name] = write_table(folder, name, run.table(name))
+                self.schemas[name] = write_table(folder, name, run.table(name), packed=name.startswith(HISTORY))
             (folder / RECIPE).write_text(run.recipe_yaml, "utf-8")
             self._score(folder)
             self._measure(folder)
