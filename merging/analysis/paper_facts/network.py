@@ -118,8 +118,8 @@ def coefficient_sums(first: pd.DataFrame, second: pd.DataFrame) -> Comparison:
     """
     sums = [table.groupby("tensor")["coefficient"].sum(min_count=1).dropna() for table in (first, second)]
     shared = sums[0].index.intersection(sums[1].index)
-    values = [each[shared].to_numpy(float) for each in sums]
-    return replace(of_pairs(*values, f"{len(shared)} tensors that are kept", unit="", scale=1.0), digits=2)
+    one, other = (each[shared].to_numpy(float) for each in sums)
+    return replace(of_pairs(one, other, f"{len(shared)} tensors that are kept", unit="", scale=1.0), digits=2)
 
 
 def sizes(first: float, second: float) -> Comparison:
