@@ -96,14 +96,6 @@ def test_run_counts_paths_from_the_recipe(recipe_file, tiny_folder, capsys):
     assert said["work"]["passes"] == 5 and said["work"]["experts"] == 4
 
 
-def test_run_says_what_no_step_of_a_recipe_needs(recipe_file, tiny_folder, capsys):
-    for name in ("pretrained", *tiny.EXPERTS):
-        shutil.copy(tiny_folder / "models" / f"{name}.safetensors", recipe_file.parent)
-    recipe_file.write_text(recipe_file.read_text() + "test_data: {split: reporting}\n")
-    assert main(["run", str(recipe_file), "--device", "cpu", "--no-evaluate"]) == 0
-    assert "No step of this chain learns from test data, so test_data is not used." in capsys.readouterr().err
-
-
 def test_run_writes_events(recipe_file, tiny_folder, tmp_path, capsys):
     events = tmp_path / "events.jsonl"
     arguments = ["run", str(recipe_file), "--base", str(tiny_folder / "models"), "--no-evaluate"]

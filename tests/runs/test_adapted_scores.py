@@ -155,7 +155,9 @@ def test_learning_is_in_the_estimate(chain, adapted, tiny_benchmark):
 
     assert work(chain(params=SHORT | {"steps": 600}))[MERGING] > 10 * work(chain())[MERGING]
     assert work(chain("task_arithmetic", {}))[ADAPTING] == 0
-    assert work(adapted("wemoe"))[ADAPTING] > work(adapted("surgery"))[ADAPTING] > 0
+    longer = chain("task_arithmetic", {}, ("wemoe", ADAPTS["wemoe"] | {"steps": 300}))
+    assert work(longer)[ADAPTING] == 100 * work(adapted("wemoe"))[ADAPTING] > 0
+    assert work(adapted("surgery"))[ADAPTING] > 0
 
 
 def test_what_may_be_wrong_is_said(chain, run_it):
