@@ -11,6 +11,7 @@ from merging.benchmarks.metrics import ADAPTS_ON_TEST, PER_TASK, TASK_KNOWN
 from merging.errors import MergingError
 from merging.methods import registry
 from merging.methods.factor_rules import rules_words
+from merging.methods.method import Adapt, Method
 from merging.methods.params import TABLE
 from merging.recipes.recipe import Recipe, Step
 from merging.runs.run import Run
@@ -99,6 +100,13 @@ def method_title(key: str) -> str:
     return next((method.title for method in registry.methods() if method.key == key), key)
 
 
+def needs_words(method: Method) -> str:
+    """What a method must be given besides the checkpoints: 'labeled exemplars, heads'."""
+    heads = method.heads or method.gradients is not None
+    task = isinstance(method, Adapt) and method.needs_task
+    return ", ".join([str(method.needs), *["heads"] * heads, *["each image's task"] * task])
+
+
 def step_words(step: Step, numbers: bool = True) -> str:
     """'TIES (density 0.2, scaling coefficient 0.3)': values other than the default, with ``numbers`` every number.
 
@@ -108,7 +116,7 @@ def step_words(step: Step, numbers: bool = True) -> str:
     bounds = step.params.bounds()
     parts = [
         in_words(value) if bounds[name].kind == TABLE else f"{bounds[name].label.lower()} {in_words(value)}"
-        for name, value in step.params.values().items()
+        for name, value in step.params.counting().items()
         if value != bounds[name].default or (numbers and value is not None and bounds[name].kind in NUMBERS)
     ]
     return f"{title} ({', '.join(parts)})" if parts else title

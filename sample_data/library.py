@@ -232,18 +232,19 @@ def finish(root: Path, facts: str) -> None:
 
 def shorten(folder: Path, name: str, schema: Mapping[str, str]) -> None:
     """Round a table of ``HISTORY``, and thin out coefficients; what was shortened already stays as it is."""
-    place = folder / stored_table(folder, name)
-    if place.suffix == PACKED:
-        return
+    place, digits = folder / stored_table(folder, name), HISTORY[name]
     table = read_table(place, schema)
-    steps = sorted(set(table["step"]))
-    if name == COEFFICIENTS and len(steps) > MOMENTS:
-        table = table[table["step"].isin({*steps[::2], steps[-1]})]
-    digits = HISTORY[name]
     rounded = {
         column: [float(f"{value:.{digits}g}") for value in table[column]] for column in table.select_dtypes("float")
     }
-    write_table(folder, name, table.assign(**rounded))
+    as_it_lies, table = table, table.assign(**rounded)
+    if place.suffix == PACKED and table.equals(as_it_lies):
+        return
+    steps = sorted(set(table["step"]))
+    if name == COEFFICIENTS and len(steps) > MOMENTS:
+        table = table[table["step"].isin({*steps[::2], steps[-1]})]
+    place.unlink()
+    write_table(folder, name, table)
 
 
 def pack(folder: Path) -> None:

@@ -13,7 +13,7 @@ import streamlit as st
 from app.text import in_words
 from merging.errors import ParameterError
 from merging.methods.factor_rules import LARGEST, ROLES, SECTIONS, SELECTORS, FactorRule
-from merging.methods.params import TABLE, Bound, Params
+from merging.methods.params import TABLE, Bound, Params, counts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,15 +31,16 @@ def draw(
     experts: Sequence[str] = (),
     titles: Mapping[str, str] = MappingProxyType({}),
 ) -> Params | None:
-    """Draw a widget for every parameter and update ``values``. Returns None, and shows why, if one is wrong.
+    """Draw a widget for each parameter that counts and update ``values``. Returns None, and shows why, if one is wrong.
 
     Tables of rules offer the names of the ``experts``; ``titles`` are the words of choices, where their own say little.
     A table with a wrong row leaves ``values`` as they were: no link could be written of it.
     """
     bounds = kind.bounds()
-    chosen = {
-        n: _widget(bound, values.get(n, bound.default), f"{prefix}.{n}", experts, titles) for n, bound in bounds.items()
-    }
+    chosen: dict[str, Any] = {}
+    for n, bound in bounds.items():
+        value = values.get(n, bound.default)
+        chosen[n] = _widget(bound, value, f"{prefix}.{n}", experts, titles) if counts(bound, chosen) else value
     kept = {n: bounds[n].normal(v) for n, v in chosen.items() if bounds[n].kind != TABLE or bounds[n].accepts(v)}
     values.update(kept)
     try:

@@ -77,8 +77,8 @@ def summarize(
     """Averages of one model's scores; a task is in domain if its expert is merged (listed in ``in_domain``)."""
     chosen = scores[scores["split"] == split]
     inside = chosen["task"].isin(list(in_domain))
-    id_mean, id_low, id_high = _average(chosen[inside])
-    ood_mean, ood_low, ood_high = _average(chosen[~inside])
+    id_mean, id_low, id_high = average(chosen[inside])
+    ood_mean, ood_low, ood_high = average(chosen[~inside])
     reference = expert_accuracy or {}
     pairs = zip(chosen[inside]["task"].astype(str), chosen[inside]["accuracy"].to_numpy(float), strict=True)
     ratios = [accuracy / reference[task] for task, accuracy in pairs if reference.get(task, 0.0) > 0]
@@ -99,8 +99,11 @@ def summarize(
     )
 
 
-def _average(rows: pd.DataFrame) -> tuple[float, float, float]:
-    """Mean of the accuracies and a 95 % interval: the proportions are independent, so their variances add."""
+def average(rows: pd.DataFrame) -> tuple[float, float, float]:
+    """Mean of the accuracies and a 95 % interval: the proportions are independent, so their variances add.
+
+    ``rows`` have accuracy (a fraction) and n (images).
+    """
     if rows.empty:
         return math.nan, math.nan, math.nan
     share, n = rows["accuracy"].to_numpy(float), rows["n"].to_numpy(float)

@@ -70,6 +70,8 @@ def compute(
         warn(doubt)
         printed.append(doubt)
 
+    for sentence in recipe.unused:
+        print_doubt(sentence)
     with reporting(call.events) as progress:
         run = execute(
             recipe,

@@ -6,6 +6,8 @@ from os.path import lexists
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from merging.cli.output import warn
+
 if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
     from merging.runs.store import Store
@@ -19,4 +21,7 @@ def recipe_of(word: str, store: Store) -> Recipe:
     path = Path(word)
     if not lexists(path) and (run := store.find(word)) is not None and run.recipe is not None:
         return resolved(run.recipe, Path.cwd())
-    return resolved(Recipe.load(path), path.absolute().parent)
+    recipe = Recipe.load(path)
+    for sentence in recipe.unused:
+        warn(f"{path.name}: {sentence}")
+    return resolved(recipe, path.absolute().parent)

@@ -144,7 +144,7 @@ class _Work:
         model, images = self.inputs.pretrained, self.images
         stored = sum(model.infos[p.name].numel for p in self.inputs.parameters if self.method.stores_of(p))
         reading = 0 if self.method.stores is None else stored * (len(self.inputs.experts) + 1)
-        features = 0 if self.method.mixes_on_pretrained else images * (2 if self.method.needs_task else 1)
+        features = images * self.method.feature_passes
         routed = 2 * sum(min(len(task.images), ROUTED) for task in self.tasks.values()) if self.method.routing else 0
         return reading + self.learning + self.scalars * (features + routed)
 
@@ -240,6 +240,7 @@ class _EngineNetwork:
         done = round(share * self._work.learning)
         self._meter.advance(max(0, done - self._trained), LEARNING, detail)
         self._trained = max(done, self._trained)
+        self._kept.check()
 
     def restored(self) -> dict[str, Tensor]:
         return self._kept.restored(PART)

@@ -10,6 +10,7 @@ import torch
 from merging.errors import NeedsError
 from merging.methods.exemplars import TaskExemplars, described
 from merging.methods.method import Method, Needs
+from merging.recipes.chain_rules import not_used
 from merging.text import first_few
 
 if TYPE_CHECKING:
@@ -71,6 +72,11 @@ def check_needs(
                 f"{method.key} needs {need}: pass layer_inputs={{expert: {{parameter: rows}}}} "
                 "or exemplars={expert: images}."
             )
+
+
+def not_looked_at(recipe: Recipe, exemplars: TaskImages | None, test_data: TaskImages | None) -> tuple[str, ...]:
+    """A sentence for each kind of images that a caller gives and no step of the chain, the adapt included, needs."""
+    return not_used({"exemplars": exemplars, "test_data": test_data}, recipe.looks_at)
 
 
 def _check_parts(method: Method, need: Needs, experts: Mapping[str, Any], tasks: TaskImages) -> None:

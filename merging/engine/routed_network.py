@@ -33,7 +33,7 @@ class _Mixture(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, weights: Tensor, base: Tensor, *changes: Tensor | None) -> Tensor:
-        ctx.changes = changes
+        ctx.save_for_backward(*changes)  # which lets blocks that are computed again drop them meanwhile
         out = base.clone()
         for weight, change in zip(weights.tolist(), changes, strict=True):
             if change is not None:
@@ -42,10 +42,10 @@ class _Mixture(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (gradient,) = gradients
-        sums = [0.0 if change is None else double(gradient * change).sum() for change in ctx.changes]
+        (gradient,), changes = gradients, ctx.saved_tensors
+        sums = [0.0 if change is None else double(gradient * change).sum() for change in changes]
         slope = torch.stack([torch.as_tensor(value, dtype=torch.float64, device=gradient.device) for value in sums])
-        return slope.to(gradient.dtype), None, *(None for _ in ctx.changes)
+        return slope.to(gradient.dtype), None, *(None for _ in changes)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from merging.devices import choose_device, describe_device
 from merging.engine.inputs import Inputs
 from merging.engine.layer_inputs import CapturedInputs, Evidence, GivenInputs, LayerInputs
 from merging.engine.merged_inputs import MergedInputs
-from merging.engine.needs import check_needs, checked_exemplars, checked_test_data
+from merging.engine.needs import check_needs, checked_exemplars, checked_test_data, not_looked_at
 from merging.engine.outputs import MERGED, MemorySink, Notes, Output, Sink, merged_values
 from merging.engine.stream import RUNNING, Stage, Stream
 from merging.engine.work import passes_of
@@ -117,7 +117,7 @@ def run(  # noqa: PLR0913 - all that a merge can be given
         recipe=recipe,
         device=describe_device(inputs.device),
         seconds=time.monotonic() - started,
-        warnings=(*_fit_warnings(report), *warnings),
+        warnings=(*_fit_warnings(report), *not_looked_at(recipe, task_exemplars, task_images), *warnings),
     )
 
 

@@ -285,9 +285,10 @@ def _limits(card: Card) -> Iterator[str]:
         yield _ours(PER_TASK)
     if recipe is not None and recipe.exemplars is not None:
         drawn = recipe.exemplars
-        yield f"The methods saw {drawn.per_task} training images of each task (seed {drawn.seed})."
+        count = _count(run, "exemplars") or f"at most {drawn.per_task}"
+        yield f"The methods saw {count} training images of each task (seed {drawn.seed})."
     if recipe is not None and recipe.adapted_on:
-        yield f"{LEARNED_FROM[recipe.adapted_on]}{_drawn(recipe)}"
+        yield f"{LEARNED_FROM[recipe.adapted_on]}{_drawn(recipe, run)}"
     if run is not None and run.needs_task and not run.per_task:
         yield _ours(TASK_KNOWN)
     if run is not None:
@@ -298,11 +299,19 @@ def _limits(card: Card) -> Iterator[str]:
     yield "Its license follows from those of its parents, which were not looked up."
 
 
-def _drawn(recipe: Recipe) -> str:
-    """How many of these images there were, if not all of them."""
-    if recipe.test_data is None or recipe.test_data.per_task is None:
+def _drawn(recipe: Recipe, run: Run | None) -> str:
+    """How many of these images there were, as far as it is known."""
+    if recipe.test_data is None:
         return ""
-    return f" There were {recipe.test_data.per_task} of each task (seed {recipe.test_data.seed})."
+    most, seed = recipe.test_data.per_task, recipe.test_data.seed
+    count = _count(run, "test_data") or ("" if most is None else f"at most {most}")
+    return f" There were {count} of each task{'' if most is None else f' (seed {seed})'}." if count else ""
+
+
+def _count(run: Run | None, kind: str) -> str:
+    """How many images of each task a run saw, '20 to 64' where they differ; empty if it is not recorded."""
+    counts = sorted(run.images.get(kind, {}).values()) if run is not None else []
+    return "" if not counts else f"{counts[0]:,}" if counts[0] == counts[-1] else f"{counts[0]:,} to {counts[-1]:,}"
 
 
 def _bundled() -> str:

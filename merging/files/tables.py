@@ -1,6 +1,7 @@
 """Tables as CSV: stored in a run's folder with a schema, or exported with no cell that a spreadsheet runs.
 
-Large tables of the bundled library lie packed, as ``<name>.csv.gz``; what users compute is never packed.
+Large tables of the bundled library, and those of runs with many rows for pictures alone, lie packed, as
+``<name>.csv.gz``; what else users compute is never packed.
 """
 
 from __future__ import annotations
@@ -66,11 +67,18 @@ def stored_table(folder: Path, name: str) -> str:
     return packed if (folder / packed).exists() and not (folder / plain).exists() else plain
 
 
-def write_table(folder: Path, name: str, table: pd.DataFrame) -> dict[str, str]:
-    """Write a table as CSV; returns the schema {column: dtype} with which ``read_table`` restores it."""
+def write_table(folder: Path, name: str, table: pd.DataFrame, *, packed: bool = False) -> dict[str, str]:
+    """Write a table as CSV; returns the schema {column: dtype} with which ``read_table`` restores it.
+
+    A table to be ``packed`` is, unless ``read_table`` would refuse to unpack it. Equal tables give equal bytes.
+    """
     path = folder / table_file(name)
     path.parent.mkdir(exist_ok=True)
-    table.to_csv(path, index=False, quoting=_quoting(table), lineterminator="\n")
+    text = table.to_csv(index=False, quoting=_quoting(table), lineterminator="\n").encode()
+    if packed and len(text) <= UNPACKED_LIMIT:
+        path.with_name(path.name + PACKED).write_bytes(gzip.compress(text, mtime=0))
+    else:
+        path.write_bytes(text)
     return {str(column): _kind(dtype.kind) for column, dtype in table.dtypes.items()}
 
 

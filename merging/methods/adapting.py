@@ -88,7 +88,10 @@ class MergedNetwork(Protocol):
         ...
 
     def advance(self, detail: str, share: float) -> None:
-        """Report that a share of the learning is done; may raise Cancelled."""
+        """Report, between steps, that a share of the learning is done; may raise Cancelled or Paused.
+
+        What an adapt did not offer to ``keep`` is learned anew afterwards, which suits what takes seconds.
+        """
         ...
 
     def restored(self) -> dict[str, Tensor]:

@@ -179,7 +179,15 @@ class Adapt(Method):
     # Which tasks (n, K) an image may belong to, by its weights (n, K): then the method can choose an image's head, too.
     names: Callable[[Tensor, Any], Tensor] | None = None
     needs_task: bool = False  # whether somebody must say which task an image belongs to
+    # Updates on features that are read once, and the rows of features in all of them together, by the parameters and
+    # the number of images of every task.
+    updates: Callable[[Any, Sequence[int]], tuple[int, int]] = lambda params, images: (0, 0)
     plain_code: str = ""  # lines of plain torch that do the same, for a card
+
+    @property
+    def feature_passes(self) -> int:
+        """Models that every image runs through once before learning: the merged one, and its task's expert."""
+        return 0 if self.mixes_on_pretrained else 2 if self.needs_task else 1
 
 
 M = TypeVar("M", bound=Method)

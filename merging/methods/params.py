@@ -37,6 +37,7 @@ class Bound:
 
     Values from ``low`` to ``high`` are valid (an open end excludes the limit itself); ``slider`` is the sensible range
     that controls offer. ``optional`` admits None, meaning "unset"; ``unset`` says what that does.
+    ``when`` is another parameter, declared before it, and the value with which alone this one counts.
     """
 
     kind: str  # real | integer | choice | flag | table
@@ -52,6 +53,7 @@ class Bound:
     choices: tuple[str, ...] = ()
     optional: bool = False
     unset: str = ""
+    when: tuple[str, Any] | None = None
 
     def describe(self) -> str:
         """The admitted values in words: 'a number in (0, 1]'."""
@@ -235,6 +237,10 @@ class Params:
                 raise ParameterError(unknown_parameter(owner or cls._title(), str(name), bounds))
         return cls(**values)
 
+    def counting(self) -> dict[str, Any]:
+        """Parameter name -> value of those that count beside the others' values."""
+        return {name: value for name, value in self.values().items() if counts(self.bounds()[name], self.values())}
+
     def values(self) -> dict[str, Any]:
         """Parameter name -> value, defaults included."""
         return {name: getattr(self, name) for name in self.bounds()}
@@ -242,6 +248,11 @@ class Params:
     def plain(self) -> dict[str, Any]:
         """Parameter name -> value as plain data, defaults included."""
         return {name: bound.plain(getattr(self, name)) for name, bound in self.bounds().items()}
+
+
+def counts(bound: Bound, values: Mapping[str, Any]) -> bool:
+    """Whether a parameter counts beside these values of the others."""
+    return bound.when is None or values.get(bound.when[0]) == bound.when[1]
 
 
 def unknown_parameter(owner: str, name: str, bounds: Mapping[str, Bound]) -> str:

@@ -12,6 +12,10 @@ from merging.errors import CheckpointError, RecipeError
 from merging.methods.method import Adapt, Edit, Merge, Method
 from merging.methods.params import Params
 
+NOT_USED = {  # given images, or settings of them -> a sentence where no step of the chain looks at them
+    "exemplars": "No step of this chain needs exemplars, so exemplars is not used.",
+    "test_data": "No step of this chain learns from test data, so test_data is not used.",
+}
 EXAMPLES = {"merge": ("ties", "{density: 0.2}"), "adapt": ("surgery", "{rank: 16}")}  # field -> a key and parameters
 
 
@@ -53,6 +57,11 @@ def refuse_several_adapts(adapt: Any) -> None:
     pair = isinstance(adapt, list | tuple) and len(adapt) == 2 and not isinstance(adapt[1], str | list | tuple)
     if isinstance(adapt, Mapping | list | tuple) and len(adapt) > 1 and not (pair and isinstance(adapt[0], str)):
         raise RecipeError(f"A recipe has at most one adapt, on top of its merge; got {len(adapt)}: {short(adapt)}.")
+
+
+def not_used(given: Mapping[str, Any], used: Mapping[str, bool]) -> tuple[str, ...]:
+    """A sentence for everything that is ``given`` and not empty, but not ``used``."""
+    return tuple(sentence for name, sentence in NOT_USED.items() if given.get(name) and not used[name])
 
 
 def short(value: Any) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from merging.recipes.papers.claims import CURVES, Curve
 from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe, Step
 
-ALONG = "steps"
+ALONG, TWO_UPDATES = "steps", "iterations of two updates"
+ADAPTED = {"surgery_on_task_arithmetic": "surgery", "surgery_on_lw_adamerging": "adamerging_surgery"}  # curve -> preset
 FREE = {"steps", "seed", "shrink"}  # parameters that do not change where one step after another leads on average
 
 
@@ -16,6 +19,20 @@ def logs_of(recipe: Recipe) -> tuple[Curve, ...]:
     Only the number of steps, the seed, and the factor on the learned coefficients may differ.
     """
     return tuple(curve for curve in CURVES if curve.along == ALONG and _alike(recipe, preset(curve.key).recipe("", {})))
+
+
+def adapt_logs_of(recipe: Recipe) -> tuple[Curve, ...]:
+    """The curves of the presets with a recipe's edits, merge and adapt, by updates; steps and seed may differ."""
+    if recipe.adapt is None:
+        return ()
+    curves = []
+    for curve in CURVES:
+        other = preset(ADAPTED[curve.key]).recipe("", {}) if curve.along == TWO_UPDATES else None
+        if other is None or other.adapt is None:
+            continue
+        if _alike(recipe, other) and _plain(recipe.adapt, FREE) == _plain(other.adapt, FREE):
+            curves.append(replace(curve, values={2 * n: value for n, value in curve.values.items()}))
+    return tuple(curves)
 
 
 def _alike(recipe: Recipe, other: Recipe) -> bool:

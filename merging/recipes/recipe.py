@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -20,6 +20,7 @@ from merging.recipes.chain_rules import (
     canonical,
     checked_architecture,
     keyed,
+    not_used,
     refuse_meaningless,
     refuse_several_adapts,
     short,
@@ -62,7 +63,7 @@ class Step:
         bounds = self.params.bounds()
         changed = [
             f"{'' if bounds[n].kind == TABLE else f'{n}='}{bounds[n].brief(v)}"
-            for n, v in self.params.values().items()
+            for n, v in self.params.counting().items()
             if v != bounds[n].default
         ]
         return f"{self.key}({', '.join(changed)})" if changed else self.key
@@ -92,6 +93,7 @@ class Recipe:
     architecture: str = ""  # as StatedArchitecture writes it
     adapt: Step | None = None
     test_data: TestData | None = None  # None for chains that need none
+    unused: tuple[str, ...] = field(default=(), compare=False)  # sentences on what a file says and no step needs
 
     @classmethod
     def build(  # noqa: PLR0913 - a recipe's fields
@@ -206,9 +208,14 @@ class Recipe:
         return "exemplars" if self.exemplars is not None and self.learns else None
 
     @property
+    def looks_at(self) -> dict[str, bool]:
+        """Whether a step needs these images."""
+        return {"exemplars": self.exemplars is not None, "test_data": self.test_data is not None}
+
+    @property
     def draws(self) -> bool:
         """Whether images of a benchmark enter the result: exemplars or test data."""
-        return self.exemplars is not None or self.test_data is not None
+        return any(self.looks_at.values())
 
     def text(self) -> str:
         """The chain in one line: 'lwptv → ties(density=0.1) + surgery'."""
@@ -302,7 +309,7 @@ class Recipe:
                 "settings."
             )
         refuse_several_adapts(adapt)
-        return cls.build(
+        recipe = cls.build(
             merge=merge,
             params=params,
             edits=[keyed(entry, "edits") for entry in edits],
@@ -316,6 +323,7 @@ class Recipe:
             adapt=None if adapt is None else keyed(adapt, "adapt"),
             test_data=test_data,
         )
+        return replace(recipe, unused=not_used({"exemplars": exemplars, "test_data": test_data}, recipe.looks_at))
 
     @classmethod
     def load(cls, path: Path) -> Self:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from merging.modules.modules import Modules
 
 UNSCORED = "There is no score for images"
+HISTORY = "coefficient_steps"  # begins the names of tables that lie packed: coefficients at many steps
 MODEL_NAME = 100  # characters of an expert's name that enter a file name
 
 
@@ -53,6 +54,12 @@ class ChainImages:
 
     exemplars: Mapping[str, TaskExemplars] | None = None
     test_data: Mapping[str, TaskExemplars] | None = None
+
+    def counts(self, tasks: Iterable[str]) -> dict[str, dict[str, int]]:
+        """How many images of each of these tasks there were, by what they are; empty for chains that see none."""
+        given = {"exemplars": self.exemplars or {}, "test_data": self.test_data or {}}
+        seen = {kind: {task: len(own[task].images) for task in tasks if task in own} for kind, own in given.items()}
+        return {kind: own for kind, own in seen.items() if own}
 
 
 @dataclass
@@ -93,7 +100,7 @@ class Work:
             self.opened.raise_if_changed()
             self.warnings.extend((*self.opened.doubts, *self._assumed(), *result.warnings))
             for name, table in result.tables.items():
-                self.schemas[name] = write_table(folder, name, table)
+                self.schemas[name] = write_table(folder, name, table, packed=name.startswith(HISTORY))
             (folder / RECIPE).write_text(self.recipe.to_yaml(), "utf-8")
             self._score(folder)
             self._measure(folder)
@@ -116,7 +123,7 @@ class Work:
                 (folder / name).parent.mkdir(exist_ok=True)
                 _link(run.file(name), folder / name)
             for name in run.tables:
-                self.schemas[name] = write_table(folder, name, run.table(name))
+                self.schemas[name] = write_table(folder, name, run.table(name), packed=name.startswith(HISTORY))
             (folder / RECIPE).write_text(run.recipe_yaml, "utf-8")
             self._score(folder)
             self._measure(folder)
@@ -271,6 +278,7 @@ class Work:
         seeds = [values["seed"] for values in map(Params.values, (*stages, *drawn)) if "seed" in values]
         learned = {"adapted_on": self.recipe.adapted_on} if self.recipe.adapted_on else {}
         adapted = {"adapt": self.recipe.adapt.key, "modules": self.modules} if self.recipe.adapt else {}
+        counts = self.images.counts(list(self.opened.experts))
         return facts(
             run_id=self.run_id,
             kind="merge",
@@ -291,6 +299,7 @@ class Work:
             created=self.store.dated,
             **adapted,
             **learned,
+            **({"images": counts} if counts else {}),
         )
 
 

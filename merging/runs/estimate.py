@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from merging.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
 from merging.checkpoints.families import Role
 from merging.engine.inputs import BLOCK_CPU
 from merging.engine.work import ChainWork, chain_work, forward_flops, linear_maps, tokens_of, tower_of
+from merging.methods.adapting import Sizes
 from merging.methods.method import Adapt, Method
 from merging.recipes.recipe import Exemplars, Step
 from merging.runs.inputs import OpenedRecipe
@@ -23,6 +25,7 @@ PHASES = (READING, MERGING, ADAPTING, EVALUATING)
 SPEED = {READING: 5e8, MERGING: 2e10, ADAPTING: 2e10, EVALUATING: 2e10}
 PER_SCALAR = 150  # multiply-adds that take as long as handling one scalar once
 MLPS = 2 / 3  # share of a tower's multiply-adds that its MLPs take
+UPDATE = 8e6  # multiply-adds that take as long as what an update on features costs beside its products
 LEARNING = 3  # forward passes that take as long as an image's forward and backward pass in a batch
 GRADIENT = 4  # forward passes that take as long as one image's own gradient
 COPIES = 4  # stacks of task vectors in memory at once: the one read, an edited one, two inside a formula
@@ -122,9 +125,22 @@ def _learning_work(opened: OpenedRecipe, benchmark: Benchmark | None, stages: Se
     tower, images = tower_of(opened.pretrained), learning_images(opened, benchmark)
     if tower is None:
         return 0.0
-    passes = sum(LEARNING * method.learns_on(step.params, images) for method, step in stages if images)
-    compared = sum(2 * sum(images) for method, _ in stages if isinstance(method, Adapt))  # by merged model and expert
-    return forward_flops(tower) / 2 * (passes + compared)
+    passes, updates = 0, 0.0
+    sizes = Sizes(len(opened.experts), tower.layers, tower.width, tower.embed_dim)
+    for method, step in stages:
+        passes += LEARNING * method.learns_on(step.params, images) if images else 0
+        if isinstance(method, Adapt):
+            passes += method.feature_passes * sum(images)
+            updates += _update_work(method, step, images, sizes)
+    return forward_flops(tower) / 2 * passes + updates
+
+
+def _update_work(method: Adapt, step: Step, images: Sequence[int], sizes: Sizes) -> float:
+    """Multiply-adds that take as long as an adapt's updates on features: forward, and twice as much backward."""
+    count, rows = method.updates(step.params, images)
+    shapes = method.shapes(step.params, sizes)
+    learned = sum(math.prod(shape) for shape in (*shapes.router.values(), *shapes.own.values()))
+    return UPDATE * count + 3.0 * rows * learned
 
 
 def _exemplar_bytes(opened: OpenedRecipe) -> int:
@@ -149,7 +165,8 @@ def _exemplar_bytes(opened: OpenedRecipe) -> int:
 def _evaluation_work(opened: OpenedRecipe, benchmark: Benchmark | None) -> float:
     """Multiply-adds of the tower over all images.
 
-    With one model per task, tasks in domain are evaluated on their own model, the others on all models.
+    With one model per task, tasks in domain are evaluated on their own model, the others on all models. Where an adapt
+    names an image's task, images in domain run again to be routed and through what they are routed to.
     """
     tower = tower_of(opened.pretrained)
     if benchmark is None or tower is None:
@@ -159,7 +176,15 @@ def _evaluation_work(opened: OpenedRecipe, benchmark: Benchmark | None) -> float
     images = sum(models[key] * benchmark.count(key, split) for key in models for split in SPLITS)
     routed = opened.recipe.routed
     each = 1 + MLPS * len(opened.experts) if routed else 1.0  # beside the model, a share of every expert's
-    return forward_flops(tower) / 2 * images * each
+    return forward_flops(tower) / 2 * (images * each + _named_images(opened, benchmark) * (1 + each))
+
+
+def _named_images(opened: OpenedRecipe, benchmark: Benchmark) -> int:
+    """Images that are scored a second time, with their task unknown."""
+    adapts = [method for method, _ in opened.recipe.stages if isinstance(method, Adapt)]
+    if not any(adapt.names for adapt in adapts) or not set(opened.experts) <= {task.key for task in benchmark.tasks}:
+        return 0
+    return sum(benchmark.count(name, split) for name in opened.experts for split in SPLITS)
 
 
 def _speed(phase: str, chain: tuple[str, ...], runs: Sequence[Run]) -> float | None:

@@ -52,7 +52,8 @@ class Run:
     for each expert. ``sizes`` are bytes of the model ``files`` and of the ``header`` in them, as they were written, and
     ``dead`` scalars of unused text tensors; empty if the version that made the run did not note them. ``adapt`` is the
     key of what sits on the merged model, empty without; ``modules`` are its files. ``adapted_on`` is the split whose
-    images were learned from ("choosing", "reporting" or "exemplars"), None if nothing was learned.
+    images were learned from ("choosing", "reporting" or "exemplars"), None if nothing was learned. ``images`` are the
+    numbers of "exemplars" and "test_data" of each task that the chain saw; empty if it saw none, and in older runs.
     """
 
     id: str
@@ -75,6 +76,7 @@ class Run:
     path: Path
     adapt: str
     adapted_on: str | None
+    images: Mapping[str, Mapping[str, int]]
     modules: tuple[str, ...] = field(repr=False)
     models: Mapping[str, str] = field(repr=False)  # "merged" or expert name -> file name
     _schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
@@ -117,6 +119,7 @@ class Run:
                 path=path,
                 adapt=facts.get("adapt") or "",
                 adapted_on=facts.get("adapted_on"),
+                images=facts.get("images", {}),
                 modules=tuple(name for name in facts.get("modules", ()) if name in manifest),
                 models={key: name for key, name in facts["models"].items() if name in manifest},
                 _schemas=facts["tables"],

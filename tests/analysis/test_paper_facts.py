@@ -177,6 +177,18 @@ def test_depth_pairs_the_last_block_with_the_first() -> None:
     assert network.depth(table[table["place"] != "block 1"]) is None
 
 
+def test_coefficients_are_summed_over_tasks_and_paired_by_tensor() -> None:
+    def learned(values: dict[str, list[float]]) -> pd.DataFrame:
+        rows = [(expert, name, value) for name, own in values.items() for expert, value in zip("ab", own, strict=True)]
+        return pd.DataFrame(rows, columns=["expert", "tensor", "coefficient"])
+
+    masked = learned({"x": [0.5, 0.6], "y": [0.7, 0.2], "pruned": [np.nan, np.nan]})
+    plain = learned({"x": [0.3, 0.3], "y": [0.2, 0.3], "pruned": [0.4, 0.4], "z": [1.0, 1.0]})
+    result = network.coefficient_sums(masked, plain)
+    assert (result.first, result.second) == pytest.approx((1.0, 0.55))
+    assert result.sample == "2 tensors that are kept" and result.low < result.difference < result.high
+
+
 def test_counts_sizes_and_times() -> None:
     agreement = network.agreement((0.646, 10), (0.862, 20))
     assert agreement.difference == pytest.approx(-21.6) and agreement.low == agreement.high

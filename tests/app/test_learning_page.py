@@ -231,3 +231,14 @@ def test_compare_and_home_carry_the_marks(open_app: Any, learned: Path) -> None:
     assert "† Adapted on these images" in words(at) and "Per task in domain" in words(at)
     at = open_app("home", learned)
     assert "† adapted on the scored images" in words(at) and "a module per task ‡" in words(at)
+
+
+@pytest.mark.slow
+def test_what_authors_logged_of_surgery_stands_behind_both_ends_of_ours(open_app: Any) -> None:
+    runs = {run.title: run.id for run in Store(libraries=(settings.LIBRARY,)).runs()}
+    at = open_app("learning", settings.BUNDLED, run=runs["Surgery Merging"], learned="loss and gain")
+    assert not at.exception
+    assert keys(at) == ["learning_loss", "accuracy_steps", "learning_arrows"]
+    assert "only both ends are scored" in words(at) and "log of" in at.get("plotly_chart")[1].proto.spec
+    other = open_app("learning", settings.BUNDLED, run=runs["Surgery & TATR"], learned="loss and gain")
+    assert "accuracy_steps" not in keys(other)

@@ -123,6 +123,9 @@ def test_a_recipe_is_loaded_from_text(open_app: Any, library: Path) -> None:
     at.text_area(key="recipe_text").set_value(recipe.replace("prune_ratio: 0.7", "prune_ratio: 0.25"))
     press(at, "Use this recipe")
     assert at.query_params["chain"].startswith("lwptv:prune_ratio=0.25;")
+    at.text_area(key="recipe_text").set_value(recipe + "\ntest_data: {split: reporting}\n")
+    press(at, "Use this recipe")
+    assert [box.value for box in at.info if "learns from test data" in box.value]
 
 
 @pytest.mark.parametrize(

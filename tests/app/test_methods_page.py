@@ -120,7 +120,7 @@ def test_filters_leave_what_fits(open_app: Any, library: Path) -> None:
 
 def test_needs_can_be_asked_for(open_app: Any, library: Path) -> None:
     at = open_app("methods", library, needs="unlabeled exemplars")
-    assert set(frames(at)[-2]["needs"]) == {"unlabeled exemplars"}
+    assert {words.partition(",")[0] for words in frames(at)[-2]["needs"]} == {"unlabeled exemplars"}
     assert (
         "lot" in at.button_group(key="methods_merge").options or "LOT" in at.button_group(key="methods_merge").options
     )
@@ -185,6 +185,7 @@ def needs_and_costs(at: Any) -> pd.DataFrame:
 
 
 def test_costs_are_work_that_is_the_same_everywhere(open_app: Any, library: Path) -> None:
+    benchmark = Benchmark.load(library)
     at = open_app("methods", library)
     costs = needs_and_costs(at)
     assert list(costs.index) == [method.title for method in METHODS]
@@ -193,6 +194,14 @@ def test_costs_are_work_that_is_the_same_everywhere(open_app: Any, library: Path
     assert costs.loc["LOT", "operations"] > 0 and costs.loc["LOT", "images"] == "256 forward"
     assert costs.loc["Fisher merging", "images"] == "256 both ways"
     assert costs.loc["Surgery", "gives"] == "a module per task" and costs.loc["WEMoE", "gives"] == "one routed model"
+    assert costs.loc["Surgery", "needs"] == "unlabeled test data, each image's task"
+    assert costs.loc["WEMoE", "needs"] == "unlabeled test data, heads" and costs.loc["MASS", "needs"] == "nothing"
+    images = {title: costs.loc[title, "images"] for title in ("Surgery", "WEMoE", "Twin-Merging", "MASS")}
+    assert images["WEMoE"].endswith(" both ways") and pd.isna(images["MASS"])
+    choosing = sum(benchmark.count(name, "choosing") for name in benchmark.experts)
+    shown = sum(min(64, benchmark.count(name, "exemplars")) for name in benchmark.experts)
+    assert images["Surgery"] == f"{2 * choosing:,} forward" and images["Twin-Merging"] == f"{shown:,} forward"
+    assert costs.loc["MASS", "reads"] > costs.loc["Task arithmetic", "reads"]
     assert costs["ratio"].isna().all()
     said = words(at)
     assert "Times have not been measured" in said

@@ -106,4 +106,9 @@ def test_scores_show_what_is_right_where_the_task_is_unknown(open_app, tiny_benc
     table = table[table["split"] == "reporting"]
     assert shown["accuracy"].tolist()[:-1] == (100 * table["accuracy"]).tolist()
     assert shown["accuracy"].iloc[-1] == pytest.approx(100 * table["accuracy"].mean())
+    mean = shown.iloc[-1]
+    half = table.assign(half=(table["high"] - table["low"]) / 2)["half"]
+    width = 100 * (half**2).sum() ** 0.5 / len(half)  # about what independent intervals give
+    assert mean["low"] < mean["accuracy"] < mean["high"]
+    assert mean["high"] - mean["low"] == pytest.approx(2 * width, rel=0.25)
     assert (shown["accuracy"] <= shown["known"]).all() and "Another score" in said(at)

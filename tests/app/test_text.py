@@ -75,3 +75,12 @@ def test_the_app_names_no_parameter() -> None:
 )
 def test_differences_have_a_sign_and_zero_has_no_minus(value: float, shown: str) -> None:
     assert text.signed(value) == shown
+
+
+def test_a_chain_names_only_the_parameters_that_count() -> None:
+    learned = Recipe.build("localize_and_stitch", {"density": 0.1})
+    words = text.chain_words(learned)
+    assert "density 0.1" not in words.replace("initial density", "") and "steps 10" in words
+    assert text.chain_title(learned) == "Localize-and-Stitch" and learned.text() == "localize_and_stitch"
+    by_size = text.chain_words(Recipe.build("localize_and_stitch", {"localize": "magnitude"}))
+    assert by_size == "Localize-and-Stitch (masks magnitude, density 0.05)"

@@ -81,3 +81,11 @@ def test_a_recipe_pauses_with_75_and_goes_on(tiny_benchmark, tmp_path, capsys, s
     assert main(["run", str(file)]) == exit_codes.DONE
     assert "about" in capsys.readouterr().err
     assert not kept.exists() and store.run(kept.stem).adapted_on == "choosing"
+
+
+def test_run_says_which_settings_of_a_recipe_no_step_needs(tiny_benchmark, tmp_path, capsys) -> None:
+    recipe = Recipe.build("ties", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts)
+    file = tmp_path / "recipe.yaml"
+    file.write_text(recipe.to_yaml() + "test_data: {split: reporting}\n")
+    assert main(["run", str(file), "--device", "cpu", "--no-evaluate"]) == 0
+    assert "No step of this chain learns from test data, so test_data is not used." in capsys.readouterr().err

@@ -64,6 +64,23 @@ def test_what_was_kept_is_removed_where_learning_fails_or_is_cancelled(tmp_path:
     assert not (tmp_path / "kept.safetensors").exists()
 
 
+@pytest.mark.parametrize("key", ["surgery", "twin"])
+def test_what_learns_on_features_pauses_between_its_steps_and_begins_anew(key: str) -> None:
+    details: list[str] = []
+
+    def progress(now: Progress) -> None:
+        details.append(now.detail)
+
+    def pause() -> bool:
+        return any("step 2 of" in detail for detail in details)
+
+    with pytest.raises(Paused):
+        run(key, {"steps": 4}, progress=progress, kept=Kept(pause=pause))
+    assert "step 2 of" in details[-1]
+    whole, again = (run(key, {"steps": 4}, kept=Kept()).modules.tensors for _ in range(2))
+    assert all(torch.equal(value, again[name]) for name, value in whole.items())
+
+
 @pytest.mark.parametrize("key", ["surgery", "wemoe", "twin"])
 def test_every_phase_is_reported_and_can_be_cancelled(key: str) -> None:
     seen: list[Progress] = []

@@ -1,4 +1,4 @@
-"""Memory while coefficients are learned: two models and one tensor times the experts, never a model per expert."""
+"""Memory while coefficients or routers are learned: never a model per expert."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ from pathlib import Path
 
 import pandas
 import torch
+from merging.engine import routed_network
+from merging.engine.adapting import adapt
 from merging.engine.learning.learn import learn
 from merging.engine.run import run
 from merging.formats.opening import open_checkpoint
 from merging.formats.safetensors import SafetensorsWriter
 from merging.methods.exemplars import TaskExemplars
+from merging.modules import mixed_tower
 from merging.recipes.recipe import Recipe
 
 def anonymous():
@@ -38,16 +41,28 @@ def watch():
         seen.append(anonymous())
         time.sleep(0.002)
 
-count, pretrained, expert, out = int(sys.argv[1]), *map(Path, sys.argv[2:])
+count, pretrained, expert, out = int(sys.argv[1]), *map(Path, sys.argv[2:5])
 base, named = open_checkpoint(pretrained), {f"expert {k}": open_checkpoint(expert) for k in range(count)}
 head = torch.nn.functional.normalize(torch.randn(5, 256), dim=1)
 tasks = {name: TaskExemplars(torch.randn(1, 3, 112, 112), None, head) for name in named}
-recipe = Recipe.build("adamerging", {"steps": 2, "batch": 1}, architecture="heads=6,activation=gelu")
+adapted = sys.argv[5:] == ["wemoe"]
+routers = {"steps": 2, "batch": 1, "router_layers": 1}
+step = ("weight_averaging", {}) if adapted else ("adamerging", {"steps": 2, "batch": 1})
+recipe = Recipe.build(
+    *step, architecture="heads=6,activation=gelu", adapt=("wemoe", routers) if adapted else None
+)
+mixed_tower.KEPT_BYTES = routed_network.ACTIVATIONS_CPU = 0  # as for towers that are larger than what may be kept
 torch.randn(1, 3, 112, 112, requires_grad=True).square().sum().backward()  # what autograd itself takes
+if adapted:  # the merged model itself is no part of the measurement
+    with SafetensorsWriter(out, base.infos) as writer:
+        run(recipe, base, named, test_data=tasks, device="cpu", make_sink=lambda _: writer)
 seen = [anonymous()]
 threading.Thread(target=watch, daemon=True).start()
-with SafetensorsWriter(out, base.infos) as writer:
-    run(recipe, base, named, test_data=tasks, device="cpu", make_sink=lambda _: writer)
+if adapted:
+    adapt(recipe, base, named, open_checkpoint(out), test_data=tasks, device="cpu")
+else:
+    with SafetensorsWriter(out, base.infos) as writer:
+        run(recipe, base, named, test_data=tasks, device="cpu", make_sink=lambda _: writer)
 print(max(seen) - seen[0])
 """
 
@@ -56,12 +71,7 @@ print(max(seen) - seen[0])
 @pytest.mark.slow
 def test_more_experts_take_the_memory_of_a_few_tensors(tmp_path: Path) -> None:
     """One file under many names: what counts is what is held of it."""
-    torch.manual_seed(0)
-    base = tower(width=384, layers=6, patch=16, tokens=50, out=256)
-    architecture = {"quick_gelu": False, "vision_cfg": {"head_width": 64, "image_size": 112, "patch_size": 16}}
-    metadata = {"architecture": json.dumps(architecture)}
-    save(tmp_path / "pretrained.safetensors", base, metadata)
-    save(tmp_path / "expert.safetensors", {n: v + 1e-3 * torch.randn_like(v) for n, v in base.items()}, metadata)
+    base = _family(tmp_path)
     growth = {count: _growth(count, tmp_path) for count in (FEW, MANY)}
     model, tensor = sum(v.nbytes for v in base.values()), max(v.nbytes for v in base.values())
     more = MANY - FEW
@@ -69,9 +79,33 @@ def test_more_experts_take_the_memory_of_a_few_tensors(tmp_path: Path) -> None:
     assert growth[MANY] - growth[FEW] < 6 * more * tensor < 0.5 * more * model
 
 
-def _growth(experts: int, folder: Path) -> int:
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux says how much memory is anonymous")
+@pytest.mark.slow
+def test_routers_learn_with_one_block_of_every_expert_in_memory(tmp_path: Path) -> None:
+    """Where a tower is too large for all of it to be kept: one block's MLPs of each expert may be held, never all."""
+    base = _family(tmp_path)
+    growth = {count: _growth(count, tmp_path, "wemoe") for count in (FEW, MANY)}
+    model = sum(v.nbytes for v in base.values())
+    block = sum(v.nbytes for name, v in base.items() if ".resblocks.0.mlp." in name)
+    more = MANY - FEW
+    assert growth[FEW] > model  # the tower, so the measurement sees what it should
+    assert growth[MANY] - growth[FEW] < 4 * more * block  # and not the 6 blocks of every expert
+
+
+def _family(folder: Path) -> dict[str, torch.Tensor]:
+    """A pretrained tower, which is given back, and one expert, in files."""
+    torch.manual_seed(0)
+    base = tower(width=384, layers=6, patch=16, tokens=50, out=256)
+    architecture = {"quick_gelu": False, "vision_cfg": {"head_width": 64, "image_size": 112, "patch_size": 16}}
+    metadata = {"architecture": json.dumps(architecture)}
+    save(folder / "pretrained.safetensors", base, metadata)
+    save(folder / "expert.safetensors", {n: v + 1e-3 * torch.randn_like(v) for n, v in base.items()}, metadata)
+    return base
+
+
+def _growth(experts: int, folder: Path, *adapt: str) -> int:
     files = [folder / "pretrained.safetensors", folder / "expert.safetensors", folder / f"merged {experts}"]
-    command = [sys.executable, "-c", CHILD, str(experts), *map(str, files)]
+    command = [sys.executable, "-c", CHILD, str(experts), *map(str, files), *adapt]
     quiet = os.environ | {"OMP_NUM_THREADS": "1"}
     child = subprocess.run(command, check=False, cwd=ROOT, env=quiet, capture_output=True, text=True)
     assert child.returncode == 0, child.stderr

@@ -61,6 +61,19 @@ def test_labels_are_refused_in_one_sentence() -> None:
             merging.merge(base, experts, "weight_averaging", test_data=dict.fromkeys(experts, labeled), **options)
 
 
+def test_images_that_no_step_needs_are_named_in_the_warnings() -> None:
+    base, experts = tiny.family()
+    images = dict.fromkeys(experts, merging.TaskExemplars(IMAGES, head=HEAD))
+    plain = merging.merge(base, experts, "weight_averaging")
+    given = merging.merge(base, experts, "weight_averaging", test_data=images, exemplars=images)
+    assert [text for text in given.warnings if text not in plain.warnings] == [
+        "No step of this chain needs exemplars, so exemplars is not used.",
+        "No step of this chain learns from test data, so test_data is not used.",
+    ]
+    learning = merging.merge(base, experts, "weight_averaging", adapt="lens", test_data=images, architecture="heads=2")
+    assert not any("is not used" in text for text in learning.warnings)
+
+
 @pytest.mark.parametrize("test_data", [5, [IMAGES], {"a": "images"}, {"a": IMAGES.to(torch.uint8)}])
 def test_what_is_no_test_data_is_refused(test_data: Any) -> None:
     with pytest.raises(NeedsError, match=r"^Test data (are|of 'a')"):

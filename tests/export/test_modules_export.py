@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -48,6 +49,8 @@ def test_the_card_says_what_was_learned_from_which_images(adapted, tmp_path):
     assert "## Modules" in card and "merging.load_modules(folder)" in card
     learned = {"twin": "It learned from training images.", "mass": ""}.get(adapted.adapt, "† Adapted on these images")
     assert learned in card and ("earned from" in card or "dapted on" in card) == (adapted.adapt != "mass")
+    counts = {"twin": "The methods saw 4 training images of each task (seed 0).", "mass": ""}
+    assert counts.get(adapted.adapt, "There were 30 of each task.") in card
     assert ("Per task in domain" in card) == (adapted.adapt == "surgery")
     assert f"**{registry.adapt(adapted.adapt).title}**" in card
 
@@ -62,3 +65,16 @@ def test_storage_counts_what_lies_beside_the_model(adapted):
     mlps = int(modules["bytes"][modules["part"] == "pretrained tensors"].sum())
     assert (mlps > 0) == (adapted.adapt == "wemoe")
     assert dense["merged model"] == files and deploy["merged model"] == files - mlps
+
+
+def test_the_card_counts_the_images_that_there_were(tiny_benchmark, tmp_path):
+    recipe = Recipe.build("regmean", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts,
+                          exemplars={"per_task": 5000})  # fmt: skip
+    store = Store(tmp_path / "runs", libraries=())
+    run = execute(recipe, store, benchmark=tiny_benchmark, device="cpu", evaluate=False)
+    most = tiny_benchmark.count(run.experts[0], "exemplars")
+    assert run.images == {"exemplars": dict.fromkeys(run.experts, most)}
+    export(run, tmp_path / "out")
+    assert f"The methods saw {most} training images" in (tmp_path / "out" / "README.md").read_text()
+    export(replace(run, images={}), tmp_path / "old")
+    assert "The methods saw at most 5000 training images" in (tmp_path / "old" / "README.md").read_text()

@@ -66,6 +66,20 @@ def test_a_packed_table_reads_as_the_plain_one(packed: Packed) -> None:
     assert stored_table(folder, "others") == "tables/others.csv"
 
 
+def test_a_table_is_packed_on_request_unless_it_could_not_be_read_back(
+    packed: Packed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, schema, table = packed
+    for name in ("one", "other"):
+        assert write_table(tmp_path, name, table, packed=True) == schema
+    paths = [tmp_path / stored_table(tmp_path, name) for name in ("one", "other")]
+    assert {path.suffix for path in paths} == {".gz"} and paths[0].read_bytes() == paths[1].read_bytes()
+    pd.testing.assert_frame_equal(read_table(paths[0], schema), table, check_exact=True)
+    monkeypatch.setattr(tables, "UNPACKED_LIMIT", 100)
+    write_table(tmp_path, "large", table, packed=True)
+    assert stored_table(tmp_path, "large") == "tables/large.csv"
+
+
 @pytest.mark.parametrize(
     "damage", [lambda b: b[:-9], lambda b: b[:20], lambda b: b"no gzip", lambda b: b[:30] + b"x" + b[31:]]
 )

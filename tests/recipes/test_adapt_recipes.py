@@ -45,6 +45,18 @@ def test_test_data_are_there_exactly_where_a_method_needs_them() -> None:
     assert recipe(adapt="lens").plain()["test_data"] == {"split": "choosing", "per_task": None, "seed": 0}
 
 
+def test_a_file_that_names_images_which_no_step_needs_opens_and_says_so() -> None:
+    written = {"version": 1, "merge": "ties", "experts": EXPERTS}
+    both = Recipe.from_plain({**written, "test_data": {"per_task": 3}, "exemplars": {"per_task": 9}})
+    assert both == Recipe.from_plain(written) and both.chain_digest == Recipe.from_plain(written).chain_digest
+    assert both.unused == (
+        "No step of this chain needs exemplars, so exemplars is not used.",
+        "No step of this chain learns from test data, so test_data is not used.",
+    )
+    learning = Recipe.from_plain({**written, "merge": "guess", "test_data": {"per_task": 3}})
+    assert not learning.unused and not Recipe.from_plain({**written, "test_data": {}}).unused
+
+
 def test_everything_comes_back_from_a_file_and_what_is_not_there_is_not_written() -> None:
     chain = recipe("guess", edits=["lwptv"], adapt=("lens", {"rank": 3}), test_data={"split": "exemplars"})
     assert Recipe.from_yaml(chain.to_yaml()) == chain

@@ -49,11 +49,14 @@ def test_a_run_says_on_which_images_it_learned(chain, run_it, recipe):
     assert (held_out.adapts_on_test, on_test.adapts_on_test, held_out.needs_task) == (False, True, False)
     assert held_out.id != on_test.id
     assert {"coefficients", "learning"} <= set(held_out.tables)
+    kept = {path.name for path in (held_out.path / "tables").iterdir()}
+    assert {"coefficients.csv", "coefficient_steps.csv.gz"} <= kept and "coefficient_steps.csv" not in kept
+    assert set(held_out.table("coefficient_steps")["step"]) == {0, 6}
 
 
 def test_facts_of_runs_that_learn_nothing_are_as_before(run_it, recipe):
     facts = json.loads(run_it(recipe).file("run.json").read_bytes())
-    assert {"adapt", "modules", "adapted_on"}.isdisjoint(facts)
+    assert {"adapt", "modules", "adapted_on", "images"}.isdisjoint(facts)
 
 
 @pytest.mark.parametrize("stop", ["pause", "cancel"])
@@ -152,7 +155,9 @@ def test_learning_is_in_the_estimate(chain, adapted, tiny_benchmark):
 
     assert work(chain(params=SHORT | {"steps": 600}))[MERGING] > 10 * work(chain())[MERGING]
     assert work(chain("task_arithmetic", {}))[ADAPTING] == 0
-    assert work(adapted("wemoe"))[ADAPTING] > work(adapted("surgery"))[ADAPTING] > 0
+    longer = chain("task_arithmetic", {}, ("wemoe", ADAPTS["wemoe"] | {"steps": 300}))
+    assert work(longer)[ADAPTING] == 100 * work(adapted("wemoe"))[ADAPTING] > 0
+    assert work(adapted("surgery"))[ADAPTING] > 0
 
 
 def test_what_may_be_wrong_is_said(chain, run_it):

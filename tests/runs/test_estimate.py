@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from merging.benchmarks.benchmark import SPLITS
 from merging.recipes.recipe import Recipe
-from merging.runs.estimate import MERGING, estimate
+from merging.runs.estimate import ADAPTING, EVALUATING, MERGING, estimate
 from merging.runs.inputs import open_inputs
 from merging.runs.run import PRECOMPUTED
 
@@ -52,3 +53,28 @@ def test_the_estimate_knows_the_memory_that_exemplars_and_decompositions_take(ti
     image = next(iter(tiny_benchmark.labeled_exemplars(2, 0).values())).images[0]
     assert many - few >= 64 * len(tiny_benchmark.experts) * image.numel() * image.element_size()
     assert few > memory("weight_averaging") and memory("drm") > memory("model_stock")
+
+
+def adapted_work(tiny_benchmark, adapt, params=None, merge="weight_averaging", **settings):
+    models = (tiny_benchmark.pretrained, tiny_benchmark.experts)
+    recipe = Recipe.build(merge, {}, [], *models, adapt=adapt and (adapt, params or {}), **settings)
+    return estimate(open_inputs(recipe), tiny_benchmark).work
+
+
+def test_the_estimate_counts_the_updates_of_adapts_that_learn_on_features(tiny_benchmark):
+    def work(adapt, steps, **params):
+        return adapted_work(tiny_benchmark, adapt, {"steps": steps, **params})[ADAPTING]
+
+    for adapt in ("surgery", "twin"):
+        none, some, twice = (work(adapt, steps) for steps in (0, 500, 1000))
+        assert some > 2 * none > 0 and twice - none == pytest.approx(2 * (some - none))
+    assert work("surgery", 500, rank=64) > work("surgery", 500, rank=1)
+    assert work("surgery", 0) == work("surgery", 0, rank=1) and work("wemoe", 0) == 0
+
+
+def test_the_estimate_counts_the_score_with_the_task_unknown(tiny_benchmark):
+    plain = adapted_work(tiny_benchmark, None)[EVALUATING]
+    named, unnamed = (adapted_work(tiny_benchmark, key)[EVALUATING] for key in ("mass", "wemoe"))
+    inside = sum(tiny_benchmark.count(name, split) for name in tiny_benchmark.experts for split in SPLITS)
+    every = sum(tiny_benchmark.count(task.key, split) for task in tiny_benchmark.tasks for split in SPLITS)
+    assert named - unnamed == pytest.approx(inside * (plain + unnamed) / every)

@@ -9,6 +9,7 @@ from figures import traces
 
 import viz
 from viz import theme
+from viz.registry import find
 
 
 def test_pruned_tensors_are_gray_and_have_no_number() -> None:
@@ -54,6 +55,18 @@ def test_an_arrow_needs_both_ends_and_learning_on_the_scored_images_is_marked() 
     assert any("†" in (trace.name or "") for trace in viz.draw("learning_arrows", table).data)
 
 
+def test_the_start_of_an_arrow_says_so_beside_its_mark_and_on_it() -> None:
+    table = viz_tables.learning_arrows(6)
+    starts = table[table["run"].isin(table["start"])]
+    fig = viz.draw("learning_arrows", table)
+    beside = {str(one.text) for one in fig.layout.annotations if one.name == "label"}
+    hover = {text.partition("<br>")[0] for trace in fig.data if trace.customdata is not None for text in trace.text}
+    for label in starts["label"]:
+        assert any(text.startswith(f"Start: {label[:20]}") for text in beside)
+        assert any(text.startswith(f"<b>Start: {label[:20]}") for text in hover)
+    assert sum(text.startswith("<b>Start: ") for text in hover) == len(starts)
+
+
 def test_no_mask_is_compared_with_itself() -> None:
     fig = viz.draw("localization_overlap", viz_tables.localization_overlap(4))
     cells = traces(fig, "Cells")[0].customdata
@@ -84,3 +97,12 @@ def test_a_router_for_the_whole_model_has_one_column() -> None:
         fig = viz.draw("routing_image", viz_tables.routing_image(4, 1).assign(block=block))
         assert list(fig.layout.xaxis.ticktext) == ["Whole model"]
         assert "before the network" in fig.layout.xaxis.title.text
+
+
+def test_what_routes_once_is_not_said_to_have_blocks() -> None:
+    for key in ("routing_map", "routing_own", "routing_image"):
+        table = getattr(viz_tables, key)(3, 2)
+        assert " in 2 blocks." in viz.draw(key, table).layout.meta["alt"]
+        once = viz.draw(key, table[table["block"] == table["block"].iloc[0]].assign(block=-1))
+        assert "once for the whole model" in once.layout.meta["alt"] and "block" not in once.layout.meta["alt"]
+        assert "block" not in find(key).question

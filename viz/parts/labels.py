@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -48,17 +48,20 @@ class PlotArea:
 
 
 def place_labels(
-    texts: Sequence[str], data: Sequence[tuple[float, float]], views: Sequence[PlotArea]
+    texts: Sequence[str],
+    data: Sequence[tuple[float, float]],
+    views: Sequence[PlotArea],
+    first: Collection[int] = (),
 ) -> list[dict[str, Any]]:
     """Annotations that label the marks at ``data`` (axis units) without overlap in every view, narrow page or wide.
 
-    Crowded marks choose first. A label with no free place is left out: overlapping labels cannot be read, and the hover
-    has the text.
+    The marks ``first`` choose first, then crowded ones. A label with no free place is left out: overlapping labels
+    cannot be read, and the hover has the text.
     """
     obstacles = [[*view.taken, *(Box(x, y, 12, 12) for x, y in view.marks)] for view in views]
     crowd = [sum(abs(x - a) < 90 and abs(y - b) < 30 for a, b in views[0].marks) for x, y in views[0].marks]
     annotations = []
-    for index in sorted(range(len(texts)), key=lambda i: (-crowd[i], i)):
+    for index in sorted(range(len(texts)), key=lambda i: (i not in first, -crowd[i], i)):
         wide, high = theme.text_width(texts[index]), theme.SMALL + 3
         for side, up, gap in PLACES:
             boxes = [_box(view.marks[index], side, up, gap, wide, high) for view in views]

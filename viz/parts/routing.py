@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from viz.chart import in_order
 from viz.parts import depth, matrix
+from viz.text import plural
 
 BLOCKS, MODEL = "Block", "Whole model"
 
@@ -30,6 +31,12 @@ def draw(table: pd.DataFrame, hover: Callable[[dict[Any, Any]], str]) -> tuple[g
         depth.Scale("weight", log=False, limits=span),
     )  # fmt: skip
     return fig, matrix.height(fig, len(experts))
+
+
+def places(table: pd.DataFrame) -> str:
+    """Where a table's images are routed, in words: 'in 3 blocks', or 'once for the whole model'."""
+    names = set(table["block"].map(block_name))
+    return "once for the whole model" if names == {MODEL} else f"in {plural(len(names), 'block')}"
 
 
 def block_name(block: object) -> str:

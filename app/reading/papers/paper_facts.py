@@ -264,6 +264,16 @@ def _times(first: str, second: str) -> Comparison | None:
     return network.times(rows[first], rows[second]) if {first, second} <= set(rows) else None
 
 
+def _coefficients(first: str, second: str) -> Comparison | None:
+    """The coefficients that two runs learned, before they are shrunk: those of the last step."""
+    history, tables = "coefficient_steps", []
+    for run in _runs(first, second):
+        if history in run.tables:
+            table = data.table(run.id, history)
+            tables.append(table[table["step"] == table["step"].max()])
+    return network.coefficient_sums(*tables) if len(tables) == 2 else None
+
+
 FACTS: Mapping[str, Fact] = {
     "accuracy": _accuracy,
     "storage": _storage,
@@ -278,6 +288,7 @@ FACTS: Mapping[str, Fact] = {
     "overlap": _overlap,
     "components": _components,
     "depth": _depth,
+    "coefficients": _coefficients,
     "correlation": _correlation,
     "spread": _spread,
     "neighbors": _neighbors,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from app import text
-from app.reading import measurements, names
+from app.reading import data, measurements, names
 from app.widgets import chart
 from app.widgets.jobs import measure_button
 from merging.analysis.stored import Measured
 from merging.errors import MergingError
+from merging.recipes.logs import adapt_logs_of, logs_of
+from merging.recipes.papers.claims import Curve
+from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
 from viz.text import plural, span
 
@@ -30,6 +34,7 @@ SEEN, UNSEEN = "The merge learned from images of this half, without labels.", "T
 STEADY = "Between these steps, on no task does the loss rise while entropy falls on."
 TURNED = "Entropy falls on while the loss with labels rises on {} of {} tasks: {}."
 TURN = "{} after step {:,} (entropy {}, loss {} nats)"
+ENDS = "Of ours only both ends are scored: the merged model, and what the modules make of it."
 BAND = "The band runs from the worst task to the best."
 LOGGED = "Dotted: what the authors logged for the same chain, on other models and eight other test sets, " \
     "adapting on the images that they score."  # fmt: skip
@@ -50,7 +55,7 @@ def view(run: Run) -> None:
         "entropy_loss", table, name=f"entropy_loss_{run.id[:8]}", tasks=list(run.experts), of=[run],
         description=sentence, caption=f"{sentence} {MARKS} {images} {BEFORE}",
     )  # fmt: skip
-    logged = published(run)
+    logged = published(run, logs_of)
     chart.chart(
         "accuracy_steps", table, name=f"accuracy_steps_{run.id[:8]}", published=logged, of=[run],
         caption=f"{BAND} {images} {LOGGED if logged is not None else ''}".strip(),
@@ -80,14 +85,30 @@ def in_words(table: pd.DataFrame) -> str:
     return TURNED.format(len(turned), table["task"].nunique(), text.listed([*named, *more]))
 
 
-def published(run: Run) -> pd.DataFrame | None:
+def view_ends(run: Run, start: Run, steps: int) -> None:
+    """What authors logged of an adapt for the chain of a run, beside both ends of ours; nothing if they logged none."""
+    import pandas as pd
+
+    logged = published(run, adapt_logs_of)
+    ends = [(step, data.scores(one)) for step, one in ((0, start), (steps, run))]
+    rows = [scores.assign(step=step) for step, scores in ends if scores is not None]
+    if logged is None or len(rows) < len(ends):
+        return
+    table = pd.concat(rows, ignore_index=True)
+    table = table[table["task"].isin(run.experts)][["step", "task", "title", "accuracy", "n"]]
+    images = f"n = {span(table['n'])} images of each task, reporting half. {text.adapted(run)}".strip()
+    chart.chart(
+        "accuracy_steps", table, name=f"accuracy_ends_{run.id[:8]}", published=logged, of=[start, run],
+        caption=f"{ENDS} {BAND} {images} {LOGGED}",
+    )  # fmt: skip
+
+
+def published(run: Run, logs: Callable[[Recipe], Sequence[Curve]]) -> pd.DataFrame | None:
     """What authors logged for the chain of a run: method, step, accuracy (a fraction), source; None if nothing."""
     import pandas as pd
 
-    from merging.recipes.logs import logs_of
-
     try:
-        curves = logs_of(run.recipe) if run.recipe is not None else ()
+        curves = logs(run.recipe) if run.recipe is not None else ()
     except MergingError:  # of a method that this version does not know
         return None
     rows = [

@@ -10,7 +10,7 @@ from app import text
 from app.session import address, selection
 from app.session.clicks import fragment
 from app.views.learning import data
-from app.widgets import chart, selected
+from app.widgets import chart, paper_line, selected
 from merging.runs.run import Run
 from viz.text import clean_text, plural
 
@@ -100,3 +100,4 @@ def _sums(run: Run, others: Sequence[Run], tensor: str | None) -> None:
         "coefficient_sums", table, name=f"coefficient_sums_{run.id[:8]}", headed=True, selected=tensor, of=shown,
         description=f"Sums over {plural(len(run.experts), 'expert')}; a tensor that an edit pruned has none.",
     )  # fmt: skip
+    paper_line.show(paper_line.of("learning/coefficients"))

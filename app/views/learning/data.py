@@ -23,6 +23,7 @@ ADAPT_TRACE = "learning_adapt"  # of an adapt on top of a merge that has a trace
 SHIFT, ROUTING, CONFUSION = "feature_shift", "routing", "confusion"
 ORACLE = "oracle"  # a table of the measurement of modules
 LEARNED = (COEFFICIENTS, TRACE, LOCALIZATION, SHIFT, ROUTING)
+ROUNDED = 1e-3  # by how much a coefficient may be rounded in a table of steps, at most
 MERGED = "merged"  # stands for the coefficients that were merged, among the steps of learning
 
 
@@ -118,7 +119,7 @@ def sums(run_ids: tuple[str, ...]) -> pd.DataFrame:
         merged = _summed(coefficients(run_id, None))
         label, taken = text.titled(run), steps(run_id)
         before = _summed(coefficients(run_id, taken[-1])) if taken else merged
-        same = bool(((before["total"] - merged["total"]).abs().fillna(0) < 1e-9).all())
+        same = bool(((before["total"] - merged["total"]).abs().fillna(0) < ROUNDED * len(run.experts)).all())
         if not same:
             frames.append(before.assign(run=f"{run_id}:learned", label=f"{label}, as learned"))
         frames.append(merged.assign(run=run_id, label=label if same else f"{label}, as merged"))

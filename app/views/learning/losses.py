@@ -55,6 +55,9 @@ def _arrow(run: Run, stored: Sequence[Run]) -> None:
             chart.ask("learning_arrows")
             page.empty(UNKNOWN_START, "Merge the start", pages.MERGE, chain=starts.chain(recipe))
         return
+    trace = data.ADAPT_TRACE if data.ADAPT_TRACE in run.tables else data.TRACE
+    if run.adapt and trace in run.tables:
+        along_steps.view_ends(run, start, int(stored_data.table(run.id, trace)["step"].max()) + 1)
     averages = score_tables.averages([start, run], stored)
     table = averages.assign(start=["" if one != run.id else start.id for one in averages["run"]])
     sentence = score_tables.averages_in_words(averages)

@@ -109,6 +109,8 @@ def presets(current: Draft, experts: Mapping[str, str]) -> None:
             st.button("Use this recipe", on_click=_use_recipe)
     if problem := st.session_state.pop("recipe_problem", ""):
         st.error(text.safe_text(problem, 1000), icon=":material/error:")
+    if note := st.session_state.pop("recipe_note", ""):
+        st.info(text.safe_text(note, 400))
     if chosen := by_key.get(st.session_state.get("preset_shown", "")):
         st.caption(f"{chosen.title}: {chosen.source}. {chosen.note}")
 
@@ -146,6 +148,7 @@ def _use_recipe() -> None:
             state.pick_set(chosen)
             state.keep_draft(Draft.of(recipe))
             st.session_state["preset_shown"] = ""
+            st.session_state["recipe_note"] = " ".join(recipe.unused)
 
 
 def controls_of(stage: DraftStep, method: Method, current: Draft, experts: Mapping[str, str]) -> bool:

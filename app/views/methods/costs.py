@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 COLUMNS = (  # key, head, pixels, format, help
     ("title", "Method", 130, None, ""),
-    ("needs", "Needs", 140, None, ""),
+    ("needs", "Needs", 190, None, "Besides the checkpoints. Heads are the tasks' zero-shot classifiers."),
     ("works", "Tensors", 76, None, "In pieces that fit into the processor's cache, or whole."),
     ("gives", "Gives", 134, None, ""),
     ("passes", "Passes", 65, "%d", "Over the tensors of all checkpoints, including the pass that merges."),
     ("reads", "Reads", 76, "bytes", "Bytes of tensors, in all passes. Tensors that an edit drops count, too."),
-    ("writes", "Writes", 72, "bytes", "Bytes of the models that it gives."),
+    ("writes", "Writes", 72, "bytes", "Bytes of the models that it gives; of an adapt Learning shows them."),
     ("operations", "GFLOP", 66, "%.1f", "Billions of floating-point operations: products and decompositions of "
      "matrices (an estimate) and passes of towers. Arithmetic scalar by scalar is not counted; passes stand for it."),
-    ("images", "Exemplars", 112, None, "Passes of one image through a tower: forward for layer inputs, forward and "
-     "backward for gradients."),
+    ("images", "Images", 112, None, "Passes of one image through a tower: forward for layer inputs and features, "
+     "forward and backward for gradients and for learning."),
     ("ratio", "Time", 66, "%.1f ×", "As a multiple of the reference merge's time: the median of its rounds."),
     ("range", "Range", 92, None, "The least and the most of the rounds."),
 )  # fmt: skip
@@ -47,8 +47,14 @@ TABLES = {  # head -> columns; together they would not fit into a narrow window
 Name = tuple[str, str]  # role and key of a method
 PRESENTED = 1.25  # factor of column widths on a projector
 COUNTED = (
-    "Passes, bytes, operations and exemplars are counted, not timed: for {experts} of {scalars} scalars, {exemplars} "
-    "exemplars per task, and defaults; edits stand before {reference}."
+    "Passes, bytes, operations and images are counted, not timed: for {experts} of {scalars} scalars, at most "
+    "{exemplars} exemplars per task, and defaults; edits stand before {reference}, adapts on top of it."
+)
+LEARNING = (
+    "Test data are images of the choosing half, unless a recipe says otherwise; labels of exemplars are used only "
+    "where they are named. What learns takes time with its images and steps, which Merge estimates before the start. "
+    "Meanwhile memory holds the merged model, its gradient and one batch, or features of all images; adapts that route "
+    "also hold what they store of the experts, block by block where that is large."
 )
 TIMED = (
     "Time is a multiple of {reference}'s, which was timed in turns with every method in one run: {clock}, median and "
@@ -75,7 +81,7 @@ def section(methods: Sequence[Method]) -> None:
     if not work:
         st.caption("Without a benchmark there are no sizes for which work could be counted.")
         return
-    st.caption(" ".join([_counted(work.values()), *([_timed(timed)] if timed else [])]))
+    st.caption(" ".join([_counted(work.values()), LEARNING, *([_timed(timed)] if timed else [])]))
     paper_line.show(paper_line.of("methods/costs"))
     state_of = TIMED_HERE if timed and _is_here(timed) else ELSEWHERE if timed else NOT_TIMED
     measure_button.missing_benchmark(measurements.METHOD_TIMES, state_of + OFFER)
@@ -95,7 +101,8 @@ def table(methods: Sequence[Method], work: Mapping[Name, ChainWork], times: pd.D
 
     timed = {} if times is None else {(row["role"], row["key"]): row for row in times.to_dict("records")}
     names = [(method.role, method.key) for method in methods]
-    rows = [_needs(m) | _work(work.get(name)) | _time(timed.get(name)) for m, name in zip(methods, names, strict=True)]
+    pairs = list(zip(methods, names, strict=True))
+    rows = [_needs(one) | _work(one, work.get(name)) | _time(timed.get(name)) for one, name in pairs]
     return pd.DataFrame(rows, columns=[key for key, *_ in COLUMNS])
 
 
@@ -103,7 +110,7 @@ def _needs(method: Method) -> dict[str, Any]:
     defaults = method.params()
     return {
         "title": method.title,
-        "needs": str(method.needs),
+        "needs": text.needs_words(method),
         "works": "in pieces" if method.elementwise(defaults) else "whole",
         "gives": _gives(method),
         "passes": 1 + (method.survey_passes if method.surveys(defaults) else 0),
@@ -118,13 +125,14 @@ def _gives(method: Method) -> str:
     return "task vectors"
 
 
-def _work(work: ChainWork | None) -> dict[str, Any]:
+def _work(method: Method, work: ChainWork | None) -> dict[str, Any]:
     if work is None:
         return dict.fromkeys(("reads", "writes", "operations", "images"))
     ways = "both ways" if work.backward else "forward"
     images = f"{work.forward:,} {ways}" if work.forward else None
     operations = (work.matrix_flops + work.tower_flops) / 1e9
-    return {"reads": work.reads, "writes": work.writes, "operations": operations or None, "images": images}
+    counted = {"reads": work.reads, "operations": operations or None, "images": images, "passes": work.passes}
+    return counted | {"writes": None if isinstance(method, Adapt) else work.writes}
 
 
 def _time(row: Mapping[Any, Any] | None) -> dict[str, Any]:

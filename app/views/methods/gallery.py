@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,16 +65,26 @@ def parameters(method: Method) -> pd.DataFrame:
     """One row for each parameter; cells are Markdown."""
     import pandas as pd
 
+    bounds = method.params.bounds()
     rows = [
         {
             "Parameter": f"{text.safe_text(bound.label)} {f'${bound.symbol}$' if bound.symbol else ''}".strip(),
             "Default": text.safe_text(text.in_words(bound.default)),
             "Takes": text.safe_text(_takes(bound), 200),
-            "What it does": text.safe_text(bound.help + (f" Unset: {bound.unset}." if bound.unset else ""), 400),
+            "What it does": text.safe_text(bound.help + _notes(bound, bounds), 400),
         }
-        for bound in method.params.bounds().values()
+        for bound in bounds.values()
     ]
     return pd.DataFrame(rows)
+
+
+def _notes(bound: Bound, bounds: Mapping[str, Bound]) -> str:
+    """What follows a parameter's help: what it means if unset, and beside which value of another it counts alone."""
+    unset = f" Unset: {bound.unset}." if bound.unset else ""
+    if bound.when is None:
+        return unset
+    name, value = bound.when
+    return f"{unset} Counts only where {bounds[name].label.lower()} is {text.in_words(value)}."
 
 
 def _takes(bound: Bound) -> str:

@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data
+from merging.benchmarks.metrics import average
 from merging.benchmarks.unknown_task import UNKNOWN_TASK
 from merging.runs.run import Run
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 WORDS = (
     "**Another score** than those above: there the head of an image's task is given, here the router names the tasks "
     "an image may belong to, and the class with the largest cosine among their heads is the answer. An image counts if "
-    "both its head and its class are right. Reporting half, with 95% intervals; unseen data sets have no head that "
-    "could be chosen."
+    "both its head and its class are right. Reporting half, with 95% intervals (the mean's is "
+    "that of an average of independent shares); unseen data sets have no head that could be chosen."
 )
 PERCENT = {
     "accuracy": "Task unknown",
@@ -28,6 +29,8 @@ PERCENT = {
     "known": "Task known",
     "own_head": "Right head",
 }
+
+SHARES = ("known", "own_head")  # of which the table has no interval
 
 
 def section(runs: Sequence[Run]) -> None:
@@ -65,7 +68,8 @@ def _rows(run_ids: tuple[str, ...]) -> pd.DataFrame:
         table = table[table["split"] == data.SPLIT]
         known = {} if scores is None else dict(zip(scores["task"], scores["accuracy"], strict=True))
         table = table.assign(label=text.titled(run), run=run.id, known=table["task"].map(known).astype(float))
-        means = {key: [table[key].mean()] for key in ("accuracy", "known", "own_head")}
+        accuracy, low, high = average(table)
+        means = {"accuracy": [accuracy], "low": [low], "high": [high], **{key: [table[key].mean()] for key in SHARES}}
         mean = pd.DataFrame(
             {"label": [text.titled(run)], "title": ["Mean"], "run": [run.id], "n": [table["n"].sum()], **means}
         )

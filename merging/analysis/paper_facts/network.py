@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from merging.analysis.paper_facts.accuracies import CHOOSING
@@ -108,6 +109,17 @@ def times(first: pd.Series[Any], second: pd.Series[Any]) -> Comparison:
     one, other = (BoundedValue(float(row["ratio"]), float(row["low"]), float(row["high"])) for row in (first, second))
     sample = f"at most {int(max(first['rounds'], second['rounds']))} rounds"
     return of_estimates(one, other, sample, unit="×", scale=1.0, interval=RANGE)
+
+
+def coefficient_sums(first: pd.DataFrame, second: pd.DataFrame) -> Comparison:
+    """Two merges' coefficients summed over tasks, of the tensors that the first one learned on, paired by tensor.
+
+    Both tables have tensor and coefficient, a row for each expert and tensor.
+    """
+    sums = [table.groupby("tensor")["coefficient"].sum(min_count=1).dropna() for table in (first, second)]
+    shared = sums[0].index.intersection(sums[1].index)
+    one, other = (each[shared].to_numpy(float) for each in sums)
+    return replace(of_pairs(one, other, f"{len(shared)} tensors that are kept", unit="", scale=1.0), digits=2)
 
 
 def sizes(first: float, second: float) -> Comparison:

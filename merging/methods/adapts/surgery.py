@@ -100,6 +100,10 @@ register(
         shapes=shapes,
         features=features,
         needs_task=True,
+        updates=lambda params, images: (
+            params.steps * len(images),
+            params.steps * sum(min(params.batch, n) for n in images),
+        ),
         plain_code="f = visual(x)\nf = f - relu(f @ down.T) @ up.T\nlogits = scale * normalize(f) @ head.T\n",
         variant=(
             "Raw features, 1,000 updates and a separate Adam for each task, as in the authors' code under a recent "

@@ -112,6 +112,7 @@ register(
         train=train,
         shapes=shapes,
         features=features,
+        updates=lambda params, images: (params.steps, params.steps * sum(images)),
         routing=routing,
         stores=stores,
         names=lambda weights, params: nnf.one_hot(weights.argmax(dim=1), weights.shape[1]).bool(),

@@ -15,33 +15,44 @@ from merging.methods.shared import fields
 from merging.methods.shared.localization import L1, RELEASED, MaskCounts, Path, Scores, largest, reaching
 from merging.methods.slot import Slot, SlotStream, Survey
 
+LEARNED, MAGNITUDE = "learned", "magnitude"
+IF_LEARNED = {"when": ("localize", LEARNED)}
+
 
 @dataclass(frozen=True, kw_only=True)
 class LocalizeAndStitchParams(Params):
     """The parameters of Localize-and-Stitch."""
 
     localize: str = choice(
-        "learned", "magnitude", label="Masks", help="Learned from labeled exemplars, or the largest scalars."
+        LEARNED, MAGNITUDE, label="Masks", help="Learned from labeled exemplars, or the largest scalars."
     )
     density: float = fraction(
-        0.05, open_low=True, symbol=r"\rho", label="Density", help="Share of scalars that masks by magnitude keep."
+        0.05, open_low=True, symbol=r"\rho", label="Density", help="Share of scalars that masks by magnitude keep.",
+        when=("localize", MAGNITUDE),
+    )  # fmt: skip
+    steps: int = fields.learning_steps(
+        10, (5, 50), "Gradient steps on all exemplars of a task at once.", step=5, **IF_LEARNED
     )
-    steps: int = fields.learning_steps(10, (5, 50), "Gradient steps on all exemplars of a task at once.", step=5)
-    lr: float = fields.learning_rate(1e7, (1e6, 1e8), 1e6, "Tied to the model: look at the masks' density.", high=1e15)
+    lr: float = fields.learning_rate(1e7, (1e6, 1e8), 1e6, "Tied to the model: look at the masks' density.", high=1e15,
+                                    **IF_LEARNED)  # fmt: skip
     l1: float = real(
         1.0, low=0.0, high=1e6, slider=(0.0, 10.0), step=0.5, label="L1 weight",
-        help="Push of every step towards smaller masks; the learning rate does not multiply it.",
+        help="Push of every step towards smaller masks; the learning rate does not multiply it.", **IF_LEARNED,
     )  # fmt: skip
     bias: float = real(
         5.0, low=0.0, high=50.0, open_low=True, slider=(1.0, 10.0), step=0.5, symbol="b", label="Initial score",
-        help="Scores begin this far above zero on the largest scalars, and as far below elsewhere.",
+        help="Scores begin this far above zero on the largest scalars, and as far below elsewhere.", **IF_LEARNED,
     )  # fmt: skip
     init_density: float = fraction(
         1e-5, step=1e-5, slider=(0.0, 0.1), label="Initial density",
-        help="Share of scalars whose scores begin above zero; always at least one scalar.",
+        help="Share of scalars whose scores begin above zero; always at least one scalar.", **IF_LEARNED,
     )  # fmt: skip
     regularizer: str = choice(
-        L1, RELEASED, label="Regularizer", help="The paper's L1 norm, or what the released code does instead."
+        L1,
+        RELEASED,
+        label="Regularizer",
+        help="The paper's L1 norm, or what the released code does instead.",
+        **IF_LEARNED,
     )
 
 
@@ -130,16 +141,16 @@ register(
         r"\gamma_k = [S_k > 0], \quad \min_{S_k} \mathcal L_k\big(\theta_0 + \sigma(S_k) \odot \tau_k\big) "
         r"+ \beta \lVert \sigma(S_k) \rVert_1",
         cite=Citation(
-            key="he2024localize",
+            key="he2025localize",
             authors="He et al.",
             title="Localize-and-Stitch: efficient model merging via sparse task arithmetic",
             venue="TMLR",
-            year=2024,
+            year=2025,
             arxiv="2408.13656",
         ),
         params=LocalizeAndStitchParams,
         needs=Needs.LABELED_EXEMPLARS,
-        needs_when=lambda params: bool(params.localize == "learned"),
+        needs_when=lambda params: bool(params.localize == LEARNED),
         heads=True,
         learn=learn,
         learns_on=_images,
@@ -147,7 +158,7 @@ register(
         loss="Cross-entropy with the labels (nats)",
         run=localize_and_stitch,
         survey=survey,
-        survey_when=lambda params: bool(params.localize == "magnitude"),
+        survey_when=lambda params: bool(params.localize == MAGNITUDE),
         survey_passes=3,
         elementwise=lambda _: True,
         variant="Steps use all labeled exemplars of a task at once, where the authors average batches of 128. The L1 "

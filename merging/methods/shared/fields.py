@@ -40,12 +40,14 @@ def seed() -> Any:
     )
 
 
-def learning_steps(default: int, slider: tuple[int, int], help: str, step: int = 50) -> Any:
+def learning_steps(default: int, slider: tuple[int, int], help: str, step: int = 50, **more: Any) -> Any:
     """The field of the number of steps of a method that learns on images."""
-    return integer(default, low=0, high=100_000, slider=slider, step=step, label="Steps", help=help)
+    return integer(default, low=0, high=100_000, slider=slider, step=step, label="Steps", help=help, **more)
 
 
-def learning_rate(default: float, slider: tuple[float, float], step: float, help: str, high: float = 1.0) -> Any:
+def learning_rate(
+    default: float, slider: tuple[float, float], step: float, help: str, high: float = 1.0, **more: Any
+) -> Any:
     """The field of the learning rate of a method that learns on images."""
     return real(
         default,
@@ -57,6 +59,7 @@ def learning_rate(default: float, slider: tuple[float, float], step: float, help
         symbol=r"\alpha",
         label="Learning rate",
         help=help,
+        **more,
     )
 
 

@@ -11,6 +11,8 @@ from viz.chart import chart
 from viz.figures.scores.id_ood_scatter import id_ood_scatter
 from viz.text import clean_text, plural
 
+START = "Start: "  # before the label of a model that an arrow begins at
+
 
 @chart(
     title="From the start to the learned model",
@@ -25,15 +27,17 @@ from viz.text import clean_text, plural
     empty="No learned merge has been evaluated together with the model that it starts from.",
 )  # fmt: skip
 def learning_arrows(table: pd.DataFrame, *, selected: str | None = None, present: bool = False) -> go.Figure:
-    """The marks of ``id_ood_scatter``, with an arrow to each learned model from the one that it starts from.
+    """The marks of ``id_ood_scatter``, with an arrow to each learned model from its start, which its label names so.
 
     start (the run of the table that learning starts from; empty for a run that starts from none); the other columns are
     those of ``id_ood_scatter``. A model that learned on the images that it is scored on is marked †. ``selected`` is
     the run with a ring.
     """
     pairs = _pairs(table)
+    begun = table["run"].astype(str).isin({start for start, _ in pairs})
+    marked = table.assign(label=[START * own + str(label) for own, label in zip(begun, table["label"], strict=True)])
     fig = go.Figure(
-        id_ood_scatter.render(table.drop(columns="start"), selected=selected, arrows=pairs, present=present)
+        id_ood_scatter.render(marked.drop(columns="start"), selected=selected, arrows=pairs, present=present)
     )
     if not fig.data:
         return theme.notice("learning_arrows", fig.layout.annotations[0].text, present)

@@ -41,7 +41,6 @@ def _hover(row: dict[Any, Any]) -> str:
 
 def _alt(table: pd.DataFrame, image: str) -> str:
     means = table.groupby(table["expert"].astype(str))["weight"].mean()
-    blocks = table["block"].nunique(dropna=False)
     of = f" of {clean_text(image, 60)}" if image else " of one image"
-    words = f"Routing weights{of}: {plural(len(means), 'expert')}, {plural(blocks, 'block')}."
+    words = f"Routing weights{of}: {plural(len(means), 'expert')}, {routing.places(table)}."
     return f"{words} The largest on average is {clean_text(means.idxmax(), 40)}'s, {means.max():.2f}."

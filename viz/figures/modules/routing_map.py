@@ -1,4 +1,4 @@
-"""The mean weights of all experts in every block, for one task's images."""
+"""The mean weights of all experts for one task's images, in every block or once for the whole model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from viz.text import clean_text, plural, real, safe_text
 
 @chart(
     title="Routing of one task",
-    question="Which experts does each block mix for this task's images?",
+    question="Which experts are mixed for this task's images?",
     columns=("block", "expert", "weight"),
     optional=("low", "high", "n"),
     rows=("block", "expert"),
@@ -45,7 +45,6 @@ def _hover(row: dict[Any, Any]) -> str:
 
 def _alt(table: pd.DataFrame, task: str) -> str:
     means = table.groupby(table["expert"].astype(str))["weight"].mean()
-    blocks = table["block"].nunique(dropna=False)
     of = f" for {clean_text(task, 40)}" if task else ""
-    words = f"Mean routing weights{of}: {plural(len(means), 'expert')}, {plural(blocks, 'block')}."
+    words = f"Mean routing weights{of}: {plural(len(means), 'expert')}, {routing.places(table)}."
     return f"{words} The largest weight on average is {clean_text(means.idxmax(), 40)}'s, {means.max():.2f}."

@@ -1,4 +1,4 @@
-"""The weight of an image's own expert, block by block."""
+"""The weight of an image's own expert, block by block or once for the whole model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPREAD = 0.55  # share of a block's width over which the tasks' marks are spread
 
 @chart(
     title="Weight of the own expert",
-    question="In which blocks do images reach the expert of their own task?",
+    question="How much do images use the expert of their own task?",
     columns=("task", "title", "block", "weight"),
     optional=("low", "high", "n"),
     rows=("task", "block"),
@@ -81,7 +81,7 @@ def _hover(row: dict[Any, Any]) -> str:
 
 def _alt(drawn: pd.DataFrame, titles: dict[str, str]) -> str:
     means = drawn.groupby("task")["weight"].mean()
-    words = f"Weight of the own expert of {plural(len(means), 'task')} in {plural(drawn['block'].nunique(), 'block')}."
+    words = f"Weight of the own expert of {plural(len(means), 'task')}, {routing.places(drawn)}."
     ends = f"On average it is highest for {clean_text(titles[str(means.idxmax())], 40)}, {means.max():.2f}"
     ends += (
         f", and lowest for {clean_text(titles[str(means.idxmin())], 40)}, {means.min():.2f}" if len(means) > 1 else ""

@@ -30,6 +30,7 @@ MERGES, REFERENCES, PAPER = ("merge", "per_task", "modules"), ("pretrained", "in
 SIGNS = {"per_task": " ‡", "modules": " ‡", "paper": " (paper)"}  # beside the label
 ADAPTS = "Merge that adapts on test data †"
 HEIGHT, TOP, BOTTOM = 560, 50, 56
+LABEL = 36  # characters of a label beside a mark
 LEGEND = {"orientation": "h", "x": 0, "xanchor": "left", "tracegroupgap": 0}
 SET = ("experts", "tasks_in", "tasks_out")  # whose tasks are in domain, and how many tasks are in and out of it
 
@@ -74,7 +75,8 @@ def id_ood_scatter(
     curves, curve_labels = plane.iso_curves(x_range, y_range)
     fig.add_traces(curves)
     fig.add_traces(_marks(drawn))
-    labels = _direct_labels(drawn, [_view(drawn, pairs, curve_labels, to_pixel) for to_pixel in scales])
+    views = [_view(drawn, pairs, curve_labels, to_pixel) for to_pixel in scales]
+    labels = _direct_labels(drawn, views, {end for pair in pairs for end in pair})
     records = drawn.to_dict("records")
     drawn_arrows = [plane.arrow(records[start], records[end]) for start, end in pairs]
     annotations = [*curve_labels, *drawn_arrows, *labels, *plane.footnote(left_out, len(drawn) - len(labels))]
@@ -178,12 +180,14 @@ def _view(
     return PlotArea(marks, (to_pixel.width, to_pixel.height), taken)
 
 
-def _direct_labels(drawn: pd.DataFrame, views: list[PlotArea]) -> list[dict[str, Any]]:
+def _direct_labels(drawn: pd.DataFrame, views: list[PlotArea], joined: set[int]) -> list[dict[str, Any]]:
+    """Labels of the marks; those that arrows join choose their places first."""
     texts = [
-        safe_text(label, 30) + (" †" if adapted else "") + SIGNS.get(kind, "")
+        safe_text(label, LABEL) + (" †" if adapted else "") + SIGNS.get(kind, "")
         for label, kind, adapted in zip(drawn["label"], drawn["kind"].astype(str), _adapts(drawn), strict=True)
     ]
-    return place_labels(texts, list(zip(drawn["in_domain"], drawn["out_of_domain"], strict=True)), views)
+    points = list(zip(drawn["in_domain"], drawn["out_of_domain"], strict=True))
+    return place_labels(texts, points, views, joined)
 
 
 def _ring(drawn: pd.DataFrame, selected: str | None) -> list[dict[str, Any]]:
