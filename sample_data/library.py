@@ -4,24 +4,25 @@ All is made by the same code as everybody's, on the bundled benchmark with all e
 those that were chosen from a grid are in scalings.csv, which make.py writes. Weights are left out (they are remade in
 seconds), and saliency that another run has, too (pages find it there); recipes, the other tables and scores stay in
 runs/, measurements in measured/. Tables above 5 kB are packed, and what was learned at each step keeps the three digits
-that its pictures show, coefficients at every 20th step in place of every 10th. Seconds are left out: times are there as
-the ratios that method_times measures. A test finds out when they are stale.
+that its pictures show, coefficients at every 40th step in place of every 10th, losses at 250 steps. Seconds are left
+out: times are there as the ratios that method_times measures. A test finds out when they are stale.
 
 ``--keep`` takes over what is there under the same ids instead of computing everything again. What learns takes minutes
-to an hour, so it is always taken over. ``--only KEY`` computes one preset and adds it to what is there; it works in the
-folder "library" of your own store, where a run that was interrupted goes on.
+to an hour, so it is always taken over. ``--only KEY`` computes one preset and adds it to what is there, with what is
+measured of it; it works in the folder "library" of your own store, where a run that was interrupted goes on.
+``--again`` computes it even if it is there. ``--from STORE`` computes no run: of the presets that learn and are not in
+the library, or of those of ``--only``, it takes the runs that are finished in that store. learned.txt lists which of
+these presets the library has; the app computes the others on demand.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,9 +34,6 @@ from merging.analysis import measure as measuring
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.metrics import summarize
 from merging.checkpoints.references import PRETRAINED
-from merging.files.atomic import MANIFEST, seal
-from merging.files.records import write_json
-from merging.files.tables import PACKED, read_table, stored_table, write_table
 from merging.recipes.presets import LEARNING, PRESETS, Preset, partners, preset
 from merging.recipes.recipe import Recipe
 from merging.runs import edit_pairs
@@ -47,21 +45,12 @@ from merging.runs.store import Store
 from merging.sweeps import compute, points, storage
 from merging.sweeps.axis import varied
 from merging.sweeps.sweep import Axis, Sweep
+from sample_data.build import shelf
 
-LEARNED = (  # presets of LEARNING whose runs are computed
-    "localize_and_stitch_dataless",
-    "localize_and_stitch",
-    "surgery",
-    "surgery_tatr",
-    "surgery_pretrained",
-    "twin",
-    "lw_adamerging_quick",
-    "lw_adamerging",
-    "lw_adamerging_pp",
-    "lw_adamerging_lwptv",
-)
-# The app computes the others on demand.
+LIST = "learned.txt"  # the presets of LEARNING whose runs are computed, one a line
+LEARNED = tuple(Path(__file__).with_name(LIST).read_text("utf-8").split())
 AWAITED = LEARNING - set(LEARNED)
+RELEARNED = {"wemoe", "e_wemoe", "adamerging_surgery"}  # whose modules would take long to learn again to be measured
 RUNS: tuple[Preset, ...] = tuple(one for one in (*PRESETS, *partners()) if one.key not in AWAITED)
 MEASURED = settings.LIBRARY.parent / context.FOLDER
 DRIFT = (  # presets whose feature drift is measured; the others' is on demand
@@ -103,13 +92,20 @@ SWEEPS: tuple[tuple[tuple[str, ...], dict[str, tuple[float, ...]], str], ...] = 
         for key in DRM_COMPARED
     ),
 )  # fmt: skip
-PACK_ABOVE = 5_000  # bytes of a table
-COEFFICIENTS = "coefficient_steps"
-HISTORY = {COEFFICIENTS: 3, "learning": 3}  # tables of steps, and the significant digits that they keep
-MOMENTS = 30  # of more steps with coefficients every second one is kept
 OWN = "library"  # the folder of the user's store in which ``--only`` computes
 OF_EXPERTS = ("signs", "pairs")
 OF_BENCHMARK = ("exemplars", "drm_ablations", "task_counts", "method_times")
+
+
+def of_learned(keys: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """What is measured of presets that learn: the kinds and their presets."""
+    for one in (each for each in PRESETS if each.key in set(keys)):
+        if one.merge == "adamerging":
+            yield "along_steps", one.key
+        if one.adapt is not None and one.key not in RELEARNED:
+            yield "modules", one.key
+
+
 MEASUREMENTS = (  # kind, and the preset (or the pretrained model) whose run it is of; none for the benchmark
     *(("drift", preset) for preset in DRIFT),
     *(("ablation", preset) for preset in ABLATION),
@@ -117,6 +113,7 @@ MEASUREMENTS = (  # kind, and the preset (or the pretrained model) whose run it 
     *((kind, of) for of in FEATURES for kind in ("features", "tsne")),
     *((kind, DRIFT[0]) for kind in OF_EXPERTS),
     *((kind, None) for kind in OF_BENCHMARK),
+    *of_learned(LEARNED),
 )
 
 
@@ -125,13 +122,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", action="store_true", help="compute only what is missing")
     parser.add_argument("--only", action="append", metavar="KEY", help="add the run of this preset (again for more)")
+    parser.add_argument("--again", action="store_true", help="with --only: compute it even if it is there")
+    parser.add_argument("--from", dest="place", type=Path, metavar="STORE", help="take finished runs that learned")
     options = parser.parse_args()
     benchmark = Benchmark.load()
     known = {one.key: one for one in (*PRESETS, *partners())}
     if missing := [key for key in options.only or () if key not in known]:
         parser.error(f"no preset is called {', '.join(missing)}; known: {', '.join(known)}")
+    if options.place is not None:
+        if not (options.place / "runs").is_dir():
+            parser.error(f"{options.place} is no store: it has no folder runs")
+        keys = options.only or [one.key for one in PRESETS if one.key in AWAITED]
+        came = take([known[key] for key in keys], Store(options.place, libraries=(), dated=False), benchmark)
+        sys.exit(0 if came == keys or not options.only else 1)
     for key in options.only or [one.key for one in RUNS if one.key in LEARNING]:
-        add(known[key], benchmark)
+        add(known[key], benchmark, again=options.again and bool(options.only))
     if not options.only:
         rebuild(benchmark, keep=options.keep)
 
@@ -148,31 +153,66 @@ def rebuild(benchmark: Benchmark, *, keep: bool) -> None:
             print(f"[{number + 1}/{len(RUNS)}] ", end="")
             run = build(preset, store, benchmark, library if preset.key in LEARNING else old)
             doubled = SALIENCY in run.tables and edit_pairs.same_saliency(run, runs.values())
-            runs[preset.key] = lean(run, store) if doubled else run
+            runs[preset.key] = shelf.lean(run, store) if doubled else run
         for kind, key in MEASUREMENTS:
             measure(kind, store, benchmark, old, runs[key] if key else None)
         for wanted in planned(benchmark):
             sweep(wanted, store, benchmark, old)
         for name, facts in {"runs": FACTS, context.FOLDER: stored.FACTS, points.FOLDER: points.FACTS}.items():
-            finish(store.root / name, facts)
-        swap(store.root / "runs", settings.LIBRARY)
+            shelf.finish(store.root / name, facts)
+        shelf.swap(store.root / "runs", settings.LIBRARY)
         for name in (context.FOLDER, points.FOLDER, storage.FOLDER):
-            swap(store.root / name, settings.BUNDLED / name)
+            shelf.swap(store.root / name, settings.BUNDLED / name)
 
 
-def add(preset: Preset, benchmark: Benchmark) -> None:
+def add(preset: Preset, benchmark: Benchmark, *, again: bool = False) -> None:
     """Put one preset's run into the library, computed in a store that outlasts an interruption."""
-    store = Store(settings.store_root() / OWN, libraries=(settings.LIBRARY,), dated=False)
+    store = Store(settings.store_root() / OWN, libraries=() if again else (settings.LIBRARY,), dated=False)
+    run_id = open_inputs(preset.recipe(benchmark.pretrained, benchmark.experts)).run_id()
+    if again and store.has(run_id):
+        store.delete(run_id)
     run = build(preset, store, benchmark, None)
-    if run.provenance == PRECOMPUTED:
-        return
-    others = [other for other in store.runs() if other.provenance == PRECOMPUTED]
-    if SALIENCY in run.tables and edit_pairs.same_saliency(run, others):
-        run = lean(run, store)
-    with tempfile.TemporaryDirectory(dir=settings.BUNDLED) as folder:
-        shutil.copytree(run.path, Path(folder) / run.id)
-        finish(Path(folder), FACTS)
-        swap(Path(folder) / run.id, settings.LIBRARY / run.id)
+    if run.provenance != PRECOMPUTED:
+        shelf.shelve(run)
+    complete([preset.key], benchmark)
+
+
+def take(presets: Sequence[Preset], place: Store, benchmark: Benchmark) -> list[str]:
+    """Put finished runs of a store into the library as they are; the keys of those that came.
+
+    A run has the id that these checkpoints, this recipe and the versions of its methods give, the recipe's very text,
+    and scores on this benchmark; every file is what the manifest says.
+    """
+    came = []
+    for one in presets:
+        recipe = one.recipe(benchmark.pretrained, benchmark.experts)
+        run = place.find(open_inputs(recipe).run_id())
+        if run is None:
+            print(f"{one.title}: no finished run in {place.root}")
+        elif run.recipe_yaml != recipe.to_yaml() or run.benchmark != benchmark.digest or not run.has_scores:
+            print(f"{one.title}: left there; its recipe is written otherwise, or it is not scored on this benchmark")
+        else:
+            shelf.shelve(run)
+            came.append(one.key)
+            print(f"{one.title}: taken", flush=True)
+    if came:
+        complete(came, benchmark)
+    return came
+
+
+def complete(keys: Sequence[str], benchmark: Benchmark) -> None:
+    """List presets that learn as computed, and measure of them what the library lacks."""
+    listing = settings.BUNDLED / LIST
+    having = {*listing.read_text("utf-8").split(), *keys} if listing.exists() else set(keys)
+    listing.write_text("".join(f"{one.key}\n" for one in PRESETS if one.key in having & LEARNING), "utf-8")
+    store = Store(settings.store_root() / OWN, libraries=(settings.LIBRARY,), dated=False)
+    for kind, key in of_learned(keys):
+        recipe = preset(key).recipe(benchmark.pretrained, benchmark.experts)
+        run = store.run(open_inputs(recipe).run_id())
+        measure(kind, store, benchmark, None, run)
+        found = stored.find(kind, store, benchmark, run.id)
+        if found is not None and found.provenance != PRECOMPUTED:
+            shelf.put(found.path, settings.LIBRARY.parent / context.FOLDER, stored.FACTS)
 
 
 def build(preset: Preset, store: Store, benchmark: Benchmark, old: Store | None) -> Run:
@@ -193,18 +233,6 @@ def build(preset: Preset, store: Store, benchmark: Benchmark, old: Store | None)
     return run
 
 
-def lean(run: Run, store: Store) -> Run:
-    """The run without its table of saliency, which an earlier one of the library has."""
-    with store.writing(run.id, replace=True) as folder:
-        shutil.copytree(run.path, folder, dirs_exist_ok=True)
-        (folder / stored_table(folder, SALIENCY)).unlink()
-        (folder / MANIFEST).unlink()  # a new one is written when the block ends
-        facts = json.loads((folder / FACTS).read_bytes())
-        del facts["tables"][SALIENCY]
-        write_json(folder / FACTS, facts)
-    return store.run(run.id)
-
-
 def measure(key: str, store: Store, benchmark: Benchmark, old: Store | None, run: Run | None = None) -> None:
     """A measurement of a run, or of the benchmark."""
     run_id, started = run.id if run else "", time.monotonic()
@@ -215,45 +243,6 @@ def measure(key: str, store: Store, benchmark: Benchmark, old: Store | None, run
     print(f"Measuring {key} of {run.title if run else 'the benchmark'}: ", end="", flush=True)
     measuring.measure(key, store, benchmark, run_id)
     print(f"{time.monotonic() - started:.1f} s", flush=True)
-
-
-def finish(root: Path, facts: str) -> None:
-    """Leave seconds out of every entry, since they say nothing about another machine; shorten and pack its tables."""
-    for path in root.glob(f"*/{facts}"):
-        content = json.loads(path.read_bytes())
-        content["seconds"] = {} if isinstance(content["seconds"], dict) else None
-        write_json(path, content)
-        for name in content.get("tables", {}).keys() & HISTORY.keys():
-            shorten(path.parent, name, content["tables"][name])
-        pack(path.parent)
-        (path.parent / MANIFEST).unlink()
-        seal(path.parent)
-
-
-def shorten(folder: Path, name: str, schema: Mapping[str, str]) -> None:
-    """Round a table of ``HISTORY``, and thin out coefficients; what was shortened already stays as it is."""
-    place, digits = folder / stored_table(folder, name), HISTORY[name]
-    table = read_table(place, schema)
-    rounded = {
-        column: [float(f"{value:.{digits}g}") for value in table[column]] for column in table.select_dtypes("float")
-    }
-    as_it_lies, table = table, table.assign(**rounded)
-    if place.suffix == PACKED and table.equals(as_it_lies):
-        return
-    steps = sorted(set(table["step"]))
-    if name == COEFFICIENTS and len(steps) > MOMENTS:
-        table = table[table["step"].isin({*steps[::2], steps[-1]})]
-    place.unlink()
-    write_table(folder, name, table)
-
-
-def pack(folder: Path) -> None:
-    """Pack the tables of an entry that are larger than ``PACK_ABOVE``; equal tables give equal files."""
-    for path in folder.glob("tables/*.csv"):
-        content = path.read_bytes()
-        if len(content) > PACK_ABOVE:
-            path.with_name(path.name + PACKED).write_bytes(gzip.compress(content, 9, mtime=0))
-            path.unlink()
 
 
 def planned(benchmark: Benchmark) -> list[Sweep]:
@@ -294,15 +283,6 @@ def sweep(wanted: Sweep, store: Store, benchmark: Benchmark, old: Store | None) 
     storage.keep(wanted, store)
     compute.run(wanted, store, benchmark)
     print(f"{time.monotonic() - started:.1f} s", flush=True)
-
-
-def swap(new: Path, place: Path) -> None:
-    """Put a folder in another's place, readable for everybody: the store keeps what it writes private."""
-    if place.exists():
-        shutil.rmtree(place)
-    new.rename(place)
-    for path in (place, *place.rglob("*")):
-        path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 if __name__ == "__main__":

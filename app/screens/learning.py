@@ -18,7 +18,7 @@ COEFFICIENTS, LOSSES, MODULES, MASKS, STORAGE = "coefficients", "loss and gain",
 NEEDS = {  # view -> the tables of which it shows any
     COEFFICIENTS: {learning.STEPS},
     LOSSES: {learning.TRACE, learning.SHIFT},
-    MODULES: {learning.SHIFT, learning.ROUTING},
+    MODULES: {learning.SHIFT, learning.ROUTING, learning.PARTS},
     MASKS: {learning.LOCALIZATION},
     STORAGE: set(learning.LEARNED),
 }

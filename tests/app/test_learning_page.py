@@ -130,7 +130,7 @@ def test_the_library_has_learned_runs_beside_those_with_coefficients_of_another_
         next(run.id for run in Store(libraries=(settings.LIBRARY,)).runs() if run.title == title)
         for title in ("LW AdaMerging", "Model Stock, across tasks")
     )
-    at = open_app("learning", settings.BUNDLED, run=learned, learned="coefficients", step="100", tensor="visual.proj")
+    at = open_app("learning", settings.BUNDLED, run=learned, learned="coefficients", step="120", tensor="visual.proj")
     assert not at.exception and not at.error
     assert keys(at) == ["coefficient_map", "coefficient_steps", "coefficient_sums"]
     assert "learned nothing" in words(open_app("learning", settings.BUNDLED, run=computed))
@@ -202,7 +202,29 @@ def test_what_is_not_measured_is_offered(open_app: Any, learned: Path) -> None:
     assert "about six of the steps" in words(at)
     assert at.button(key="measure_along_steps")
     at = open_app("learning", learned, run=learned_runs.MODULES, learned="modules")
-    assert at.button(key="measure_modules")
+    assert at.button(key="measure_modules") and "unseen data sets" not in words(at)
+
+
+@pytest.mark.slow
+def test_a_router_that_learns_nothing_is_shown_once_it_is_measured_with_unseen_sets_below(
+    open_app: Any, tmp_path: Path
+) -> None:
+    folder = tiny_library.write(tmp_path / "library", ())
+    benchmark, making = Benchmark.load(folder), Store(folder / "more", libraries=(), dated=False)
+    recipe = Recipe.build("tsv_m", {}, [], benchmark.pretrained, benchmark.experts, adapt=("mass", {}))
+    run = execute.execute(recipe, making, benchmark=benchmark, device="cpu")
+    shutil.copytree(run.path, folder / "runs" / run.id)
+    at = open_app("learning", folder, run=run.id)
+    assert not at.exception and keys(at) == []
+    assert at.button(key="measure_modules") and "unseen data sets are taken for" in words(at)
+    measure("modules", making, benchmark, run.id, device="cpu")
+    (folder / "more" / FOLDER).rename(folder / FOLDER)
+    at = open_app("learning", folder, run=run.id)
+    assert not at.exception and keys(at)[0] == "router_confusion"
+    unseen = [task.title for task in benchmark.tasks if not task.has_expert]
+    assert unseen and all(title in at.get("plotly_chart")[0].proto.spec for title in unseen)
+    assert "of the reporting half" in words(at) and "below the line" in words(at)
+    assert not [one for one in at.segmented_control if one.key == f"asked_{run.id}"]
 
 
 # Marks beside scores

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -11,10 +12,11 @@ import pytest
 from merging import settings
 from merging.analysis import stored as stored_measurements
 from merging.benchmarks.benchmark import Benchmark
+from merging.errors import StoreError
 from merging.files.atomic import is_whole, seal
 from merging.files.records import write_json
 from merging.files.tables import PACKED, read_table, stored_table, write_table
-from merging.recipes.presets import PRESETS, partners, preset
+from merging.recipes.presets import LEARNING, PRESETS, partners, preset
 from merging.runs import edit_pairs
 from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
@@ -23,7 +25,9 @@ from merging.runs.run import FACTS as RUN_FACTS
 from merging.runs.run import PRECOMPUTED, SALIENCY
 from merging.runs.store import Store
 from merging.sweeps import compute, points, storage
-from sample_data.library import AWAITED, MEASURED, MEASUREMENTS, PACK_ABOVE, RUNS, add, finish, pack, planned, shorten
+from sample_data import library
+from sample_data.build.shelf import HISTORY, PACK_ABOVE, finish, pack, shorten, thinned
+from sample_data.library import AWAITED, LEARNED, MEASURED, MEASUREMENTS, RUNS, add, planned, take
 
 FACTS = {RUN_FACTS, stored_measurements.FACTS, points.FACTS}
 POINTS = settings.BUNDLED / points.FOLDER
@@ -44,6 +48,7 @@ def test_every_preset_is_there_with_its_partner_and_not_stale(benchmark, store):
     """A changed method, parameter, checkpoint or test image changes an id or a digest: run `make library`."""
     assert {one.key for one in PRESETS} - AWAITED < {one.key for one in RUNS}
     assert {one.key for one in (*PRESETS, *partners())} >= AWAITED
+    assert list(LEARNED) == [one.key for one in PRESETS if one.key in LEARNED] and set(LEARNED) <= LEARNING
     for one in RUNS:
         run = store.run(open_inputs(one.recipe(benchmark.pretrained, benchmark.experts)).run_id())
         assert run.provenance == PRECOMPUTED and run.title == one.title
@@ -112,39 +117,103 @@ def test_steps_of_learning_keep_few_digits_and_everything_else_all(tmp_path):
     table = pd.DataFrame({"step": [123456], "expert": ["1"], "coefficient": [0.123456], "order": [7]})
     entry = tmp_path / "run"
     entry.mkdir()
-    schemas = {name: write_table(entry, name, table) for name in ("coefficient_steps", "coefficients", "learning")}
-    write_json(entry / RUN_FACTS, {"seconds": {"merging": 1.0}, "tables": schemas})
+    schemas = {name: write_table(entry, name, table) for name in (*HISTORY, "coefficients")}
+    write_json(entry / RUN_FACTS, {"seconds": {"merging": 1.0}, "created": "2026-01-01", "tables": schemas})
     seal(entry)
     for _ in range(2):  # what is short already stays as it is
         finish(tmp_path, RUN_FACTS)
-        assert is_whole(entry) and json.loads((entry / RUN_FACTS).read_bytes())["seconds"] == {}
-        for name, kept in {"coefficient_steps": 0.123, "coefficients": 0.123456, "learning": 0.123}.items():
+        facts = json.loads((entry / RUN_FACTS).read_bytes())
+        assert is_whole(entry) and facts["seconds"] == {} and facts["created"] is None
+        for name, kept in {**dict.fromkeys(HISTORY, 0.123), "coefficients": 0.123456}.items():
             stored = read_table(entry / stored_table(entry, name), schemas[name])
             pd.testing.assert_frame_equal(stored, table.assign(coefficient=[kept]), check_exact=True)
 
 
-def test_coefficients_of_many_steps_are_thinned_out_but_for_the_last(tmp_path):
+def test_many_steps_are_thinned_out_but_for_the_last(tmp_path):
     (tmp_path / "tables").mkdir()
     steps = [*range(0, 510, 10), 505]
     schema = write_table(
         tmp_path, "coefficient_steps", pd.DataFrame({"step": steps, "coefficient": [0.5] * len(steps)})
     )
-    shorten(tmp_path, "coefficient_steps", schema)
+    for _ in range(2):
+        shorten(tmp_path, "coefficient_steps", schema)
     kept = read_table(tmp_path / stored_table(tmp_path, "coefficient_steps"), schema)
-    assert kept["step"].tolist() == [*range(0, 501, 20), 505]
+    assert kept["step"].tolist() == [*range(0, 481, 40), 505]
+    assert thinned([], 3) == set() and thinned([1, 2, 3], 3) == {1, 2, 3} and thinned([1, 2, 3, 4], 3) == {1, 3, 4}
 
 
-def test_a_run_of_its_own_is_added_without_weights_and_seconds(tmp_path, monkeypatch, tiny_benchmark):
+@pytest.fixture
+def shelf(tmp_path, monkeypatch):
+    """An empty library, and a store of our own beside it."""
     monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "own"))
     monkeypatch.setattr(settings, "LIBRARY", tmp_path / "runs")
     monkeypatch.setattr(settings, "BUNDLED", tmp_path)
     (tmp_path / "runs").mkdir()
+    return tmp_path
+
+
+def on_the_shelf(shelf):
+    return Store(shelf / "none", libraries=(shelf / "runs",)).runs()
+
+
+def content(run):
+    """The bytes of a run's files, but for the work of reading: another run of this process may have read them."""
+    files = {name: run.file(name).read_bytes() for name in run.files}
+    facts = json.loads(files.pop(RUN_FACTS))
+    return files, {**facts, "work": {**facts["work"], "reading": 0}}
+
+
+def test_a_run_of_its_own_is_added_without_weights_and_seconds(shelf, tiny_benchmark):
     chosen = preset("localize_and_stitch_dataless")
     for _ in range(2):
         add(chosen, tiny_benchmark)
-    (run,) = Store(tmp_path / "none", libraries=(tmp_path / "runs",)).runs()
+    (run,) = on_the_shelf(shelf)
     assert run.provenance == PRECOMPUTED and run.title == chosen.title and run.has_scores
     assert run.seconds == {} and run.created is None and not run.has_model and is_whole(run.path)
+    assert (shelf / library.LIST).read_text() == f"{chosen.key}\n"
+
+
+def test_what_is_measured_of_a_run_that_learned_comes_with_it(shelf, tiny_benchmark):
+    add(preset("lw_adamerging_quick"), tiny_benchmark)
+    (run,) = on_the_shelf(shelf)
+    here = Store(shelf / "none", libraries=(shelf / "runs",))
+    measured = stored_measurements.find("along_steps", here, tiny_benchmark, run.id)
+    assert measured is not None and measured.provenance == PRECOMPUTED and measured.seconds is None
+    assert set(measured.table("losses")["step"]) == set(run.table("coefficient_steps")["step"])
+
+
+def test_a_finished_run_of_a_store_is_taken_as_it_is_and_not_computed_again(shelf, tiny_benchmark, monkeypatch, capsys):
+    chosen, awaited = preset("localize_and_stitch_dataless"), preset("surgery")
+    store = Store(shelf / "store", libraries=())
+    theirs = execute(chosen.recipe(tiny_benchmark.pretrained, tiny_benchmark.experts), store, benchmark=tiny_benchmark)
+    before = content(theirs)
+    add(chosen, tiny_benchmark)
+    (computed,) = on_the_shelf(shelf)
+    added = content(computed)
+    monkeypatch.setattr(library, "execute", None)
+    assert take([awaited, chosen], store, tiny_benchmark) == [chosen.key]
+    assert f"{awaited.title}: no finished run" in capsys.readouterr().out
+    (run,) = on_the_shelf(shelf)
+    assert content(run) == added
+    assert not run.has_model and run.created is None and theirs.has_model and theirs.created
+    assert content(theirs) == before
+    assert (shelf / library.LIST).read_text() == f"{chosen.key}\n"
+
+
+def test_a_run_whose_recipe_is_written_otherwise_is_left_and_a_damaged_one_refused(shelf, tiny_benchmark, capsys):
+    chosen = preset("localize_and_stitch_dataless")
+    recipe = chosen.recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)
+    store = Store(shelf / "store", libraries=())
+    run = execute(replace(recipe, title="Mine"), store, benchmark=tiny_benchmark)
+    assert take([chosen], store, tiny_benchmark) == [] and on_the_shelf(shelf) == []
+    assert "its recipe is written otherwise" in capsys.readouterr().out
+    store.delete(run.id)
+    run = execute(recipe, store, benchmark=tiny_benchmark)
+    table = run.path / "tables" / "tensors.csv"
+    table.write_text(table.read_text().replace("visual", "virtual"[:6], 1))
+    with pytest.raises(StoreError, match=r"tensors\.csv"):
+        take([chosen], store, tiny_benchmark)
+    assert on_the_shelf(shelf) == [] and not (shelf / library.LIST).exists()
 
 
 @pytest.mark.parametrize("key", ["task_arithmetic_lwptv", "ties"])

@@ -22,7 +22,8 @@ LOCALIZATION, OVERLAP = "localization", "overlap"
 ADAPT_TRACE = "learning_adapt"  # of an adapt on top of a merge that has a trace of its own
 SHIFT, ROUTING, CONFUSION = "feature_shift", "routing", "confusion"
 ORACLE = "oracle"  # a table of the measurement of modules
-LEARNED = (COEFFICIENTS, TRACE, LOCALIZATION, SHIFT, ROUTING)
+PARTS = "modules"  # what lies beside the merged model of a run with an adapt, also of one that learns nothing
+LEARNED = (COEFFICIENTS, TRACE, LOCALIZATION, SHIFT, ROUTING, PARTS)
 ROUNDED = 1e-3  # by how much a coefficient may be rounded in a table of steps, at most
 MERGED = "merged"  # stands for the coefficients that were merged, among the steps of learning
 

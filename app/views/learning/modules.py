@@ -32,6 +32,10 @@ NOT_MEASURED = (
     "These are images that were learned from. How the modules treat images of the reporting half, which they have not "
     "seen unless the run says so, has not been measured for"
 )
+NOT_ROUTED = (
+    "Where the router sends images of the reporting half, and whom images of unseen data sets are taken for, has not "
+    "been measured for"
+)
 ORACLE = "What would the true task's own vector give?"
 ORACLE_WORDS = (
     "An oracle: every image is given the vector of the task that it is known to be of. It says what keeping the "
@@ -46,17 +50,19 @@ COLUMNS = {
 def view(run: Run) -> None:
     """What the run has: the shift of features, and the routing of images; of images that modules did not learn from."""
     measured = measurements.find(measurements.MODULES, run.id) if run.adapt else None
-    shown = None
-    if measured is not None:
+    having, shown = {data.SHIFT, data.ROUTING} & set(run.tables), measured
+    if measured is not None and having:
         images = st.segmented_control(
             "Images", [REPORTED, LEARNED_FROM], default=REPORTED, key=f"asked_{run.id}", required=True
         )
         shown = measured if images == REPORTED else None
-    elif run.adapt:
-        measure_button.missing(measurements.MODULES, [run], NOT_MEASURED)
-    if data.SHIFT in run.tables:
+    elif run.adapt and measured is None:
+        why = NOT_MEASURED if data.SHIFT in having else NOT_ROUTED
+        measure_button.missing(measurements.MODULES, [run], why)
+    tables = having if shown is None else set(shown.tables)
+    if data.SHIFT in tables:
         _shift(run, shown)
-    if data.ROUTING in run.tables:
+    if data.ROUTING in tables:
         _routing(run, shown)
     if measured is not None and data.ORACLE in measured.tables:
         _oracle(run, measured)
