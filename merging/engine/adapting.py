@@ -23,6 +23,7 @@ from merging.engine.needs import check_fits, check_needs, checked_exemplars, che
 from merging.engine.routed_network import RoutedNetwork
 from merging.engine.run import MergeResult, edited
 from merging.engine.stream import Stream
+from merging.errors import MergingError
 from merging.methods import registry
 from merging.methods.adapting import Learned, Route, Router, Sizes
 from merging.methods.exemplars import TaskExemplars
@@ -33,6 +34,7 @@ from merging.modules.mixed_tower import tower_tensors
 from merging.modules.modules import Modules
 from merging.modules.temporary_tensors import TemporaryTensors
 from merging.progress import Cancel, Meter, ProgressCallback
+from merging.text import first_few
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,6 +105,7 @@ def adapt(  # noqa: PLR0913 - all that an adapt can be given
                        work.inputs.device)  # fmt: skip
         network = _EngineNetwork(work, bare, meter, kept)
         learned = method.train(network, params)
+        _require_numbers(method, learned)
         kept.settle(PART)
         del network
         modules = replace(bare, learned=Learned(learned.router, learned.own))
@@ -240,6 +243,7 @@ class _EngineNetwork:
         done = round(share * self._work.learning)
         self._meter.advance(max(0, done - self._trained), LEARNING, detail)
         self._trained = max(done, self._trained)
+        self._kept.check()
 
     def restored(self) -> dict[str, Tensor]:
         return self._kept.restored(PART)
@@ -264,6 +268,18 @@ class _EngineNetwork:
                 self._meter.advance(len(batch) * self._work.scalars, READING, task)
                 self._kept.check()
         return torch.cat(rows)
+
+
+def _require_numbers(method: Adapt, learned: Learned) -> None:
+    """Raise MergingError if the last step, whose loss nothing computes, left anything that is no number."""
+    named = {"router": learned.router, **learned.own}
+    odd = [f"{part}.{name}" for part, tensors in named.items() for name, tensor in tensors.items()
+           if not tensor.isfinite().all()]  # fmt: skip
+    if odd:
+        raise MergingError(
+            f"{method.title} learned numbers that are not finite, in {first_few(odd)}. Nothing was kept. A smaller "
+            "learning rate may help; so may checking the images."
+        )
 
 
 def _unused(recipe: Recipe, method: Adapt) -> Iterator[str]:
