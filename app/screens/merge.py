@@ -1,4 +1,4 @@
-"""Merge: choose experts, build a chain of edits and one merge, see its cost, run it, see the result."""
+"""Merge: choose experts, build a chain of edits, a merge and an adapt, see its cost, run it, see the result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
 from merging.text import duration_text, estimated_from, size_text
 
-page.heading("Merge", "Choose experts, chain edits and one merge, and see what the result does in and out of domain.")
+page.heading(
+    "Merge",
+    "Choose experts, chain edits, one merge and perhaps an adapt, and see what the result does in and out of domain.",
+)
 
 
 def formulas(recipe: Recipe) -> None:

@@ -39,8 +39,8 @@ def refuse_meaningless(stages: Sequence[tuple[Method, Params]]) -> None:
     if after and not isinstance(stages[after[0] + 1][0], Merge):
         key = stages[after[0]][0].key
         raise RecipeError(f"{key} works on the merged task vector here, so it is the last edit; move it to the end.")
-    adapts = [method.key for method, _ in stages if isinstance(method, Adapt)]
-    per_task = [method.key for method, _ in stages if isinstance(method, Merge) and method.per_task]
+    adapts = [method.title for method, _ in stages if isinstance(method, Adapt)]
+    per_task = [method.title for method, _ in stages if isinstance(method, Merge) and method.per_task]
     if adapts and per_task:
         raise RecipeError(
             f"{per_task[0]} gives every task a model of its own already, so {adapts[0]} has nothing to adapt; choose a "
