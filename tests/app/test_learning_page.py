@@ -236,8 +236,8 @@ def test_modules_are_shown_on_images_that_they_did_not_learn_from(open_app: Any,
     assert "It is no score" in words(at)
     unseen = next(task.key for task in Benchmark.load(measured[0]).tasks if not task.has_expert)
     at = at.selectbox(key="images").select(unseen).run()
-    at = at.segmented_control(key=f"asked_{measured[1]}").set_value("those that were learned from").run()
-    assert "of those that were learned from" in words(at) and "below the line" not in words(at)
+    at = at.segmented_control(key=f"asked_{measured[1]}").set_value("the images that were learned from").run()
+    assert "of the images that were learned from" in words(at) and "below the line" not in words(at)
 
 
 def test_what_is_not_measured_is_offered(open_app: Any, learned: Path) -> None:
@@ -266,6 +266,13 @@ def test_scores_mark_what_adapted_on_the_scored_images_and_what_needs_each_image
     assert table.loc[learned_runs.LAYERWISE, "label"] == "Learned by tensor †"
     assert table.loc[learned_runs.MODULES, "kind"] == "a module per task ‡"
     assert "†" not in table.loc[learned_runs.ROUTED, "label"]
+
+
+def test_features_out_of_domain_are_said_to_have_no_module(open_app: Any, learned: Path) -> None:
+    for run, said in ((learned_runs.MODULES, True), (learned_runs.LAYERWISE, False)):
+        at = open_app("features", learned, runs=run)
+        assert not at.exception
+        assert ("the features are the merged model's own" in words(at)) is said
 
 
 def test_compare_and_home_carry_the_marks(open_app: Any, learned: Path) -> None:
