@@ -48,6 +48,20 @@ def refuse_meaningless(stages: Sequence[tuple[Method, Params]]) -> None:
         )
 
 
+def doubts(stages: Sequence[tuple[Method, Params]]) -> list[str]:
+    """Sentences on a chain, methods with their parameters, that learns something which may be of little use."""
+    learning = [method for method, params in stages if isinstance(method, Merge) and method.learns(params)]
+    random = [method.key for method, params in stages if isinstance(method, Edit) and "seed" in params.bounds()]
+    mixing = [method for method, _ in stages
+              if isinstance(method, Adapt) and method.mixes_on_pretrained and not method.as_they_came]  # fmt: skip
+    return [
+        *(f"{merge.key} learns for the one draw that {key} makes; another seed needs learning anew."
+          for merge in learning for key in random),
+        *(f"{adapt.title} mixes MLPs on the pretrained ones, so what {merge.title} learns for MLPs is not used."
+          for merge in learning for adapt in mixing),
+    ]  # fmt: skip
+
+
 def refuse_several_adapts(adapt: Any) -> None:
     """Raise RecipeError if more than one adapt is given, in a list or as a mapping with several keys."""
     pair = isinstance(adapt, list | tuple) and len(adapt) == 2 and not isinstance(adapt[1], str | list | tuple)
