@@ -23,13 +23,16 @@ SOURCE = "source"  # a column with the line of provenance in its first row, wher
 
 
 def buttons(
-    key: str, figure: go.Figure, table: pd.DataFrame, back: Mapping[str, str], *, name: str, source: str
+    key: str, figure: go.Figure, table: pd.DataFrame, back: Mapping[str, str], *, name: str, source: str, of: str = ""
 ) -> None:
-    """Draw the buttons of the chart ``key``; ``back`` is {name: key} of the experts that it shows by name."""
+    """Draw the buttons of the chart ``key``; ``back`` is {name: key} of the experts that it shows by name.
+
+    ``of`` keeps the buttons of several charts of one kind apart.
+    """
     contents = {"": lambda: drawn(key, figure, back, source), "_table": lambda: whole(table, back, source)}
     for (label, about), (ending, content) in zip(BUTTONS.items(), contents.items(), strict=True):
         st.download_button(
-            label, content, f"{theme.file_name(name)}{ending}.csv", "text/csv", key=f"csv{ending}_{key}",
+            label, content, f"{theme.file_name(name)}{ending}.csv", "text/csv", key=f"csv{ending}_{key}{of}",
             on_click="ignore", type="tertiary", icon=":material/table:", help=about,
         )  # fmt: skip
 

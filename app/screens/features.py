@@ -30,6 +30,7 @@ NO_PRETRAINED = (
     "The pretrained model has not been evaluated on this benchmark, so distances to it, and predictions before the "
     "merge, are left out."
 )
+NO_MODULE = "Modules belong to merged tasks, and these images to none: of {}, the features are the merged model's own."
 
 
 def first_runs(runs: Sequence[Run]) -> list[str]:
@@ -124,6 +125,8 @@ def main() -> None:
     if about == COMPONENTS:
         components.components(chosen, runs)
         return
+    if bare := [text.titled(run) for run in chosen if run.needs_task]:
+        st.caption(NO_MODULE.format(text.safe_text(text.listed(bare), 300)))
     others = beside(dict(feature_data.references(stored)))
     if not any(run.kind == "pretrained" for run in others):
         st.info(NO_PRETRAINED)

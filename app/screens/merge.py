@@ -1,4 +1,4 @@
-"""Merge: choose experts, build a chain of edits and one merge, see its cost, run it, see the result."""
+"""Merge: choose experts, build a chain of edits, a merge and an adapt, see its cost, run it, see the result."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ from app.widgets.controls import filled_formula
 from app.widgets.jobs import tray
 from merging.errors import MergingError, StoreError
 from merging.methods import registry
+from merging.recipes import chain_rules
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
 from merging.text import duration_text, estimated_from, size_text
 
-page.heading("Merge", "Choose experts, chain edits and one merge, and see what the result does in and out of domain.")
+page.heading(
+    "Merge",
+    "Choose experts, chain edits, one merge and perhaps an adapt, and see what the result does in and out of domain.",
+)
 
 
 def formulas(recipe: Recipe) -> None:
@@ -95,6 +99,8 @@ def act(draft: Draft, references: Mapping[str, str], stored: Sequence[Run]) -> N
     recipe = replace(recipe, title=recipe.title or text.chain_title(recipe))
     mergeable = ready(recipe)
     if mergeable:
+        for sentence in chain_rules.doubts([(method, step.params) for method, step in recipe.stages]):
+            st.caption(f":material/warning: {text.safe_text(sentence, 300)}")
         costs(recipe, stored)
         model_sets.evaluation(recipe.pretrained, dict(recipe.experts))
     if st.button("Run", type="primary", icon=":material/play_arrow:", disabled=not mergeable, key="run_button"):

@@ -86,6 +86,28 @@ def chart(
         st.caption(explained(caption, key))
 
 
+def live(key: str, table: pd.DataFrame, job_id: str, *, name: str, caption: str = "", **options: Any) -> None:
+    """Draw a chart of a job that has not ended, under its question, with its data; nothing where one is presented.
+
+    The same chart of a stored run, and of other jobs, can stand on the page beside it. It changes every few seconds, so
+    it goes into no report.
+    """
+    from viz import theme
+
+    if state.present():
+        return
+    ask(key)
+    table, options, back = names.shown(table, options)
+    figure = data.figure(key, table, {"present": False, **options})
+    place = f"{key}_{job_id}"
+    st.plotly_chart(figure, theme=None, key=f"chart_{place}", config=theme.config(name), alt=figure.layout.meta["alt"])
+    with st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
+        source = provenance.line(table, options, (), text.plain(caption))
+        data_file.buttons(key, figure, table, back, name=name, source=source, of=f"_{job_id}")
+    if caption:
+        st.caption(explained(caption, place))
+
+
 def clicked(key: str) -> dict[str, str] | None:
     """The fields of the mark last clicked on the chart ``key``; None for the empty selection after a redraw."""
     from viz.registry import find

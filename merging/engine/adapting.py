@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from merging.engine.needs import check_fits, check_needs, checked_exemplars, che
 from merging.engine.routed_network import RoutedNetwork
 from merging.engine.run import MergeResult, edited
 from merging.engine.stream import Stream
+from merging.errors import MergingError
 from merging.methods import registry
 from merging.methods.adapting import Learned, Route, Router, Sizes
 from merging.methods.exemplars import TaskExemplars
@@ -33,6 +34,8 @@ from merging.modules.mixed_tower import tower_tensors
 from merging.modules.modules import Modules
 from merging.modules.temporary_tensors import TemporaryTensors
 from merging.progress import Cancel, Meter, ProgressCallback
+from merging.recipes import chain_rules
+from merging.text import first_few
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,12 +106,14 @@ def adapt(  # noqa: PLR0913 - all that an adapt can be given
                        work.inputs.device)  # fmt: skip
         network = _EngineNetwork(work, bare, meter, kept)
         learned = method.train(network, params)
+        _require_numbers(method, learned)
         kept.settle(PART)
         del network
         modules = replace(bare, learned=Learned(learned.router, learned.own))
         more = work.tables(modules, meter)
         meter.advance(meter.total - meter.done, ROUTING if method.routing else LEARNING)
-    doubts = (*learned.warnings, *_unused(recipe, method), *few(tasks), *kept.warnings)
+    chain = chain_rules.doubts([(one, step.params) for one, step in recipe.stages])
+    doubts = (*learned.warnings, *chain, *few(tasks), *kept.warnings)
     return Adapted(modules, {**learned.tables, **more}, doubts)
 
 
@@ -267,8 +272,13 @@ class _EngineNetwork:
         return torch.cat(rows)
 
 
-def _unused(recipe: Recipe, method: Adapt) -> Iterator[str]:
-    """A sentence where the merge learns tensors that the adapt then mixes anew."""
-    merge = registry.merge(recipe.merge.key)
-    if method.mixes_on_pretrained and not method.as_they_came and merge.learns(recipe.merge.params):
-        yield f"{method.title} mixes MLPs on the pretrained ones, so what {merge.title} learned for MLPs is not used."
+def _require_numbers(method: Adapt, learned: Learned) -> None:
+    """Raise MergingError if the last step, whose loss nothing computes, left anything that is no number."""
+    named = {"router": learned.router, **learned.own}
+    odd = [f"{part}.{name}" for part, tensors in named.items() for name, tensor in tensors.items()
+           if not tensor.isfinite().all()]  # fmt: skip
+    if odd:
+        raise MergingError(
+            f"{method.title} learned numbers that are not finite, in {first_few(odd)}. Nothing was kept. A smaller "
+            "learning rate may help; so may checking the images."
+        )

@@ -7,7 +7,7 @@ owns the network, the images, the device, progress, cancel, and the file from wh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 from zlib import crc32
 
@@ -95,14 +95,24 @@ def log_predictions(features: Tensor, head: Tensor, logit_scale: float) -> Tenso
     return (logit_scale * nnf.normalize(features, dim=1) @ head.T).log_softmax(dim=1)
 
 
-def require_finite(values: Sequence[float], step: int, tasks: Sequence[str], loss: str, largest: float) -> None:
-    """Raise MergingError for a loss, one value a task, that is NaN or infinite in a step (counted from 0)."""
+def require_finite(
+    values: Sequence[float], step: int, tasks: Sequence[str], loss: str, learned: Callable[[], Iterable[Tensor]]
+) -> None:
+    """Raise MergingError for a loss, one value a task, that is NaN or infinite in a step (counted from 0).
+
+    ``learned`` gives what is learned, of which the error names the largest size.
+    """
     for task, value in zip(tasks, values, strict=True):
         if not math.isfinite(value):
             raise MergingError(
-                f"Learning stopped at step {step + 1}: the {loss} of {task!r} is {value}, with coefficients of at most "
-                f"{largest:g} in size. Nothing was kept. A smaller learning rate may help; so may checking its images."
+                f"Learning stopped at step {step + 1}: the {loss} of {task!r} is {value}, with learned numbers of at "
+                f"most {_largest(learned()):g} in size. Nothing was kept. A smaller learning rate may help; so may "
+                "checking its images."
             )
+
+
+def _largest(tensors: Iterable[Tensor]) -> float:
+    return max((float(tensor.abs().max()) for tensor in tensors if tensor.numel()), default=0.0)
 
 
 Change = Callable[[Slot, "Tensor | None"], "Tensor | None"]

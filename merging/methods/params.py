@@ -71,10 +71,13 @@ class Bound:
     def _range(self) -> str:
         low, high = math.isfinite(self.low), math.isfinite(self.high)
         if low and high:
-            return f" in {'(' if self.open_low else '['}{self.low:g}, {self.high:g}]"
+            return f" in {'(' if self.open_low else '['}{self._end(self.low)}, {self._end(self.high)}]"
         if low:
-            return f" {'above' if self.open_low else 'of at least'} {self.low:g}"
-        return f" of at most {self.high:g}" if high else ""
+            return f" {'above' if self.open_low else 'of at least'} {self._end(self.low)}"
+        return f" of at most {self._end(self.high)}" if high else ""
+
+    def _end(self, value: float) -> str:
+        return str(int(value)) if self.kind == "integer" else f"{value:g}"
 
     def accepts(self, value: Any) -> bool:
         """Whether ``value`` is admitted as it stands."""

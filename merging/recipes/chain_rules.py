@@ -43,13 +43,27 @@ def refuse_meaningless(stages: Sequence[tuple[Method, Params]]) -> None:
     if after and not isinstance(stages[after[0] + 1][0], Merge):
         key = stages[after[0]][0].key
         raise RecipeError(f"{key} works on the merged task vector here, so it is the last edit; move it to the end.")
-    adapts = [method.key for method, _ in stages if isinstance(method, Adapt)]
-    per_task = [method.key for method, _ in stages if isinstance(method, Merge) and method.per_task]
+    adapts = [method.title for method, _ in stages if isinstance(method, Adapt)]
+    per_task = [method.title for method, _ in stages if isinstance(method, Merge) and method.per_task]
     if adapts and per_task:
         raise RecipeError(
             f"{per_task[0]} gives every task a model of its own already, so {adapts[0]} has nothing to adapt; choose a "
             "merge that gives one model."
         )
+
+
+def doubts(stages: Sequence[tuple[Method, Params]]) -> list[str]:
+    """Sentences on a chain, methods with their parameters, that learns something which may be of little use."""
+    learning = [method for method, params in stages if isinstance(method, Merge) and method.learns(params)]
+    random = [method.key for method, params in stages if isinstance(method, Edit) and "seed" in params.bounds()]
+    mixing = [method for method, _ in stages
+              if isinstance(method, Adapt) and method.mixes_on_pretrained and not method.as_they_came]  # fmt: skip
+    return [
+        *(f"{merge.key} learns for the one draw that {key} makes; another seed needs learning anew."
+          for merge in learning for key in random),
+        *(f"{adapt.title} mixes MLPs on the pretrained ones, so what {merge.title} learns for MLPs is not used."
+          for merge in learning for adapt in mixing),
+    ]  # fmt: skip
 
 
 def refuse_several_adapts(adapt: Any) -> None:

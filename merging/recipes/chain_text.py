@@ -95,6 +95,8 @@ def parse_chain(text: str) -> WrittenChain:
     top = parse_step("adapt", rest.pop(), problems) if rest and _is_adapt(rest[-1]) else None
     if not rest:
         raise RecipeError("The chain has no merge.")
+    if top and _is_adapt(rest[-1]):
+        raise RecipeError(f"A recipe has at most one adapt; got {rest[-1].partition(':')[0].strip()} and {top[0]}.")
     edits = [parse_step("edit", edit, problems) for edit in rest[:-1]]
     merge, given = parse_step("merge", rest[-1], problems)
     if problems:

@@ -10,13 +10,17 @@ from typing import Any
 import learned_runs
 import pytest
 import tiny_library
+import torch
 from page_harness import charts, click, words
 
+from app.reading import data
 from app.views.learning import data as learning
 from merging import settings
 from merging.analysis.context import FOLDER
 from merging.analysis.measure import measure
 from merging.benchmarks.benchmark import Benchmark
+from merging.engine.learning.kept import Kept
+from merging.jobs.records import Job
 from merging.recipes.recipe import Recipe
 from merging.runs import execute
 from merging.runs.store import Store
@@ -109,6 +113,45 @@ def test_a_view_that_a_run_lacks_names_those_that_it_has(open_app: Any, learned:
     assert keys(at) == ["localization_map", "localization_overlap"]
 
 
+class TwoLearning:
+    """The queue as if two jobs were learning now."""
+
+    def __init__(self, runner: Any, recipe: Recipe) -> None:
+        self._runner = runner
+        self.live = [Job(id, "Learns", "running", recipe_yaml=recipe.to_yaml()) for id in ("a" * 12, "b" * 12)]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+    def here(self) -> list[Job]:
+        return self.live
+
+    jobs = here
+
+    def details(self, job_id: str) -> list[str]:
+        return [f"step {step} of 9 · entropy 1.{step}" for step in (1, 2, 3)] if job_id == "b" * 12 else []
+
+
+@pytest.mark.parametrize("view", ["coefficients", "loss and gain"])
+def test_jobs_that_learn_are_drawn_beside_the_same_charts_of_a_run(
+    open_app: Any, learned: Path, monkeypatch: pytest.MonkeyPatch, view: str
+) -> None:
+    at = open_app("learning", learned, run=learned_runs.LAYERWISE, learned=view)
+    benchmark = Benchmark.load(learned)
+    recipe = Recipe.build("adamerging", {"steps": 9}, [], benchmark.pretrained, benchmark.experts)
+    queue = TwoLearning(data.runner(), recipe)
+    ones = torch.ones(len(benchmark.experts))
+    kept = Kept(data.store().learned_so_far(queue.live[0].id), queue.live[0].id)
+    kept.keep("merge", lambda: {"losses": torch.stack([ones, ones, ones]), "value.visual.proj": ones})
+    kept.write()
+    monkeypatch.setattr(data, "runner", lambda: queue)
+    at = at.run()
+    assert not at.exception
+    charts = [f"{key}_{job.id}" for job in queue.live for key in ("learning_loss", "coefficient_map")]
+    assert keys(at) == charts[:-1] + VIEWS[view][1]  # the second job has written nothing yet
+    assert not open_app("learning", learned, present="true").exception
+
+
 def test_a_run_that_learned_nothing_says_so_and_offers_one_that_did(open_app: Any, learned: Path) -> None:
     at = open_app("learning", learned, run=run_of(learned, "ties"))
     assert "learned nothing" in words(at)
@@ -193,8 +236,8 @@ def test_modules_are_shown_on_images_that_they_did_not_learn_from(open_app: Any,
     assert "It is no score" in words(at)
     unseen = next(task.key for task in Benchmark.load(measured[0]).tasks if not task.has_expert)
     at = at.selectbox(key="images").select(unseen).run()
-    at = at.segmented_control(key=f"asked_{measured[1]}").set_value("those that were learned from").run()
-    assert "of those that were learned from" in words(at) and "below the line" not in words(at)
+    at = at.segmented_control(key=f"asked_{measured[1]}").set_value("the images that were learned from").run()
+    assert "of the images that were learned from" in words(at) and "below the line" not in words(at)
 
 
 def test_what_is_not_measured_is_offered(open_app: Any, learned: Path) -> None:
@@ -245,6 +288,13 @@ def test_scores_mark_what_adapted_on_the_scored_images_and_what_needs_each_image
     assert table.loc[learned_runs.LAYERWISE, "label"] == "Learned by tensor †"
     assert table.loc[learned_runs.MODULES, "kind"] == "a module per task ‡"
     assert "†" not in table.loc[learned_runs.ROUTED, "label"]
+
+
+def test_features_out_of_domain_are_said_to_have_no_module(open_app: Any, learned: Path) -> None:
+    for run, said in ((learned_runs.MODULES, True), (learned_runs.LAYERWISE, False)):
+        at = open_app("features", learned, runs=run)
+        assert not at.exception
+        assert ("the features are the merged model's own" in words(at)) is said
 
 
 def test_compare_and_home_carry_the_marks(open_app: Any, learned: Path) -> None:

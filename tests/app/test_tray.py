@@ -15,6 +15,7 @@ from app.widgets import page
 from app.widgets.jobs import tray
 from merging.analysis.registry import MEASURES
 from merging.jobs.records import Job, job_of
+from merging.recipes.recipe import Recipe
 
 RUN_ID = "0123456789ab"
 PAGES = {  # measurement -> the page that shows it, and what the link says besides the run
@@ -74,6 +75,20 @@ def test_on_its_own_page_a_button_picks_the_run_and_the_view(
     monkeypatch.setattr(st, "button", lambda *words, on_click, args, **look: on_click(*args))
     tray.open_measurement(finished(measurement))
     assert (links, picked, st.session_state) == ([], [RUN_ID], query)
+
+
+@pytest.mark.parametrize(
+    ("chain", "opened"), [("adamerging", [pages.SCORES, pages.LEARNING]), ("ties", [pages.SCORES])]
+)
+def test_a_merge_that_learned_links_to_what_it_learned(
+    chain: str, opened: list[str], links: Any, monkeypatch: pytest.MonkeyPatch, open_app: Any, library: Path
+) -> None:
+    open_app("home", library)
+    links.clear()
+    monkeypatch.setattr(st, "button", lambda *words, **look: False)
+    job = Job(RUN_ID, "Merging", "done", subject=RUN_ID, recipe_yaml=Recipe.build(chain).to_yaml())
+    tray.buttons(job, "tray")
+    assert [path for path, _ in links] == opened
 
 
 SHORT = """

@@ -18,6 +18,7 @@ from merging.engine import adapting, routed_network
 from merging.engine.adapting import Adapted, adapt
 from merging.engine.learning.kept import Kept
 from merging.errors import Cancelled, MergingError, NeedsError, Paused
+from merging.methods.learning import Adam
 from merging.progress import Progress
 from merging.recipes.recipe import Recipe
 
@@ -105,6 +106,22 @@ def test_a_loss_that_is_no_number_stops_with_step_and_task(key: str, word: str) 
     images = {task: replace(given, images=given.images * 1e200) for task, given in golden_adapt.images().items()}
     with pytest.raises(MergingError, match=rf"step 1: the {word} of '(task0|the router)' is (nan|inf)"):
         run(key, {"steps": 2}, images)
+
+
+@pytest.mark.parametrize("key", ["surgery", "twin", "wemoe"])
+def test_what_the_last_step_leaves_must_be_numbers(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Adam, "move", lambda adam, name, gradient: adam.values[name].fill_(torch.nan))
+    with pytest.raises(MergingError, match=r"learned numbers that are not finite, in (task0|router)\."):
+        run(key, {"steps": 1})
+
+
+@pytest.mark.parametrize("key", ["surgery", "twin"])
+def test_a_pause_is_seen_between_two_steps(key: str, tmp_path: Path) -> None:
+    seen: list[str] = []
+    kept = Kept(tmp_path / "kept.safetensors", "run", lambda: any("step 2" in detail for detail in seen))
+    with pytest.raises(Paused):
+        run(key, {"steps": 9}, progress=lambda now: seen.append(now.detail), kept=kept)
+    assert not any("step 4" in detail for detail in seen)
 
 
 def test_images_and_heads_that_do_not_fit_are_named() -> None:

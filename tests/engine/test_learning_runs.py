@@ -17,6 +17,7 @@ from merging.engine.learning.kept import Kept
 from merging.engine.learning.vectors import MaskFile
 from merging.errors import Cancelled, MergingError, NeedsError, Paused
 from merging.methods.exemplars import TaskExemplars
+from merging.methods.shared.localization import Scores
 from merging.recipes.recipe import Recipe
 
 CHAINS = {
@@ -210,6 +211,17 @@ def test_a_loss_that_is_not_finite_stops_with_step_and_task(family):
         run(family, "by tensor", tasks)
     with pytest.raises(MergingError, match=rf"the cross-entropy of '{name}' is nan"):
         run(family, "masks", tasks)
+
+
+def test_scores_that_are_no_numbers_are_not_taken_for_a_mask(family, monkeypatch):
+    def broken(scores, slot, gradient):
+        scores.values[slot.name].fill_(float("nan"))
+        return torch.zeros_like(slot.pretrained)
+
+    monkeypatch.setattr(Scores, "descend", broken)
+    name = next(iter(family[1]))
+    with pytest.raises(MergingError, match=rf"scores of '{name}' are NaN in visual\."):
+        run(family, "masks")
 
 
 @pytest.mark.parametrize("chain", ["by tensor", "masks"])

@@ -77,6 +77,7 @@ def test_entropy_lies_between_zero_and_that_of_equal_shares(scale: float) -> Non
 
 
 def test_a_loss_that_is_not_finite_is_told_with_step_and_task() -> None:
-    require_finite([0.1, 0.2], 4, ["flags", "digits"], "entropy", 0.5)
+    learned = {"x": torch.tensor([0.5, -0.75]), "empty": torch.zeros(0)}
+    require_finite([0.1, 0.2], 4, ["flags", "digits"], "entropy", learned.values)
     with pytest.raises(MergingError, match=r"step 5: the entropy of 'digits' is nan, .* at most 0.75 in size"):
-        require_finite([0.1, math.nan], 4, ["flags", "digits"], "entropy", 0.75)
+        require_finite([0.1, math.nan], 4, ["flags", "digits"], "entropy", learned.values)

@@ -78,13 +78,18 @@ def test_adapt_and_test_data_make_another_run() -> None:
 
 
 def test_chains_that_make_no_sense_are_refused_in_one_sentence() -> None:
-    with pytest.raises(RecipeError, match=r"^emr gives every task a model of its own already, so lens has nothing to"):
+    with pytest.raises(RecipeError, match=r"^EMR-Merging gives every task a model of its own .*, so Lens has"):
         recipe("emr", adapt="lens")
     for several in (["lens", "lens"], [("lens", {}), ("lens", {})], {"lens": {}, "emr": {}}, ("lens", "lens")):
         with pytest.raises(RecipeError, match=r"^A recipe has at most one adapt"):
             recipe(adapt=several)
         with pytest.raises(RecipeError, match=r"^A recipe has at most one adapt"):
             Recipe.from_plain({"version": 1, "merge": "ties", "adapt": several})
+
+
+def test_a_chain_of_two_adapts_is_refused_in_one_sentence() -> None:
+    with pytest.raises(RecipeError, match=r"^A recipe has at most one adapt; got lens and surgery\.$"):
+        parse_chain("task_arithmetic;lens:rank=3;surgery")
 
 
 @pytest.mark.parametrize("adapt", [5, 0.5, True, "", [], {}, [1, 2, 3], {"lens": 5}, {3: {}}, ("lens", 5), ("lens",)])

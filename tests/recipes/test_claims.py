@@ -87,6 +87,8 @@ def test_two_rows_of_a_table_make_a_claim() -> None:
     first, second = (next(f for f in FIGURES if f.name == name) for name in ("LOT Merging", "Task Arithmetic"))
     claim = claims.of_figures(first, second)
     assert (claim.printed, claim.difference, claim.direction) == (("82.7", "69.1"), "+13.6", 1)
+    without_table = claims.of_figures(*[next(f for f in FIGURES if f.source == "FusionBench")] * 2)
+    assert (without_table.paper, without_table.where) == ("FusionBench", "ViT-B/32")
 
 
 ROW = {

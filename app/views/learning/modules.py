@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SHIFTED = (
-    "Features before they are normalized, of images of {} (n = {} a task), against those of the task's own expert. "
+    "Features before they are normalized, of {} (n = {} images a task), against those of the task's own expert. "
     "Which module to use is known only where an image's task is."
 )
 ROUTED = "Every image is routed by itself; n = {} images of each data set, of {}."
 UNSEEN = " Unseen data sets, which no expert was trained on, stand below the line."
-REPORTED, LEARNED_FROM = "the reporting half", "those that were learned from"
+REPORTED, LEARNED_FROM = "the reporting half", "the images that were learned from"
 NOT_MEASURED = (
     "These are images that were learned from. How the modules treat images of the reporting half, which they have not "
     "seen unless the run says so, has not been measured for"

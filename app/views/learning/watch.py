@@ -64,11 +64,11 @@ def _charts(job: Job) -> None:
         table = said
     if len(table):
         unit = next((method.loss for method, _ in reversed(recipe.stages) if method.loss), "Loss")
-        chart.chart("learning_loss", table, name=f"learning_{job.id[:8]}", unit=unit, of=(), caption=WATCH)
+        chart.live("learning_loss", table, job.id, name=f"learning_{job.id[:8]}", unit=unit, caption=WATCH)
     now = watching.coefficients(path, experts)
     if len(now):
         known = _facts(recipe.pretrained, tuple(dict.fromkeys(now["tensor"])))
-        chart.chart("coefficient_map", now.merge(known, on="tensor"), name=f"coefficients_{job.id[:8]}", of=())
+        chart.live("coefficient_map", now.merge(known, on="tensor"), job.id, name=f"coefficients_{job.id[:8]}")
 
 
 def _said(details: list[str]) -> pd.DataFrame:

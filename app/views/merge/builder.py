@@ -261,9 +261,10 @@ def _adapt(current: Draft, adapts: Sequence[Adapt], experts: Mapping[str, str]) 
             st.rerun()
         if current.adapt is None:
             return True
+        valid = controls_of(current.adapt, by_key[current.adapt.key], current, experts)
         if by_key[current.adapt.key].needs_task:
             st.caption(f"Marked ‡. {TASK_KNOWN}")
-        return controls_of(current.adapt, by_key[current.adapt.key], current, experts)
+        return valid
 
 
 def _test_data(current: Draft) -> bool:

@@ -136,6 +136,8 @@ def buttons(job: Job, place: str) -> None:
         open_result(
             pages.SCORES, "Scores", "monitoring", job, lambda run_id: state.pick_runs([run_id]), runs=job.subject
         )
+        if job.can_pause:  # it learned
+            open_result(pages.LEARNING, "Learning", "model_training", job, state.pick_run, run=job.subject)
     if job.state != "done":
         again(job, place)
     st.button(

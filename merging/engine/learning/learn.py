@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -11,6 +11,7 @@ from merging.engine.learning.kept import Kept
 from merging.engine.stream import Stage, Stream
 from merging.methods.exemplars import TaskExemplars
 from merging.methods.slot import Survey
+from merging.recipes import chain_rules
 from merging.text import first_few
 
 FEW = 32  # images of a task below which what is learned from them is in doubt
@@ -41,14 +42,8 @@ def learn(
         blend = EngineBlend(inputs, before, slots, chosen, kept, meter, files, work)
         survey = stage.method.learn(blend, stage.params)
         kept.settle(PART)
-    doubts = (*_drawn(before, stage), *few(chosen), *kept.warnings)
-    return replace(survey, warnings=(*survey.warnings, *doubts))
-
-
-def _drawn(before: Sequence[Stage], stage: Stage) -> list[str]:
-    keys = [edit.method.key for edit in before if "seed" in edit.params.bounds()]
-    return [f"{stage.method.key} learned for the one draw that {key} made; another seed needs learning anew."
-            for key in keys]  # fmt: skip
+    chain = chain_rules.doubts([(one.method, one.params) for one in (*before, stage)])
+    return replace(survey, warnings=(*survey.warnings, *chain, *few(chosen), *kept.warnings))
 
 
 def few(tasks: Mapping[str, TaskExemplars]) -> list[str]:

@@ -77,8 +77,7 @@ def train(network: MergedNetwork, params: TwinParams) -> Learned:
         leaves = {name: value.to(features).detach().requires_grad_() for name, value in adam.values.items()}
         loss = nnf.cross_entropy(logits({**known, **leaves}, features), goals)
         slopes = torch.autograd.grad(loss, list(leaves.values()))
-        largest = max(float(value.abs().max()) for value in adam.values.values())
-        require_finite([float(loss.detach())], step, ["the router"], "cross-entropy", largest)
+        require_finite([float(loss.detach())], step, ["the router"], "cross-entropy", adam.values.values)
         adam.step({name: slope.to("cpu", torch.float64) for name, slope in zip(leaves, slopes, strict=True)})
         losses.append((step, "router", float(loss.detach())))
         network.advance(f"router · step {step + 1} of {params.steps}", (step + 1) / params.steps)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -55,7 +55,7 @@ def learn(blend: Blend, params: AdamergingParams) -> Survey:
         return weighted_sum(slot.task_vectors, learned.used(slot.name).tolist())
 
     def descend(slot: Slot, gradient: Tensor | None) -> Tensor | None:
-        learned.move(adam, slot.name, _slopes(slot, gradient, adam.steps, learned.largest))
+        learned.move(adam, slot.name, _slopes(slot, gradient, adam.steps, learned.all_used))
         return write(slot, None) if adam.steps < params.steps else None
 
     if blend.live and adam.steps < params.steps:
@@ -63,11 +63,11 @@ def learn(blend: Blend, params: AdamergingParams) -> Survey:
         blend.visit(write)
     while blend.live and (step := adam.steps) < params.steps:
         losses = blend.entropies(params.seed, params.batch, step)
-        require_finite(losses, step, experts, "entropy", learned.largest)
+        require_finite(losses, step, experts, "entropy", learned.all_used)
         learned.note(losses)
         adam.begin()
         if by_task:
-            learned.move(adam, TASK, _summed_slopes(blend, adam.steps, learned.largest))
+            learned.move(adam, TASK, _summed_slopes(blend, adam.steps, learned.all_used))
             if adam.steps < params.steps:
                 blend.visit(write)
         else:
@@ -78,19 +78,19 @@ def learn(blend: Blend, params: AdamergingParams) -> Survey:
     return Survey(learned.merged(params.shrink), tables, _doubts(params))
 
 
-def _slopes(slot: Slot, gradient: Tensor | None, steps: int, largest: float) -> Tensor:
+def _slopes(slot: Slot, gradient: Tensor | None, steps: int, used: Callable[[], list[Tensor]]) -> Tensor:
     """The derivative of the loss by each expert's coefficient of a tensor (K,): ⟨gradient, task vector⟩."""
     if gradient is None:  # the tensor is not part of the tower that images go through
         return torch.zeros(len(slot.experts), dtype=torch.float64)
     slopes = inner_products(slot.task_vectors, gradient)
-    require_finite(slopes.tolist(), steps - 1, [slot.name] * len(slopes), "gradient", largest)
+    require_finite(slopes.tolist(), steps - 1, [slot.name] * len(slopes), "gradient", used)
     return slopes
 
 
-def _summed_slopes(blend: Blend, steps: int, largest: float) -> Tensor:
+def _summed_slopes(blend: Blend, steps: int, used: Callable[[], list[Tensor]]) -> Tensor:
     """The derivative of the loss by each expert's one coefficient (K,)."""
     slopes: list[Tensor] = []
-    blend.visit(lambda slot, gradient: slopes.append(_slopes(slot, gradient, steps, largest)))
+    blend.visit(lambda slot, gradient: slopes.append(_slopes(slot, gradient, steps, used)))
     return sum(slopes[1:], slopes[0])
 
 

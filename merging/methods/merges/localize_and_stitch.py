@@ -110,11 +110,12 @@ def _learn_one(blend: Blend, params: LocalizeAndStitchParams, task: int, scores:
     blend.visit(scores.start, expert)
     for step in range(first, params.steps):
         loss = blend.cross_entropy(expert)
-        require_finite([loss], step, [expert], "cross-entropy", 1.0)
+        require_finite([loss], step, [expert], "cross-entropy", scores.values.values)
         path.rows.append((loss, float(scores.size)))
         blend.visit(scores.descend, expert)
         blend.say(f"{place} {step + 1} of {params.steps} · cross-entropy {loss:.2f}")
         blend.keep(lambda: path.state() | scores.state())
+    scores.require_numbers(expert)
 
 
 def localize_and_stitch(slot: Slot, params: LocalizeAndStitchParams, localized: Localized) -> Tensor:

@@ -59,8 +59,8 @@ register(
         key="tsv_m",
         title="TSV-M",
         summary="Keeps each task vector's largest singular values and decorrelates the tasks' singular vectors.",
-        formula=r"\theta = \theta_0 + \lambda\, \mathrm{polar}[U_1 \cdots U_K]\, "
-        r"\mathrm{diag}(\sigma_1 \cdots \sigma_K)\, \mathrm{polar}[V_1 \cdots V_K]^\top, \quad "
+        formula=r"\theta = \theta_0 + \lambda\, U_\perp\, \mathrm{diag}(\sigma_1 \cdots \sigma_K)\, V_\perp^\top, "
+        r"\quad U_\perp = \mathrm{polar}[U_1 \cdots U_K], \quad V_\perp = \mathrm{polar}[V_1 \cdots V_K], \quad "
         r"\tau_k \approx U_k\, \mathrm{diag}(\sigma_k)\, V_k^\top, \quad \mathrm{rank} = \lfloor \rho\, r \rfloor",
         cite=Citation(
             key="gargiulo2025tsv",

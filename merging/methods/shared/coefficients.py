@@ -47,10 +47,9 @@ class Coefficients:
         if self._clamp == PROJECT:
             raw.clamp_(0, 1)
 
-    @property
-    def largest(self) -> float:
-        """The size of the largest coefficient."""
-        return max((float(self.used(name).abs().max()) for name in self.raw), default=0.0)
+    def all_used(self) -> list[Tensor]:
+        """All coefficients as the model uses them, (K,) by tensor."""
+        return [self.used(name) for name in self.raw]
 
     def note(self, losses: Sequence[float]) -> None:
         """Add a step to the history: every task's loss, and the coefficients that it was computed with."""
@@ -100,7 +99,7 @@ class Coefficients:
 
     def _now(self) -> Tensor:
         """All coefficients as the model uses them (K, names)."""
-        columns = [self.used(name) for name in self.raw]
+        columns = self.all_used()
         return torch.stack(columns, dim=1) if columns else torch.zeros(len(self._experts), 0, dtype=torch.float64)
 
     def _table(self, values: Tensor) -> pd.DataFrame:

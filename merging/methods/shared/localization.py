@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from merging.checkpoints.families import Parameter
+from merging.errors import MergingError
 from merging.methods.learning import Masks
 from merging.methods.slot import Slot, SlotStream
 from merging.numerics.quantile import kth_smallest
+from merging.text import first_few
 
 PIECE = 1 << 20  # scalars whose masks are compared at a time
 L1, RELEASED = "l1", "released"
@@ -118,6 +120,14 @@ class Scores:
     def kept(self) -> dict[str, Tensor]:
         """The hard mask, booleans by tensor."""
         return {name: scores > 0 for name, scores in self.values.items()}
+
+    def require_numbers(self, expert: str) -> None:
+        """Raise MergingError if any score is NaN: it is above zero no more than below, so it would drop a scalar."""
+        if odd := [name for name, scores in self.values.items() if scores.isnan().any()]:
+            raise MergingError(
+                f"Learning stopped: scores of {expert!r} are NaN in {first_few(odd)}. Nothing was kept. A smaller "
+                "learning rate may help; so may checking its images."
+            )
 
     @property
     def size(self) -> int:

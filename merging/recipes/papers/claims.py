@@ -202,7 +202,7 @@ def of_figures(first: Figure, second: Figure) -> Claim:
         key=f"{first.name} against {second.name}",
         views=(),
         paper=paper,
-        where=f"{where}, {first.model}",
+        where=", ".join(filter(None, (where, first.model))),
         topic="In-domain accuracy",
         first=first.name,
         second=second.name,
