@@ -206,7 +206,7 @@ class SafetensorsWriter:
         self._unsynced += len(view)
         if self._unsynced >= SYNCED and (self._synced is None or self._synced.done()):
             self._wait()
-            self._unsynced, self._synced = 0, self._syncing.submit(os.fdatasync, self._file)
+            self._unsynced, self._synced = 0, self._syncing.submit(os.fsync, self._file)
 
     def _wait(self) -> None:
         """Wait for the other thread; raises the OSError that it met, which the system reports only once."""
