@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from merging.checkpoints.content_digest import ContentDigest, OnBytes, ignore
 from merging.checkpoints.families import UNUSED_TEXT, Parameter, describe
 from merging.checkpoints.tensor_info import DTYPE_NAMES, TensorInfo, raw_bytes
 from merging.errors import CheckpointError
 
-OnBytes = Callable[[int], None]  # called with the bytes that were read since the last call
-DIGEST_PIECE = 1 << 22  # scalars hashed at a time
-
-
-def ignore(size: int) -> None:
-    """An ``OnBytes`` that does nothing."""
+DIGEST_PIECE = 1 << 18  # scalars hashed at a time: larger pieces leave the cache before they are hashed
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +67,27 @@ class Checkpoint(ABC):
 
     @cached_property
     def digest(self) -> str:
-        """sha-256 over names, dtypes, shapes and values; file format and order of the tensors do not matter."""
+        """The digest of names, dtypes, shapes and values; file format and order of the tensors do not matter."""
         return self.content_digest()
 
-    def content_digest(self, on_bytes: OnBytes = ignore) -> str:
-        """``digest``, computed anew; ``on_bytes`` is called after every piece that was read."""
-        sha = hashlib.sha256()
+    def content_digest(self, on_bytes: OnBytes = ignore, *, former: bool = False) -> str:
+        """``digest``, computed anew; ``on_bytes`` is called after every piece that was read.
+
+        With ``former`` it is the digest by which the first versions of this program know the checkpoint.
+        """
+        content = ContentDigest(self.nbytes, former=former)
         for name in sorted(self.infos):
             info = self.infos[name]
-            sha.update(f"{name}\0{DTYPE_NAMES[info.dtype].safetensors}\0{info.shape}\0".encode())
+            content.begin(name, DTYPE_NAMES[info.dtype].safetensors, info.shape)
             for start in range(0, info.numel, DIGEST_PIECE):
                 piece = self.read_flat(name, start, min(start + DIGEST_PIECE, info.numel))
-                sha.update(raw_bytes(piece.contiguous()))
+                content.update(raw_bytes(piece.contiguous()))
                 on_bytes(piece.nbytes)
-        return sha.hexdigest()
+        return content.hexdigest()
+
+    def has_digest(self, digest: str) -> bool:
+        """Whether this is the checkpoint of that digest, which any version of this program may have computed."""
+        return digest == self.digest or digest == self.content_digest(former=True)
 
     def applied_to(self, pretrained: Checkpoint) -> Checkpoint:
         """The expert: this checkpoint itself, or an adapter's changes applied to the pretrained model."""

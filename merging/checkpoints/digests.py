@@ -8,18 +8,23 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from merging.checkpoints.checkpoint import Checkpoint, OnBytes, ignore
+from merging.checkpoints.content_digest import SMALL, OnBytes, ignore
 from merging.files.records import JsonRecords
 from merging.progress import Cancel, Meter, ProgressCallback
 
+if TYPE_CHECKING:  # it loads torch, which digests that another process computes do not need
+    from merging.checkpoints.checkpoint import Checkpoint
+
 READING = "Reading checkpoints"
-FOLDER, VERSION = "digests", 1
+FOLDER, VERSION = "digests", 2  # version 1 had other digests of large checkpoints
 MOST = 5000  # entries that are read at most; the newest ones
 DIGEST = re.compile("[0-9a-f]{64}")
+
+Arriving = Callable[[tuple[int, ...], OnBytes], str]  # waits for the digest of a file in that state; empty: none comes
 
 
 class DigestCache:
@@ -28,11 +33,29 @@ class DigestCache:
     def __init__(self) -> None:
         self._digests: dict[tuple[int, ...] | None, str] = {}
         self._loaded: dict[Path, int] = {}  # folder -> its time of change when this process read it
+        self._former: dict[str, Path] = {}  # digest of a first version -> the store that knows a checkpoint by it
+        self._arriving: Arriving | None = None
 
     def clear(self) -> None:
         """Forget the digests of this process; those in a store are kept."""
         self._digests.clear()
         self._loaded.clear()
+        self._former.clear()
+
+    def adopt(self, root: Path, former: Collection[str]) -> None:
+        """Let checkpoints keep the digests by which a store knows them since a first version of this program."""
+        self._former |= dict.fromkeys(former, root)
+        if former:
+            self.load(root)
+
+    @contextlib.contextmanager
+    def arriving(self, digests: Arriving) -> Iterator[None]:
+        """Take digests that another process computes while the block runs; those it does not give are computed here."""
+        self._arriving = digests
+        try:
+            yield
+        finally:
+            self._arriving = None
 
     def remember(self, digests: Mapping[tuple[int, ...] | None, str]) -> None:
         """Add digests that were computed before, by the state that the file then had."""
@@ -48,12 +71,23 @@ class DigestCache:
         if state is None:
             digest = checkpoint.digest
         else:
-            digest = self._digests.get(state) or self._digests.setdefault(
-                state, checkpoint.content_digest(_bytes_read(checkpoint, meter))
-            )
+            digest = self._digests.get(state) or self._digests.setdefault(state, self._computed(checkpoint, meter))
         if meter is not None:
             meter.advance(checkpoint.nbytes, READING, checkpoint.name)
         return digest
+
+    def _computed(self, checkpoint: Checkpoint, meter: Meter | None) -> str:
+        """The digest of a checkpoint in a file; one of a first version if a store knows the checkpoint by that."""
+        on_bytes, state = _bytes_read(checkpoint, meter), checkpoint.state()
+        digest = self._arriving(state, on_bytes) if self._arriving is not None and state is not None else ""
+        digest = digest or checkpoint.content_digest(on_bytes)
+        if not self._former or checkpoint.nbytes <= SMALL:
+            return digest
+        former = checkpoint.content_digest(former=True)
+        if checkpoint.state() == state:  # it is read once for all later processes, whichever digest it has
+            for root in set(self._former.values()):
+                _remember(root, state, former if former in self._former else digest)
+        return former if former in self._former else digest
 
     def load(self, root: Path) -> None:
         """Read the digests stored under ``root``, unless none changed since this process last read them."""
@@ -73,10 +107,8 @@ class DigestCache:
         """The digest of a checkpoint, stored for other processes; a store that cannot be written is ignored."""
         state = checkpoint.state()
         digest = self.digest(checkpoint, meter)
-        if state is not None and checkpoint.state() == state:
-            name = hashlib.sha256(repr(state).encode()).hexdigest()[:24]
-            with contextlib.suppress(OSError):
-                _records(root).write(name, {"state": list(state), "digest": digest})
+        if state == checkpoint.state():
+            _remember(root, state, digest)
         return digest
 
     def read(
@@ -102,6 +134,14 @@ DIGESTS = DigestCache()  # of this process
 
 def _records(root: Path) -> JsonRecords:
     return JsonRecords(root / FOLDER, VERSION, MOST)
+
+
+def _remember(root: Path, state: tuple[int, ...] | None, digest: str) -> None:
+    """Store the digest of a file for other processes; a store that cannot be written is ignored."""
+    if state is not None:
+        name = hashlib.sha256(repr(state).encode()).hexdigest()[:24]
+        with contextlib.suppress(OSError):
+            _records(root).write(name, {"state": list(state), "digest": digest})
 
 
 def _entry(record: Any) -> tuple[tuple[int, ...], str]:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint, OnBytes, ignore
+from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
+from merging.checkpoints.content_digest import OnBytes, ignore
 from merging.checkpoints.families import HUGGING_FACE, TEXT, Role
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.checkpoints.tower_names import (
@@ -92,8 +93,10 @@ class CheckpointView(Checkpoint):
     def state(self) -> tuple[int, ...] | None:
         return self.inner.state()
 
-    def content_digest(self, on_bytes: OnBytes = ignore) -> str:
-        return self.inner.content_digest(on_bytes) if self._same else super().content_digest(on_bytes)
+    def content_digest(self, on_bytes: OnBytes = ignore, *, former: bool = False) -> str:
+        if self._same:
+            return self.inner.content_digest(on_bytes, former=former)
+        return super().content_digest(on_bytes, former=former)
 
     def native(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """A state dict under this view's names, renamed to the names in its file, in the file's order."""

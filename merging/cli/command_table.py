@@ -31,7 +31,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "evaluate": ("merging.cli.commands.evaluate:evaluate", "Accuracy of a checkpoint on the benchmark."),
     "fit": ("merging.cli.commands.fit:fit", "Check whether checkpoints can be merged."),
-    "digest": ("merging.cli.commands.fit:digest", "SHA-256 of checkpoints' tensors, remembered for the app."),
+    "digest": ("merging.cli.commands.fit:digest", "Digests of checkpoints' tensors, remembered for the app."),
     "benchmark": (
         "merging.cli.commands.benchmark:benchmark",
         "Make a benchmark folder from your own data, or check one.",

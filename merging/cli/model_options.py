@@ -57,6 +57,12 @@ def _names(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
     return names
 
 
+def named_checkpoints(written: Mapping[str, Any]) -> tuple[list[str], None]:
+    """The checkpoints that --pretrained and --expert name as they are written."""
+    named = (text.partition("=")[2] for text in written.get("experts", ()))
+    return [reference for reference in (written.get("pretrained"), *named) if reference], None
+
+
 def checkpoint_options(function: Function) -> Function:
     """The options that name what is merged; the command gets ``pretrained`` and ``experts``, {name: file}."""
 

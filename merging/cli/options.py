@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -14,6 +16,7 @@ from merging.cli.option_types import PATH
 
 Function = Callable[..., Any]
 Decorated = TypeVar("Decorated", bound=Function)
+Reads = Callable[[Mapping[str, Any]], tuple[Iterable[str], Path | None]]  # of the texts of options, by parameter
 
 SPEC_HELP = "SPEC is a key, or key:parameter=value,parameter=value; `methods` lists them. Example: ties:density=0.1"
 PROBLEMS = f"{__name__}.problems"  # where the context of a call keeps them, by parameter
@@ -65,10 +68,15 @@ class Argument(Gathering, click.Argument):
 
 
 class Command(click.Command):
-    """A command that reports every problem of its call at once. All commands take ``--json``."""
+    """A command that reports every problem of its call at once. All commands take ``--json``.
 
-    def __init__(self, *args: Any, **attributes: Any) -> None:
+    ``reads`` gives the checkpoints that the options, as they are written, name, and the folder from which their paths
+    count. Their digests are computed while the options are read, which may load torch.
+    """
+
+    def __init__(self, *args: Any, reads: Reads | None = None, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
+        self._reads = reads
         self.params.append(
             click.Option(
                 ["--json"], is_flag=True, is_eager=True, expose_value=False, callback=_remember, help="print JSON"
@@ -82,6 +90,8 @@ class Command(click.Command):
             UsageError: some of them make no sense; the problems come in the order of the help.
         """
         rest, others = [], []
+        if self._reads is not None and not ctx.resilient_parsing:
+            self._read_early(ctx, args, self._reads)
         try:
             rest = super().parse_args(ctx, args)
         except click.UsageError as error:  # about the call as a whole, such as an option that does not exist
@@ -92,6 +102,18 @@ class Command(click.Command):
         if errors and not ctx.resilient_parsing:
             raise joined(errors)
         return rest
+
+    def _read_early(self, ctx: click.Context, args: Sequence[str], reads: Reads) -> None:
+        """Begin to compute the digests of the checkpoints that are named; a wrong call is reported later."""
+        from merging.errors import MergingError
+        from merging.formats.early_digests import early_digests
+
+        with contextlib.suppress(
+            click.UsageError, MergingError, OSError, ValueError, LookupError, TypeError, AttributeError
+        ):
+            written, _, _ = self.make_parser(ctx).parse_args(list(args))
+            references, base = reads(written)
+            ctx.with_resource(early_digests(references, base))
 
 
 class OrderedGroup(click.Group):

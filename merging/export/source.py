@@ -102,7 +102,8 @@ def _pretrained(
         return [], f"the pretrained model {name} cannot be opened from here"
     if not kept and not holds_tokens(opened):
         return [opened], ""
-    if DIGESTS.digest(opened, Meter(opened.nbytes, progress, cancel)) == run.inputs[PRETRAINED]:
+    digest = DIGESTS.digest(opened, Meter(opened.nbytes, progress, cancel))
+    if digest == run.inputs[PRETRAINED] or opened.has_digest(run.inputs[PRETRAINED]):
         return [opened, *kept], ""
     if base is not None:
         raise CheckpointError(f"{without_folders(opened.label)} is not the pretrained model of run {run.id}.")

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import Checkpoint, OnBytes, ignore
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.content_digest import OnBytes, ignore
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.checkpoints.tower_names import PROJ, TowerTensor, place_of, tower, transposed
 from merging.errors import CheckpointError
@@ -85,8 +86,9 @@ class AdapterCheckpoint(Checkpoint):
     def _config_bytes(self) -> bytes:
         return json.dumps(self.config, sort_keys=True).encode()
 
-    def content_digest(self, on_bytes: OnBytes = ignore) -> str:
-        return hashlib.sha256(self.weights.content_digest(on_bytes).encode() + self._config_bytes()).hexdigest()
+    def content_digest(self, on_bytes: OnBytes = ignore, *, former: bool = False) -> str:
+        content = self.weights.content_digest(on_bytes, former=former)
+        return hashlib.sha256(content.encode() + self._config_bytes()).hexdigest()
 
     def applied_to(self, pretrained: Checkpoint) -> Checkpoint:
         """The expert that this adapter makes of the pretrained model.
@@ -233,8 +235,8 @@ class AdaptedCheckpoint(Checkpoint):
     def state(self) -> tuple[int, ...] | None:
         return self._adapter.state()
 
-    def content_digest(self, on_bytes: OnBytes = ignore) -> str:
-        return self._adapter.content_digest(on_bytes)
+    def content_digest(self, on_bytes: OnBytes = ignore, *, former: bool = False) -> str:
+        return self._adapter.content_digest(on_bytes, former=former)
 
     def _adapted(self, name: str) -> Tensor:
         target, info = self._targets[name], self.infos[name]

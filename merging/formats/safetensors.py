@@ -11,6 +11,7 @@ import os
 import reprlib
 import weakref
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +36,7 @@ from merging.files.strict_json import parse
 from merging.files.temporary import temporary_name
 
 MAX_HEADER = 100_000_000
+SYNCED = 1 << 25  # bytes after which writing to the disk begins
 AGAIN = "The file is damaged: download it again, or write it with safetensors."
 COMPLEX = {"C64": " (complex numbers)", "C128": " (complex numbers)"}
 OTHERS = {  # first bytes of other well-known files, in lower case
@@ -159,7 +161,10 @@ def _entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
 
 
 class SafetensorsWriter:
-    """Writes tensors of known shapes in any order, whole or in pieces; the file is created whole or not at all."""
+    """Writes tensors of known shapes in any order, whole or in pieces; the file is created whole or not at all.
+
+    Another thread brings to the disk what is written, so that ``commit`` need not wait for all of it.
+    """
 
     def __init__(self, path: Path, infos: Mapping[str, TensorInfo], metadata: Mapping[str, str] | None = None) -> None:
         self.path = path
@@ -177,6 +182,8 @@ class SafetensorsWriter:
         raw = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
         raw += b" " * (-len(raw) % 8)
         self._start = 8 + len(raw)
+        self._unsynced, self._syncing = 0, ThreadPoolExecutor(1)
+        self._synced: Future[None] | None = None
         self._file = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             self._put(memoryview(len(raw).to_bytes(8, "little") + raw), 0)
@@ -196,19 +203,31 @@ class SafetensorsWriter:
         done = 0
         while done < len(view):
             done += os.pwrite(self._file, view[done:], offset + done)
+        self._unsynced += len(view)
+        if self._unsynced >= SYNCED and (self._synced is None or self._synced.done()):
+            self._wait()
+            self._unsynced, self._synced = 0, self._syncing.submit(os.fsync, self._file)
+
+    def _wait(self) -> None:
+        """Wait for the other thread; raises the OSError that it met, which the system reports only once."""
+        if self._synced is not None:
+            self._synced.result()
 
     def commit(self) -> None:
         """Finish the file and give it its name."""
         try:
+            self._wait()
             os.fsync(self._file)
         except OSError:
             self.abort()
             raise
+        self._syncing.shutdown()
         os.close(self._file)
         self._partial.replace(self.path)
 
     def abort(self) -> None:
         """Delete everything written."""
+        self._syncing.shutdown()
         os.close(self._file)
         self._partial.unlink(missing_ok=True)
 

@@ -30,7 +30,7 @@ from merging.methods import registry
 from merging.methods.adapting import Learned, Sizes
 from merging.modules.mixed_tower import LEFT, RIGHT
 from merging.modules.modules import BASE, ROUTER, Modules
-from merging.modules.writing import FIELDS, LIST, VERSION, file_names, merged_digest, shared_file
+from merging.modules.writing import FIELDS, LIST, VERSION, file_names, merged_tower, shared_file
 from merging.text import first_few
 
 MOST_LIST, MOST_TASKS = 1 << 20, 1000  # bytes of the list; tasks
@@ -67,10 +67,10 @@ def read(folder: Path, merged: Checkpoint) -> Modules:
     except MergingError as error:
         raise CheckpointError(f"{LIST}: {error}") from None
     tasks = tuple(entry["tasks"])
-    if (digest := merged_digest(merged)) != entry["model"]:
+    if not (tower := merged_tower(merged)).has_digest(entry["model"]):
         raise CheckpointError(
             f"The modules were made for another model: {LIST} gives the digest {entry['model'][:12]}…, the model here "
-            f"has {digest[:12]}…. Take the model of the same run."
+            f"has {tower.digest[:12]}…. Take the model of the same run."
         )
     view = identity_view(merged)
     view.metadata = {**merged.metadata, "architecture": json.dumps(entry["architecture"])}

@@ -27,9 +27,9 @@ PIECE = 1 << 18  # scalars that are copied at a time
 Parts = Iterable[tuple[str, str, Checkpoint]]  # task (empty for what all share), what it is, its tensors
 
 
-def merged_digest(merged: Checkpoint) -> str:
-    """The digest of a merged model's visual tower, the same under the names of every library."""
-    return in_naming(merged, "open_clip").digest
+def merged_tower(merged: Checkpoint) -> Checkpoint:
+    """A merged model's visual tower, whose digest is the same under the names of every library."""
+    return in_naming(merged, "open_clip")
 
 
 def shared_file(part: str) -> str:
@@ -82,7 +82,7 @@ def write(
         name = names[task] if task else shared_file(part)
         _copy(folder / name, tensors, {})
         files[name] = file_hash(folder / name)
-    listed = {"model": merged_digest(merged), "architecture": json.loads(stated(architecture)), "files": files}
+    listed = {"model": merged_tower(merged).digest, "architecture": json.loads(stated(architecture)), "files": files}
     write_json(folder / LIST, {"version": VERSION, **entry, **listed})
     return [*files, LIST]
 

@@ -16,8 +16,6 @@ from urllib.parse import quote
 import psutil
 
 from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.evaluate import evaluate, evaluate_per_task
-from merging.benchmarks.unknown_task import UNKNOWN_TASK, evaluate_unknown_task
 from merging.checkpoints.architecture import Architecture, stated_activation
 from merging.checkpoints.references import expert_key
 from merging.engine import run as engine
@@ -208,6 +206,9 @@ class Work:
         """Evaluate the models in ``folder``, if there is a benchmark."""
         if self.benchmark is None:
             return
+        from merging.benchmarks.evaluate import evaluate, evaluate_per_task  # its imports take a while
+        from merging.benchmarks.unknown_task import UNKNOWN_TASK
+
         started = time.monotonic()
         paths = {key: folder / name for key, name in self.models.items()}
         progress = self.phases.callback(EVALUATING)
@@ -228,6 +229,8 @@ class Work:
 
     def _score_unknown(self, folder: Path, modules: Modules, progress: ProgressCallback | None) -> None:
         """Evaluate modules that name tasks, where the task of an image is not known: another score."""
+        from merging.benchmarks.unknown_task import UNKNOWN_TASK, evaluate_unknown_task
+
         assert self.benchmark is not None
         having = {task.key for task in self.benchmark.tasks}
         if missing := [task for task in modules.tasks if task not in having]:

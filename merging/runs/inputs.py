@@ -56,7 +56,7 @@ class OpenedRecipe:
         return sum(info.nbytes for checkpoint in new for info in checkpoint.infos.values())
 
     def digests(self, progress: ProgressCallback | None = None, cancel: Cancel | None = None) -> dict[str, str]:
-        """{"pretrained": sha-256, "experts/<name>": sha-256}; files that this process has read are not read again.
+        """{"pretrained": digest, "experts/<name>": digest}; files that this process has read are not read again.
 
         Raises:
             TaskError: a model of a benchmark that was made here is not as it was written.
@@ -68,7 +68,7 @@ class OpenedRecipe:
         for name, checkpoint, reference in zip(names, self, references, strict=True):
             digests[name] = DIGESTS.digest(checkpoint, meter)
             if not is_remote(reference, self.base):
-                check_model(locate(reference, self.base), digests[name])
+                check_model(locate(reference, self.base), checkpoint, digests[name])
         return digests
 
     def run_id(self, digests: Mapping[str, str] | None = None) -> str:

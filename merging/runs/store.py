@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from merging import settings
+from merging.checkpoints.digests import DIGESTS
 from merging.errors import MergingError, StoreError
 from merging.files import atomic
 from merging.files.atomic import DamagedError
 from merging.files.locks import held
 from merging.files.processes import ProcessId
+from merging.files.records import write_json
 from merging.files.short_digest import SHORT_DIGEST, beginning_with, resolved
 from merging.recipes.recipe import Recipe
 from merging.runs.quarantine import RUN, Damage, Quarantine
@@ -22,6 +24,7 @@ from merging.text import first_few
 
 APART, DIGITS = "apart", 12  # the folder of runs by benchmark, and the digits of its digest that name each part
 DRAFTS, LEARNING = "drafts", "learning"
+FORMER = "former_digests.json"
 DEEP = {APART, DRAFTS, "jobs", "uploads"}  # folders of the store that are written to one level further down
 
 
@@ -47,6 +50,7 @@ class Store:
         self.dated, self.benchmark = dated, benchmark
         self._own, self._apart = self.root / "runs", self.root / APART
         self.damaged = Quarantine(self.root)
+        DIGESTS.adopt(self.root, self._former_digests())
         atomic.sweep(self._own)
 
     def runs(self) -> list[Run]:
@@ -122,7 +126,24 @@ class Store:
             return not replace and self._read(old) is not None
 
         with atomic.written(self._own, run_id, stays, f"Run {run_id}") as folder:
+            self._former_digests()  # those of this run will not be among them
             yield folder
+
+    def _former_digests(self) -> list[str]:
+        """The digests of checkpoints in runs that this program's first versions wrote, which had others of large ones.
+
+        They are listed once, before this version writes the first run; a store that cannot be written to has no list.
+        """
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            return [str(digest) for digest in json.loads((self.root / FORMER).read_bytes())["digests"]]
+        digests: set[str] = set()
+        for path in (*_ids(self._own), *(run for part in _folders(self._apart) for run in _ids(part))):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+                digests.update(map(str, json.loads((path / FACTS).read_bytes())["inputs"].values()))
+        if self._own.is_dir():
+            with contextlib.suppress(OSError):
+                write_json(self.root / FORMER, {"digests": sorted(digests)})
+        return sorted(digests)
 
     def _keep_apart(self, old: Path, new: Path) -> None:
         """Keep an own run that the new copy replaces, if its scores are on another benchmark."""

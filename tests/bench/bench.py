@@ -6,6 +6,7 @@
     python tests/bench/bench.py --model ViT-L/14 --only lot   # 11 GB of checkpoints; ViT-B/32 unless told
     python tests/bench/bench.py --data      # LOT and CAT instead, split into passes and linear algebra; once each
     python tests/bench/bench.py --data --only bundled --device cpu
+    python tests/bench/bench.py --commands  # only the second table: whole commands, beside other programs
 
 Every registered method that needs only checkpoints has a row, an edit before task arithmetic, and LOT, which passes
 16 random images a task through every expert. Cases of over a minute are timed once.
@@ -33,6 +34,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import bench_data
+import whole_commands
 
 import merging
 from merging.methods.method import Needs
@@ -178,6 +180,7 @@ def main() -> None:
     parser.add_argument("--model", default=bench_data.SYNTHETIC, choices=MODELS)
     parser.add_argument("--only", default="", help="part of a case's name")
     parser.add_argument("--data", action="store_true", help="methods that look at data, on the benchmark and ViT-B/32")
+    parser.add_argument("--commands", action="store_true", help="only whole commands, as users type them")
     parser.add_argument("--device", default="cpu", help="of the methods that look at data")
     arguments = parser.parse_args()
     looking = bench_data.cases(arguments.only).values() if arguments.data else []
@@ -192,6 +195,9 @@ def main() -> None:
             bench_data.report(files, arguments.device, arguments.only)
             return
         run_once(None, files)  # warms the file cache
+        if arguments.commands:
+            whole_commands.report(files, arguments.only, arguments.rounds)
+            return
         timed: dict[str, Case | None] = {FLOOR: None, **cases(arguments.only)}
         found: dict[str, list[dict[str, float]]] = {name: [] for name in timed}
         for number in range(arguments.rounds):
@@ -200,6 +206,7 @@ def main() -> None:
                     print(f"round {number + 1} of {arguments.rounds}: {name} ...", flush=True)
                     found[name].append(run_once(case, files))
         report(found)
+        whole_commands.report(files, arguments.only, arguments.rounds)
 
 
 if __name__ == "__main__":

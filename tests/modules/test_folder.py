@@ -20,7 +20,7 @@ from merging.checkpoints.checkpoint import MappingCheckpoint
 from merging.errors import CheckpointError, StoreError
 from merging.modules.modules import Modules
 from merging.modules.reading import read
-from merging.modules.writing import file_names, merged_digest
+from merging.modules.writing import file_names, merged_tower
 
 IMAGES = golden_adapt.images()[TASKS[0]].images
 CASES = {
@@ -97,7 +97,7 @@ def test_names_of_tasks_cannot_leave_the_folder_or_meet() -> None:
 
 def test_the_digest_is_of_the_model_under_any_names(modules: Modules) -> None:
     tower = {name.removeprefix("visual."): value for name, value in modules.merged.state_dict().items()}
-    assert merged_digest(MappingCheckpoint(tower, "bare")) == merged_digest(modules.merged)
+    assert merged_tower(MappingCheckpoint(tower, "bare")).digest == merged_tower(modules.merged).digest
 
 
 def test_modules_of_another_model_are_refused(modules: Modules, folder: Path) -> None:

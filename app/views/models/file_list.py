@@ -118,7 +118,7 @@ def models(shelf: Shelf, groups: Sequence[ModelGroup]) -> None:
                 "activation": "Activation",
                 "dtype": "Type",
                 "size": column.NumberColumn("Size", format="bytes"),
-                "digest": column.TextColumn("Digest", help="First eight digits of the SHA-256 of the tensors."),
+                "digest": column.TextColumn("Digest", help="First eight digits of the digest of the tensors."),
             },
             alt="Models that can be merged, with their properties",
         )

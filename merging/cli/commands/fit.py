@@ -97,7 +97,7 @@ def _lines(report: FitReport) -> Iterator[str]:
 @job_options
 @click.pass_obj
 def digest(call: Call, checkpoints: Sequence[str], store: Path | None) -> int:
-    """SHA-256 of checkpoints' tensors, remembered for the app."""
+    """Digests of checkpoints' tensors, remembered for the app."""
     from merging.checkpoints.digests import DIGESTS
     from merging.formats.opening import open_checkpoint
     from merging.settings import store_root

@@ -11,7 +11,7 @@ import click
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, UsageError
 from merging.cli.export_options import ExportOptions, export_options, out_problems
-from merging.cli.model_options import checkpoint_options
+from merging.cli.model_options import checkpoint_options, named_checkpoints
 from merging.cli.option_types import PATH, StepType, TestDataType
 from merging.cli.options import (
     SPEC_HELP,
@@ -41,7 +41,7 @@ def _at_most_one(
     return steps[0] if steps else None
 
 
-@click.command(cls=Command, epilog=SPEC_HELP)
+@click.command(cls=Command, epilog=SPEC_HELP, reads=named_checkpoints)
 @checkpoint_options
 @option(
     "--edit", "edits", type=StepType("edit"), multiple=True, metavar="SPEC", help="an edit; may be given repeatedly"

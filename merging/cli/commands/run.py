@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -22,7 +24,17 @@ from merging.cli.options import (
 )
 
 
-@click.command(cls=Command)
+def _of_recipe(written: Mapping[str, Any]) -> tuple[list[str], Path]:
+    """The checkpoints that a recipe's file names, and the folder from which they count."""
+    from merging.files.plain_yaml import plain_yaml
+
+    path = Path(written["recipe"])
+    recipe = plain_yaml(path.read_text("utf-8"))
+    references = [recipe["pretrained"], *dict(recipe["experts"]).values()]
+    return [text for text in references if isinstance(text, str)], Path(written.get("base") or path.absolute().parent)
+
+
+@click.command(cls=Command, reads=_of_recipe)
 @argument("recipe", type=PATH, help="a recipe in YAML")
 @option("--base", type=PATH, help="folder from which relative paths count (default: the recipe's)")
 @option("--need-model", is_flag=True, help="compute again if only tables are stored")

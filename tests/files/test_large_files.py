@@ -1,0 +1,52 @@
+"""Files that are too large for a sha-256, and those whose writing to the disk begins before they are complete."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from blake3 import blake3
+
+from merging.files import atomic
+from merging.formats import safetensors
+
+
+def test_a_large_file_has_a_blake3_in_its_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(atomic, "LARGE", 10)
+    (tmp_path / "large").write_bytes(b"eleven byte")
+    (tmp_path / "small").write_bytes(b"ten bytes.")
+    atomic.seal(tmp_path)
+    files = json.loads((tmp_path / atomic.MANIFEST).read_bytes())["files"]
+    assert files["large"] == {"blake3": blake3(b"eleven byte").hexdigest(), "size": 11}
+    assert set(files["small"]) == {"sha256", "size"}
+    atomic.check_whole(tmp_path)
+    (tmp_path / "large").write_bytes(b"eleven BYTE")
+    with pytest.raises(atomic.DamagedError, match="large does not have the BLAKE3 that its manifest gives"):
+        atomic.check_whole(tmp_path)
+
+
+def test_a_file_is_written_to_the_disk_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(safetensors, "SYNCED", 1)
+    tensors = {name: torch.full((100,), float(place)) for place, name in enumerate("abcdef")}
+    safetensors.save(tmp_path / "m.safetensors", tensors)
+    plain = (tmp_path / "m.safetensors").read_bytes()
+    monkeypatch.setattr(safetensors, "SYNCED", 1 << 25)
+    safetensors.save(tmp_path / "other.safetensors", tensors)
+    assert plain == (tmp_path / "other.safetensors").read_bytes()
+
+
+def test_an_error_of_the_disk_met_meanwhile_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def full(descriptor: int) -> None:
+        calls.append(descriptor)
+        if len(calls) == 1:  # the system reports it only once
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(safetensors, "SYNCED", 1)
+    monkeypatch.setattr(safetensors.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        safetensors.save(tmp_path / "m.safetensors", {"a": torch.ones(3)})
+    assert not list(tmp_path.iterdir())
