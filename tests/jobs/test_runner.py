@@ -60,6 +60,9 @@ def test_progress_is_read_from_the_events(runner, store, child, tiny_benchmark):
     with (store.root / "jobs" / job.id / "events.jsonl").open("a") as file:
         file.write('{"phase": "Evaluating", "fraction": 0.5}\n{"phase": "half a li')
     assert runner.get(job.id).phase == "Evaluating"
+    with (store.root / "jobs" / job.id / "events.jsonl").open("a") as file:
+        file.write('\n{"code": 0}\n')
+    assert runner.get(job.id).phase == "Ending"
 
 
 def test_one_at_a_time_in_order(runner, child, tiny_benchmark):
