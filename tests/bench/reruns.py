@@ -12,6 +12,7 @@ view is tried, so that the widgets of all views are reached, and at most ``--val
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -92,9 +93,8 @@ class Probe:
     def run(self, at: AppTest, states: WidgetStates | None = None, fragment: str = "") -> None:
         """Run the page, or one fragment of it, with these states of its widgets."""
         self.fragment = fragment
-        if states is not None:
-            at._tree.get_widget_states = lambda: states
-        tree = at._tree
+        tree, chosen = at._tree, states_of(at) if states is None else states
+        tree.get_widget_states = lambda: chosen
         at.run()
         if fragment:
             at._tree = tree  # what a fragment draws is a part of the page
@@ -162,8 +162,6 @@ def changes(kind: str, widget: Any, most: int) -> list[WidgetState]:
             state = WidgetState(id=proto.id)
             if kind in {"radio", "selectbox"}:
                 state.string_value = choice
-            elif kind == "multiselect":
-                state.string_array_value.data[:] = [choice]
             else:
                 state.string_array_value.data[:] = [choice]
             found.append(state)
@@ -192,10 +190,20 @@ def value_of(state: WidgetState) -> str:
     return str(list(value.data) if hasattr(value, "data") else value)[:40]
 
 
+def states_of(at: AppTest) -> WidgetStates:
+    """The states of all widgets of a page, without those whose values it has given up meanwhile."""
+    states = WidgetStates()
+    for node in at._tree:
+        with contextlib.suppress(KeyError, ValueError):
+            if getattr(node, "_widget_state", None) is not None:
+                states.widgets.append(node._widget_state)
+    return states
+
+
 def changed(at: AppTest, state: WidgetState) -> WidgetStates:
     """The states of all widgets, one of them changed."""
     states = WidgetStates()
-    states.widgets.extend([other for other in at._tree.get_widget_states().widgets if other.id != state.id])
+    states.widgets.extend([other for other in states_of(at).widgets if other.id != state.id])
     states.widgets.append(state)
     return states
 
@@ -207,9 +215,13 @@ def explore(probe: Probe, at: AppTest, page: str, most: int, seen: set[str], dep
         if name in seen:
             continue
         seen.add(name)
-        before = next((state for state in at._tree.get_widget_states().widgets if state.id == widget.proto.id), None)
+        before = next((state for state in states_of(at).widgets if state.id == widget.proto.id), None)
         fragment = probe.fragments().get(widget.proto.id, "")
-        for state in changes(kind, widget, most):
+        try:
+            states = changes(kind, widget, most)
+        except KeyError:  # another choice has taken it away
+            continue
+        for state in states:
             if before is not None and state == before:
                 continue
             probe.run(at, changed(at, state), fragment)
