@@ -14,6 +14,7 @@ if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
 import streamlit as st
 
 from app import startup
+from app.reading import data
 from app.session import address, benchmark, clicks, selection, state
 from app.session.report import report_keeper
 from app.text import safe_text
@@ -97,4 +98,5 @@ with jobs:
         report_notice.show()
         tray()
         selected.rest()
-startup.settle()
+with contextlib.suppress(StoreError):
+    startup.settle(lambda: data.runner().runner.spare)

@@ -1,4 +1,4 @@
-"""Loads slow modules in the background after the first page is sent, and keeps the garbage collector off them."""
+"""What follows the first page in the background: slow modules, kept from the garbage collector, and a spare process."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import gc
 import importlib
 import logging
 import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import streamlit as st
+
+if TYPE_CHECKING:
+    from merging.jobs.spare import Spare
 
 SOON = 1.0  # seconds: first the browser fetches the page's files, from this same process
 SLOW = ("pandas", "plotly.graph_objects", "viz.chart", "torch", "merging.benchmarks.evaluate", "merging.runs.execute")
@@ -15,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 @st.cache_resource(show_spinner=False)
-def settle() -> None:
-    """Once a process: freeze the loaded modules, then load the slow ones in the background."""
+def settle(_spare: Callable[[], Spare]) -> None:
+    """Once a process: freeze the loaded modules, then load the slow ones in the background, here and in a spare one."""
     _freeze()
-    timer = threading.Timer(SOON, _load_and_freeze)
+    timer = threading.Timer(SOON, _prepare, (_spare(),))
     timer.daemon = True
     timer.start()
 
@@ -32,9 +37,10 @@ def load_slow() -> None:
             log.error("The module %s, named in app.startup.SLOW, cannot be loaded: %s", name, error)
 
 
-def _load_and_freeze() -> None:
+def _prepare(spare: Spare) -> None:
     load_slow()
     _freeze()
+    spare.keep_one()
 
 
 def _freeze() -> None:

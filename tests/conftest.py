@@ -28,6 +28,14 @@ def no_search_for_components() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_spare_process() -> Iterator[None]:
+    """What a server prepares after the first page takes seconds, and a page in a test is followed by nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("app.startup.settle", lambda _spare: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def tiny_family(tmp_path_factory: pytest.TempPathFactory) -> tiny.Family:
     """Float32 checkpoint files of a pretrained model and four experts; do not change them."""

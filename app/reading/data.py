@@ -95,17 +95,14 @@ def _benchmark(folder: Path, state: tuple[int, ...]) -> Benchmark:
 
 
 def stored() -> list[Run]:
-    """Every stored run, without those that were scored on another benchmark than this session's.
-
-    This reads the disk: a page calls it once each time that it is drawn, and passes the runs on.
-    """
-    return [run for run in store().runs() if belongs(run)]
-
-
-def belongs(run: Run) -> bool:
-    """Whether a run may be shown on this session's benchmark: its scores, if any, were measured on it."""
+    """Every stored run that belongs here, read from the disk: a page calls it once a drawing and passes them on."""
     on = digest()
-    return not on or not run.has_scores or run.benchmark == on
+    return [run for run in store().runs() if belongs(run, on)]
+
+
+def belongs(run: Run, on: str = "") -> bool:
+    """Whether a run may be shown on this session's benchmark, or that of a digest: its scores, if any, are from it."""
+    return not run.has_scores or not (on := on or digest()) or run.benchmark == on
 
 
 def runs(stored: Sequence[Run]) -> list[Run]:
@@ -150,7 +147,10 @@ def figure(key: str, table: pd.DataFrame, options: dict[str, Any]) -> go.Figure:
     """A chart's figure, drawn once for the same table and options. It is shared and must not be changed."""
     from viz import draw
 
-    return draw(key, table, **options)
+    drawn = draw(key, table, **options)
+    sent = drawn.to_dict()  # copies and encodes all arrays, which every rerun would do again
+    drawn.to_dict = lambda: sent
+    return drawn
 
 
 def references(benchmark_digest: str | None, stored: Sequence[Run]) -> dict[str, Run]:

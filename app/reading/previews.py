@@ -27,7 +27,8 @@ _SESSION = "_preview_session"  # a random name, so that no session can ask for a
 @st.cache_resource(show_spinner=False)
 def bench() -> Bench:
     """The process of this server, which starts with the first request."""
-    return Bench(data.runner().device)
+    runner = data.runner().runner
+    return Bench(runner.device, launch=runner.spare.launch)
 
 
 def request(recipe: Recipe, reference: Run | None) -> PreviewRequest:

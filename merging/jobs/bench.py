@@ -10,14 +10,13 @@ import contextlib
 import json
 import signal
 import subprocess
-import sys
 import threading
 from collections import OrderedDict
 from dataclasses import asdict, dataclass, replace
 from queue import SimpleQueue
 from typing import Any
 
-from merging.jobs.records import PACKAGE_ROOT, child_environment, stop_process
+from merging.jobs.child_process import Launch, child_environment, start_process, stop_process
 from merging.previews.result import Preview
 
 IDLE = 300.0  # seconds without a request after which the process ends
@@ -67,8 +66,8 @@ class _Sent:
 class Bench:
     """Sends requests to the process and keeps the newest answer of each session. For any thread."""
 
-    def __init__(self, device: str = "auto", idle: float = IDLE) -> None:
-        self._device, self._idle = device, idle
+    def __init__(self, device: str = "auto", idle: float = IDLE, launch: Launch = start_process) -> None:
+        self._device, self._idle, self._launch = device, idle, launch
         self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
         self._lines: SimpleQueue[bytes | None] = SimpleQueue()  # for the process; None: no more of them
@@ -173,14 +172,8 @@ class Bench:
     def _start(self) -> tuple[subprocess.Popen[bytes], SimpleQueue[bytes | None]]:
         """A new process, and where its requests go; writing to it may take a while, so a thread does it."""
         self._lines.put(None)
-        process = subprocess.Popen(
-            [sys.executable, "-m", WORKER, self._device, str(self._idle), str(NICE)],
-            cwd=PACKAGE_ROOT,
-            env=child_environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
+        words = [self._device, str(self._idle), str(NICE)]
+        process = self._launch(WORKER, words, child_environment(), None)
         lines: SimpleQueue[bytes | None] = SimpleQueue()
         threading.Thread(target=_write_lines, args=(process, lines), name="to bench", daemon=True).start()
         threading.Thread(target=self._read, args=(process,), name="from bench", daemon=True).start()

@@ -12,8 +12,9 @@ from pathlib import Path
 import psutil
 
 from merging.files import atomic
+from merging.jobs.child_process import PATIENCE, stop_process
 from merging.jobs.pausing import learns
-from merging.jobs.records import MERGE, PATIENCE, JobFiles, Record, State, stop_process
+from merging.jobs.records import MERGE, JobFiles, Record, State
 from merging.runs.store import Store
 
 BUILD = ("benchmark", "make")  # the command whose third word is the folder that it writes

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from merging.jobs.events import CODE, ERROR
-from merging.jobs.records import MERGE, SWEEP, Record, State
+from merging.jobs.records import MERGE, SWEEP, JobFiles, Record, State
+from merging.runs.store import Store
 
 PAUSED_CODE = 75
 ENDS = {0: State.DONE, PAUSED_CODE: State.PAUSED, 130: State.CANCELLED}
@@ -17,6 +18,20 @@ PAUSES = (SWEEP, MERGE)  # kinds of jobs that may pause
 NOTHING = "Nothing half-done was kept."
 FULL = "The disk that holds the runs is full. Free some space, and start the job again."
 LOG = "see log.txt in its folder."
+
+
+def ended(files: JobFiles, store: Store, code: int, stopped: bool, closing: bool) -> tuple[State, str]:
+    """How a job ended whose child gave an exit code, ``stopped`` by the queue or not, and why it failed."""
+    if (record := files.read()) is None:
+        return State.CANCELLED, ""
+    if stopped and closing and code != 0:
+        return State.INTERRUPTED, ""
+    if code != 0 and (stopped or files.is_cancelled()):
+        store.forget_learned(files.job_id)
+        return State.CANCELLED, ""
+    stored = record.kind == MERGE and store.has(files.job_id)
+    learned = store.learned_so_far(files.job_id).exists()
+    return outcome(record, files.last_event(), code, stored, files.disk_is_full(), learned)
 
 
 def outcome(

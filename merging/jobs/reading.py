@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
+from typing import Any
 
 from merging.files.processes import NOBODY, ProcessId
+from merging.jobs.events import CODE
 from merging.jobs.outcome import interruption, left_behind
 from merging.jobs.records import MERGE, Job, JobFiles, Record, State
 from merging.runs.store import Store
@@ -29,7 +32,7 @@ def read_job(files: JobFiles, store: Store, position: int, here: bool) -> Job | 
         id=files.job_id,
         title=record.title,
         state=state,
-        phase=str(event.get("phase", "Starting" if state == State.RUNNING else "")),
+        phase=str(event.get("phase", _between(event) if state == State.RUNNING else "")),
         detail=str(event.get("detail", "")),
         fraction=1.0 if state == State.DONE else float(event.get("fraction", 0.0)),
         seconds_left=event.get("seconds_left") if state == State.RUNNING else None,
@@ -45,6 +48,11 @@ def read_job(files: JobFiles, store: Store, position: int, here: bool) -> Job | 
         benchmark=record.benchmark,
         halted=worker.pid if worker.halted() else 0,
     )
+
+
+def _between(event: Mapping[str, Any]) -> str:
+    """What a running child does that has not said its first phase yet, or has said how it ends."""
+    return "Ending" if CODE in event else "Starting"
 
 
 def details(files: JobFiles) -> list[str]:

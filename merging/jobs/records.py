@@ -10,9 +10,7 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -20,24 +18,20 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from merging import settings
 from merging.files import atomic
 from merging.files.disk import OTHER_STORE, explained, free_bytes
 from merging.files.processes import NOBODY, ProcessId, this_process
 from merging.files.records import write_json
+from merging.jobs.child_process import Launch, child_environment, start_process
 from merging.jobs.events import WORKER
 from merging.jobs.pausing import learns
 
-PATIENCE = 2.5  # seconds that a child has to stop on request, before it is killed
 NICE = 10
 ROOM = 1 << 16  # free bytes below which a disk counts as full
 TAIL = 8192  # bytes at the end of the events that are searched for the last one
 MERGE, SWEEP = "merge", "sweep"  # kinds of jobs beside measurements and commands
 PAUSE = "pause"  # the file whose presence asks a sweep, or what learns, to stop at the next point or step
 CANCEL = "cancel"  # the file that says that a job which another server owns was cancelled
-PACKAGE_ROOT = Path(__file__).resolve().parent.parent.parent
 log = logging.getLogger(__name__)
 
 
@@ -257,7 +251,7 @@ class JobFiles:
         """Whether it was cancelled by another server than its own."""
         return (self.folder / CANCEL).exists()
 
-    def start(self, store_root: Path, device: str) -> subprocess.Popen[bytes]:
+    def start(self, store_root: Path, device: str, launch: Launch = start_process) -> subprocess.Popen[bytes]:
         """Start the child process that does the job, in a process group of its own.
 
         Raises:
@@ -265,21 +259,12 @@ class JobFiles:
         """
         record = self.read()
         assert record is not None
-        command = [sys.executable, "-m", "merging", *self._words(record, device)]
-        command += ["--events", str(self.folder / "events.jsonl"), "--store", str(store_root.absolute())]
-        command += ["--nice", str(NICE)]
+        words = [*self._words(record, device), "--events", str(self.folder / "events.jsonl")]
+        words += ["--store", str(store_root.absolute()), "--nice", str(NICE)]
         with explained("The log of the job", OTHER_STORE):
             output = (self.folder / "log.txt").open("wb")
         with output:
-            return subprocess.Popen(
-                command,
-                cwd=PACKAGE_ROOT,
-                env=child_environment(record.benchmark),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            return launch("merging", words, child_environment(record.benchmark), output)
 
     def _words(self, record: Record, device: str) -> list[str]:
         """The command of the command line that does the job."""
@@ -305,29 +290,3 @@ def _with_kind(plain: dict[str, Any], job_id: str) -> dict[str, Any]:
     """The fields of a state.json; earlier versions wrote ``measures``, empty for a merge, and no subject."""
     measures = plain.pop("measures", "")
     return {"kind": measures or MERGE, "subject": job_id.removeprefix(f"{measures}-"), **plain}
-
-
-def child_environment(benchmark: str = "") -> dict[str, str]:
-    """The server's environment for a child on a benchmark: one thread for each core of this process, no spinning."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    variables = dict(os.environ)
-    variables |= {"OMP_NUM_THREADS": str(cores), "MKL_NUM_THREADS": str(cores), "OMP_WAIT_POLICY": "PASSIVE"}
-    if benchmark or "MERGESCOPE_BENCHMARK" in variables:  # may be relative, and the child starts elsewhere
-        variables["MERGESCOPE_BENCHMARK"] = benchmark or str(settings.benchmark_folder())
-    if "MERGESCOPE_STORE" in variables:
-        variables["MERGESCOPE_STORE"] = str(settings.store_root().absolute())
-    if "MERGESCOPE_MODELS" in variables:
-        variables["MERGESCOPE_MODELS"] = os.pathsep.join(map(str, settings.models_folders().values()))
-    return variables
-
-
-def stop_process(
-    process: subprocess.Popen[bytes] | psutil.Process, signals: Sequence[int] = (signal.SIGTERM, signal.SIGKILL)
-) -> None:
-    """Ask a child and all that it started to stop; kill them if they have not after ``PATIENCE`` seconds."""
-    for number in signals:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired, psutil.TimeoutExpired):
-            process.wait(timeout=PATIENCE)
-            return

@@ -21,9 +21,10 @@ from merging.files.locks import held
 from merging.files.processes import ProcessId
 from merging.files.temporary import is_temporary
 from merging.jobs.cleanup import stop_child, stop_orphan, sweep_up
-from merging.jobs.outcome import outcome
+from merging.jobs.outcome import ended
 from merging.jobs.reading import details, read_job
-from merging.jobs.records import MERGE, SWEEP, Job, JobFiles, State, job_of
+from merging.jobs.records import SWEEP, Job, JobFiles, State, job_of
+from merging.jobs.spare import Spare
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
 from merging.runs.store import Store
@@ -43,10 +44,12 @@ class Runner:
 
     Only ``submit`` may take a moment: it reads the checkpoints that this process has not read yet, to name the run.
     A job on another ``benchmark`` than the one that the server was started on names it; its child works on that one.
+    Children are made of the ``spare`` process, if one is to be kept ready.
     """
 
     def __init__(self, store: Store, *, device: str = "auto") -> None:
         self.store, self.device = store, device
+        self.spare = Spare()
         self._root = store.root / "jobs"
         self._changed = threading.Condition()
         self._queue: deque[str] = deque()
@@ -232,6 +235,7 @@ class Runner:
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
+        self.spare.close()
 
     # What is known
 
@@ -298,15 +302,16 @@ class Runner:
         if files.is_cancelled():
             files.update(state=State.CANCELLED, finished=time.time())
             return
-        process = files.start(self.store.root, self.device)
+        process = files.start(self.store.root, self.device, self.spare.launch)
         files.update(state=State.RUNNING, started=time.time(), worker=ProcessId.of(process.pid))
         stopped = self._wait(process, job_id)
         if (record := files.read()) is not None:
             sweep_up(self.store, [record])
-        state, error = self._outcome(job_id, process.returncode, stopped)
+        state, error = ended(files, self.store, process.returncode, stopped, self._closing)
         if state == State.DONE:
             state, error = self._then(files)
         files.update(state=state, error=error, finished=time.time())
+        self.spare.renew()
 
     def _then(self, files: JobFiles) -> tuple[State, str]:
         """Submit the recipe that follows a command; gives the command's outcome and the reason for a failure."""
@@ -324,6 +329,8 @@ class Runner:
     def _wait(self, process: subprocess.Popen[bytes], job_id: str) -> bool:
         """Wait for a child to end; True if it was stopped."""
         while process.poll() is None:
+            if self._queue:
+                self.spare.renew()
             with self._changed:
                 stop = self._closing or job_id in self._cancelled
                 if not stop:
@@ -332,17 +339,3 @@ class Runner:
                 stop_child(process, self._files(job_id), going_on=self._closing)
                 return True
         return False
-
-    def _outcome(self, job_id: str, code: int, stopped: bool) -> tuple[State, str]:
-        """How a job ended, and the sentence for the user if it failed."""
-        files = self._files(job_id)
-        if (record := files.read()) is None:
-            return State.CANCELLED, ""
-        if stopped and self._closing and code != 0:
-            return State.INTERRUPTED, ""
-        if code != 0 and (stopped or files.is_cancelled()):
-            self.store.forget_learned(job_id)
-            return State.CANCELLED, ""
-        stored = record.kind == MERGE and self.store.has(job_id)
-        learned = self.store.learned_so_far(job_id).exists()
-        return outcome(record, files.last_event(), code, stored, files.disk_is_full(), learned)

@@ -95,7 +95,7 @@ def test_a_recipe_that_cannot_be_queued_says_why(open_app: Any, library: Path, m
     assert at.error[0].value == "The disk is \\*full\\*\\."
 
 
-def sleeping(files: JobFiles, store_root: Path, device: str) -> subprocess.Popen[bytes]:
+def sleeping(files: JobFiles, *_: object) -> subprocess.Popen[bytes]:
     """A child that does nothing for a minute."""
     return subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True)
 

@@ -76,7 +76,7 @@ def child(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Sets the program that children run in place of a command."""
 
     def use(code: str) -> None:
-        def start(files: JobFiles, store_root: Path, device: str) -> subprocess.Popen[bytes]:
+        def start(files: JobFiles, *_: object) -> subprocess.Popen[bytes]:
             return subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
 
         monkeypatch.setattr(JobFiles, "start", start)

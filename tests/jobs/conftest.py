@@ -40,7 +40,7 @@ def child(monkeypatch):
     """Sets the program that children run instead of a merge."""
 
     def use(code, event=None):
-        def start(self, store_root, device):
+        def start(self, *_):
             if event is not None:
                 (self.folder / "events.jsonl").write_text(json.dumps(event) + "\n")
             with (self.folder / "log.txt").open("wb") as log:

@@ -13,7 +13,7 @@ from plain_recipes import plain_recipe
 from stand_in_jobs import EVENT, LEAVE, SLEEP, STUBBORN, child_of, ended, until
 
 from merging.errors import CheckpointError, StoreError
-from merging.jobs import records
+from merging.jobs import child_process
 from merging.jobs.records import JobFiles, State
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
@@ -60,6 +60,9 @@ def test_progress_is_read_from_the_events(runner, store, child, tiny_benchmark):
     with (store.root / "jobs" / job.id / "events.jsonl").open("a") as file:
         file.write('{"phase": "Evaluating", "fraction": 0.5}\n{"phase": "half a li')
     assert runner.get(job.id).phase == "Evaluating"
+    with (store.root / "jobs" / job.id / "events.jsonl").open("a") as file:
+        file.write('\n{"code": 0}\n')
+    assert runner.get(job.id).phase == "Ending"
 
 
 def test_one_at_a_time_in_order(runner, child, tiny_benchmark):
@@ -79,7 +82,7 @@ def test_one_at_a_time_in_order(runner, child, tiny_benchmark):
 
 
 def test_a_deaf_child_is_killed_in_three_seconds(runner, child, store, tiny_benchmark, monkeypatch):
-    monkeypatch.setattr(records, "PATIENCE", 0.5)
+    monkeypatch.setattr(child_process, "PATIENCE", 0.5)
     child(STUBBORN)
     job = runner.submit(plain_recipe(tiny_benchmark))
     until((store.root / "jobs" / job.id / "log.txt").exists)

@@ -94,11 +94,12 @@ def bins(counts: dict[tuple[str, float], NDArray[np.int64]], density: float) -> 
     return pd.DataFrame(rows, columns=[*facts, "mean", "null", "kept", "positions"])
 
 
-def whole(measurement: Measured) -> dict[tuple[str, float], NDArray[np.int64]]:
-    """Votes of all linear layers together, by space and density."""
+@st.cache_resource(max_entries=8, show_spinner=False)
+def whole(entry: str, _measured: Measured) -> dict[tuple[str, float], NDArray[np.int64]]:
+    """Votes of all linear layers together, by space and density; shared, so not to be changed."""
     from merging.analysis.measurements.signs import counts_of
 
-    return counts_of(measurements.table(measurement, "votes"), measurement.notes["tasks"])
+    return counts_of(measurements.table(_measured, "votes"), _measured.notes["tasks"])
 
 
 def by_layer(measurement: Measured, density: float) -> pd.DataFrame:
@@ -198,7 +199,11 @@ def agreement(run: Run, measurement: Measured | None, layer: str | None, density
         counts, what = {key: votes for at in live for key, votes in at.votes.items()}, layer
         ranked = f"The joint spaces of this layer have {ranks} directions at rank cut {cut:g}. "
     elif measurement is not None:
-        counts, what, ranked = whole(measurement), f"all {measurement.notes['layers']} linear layers", ""
+        counts, what, ranked = (
+            whole(str(measurement.path), measurement),
+            f"all {measurement.notes['layers']} linear layers",
+            "",
+        )
     else:
         return
     short = clean_text(what.removeprefix("visual.transformer.resblocks."), 60)

@@ -1,0 +1,67 @@
+"""Child processes of the server: their environment, how they start, and how they are stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+from merging import settings
+
+PATIENCE = 2.5  # seconds that a child has to stop on request, before it is killed
+PACKAGE_ROOT = Path(__file__).resolve().parent.parent.parent
+Launch = Callable[[str, Sequence[str], Mapping[str, str], IO[bytes] | None], "subprocess.Popen[bytes]"]
+
+
+def child_environment(benchmark: str = "") -> dict[str, str]:
+    """The server's environment for a child on a benchmark: one thread for each core of this process, no spinning."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    variables = dict(os.environ)
+    variables |= {"OMP_NUM_THREADS": str(cores), "MKL_NUM_THREADS": str(cores), "OMP_WAIT_POLICY": "PASSIVE"}
+    if benchmark or "MERGESCOPE_BENCHMARK" in variables:  # may be relative, and the child starts elsewhere
+        variables["MERGESCOPE_BENCHMARK"] = benchmark or str(settings.benchmark_folder())
+    if "MERGESCOPE_STORE" in variables:
+        variables["MERGESCOPE_STORE"] = str(settings.store_root().absolute())
+    if "MERGESCOPE_MODELS" in variables:
+        variables["MERGESCOPE_MODELS"] = os.pathsep.join(map(str, settings.models_folders().values()))
+    return variables
+
+
+def start_process(
+    module: str, words: Sequence[str], environment: Mapping[str, str], output: IO[bytes] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a module as ``python -m`` does, in a process group of its own.
+
+    It prints to a file and reads nothing, or without ``output`` its stdin and stdout are pipes.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *words],
+        cwd=PACKAGE_ROOT,
+        env=dict(environment),
+        stdin=subprocess.PIPE if output is None else subprocess.DEVNULL,
+        stdout=subprocess.PIPE if output is None else output,
+        stderr=None if output is None else subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def stop_process(
+    process: subprocess.Popen[bytes] | psutil.Process, signals: Sequence[int] = (signal.SIGTERM, signal.SIGKILL)
+) -> None:
+    """Ask a child and all that it started to stop; kill them if they have not after ``PATIENCE`` seconds."""
+    for number in signals:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired, psutil.TimeoutExpired):
+            process.wait(timeout=PATIENCE)
+            return

@@ -1,0 +1,203 @@
+"""The spare process: one that waits, becomes one job or the process of previews, and is gone when it should be."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from plain_recipes import plain_recipe
+from stand_in_jobs import ended, until
+
+from merging.jobs import spare as spare_module
+from merging.jobs.bench import Bench, PreviewRequest
+from merging.jobs.child_process import child_environment
+from merging.jobs.records import JobFiles, State
+from merging.jobs.spare import LOADED, Spare
+
+ROOT = Path(__file__).resolve().parents[2]
+ONCE = ("-n1", "-r1")  # words of timeit, which runs the code that follows once and so stands for any program
+SLEEP = "import time; time.sleep(60)"
+
+
+@pytest.fixture
+def light(monkeypatch):
+    """Spare processes that load next to nothing."""
+    monkeypatch.setattr(spare_module, "LOADED", ("json", "no_such_module"))
+
+
+@pytest.fixture
+def spare(light):
+    made = Spare()
+    made.keep_one()
+    yield made
+    made.close()
+    assert made.pid == 0
+
+
+def ran(spare, log, code, **environment):
+    """The number of the process that has run some code, its exit code, and what it printed."""
+    with log.open("wb") as output:
+        process = spare.launch("timeit", (*ONCE, code), child_environment() | environment, output)
+    return process.pid, process.wait(60), log.read_text()
+
+
+def jobs_of(monkeypatch, code):
+    """Let jobs run some code, each in what the queue gives them."""
+
+    def start(self, store_root, device, launch):
+        with (self.folder / "log.txt").open("wb") as output:
+            return launch("timeit", (*ONCE, code), child_environment(), output)
+
+    monkeypatch.setattr(JobFiles, "start", start)
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_what_is_loaded_exists(name):
+    assert importlib.util.find_spec(name) is not None
+
+
+def test_it_becomes_what_it_is_asked_for_and_another_one_follows(spare, tmp_path, monkeypatch):
+    first = spare.pid
+    code = "import os, sys; print(os.environ['A'], 'B' in os.environ, os.getcwd(), sys.argv[0], repr(sys.stdin.read()))"
+    monkeypatch.setenv("B", "of the server, for a while")
+    pid, ended_with, text = ran(spare, tmp_path / "log", code, A="mine")
+    assert (pid, ended_with) == (first, 0)
+    assert text.startswith(f"mine True {ROOT} ") and "timeit" in text and "''" in text
+    assert spare.pid == 0
+    spare.renew()
+    assert spare.pid not in (0, first)
+    monkeypatch.delenv("B")
+    assert " False " in ran(spare, tmp_path / "log", code, A="mine")[2]
+
+
+@pytest.mark.parametrize(
+    ("module", "words", "code", "says"),
+    [("timeit", (*ONCE, "1 / 0"), 1, "ZeroDivisionError"), ("timeit", (*ONCE, "import os; os.abort()"), -6, ""),
+     ("merging", ("nonsense",), 2, "nonsense"), ("no_such_module", (), 1, "no_such_module")],
+)  # fmt: skip
+def test_it_ends_as_the_module_ends(spare, tmp_path, module, words, code, says):
+    with (tmp_path / "log").open("wb") as output:
+        process = spare.launch(module, words, child_environment(), output)
+    assert process.wait(60) == code and says in (tmp_path / "log").read_text()
+
+
+def test_one_that_was_killed_while_it_waited_is_missed_by_nobody(spare, tmp_path):
+    killed = spare.pid
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: spare.pid == 0)
+    pid, code, text = ran(spare, tmp_path / "log", "print('done')")
+    assert (pid != killed, code) == (True, 0) and text.startswith("done")
+
+
+def test_one_that_was_stopped_just_before_is_replaced(spare, tmp_path):
+    waiting = spare.pid
+    os.kill(waiting, signal.SIGKILL)  # nobody has looked since
+    until(lambda: psutil.Process(waiting).status() == psutil.STATUS_ZOMBIE)
+    assert ran(spare, tmp_path / "log", "print('done')")[1] == 0
+
+
+def test_threads_are_counted_when_torch_is_loaded(spare, tmp_path):
+    waiting = spare.pid
+    pid, code, text = ran(
+        spare, tmp_path / "log", "import os; print(os.environ['OMP_NUM_THREADS'])", OMP_NUM_THREADS="7"
+    )
+    assert pid != waiting and code == 0 and text.startswith("7") and not psutil.pid_exists(waiting)
+
+
+def test_there_is_none_where_memory_is_short(light, monkeypatch):
+    monkeypatch.setattr(spare_module, "WATCH", 0.02)
+    monkeypatch.setattr(spare_module, "free_memory", lambda: spare_module.ROOM - 1)
+    made = Spare()
+    made.keep_one()
+    assert made.pid == 0
+    monkeypatch.setattr(spare_module, "free_memory", lambda: 1 << 40)
+    made.renew()
+    dropped = made.pid
+    assert dropped
+    monkeypatch.setattr(spare_module, "free_memory", lambda: spare_module.LEAST - 1)
+    until(lambda: not psutil.pid_exists(dropped))
+    made.close()
+
+
+def test_nobody_who_did_not_ask_has_one(runner):
+    runner.spare.renew()
+    assert runner.spare.pid == 0
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_the_end_of_the_server_leaves_none_that_waits(busy):
+    server = (
+        "import time\n"
+        "from merging.jobs import spare\n"
+        f"spare.LOADED = {('json',) if not busy else ('torch',)!r}\n"  # it may still load
+        "one = spare.Spare()\n"
+        "one.keep_one()\n"
+        "print(one.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", server], cwd=ROOT, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        waiting = psutil.Process(int(process.stdout.readline()))
+        process.kill()
+    gone, alive = psutil.wait_procs([waiting], timeout=120)
+    assert gone and not alive
+
+
+def test_every_job_has_a_process_of_its_own(runner, store, light, monkeypatch, tiny_benchmark):
+    jobs_of(monkeypatch, "pass")
+    runner.spare.keep_one()
+    first = runner.spare.pid
+    ids = [runner.submit(plain_recipe(tiny_benchmark, 0.1 * n)).id for n in (1, 2)]  # as two sessions click at once
+    for run_id in ids:
+        ended(runner, run_id)
+    workers = [JobFiles(store.root / "jobs", run_id).read().worker.pid for run_id in ids]
+    assert workers[0] == first and workers[1] != first
+    until(lambda: runner.spare.pid)
+    assert runner.spare.pid not in workers
+
+
+def test_a_job_in_it_is_cancelled_and_killed_as_any(runner, store, light, monkeypatch, tiny_benchmark):
+    jobs_of(monkeypatch, SLEEP)
+    runner.spare.keep_one()
+    ends = {}
+    for scaling, end in ((0.1, runner.cancel), (0.2, lambda run_id: os.kill(worker(store, run_id), signal.SIGKILL))):
+        run_id = runner.submit(plain_recipe(tiny_benchmark, scaling)).id
+        until(lambda run_id=run_id: runner.get(run_id).state == State.RUNNING and worker(store, run_id))
+        end(run_id)
+        ends[end] = ended(runner, run_id)
+        assert not psutil.pid_exists(worker(store, run_id))
+    cancelled, killed = ends.values()
+    assert cancelled.state == State.CANCELLED
+    assert killed.state == State.FAILED and "likely because the computer ran out of memory" in killed.error
+
+
+def worker(store, run_id) -> int:
+    return JobFiles(store.root / "jobs", run_id).read().worker.pid
+
+
+@pytest.mark.slow
+def test_a_real_merge_and_a_preview_in_spare_processes(runner, store, tiny_benchmark):
+    runner.spare.keep_one()
+    waiting = runner.spare.pid
+    job = ended(runner, runner.submit(plain_recipe(tiny_benchmark)).id)
+    assert (job.state, worker(store, job.id)) == (State.DONE, waiting)
+    assert store.run(job.id).scores is not None
+    assert "RuntimeWarning" not in (store.root / "jobs" / job.id / "log.txt").read_text()
+    waiting = until(lambda: runner.spare.pid)
+    bench = Bench("cpu", launch=runner.spare.launch)
+    recipe, folder = plain_recipe(tiny_benchmark).to_yaml(), str(tiny_benchmark.folder)
+    asked = PreviewRequest(recipe=recipe, benchmark=folder, store="s", per_task=2)
+    try:
+        bench.ask("a", asked)
+        assert bench.pid == waiting
+        until(lambda: bench.state("a", asked).done)
+        assert bench.state("a", asked).preview.n == 12
+        until(lambda: runner.spare.pid)  # the next one, although no job has ended
+    finally:
+        bench.close()
