@@ -15,7 +15,7 @@ from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
 from merging.checkpoints.tower_names import VISUAL, tower_names
 from merging.checkpoints.views import in_naming
 from merging.clip.image_encoder import Encoder
-from merging.devices import choose_device
+from merging.devices import choose_device, in_room
 from merging.engine.inputs import Inputs
 from merging.engine.learning.kept import Kept
 from merging.engine.learning.learn import few
@@ -93,23 +93,27 @@ def adapt(  # noqa: PLR0913 - all that an adapt can be given
     for name, task in tasks.items():
         check_fits(name, task, architecture)
     kept = kept or Kept()
-    with kept.removed_on_failure():
-        work = _Work(method, params, Inputs(merged, experts, None, choose_device(device)), tasks, architecture)
+
+    def adapt_on(on: torch.device) -> Adapted:
+        work = _Work(method, params, Inputs(merged, experts, None, on), tasks, architecture)
         meter = Meter(work.total, progress, cancel)
         data = {"layer_inputs": layer_inputs, "exemplars": given}
         stored = work.stored(recipe, pretrained, data, meter)
         base = work.base(pretrained) if method.mixes_on_pretrained else None
-        bare = Modules(method.key, params, tuple(experts), Learned(), merged, architecture, stored, base,
-                       work.inputs.device)  # fmt: skip
+        bare = Modules(method.key, params, tuple(experts), Learned(), merged, architecture, stored, base, on)
         network = _EngineNetwork(work, bare, meter, kept)
         learned = method.train(network, params)
         kept.settle(PART)
         del network
-        modules = replace(bare, learned=Learned(learned.router, learned.own))
+        modules = replace(bare, learned=learned.moved(torch.device("cpu")))
         more = work.tables(modules, meter)
         meter.advance(meter.total - meter.done, ROUTING if method.routing else LEARNING)
-    doubts = (*learned.warnings, *_unused(recipe, method), *few(tasks), *kept.warnings)
-    return Adapted(modules, {**learned.tables, **more}, doubts)
+        return Adapted(modules, {**learned.tables, **more}, learned.warnings)
+
+    with kept.removed_on_failure():
+        adapted, words = in_room(choose_device(device), adapt_on)
+    doubts = (*adapted.warnings, *_unused(recipe, method), *few(tasks), *kept.warnings, *words)
+    return replace(adapted, warnings=doubts)
 
 
 @dataclass(frozen=True)

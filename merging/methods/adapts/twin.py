@@ -78,9 +78,10 @@ def train(network: MergedNetwork, params: TwinParams) -> Learned:
         loss = nnf.cross_entropy(logits({**known, **leaves}, features), goals)
         slopes = torch.autograd.grad(loss, list(leaves.values()))
         largest = max(float(value.abs().max()) for value in adam.values.values())
-        require_finite([float(loss.detach())], step, ["the router"], "cross-entropy", largest)
+        number = float(loss.detach().cpu())
+        require_finite([number], step, ["the router"], "cross-entropy", largest)
         adam.step({name: slope.to("cpu", torch.float64) for name, slope in zip(leaves, slopes, strict=True)})
-        losses.append((step, "router", float(loss.detach())))
+        losses.append((step, "router", number))
         network.advance(f"router · step {step + 1} of {params.steps}", (step + 1) / params.steps)
     router = {**known, **{name: value.to(features) for name, value in adam.values.items()}}
     return Learned(router, tables={"learning": pd.DataFrame(losses, columns=["step", "expert", "loss"])})
