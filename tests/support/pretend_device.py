@@ -79,20 +79,26 @@ class PretendTensor(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name, kwargs = func._schema.name, kwargs or {}
+        kwargs = kwargs or {}
         if torch.is_inference_mode_enabled():  # elsewhere, what consists of other operations never comes here
             parts = func.decompose(*args, **kwargs)
             if parts is not NotImplemented:
                 return parts
-        if name in READS:
-            raise _refusal(name)
-        if name in COPIES:
-            return _copied(func, args, kwargs)
-        _check_sides(name, (args, kwargs))
-        if kwargs.get("device") is not None:
-            kwargs = {**kwargs, "device": torch.device("cpu")}
-        result = func(*tree_map(_inner, args), **tree_map(_inner, kwargs))
-        return _as_written(func, args, kwargs, tree_map(_wrapped, result))
+        with torch.inference_mode(False):  # views that are made in it cannot be wrapped
+            return _computed(func, args, kwargs)
+
+
+def _computed(func: Any, args: Any, kwargs: Any) -> Any:
+    name = func._schema.name
+    if name in READS:
+        raise _refusal(name)
+    if name in COPIES:
+        return _copied(func, args, kwargs)
+    _check_sides(name, (args, kwargs))
+    if kwargs.get("device") is not None:
+        kwargs = {**kwargs, "device": torch.device("cpu")}
+    result = func(*tree_map(_inner, args), **tree_map(_inner, kwargs))
+    return _as_written(func, args, kwargs, tree_map(_wrapped, result))
 
 
 def _refusal(name: str) -> RuntimeError:
