@@ -3,6 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8501
+DEVICE ?= cpu
 PARALLEL := --numprocesses auto --maxprocesses 8 --dist worksteal
 # Worker threads sleep at barriers instead of spinning, and the allocator keeps few arenas: kind to small machines.
 export OMP_WAIT_POLICY := PASSIVE
@@ -60,8 +61,8 @@ citation: $(VENV)/.app ## write CITATION.md from the registered methods
 	  from merging.methods.shared import citations; \
 	  Path("CITATION.md").write_text(citations.citation_page(registry.methods()), "utf-8")'
 
-bench: $(VENV)/.dev ## time merges of synthetic ViT-B/32 checkpoints against reading them once
-	@$(BIN)/python tests/bench/bench.py
+bench: $(VENV)/.dev ## time merges of synthetic ViT-B/32 checkpoints against reading them once (DEVICE=cuda: on a GPU)
+	@$(BIN)/python tests/bench/bench.py --device $(DEVICE)
 
 fuzz: $(VENV)/.dev ## look for inputs that break a reader, ten minutes for each; see tests/bench/fuzz.py
 	@$(BIN)/python tests/bench/fuzz.py

@@ -1,13 +1,24 @@
-"""Which device computes, and its name as it is shown with results."""
+"""Which device computes, how much of its memory a piece of work may take, and its name as results show it."""
 
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
+from typing import TypeVar
 
 import psutil
 import torch
+from torch import Tensor
 
 from merging.errors import MergingError
+
+R = TypeVar("R")
+
+HOST = torch.device("cpu")
+PINNED = {"cuda"}  # kinds of devices that copy from pinned memory while they compute
+SHARE = 2  # one of so many parts of the free memory is for a piece of work, the rest for what is not foreseen
+ROUNDS, QUARTER = 3, 2  # how often work is begun anew with pieces of a quarter of the size, as a shift of bits
+_ran_out: dict[str, int] = {}  # by kind of device: how often its memory ran out in the work that is going on
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -39,3 +50,58 @@ def describe_machine() -> str:
     """'Linux on x86_64, 2 cores': what is recorded with times, without the machine's name."""
     cores = psutil.cpu_count() or 1
     return f"{platform.system()} on {platform.machine()}, {cores} {'core' if cores == 1 else 'cores'}"
+
+
+def is_host(device: torch.device) -> bool:
+    """Whether a device is the CPU."""
+    return device.type == HOST.type
+
+
+def moved(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """A tensor of the host on a device, in a dtype; through pinned memory the host need not wait for the copy."""
+    if device.type in PINNED:
+        tensor = tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device, dtype)
+
+
+def free_bytes(device: torch.device) -> int:
+    """Bytes of an accelerator's memory that this process can still take."""
+    if device.type == "mps":
+        return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
+    free = int(torch.get_device_module(device).mem_get_info(device)[0])
+    if device.type == "cuda":  # what torch holds and does not use counts as taken
+        free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return free
+
+
+def fitting(device: torch.device, size: int) -> int:
+    """The bytes of an accelerator's memory that a piece of work may take, which would like to take ``size``."""
+    return min(size, free_bytes(device) // SHARE) >> QUARTER * _ran_out.get(device.type, 0)
+
+
+def in_room(device: torch.device, compute: Callable[[torch.device], R]) -> tuple[R, tuple[str, ...]]:
+    """What ``compute`` gives on a device, and a sentence if the device's memory did not suffice at once.
+
+    Where memory runs out, it begins anew with pieces of a quarter of the size, three times, and then on the CPU.
+    """
+    words: tuple[str, ...] = ()
+    try:
+        for round_number in range(ROUNDS + 1):
+            _ran_out[device.type] = round_number
+            try:
+                return compute(device), words
+            except RuntimeError as error:
+                if is_host(device) or not _out_of_memory(error):
+                    raise
+            # Out of the except block, where nothing refers to the tensors of the round that failed.
+            torch.get_device_module(device).empty_cache()
+            size = 1 << QUARTER * (round_number + 1)
+            words = (f"{describe_device(device)} ran out of memory, so pieces were 1/{size} of the usual size.",)
+    finally:
+        _ran_out.pop(device.type, None)
+    words = (f"{describe_device(device)} ran out of memory even with small pieces, so the CPU computed this.",)
+    return compute(HOST), words
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error)

@@ -106,7 +106,7 @@ def joint_space(experts: Sequence[str], vectors: Tensor, vertical: bool, tick: T
 
 def rank(values: Tensor, rank_tol: float) -> int:
     """How many of the singular values, descending, lie above the cut."""
-    return int((values > rank_tol * values[:1]).sum())
+    return int((values > rank_tol * values[:1]).sum().cpu())
 
 
 @cache

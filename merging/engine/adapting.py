@@ -15,7 +15,7 @@ from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
 from merging.checkpoints.tower_names import VISUAL, tower_names
 from merging.checkpoints.views import in_naming
 from merging.clip.image_encoder import Encoder
-from merging.devices import choose_device
+from merging.devices import choose_device, in_room
 from merging.engine.inputs import Inputs
 from merging.engine.learning.kept import Kept
 from merging.engine.learning.learn import few
@@ -96,25 +96,28 @@ def adapt(  # noqa: PLR0913 - all that an adapt can be given
     for name, task in tasks.items():
         check_fits(name, task, architecture)
     kept = kept or Kept()
-    with kept.removed_on_failure():
-        work = _Work(method, params, Inputs(merged, experts, None, choose_device(device)), tasks, architecture)
+
+    def adapt_on(on: torch.device) -> Adapted:
+        work = _Work(method, params, Inputs(merged, experts, None, on), tasks, architecture)
         meter = Meter(work.total, progress, cancel)
         data = {"layer_inputs": layer_inputs, "exemplars": given}
         stored = work.stored(recipe, pretrained, data, meter)
         base = work.base(pretrained) if method.mixes_on_pretrained else None
-        bare = Modules(method.key, params, tuple(experts), Learned(), merged, architecture, stored, base,
-                       work.inputs.device)  # fmt: skip
+        bare = Modules(method.key, params, tuple(experts), Learned(), merged, architecture, stored, base, on)
         network = _EngineNetwork(work, bare, meter, kept)
         learned = method.train(network, params)
         _require_numbers(method, learned)
         kept.settle(PART)
         del network
-        modules = replace(bare, learned=Learned(learned.router, learned.own))
+        modules = replace(bare, learned=learned.moved(torch.device("cpu")))
         more = work.tables(modules, meter)
         meter.advance(meter.total - meter.done, ROUTING if method.routing else LEARNING)
+        return Adapted(modules, {**learned.tables, **more}, learned.warnings)
+
+    with kept.removed_on_failure():
+        adapted, words = in_room(choose_device(device), adapt_on)
     chain = chain_rules.doubts([(one, step.params) for one, step in recipe.stages])
-    doubts = (*learned.warnings, *chain, *few(tasks), *kept.warnings)
-    return Adapted(modules, {**learned.tables, **more}, doubts)
+    return replace(adapted, warnings=(*adapted.warnings, *chain, *few(tasks), *kept.warnings, *words))
 
 
 @dataclass(frozen=True)
@@ -276,7 +279,7 @@ def _require_numbers(method: Adapt, learned: Learned) -> None:
     """Raise MergingError if the last step, whose loss nothing computes, left anything that is no number."""
     named = {"router": learned.router, **learned.own}
     odd = [f"{part}.{name}" for part, tensors in named.items() for name, tensor in tensors.items()
-           if not tensor.isfinite().all()]  # fmt: skip
+           if not tensor.isfinite().all().cpu()]  # fmt: skip
     if odd:
         raise MergingError(
             f"{method.title} learned numbers that are not finite, in {first_few(odd)}. Nothing was kept. A smaller "

@@ -27,6 +27,7 @@ from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.tensor_info import raw_bytes, read_span
 from merging.checkpoints.tower_names import assemble
 from merging.clip.image_encoder import Encoder
+from merging.devices import fitting, is_host
 from merging.errors import MergingError, NeedsError
 from merging.files.disk import free_bytes
 from merging.inspection.fit import fit
@@ -135,7 +136,8 @@ class _Tower:
     def statistic(self, kind: Gradients, name: str, task: TaskExemplars, seed: int, meter: Meter) -> dict[str, Tensor]:
         """The mean over a task's examples of the squared or absolute gradient, by stored tensor, in float64."""
         self._check(name, task)
-        budget = GRADIENT_BYTES_CPU if self._inputs.device.type == "cpu" else GRADIENT_BYTES_GPU
+        device = self._inputs.device
+        budget = GRADIENT_BYTES_CPU if is_host(device) else fitting(device, GRADIENT_BYTES_GPU)
         size = max(1, min(EXAMPLES, budget // (self._numel * self._inputs.dtype.itemsize)))
         targets = _targets(kind, name, task, seed)
         sums = {key: torch.zeros_like(double(weight)) for key, weight in self._weights.items()}
@@ -146,7 +148,7 @@ class _Tower:
                 total.add_((each[0] if len(each) == 1 else each.sum(dim=0)).to(total.device))
             meter.advance(len(images) * self._numel, PHASE, name)
         for key, total in sums.items():
-            if not torch.isfinite(total.div_(len(task.images)).sum()):
+            if not torch.isfinite(total.div_(len(task.images)).sum()).cpu():
                 fit(self._inputs.pretrained, self._inputs.experts, values=True).raise_if_bad()
                 raise MergingError(f"The gradients of {name!r} in tensor {key!r} are not finite; is its head sound?")
         return sums

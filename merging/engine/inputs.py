@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Protocol
 
 import torch
@@ -13,15 +13,19 @@ from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint, UnusedText
 from merging.checkpoints.families import OUTPUT, Parameter, Role
+from merging.devices import describe_device, fitting, is_host, moved
 from merging.engine.layer_inputs import Evidence, OnDetail
 from merging.engine.merged_inputs import MergedInputs
-from merging.errors import CheckpointError
+from merging.errors import CheckpointError, MergingError
 from merging.inspection.fit import fit
 from merging.methods.moments import Moments, ignore_detail
 from merging.methods.slot import Gradients, Slot
+from merging.numerics.finite import all_finite
+from merging.numerics.linear_algebra import NO_DOUBLES
 
 BLOCK_CPU = 1 << 18  # scalars per expert that are read at a time
-BLOCK_GPU = 1 << 24
+BLOCK_GPU = 1 << 24  # the same on a device with much memory
+COPIES = 8  # stacks of blocks in a device's memory at once: three buffers, and what formulas make
 PIECE_CPU = 1 << 15  # scalars per expert that are worked on at a time: K + 1 such pieces stay in the cache
 
 
@@ -52,6 +56,11 @@ class Inputs:
     def __post_init__(self) -> None:
         merged = tuple(p for p in self.pretrained.parameters if p.role != Role.BUFFER)
         double = any(self.pretrained.infos[p.name].dtype == torch.float64 for p in merged)
+        if double and self.device.type in NO_DOUBLES:
+            name = describe_device(self.device)
+            raise MergingError(
+                f"These checkpoints hold float64, which {name} cannot compute with; use the device 'cpu'."
+            )
         object.__setattr__(self, "parameters", merged)
         object.__setattr__(self, "dtype", torch.float64 if double else torch.float32)
 
@@ -70,9 +79,17 @@ class Inputs:
         """Scalars read by one pass over everything that is merged."""
         return sum(self.numels) * (len(self.experts) + 1)
 
+    @cached_property
+    def _block(self) -> int:
+        """Scalars per expert that are read at a time."""
+        if is_host(self.device):
+            return BLOCK_CPU
+        scalar = COPIES * (len(self.experts) + 1) * self.dtype.itemsize
+        return max(PIECE_CPU, fitting(self.device, BLOCK_GPU * scalar) // scalar)
+
     def slots(self, in_blocks: bool, dropped: Callable[[Parameter], bool]) -> Iterator[Slot]:
         """Every slot, whole or in flat blocks; of dropped tensors only the pretrained weights are read."""
-        size = BLOCK_CPU if self.device.type == "cpu" else BLOCK_GPU
+        size = self._block
         # Blocks take turns in three buffers (one in use, one being read, one to spare): fresh memory for every block
         # would cost more time in page faults than the arithmetic takes. A slot is valid until the loop continues.
         # They are kept for the next pass: once such large blocks are given back, the allocator stops returning memory.
@@ -111,7 +128,7 @@ class Inputs:
     def pieces(self, block: Slot) -> Iterator[Slot]:
         """A flat block in pieces that fit the processor's cache, as views: nothing is copied."""
         size, numel = block.pretrained.numel(), block.pretrained.numel()
-        if self.device.type == "cpu":
+        if is_host(self.device):
             size = PIECE_CPU
         for start in range(0, max(numel, 1), max(size, 1)):
             part = slice(start, start + size)
@@ -132,13 +149,12 @@ class Inputs:
         vectors = (self._empty(stop - start) if buffer is None else buffer)[:, : stop - start]
         for row, expert in zip(vectors, self.experts.values(), strict=True):
             torch.sub(self._read(expert, name, start, stop), base, out=row)
-        # One sum is NaN or infinite if any number is; only then is every number checked.
-        if not torch.isfinite(vectors.sum()) and not torch.isfinite(vectors).all():
+        if not all_finite(vectors):
             self._explain_not_finite(name)
         return Slot(parameter, self.names, base, vectors, start, gradients=gradients)
 
     def _read(self, checkpoint: Checkpoint, name: str, start: int, stop: int) -> Tensor:
-        return checkpoint.read_flat(name, start, stop).to(self.device, self.dtype)
+        return moved(checkpoint.read_flat(name, start, stop), self.device, self.dtype)
 
     def _explain_not_finite(self, name: str) -> None:
         """Raise an error that names every tensor that is not finite, in all files, not only the first one met."""

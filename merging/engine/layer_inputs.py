@@ -12,6 +12,7 @@ from torch import Tensor
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import EMBEDDINGS, Parameter, Role
 from merging.checkpoints.tower_names import transposed
+from merging.clip.batches import batch_size
 from merging.clip.image_encoder import Encoder
 from merging.errors import NeedsError
 from merging.methods.moments import Moments, ignore_detail
@@ -21,8 +22,6 @@ from merging.text import first_few
 LayerInputs = Mapping[str, Mapping[str, Tensor]]
 OnDetail = Callable[[str], None]  # called with the current expert's name between pieces of work; may raise Cancelled
 TAKES_ROWS = {Role.LINEAR, Role.CONV, Role.PROJECTION, Role.NORM_SCALE}
-BATCH_CPU = 1 << 12  # tokens that run at a time
-BATCH_GPU = 1 << 16
 
 
 class Evidence(Protocol):
@@ -160,21 +159,16 @@ class CapturedInputs:
             if self._first[name] == name:
                 moments.setdefault(name, Moments(rows.shape[1], name in self._norms)).add(rows)
 
-        for start in range(0, len(x), self._batch(encoder)):
+        size = batch_size(encoder.architecture, x.device)
+        for start in range(0, len(x), size):
             on_detail(expert)
-            part = slice(start, start + self._batch(encoder))
+            part = slice(start, start + size)
             after = encoder.run(section, x[part], add_rows if record else None)
             if move and section == 0 and start == 0:
                 self._tokens[expert] = after.new_empty((len(x), *after.shape[1:]))
             if move and section < encoder.sections - 1:
                 self._tokens[expert][part] = after
         return moments
-
-    def _batch(self, encoder: Encoder) -> int:
-        """How many images run at a time."""
-        shape = encoder.architecture
-        rows = BATCH_CPU if next(iter(self._images.values())).device.type == "cpu" else BATCH_GPU
-        return max(1, rows // ((shape.image_size // shape.patch_size) ** 2 + 1))
 
 
 def _checked_images(expert: str, images: Tensor, encoder: Encoder) -> Tensor:

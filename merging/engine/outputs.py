@@ -14,6 +14,8 @@ from merging.checkpoints.tensor_info import dtype_name
 from merging.engine.inputs import Inputs
 from merging.errors import MergingError
 from merging.methods.slot import Slot
+from merging.numerics.finite import all_finite
+from merging.numerics.linear_algebra import with_doubles
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +25,7 @@ TENSOR_COLUMNS = ("tensor", "order", "section", "role", "part", "numel", "itemsi
 
 
 class Sink(Protocol):
-    """Takes merged tensors, whole or in flat pieces."""
+    """Takes merged tensors, whole or in flat pieces; what is written again replaces what was there."""
 
     def write(self, name: str, values: Tensor, start: int = 0) -> None: ...
 
@@ -42,23 +44,20 @@ class MemorySink:
 
 @dataclass
 class Tally:
-    """Counts of one tensor; the lists have one entry for each model that is made."""
+    """Counts of one tensor: a number for each model that is made, and one more.
 
-    kept: list[int]
-    squared: list[float]
-    kept_by_any: int = 0
-    pretrained_squared: float = 0.0
+    They stay on the device, which would otherwise be waited for at every tensor.
+    """
+
+    kept: Tensor | int = 0  # (models + 1,): scalars that each model changes, then those that any of them changes
+    squared: Tensor | float = 0.0  # (models + 1,): of the norms of the changes, then of the pretrained weights
 
     def add(self, slot: Slot, changes: list[Tensor]) -> None:
         """Count one slot, whole or a piece."""
-        for index, change in enumerate(changes):
-            self.kept[index] += int(torch.count_nonzero(change))
-            self.squared[index] += _squared_norm(change)
-        self.pretrained_squared += _squared_norm(slot.pretrained)
-        if len(changes) > 1:
-            self.kept_by_any += int(torch.stack([change != 0 for change in changes]).any(dim=0).sum())
-        else:
-            self.kept_by_any = self.kept[0]
+        kept = [torch.count_nonzero(change) for change in changes]
+        by_any = torch.stack([change != 0 for change in changes]).any(dim=0).sum() if len(changes) > 1 else kept[0]
+        self.kept = self.kept + torch.stack([*kept, by_any])
+        self.squared = self.squared + torch.stack([_squared_norm(values) for values in (*changes, slot.pretrained)])
 
 
 def merged_values(slot: Slot, change: Tensor, kept: Tensor | None) -> Tensor:
@@ -82,11 +81,10 @@ class Output:
         for sink, one in zip(self.sinks.values(), changes, strict=True):
             values = merged_values(slot, one, kept)
             stored = values.to(self._infos[slot.name].dtype)
-            if not torch.isfinite(stored.sum(dtype=values.dtype)) and not torch.isfinite(stored).all():
+            if not all_finite(stored, values.dtype):
                 raise _overflow(slot.name, values, stored.dtype)
             sink.write(slot.name, stored, slot.start)
-        count = len(changes)
-        tally = self._tallies.setdefault(slot.name, Tally([0] * count, [0.0] * count))
+        tally = self._tallies.setdefault(slot.name, Tally())
         tally.add(slot, changes if kept is None else [one * kept for one in changes])
 
     def tables(self, inputs: Inputs, per_task: bool) -> dict[str, pd.DataFrame]:
@@ -98,28 +96,35 @@ class Output:
         """
         import pandas as pd
 
-        rows = []
+        rows, numbers = [], self._numbers()
         for p, numel in zip(inputs.parameters, inputs.numels, strict=True):
-            if (tally := self._tallies.get(p.name)) is None:
+            if p.name not in numbers:
                 continue
             facts = (p.name, p.order, p.section, str(p.role), p.part, numel, self._infos[p.name].dtype.itemsize)
-            norm = (sum(tally.squared) / len(tally.squared)) ** 0.5
-            rows.append((*facts, tally.kept_by_any, norm, tally.pretrained_squared**0.5))
+            (*_, kept_by_any), (*squared, pretrained) = numbers[p.name]
+            rows.append((*facts, kept_by_any, (sum(squared) / len(squared)) ** 0.5, pretrained**0.5))
         columns = [*TENSOR_COLUMNS, "kept_numel", "change_norm", "pretrained_norm"]
         tables = {"tensors": pd.DataFrame(rows, columns=columns)}
         if per_task:
-            tallies = self._tallies.items()
             parts = [
-                (expert, name, tally.kept[index], tally.squared[index] ** 0.5)
+                (expert, name, kept[index], squared[index] ** 0.5)
                 for index, expert in enumerate(inputs.names)
-                for name, tally in tallies
+                for name, (kept, squared) in numbers.items()
             ]
             tables["task_tensors"] = pd.DataFrame(parts, columns=["expert", "tensor", "kept_numel", "change_norm"])
         return tables
 
+    def _numbers(self) -> dict[str, tuple[list[int], list[float]]]:
+        """The two counts of every tally, on the host."""
+        if not self._tallies:
+            return {}
+        kept = torch.stack([torch.as_tensor(tally.kept) for tally in self._tallies.values()]).cpu()
+        squared = torch.stack([torch.as_tensor(tally.squared) for tally in self._tallies.values()]).cpu()
+        return dict(zip(self._tallies, zip(kept.tolist(), squared.tolist(), strict=True), strict=True))
+
 
 def _overflow(name: str, values: Tensor, dtype: torch.dtype) -> MergingError:
-    size = float(values.abs().nan_to_num(float("inf")).max())
+    size = float(values.abs().nan_to_num(float("inf")).max().cpu())
     kind = dtype_name(dtype)
     return MergingError(
         f"The merged tensor {name!r} cannot be stored: its largest number is {size:g}, and {kind} ends at "
@@ -127,8 +132,9 @@ def _overflow(name: str, values: Tensor, dtype: torch.dtype) -> MergingError:
     )
 
 
-def _squared_norm(values: Tensor) -> float:
-    return float(torch.linalg.vector_norm(values, dtype=torch.float64) ** 2)
+def _squared_norm(values: Tensor) -> Tensor:
+    norm: Tensor = torch.linalg.vector_norm(with_doubles(values), dtype=torch.float64)
+    return norm**2
 
 
 class Notes:

@@ -16,11 +16,12 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from merging.clip.image_encoder import Encoder, Record
+from merging.devices import fitting, is_host
 from merging.methods.adapting import Route, Router
 from merging.methods.exemplars import TaskExemplars
 from merging.methods.learning import batch_order, entropies
 from merging.modules.mixed_tower import MixedEncoder, ModuleTower
-from merging.numerics.linear_algebra import double
+from merging.numerics.linear_algebra import double, numbers
 
 ACTIVATIONS_CPU, ACTIVATIONS_GPU = 1 << 30, 1 << 34  # bytes above which blocks are computed again going backward
 KEPT = 24  # numbers of the size of a token that a block keeps for the backward pass, beside attention's own
@@ -35,7 +36,7 @@ class _Mixture(torch.autograd.Function):
     def forward(ctx: Any, weights: Tensor, base: Tensor, *changes: Tensor | None) -> Tensor:
         ctx.save_for_backward(*changes)  # which lets blocks that are computed again drop them meanwhile
         out = base.clone()
-        for weight, change in zip(weights.tolist(), changes, strict=True):
+        for weight, change in zip(weights.cpu().tolist(), changes, strict=True):
             if change is not None:
                 out.add_(change, alpha=weight)
         return out
@@ -101,7 +102,7 @@ class RoutedNetwork:
             head = task.head.to(self.device, self.dtype)
             losses.append(entropies(features, head, task.logit_scale).mean())
         slopes = torch.autograd.grad(torch.stack(losses).sum(), list(leaves.values()))
-        return tuple(float(loss.detach()) for loss in losses), dict(zip(leaves, slopes, strict=True))
+        return tuple(numbers(*(loss.detach() for loss in losses))), dict(zip(leaves, slopes, strict=True))
 
     def _features(self, encoder: Encoder, groups: Sequence[Tensor]) -> list[Tensor]:
         """Every group's features, section by section: what is stored of a block is read once."""
@@ -118,5 +119,5 @@ class RoutedNetwork:
         tokens = (a.image_size // a.patch_size) ** 2 + 1
         one = a.layers * tokens * (KEPT * a.width + a.heads * tokens) * (len(self.tasks) if each else 1)
         mixtures = 0 if each else len(self.tasks) * sum(tensor.numel() for tensor in self.tower.base.values())
-        budget = ACTIVATIONS_CPU if self.device.type == "cpu" else ACTIVATIONS_GPU
+        budget = ACTIVATIONS_CPU if is_host(self.device) else fitting(self.device, ACTIVATIONS_GPU)
         return (images * one + mixtures) * self.dtype.itemsize > budget

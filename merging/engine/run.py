@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint, UnusedText
 from merging.checkpoints.families import Role
-from merging.devices import choose_device, describe_device
+from merging.devices import choose_device, describe_device, in_room
 from merging.engine.inputs import Inputs
 from merging.engine.layer_inputs import CapturedInputs, Evidence, GivenInputs, LayerInputs
 from merging.engine.merged_inputs import MergedInputs
@@ -89,25 +89,44 @@ def run(  # noqa: PLR0913 - all that a merge can be given
     task_exemplars = checked_exemplars(exemplars)
     task_images = checked_test_data(test_data)
     check_needs(recipe, experts, layer_inputs, task_exemplars, task_images)
-    torch_device = choose_device(device)
-    evidence = _evidence(recipe, pretrained, experts, layer_inputs, task_exemplars, torch_device)
-    dead = pretrained.dead if recipe.count_dead_params else UnusedText()
-    inputs = _through_merged(recipe, Inputs(pretrained, experts, evidence, torch_device, dead), task_exemplars)
-    meter = Meter(inputs.work * passes_of(recipe), progress, cancel)
-    meter.check()
+    sink = cache(make_sink or (lambda _: MemorySink(pretrained)))  # a merge that begins anew writes into the same ones
 
-    names = inputs.names if recipe.per_task else (MERGED,)
-    output = Output(pretrained, names, make_sink or (lambda _: MemorySink(pretrained)))
+    def merge_on(on: torch.device) -> MergeResult:
+        evidence = _evidence(recipe, pretrained, experts, layer_inputs, task_exemplars, on)
+        dead = pretrained.dead if recipe.count_dead_params else UnusedText()
+        inputs = _through_merged(recipe, Inputs(pretrained, experts, evidence, on, dead), task_exemplars)
+        meter = Meter(inputs.work * passes_of(recipe), progress, cancel)
+        meter.check()
+        output = Output(pretrained, inputs.names if recipe.per_task else (MERGED,), sink)
+        return _merged(recipe, inputs, task_exemplars or {}, task_images or {}, meter, output, kept, only)
+
+    result, doubts = in_room(choose_device(device), merge_on)
+    unseen = not_looked_at(recipe, task_exemplars, task_images)
+    warnings = (*_fit_warnings(report), *unseen, *result.warnings, *doubts)
+    return replace(result, seconds=time.monotonic() - started, warnings=warnings)
+
+
+def _merged(
+    recipe: Recipe,
+    inputs: Inputs,
+    exemplars: Mapping[str, TaskExemplars],
+    test_data: Mapping[str, TaskExemplars],
+    meter: Meter,
+    output: Output,
+    kept: Kept | None,
+    only: Collection[str] | None,
+) -> MergeResult:
+    """One merge, from surveys to the last tensor, on the device of the inputs."""
     notes = Notes()
-    tasks = {need: (task_images if need == Needs.TEST_DATA else task_exemplars) or {} for need in Needs}
+    tasks = {need: test_data if need == Needs.TEST_DATA else exemplars for need in Needs}
     with ExitStack() as files:
-        inputs = files.enter_context(_gradients(recipe, inputs, task_exemplars, meter))
+        inputs = files.enter_context(_gradients(recipe, inputs, exemplars, meter))
         stages, tables, warnings = _survey(recipe, inputs, meter, _Learning(tasks, kept, files))
         # The same inputs if nothing is left out: others would not reuse the buffers of the survey. Nothing is where
         # layers are merged one after the other.
         chosen = inputs if only is None or inputs.through_merged else replace(inputs, only=frozenset(only))
         _stream(chosen, stages, meter, output, notes)
-    _copy_buffers(pretrained, output)
+    _copy_buffers(inputs.pretrained, output)
 
     states = {name: sink.state_dict for name, sink in output.sinks.items() if isinstance(sink, MemorySink)}
     return MergeResult(
@@ -116,8 +135,8 @@ def run(  # noqa: PLR0913 - all that a merge can be given
         tables={**output.tables(inputs, recipe.per_task), **tables, **notes.tables()},
         recipe=recipe,
         device=describe_device(inputs.device),
-        seconds=time.monotonic() - started,
-        warnings=(*_fit_warnings(report), *not_looked_at(recipe, task_exemplars, task_images), *warnings),
+        seconds=0.0,
+        warnings=warnings,
     )
 
 

@@ -47,6 +47,14 @@ class Learned:
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
+    def moved(self, device: torch.device, dtype: torch.dtype | None = None) -> Learned:
+        """The tensors alone, on a device and in a dtype; None leaves them in theirs."""
+
+        def moved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return {name: tensor.to(device, dtype or tensor.dtype) for name, tensor in tensors.items()}
+
+        return Learned(moved(self.router), {task: moved(own) for task, own in self.own.items()})
+
 
 class MergedNetwork(Protocol):
     """The merged model, the experts and the images of their tasks, as an adapt sees them while it learns.

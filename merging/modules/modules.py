@@ -14,6 +14,7 @@ from torch import Tensor
 from merging.checkpoints.architecture import Architecture
 from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
 from merging.checkpoints.tower_names import VISUAL
+from merging.clip.batches import batch_size
 from merging.errors import NeedsError
 from merging.methods import registry
 from merging.methods.adapting import Learned
@@ -25,7 +26,6 @@ from merging.modules.mixed_tower import MixedEncoder, ModuleTower, StoredChanges
 from merging.modules.writing import save, write
 
 CPU = torch.device("cpu")
-BATCH_CPU, BATCH_GPU = 1 << 12, 1 << 16  # tokens that run at a time
 ROUTER, BASE, PRETRAINED = "router", "pretrained tensors", "pretrained tower"  # what all tasks share
 
 
@@ -163,18 +163,12 @@ class Modules:
     @cached_property
     def _here(self) -> Learned:
         """What was learned, where and as precisely as it is computed."""
-
-        def here(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-            return {name: tensor.to(self.device, self.dtype) for name, tensor in tensors.items()}
-
-        return Learned(here(self.learned.router), {task: here(own) for task, own in self.learned.own.items()})
+        return self.learned.moved(self.device, self.dtype)
 
     @property
     def batch_size(self) -> int:
         """How many images run at a time."""
-        a = self.architecture
-        rows = BATCH_CPU if self.device.type == "cpu" else BATCH_GPU
-        return max(1, rows // ((a.image_size // a.patch_size) ** 2 + 1))
+        return batch_size(self.architecture, self.device)
 
     def _each(self, images: Tensor, run: Callable[[Tensor], Tensor]) -> Tensor:
         """What ``run`` makes of images, batch by batch."""

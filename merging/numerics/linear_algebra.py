@@ -15,9 +15,11 @@ import torch
 from torch import Tensor
 
 from merging.errors import MergingError
+from merging.numerics.finite import all_finite
 
 EXISTS = 1e-10  # a singular value below this share of the largest is a rounding error
 SAFE = 1e-5  # below this share of the largest, an eigenvalue of a Gram matrix has lost too many digits
+NO_DOUBLES = {"mps"}  # kinds of devices that have no float64
 STRIPES = 4  # in which the lower triangle of a Gram matrix is computed
 
 
@@ -32,11 +34,18 @@ class Factors:
 
 def double(tensor: Tensor) -> Tensor:
     """The tensor in float64; on the CPU if its device has no float64."""
-    return tensor.to(_device(tensor), torch.float64)
+    return with_doubles(tensor).to(torch.float64)
 
 
-def _device(tensor: Tensor) -> torch.device:
-    return torch.device("cpu") if tensor.device.type == "mps" else tensor.device
+def with_doubles(tensor: Tensor) -> Tensor:
+    """The tensor on its device, or on the CPU if its device has no float64."""
+    return tensor.cpu() if tensor.device.type in NO_DOUBLES else tensor
+
+
+def numbers(*scalars: Tensor) -> list[float]:
+    """Scalars as numbers on the host, copied there together."""
+    found: list[float] = torch.stack(scalars).cpu().tolist()
+    return found
 
 
 def lower_gram(blocks: Tensor) -> Tensor:
@@ -48,13 +57,13 @@ def lower_gram(blocks: Tensor) -> Tensor:
         MergingError: squares of these numbers overflow float64.
     """
     size = blocks.shape[1]
-    total = torch.zeros(size, size, dtype=torch.float64, device=_device(blocks))
+    total = torch.zeros(size, size, dtype=torch.float64, device=with_doubles(blocks[:0]).device)
     edges = [size * stripe // STRIPES for stripe in range(STRIPES + 1)]
     for block in blocks:
         exact = double(block)
         for start, stop in itertools.pairwise(edges):
             total[start:stop, :stop].addmm_(exact[start:stop], exact[:stop].T)
-    if not torch.isfinite(total.diagonal()).all():
+    if not all_finite(total.diagonal()):
         raise MergingError("The task vectors are too large to be factorized. Are these checkpoints of one family?")
     return total
 
@@ -77,7 +86,7 @@ def left_factors(blocks: Tensor, rank_tol: float) -> tuple[Tensor, Tensor]:
         blocks = blocks[None]
     squares, vectors = torch.linalg.eigh(lower_gram(blocks))
     floor = max(rank_tol**2, len(squares) * torch.finfo(squares.dtype).eps)
-    dropped = int((squares <= floor * squares[-1:].clamp(min=0)).sum())
+    dropped = int((squares <= floor * squares[-1:].clamp(min=0)).sum().cpu())
     basis: Tensor = vectors[:, dropped:]
     return basis if outer is None else outer @ basis, squares[dropped:].sqrt()
 
@@ -102,7 +111,7 @@ def _wide_svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def _full_svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     left, values, right = torch.linalg.svd(matrix, full_matrices=False)
-    kept = slice(min(count, int((values > EXISTS * values[:1]).sum())))
+    kept = slice(min(count, int((values > EXISTS * values[:1]).sum().cpu())))
     return left[:, kept], values[kept], right[kept]
 
 
@@ -122,7 +131,7 @@ def polar(matrix: Tensor) -> Tensor:
 
 def _well_conditioned(squares: Tensor) -> bool:
     """Whether eigenvalues (r,) of a Gram matrix, descending, are all accurate."""
-    return len(squares) == 0 or bool(squares[-1] > SAFE * squares[0])
+    return len(squares) == 0 or bool((squares[-1] > SAFE * squares[0]).cpu())
 
 
 def inner_products(rows: Tensor, other: Tensor) -> Tensor:

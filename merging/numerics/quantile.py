@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -56,6 +57,14 @@ class _Bracket:
     at_low: int = 0
     at_high: int = 0
     inside: _Pile = field(default_factory=_Pile)
+
+    def near(self, values: Tensor) -> Tensor:
+        """What of ``values`` (n,) may lie in the bracket; on an accelerator the rest is counted there, not copied."""
+        if values.is_cpu:
+            return values
+        low, high = torch.tensor([self.low, self.high], dtype=values.dtype).tolist()
+        self.below += int((values < low).sum().cpu())
+        return values[(values >= low) & (values <= high)]
 
     def count(self, values: NDArray[Any]) -> None:
         """Count ``values`` (n,) against the bracket and keep those strictly inside."""
@@ -112,7 +121,7 @@ def kth_smallest(rows: Rows, ranks: Sequence[int], zeros: int = 0) -> list[float
             for k, bracket in enumerate(brackets):
                 if answers[k] is None:
                     # numpy compares and selects several times faster than torch on a CPU.
-                    bracket.count(piece[k % len(piece)].reshape(-1).cpu().numpy())
+                    bracket.count(bracket.near(piece[k % len(piece)].reshape(-1)).cpu().numpy())
         answers = [answer if answer is not None else brackets[k].answer() for k, answer in enumerate(answers)]
     return [value for value in answers if value is not None]
 

@@ -11,6 +11,7 @@ import torch
 
 from merging.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
 from merging.checkpoints.families import Role
+from merging.devices import choose_device, describe_device
 from merging.engine.inputs import BLOCK_CPU
 from merging.engine.work import ChainWork, chain_work, forward_flops, linear_maps, tokens_of, tower_of
 from merging.methods.adapting import Sizes
@@ -51,7 +52,12 @@ class Estimate:
 
 
 def estimate(opened: OpenedRecipe, benchmark: Benchmark | None = None, runs: Sequence[Run] = ()) -> Estimate:
-    """The cost of running a recipe; the runs of this machine among ``runs`` give its speed."""
+    """The cost of running a recipe on the device that is taken by itself.
+
+    The runs of this machine on that device among ``runs`` give its speed.
+    """
+    here = describe_device(choose_device())
+    runs = [run for run in runs if run.device == here]
     merged = [p for p in opened.pretrained.parameters if p.role != Role.BUFFER]
     numels = [opened.pretrained.infos[p.name].numel for p in merged]
     chain, pieces = chain_work(opened.recipe, opened.pretrained, opened.experts), _in_pieces(opened)

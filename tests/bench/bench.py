@@ -61,7 +61,7 @@ import json, sys, threading, time
 started = time.monotonic()
 sys.path.insert(0, sys.argv[1])
 import merging, merging.engine, pandas
-case, files = json.loads(sys.argv[2]), sys.argv[3:]
+case, device, files = json.loads(sys.argv[2]), sys.argv[3], sys.argv[4:]
 peak = [0]
 def watch():
     while True:
@@ -82,7 +82,7 @@ else:
     import torch
     experts = {f"expert {k}": file for k, file in enumerate(files[1:])}
     images = {name: torch.randn(case[3], 3, 224, 224) for name in experts} if case[3] else None
-    merging.merge(files[0], experts, case[0], case[1], case[2], exemplars=images, device="cpu")
+    merging.merge(files[0], experts, case[0], case[1], case[2], exemplars=images, device=device)
 work = time.monotonic() - imported
 time.sleep(0.03)
 print(json.dumps({"import": imported - started, "work": work, "anonymous": peak[0] * 1024}))
@@ -141,10 +141,10 @@ def cases(only: str) -> dict[str, Case]:
     return {name: case for name, case in (found | COMBINATIONS).items() if only in name}
 
 
-def run_once(case: Case | None, files: list[Path]) -> dict[str, float]:
+def run_once(case: Case | None, files: list[Path], device: str = "cpu") -> dict[str, float]:
     """One process: seconds as a whole and in parts, peak anonymous bytes, share of the machine that others used."""
     machine, own, started = psutil.cpu_times(), _children_seconds(), time.monotonic()
-    command = [sys.executable, "-c", CHILD, str(ROOT), json.dumps(case), *map(str, files)]
+    command = [sys.executable, "-c", CHILD, str(ROOT), json.dumps(case), device, *map(str, files)]
     child = subprocess.run(command, check=True, capture_output=True, text=True)
     wall = time.monotonic() - started
     now = psutil.cpu_times()
@@ -181,7 +181,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="part of a case's name")
     parser.add_argument("--data", action="store_true", help="methods that look at data, on the benchmark and ViT-B/32")
     parser.add_argument("--commands", action="store_true", help="only whole commands, as users type them")
-    parser.add_argument("--device", default="cpu", help="of the methods that look at data")
+    parser.add_argument("--device", default="cpu", help="on which merges compute")
     arguments = parser.parse_args()
     looking = bench_data.cases(arguments.only).values() if arguments.data else []
     synthetic = not arguments.data or any(model == bench_data.SYNTHETIC for model, *_ in looking)
@@ -204,7 +204,7 @@ def main() -> None:
             for name, case in timed.items():
                 if number == 0 or found[name][0]["wall"] < LONG:
                     print(f"round {number + 1} of {arguments.rounds}: {name} ...", flush=True)
-                    found[name].append(run_once(case, files))
+                    found[name].append(run_once(case, files, arguments.device))
         report(found)
         whole_commands.report(files, arguments.only, arguments.rounds)
 

@@ -106,18 +106,17 @@ def _plain(pretrained: Any, experts: Mapping[str, Any], exemplars: Mapping[str, 
     """Seconds of the same forward passes, in the same batches, without looking at anything."""
     import torch
 
+    from merging.clip.batches import batch_size
     from merging.clip.image_encoder import Encoder
-    from merging.engine.layer_inputs import BATCH_CPU, BATCH_GPU
 
     seconds = 0.0
     for name, expert in experts.items():
         encoder = Encoder.of(expert, device, like=pretrained)
-        shape, rows = encoder.architecture, BATCH_CPU if device.type == "cpu" else BATCH_GPU
         images = exemplars[name].to(device)
         _wait(device)
         started = time.monotonic()
         with torch.inference_mode():
-            for batch in images.split(rows // ((shape.image_size // shape.patch_size) ** 2 + 1)):
+            for batch in images.split(batch_size(encoder.architecture, device)):
                 encoder(batch)
         _wait(device)
         seconds += time.monotonic() - started

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import devices
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -112,10 +113,10 @@ def test_every_method_has_a_case_or_a_reason():
     assert keys - having == set(NONE)
 
 
-@pytest.mark.parametrize("dtype,tolerance", [(torch.float64, 1e-9), (torch.float32, 1e-4)])
+@pytest.mark.parametrize("device,rounding", devices.with_cases((torch.float64, 1e-9), (torch.float32, 1e-4)))
 @pytest.mark.parametrize("name", CHAINS)
-def test_golden(name, dtype, tolerance, inputs):
-    case = CASES[name]
+def test_golden(name, device, rounding, inputs):
+    case, (dtype, tolerance) = CASES[name], rounding
     pretrained, experts, layer_inputs = inputs
     cast = {name: {n: t.to(dtype) for n, t in expert.items()} for name, expert in experts.items()}
     base = {n: t.to(dtype) for n, t in pretrained.items()}
@@ -126,7 +127,7 @@ def test_golden(name, dtype, tolerance, inputs):
         params=case["params"],
         edits=[(key, params) for key, params in case["edits"]],
         layer_inputs=layer_inputs if case["needs_layer_inputs"] else None,
-        device="cpu",
+        device=device,
     )
     states = result.task_state_dicts or {"merged": result.state_dict}
     for state, file in zip(states.values(), case["expect"], strict=True):

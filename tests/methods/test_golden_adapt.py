@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+import devices
 import golden_adapt
 import pandas as pd
 import pytest
@@ -32,10 +33,11 @@ def test_no_case_is_lost_and_no_file_has_changed() -> None:
     assert whole.hexdigest() == DIGEST
 
 
-@pytest.mark.parametrize("dtype,of_state,of_trace", [FLOAT64, FLOAT32])
+@pytest.mark.parametrize("device,tolerances", devices.with_cases(FLOAT64, FLOAT32))
 @pytest.mark.parametrize("name", LEARNED)
-def test_exact_cases(name: str, dtype: torch.dtype, of_state: float, of_trace: float) -> None:
-    result, expected = golden_adapt.run(name, dtype), golden_adapt.trace(name)
+def test_exact_cases(name: str, device: str, tolerances: tuple[torch.dtype, float, float]) -> None:
+    dtype, of_state, of_trace = tolerances
+    result, expected = golden_adapt.run(name, dtype, device=device), golden_adapt.trace(name)
     assert golden_adapt.distance(result.state_dict, name) <= of_state
     if "coefficients" in expected:
         _check_coefficients(result.tables, expected, CASES[name]["params"], of_trace)

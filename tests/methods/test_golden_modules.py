@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+import devices
 import golden_adapt
 import pytest
 import torch
@@ -27,10 +28,11 @@ def test_no_case_is_lost_and_no_file_has_changed() -> None:
     assert whole.hexdigest() == DIGEST
 
 
-@pytest.mark.parametrize("dtype,of_state,of_outputs,of_modules", [FLOAT64, FLOAT32])
+@pytest.mark.parametrize("device,tolerances", devices.with_cases(FLOAT64, FLOAT32))
 @pytest.mark.parametrize("name", sorted(CHAINS))
-def test_exact_cases(name: str, dtype: torch.dtype, of_state: float, of_outputs: float, of_modules: float) -> None:
-    result, images = golden_adapt.run(name, dtype), golden_adapt.images(dtype)
+def test_exact_cases(name: str, device: str, tolerances: tuple[torch.dtype, float, float, float]) -> None:
+    dtype, of_state, of_outputs, of_modules = tolerances
+    result, images = golden_adapt.run(name, dtype, device=device), golden_adapt.images(dtype)
     modules, outputs = result.modules, golden_adapt.load(f"expect_{name}.outputs")
     assert golden_adapt.distance(result.state_dict, name) <= of_state
     learned = golden_adapt.load(f"expect_{name}.modules")

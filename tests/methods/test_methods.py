@@ -7,6 +7,7 @@ import functools
 import random
 
 import common_checks
+import devices
 import pytest
 import tiny
 import torch
@@ -40,7 +41,9 @@ def test_every_method_is_registered(role):
 
 @pytest.mark.parametrize("role,key", [(role, key) for role, keys in EXPECTED.items() for key in keys])
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_common(check, role, key):
+@pytest.mark.parametrize("device", devices.WITH_FLOAT64)
+def test_common(device, check, role, key, monkeypatch):
+    monkeypatch.setattr(common_checks, "DEVICE", device)
     method = getattr(registry, role)(key)  # not those that are registered: one that is lost fails here, too
     if (check.__name__, method.key) in EXCUSED:
         with pytest.raises(AssertionError):  # a stale excuse fails here

@@ -14,7 +14,7 @@ from held_tensors import held
 import merging
 from merging.checkpoints.checkpoint import MappingCheckpoint
 from merging.checkpoints.families import EMBEDDINGS, OUTPUT
-from merging.engine import layer_inputs
+from merging.clip import batches
 from merging.engine.merged_inputs import MergedInputs
 from merging.errors import NeedsError
 from merging.methods import registry
@@ -103,7 +103,7 @@ def merge(base: State, experts: dict[str, State], images: Any, **options: Any) -
 @pytest.mark.parametrize("alpha", [0.95, 0.5])
 @pytest.mark.parametrize("batch", [1, 10, 1000])  # tokens: one image, two images, all
 def test_it_is_the_plain_pass(alpha: float, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layer_inputs, "BATCH_CPU", batch)
+    monkeypatch.setattr(batches, "BATCH_CPU", batch)
     base, experts = common_checks.family()
     images = images_of(experts)
     found = merge(base, experts, images, params={"alpha": alpha}).state_dict

@@ -292,7 +292,7 @@ def layer_outputs(
 def _add(outputs: dict[str, LayerOutput], names: Sequence[str], y: Tensor, rows: int) -> None:
     for name in names:
         earlier = outputs.get(name, LayerOutput(0.0, 0, 0))
-        energy = earlier.energy + float(y.square().sum())
+        energy = earlier.energy + float(y.square().sum().cpu())
         outputs[name] = LayerOutput(energy, earlier.size + y.numel(), earlier.rows + rows)
 
 

@@ -151,4 +151,4 @@ def kept_shares(
 def _shares(blocks: Tensor) -> list[float]:
     """The share of the ranks of blocks (K, m, n) side by side that each cut keeps."""
     values = left_factors(blocks, 0.0)[1]
-    return [float((values > cut * values.max()).to(torch.float64).mean()) if len(values) else 0.0 for cut in CUTS]
+    return [float((values > cut * values.max()).to(torch.float64).mean().cpu()) if len(values) else 0.0 for cut in CUTS]

@@ -18,7 +18,7 @@ from merging.engine.stream import Stage, Stream
 from merging.methods.exemplars import TaskExemplars
 from merging.methods.learning import Change, batch_order, entropies, log_predictions
 from merging.methods.slot import SlotStream
-from merging.numerics.linear_algebra import double
+from merging.numerics.linear_algebra import double, numbers
 from merging.progress import Meter
 
 Loss = Callable[[Tensor, TaskExemplars, Tensor], Tensor]  # features (n, e), task, indices (n,) -> losses (n,)
@@ -108,14 +108,14 @@ class EngineBlend:
 
     def _backward(self, task: TaskExemplars, order: Tensor, loss: Loss) -> float:
         """The mean loss over these images, whose gradient is added to what the network holds."""
-        network, total = self._network, 0.0
+        network, losses = self._network, list[Tensor]()
         for chosen in order.split(network.micro_batch):
-            losses = loss(network.features(task.images[chosen]), task, chosen)
-            (losses.sum() / len(order)).backward()
-            total += float(double(losses.detach()).sum())
+            each = loss(network.features(task.images[chosen]), task, chosen)
+            (each.sum() / len(order)).backward()
+            losses.append(double(each.detach()).sum())
             self._meter.advance(len(chosen) * sum(self._inputs.numels), PHASE, self._detail)
             self._kept.check()
-        return total / len(order)
+        return sum(numbers(*losses)) / len(order)
 
     def _entropy(self, features: Tensor, task: TaskExemplars, chosen: Tensor) -> Tensor:
         assert task.head is not None  # as the needs were checked

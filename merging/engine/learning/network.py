@@ -11,6 +11,7 @@ from torch import Tensor
 from merging.checkpoints.architecture import Architecture
 from merging.checkpoints.tower_names import assemble
 from merging.clip.image_encoder import Encoder
+from merging.devices import fitting, is_host
 from merging.engine.inputs import Inputs
 
 ACTIVATIONS_CPU = 1 << 29  # bytes that the images of one backward pass may keep, unless one image alone keeps more
@@ -66,5 +67,5 @@ class Network:
         shape = self.architecture
         tokens = (shape.image_size // shape.patch_size) ** 2 + 1
         one = shape.layers * tokens * (KEPT * shape.width + shape.heads * tokens) * self._dtype.itemsize
-        budget = ACTIVATIONS_CPU if self._device.type == "cpu" else ACTIVATIONS_GPU
+        budget = ACTIVATIONS_CPU if is_host(self._device) else fitting(self._device, ACTIVATIONS_GPU)
         return max(1, budget // one)

@@ -49,7 +49,7 @@ def gradients(features: Tensor, targets: Tensor, module: Module) -> tuple[float,
     error = features - hidden.relu() @ module["up"].T - targets
     slope = error.sign() / error.numel()
     inner = -(slope @ module["up"]) * (hidden > 0)
-    return float(error.abs().mean()), {"down": inner.T @ features, "up": -slope.T @ hidden.relu()}
+    return float(error.abs().mean().cpu()), {"down": inner.T @ features, "up": -slope.T @ hidden.relu()}
 
 
 def train(network: MergedNetwork, params: SurgeryParams) -> Learned:
@@ -62,7 +62,8 @@ def train(network: MergedNetwork, params: SurgeryParams) -> Learned:
         down = routers.uniform([params.seed, crc32(task.encode())], bound, shape["down"]).to(features.dtype).double()
         adam = Adam({"down": down, "up": torch.zeros(shape["up"], dtype=torch.float64)}, params.lr)
         for step in range(params.steps):
-            batch = torch.from_numpy(batch_order(params.seed, task, len(features), params.batch, step))
+            order = batch_order(params.seed, task, len(features), params.batch, step)
+            batch = torch.from_numpy(order).to(features.device)
             module = {name: value.to(features) for name, value in adam.values.items()}
             loss, slopes = gradients(features[batch], targets[batch], module)
             require_finite([loss], step, [task], "distance of features", adam.values.values)

@@ -77,9 +77,10 @@ def train(network: MergedNetwork, params: TwinParams) -> Learned:
         leaves = {name: value.to(features).detach().requires_grad_() for name, value in adam.values.items()}
         loss = nnf.cross_entropy(logits({**known, **leaves}, features), goals)
         slopes = torch.autograd.grad(loss, list(leaves.values()))
-        require_finite([float(loss.detach())], step, ["the router"], "cross-entropy", adam.values.values)
+        number = float(loss.detach().cpu())
+        require_finite([number], step, ["the router"], "cross-entropy", adam.values.values)
         adam.step({name: slope.to("cpu", torch.float64) for name, slope in zip(leaves, slopes, strict=True)})
-        losses.append((step, "router", float(loss.detach())))
+        losses.append((step, "router", number))
         network.advance(f"router · step {step + 1} of {params.steps}", (step + 1) / params.steps)
     router = {**known, **{name: value.to(features) for name, value in adam.values.items()}}
     return Learned(router, tables={"learning": pd.DataFrame(losses, columns=["step", "expert", "loss"])})

@@ -15,7 +15,7 @@ from merging.methods.shared.cat_conflicts import Conflict, LinearConflicts, Scal
 from merging.methods.shared.least_squares import as_stored, matrices
 from merging.methods.slot import Slot, SlotStream, Survey
 from merging.numerics.flops import LinearMap, eigen, gram_products, symmetric_product
-from merging.numerics.linear_algebra import double
+from merging.numerics.linear_algebra import double, numbers
 
 SEQUENTIAL = "sequential"
 SCALARS = {Role.SHIFT, Role.EMBEDDING, Role.NORM_SCALE}  # roles of tensors that act scalar by scalar
@@ -113,11 +113,11 @@ def _note(slot: Slot, expert: str, conflict: Conflict, before: Tensor, after: Te
 
     ``conflicts`` counts those directions or scalars; how much they disturb its task is given as sum and for the worst.
     """
-    size, left = (float(torch.linalg.vector_norm(v, dtype=torch.float64)) for v in (before, after))
-    removed, scores = 1 - (left / size) ** 2 if size else 0.0, conflict.scores
+    size, left, total = numbers(*(torch.linalg.vector_norm(double(v)) for v in (before, after)), conflict.scores.sum())
+    removed, scores = 1 - (left / size) ** 2 if size else 0.0, conflict.scores.cpu()
     columns = {
         "conflicts": len(scores),
-        "conflict_sum": float(scores.sum()),
+        "conflict_sum": total,
         "conflict_top": max(scores.tolist(), default=0.0),
     }
     slot.note("cat", expert=expert, removed=removed, **columns)

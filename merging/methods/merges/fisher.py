@@ -44,11 +44,11 @@ class Weighing:
 
 def survey(slots: SlotStream, params: FisherParams) -> Survey:
     """Norm and mean of every expert's Fisher information over the whole model."""
-    squares, sums = [0.0] * len(slots.experts), [0.0] * len(slots.experts)
+    total: Tensor | float = 0.0
     for slot in slots:
-        for k, row in enumerate(slot.gradients[Gradients.FISHER]):
-            squares[k] += float(double(row).square().sum())
-            sums[k] += float(double(row).sum())
+        rows = slot.gradients[Gradients.FISHER]
+        total = total + torch.stack([torch.stack([double(row).square().sum(), double(row).sum()]) for row in rows])
+    squares, sums = torch.as_tensor(total).cpu().T.tolist()
     norms, means = [math.sqrt(square) for square in squares], [total / max(slots.numel, 1) for total in sums]
     scale = tuple(1.0 / norm if params.normalize and norm else 1.0 for norm in norms)
     floor = params.floor * math.fsum(mean * factor for mean, factor in zip(means, scale, strict=True)) / len(means)

@@ -68,7 +68,7 @@ def _residual_svd(vector: Tensor, common: Tensor, count: int) -> Factors:
     else:
         rest = None
         residual = vector - common @ (common.T @ vector)
-    if residual.norm() <= NOTHING * vector.norm():
+    if (residual.norm() <= NOTHING * vector.norm()).cpu():
         residual = torch.zeros_like(residual)
     factors = truncated_svd(residual, count)
     return factors if rest is None else Factors(rest @ factors.left, factors.values, factors.right)

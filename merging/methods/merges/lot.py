@@ -16,7 +16,7 @@ from merging.methods.shared import fields
 from merging.methods.shared.least_squares import as_stored, matrices, normal_equations, spectrum
 from merging.methods.slot import Slot
 from merging.numerics.flops import LinearMap, eigen, gram_products, product
-from merging.numerics.linear_algebra import double
+from merging.numerics.linear_algebra import double, numbers
 
 EPS_FLOAT32 = 2.0**-23  # the published call inverts in float32; its cut-off is reproduced, its rounding is not
 SILENT = 1e-10  # energy of a channel below which it counts as unused
@@ -61,7 +61,7 @@ def _weighted(slot: Slot, inputs: tuple[Moments, ...]) -> Tensor:
     merged = (energy * vectors).sum(dim=0) / total.clamp(min=SILENT)
 
     def drift(scale: Tensor) -> float:
-        return float((energy * (scale - vectors).square()).sum())
+        return float((energy * (scale - vectors).square()).sum().cpu())
 
     kept = total[total > SILENT]
     _note(slot, inputs, kept, total, (drift(merged), drift(vectors.mean(dim=0)), drift(torch.zeros_like(merged))))
@@ -87,14 +87,14 @@ def _note(
 
     The objective is given for the solution (before ``scaling``), for the mean task vector, and for zero (pretrained).
     """
-    trace, largest = float(values.sum()), float(values.max())
+    trace, largest, kept_trace = numbers(values.sum(), values.max(), kept.sum())
     slot.note(
         "lot",
         rows=sum(moments.count for moments in inputs),
         width=len(values),
         directions=len(kept),
-        trace_kept=float(kept.sum()) / trace if trace else 0.0,
-        smallest=float(kept.min()) / largest if len(kept) else math.nan,
+        trace_kept=kept_trace / trace if trace else 0.0,
+        smallest=float(kept.min().cpu()) / largest if len(kept) else math.nan,
         **dict(zip(("drift", "drift_mean", "drift_zero"), drifts, strict=True)),
     )
 

@@ -52,12 +52,12 @@ def regmean(slot: Slot, params: RegmeanParams, statistics: None) -> Tensor:
 def _shrunk(slot: Slot, sums: NormalEquations) -> Tensor | None:
     """The solution (d_in, d_out) for a positive definite matrix; None if rounding has made the matrix indefinite."""
     gram, unused = sums.gram, sums.gram.diagonal() == 0
-    if unused.any():  # such a row is all zeros, on the right-hand side too, so the solution there is 0
+    if unused.any().cpu():  # such a row is all zeros, on the right-hand side too, so the solution there is 0
         gram = gram + torch.diag(unused * gram.diagonal().mean().clamp(min=TINY))
     factor, failed = torch.linalg.cholesky_ex(gram)
-    if failed:
+    if failed.cpu():
         return None
-    _note(slot, sums, len(gram) - int(unused.sum()), _condition(gram, factor), True, 0.0)
+    _note(slot, sums, len(gram) - int(unused.sum().cpu()), _condition(gram, factor), True, 0.0)
     return torch.cholesky_solve(sums.target, factor)
 
 
@@ -70,9 +70,9 @@ def _least_norm(slot: Slot, sums: NormalEquations) -> Tensor:
     chosen = values > len(values) * EPS * values[-1]
     basis, kept = vectors[:, chosen], values[chosen]
     pretrained = double(matrices(slot, slot.pretrained[None])[0]).T
-    lost = torch.zeros_like(pretrained) if chosen.all() else pretrained - basis @ (basis.T @ pretrained)
-    share = float(lost.square().sum() / pretrained.square().sum().clamp(min=TINY))
-    _note(slot, sums, len(kept), float(kept[-1] / kept[0]) if len(kept) else 1.0, False, share)
+    lost = torch.zeros_like(pretrained) if chosen.all().cpu() else pretrained - basis @ (basis.T @ pretrained)
+    share = float((lost.square().sum() / pretrained.square().sum().clamp(min=TINY)).cpu())
+    _note(slot, sums, len(kept), float((kept[-1] / kept[0]).cpu()) if len(kept) else 1.0, False, share)
     return basis @ ((basis.T @ sums.target) / kept[:, None]) - lost
 
 
@@ -81,7 +81,7 @@ def _condition(gram: Tensor, factor: Tensor) -> float:
     top = bottom = torch.linspace(1, 2, len(gram), dtype=gram.dtype, device=gram.device)[:, None]
     for _ in range(ROUNDS):
         top, bottom = gram @ (top / top.norm()), torch.cholesky_solve(bottom / bottom.norm(), factor)
-    return float(top.norm() * bottom.norm())
+    return float((top.norm() * bottom.norm()).cpu())
 
 
 def _note(slot: Slot, sums: NormalEquations, rank: int, condition: float, at_least: bool, lost: float) -> None:

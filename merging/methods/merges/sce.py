@@ -10,7 +10,7 @@ from torch import Tensor
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, fraction
 from merging.methods.slot import Slot
-from merging.numerics.linear_algebra import double
+from merging.numerics.linear_algebra import double, numbers
 
 FLOOR = 1e-6  # least sum of coefficients that a scalar is divided by
 FUSECHAT = Citation(key="wan2024fusechat", authors="Wan et al.", title="FuseChat: knowledge fusion of chat models",
@@ -31,7 +31,7 @@ def _selected(vectors: Tensor, density: float) -> Tensor:
     """Which scalars (*S) of task vectors (K, *S) vary most over the experts; of equals, the first ones."""
     ordered = vectors.sort(dim=0).values  # so that rounding, and with it ties, do not depend on the order of experts
     variance = (ordered - ordered[0]).var(dim=0, correction=0).flatten()  # exactly 0 where all experts are equal
-    count = int(int(variance.count_nonzero()) * density)
+    count = int(int(variance.count_nonzero().cpu()) * density)
     chosen = torch.zeros_like(variance, dtype=torch.bool)
     chosen[variance.sort(descending=True, stable=True).indices[:count]] = True
     return chosen.reshape(vectors.shape[1:])
@@ -39,7 +39,7 @@ def _selected(vectors: Tensor, density: float) -> Tensor:
 
 def _coefficients(vectors: Tensor) -> list[float]:
     """Each expert's share of the sum of mean squares; equal shares where that is 0."""
-    squares = [float(double(vector).square().sum()) for vector in vectors]  # all of one size: their sums will do
+    squares = numbers(*(double(vector).square().sum() for vector in vectors))  # all of one size: their sums will do
     total = sum(squares)
     return [square / total if total else 1 / len(squares) for square in squares]
 

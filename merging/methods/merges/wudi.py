@@ -48,7 +48,7 @@ def wudi(slot: Slot, params: WudiParams, statistics: None) -> Tensor:
     vectors = slot.task_vectors
     if slot.role != Role.LINEAR:
         merged = torch.zeros_like(slot.pretrained) if params.others == "pretrained" else vectors.mean(dim=0)
-    elif int(vectors.flatten(1).any(dim=1).sum()) <= 1:
+    elif int(vectors.flatten(1).any(dim=1).sum().cpu()) <= 1:
         merged = vectors.sum(dim=0)  # the optimum itself, around which Adam would only jitter
     else:
         merged = _optimize(slot, params)
@@ -80,7 +80,7 @@ def normal_equations(vectors: Tensor) -> tuple[Tensor, Tensor]:
     total, target = double(vectors.new_zeros(width, width)), double(torch.zeros_like(vectors[0]))
     for vector in vectors:
         exact = double(vector)
-        if energy := float(exact.square().sum()):
+        if energy := float(exact.square().sum().cpu()):
             gram = exact.T @ exact / energy
             total += gram
             target += exact @ gram

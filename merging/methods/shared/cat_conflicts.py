@@ -75,7 +75,7 @@ class LinearConflicts:
         signs[sum(map(len, disturbing)) :] = -1
         outer, inner = torch.linalg.qr(outputs.T)
         values, vectors = spectrum((inner * signs) @ inner.T)
-        conflict = _positive(values, vectors, count, float(outputs.square().sum()))
+        conflict = _positive(values, vectors, count, float(outputs.square().sum().cpu()))
         return Conflict(outer @ conflict.where, conflict.scores)
 
     def _outputs(self, task: int, expert: int) -> Tensor:
@@ -92,7 +92,7 @@ class LinearConflicts:
         moved = (self.vectors * weights[:, None, None]) @ _mean_gram(self.inputs[task])
         disturbing = lower_products(moved, self.vectors)
         matrix = disturbing - self.tradeoff * self._serving
-        scale = float(disturbing.trace() + self.tradeoff * self._serving.trace())
+        scale = float((disturbing.trace() + self.tradeoff * self._serving.trace()).cpu())
         return _positive(*spectrum(matrix), count, scale)
 
     @cached_property

@@ -7,6 +7,8 @@ from typing import Any
 import torch.nn.functional as nnf
 from torch import Tensor
 
+from merging.numerics.linear_algebra import double, numbers
+
 
 def shift_row(task: str, targets: Tensor, before: Tensor, after: Tensor) -> dict[str, Any]:
     """How far features (n, e) are from their expert's, before and after: one row of the table "feature_shift".
@@ -15,6 +17,6 @@ def shift_row(task: str, targets: Tensor, before: Tensor, after: Tensor) -> dict
     """
     row: dict[str, Any] = {"task": task}
     for name, features in {"before": before, "after": after}.items():
-        row[name] = float((features - targets).abs().double().mean())
-        row[f"cosine_{name}"] = float((1 - nnf.cosine_similarity(features, targets, dim=1)).double().mean())
+        off, turned = (features - targets).abs(), 1 - nnf.cosine_similarity(features, targets, dim=1)
+        row[name], row[f"cosine_{name}"] = numbers(double(off).mean(), double(turned).mean())
     return {**row, "n": len(targets)}

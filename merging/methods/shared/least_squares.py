@@ -50,11 +50,11 @@ class NormalEquations:
 
     def value(self, columns: Tensor) -> float:
         """The sum for a map T (d_in, d_out)."""
-        return max(0.0, self.energy + float((columns * (self.gram @ columns - 2 * self.target)).sum()))
+        return max(0.0, self.energy + float((columns * (self.gram @ columns - 2 * self.target)).sum().cpu()))
 
     def least(self, solution: Tensor) -> float:
         """The sum for a map that solves the equations, on all directions or on some."""
-        return max(0.0, self.energy - float((solution * self.target).sum()))
+        return max(0.0, self.energy - float((solution * self.target).sum().cpu()))
 
 
 def normal_equations(
@@ -65,7 +65,7 @@ def normal_equations(
     for k, (moments, vector) in enumerate(zip(inputs, matrices(slot), strict=True)):
         gram, columns = weigh(moments.gram()), double(vector).T
         target = gram @ columns
-        energy = float((columns * target).sum())
+        energy = float((columns * target).sum().cpu())
         if equations is None:
             equations = NormalEquations(gram, target, energy, moments.count)
         else:

@@ -132,7 +132,7 @@ class Scores:
     @property
     def size(self) -> int:
         """Scalars that the hard mask keeps."""
-        return sum(int(torch.count_nonzero(mask)) for mask in self.kept().values())
+        return int(torch.as_tensor(sum(torch.count_nonzero(mask) for mask in self.kept().values())).cpu())
 
     def state(self) -> dict[str, Tensor]:
         """The scores as named tensors, for a file."""

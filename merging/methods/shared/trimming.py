@@ -75,8 +75,8 @@ def _just_below(threshold: float, dtype: torch.dtype) -> float:
 
 def majority(kept: Iterable[Tensor]) -> float:
     """The sign (-1, 0 or 1) that more scalars of the whole model elect, from the trimmed task vectors (K, *S)."""
-    votes = sum(int(vectors.sum(dim=0).sign().sum()) for vectors in kept)
-    return float((votes > 0) - (votes < 0))
+    votes = sum(vectors.sum(dim=0).sign().sum().long() for vectors in kept)
+    return float(torch.as_tensor(votes).sign().cpu())
 
 
 def elected_sign(kept: Tensor, tie_sign: float) -> Tensor:

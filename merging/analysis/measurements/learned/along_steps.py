@@ -120,7 +120,7 @@ def judge(network: Network, task: SampledTask, benchmark: Benchmark, meter: Mete
         labels = torch.from_numpy(task.labels[chosen]).to(log_shares.device)
         right = log_shares.argmax(dim=1) == labels
         losses = -log_shares.gather(1, labels[:, None])
-        totals += [float(numbers.sum()) for numbers in (sure, losses, right)]
+        totals += [float(numbers.sum().cpu()) for numbers in (sure, losses, right)]
         meter.advance(len(chosen) * scalars, JUDGING, task.key)
     entropy, loss, accuracy = (totals / len(task.labels)).tolist()
     return entropy, loss, accuracy

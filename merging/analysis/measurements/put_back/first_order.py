@@ -125,7 +125,7 @@ def products(slot: Slot, merged: Checkpoint, file: GradientFile) -> tuple[Floats
     change = double(merged.read(slot.name).to(base.device, base.dtype) - base).flatten()
     vectors, gradients = double(slot.task_vectors).flatten(1), double(file.read(slot.name, 0, base.numel()))
     total = vectors.sum(dim=0)
-    size = float(total.square().sum())
+    size = float(total.square().sum().cpu())
     weight = float(change @ total) / size if size > 0 else 0.0
     moved, along = gradients @ change, gradients @ vectors.T
     numbers = (-moved, -weight * along, along - moved[:, None])

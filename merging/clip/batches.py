@@ -1,0 +1,21 @@
+"""How many images run through a tower at a time."""
+
+from __future__ import annotations
+
+import torch
+
+from merging.checkpoints.architecture import Architecture
+from merging.devices import fitting, is_host
+
+BATCH_CPU, BATCH_GPU = 1 << 12, 1 << 16  # tokens that run at a time
+HELD = 24  # numbers of the size of a token that are in memory for each of them, beside attention's own
+
+
+def batch_size(architecture: Architecture, device: torch.device) -> int:
+    """Images that run forward at a time: fewer on an accelerator that has little memory free."""
+    a = architecture
+    tokens = (a.image_size // a.patch_size) ** 2 + 1
+    if is_host(device):
+        return max(1, BATCH_CPU // tokens)
+    one = tokens * (HELD * a.width + a.heads * tokens) * torch.float32.itemsize
+    return max(1, fitting(device, one * max(1, BATCH_GPU // tokens)) // one)
