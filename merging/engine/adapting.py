@@ -176,10 +176,10 @@ class _Work:
             slots = edited(recipe, pretrained, experts, **data, device=device, meter=meter, phase=STORING,
                            only=self._stored_names(pretrained))  # fmt: skip
         with slots as stream:
-            for slot in stream:
-                for file, parts in zip(files.values(), stores(slot, self.params), strict=True):
+            for name, stored in stream.map(lambda slot: (slot.name, stores(slot, self.params))):
+                for file, parts in zip(files.values(), stored, strict=True):
                     for suffix, tensor in parts.items():
-                        file.add(names[slot.name] + suffix, tensor)
+                        file.add(names[name] + suffix, tensor)
         return dict(files)
 
     def _stored_names(self, pretrained: Checkpoint) -> frozenset[str]:

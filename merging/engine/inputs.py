@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint, UnusedText
-from merging.checkpoints.families import OUTPUT, Parameter, Role
+from merging.checkpoints.families import LINEAR_MAPS, OUTPUT, Parameter, Role
+from merging.checkpoints.tensor_info import TensorInfo
 from merging.devices import describe_device, fitting, is_host, moved
 from merging.engine.layer_inputs import Evidence, OnDetail
 from merging.engine.merged_inputs import MergedInputs
@@ -26,7 +27,16 @@ from merging.numerics.linear_algebra import NO_DOUBLES
 BLOCK_CPU = 1 << 18  # scalars per expert that are read at a time
 BLOCK_GPU = 1 << 24  # the same on a device with much memory
 COPIES = 8  # stacks of blocks in a device's memory at once: three buffers, and what formulas make
+LAYER_COPIES = 4  # stacks of task vectors in memory at once: the one read, an edited one, two inside a formula
 PIECE_CPU = 1 << 15  # scalars per expert that are worked on at a time: K + 1 such pieces stay in the cache
+
+
+def layer_bytes(parameter: Parameter, info: TensorInfo, experts: int, itemsize: int, captures: bool) -> int:
+    """Memory that the work on one whole tensor may take: task vectors, a decomposition and, if it captures, inputs."""
+    rows, columns = (info.shape[0], info.numel // max(info.shape[0], 1)) if len(info.shape) > 1 else (0, 0)
+    side = max(rows, columns) if parameter.role in LINEAR_MAPS else min(rows, columns)
+    squares = LAYER_COPIES + (experts if captures else 0)
+    return LAYER_COPIES * (experts + 1) * info.numel * itemsize + squares * side**2 * torch.float64.itemsize
 
 
 class GradientReader(Protocol):
@@ -87,27 +97,37 @@ class Inputs:
         scalar = COPIES * (len(self.experts) + 1) * self.dtype.itemsize
         return max(PIECE_CPU, fitting(self.device, BLOCK_GPU * scalar) // scalar)
 
+    @property
+    def ordered(self) -> list[Parameter]:
+        """What is streamed, in the order in which layer inputs are captured."""
+        # open_clip registers the output projection first, but captured inputs come layer by layer.
+        chosen = (p for p in self.parameters if self.only is None or p.name in self.only)
+        return sorted(chosen, key=lambda p: p.section == OUTPUT)
+
     def slots(self, in_blocks: bool, dropped: Callable[[Parameter], bool]) -> Iterator[Slot]:
         """Every slot, whole or in flat blocks; of dropped tensors only the pretrained weights are read."""
         size = self._block
         # Blocks take turns in three buffers (one in use, one being read, one to spare): fresh memory for every block
         # would cost more time in page faults than the arithmetic takes. A slot is valid until the loop continues.
         # They are kept for the next pass: once such large blocks are given back, the allocator stops returning memory.
-        # open_clip registers the output projection first, but captured inputs come layer by layer.
-        chosen = (p for p in self.parameters if self.only is None or p.name in self.only)
-        ordered = sorted(chosen, key=lambda p: p.section == OUTPUT)
         if not in_blocks:
-            yield from (self.whole(parameter, dropped(parameter)) for parameter in ordered)
+            yield from (self.whole(parameter, dropped(parameter)) for parameter in self.ordered)
             return
         buffers = self._spare.pop() if self._spare else [self._empty(size) for _ in range(3)]
         try:
             turns = itertools.cycle(buffers)
-            for parameter in ordered:
+            for parameter in self.ordered:
                 numel = self.pretrained.infos[parameter.name].numel
                 for start in range(0, max(numel, 1), size):  # an empty tensor is one empty block
                     yield self._slot(parameter, start, min(start + size, numel), dropped(parameter), next(turns))
         finally:
             self._spare.append(buffers)
+
+    def layer_bytes(self, parameter: Parameter) -> int:
+        """Memory that the work on one whole tensor may take."""
+        captures = self.evidence is not None or self.through_merged is not None
+        info = self.pretrained.infos[parameter.name]
+        return layer_bytes(parameter, info, len(self.experts), self.dtype.itemsize, captures)
 
     def whole(self, parameter: Parameter, dropped: bool = False) -> Slot:
         """One tensor as a slot, in memory of its own."""

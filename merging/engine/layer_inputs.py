@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -106,6 +108,7 @@ class CapturedInputs:
             raise NeedsError(f"There are no exemplars for {', '.join(missing)}; give images for every expert.")
         self._encoders = {n: Encoder.of(c, device, on_demand=True, like=like) for n, c in experts.items()}
         self._images = {n: _checked_images(n, exemplars[n], e).to(device) for n, e in self._encoders.items()}
+        self._at_once = min(torch.get_num_threads(), len(experts)) if device.type == "cpu" else 1
         self._next = 0  # section to run next
         self._tokens: dict[str, Tensor] = {}
         self._moments: list[dict[str, Moments]] = []  # of the section run last, per expert
@@ -138,12 +141,20 @@ class CapturedInputs:
             self._next = 0
         with torch.no_grad():
             while self._next <= section:
-                self._moments = []
-                for name, encoder in self._encoders.items():
-                    holding = encoder.holding(self._next)
-                    moments = self._run(name, holding, self._next, on_detail, record=self._next == section, move=True)
-                    self._moments.append(moments)
+                self._moments = []  # those of the section before are not needed any more
+                self._moments = self._of_all(partial(self._through, section, on_detail))
                 self._next += 1
+
+    def _of_all(self, one: Callable[[str], dict[str, Moments]]) -> list[dict[str, Moments]]:
+        """The moments of every expert, of which several run at once, with one thread each."""
+        if self._at_once == 1:
+            return [one(name) for name in self._encoders]
+        with ThreadPoolExecutor(self._at_once, initializer=partial(_one_thread, torch.is_grad_enabled())) as pool:
+            return list(pool.map(one, self._encoders))
+
+    def _through(self, section: int, on_detail: OnDetail, name: str) -> dict[str, Moments]:
+        holding = self._encoders[name].holding(self._next)
+        return self._run(name, holding, self._next, on_detail, record=self._next == section, move=True)
 
     def _run(
         self, expert: str, encoder: Encoder, section: int, on_detail: OnDetail, *, record: bool, move: bool
@@ -169,6 +180,12 @@ class CapturedInputs:
             if move and section < encoder.sections - 1:
                 self._tokens[expert][part] = after
         return moments
+
+
+def _one_thread(grad: bool) -> None:
+    """Prepare a thread that computes beside others, with gradients if they are recorded where it was started."""
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(grad)
 
 
 def _checked_images(expert: str, images: Tensor, encoder: Encoder) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.tower_names import assemble
 from merging.clip.image_encoder import Encoder
 from merging.engine.layer_inputs import CapturedInputs, OnDetail
+from merging.methods.moments import Moments
 
 
 class MergedInputs(CapturedInputs):
@@ -48,13 +50,19 @@ class MergedInputs(CapturedInputs):
             while self._next <= section:
                 if self._next > 0:
                     merged = self._holding(self._model, self._next - 1, self._merged.pop)
-                    for name in self._encoders:
-                        self._run(name, merged, self._next - 1, on_detail, record=False, move=True)
+                    self._of_all(partial(self._moved, merged, on_detail))
                 self._moments = []
-                for name, encoder in self._encoders.items() if self._next == section else ():
-                    own = self._holding(encoder, section, self._experts[name].read)
-                    self._moments.append(self._run(name, own, section, on_detail, record=True, move=False))
+                if self._next == section:
+                    self._moments = self._of_all(partial(self._through_own, on_detail))
                 self._next += 1
+
+    def _moved(self, merged: Encoder, on_detail: OnDetail, name: str) -> dict[str, Moments]:
+        """Nothing: an expert's tokens are passed through the merged section before."""
+        return self._run(name, merged, self._next - 1, on_detail, record=False, move=True)
+
+    def _through_own(self, on_detail: OnDetail, name: str) -> dict[str, Moments]:
+        own = self._holding(self._encoders[name], self._next, self._experts[name].read)
+        return self._run(name, own, self._next, on_detail, record=True, move=False)
 
     def _holding(self, encoder: Encoder, section: int, read: Callable[[str], Tensor]) -> Encoder:
         """A tower with the tensors of one section only, as ``read`` gives those of the checkpoint."""

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,17 +21,18 @@ from merging.checkpoints.checkpoint import Checkpoint, UnusedText
 from merging.checkpoints.families import Role
 from merging.devices import choose_device, describe_device, in_room
 from merging.engine.inputs import Inputs
-from merging.engine.layer_inputs import CapturedInputs, Evidence, GivenInputs, LayerInputs
+from merging.engine.layer_inputs import CapturedInputs, Evidence, GivenInputs, LayerInputs, OnDetail
 from merging.engine.merged_inputs import MergedInputs
 from merging.engine.needs import check_needs, checked_exemplars, checked_test_data, not_looked_at
 from merging.engine.outputs import MERGED, MemorySink, Notes, Output, Sink, merged_values
-from merging.engine.stream import RUNNING, Stage, Stream
+from merging.engine.stream import Stage, Stream
 from merging.engine.work import passes_of
 from merging.inspection.fit import fit
 from merging.inspection.fit_report import FitReport
 from merging.methods.exemplars import TaskExemplars
 from merging.methods.method import Edit, Merge, Needs
-from merging.methods.slot import Survey
+from merging.methods.moments import Moments
+from merging.methods.slot import Slot, Survey
 from merging.progress import Cancel, Meter, ProgressCallback
 
 if TYPE_CHECKING:
@@ -168,6 +170,19 @@ def _through_merged(recipe: Recipe, inputs: Inputs, exemplars: Mapping[str, Task
     return replace(inputs, through_merged=path)
 
 
+@dataclass(frozen=True)
+class Merged:
+    """A merged tensor, or a piece of one: the slot with the change in the place of task vectors, what is kept of it.
+
+    ``own`` are the merge's own weights where layers are merged one after the other: an edit after the merge changes its
+    own tensors alone.
+    """
+
+    slot: Slot
+    kept: Tensor | None
+    own: Tensor | None
+
+
 @contextmanager
 def _gradients(
     recipe: Recipe, inputs: Inputs, exemplars: Mapping[str, TaskExemplars] | None, meter: Meter
@@ -261,21 +276,27 @@ def _stream(inputs: Inputs, stages: tuple[Stage, ...], meter: Meter, output: Out
     in_pieces = all(stage.elementwise for stage in stages)
     stream = Stream(inputs, before, in_pieces, meter, f"Merging with {merge.method.title}", notes)
 
-    def running(expert: str) -> None:
-        meter.within(0, RUNNING, expert)
+    path, lock = inputs.through_merged, Lock()
 
-    path = inputs.through_merged
-    for slot, mask in stream.masked():
-        seen = slot if path is None else replace(slot, read_inputs=partial(path.moments, slot.parameter, running))
+    def merge_one(slot: Slot, mask: Tensor | None, on_detail: OnDetail) -> Merged:
+        def read_inputs() -> tuple[Moments, ...] | None:
+            with lock:  # tensors of a section share what enters it
+                return path.moments(slot.parameter, on_detail) if path is not None else None
+
+        seen = slot if path is None else replace(slot, read_inputs=read_inputs)
         change, kept = merge.method.run(seen, merge.params, merge.statistics), mask
-        if path is not None:  # the merge's own weights: an edit after it changes its own tensors alone
-            path.add(slot.name, merged_values(slot, change, kept))
+        own = None if path is None else merged_values(slot, change, kept)
         for stage in after:
             rows = change.reshape(len(output.sinks), *slot.pretrained.shape)
             merged = replace(slot, experts=tuple(output.sinks), task_vectors=rows)
             edited, kept = stage.edit(merged, kept)
             change = edited.task_vectors.reshape(change.shape)
-        output.add(slot, change, kept)
+        return Merged(slot.with_task_vectors(change), kept, own)
+
+    for one in stream.masked_map(merge_one):
+        if path is not None and one.own is not None:
+            path.add(one.slot.name, one.own)
+        output.add(one.slot, one.slot.task_vectors, one.kept)
 
 
 def _copy_buffers(pretrained: Checkpoint, output: Output) -> None:

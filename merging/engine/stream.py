@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from threading import Condition
 from typing import Any, TypeVar
 
+import psutil
 import torch
 from torch import Tensor
 
+from merging.at_once import WAKE, Report, Unit, at_once
 from merging.checkpoints.families import Parameter
 from merging.engine.inputs import Inputs
+from merging.engine.layer_inputs import OnDetail
 from merging.engine.outputs import Notes
 from merging.methods.method import Edit, Merge
-from merging.methods.moments import Moments
+from merging.methods.moments import Moments, ignore_detail
 from merging.methods.params import Params
 from merging.methods.slot import Slot
 from merging.progress import Meter
@@ -23,6 +28,9 @@ from merging.progress import Meter
 T = TypeVar("T")
 
 RUNNING = "Running exemplars"
+AT_ONCE = 4 << 30  # bytes that the layers that are worked on at once may take, if half as much again is free
+
+Row = tuple[str, Slot, dict[str, Any]]  # a note: its table, the tensor that it is on, and columns
 
 
 @dataclass(frozen=True)
@@ -104,35 +112,118 @@ class Stream:
         for raw in self._raw():
             yield self._edited(raw)[0]
 
-    def masked(self) -> Iterator[tuple[Slot, Tensor | None]]:
-        """Every slot with its hard mask: False where an edit decided that the pretrained value stays."""
-        for raw in self._raw():
-            yield self._edited(raw, with_mask=True)
+    def map(self, work: Callable[[Slot], T]) -> Iterator[T]:
+        """What a function makes of every slot, in their order; several whole tensors are worked on at once."""
+        if self.in_pieces:
+            return (work(slot) for slot in self)
+        return self._layers(lambda slot, _: work(self._edited(slot)[0]))
+
+    def masked_map(self, work: Callable[[Slot, Tensor | None, OnDetail], T]) -> Iterator[T]:
+        """As ``map``, with every slot's hard mask: False where an edit decided that the pretrained value stays.
+
+        The function also gets one to call with what it does meanwhile, which may raise Cancelled.
+        """
+        if self.in_pieces:
+            return (work(*self._edited(raw, with_mask=True), ignore_detail) for raw in self._raw())
+        return self._layers(lambda slot, on_detail: work(*self._edited(slot, with_mask=True), on_detail))
 
     def _raw(self) -> Iterator[Slot]:
-        """The slots before the edits; taking the next one reports this one as done."""
+        """The slots before the edits, one after the other; taking the next one reports this one as done."""
         # While one block is worked on, the next one is read: one core each, instead of two that wait at every barrier.
         threads = _threads(1 if self.in_pieces else None)
         with threads, _ahead(self.inputs.slots(self.in_pieces, self._drops)) as blocks:
             for block in blocks:
-                for raw in self.inputs.pieces(block) if self.in_pieces else (self._connected(block),):
+                for raw in self.inputs.pieces(block) if self.in_pieces else (self._alone(block),):
                     yield raw
                     self.meter.advance(_work(raw), self.phase, raw.name)
 
-    def _connected(self, slot: Slot) -> Slot:
-        """The slot of a whole tensor, with ``tick``, ``note`` and its inputs connected to this stream."""
+    def _alone(self, slot: Slot) -> Slot:
+        unit = Unit[None](slot.name, _work(slot), 0, 0, lambda _: None)
+        return self._connected(slot, partial(self._report, unit), _Turns(), 0, [])
 
-        def tick(share: float) -> None:
-            self.meter.within(round(share * _work(slot)), self.phase, slot.name)
+    def _layers(self, work: Callable[[Slot, OnDetail], T]) -> Iterator[T]:
+        """The results of whole tensors, each of them a unit of work, in their order.
+
+        On the CPU every unit has one thread, and as many are worked on as torch may use threads: so matrices are
+        decomposed on all cores, and the bytes of a result do not depend on their number.
+        """
+        on_cpu = self.inputs.device.type == "cpu"
+        workers = torch.get_num_threads() if on_cpu else 1
+        with ExitStack() as stack:
+            stack.enter_context(_threads(1 if on_cpu else None))
+            if workers > 1:
+                units = self._units(work, lambda parameter: self.inputs.whole(parameter, self._drops(parameter)))
+                budget = min(AT_ONCE, psutil.virtual_memory().available // 2)
+                several = at_once(units, workers, budget, self._listen, partial(torch.set_num_threads, 1))
+                results: Iterator[tuple[T, list[Row]]] = stack.enter_context(closing(several))
+            else:
+                slots = stack.enter_context(_ahead(self.inputs.slots(False, self._drops)))
+                units = self._units(work, lambda _: next(slots))
+                results = (unit.run(partial(self._report, unit)) for unit in units)
+            for parameter, (result, rows) in zip(self.inputs.ordered, results, strict=True):
+                if self.notes is not None:
+                    for table, slot, row in rows:
+                        self.notes.add(table, slot, row)
+                yield result
+                self.meter.advance(self._scalars(parameter), self.phase, parameter.name)
+
+    def _units(
+        self, work: Callable[[Slot, OnDetail], T], read: Callable[[Parameter], Slot]
+    ) -> Iterator[Unit[tuple[T, list[Row]]]]:
+        """What one tensor takes, for each: its name, the checkpoints, the chain and its statistics are all it needs."""
+        turns = _Turns()
+        for place, parameter in enumerate(self.inputs.ordered):
+            scalars, nbytes = self._scalars(parameter), self.inputs.layer_bytes(parameter)
+            run = partial(self._run, work, read, parameter, turns, place)
+            group = parameter.section if self.inputs.through_merged is not None else None
+            yield Unit(parameter.name, scalars, nbytes, scalars * self.inputs.dtype.itemsize, run, group)
+
+    def _run(
+        self,
+        work: Callable[[Slot, OnDetail], T],
+        read: Callable[[Parameter], Slot],
+        parameter: Parameter,
+        turns: _Turns,
+        place: int,
+        report: Report,
+    ) -> tuple[T, list[Row]]:
+        """The result of one tensor, and the rows that its methods noted."""
+        rows: list[Row] = []
+        try:
+            slot = self._connected(read(parameter), report, turns, place, rows)
+            return work(slot, partial(report, None)), rows
+        finally:
+            turns.leave(place)
+
+    def _connected(self, slot: Slot, report: Report, turns: _Turns, place: int, rows: list[Row]) -> Slot:
+        """The slot of a whole tensor, with ``tick``, ``note`` and its inputs connected to this stream."""
+        known: list[tuple[Moments, ...] | None] = []
 
         def read_inputs() -> tuple[Moments, ...] | None:
-            return self.inputs.input_moments(slot.parameter, lambda detail: self.meter.within(0, RUNNING, detail))
+            if self.inputs.evidence is not None and not known:
+                turns.wait(place, partial(report, None, ""))
+                known.append(self.inputs.input_moments(slot.parameter, partial(report, None)))
+                turns.leave(place)
+            return known[0] if known else None
 
         def note(table: str, **row: Any) -> None:
-            if self.notes is not None:
-                self.notes.add(table, slot, row)
+            rows.append((table, slot, row))
 
-        return replace(slot, read_inputs=read_inputs, tick=tick, note=note)
+        return replace(slot, read_inputs=read_inputs, tick=lambda share: report(share, ""), note=note)
+
+    def _report(self, unit: Unit[Any], share: float | None, detail: str = "") -> None:
+        """Report what a unit does that is worked on alone."""
+        self._listen(round((share or 0.0) * unit.work), detail, unit.name)
+
+    def _listen(self, done: int, detail: str, name: str) -> None:
+        """Report so much of the current work as done without counting it; without a name there are no news."""
+        if name:
+            self.meter.within(done, RUNNING if detail else self.phase, detail or name)
+        else:
+            self.meter.check()
+
+    def _scalars(self, parameter: Parameter) -> int:
+        return (len(self.experts) + 1) * self.inputs.pretrained.infos[parameter.name].numel
 
     def _drops(self, parameter: Parameter) -> bool:
         return any(stage.drops(parameter) for stage in self.stages)
@@ -147,6 +238,29 @@ class Stream:
 
 def _work(slot: Slot) -> int:
     return slot.task_vectors.numel() + slot.pretrained.numel()
+
+
+class _Turns:
+    """Lets units read layer inputs in the order of layers: exemplars go through the network once, block by block."""
+
+    def __init__(self) -> None:
+        self._next, self._left, self._changed = 0, set[int](), Condition()
+
+    def wait(self, place: int, check: Callable[[], None]) -> None:
+        """Wait until all before this place have read theirs, or need none; ``check`` may raise Cancelled meanwhile."""
+        with self._changed:
+            while self._next < place:
+                self._changed.wait(WAKE)
+                check()
+
+    def leave(self, place: int) -> None:
+        """Let the next one read."""
+        with self._changed:
+            self._left.add(place)
+            while self._next in self._left:
+                self._left.remove(self._next)
+                self._next += 1
+            self._changed.notify_all()
 
 
 @contextmanager

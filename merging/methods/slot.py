@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from merging.checkpoints.families import Parameter, Role
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from merging.methods.moments import Moments
+
+T = TypeVar("T")
 
 
 class Gradients(StrEnum):
@@ -76,7 +78,10 @@ class Slot:
 
 
 class SlotStream(Protocol):
-    """All tensors for a survey, as the earlier stages of the chain leave them; every loop streams them anew."""
+    """All tensors for a survey, as the earlier stages of the chain leave them; every loop streams them anew.
+
+    ``map`` gives what a function makes of every slot, in their order; several whole tensors are worked on at once.
+    """
 
     @property
     def experts(self) -> tuple[str, ...]: ...
@@ -99,6 +104,8 @@ class SlotStream(Protocol):
     def dead_tensors(self) -> int: ...
 
     def __iter__(self) -> Iterator[Slot]: ...
+
+    def map(self, work: Callable[[Slot], T]) -> Iterator[T]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from merging.numerics.eigen import is_part
 from merging.numerics.linear_algebra import STRIPES
 
 EIGEN = 10  # times n³: all eigenvalues and eigenvectors of a symmetric matrix (n, n)
+PART = 3  # times n³: few of them
 CHOLESKY = 1 / 3  # times n³
 TRIANGLE = (STRIPES + 1) / (2 * STRIPES)  # share of a symmetric product that is computed
 
@@ -44,9 +46,9 @@ def symmetric_product(side: int, length: float) -> float:
     return TRIANGLE * 2.0 * side**2 * length
 
 
-def eigen(size: int) -> float:
-    """An eigen-decomposition of a symmetric matrix (size, size)."""
-    return EIGEN * float(size) ** 3
+def eigen(size: int, count: int | None = None) -> float:
+    """An eigen-decomposition of a symmetric matrix (size, size), or its ``count`` largest eigenpairs."""
+    return (PART if is_part(size, count) else EIGEN) * float(size) ** 3
 
 
 def cholesky(size: int) -> float:
@@ -57,7 +59,7 @@ def cholesky(size: int) -> float:
 def truncated_svd(rows: int, columns: int, count: int) -> float:
     """The ``count`` largest singular values with their vectors, by the Gram matrix of the short side."""
     short, long = sorted((rows, columns))
-    return symmetric_product(short, long) + eigen(short) + product(count, short, long)
+    return symmetric_product(short, long) + eigen(short, count) + product(count, short, long)
 
 
 def polar(rows: int, columns: int) -> float:

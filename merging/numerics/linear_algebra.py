@@ -15,10 +15,12 @@ import torch
 from torch import Tensor
 
 from merging.errors import MergingError
+from merging.numerics.eigen import eigen
 from merging.numerics.finite import all_finite
 
 EXISTS = 1e-10  # a singular value below this share of the largest is a rounding error
 SAFE = 1e-5  # below this share of the largest, an eigenvalue of a Gram matrix has lost too many digits
+STRAIGHT = 1e-6  # cosines up to which columns are so nearly orthogonal that the second order is rounding
 NO_DOUBLES = {"mps"}  # kinds of devices that have no float64
 STRIPES = 4  # in which the lower triangle of a Gram matrix is computed
 
@@ -84,7 +86,7 @@ def left_factors(blocks: Tensor, rank_tol: float) -> tuple[Tensor, Tensor]:
     if height > count * width:  # the other side is smaller: an exact change of basis first
         outer, blocks = torch.linalg.qr(torch.cat([double(block) for block in blocks], dim=1))
         blocks = blocks[None]
-    squares, vectors = torch.linalg.eigh(lower_gram(blocks))
+    squares, vectors = eigen(lower_gram(blocks))
     floor = max(rank_tol**2, len(squares) * torch.finfo(squares.dtype).eps)
     dropped = int((squares <= floor * squares[-1:].clamp(min=0)).sum().cpu())
     basis: Tensor = vectors[:, dropped:]
@@ -101,8 +103,8 @@ def truncated_svd(matrix: Tensor, count: int) -> Factors:
 
 def _wide_svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """``truncated_svd`` for m <= n, from the small Gram matrix if the ``count`` values are not too small for it."""
-    squares, vectors = torch.linalg.eigh(lower_gram(matrix[None]))
-    squares, vectors = squares.flip(0)[:count], vectors.flip(1)[:, :count]
+    squares, vectors = eigen(lower_gram(matrix[None]), count)
+    squares, vectors = squares.flip(0), vectors.flip(1)
     if _well_conditioned(squares):
         values = squares.sqrt()
         return vectors, values, (vectors.T @ matrix) / values[:, None]
@@ -120,13 +122,35 @@ def polar(matrix: Tensor) -> Tensor:
     exact = double(matrix)
     if exact.shape[0] > exact.shape[1]:
         return polar(exact.T).T
-    squares, vectors = torch.linalg.eigh(lower_gram(exact[None]))
+    squares, vectors = eigen(lower_gram(exact[None]))
     if _well_conditioned(squares.flip(0)):
         left, right = vectors / squares.sqrt(), vectors.T @ exact
+    elif (frame := _straightened(vectors.T @ exact)) is not None:
+        left, right = vectors, frame
     else:
         left, _, right = _full_svd(exact, len(exact))
     factor: Tensor = left @ right
     return factor
+
+
+def _straightened(rows: Tensor) -> Tensor | None:
+    """The orthogonal polar factor of rows (r, n) that are nearly orthogonal to each other; None if they are not.
+
+    Eigenvectors of an ill-conditioned Gram matrix leave small cosines C between the rows, of lengths d. To first order
+    the unit rows are (I + C/2) Q with orthonormal Q, and the polar factor of diag(d) (I + C/2) Q is (I + X) Q, where
+    X_ij = C_ij (d_i - d_j) / (2 (d_i + d_j)) is skew. What is left out is C squared.
+    """
+    lengths = rows.norm(dim=1)
+    if not bool((lengths > EXISTS * lengths.max()).all().cpu()):
+        return None
+    unit = rows / lengths[:, None]
+    cosines = unit @ unit.T
+    cosines.diagonal().zero_()
+    if float(cosines.abs().max().cpu()) > STRAIGHT:
+        return None
+    turn = (lengths[:, None] - lengths) / (lengths[:, None] + lengths)
+    straight: Tensor = unit + ((turn - 1) * cosines / 2) @ unit
+    return straight
 
 
 def _well_conditioned(squares: Tensor) -> bool:

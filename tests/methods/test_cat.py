@@ -40,8 +40,8 @@ def _cat(slot, **params):
     class Stream:
         experts = slot.experts
 
-        def __iter__(self):
-            return iter((slot,))
+        def map(self, work):
+            return iter((work(slot),))
 
     chosen = method.params.build(params)
     found = method.survey(Stream(), chosen).statistics

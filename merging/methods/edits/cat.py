@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -55,11 +56,13 @@ def survey(slots: SlotStream, params: CatParams) -> Survey:
     """What every task wants removed, per tensor."""
     if len(slots.experts) == 1:
         return Survey({}, warnings=("cat with one expert changes nothing: there is no other task to disturb.",))
-    conflicts: Conflicts = {}
-    for slot in slots:
-        if (rule := _rule(slot, params)) is not None:
-            conflicts[slot.name] = tuple(_conflicts(slot, params.mode, *rule))
-    return Survey(conflicts)
+    return Survey(dict(pair for pair in slots.map(partial(_wanted, params=params)) if pair is not None))
+
+
+def _wanted(slot: Slot, params: CatParams) -> tuple[str, tuple[Conflict, ...]] | None:
+    """A tensor's name, and what every task wants removed of it; None leaves it unchanged."""
+    rule = _rule(slot, params)
+    return None if rule is None else (slot.name, tuple(_conflicts(slot, params.mode, *rule)))
 
 
 def _rule(slot: Slot, params: CatParams) -> tuple[Callable[[Tensor], Objective], int] | None:
@@ -125,7 +128,7 @@ def _note(slot: Slot, expert: str, conflict: Conflict, before: Tensor, after: Te
 
 def _algebra(params: CatParams, matrix: LinearMap) -> float:
     objective = gram_products(matrix) + symmetric_product(matrix.outputs, matrix.tasks * matrix.inputs)
-    return (matrix.tasks + 1) * objective + matrix.tasks * eigen(matrix.outputs)
+    return (matrix.tasks + 1) * objective + matrix.tasks * eigen(matrix.outputs, params.components)
 
 
 register(

@@ -39,9 +39,9 @@ def iso_cts(slot: Slot, params: IsoCtsParams, statistics: None) -> Tensor:
     full = min(slot.pretrained.shape)
     common_count, own_count = direction_counts(full, len(vectors), params.common_fraction)
     common = truncated_svd(double(vectors).sum(dim=0), common_count)
-    own = []
+    outside, own = _outside(common.left, vectors.shape[2]), []
     for index, vector in enumerate(vectors):
-        own.append(_residual_svd(double(vector), common.left, own_count))
+        own.append(_residual_svd(double(vector), common.left, outside, own_count))
         slot.tick((index + 1) / (len(vectors) + 2))
     # The tasks' left vectors are orthogonal to the common ones already, so only they need a polar factor.
     left = torch.cat([polar(torch.cat([part.left for part in own], dim=1)), common.left], dim=1)
@@ -59,32 +59,30 @@ def direction_counts(full: int, experts: int, common_fraction: float) -> tuple[i
     return full - own * experts, own
 
 
-def _residual_svd(vector: Tensor, common: Tensor, count: int) -> Factors:
+def _outside(common: Tensor, width: int) -> Tensor | None:
+    """A basis (m, m - r) of what is orthogonal to the common columns (m, r), if task vectors (m, n) are not tall."""
+    return torch.linalg.qr(common, mode="complete").Q[:, common.shape[1] :] if len(common) <= width else None
+
+
+def _residual_svd(vector: Tensor, common: Tensor, outside: Tensor | None, count: int) -> Factors:
     """The largest singular values of a task vector (m, n) outside the span of the common columns (m, r)."""
-    height, width = vector.shape
-    if height <= width:  # in a basis of the complement, the residual has few rows
-        rest = torch.linalg.qr(common, mode="complete").Q[:, common.shape[1] :]
-        residual = rest.T @ vector
-    else:
-        rest = None
-        residual = vector - common @ (common.T @ vector)
+    residual = vector - common @ (common.T @ vector) if outside is None else outside.T @ vector  # has few rows
     if (residual.norm() <= NOTHING * vector.norm()).cpu():
         residual = torch.zeros_like(residual)
     factors = truncated_svd(residual, count)
-    return factors if rest is None else Factors(rest @ factors.left, factors.values, factors.right)
+    return factors if outside is None else Factors(outside @ factors.left, factors.values, factors.right)
 
 
 def _algebra(params: IsoCtsParams, matrix: LinearMap) -> float:
     (out, into), full = matrix[1:], matrix.short
     common, own = direction_counts(full, matrix.tasks, params.common_fraction)
     if out <= into:  # in a basis of the complement, of out - common directions
-        rest = out - common
-        basis = 2 * flops.product(out, out, common)
-        residual = basis + flops.product(rest, out, into) + flops.truncated_svd(rest, into, own)
+        rest, basis = out - common, 2 * flops.product(out, out, common)
+        residual = flops.product(rest, out, into) + flops.truncated_svd(rest, into, own)
     else:
-        residual = 2 * flops.product(out, common, into) + flops.truncated_svd(out, into, own)
+        basis, residual = 0.0, 2 * flops.product(out, common, into) + flops.truncated_svd(out, into, own)
     joined = flops.polar(out, matrix.tasks * own) + flops.polar(full, into) + flops.product(out, full, into)
-    return flops.truncated_svd(out, into, common) + matrix.tasks * residual + joined
+    return flops.truncated_svd(out, into, common) + basis + matrix.tasks * residual + joined
 
 
 register(

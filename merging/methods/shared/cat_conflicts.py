@@ -6,7 +6,7 @@ Task vectors are in float64; sums over rows are divided by the number of rows, a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -74,8 +74,8 @@ class LinearConflicts:
         signs = outputs.new_ones(len(outputs))
         signs[sum(map(len, disturbing)) :] = -1
         outer, inner = torch.linalg.qr(outputs.T)
-        values, vectors = spectrum((inner * signs) @ inner.T)
-        conflict = _positive(values, vectors, count, float(outputs.square().sum().cpu()))
+        values, vectors = spectrum((inner * signs) @ inner.T, count)
+        conflict = _positive(values, vectors, float(outputs.square().sum().cpu()), len(vectors))
         return Conflict(outer @ conflict.where, conflict.scores)
 
     def _outputs(self, task: int, expert: int) -> Tensor:
@@ -87,19 +87,19 @@ class LinearConflicts:
 
     def _from_grams(self, task: int, count: int) -> Conflict:
         # Σ_{i≠k} of the serving terms is their sum over all i without the task's own: that is added back with weight α.
-        weights = self.vectors.new_ones(len(self.vectors))
+        gram, weights = _mean_gram(self.inputs[task]), [1.0] * len(self.vectors)
         weights[task] = self.tradeoff
-        moved = (self.vectors * weights[:, None, None]) @ _mean_gram(self.inputs[task])
-        disturbing = lower_products(moved, self.vectors)
+        pairs = zip(weights, self.vectors, strict=True)
+        disturbing = lower_products(((weight * vector) @ gram for weight, vector in pairs), self.vectors)
         matrix = disturbing - self.tradeoff * self._serving
         scale = float((disturbing.trace() + self.tradeoff * self._serving.trace()).cpu())
-        return _positive(*spectrum(matrix), count, scale)
+        return _positive(*spectrum(matrix, count), scale, len(matrix))
 
     @cached_property
     def _serving(self) -> Tensor:
         """Σ_i τ_i (G_i/n_i) τ_iᵀ (d_out, d_out), correct on and below the diagonal."""
-        moved = [vector @ _mean_gram(moments) for vector, moments in zip(self.vectors, self.inputs, strict=True)]
-        return lower_products(torch.stack(moved), self.vectors)
+        pairs = zip(self.vectors, self.inputs, strict=True)
+        return lower_products((vector @ _mean_gram(moments) for vector, moments in pairs), self.vectors)
 
 
 @dataclass(frozen=True)
@@ -131,17 +131,16 @@ def _mean_gram(moments: Moments) -> Tensor:
     return moments.gram() / max(moments.count, 1)
 
 
-def _positive(values: Tensor, vectors: Tensor, count: int, scale: float) -> Conflict:
-    """The last ``count`` eigenpairs, only those whose value exceeds the rounding of terms of size ``scale``."""
-    values, vectors = values[-count:].flip(0), vectors[:, -count:].flip(1)
-    chosen = values > len(vectors) * EPS * scale
-    return Conflict(vectors[:, chosen], values[chosen])
+def _positive(values: Tensor, vectors: Tensor, scale: float, size: int) -> Conflict:
+    """Eigenpairs of a matrix of some size, only those whose value exceeds the rounding of terms of size ``scale``."""
+    chosen = values.flip(0) > size * EPS * scale
+    return Conflict(vectors.flip(1)[:, chosen], values.flip(0)[chosen])
 
 
-def lower_products(left: Tensor, right: Tensor) -> Tensor:
-    """Σ_i L_i R_iᵀ (m, m) of blocks (K, m, n) whose sum is symmetric, correct on and below the diagonal."""
-    size = left.shape[1]
-    total = left.new_zeros(size, size)
+def lower_products(left: Iterable[Tensor], right: Tensor) -> Tensor:
+    """Σ_i L_i R_iᵀ (m, m) of matrices L_i and blocks R (K, m, n) whose sum is symmetric, correct up to the diagonal."""
+    size = right.shape[1]
+    total = right.new_zeros(size, size)
     edges = [size * stripe // STRIPES for stripe in range(STRIPES + 1)]
     for one, other in zip(left, right, strict=True):
         for start, stop in itertools.pairwise(edges):

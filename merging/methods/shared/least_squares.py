@@ -15,6 +15,7 @@ from torch import Tensor
 
 from merging.checkpoints.families import Role
 from merging.checkpoints.tower_names import transposed
+from merging.numerics.eigen import eigen
 from merging.numerics.linear_algebra import double
 
 if TYPE_CHECKING:
@@ -76,11 +77,10 @@ def normal_equations(
     return equations
 
 
-def spectrum(gram: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues (d,), ascending, and eigenvectors (d, d) of a symmetric matrix."""
+def spectrum(gram: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
+    """Eigenvalues (r,), ascending, and eigenvectors (d, r) of a symmetric matrix (d, d); ``count`` are the largest."""
     try:
-        eigen = torch.linalg.eigh(gram)
+        return eigen(gram, count)
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # happens at times on accelerators
         ridge = RETRY * gram.diagonal().mean()
-        eigen = torch.linalg.eigh(gram + ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device))
-    return eigen.eigenvalues, eigen.eigenvectors
+        return eigen(gram + ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device), count)

@@ -1,0 +1,116 @@
+"""Eigenvalues and eigenvectors of symmetric matrices, all of them or only the largest.
+
+On the CPU large matrices go to scipy's LAPACK: it can stop at the vectors that are asked for, and is faster than
+torch's on processors that are not Intel's. It is called directly, because ``scipy.linalg.eigh`` keeps the interpreter's
+lock and would make layers wait for each other. It uses one thread: several matrices are decomposed at once instead,
+and the bytes of a result do not depend on the number of cores.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+LARGE = 640  # side of a matrix from which scipy's LAPACK is used
+FEW = 4  # up to a fourth of the vectors, finding only them is cheaper
+
+
+def is_part(size: int, count: int | None) -> bool:
+    """Whether ``count`` of ``size`` eigenvectors are found without the others."""
+    return count is not None and size >= LARGE and FEW * count <= size
+
+
+def eigen(matrix: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
+    """Eigenvalues (r,), ascending, and orthonormal eigenvectors (n, r) of a symmetric matrix (n, n).
+
+    Its lower triangle is all that is read. With a ``count`` only so many of the largest, r = min(count, n).
+
+    Raises:
+        torch.linalg.LinAlgError: the decomposition does not converge.
+    """
+    size = len(matrix)
+    here = matrix.device.type == "cpu" and matrix.dtype == torch.float64 and size >= LARGE
+    pair = _by_lapack(matrix, count if is_part(size, count) else None) if here and count != 0 else None
+    values, vectors = torch.linalg.eigh(matrix) if pair is None else pair
+    first = 0 if count is None else max(len(values) - count, 0)
+    return values[first:], vectors[:, first:]
+
+
+def _by_lapack(matrix: Tensor, count: int | None) -> tuple[Tensor, Tensor] | None:
+    """All eigenpairs, or the ``count`` largest; None if LAPACK does not find them."""
+    if not torch.isfinite(matrix.sum()):
+        return None
+    copy = matrix.clone(memory_format=torch.contiguous_format)  # a lower triangle by rows is an upper one by columns
+    return _all(copy) if count is None else _largest(copy, count)
+
+
+def _all(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
+    """By divide and conquer (dsyevd), which puts the vectors in the place of the matrix."""
+    size, values = len(matrix), matrix.new_empty(len(matrix))
+    failed = _call("dsyevd", "V", "U", size, matrix, size, values)
+    return None if failed else (values, matrix.T)
+
+
+def _largest(matrix: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
+    """By bisection and inverse iteration (dsyevr)."""
+    size, values = len(matrix), matrix.new_empty(len(matrix))
+    vectors, support = matrix.new_empty(count, size), torch.empty(2 * count, dtype=torch.int32)
+    place = (0.0, 0.0, size - count + 1, size, 0.0)  # no interval of values; places from 1 on; the best tolerance
+    number = ctypes.c_int()
+    failed = _call("dsyevr", "V", "I", "U", size, matrix, size, *place, number, values, vectors, size, support)
+    return None if failed or number.value != count else (values[:count], vectors.T)
+
+
+def _call(name: str, *arguments: Any) -> int:
+    """Call a routine that ends with two workspaces and an error number, which is returned."""
+    routine, info = _routine(name), ctypes.c_int()
+    work, whole = torch.empty(1, dtype=torch.float64), torch.empty(1, dtype=torch.int32)
+    for sizes in ((-1, -1), None):  # first it says which sizes it needs
+        lengths = sizes or (len(work), len(whole))
+        every = (*arguments, work, lengths[0], whole, lengths[1], info)
+        kept = [_reference(argument) for argument in every]
+        routine(*kept)
+        if sizes:
+            work = torch.empty(int(work), dtype=torch.float64)
+            whole = torch.empty(int(whole), dtype=torch.int32)
+    return info.value
+
+
+def _reference(argument: Any) -> Any:
+    """What LAPACK is given in the place of an argument: its address."""
+    if isinstance(argument, Tensor):
+        return ctypes.c_void_p(argument.data_ptr())
+    if isinstance(argument, str):
+        return ctypes.c_char_p(argument.encode())
+    if isinstance(argument, ctypes.c_int):
+        return ctypes.byref(argument)
+    return ctypes.byref(ctypes.c_int(argument) if isinstance(argument, int) else ctypes.c_double(argument))
+
+
+@cache
+def _routine(name: str) -> Callable[..., None]:
+    """One of scipy's LAPACK routines, which runs without the interpreter's lock."""
+    from scipy.linalg import cython_lapack
+
+    _one_thread()
+    capsule, python = cython_lapack.__pyx_capi__[name], ctypes.pythonapi
+    python.PyCapsule_GetName.restype, python.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    signature = python.PyCapsule_GetName(capsule)
+    python.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    python.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    return ctypes.CFUNCTYPE(None)(python.PyCapsule_GetPointer(capsule, signature))
+
+
+def _one_thread() -> None:
+    """Keep scipy's own linear algebra library to one thread; numpy's and torch's are others."""
+    from threadpoolctl import ThreadpoolController
+
+    for library in ThreadpoolController().lib_controllers:
+        if any(part.startswith("scipy") for part in Path(library.filepath).parts[:-1]):
+            library.set_num_threads(1)

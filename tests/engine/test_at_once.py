@@ -1,0 +1,223 @@
+"""Layers that are worked on at once: the same bytes in the same order for any number of them, within a budget."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import common_checks
+import pytest
+import tiny
+import torch
+
+from merging.at_once import Report, Unit, at_once
+from merging.checkpoints.families import Role
+from merging.checkpoints.tensor_info import TensorInfo
+from merging.engine import run as engine
+from merging.engine import stream
+from merging.engine.adapting import adapt
+from merging.engine.inputs import layer_bytes
+from merging.errors import Cancelled
+from merging.methods import registry
+from merging.progress import Progress
+from merging.recipes.recipe import Exemplars, Recipe, Step, TestData
+from merging.runs.inputs import open_inputs
+
+METHODS = registry.methods()
+PER_TASK = 6
+PATIENCE = 60.0  # seconds that a busy machine may take
+
+
+@contextmanager
+def workers(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def ignore(done: int, detail: str, name: str) -> None:
+    pass
+
+
+def unit(name: str, run: Any, nbytes: int = 1, **options: Any) -> Unit[Any]:
+    return Unit(name, 10, nbytes, 0, run, **options)
+
+
+def results(units: list[Unit[Any]], count: int = 2, budget: int = 100, listen: Any = ignore) -> list[Any]:
+    return list(at_once(units, count, budget, listen, lambda: None))
+
+
+def chain_of(method: Any, benchmark: Any) -> Recipe:
+    chain = Recipe.of_method(method, benchmark.pretrained, benchmark.experts)
+    if params := common_checks.SHORT.get(method.key):
+        step = Step(method.key, method.params.build(params))
+        chain = replace(chain, **{"adapt" if chain.adapt else "merge": step})
+    if chain.test_data:
+        chain = replace(chain, test_data=TestData(per_task=PER_TASK))
+    return replace(chain, exemplars=Exemplars(per_task=PER_TASK)) if chain.exemplars else chain
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.role}-{method.key}")
+def test_bytes_and_order_do_not_depend_on_the_number_of_workers(method: Any, tiny_benchmark: Any) -> None:
+    recipe = chain_of(method, tiny_benchmark)
+    inputs = open_inputs(recipe, benchmark=tiny_benchmark)
+    shown = tiny_benchmark.labeled_exemplars(PER_TASK, 0)
+    data = {
+        "exemplars": shown if recipe.exemplars else None,
+        "test_data": common_checks.unlabeled(shown) if recipe.test_data else None,
+    }
+    outcomes = []
+    for count in (1, 2, 4):
+        with workers(count):
+            result = engine.run(recipe, inputs.pretrained, inputs.experts, **data, device="cpu")
+            if recipe.adapt:
+                merged = tiny.checkpoint(result.state_dict)
+                result = adapt(recipe, inputs.pretrained, inputs.experts, merged, **data, device="cpu").added_to(result)
+        states = result.task_state_dicts or {"merged": result.state_dict}
+        stored = result.modules.stored if result.modules else {}
+        parts = {task: {name: file.read(name) for name in file.infos} for task, file in stored.items()}
+        outcomes.append(({**states, **parts}, result.tables))
+    (first, tables), *others = outcomes
+    for states, rows in others:
+        assert list(states) == list(first)
+        for key, state in states.items():
+            assert list(state) == list(first[key])
+            assert all(torch.equal(tensor, first[key][name]) for name, tensor in state.items())
+        assert list(rows) == list(tables)
+        if method.learn is not None:  # what is noted while it learns is no work on layers
+            continue
+        assert all(table.equals(tables[name]) for name, table in rows.items())
+
+
+def test_results_come_in_order_though_the_last_is_done_first() -> None:
+    last = threading.Event()
+
+    def slow(report: Report) -> str:
+        assert last.wait(PATIENCE)
+        return "first"
+
+    def fast(report: Report) -> str:
+        last.set()
+        return "second"
+
+    assert results([unit("a", slow), unit("b", fast)]) == ["first", "second"]
+
+
+@pytest.mark.parametrize("nbytes,group,most", [(1, None, 3), (40, None, 2), (200, None, 1), (1, "own", 1)])
+def test_the_budget_and_the_groups_limit_how_many_run(nbytes: int, group: str | None, most: int) -> None:
+    lock, running, seen = threading.Lock(), [0], []
+    full = threading.Barrier(most)
+
+    def run(report: Report) -> None:
+        with lock:
+            running[0] += 1
+            seen.append(running[0])
+        full.wait(PATIENCE)  # as many as are allowed do run at once
+        with lock:
+            running[0] -= 1
+
+    units = [unit(str(n), run, nbytes, group=group and f"{group}{n}") for n in range(6)]
+    assert len(results(units, 3, budget=100)) == 6
+    assert max(seen) <= most
+
+
+def test_the_first_error_in_order_is_raised_and_the_others_stop() -> None:
+    failed, going, heard = threading.Event(), threading.Event(), list[str]()
+
+    def fails_first(report: Report) -> None:
+        failed.set()
+        raise KeyError("second")
+
+    def fails_in_its_turn(report: Report) -> None:
+        assert failed.wait(PATIENCE)
+        assert going.wait(PATIENCE)
+        raise ValueError("first")
+
+    def goes_on(report: Report) -> None:
+        going.set()
+        try:
+            while True:
+                report(0.5, "")
+                threading.Event().wait(0.001)
+        except Cancelled:
+            heard.append("stopped")
+            raise
+
+    with pytest.raises(ValueError, match="first"):
+        results([unit("a", fails_in_its_turn), unit("b", fails_first), unit("c", goes_on)], 3)
+    assert heard == ["stopped"]
+
+
+def test_progress_adds_up_what_units_report_and_cancels_all() -> None:
+    reported: list[tuple[int, str, str]] = []
+    half = threading.Barrier(2)
+
+    def run(report: Report) -> None:
+        half.wait(PATIENCE)
+        report(0.5, "")
+        while True:
+            threading.Event().wait(0.001)
+            report(None, "")
+
+    def listen(done: int, detail: str, name: str) -> None:
+        reported.append((done, detail, name))
+        if done == 10:  # half of both
+            raise Cancelled("enough")
+
+    with pytest.raises(Cancelled, match="enough"):
+        results([unit("a", run), unit("b", run)], listen=listen)
+    assert {name for done, _, name in reported if done} == {"a", "b"}
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_merge_of_several_layers_at_once_reports_and_cancels(count: int) -> None:
+    base, tuned = tiny.family()
+    pretrained, experts = tiny.checkpoint(base), {name: tiny.checkpoint(state) for name, state in tuned.items()}
+    recipe, reports = Recipe.build("tsv_m"), list[Progress]()
+    with workers(count):
+        engine.run(recipe, pretrained, experts, device="cpu", progress=reports.append)
+        assert all(one.done <= other.done for one, other in itertools.pairwise(reports) if not one.detail)
+        assert reports[-1].fraction == 1.0
+        assert all(report.phase == "Merging with TSV-M" for report in reports)
+
+        def cancel() -> bool:
+            return len(reports) > 5
+
+        reports.clear()
+        with pytest.raises(Cancelled):
+            engine.run(recipe, pretrained, experts, device="cpu", progress=reports.append, cancel=cancel)
+        assert torch.get_num_threads() == count
+
+
+def test_several_layers_are_worked_on_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    base, tuned = tiny.family()
+    pretrained, experts = tiny.checkpoint(base), {name: tiny.checkpoint(state) for name, state in tuned.items()}
+    asked: list[tuple[int, int]] = []
+
+    def noted(units: Any, count: int, budget: int, *rest: Any) -> Any:
+        asked.append((count, budget))
+        return at_once(units, count, budget, *rest)
+
+    monkeypatch.setattr(stream, "at_once", noted)
+    with workers(3):
+        engine.run(Recipe.build("drm"), pretrained, experts, device="cpu")
+    assert [count for count, _ in asked] == [3]
+    assert 0 < asked[0][1] <= stream.AT_ONCE
+
+
+def test_the_memory_of_a_layer() -> None:
+    """By hand: eight experts' (4096, 1024) in float32, four times; a side of 4096 in float64, four times, or 12."""
+    parameter = next(p for p in tiny.checkpoint(tiny.family()[0]).parameters if p.role == Role.LINEAR)
+    info = TensorInfo((4096, 1024), torch.float32)
+    slot, square = 4 * 9 * 4096 * 1024 * 4, 4096**2 * 8
+    assert layer_bytes(parameter, info, 8, 4, captures=False) == slot + 4 * square
+    assert layer_bytes(parameter, info, 8, 4, captures=True) == slot + 12 * square < stream.AT_ONCE
+    flat = TensorInfo((1024,), torch.float32)
+    assert layer_bytes(parameter, flat, 8, 4, captures=True) == 4 * 9 * 1024 * 4
