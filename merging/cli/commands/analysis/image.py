@@ -43,7 +43,7 @@ def image(
     call: Call, run: str, image: str, head: str, against: str, tables: tuple[str, ...], find: str, depth: int,
     store: Path | None, device: str,
 ) -> int:  # fmt: skip
-    """Follow one image through a run, block by block, or find images by what happens there."""
+    """Follow one image through a run, block by block."""
     from merging import settings
     from merging.analysis.image.tables import ImageTables
     from merging.analysis.image.towers import Towers
