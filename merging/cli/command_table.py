@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "merging.cli.commands.preview:preview",
         "Say what a recipe would score, on a sample and against a reference.",
     ),
+    "image": ("merging.cli.commands.analysis.image:image", "Follow one image through a run, block by block."),
     "evaluate": ("merging.cli.commands.evaluate:evaluate", "Accuracy of a checkpoint on the benchmark."),
     "fit": ("merging.cli.commands.fit:fit", "Check whether checkpoints can be merged."),
     "digest": ("merging.cli.commands.fit:digest", "Digests of checkpoints' tensors, remembered for the app."),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 import torch.nn.functional as nnf
@@ -21,6 +21,18 @@ from merging.checkpoints.tower_names import assemble, tower_names
 EPS = 1e-5
 Record = Callable[[str, Tensor], None]  # (parameter name, rows entering it (n, d))
 Names = Mapping[str, tuple[str, ...]]  # open_clip's name -> names in the checkpoint; q, k and v may be separate
+
+
+class AttendedTokens(NamedTuple):
+    """The tokens after a block (n, T, width), and where it looked.
+
+    ``attention`` (n, H, T, T) has for each head the weights by which a token reads the values of all tokens: rows sum
+    to 1. ``contributions`` (n, T) are the lengths of what each token adds to the class token, over all heads.
+    """
+
+    tokens: Tensor
+    attention: Tensor
+    contributions: Tensor
 
 
 class _OnDemand(Mapping[str, Tensor]):
@@ -93,6 +105,26 @@ class Encoder:
             return self.stem(x, record)
         return self.block(x, section - 1, record) if section <= self.architecture.layers else self.head(x, record)
 
+    def attend(self, section: int, x: Tensor) -> AttendedTokens:
+        """The output of a block as ``run`` gives it, with its attention computed explicitly.
+
+        Raises:
+            ValueError: the section is no block.
+        """
+        if not 0 < section <= self.architecture.layers:
+            raise ValueError(f"Section {section} is no block; blocks are sections 1 to {self.architecture.layers}.")
+        at = f"transformer.resblocks.{section - 1}."
+        q, k, v = self._heads(self._norm(at + "ln_1", x, None), at + "attn.", None)
+        scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+        if self.causal:
+            scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -torch.inf)
+        attention = scores.softmax(dim=-1)
+        x = x + self._mixed(attention @ v, at + "attn.", None)
+        x = x + self.mlp(self._norm(at + "ln_2", x, None), section - 1)
+        read = (attention[:, :, 0, :, None] * v).transpose(1, 2).flatten(2)  # (n, T, width), of the class token
+        added = self.linear(at + "attn.out_proj.weight", None, read)
+        return AttendedTokens(x, attention, added.norm(dim=-1))
+
     def section_of(self, name: str) -> int:
         """The section that a tensor of this name belongs to."""
         if name.startswith("transformer.resblocks."):
@@ -125,13 +157,21 @@ class Encoder:
         return self.linear(at + "c_proj.weight", at + "c_proj.bias", hidden, record)
 
     def _attention(self, x: Tensor, at: str, record: Record | None) -> Tensor:
+        q, k, v = self._heads(x, at, record)
+        return self._mixed(nnf.scaled_dot_product_attention(q, k, v, is_causal=self.causal), at, record)
+
+    def _heads(self, x: Tensor, at: str, record: Record | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of every head, each (n, H, T, width / H)."""
         heads = self.architecture.heads
         n, length, width = x.shape
         packed = self.linear(at + "in_proj_weight", at + "in_proj_bias", x, record)
         q, k, v = packed.reshape(n, length, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
-        attended = nnf.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
-        mixed = attended.transpose(1, 2).reshape(n, length, width)
-        return self.linear(at + "out_proj.weight", at + "out_proj.bias", mixed, record)
+        return q, k, v
+
+    def _mixed(self, attended: Tensor, at: str, record: Record | None) -> Tensor:
+        """What an attention layer gives (n, T, width) from what its heads have read (n, H, T, width / H)."""
+        rows = attended.transpose(1, 2).flatten(2)
+        return self.linear(at + "out_proj.weight", at + "out_proj.bias", rows, record)
 
     def head(self, x: Tensor, record: Record | None = None) -> Tensor:
         """Features (n, embed_dim) from the tokens after the last block."""

@@ -52,6 +52,22 @@ def paired_differences(
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
+def share_interval(
+    held: Mapping[str, NDArray[np.bool_]], *, seed: int = 0, draws: int = DRAWS
+) -> tuple[float, float, float, int]:
+    """The share of all images of which something holds, its interval [low, high], and their number n.
+
+    Images are drawn with replacement within each task. NaN without images.
+    """
+    n = sum(map(len, held.values()))
+    if not n:
+        return float("nan"), float("nan"), float("nan"), 0
+    generator = np.random.default_rng(seed)
+    resampled = sum(generator.binomial(len(own), own.mean(), size=draws) for own in held.values() if len(own)) / n
+    low, high = np.percentile(resampled, [2.5, 97.5])
+    return sum(int(own.sum()) for own in held.values()) / n, float(low), float(high), n
+
+
 def _resampled(
     right: NDArray[np.float64], reference: NDArray[np.float64], draws: int, generator: np.random.Generator
 ) -> Pair:

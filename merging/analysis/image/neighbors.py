@@ -1,0 +1,110 @@
+"""Neighbors: the images of the choosing half whose features are nearest to an image's, in two models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch.nn.functional import normalize
+
+from merging.benchmarks.evaluate import features
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from merging.analysis.image.studied import StudiedImage
+    from merging.analysis.image.trace import Trace
+    from merging.benchmarks.benchmark import Benchmark
+    from merging.clip.image_encoder import Encoder
+    from merging.progress import Meter
+
+SPLIT = "choosing"
+SHOWN, COMPARED = 8, 20  # neighbors that are listed, and those whose overlap is counted
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureBank:
+    """Unit features (n, e) of images of the choosing half, and of each its data set, its number and its class."""
+
+    features: NDArray[np.float32]
+    images: pd.DataFrame  # task, number, class
+
+
+def same_domain(benchmark: Benchmark, task: str, experts: Sequence[str]) -> list[str]:
+    """The data sets of the same domain as one: those that were merged, or those that were not."""
+    inside = task in experts
+    return [other.key for other in benchmark.tasks if (other.key in experts) == inside]
+
+
+def bank(encoder: Encoder, benchmark: Benchmark, tasks: Sequence[str], meter: Meter | None = None) -> FeatureBank:
+    """The features of all images of the choosing half of these data sets, one pass each."""
+    rows, tables = [], []
+    for key in tasks:
+        images, labels = benchmark.images(key, SPLIT)
+        task = benchmark.task(key)
+        found = features(encoder, images, meter, "Reading features", task.title, benchmark.preprocess)
+        rows.append(normalize(found, dim=-1).numpy())
+        names = np.array(task.class_names, dtype=object)[labels]
+        tables.append(pd.DataFrame({"task": key, "number": np.arange(len(labels)), "class": names}))
+    return FeatureBank(np.concatenate(rows), pd.concat(tables, ignore_index=True))
+
+
+def neighbors(trace: Trace, image: StudiedImage, kept: FeatureBank) -> pd.DataFrame:
+    """The nearest images in one model: model, rank (from 1), image (TASK:SPLIT:N), task, class, cosine.
+
+    The image itself is left out.
+    """
+    query = normalize(trace.features()[-1:], dim=-1).numpy()[0]
+    near, cosines = _nearest(query, kept, image.name)
+    rows = kept.images.iloc[near]
+    names = _names(rows)
+    table = rows.reset_index(drop=True).assign(
+        model=trace.key, rank=range(1, len(near) + 1), image=names, cosine=cosines
+    )
+    return table[["model", "rank", "image", "task", "class", "cosine"]]
+
+
+def overlap(pair: tuple[Trace, Trace], image: StudiedImage, banks: tuple[FeatureBank, FeatureBank]) -> pd.DataFrame:
+    """One row: the share of the 20 nearest images that two models have in common, and its mean over the data set.
+
+    Columns: model, reference, overlap, mean (over the images of the data set in the choosing half, each left out of its
+    own neighbors), n. Models and banks are the run's and the reference's, with the same images in the same order.
+    """
+    near = [set(neighbors(trace, image, kept)["image"]) for trace, kept in zip(pair, banks, strict=True)]
+    most = min(COMPARED, *map(len, near)) or 1
+    shared = len(near[0] & near[1]) / most
+    own = np.flatnonzero(banks[0].images["task"].to_numpy() == image.name.split(":")[0])
+    means = mean_overlap(banks, own)
+    row = {"model": pair[0].key, "reference": pair[1].key, "overlap": shared, "mean": means, "n": len(own)}
+    return pd.DataFrame([row])
+
+
+def mean_overlap(banks: tuple[FeatureBank, FeatureBank], queries: NDArray[np.intp]) -> float:
+    """The mean overlap of the nearest images of some images of the banks; NaN without any."""
+    near = []
+    for kept in banks:
+        cosines = torch.from_numpy(kept.features[queries]) @ torch.from_numpy(kept.features).T
+        cosines[range(len(queries)), queries] = -torch.inf
+        near.append(cosines.topk(min(COMPARED, cosines.shape[1] - 1), dim=-1).indices.numpy())
+    shares = [len(np.intersect1d(one, other)) / len(one) for one, other in zip(*near, strict=True) if len(one)]
+    return float(np.mean(shares)) if shares else float("nan")
+
+
+def _nearest(query: NDArray[np.float32], kept: FeatureBank, name: str) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+    cosines = kept.features @ query
+    task, _, rest = name.partition(":")
+    split, _, number = rest.partition(":")
+    if split == SPLIT:
+        itself = (kept.images["task"] == task) & (kept.images["number"] == int(number))
+        cosines = np.where(itself.to_numpy(), -np.inf, cosines)
+    order = np.argsort(-cosines, kind="stable")[:COMPARED]
+    order = order[np.isfinite(cosines[order])]
+    return order, cosines[order]
+
+
+def _names(rows: pd.DataFrame) -> list[str]:
+    return [f"{task}:{SPLIT}:{number}" for task, number in zip(rows["task"], rows["number"], strict=True)]

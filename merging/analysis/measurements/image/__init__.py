@@ -1,0 +1,1 @@
+"""What is asked of one image, measured over all images of the reporting half."""
