@@ -98,7 +98,7 @@ def shorten(folder: Path, name: str, schema: Mapping[str, str]) -> None:
 
 def thinned(steps: Sequence[int], most: int) -> set[int]:
     """Every step, every second one, every fourth and so on, so that at most ``most`` stay; and the last one."""
-    if len(steps) <= most + 1:  # as few as are left of many
+    if len(steps) <= most + 1:  # no more than are left of many
         return set(steps)
     stride = 1
     while len(steps[::stride]) > most:

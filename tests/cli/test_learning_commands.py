@@ -63,7 +63,7 @@ def test_problems_are_told_together(merge, tmp_path, capsys) -> None:
     assert merge("--adapt", "surgery", "--adapt", "twin", *out) == exit_codes.USAGE
     assert "A recipe has at most one adapt; got surgery and twin." in capsys.readouterr().err
     assert merge("--merge", "emr", "--adapt", "surgery", *out) == exit_codes.FAILED
-    assert "so surgery has nothing to adapt" in capsys.readouterr().err
+    assert "so Surgery has nothing to adapt" in capsys.readouterr().err
     assert merge("--adapt", "twin", "--test-data", "reporting", *out) == exit_codes.FAILED
     assert "No step of this chain learns from test data" in capsys.readouterr().err
 

@@ -139,7 +139,9 @@ def test_many_steps_are_thinned_out_but_for_the_last(tmp_path):
         shorten(tmp_path, "coefficient_steps", schema)
     kept = read_table(tmp_path / stored_table(tmp_path, "coefficient_steps"), schema)
     assert kept["step"].tolist() == [*range(0, 481, 40), 505]
-    assert thinned([], 3) == set() and thinned([1, 2, 3], 3) == {1, 2, 3} and thinned([1, 2, 3, 4], 3) == {1, 3, 4}
+    assert thinned([], 3) == set() and thinned([1, 2, 3], 3) == {1, 2, 3} and thinned([1, 2, 3, 4, 5], 3) == {1, 3, 5}
+    left = thinned(range(1, 7), 3)
+    assert left == {1, 3, 5, 6} and thinned(sorted(left), 3) == left  # the last one stays, so one more is none too many
 
 
 @pytest.fixture
