@@ -76,8 +76,8 @@ def _with_modules(tensors: pd.DataFrame, sizes: Mapping[str, int], modules: pd.D
     Where images mix on the pretrained tensors, the merged model's in their place are not needed. Modules may be of
     another precision than the model, so what is left out of its file is counted with its own bytes per scalar.
     """
-    itemsize = (tensors["numel"] * tensors["itemsize"]).sum() / tensors["numel"].sum()
-    replaced = round(int(modules["numel"][modules["part"] == REPLACING].sum()) * itemsize)
+    per_scalar = float((tensors["numel"] * tensors["itemsize"]).sum() / tensors["numel"].sum())
+    replaced = round(int(modules["numel"][modules["part"] == REPLACING].sum()) * per_scalar)
     rows = [(account, MERGED_VECTOR if part == VECTOR else part, size - replaced * (account == "deploy"))
             for account, part, size in _one_model(tensors, sizes)]  # fmt: skip
     itemsize = (modules["bytes"] // modules["numel"].clip(lower=1)).clip(lower=1)
