@@ -73,9 +73,11 @@ def _one_model(tensors: pd.DataFrame, sizes: Mapping[str, int]) -> list[Row]:
 def _with_modules(tensors: pd.DataFrame, sizes: Mapping[str, int], modules: pd.DataFrame) -> list[Row]:
     """A model and what an adapt put on top of it, part by part: as it is, and without zeros.
 
-    Where images mix on the pretrained tensors, the merged model's in their place are not needed.
+    Where images mix on the pretrained tensors, the merged model's in their place are not needed. Modules may be of
+    another precision than the model, so what is left out of its file is counted with its own bytes per scalar.
     """
-    replaced = int(modules["bytes"][modules["part"] == REPLACING].sum())
+    per_scalar = float((tensors["numel"] * tensors["itemsize"]).sum() / tensors["numel"].sum())
+    replaced = round(int(modules["numel"][modules["part"] == REPLACING].sum()) * per_scalar)
     rows = [(account, MERGED_VECTOR if part == VECTOR else part, size - replaced * (account == "deploy"))
             for account, part, size in _one_model(tensors, sizes)]  # fmt: skip
     itemsize = (modules["bytes"] // modules["numel"].clip(lower=1)).clip(lower=1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,6 +34,7 @@ MAGIC = b"PK\x03\x04"
 BROKEN = (  # what reading a damaged archive raises, in zipfile and in NumPy's parser of headers
     zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, KeyError, SyntaxError, TokenError,
 )  # fmt: skip
+_PARSER = threading.Lock()  # NumPy parses headers as Python, and CPython 3.11 may fail where threads do so at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,8 @@ class Npz:
     def _header(self, stream: IO[bytes], what: str) -> ArrayInfo:
         version = npy.read_magic(stream)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, by_columns, dtype = read(stream)
+        with _PARSER:
+            shape, by_columns, dtype = read(stream)
         if dtype.hasobject:
             raise TaskError(f"{what} holds Python objects, which are not read. Save it as a plain array.")
         if dtype.kind not in KINDS or dtype.names is not None or dtype.subdtype is not None:

@@ -320,3 +320,11 @@ def test_unknown_sizes_are_left_out_and_said():
     assert len(nothing.data) == 0
     with pytest.raises(ChartError, match="does not know the account 'other'"):
         viz.draw("storage", table.assign(account="other"))
+
+
+def test_what_modules_replace_is_left_out_of_the_model_at_its_own_precision():
+    run = next(run for run in Store(libraries=(settings.LIBRARY,)).runs() if run.title == "WEMoE, quick")
+    modules, tensors = run.table("modules"), run.table("tensors")
+    mlps = modules.loc[modules["part"] == "pretrained tensors"].iloc[0]
+    assert set(tensors["itemsize"]) == {2} and mlps["bytes"] == 4 * mlps["numel"]
+    assert accounts(run)["deploy"]["merged model"] == run.sizes["files"] - 2 * mlps["numel"] > 0

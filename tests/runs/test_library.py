@@ -61,7 +61,7 @@ def test_saliency_is_left_out_only_where_another_run_has_it(store):
     pruned = [run for run in runs if edit_pairs.same_saliency(run, runs)]
     assert len(pruned) > 20
     holders = {edit_pairs.same_saliency(run, runs).id for run in pruned if SALIENCY not in run.tables}
-    assert len(holders) == 1 and all(SALIENCY in store.run(run_id).tables for run_id in holders)
+    assert holders and all(SALIENCY in store.run(run_id).tables for run_id in holders)
 
 
 @pytest.mark.slow
@@ -104,8 +104,8 @@ def test_large_tables_are_packed_and_equal_ones_give_equal_files(tmp_path):
     plain = [path for root in folders for path in root.rglob("*.csv") if path.stat().st_size > PACK_ABOVE]
     packed = [path for root in folders for path in root.rglob(f"*.csv{PACKED}")]
     assert plain == [] and len(packed) > 100
-    for path in packed[:3]:
-        folder = tmp_path / path.parent.parent.name
+    for number, path in enumerate(packed[:3]):
+        folder = tmp_path / str(number)
         (folder / "tables").mkdir(parents=True, exist_ok=True)
         (folder / "tables" / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
         pack(folder)

@@ -27,6 +27,14 @@ def test_one_color_scale_holds_for_all_steps() -> None:
     assert (heat.zmin, heat.zmax) == (-0.25, 0.75)
 
 
+def test_the_loss_of_a_router_is_drawn_though_it_is_no_experts() -> None:
+    table = pd.DataFrame({"step": [0, 1], "expert": ["router", "router"], "loss": [2.5, 1.25]})
+    fig = viz.draw("learning_loss", table, experts=["Digits", "Letters"])
+    (line,) = fig.data
+    assert list(line.y) == [2.5, 1.25]
+    assert "of all tasks together" in fig.layout.meta["alt"] and "from 2.5 to 1.25" in fig.layout.meta["alt"]
+
+
 def test_only_the_chosen_expert_has_a_band() -> None:
     table = viz_tables.coefficient_steps(3)
     assert not [trace for trace in viz.draw("coefficient_steps", table).data if trace.fill]

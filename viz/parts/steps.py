@@ -30,10 +30,11 @@ def draw(
     """A line of the column ``value`` for each expert of a table with step and expert, and the figure's height in px.
 
     Columns low and high, if there are any, are a band around the line of the expert ``band``. ``at`` is the step that a
-    line marks; ``names`` the full ordered list of experts that fixes the colors.
+    line marks; ``names`` the full ordered list of experts that fixes the colors. A name that it lacks, such as that of
+    a router for all tasks, comes after them.
     """
     table = table.sort_values("step", kind="stable")
-    experts = in_order(names or table["expert"])
+    experts = in_order([*(names or ()), *table["expert"]])
     look = theme.looks(experts)
     fig = go.Figure()
     for expert in experts:

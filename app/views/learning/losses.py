@@ -21,6 +21,7 @@ UNKNOWN_START = (
 )
 NOT_SCORED = "This run was not evaluated, so what learning bought is not known."
 BATCH = "The loss of every step's images, of each task by itself, before the step."
+TOGETHER = "The loss of every step's images, of all tasks together, before the step."
 
 
 def view(run: Run, stored: Sequence[Run]) -> None:
@@ -34,10 +35,11 @@ def view(run: Run, stored: Sequence[Run]) -> None:
                 required=True,
             )  # fmt: skip
         of_adapt = part == data.ADAPT_TRACE or not both
+        table = stored_data.table(run.id, part)
+        images = BATCH if set(table["expert"]) & set(run.experts) else TOGETHER
         chart.chart(
-            "learning_loss", stored_data.table(run.id, part), name=f"{part}_{run.id[:8]}",
-            unit=starts.loss_of(run, of_adapt),
-            experts=list(run.experts), of=[run], caption=f"{BATCH} {text.adapted(run)}".strip(),
+            "learning_loss", table, name=f"{part}_{run.id[:8]}", unit=starts.loss_of(run, of_adapt),
+            experts=list(run.experts), of=[run], caption=f"{images} {text.adapted(run)}".strip(),
         )  # fmt: skip
     if data.STEPS in run.tables:
         along_steps.view(run)

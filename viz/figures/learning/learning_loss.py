@@ -37,7 +37,7 @@ def learning_loss(
     marked step; ``experts`` the full ordered list that fixes the colors.
     """
     fig, height = steps.draw(table, "loss", safe_text(unit), _hover, at, experts)
-    return theme.finish(fig, "learning_loss", _alt(table, unit), height, present, unit)
+    return theme.finish(fig, "learning_loss", _alt(table, unit, experts), height, present, unit)
 
 
 def _hover(row: dict[Any, Any]) -> str:
@@ -49,11 +49,15 @@ def _hover(row: dict[Any, Any]) -> str:
     return text
 
 
-def _alt(table: pd.DataFrame, unit: str) -> str:
+def _alt(table: pd.DataFrame, unit: str, experts: list[str] | None) -> str:
     finite = table[np.isfinite(table["loss"].to_numpy(np.float64))].sort_values("step", kind="stable")
-    words = f"{clean_text(unit)} of {plural(table['expert'].nunique(), 'task')} over {table['step'].max():,.0f} steps."
+    together = experts is not None and not set(table["expert"]) & set(experts)  # one loss, of a router for instance
+    tasks = "all tasks together" if together else plural(table["expert"].nunique(), "task")
+    words = f"{clean_text(unit)} of {tasks} over {table['step'].max():,.0f} steps."
     if finite.empty:
         return words
+    if together:
+        return f"{words} It goes from {real(finite['loss'].iloc[0])} to {real(finite['loss'].iloc[-1])}."
     ends = finite.groupby("expert", sort=False)["loss"].agg(["first", "last"])
     falls = int((ends["last"] < ends["first"]).sum())
     worst = ends["last"].idxmax()
