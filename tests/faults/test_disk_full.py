@@ -21,17 +21,16 @@ from faulty_disk import FULL, contents, count, faulty
 
 from app.views.models import benchmark_plan
 from merging.analysis import measure
+from merging.benchmarks import evaluate as evaluation
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.build.description import Description
 from merging.benchmarks.build.write import make
-from merging.benchmarks.evaluate import evaluate
 from merging.benchmarks.manifest import altered
 from merging.catalog import model_sets, uploads
 from merging.errors import StoreError
 from merging.export.export import export, export_file
 from merging.files import atomic
 from merging.recipes.recipe import Recipe
-from merging.runs import compute
 from merging.runs.execute import execute
 from merging.runs.store import Store
 from merging.sweeps import compute as sweep_compute
@@ -39,15 +38,15 @@ from merging.sweeps import points, storage
 from merging.sweeps.sweep import Axis, Sweep
 
 SENTENCE = re.compile(r"The disk is full \(No space left on device[^)]*\): .{3,80} was not written\. .*Free some space")
-SCRATCH = "/locks/"  # what may stay: it is no result, and is made again
+SCRATCH = ("/locks/", "/former_digests.json")  # what may stay: it is no result, and is made again
 TIMED = ("run.json", "manifest.json", "measured.json", "point.json")  # they hold times
 
 
 @pytest.fixture
 def light(tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch) -> Benchmark:
     """The tiny benchmark, on which every merge has the scores of the pretrained model: writing is what is tested."""
-    scores = evaluate(tiny_benchmark.pretrained, tiny_benchmark, device="cpu")
-    monkeypatch.setattr(compute, "evaluate", lambda *given, **options: scores)
+    scores = evaluation.evaluate(tiny_benchmark.pretrained, tiny_benchmark, device="cpu")
+    monkeypatch.setattr(evaluation, "evaluate", lambda *given, **options: scores)
     monkeypatch.setattr(sweep_compute, "evaluate", lambda *given, **options: scores)
     return tiny_benchmark
 
@@ -59,7 +58,11 @@ def plain(benchmark: Benchmark) -> Recipe:
 
 def results(root: Path) -> dict[str, bytes | None]:
     """Everything below a folder that anybody could take for a result."""
-    return {name: data for name, data in contents(root).items() if SCRATCH not in f"/{name}" and data is not None}
+    return {
+        name: data
+        for name, data in contents(root).items()
+        if not any(part in f"/{name}" for part in SCRATCH) and data is not None
+    }
 
 
 def refuse_each(

@@ -123,7 +123,7 @@ class Scores:
 
     def require_numbers(self, expert: str) -> None:
         """Raise MergingError if any score is NaN: it is above zero no more than below, so it would drop a scalar."""
-        if odd := [name for name, scores in self.values.items() if scores.isnan().any()]:
+        if odd := [name for name, scores in self.values.items() if scores.isnan().any().cpu()]:
             raise MergingError(
                 f"Learning stopped: scores of {expert!r} are NaN in {first_few(odd)}. Nothing was kept. A smaller "
                 "learning rate may help; so may checking its images."
