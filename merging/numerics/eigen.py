@@ -21,7 +21,7 @@ LARGE = 640  # side of a matrix from which scipy's LAPACK is used
 FEW = 4  # up to a fourth of the vectors, finding only them is cheaper
 
 
-def is_part(size: int, count: int | None) -> bool:
+def is_part(size: float, count: int | None) -> bool:
     """Whether ``count`` of ``size`` eigenvectors are found without the others."""
     return count is not None and size >= LARGE and FEW * count <= size
 
