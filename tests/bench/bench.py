@@ -57,8 +57,8 @@ COMBINATIONS: dict[str, Case] = {
 MODELS = {  # what ``tower`` takes
     "ViT-B/32": {"width": 768, "layers": 12, "patch": 32, "tokens": 50, "out": 512},
     "ViT-L/14": {"width": 1024, "layers": 24, "patch": 14, "tokens": 257, "out": 768},
-    "one block of ViT-B/32": {"width": 768, "layers": 1, "patch": 32, "tokens": 50, "out": 512},
-    "one block of ViT-L/14": {"width": 1024, "layers": 1, "patch": 14, "tokens": 257, "out": 768},
+    # A sample of layers: one block of ViT-B/32, with little around it.
+    "one block": {"width": 768, "layers": 1, "patch": 8, "tokens": 50, "out": 64},
 }
 PARAMS = {"wudi": {"steps": 3}}  # of 300: a hundredth of the steps says enough
 CHILD = """
@@ -85,8 +85,11 @@ if case is None:
                 checkpoint.read_flat(name, start, min(start + BLOCK_CPU, info.numel)).sum()
 else:
     import torch
+    from merging.checkpoints.architecture import Architecture
+    from merging.formats.opening import open_checkpoint
     experts = {f"expert {k}": file for k, file in enumerate(files[1:])}
-    images = {name: torch.randn(case[3], 3, 224, 224) for name in experts} if case[3] else None
+    side = Architecture.of(open_checkpoint(files[0])).image_size
+    images = {name: torch.randn(case[3], 3, side, side) for name in experts} if case[3] else None
     merging.merge(files[0], experts, case[0], case[1], case[2], exemplars=images, device=device)
 work = time.monotonic() - imported
 time.sleep(0.03)
@@ -175,7 +178,8 @@ def report(found: dict[str, list[dict[str, float]]]) -> None:
     for name, row in medians.items():
         print(
             f"{name:30} {row['wall']:7.2f} {row['wall'] / floor['wall']:6.2f} {row['work']:7.2f} "
-            f"{row['work'] / floor['work']:6.2f} {row['cpu']:7.2f} {row['anonymous'] / 2**30:14.2f} {row['others']:7.0%}"
+            f"{row['work'] / floor['work']:6.2f} {row['cpu']:7.2f} {row['anonymous'] / 2**30:14.2f} "
+            f"{row['others']:7.0%}"
         )
 
 
