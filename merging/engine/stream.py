@@ -16,6 +16,7 @@ from torch import Tensor
 
 from merging.at_once import WAKE, Report, Unit, at_once
 from merging.checkpoints.families import Parameter
+from merging.devices import is_host
 from merging.engine.inputs import Inputs
 from merging.engine.layer_inputs import OnDetail
 from merging.engine.outputs import Notes
@@ -130,7 +131,8 @@ class Stream:
     def _raw(self) -> Iterator[Slot]:
         """The slots before the edits, one after the other; taking the next one reports this one as done."""
         # While one block is worked on, the next one is read: one core each, instead of two that wait at every barrier.
-        threads = _threads(1 if self.in_pieces else None)
+        # Whole tensors have one thread, too, wherever they are worked on, so that bytes do not depend on the cores.
+        threads = _threads(1 if self.in_pieces or is_host(self.inputs.device) else None)
         with threads, _ahead(self.inputs.slots(self.in_pieces, self._drops)) as blocks:
             for block in blocks:
                 for raw in self.inputs.pieces(block) if self.in_pieces else (self._alone(block),):
@@ -147,7 +149,7 @@ class Stream:
         On the CPU every unit has one thread, and as many are worked on as torch may use threads: so matrices are
         decomposed on all cores, and the bytes of a result do not depend on their number.
         """
-        on_cpu = self.inputs.device.type == "cpu"
+        on_cpu = is_host(self.inputs.device)
         workers = torch.get_num_threads() if on_cpu else 1
         with ExitStack() as stack:
             stack.enter_context(_threads(1 if on_cpu else None))

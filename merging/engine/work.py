@@ -64,7 +64,7 @@ def chain_work(
     tower = tower_of(pretrained) if images or learned.images else None
     one_pass = forward_flops(tower) if tower else 0.0
     summing = [method for method, _ in _readers(recipe)] + [recipe.methods[-1]] * through
-    grams = sum(images * _gram_flops(pretrained, tower, method.algebra_on) for method in summing) if tower else 0.0
+    grams = sum(images * _gram_flops(pretrained, method.algebra_on) for method in summing) if tower else 0.0
     # An expert that lacks a tensor is refused, but later and with better words than a KeyError's.
     bytes_of = [sum(model.infos[name].nbytes for name in merged if name in model.infos) for model in models]
     sections = [p.name for p in pretrained.parameters if p.role != Role.BUFFER and p.section != EMBEDDINGS] * through
@@ -116,35 +116,37 @@ def _readers(recipe: Recipe) -> list[tuple[Method, Params]]:
 
 def _algebra(recipe: Recipe, pretrained: Checkpoint, tasks: int) -> float:
     """Floating-point operations of the methods' products and decompositions."""
+    images = recipe.exemplars.per_task if recipe.exemplars else None
     total = 0.0
     for method, step in zip(recipe.methods, recipe.steps, strict=True):
-        total += sum(
-            method.algebra(step.params, matrix) for matrix in linear_maps(pretrained, tasks, method.algebra_on)
-        )
+        maps = linear_maps(pretrained, tasks, method.algebra_on, images=images)
+        total += sum(method.algebra(step.params, matrix) for matrix in maps)
     return total
 
 
-def _gram_flops(pretrained: Checkpoint, tower: Architecture, roles: frozenset[Role]) -> float:
+def _gram_flops(pretrained: Checkpoint, roles: frozenset[Role]) -> float:
     """Floating-point operations of one image's share of the Gram matrices of what enters tensors of these roles."""
-    rows = {Role.LINEAR: tokens_of(tower), Role.CONV: tokens_of(tower) - 1, Role.PROJECTION: 1}
-    return sum(
-        symmetric_product(matrix.inputs, rows[role])
-        for role in roles
-        for matrix in linear_maps(pretrained, 1, frozenset({role}))
-    )
+    return sum(symmetric_product(matrix.inputs, matrix.rows) for matrix in linear_maps(pretrained, 1, roles, images=1))
 
 
 def linear_maps(
-    pretrained: Checkpoint, tasks: int, roles: frozenset[Role] = LINEAR_MAPS, block: int | None = None
+    pretrained: Checkpoint,
+    tasks: int,
+    roles: frozenset[Role] = LINEAR_MAPS,
+    block: int | None = None,
+    images: int | None = None,
 ) -> list[LinearMap]:
-    """The tensors of these roles as linear maps, of the whole model or of one block, for so many tasks."""
-    maps = []
+    """The tensors of these roles as linear maps, of the whole model or of one block, for so many tasks and images."""
+    maps, tower = [], tower_of(pretrained) if images is not None else None
+    tokens = tokens_of(tower) if tower else math.inf
+    rows = {Role.CONV: tokens - 1, Role.PROJECTION: 1}
     for parameter in pretrained.parameters:
         if parameter.role in roles and block in (None, parameter.block):
             outputs, *rest = pretrained.infos[parameter.name].shape
             sides = outputs, math.prod(rest)
             turned = parameter.role == Role.PROJECTION and transposed(parameter.name)
-            maps.append(LinearMap(tasks, *(sides[::-1] if turned else sides)))
+            entering = (images or 1) * rows.get(parameter.role, tokens) if tower else math.inf
+            maps.append(LinearMap(tasks, *(sides[::-1] if turned else sides), entering))
     return maps
 
 

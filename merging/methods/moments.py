@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from merging.numerics.linear_algebra import double, lower_gram
+from merging.numerics.linear_algebra import double, lower_gram, symmetric
 
 
 def ignore_detail(detail: str) -> None:
@@ -66,7 +66,7 @@ class Moments:
         assert not self._diagonal
         lower = self._products(self.rows) if self.rows is not None else self._squares
         assert lower is not None
-        return lower.tril() + lower.tril(-1).mT
+        return symmetric(lower)
 
     def energy(self) -> Tensor:
         """Sum of squares per column of X, the diagonal of XᵀX, (d,)."""

@@ -21,7 +21,7 @@ LARGE = 640  # side of a matrix from which scipy's LAPACK is used
 FEW = 4  # up to a fourth of the vectors, finding only them is cheaper
 
 
-def is_part(size: int, count: int | None) -> bool:
+def is_part(size: float, count: int | None) -> bool:
     """Whether ``count`` of ``size`` eigenvectors are found without the others."""
     return count is not None and size >= LARGE and FEW * count <= size
 
@@ -53,7 +53,7 @@ def _by_lapack(matrix: Tensor, count: int | None) -> tuple[Tensor, Tensor] | Non
 def _all(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
     """By divide and conquer (dsyevd), which puts the vectors in the place of the matrix."""
     size, values = len(matrix), matrix.new_empty(len(matrix))
-    failed = _call("dsyevd", "V", "U", size, matrix, size, values)
+    failed = lapack("dsyevd", "V", "U", size, matrix, size, values)
     return None if failed else (values, matrix.T)
 
 
@@ -63,12 +63,12 @@ def _largest(matrix: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
     vectors, support = matrix.new_empty(count, size), torch.empty(2 * count, dtype=torch.int32)
     place = (0.0, 0.0, size - count + 1, size, 0.0)  # no interval of values; places from 1 on; the best tolerance
     number = ctypes.c_int()
-    failed = _call("dsyevr", "V", "I", "U", size, matrix, size, *place, number, values, vectors, size, support)
+    failed = lapack("dsyevr", "V", "I", "U", size, matrix, size, *place, number, values, vectors, size, support)
     return None if failed or number.value != count else (values[:count], vectors.T)
 
 
-def _call(name: str, *arguments: Any) -> int:
-    """Call a routine that ends with two workspaces and an error number, which is returned."""
+def lapack(name: str, *arguments: Any) -> int:
+    """Call a routine of LAPACK that ends with two workspaces and an error number, which is returned."""
     routine, info = _routine(name), ctypes.c_int()
     work, whole = torch.empty(1, dtype=torch.float64), torch.empty(1, dtype=torch.int32)
     for sizes in ((-1, -1), None):  # first it says which sizes it needs

@@ -7,6 +7,7 @@ scalar, sums and selections are not counted anywhere; passes over the tensors st
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from merging.numerics.eigen import is_part
@@ -19,11 +20,12 @@ TRIANGLE = (STRIPES + 1) / (2 * STRIPES)  # share of a symmetric product that is
 
 
 class LinearMap(NamedTuple):
-    """A linear map that several tasks have: the number of tasks, of outputs and of inputs."""
+    """A linear map that several tasks have: the number of tasks, of outputs, of inputs and of a task's known inputs."""
 
     tasks: int
     outputs: int
     inputs: int
+    rows: float = math.inf
 
     @property
     def short(self) -> int:
@@ -36,17 +38,17 @@ class LinearMap(NamedTuple):
         return self.outputs * self.inputs
 
 
-def product(rows: int, inner: int, columns: int) -> float:
+def product(rows: float, inner: float, columns: float) -> float:
     """A matrix (rows, inner) times a matrix (inner, columns)."""
     return 2.0 * rows * inner * columns
 
 
-def symmetric_product(side: int, length: float) -> float:
+def symmetric_product(side: float, length: float) -> float:
     """A matrix (side, length) times its transpose, or another product that is known to be symmetric."""
     return TRIANGLE * 2.0 * side**2 * length
 
 
-def eigen(size: int, count: int | None = None) -> float:
+def eigen(size: float, count: int | None = None) -> float:
     """An eigen-decomposition of a symmetric matrix (size, size), or its ``count`` largest eigenpairs."""
     return (PART if is_part(size, count) else EIGEN) * float(size) ** 3
 
@@ -69,8 +71,8 @@ def polar(rows: int, columns: int) -> float:
 
 
 def gram_products(matrix: LinearMap) -> float:
-    """Every task's matrix times the Gram matrix (inputs, inputs) of its own inputs."""
-    return matrix.tasks * product(matrix.outputs, matrix.inputs, matrix.inputs)
+    """Every task's matrix times the Gram matrix (inputs, inputs) of its own inputs, or twice times few inputs."""
+    return matrix.tasks * product(matrix.outputs, matrix.inputs, min(matrix.inputs, 2 * matrix.rows))
 
 
 def task_products(matrix: LinearMap) -> float:

@@ -60,14 +60,24 @@ def lower_gram(blocks: Tensor) -> Tensor:
     """
     size = blocks.shape[1]
     total = torch.zeros(size, size, dtype=torch.float64, device=with_doubles(blocks[:0]).device)
-    edges = [size * stripe // STRIPES for stripe in range(STRIPES + 1)]
     for block in blocks:
         exact = double(block)
-        for start, stop in itertools.pairwise(edges):
-            total[start:stop, :stop].addmm_(exact[start:stop], exact[:stop].T)
+        add_lower_product(total, exact, exact)
     if not all_finite(total.diagonal()):
         raise MergingError("The task vectors are too large to be factorized. Are these checkpoints of one family?")
     return total
+
+
+def add_lower_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add L Rᵀ of matrices (m, n) to a sum (m, m) that is symmetric in the end, correct on and below the diagonal."""
+    edges = [len(total) * stripe // STRIPES for stripe in range(STRIPES + 1)]
+    for start, stop in itertools.pairwise(edges):
+        total[start:stop, :stop].addmm_(left[start:stop], right[:stop].T)
+
+
+def symmetric(lower: Tensor) -> Tensor:
+    """The symmetric matrix (m, m) that is given on and below the diagonal."""
+    return lower.tril() + lower.tril(-1).mT
 
 
 def left_basis(blocks: Tensor, rank_tol: float) -> Tensor:

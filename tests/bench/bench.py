@@ -4,12 +4,13 @@
     python tests/bench/bench.py --keep DIR  # keep and reuse the checkpoints
     python tests/bench/bench.py --only ties # the floor and the cases with that word in their name
     python tests/bench/bench.py --model ViT-L/14 --only lot   # 11 GB of checkpoints; ViT-B/32 unless told
+    python tests/bench/bench.py --before DIR --only drm       # in turns with the code of another checkout
     python tests/bench/bench.py --data      # LOT and CAT instead, split into passes and linear algebra; once each
     python tests/bench/bench.py --data --only bundled --device cpu
     python tests/bench/bench.py --commands  # only the second table: whole commands, beside other programs
 
-Every registered method that needs only checkpoints has a row, an edit before task arithmetic, and LOT, which passes
-16 random images a task through every expert. Cases of over a minute are timed once.
+Every registered method that needs only checkpoints has a row, an edit before task arithmetic, and LOT, RegMean and
+CAT, which pass 16 random images a task through every expert. Cases of over a minute are timed once.
 
 The floor is a process that imports what a merge imports and reads all nine files once, piece by piece. Every round
 times the floor and every case one after another; the table gives medians, the peak of anonymous memory, and how busy
@@ -50,10 +51,14 @@ COMBINATIONS: dict[str, Case] = {
     "lwptv → ties": ("ties", {}, ["lwptv"], 0),
     "lwptv → pcb": ("pcb", {}, ["lwptv"], 0),
     f"lot ({IMAGES} exemplars)": ("lot", {}, [], IMAGES),
+    f"regmean ({IMAGES} exemplars)": ("regmean", {}, [], IMAGES),
+    f"cat ({IMAGES} exemplars)": ("task_arithmetic", {}, ["cat"], IMAGES),
 }
 MODELS = {  # what ``tower`` takes
     "ViT-B/32": {"width": 768, "layers": 12, "patch": 32, "tokens": 50, "out": 512},
     "ViT-L/14": {"width": 1024, "layers": 24, "patch": 14, "tokens": 257, "out": 768},
+    # A sample of layers: one block of ViT-B/32, with little around it.
+    "one block": {"width": 768, "layers": 1, "patch": 8, "tokens": 50, "out": 64},
 }
 PARAMS = {"wudi": {"steps": 3}}  # of 300: a hundredth of the steps says enough
 CHILD = """
@@ -80,8 +85,11 @@ if case is None:
                 checkpoint.read_flat(name, start, min(start + BLOCK_CPU, info.numel)).sum()
 else:
     import torch
+    from merging.checkpoints.architecture import Architecture
+    from merging.formats.opening import open_checkpoint
     experts = {f"expert {k}": file for k, file in enumerate(files[1:])}
-    images = {name: torch.randn(case[3], 3, 224, 224) for name in experts} if case[3] else None
+    side = Architecture.of(open_checkpoint(files[0])).image_size
+    images = {name: torch.randn(case[3], 3, side, side) for name in experts} if case[3] else None
     merging.merge(files[0], experts, case[0], case[1], case[2], exemplars=images, device=device)
 work = time.monotonic() - imported
 time.sleep(0.03)
@@ -141,16 +149,17 @@ def cases(only: str) -> dict[str, Case]:
     return {name: case for name, case in (found | COMBINATIONS).items() if only in name}
 
 
-def run_once(case: Case | None, files: list[Path], device: str = "cpu") -> dict[str, float]:
+def run_once(case: Case | None, files: list[Path], device: str = "cpu", root: Path = ROOT) -> dict[str, float]:
     """One process: seconds as a whole and in parts, peak anonymous bytes, share of the machine that others used."""
     machine, own, started = psutil.cpu_times(), _children_seconds(), time.monotonic()
-    command = [sys.executable, "-c", CHILD, str(ROOT), json.dumps(case), device, *map(str, files)]
+    command = [sys.executable, "-c", CHILD, str(root), json.dumps(case), device, *map(str, files)]
     child = subprocess.run(command, check=True, capture_output=True, text=True)
     wall = time.monotonic() - started
     now = psutil.cpu_times()
     busy = sum(getattr(now, kind) - getattr(machine, kind) for kind in ("user", "nice", "system"))
-    others = max(0.0, busy - (_children_seconds() - own)) / (wall * (psutil.cpu_count() or 1))
-    return json.loads(child.stdout.splitlines()[-1]) | {"wall": wall, "others": others}
+    processors = _children_seconds() - own
+    others = max(0.0, busy - processors) / (wall * (psutil.cpu_count() or 1))
+    return json.loads(child.stdout.splitlines()[-1]) | {"wall": wall, "cpu": processors, "others": others}
 
 
 def _children_seconds() -> float:
@@ -164,11 +173,13 @@ def report(found: dict[str, list[dict[str, float]]]) -> None:
         name: {key: statistics.median(run[key] for run in runs) for key in runs[0]} for name, runs in found.items()
     }
     floor = medians[FLOOR]
-    print(f"{'case':30} {'wall s':>7} {'ratio':>6} {'work s':>7} {'ratio':>6} {'anonymous GiB':>14} {'others':>7}")
+    titles = f"{'case':30} {'wall s':>7} {'ratio':>6} {'work s':>7} {'ratio':>6} {'CPU s':>7} {'anonymous GiB':>14}"
+    print(f"{titles} {'others':>7}")
     for name, row in medians.items():
         print(
             f"{name:30} {row['wall']:7.2f} {row['wall'] / floor['wall']:6.2f} {row['work']:7.2f} "
-            f"{row['work'] / floor['work']:6.2f} {row['anonymous'] / 2**30:14.2f} {row['others']:7.0%}"
+            f"{row['work'] / floor['work']:6.2f} {row['cpu']:7.2f} {row['anonymous'] / 2**30:14.2f} "
+            f"{row['others']:7.0%}"
         )
 
 
@@ -181,6 +192,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="part of a case's name")
     parser.add_argument("--data", action="store_true", help="methods that look at data, on the benchmark and ViT-B/32")
     parser.add_argument("--commands", action="store_true", help="only whole commands, as users type them")
+    parser.add_argument("--before", type=Path, help="a checkout whose code is timed in turns with this one's")
     parser.add_argument("--device", default="cpu", help="on which merges compute")
     arguments = parser.parse_args()
     looking = bench_data.cases(arguments.only).values() if arguments.data else []
@@ -198,14 +210,20 @@ def main() -> None:
         if arguments.commands:
             whole_commands.report(files, arguments.only, arguments.rounds)
             return
-        timed: dict[str, Case | None] = {FLOOR: None, **cases(arguments.only)}
+        timed: dict[str, tuple[Case | None, Path]] = {FLOOR: (None, ROOT)}
+        for name, case in cases(arguments.only).items():
+            if arguments.before:
+                timed[f"{name}, before"] = case, arguments.before.resolve()
+            timed[name] = case, ROOT
         found: dict[str, list[dict[str, float]]] = {name: [] for name in timed}
         for number in range(arguments.rounds):
-            for name, case in timed.items():
+            for name, (case, root) in timed.items():
                 if number == 0 or found[name][0]["wall"] < LONG:
                     print(f"round {number + 1} of {arguments.rounds}: {name} ...", flush=True)
-                    found[name].append(run_once(case, files, arguments.device))
+                    found[name].append(run_once(case, files, arguments.device, root))
         report(found)
+        if arguments.before:
+            return
         whole_commands.report(files, arguments.only, arguments.rounds)
 
 

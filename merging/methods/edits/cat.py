@@ -15,7 +15,7 @@ from merging.methods.params import Params, choice, integer, real
 from merging.methods.shared.cat_conflicts import Conflict, LinearConflicts, ScalarConflicts, joined, mean_squares
 from merging.methods.shared.least_squares import as_stored, matrices
 from merging.methods.slot import Slot, SlotStream, Survey
-from merging.numerics.flops import LinearMap, eigen, gram_products, symmetric_product
+from merging.numerics.flops import LinearMap, eigen, product, symmetric_product
 from merging.numerics.linear_algebra import double, numbers
 
 SEQUENTIAL = "sequential"
@@ -127,7 +127,9 @@ def _note(slot: Slot, expert: str, conflict: Conflict, before: Tensor, after: Te
 
 
 def _algebra(params: CatParams, matrix: LinearMap) -> float:
-    objective = gram_products(matrix) + symmetric_product(matrix.outputs, matrix.tasks * matrix.inputs)
+    rows = min(matrix.rows, matrix.inputs)
+    products = product(matrix.outputs, matrix.inputs, rows) + symmetric_product(matrix.outputs, rows)
+    objective = matrix.tasks * products
     return (matrix.tasks + 1) * objective + matrix.tasks * eigen(matrix.outputs, params.components)
 
 

@@ -74,7 +74,7 @@ def _residual_svd(vector: Tensor, common: Tensor, outside: Tensor | None, count:
 
 
 def _algebra(params: IsoCtsParams, matrix: LinearMap) -> float:
-    (out, into), full = matrix[1:], matrix.short
+    out, into, full = matrix.outputs, matrix.inputs, matrix.short
     common, own = direction_counts(full, matrix.tasks, params.common_fraction)
     if out <= into:  # in a basis of the complement, of out - common directions
         rest, basis = out - common, 2 * flops.product(out, out, common)

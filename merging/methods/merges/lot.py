@@ -13,7 +13,7 @@ from merging.methods.method import Citation, Merge, Needs, register
 from merging.methods.moments import Moments
 from merging.methods.params import Params, real
 from merging.methods.shared import fields
-from merging.methods.shared.least_squares import as_stored, matrices, normal_equations, spectrum
+from merging.methods.shared.least_squares import as_stored, least_squares, matrices
 from merging.methods.slot import Slot
 from merging.numerics.flops import LinearMap, eigen, gram_products, product
 from merging.numerics.linear_algebra import double, numbers
@@ -70,11 +70,11 @@ def _weighted(slot: Slot, inputs: tuple[Moments, ...]) -> Tensor:
 
 def _least_drift(slot: Slot, inputs: tuple[Moments, ...], rtol: float | None) -> Tensor:
     """The pseudo-inverse solution (Σ G_k)⁺ Σ G_k T_k in float64: (K, *S) -> (*S)."""
-    sums = normal_equations(slot, inputs)
-    values, vectors = spectrum(sums.gram)
-    chosen = values > (len(values) * EPS_FLOAT32 if rtol is None else rtol) * values[-1]
-    basis, kept = vectors[:, chosen], values[chosen]
-    solution: Tensor = basis @ ((basis.T @ sums.target) / kept[:, None])
+    sums = least_squares(slot, inputs)
+    values, vectors = sums.spectrum()
+    chosen = values > (inputs[0].width * EPS_FLOAT32 if rtol is None else rtol) * values[-1]
+    kept = values[chosen]
+    solution = sums.solution(kept, vectors[:, chosen])
     mean = double(matrices(slot).mean(dim=0)).T
     _note(slot, inputs, kept, values, (sums.least(solution), sums.value(mean), sums.energy))
     return as_stored(solution.T.to(slot.task_vectors), slot)
@@ -91,7 +91,7 @@ def _note(
     slot.note(
         "lot",
         rows=sum(moments.count for moments in inputs),
-        width=len(values),
+        width=inputs[0].width,
         directions=len(kept),
         trace_kept=kept_trace / trace if trace else 0.0,
         smallest=float(kept.min().cpu()) / largest if len(kept) else math.nan,
@@ -100,8 +100,11 @@ def _note(
 
 
 def _algebra(params: LotParams, matrix: LinearMap) -> float:
-    solving = 3 * product(matrix.outputs, matrix.inputs, matrix.inputs)  # with the drift of the mean, which is noted
-    return gram_products(matrix) + eigen(matrix.inputs) + solving
+    rows = matrix.tasks * matrix.rows
+    side = min(rows, matrix.inputs)  # of the smaller Gram matrix
+    solving = 3 * product(matrix.outputs, side, matrix.inputs)  # with the drift of the mean, which is noted
+    products = product(matrix.outputs, rows, matrix.inputs) if rows < matrix.inputs else gram_products(matrix)
+    return products + eigen(side) + solving
 
 
 register(

@@ -37,12 +37,7 @@ def regmean(slot: Slot, params: RegmeanParams, statistics: None) -> Tensor:
     if inputs is None:
         return slot.task_vectors.mean(dim=0)
 
-    def shrink(gram: Tensor) -> Tensor:
-        diagonal = gram.diagonal().clone()
-        gram.mul_(params.alpha).diagonal().copy_(diagonal)
-        return gram
-
-    sums = normal_equations(slot, inputs, shrink)
+    sums = normal_equations(slot, inputs, params.alpha)
     columns = _shrunk(slot, sums) if params.alpha < 1 else None
     if columns is None:
         columns = _least_norm(slot, sums)

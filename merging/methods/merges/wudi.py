@@ -12,8 +12,8 @@ from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, choice, integer, real
 from merging.methods.shared import fields
 from merging.methods.slot import Slot
-from merging.numerics.flops import gram_products
-from merging.numerics.linear_algebra import double
+from merging.numerics.flops import LinearMap, product, symmetric_product
+from merging.numerics.linear_algebra import double, lower_gram, symmetric
 
 BETAS, EPS = (0.9, 0.999), 1e-8  # Adam's, fixed as in the authors' code
 TICK = 5  # steps between reports
@@ -76,15 +76,23 @@ def normal_equations(vectors: Tensor) -> tuple[Tensor, Tensor]:
 
     Both are computed in float64, then rounded to the dtype of ``vectors``.
     """
-    width = vectors.shape[2]
+    height, width = vectors.shape[1:]
     total, target = double(vectors.new_zeros(width, width)), double(torch.zeros_like(vectors[0]))
     for vector in vectors:
         exact = double(vector)
         if energy := float(exact.square().sum().cpu()):
-            gram = exact.T @ exact / energy
+            gram = symmetric(lower_gram(exact.T[None])) / energy
             total += gram
-            target += exact @ gram
+            target += symmetric(lower_gram(exact[None])) @ (exact / energy) if height < width else exact @ gram
     return total.to(vectors), target.to(vectors)
+
+
+def _algebra(params: WudiParams, matrix: LinearMap) -> float:
+    (out, into), short = (matrix.outputs, matrix.inputs), matrix.short
+    of_task = symmetric_product(into, out) + product(out, short, into)
+    if out < into:
+        of_task += symmetric_product(out, into)
+    return matrix.tasks * of_task + params.steps * product(out, into, into)
 
 
 register(
@@ -105,7 +113,7 @@ register(
         params=WudiParams,
         run=wudi,
         algebra_on=frozenset({Role.LINEAR}),
-        algebra=lambda params, matrix: (2 + params.steps / matrix.tasks) * gram_products(matrix),
+        algebra=_algebra,
         variant="Linear weights only, as the authors do; mergekit and FusionBench take other tensors too, and "
         "FusionBench averages the rest (here: others = mean). Norms are squared, as in the authors' released script. "
         "Attention's q, k and v are one matrix where the checkpoint packs them. Steps run in the precision of the "

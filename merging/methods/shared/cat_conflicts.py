@@ -5,8 +5,7 @@ Task vectors are in float64; sums over rows are divided by the number of rows, a
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from merging.methods.moments import Moments
 from merging.methods.shared.least_squares import spectrum
-from merging.numerics.linear_algebra import STRIPES, double
+from merging.numerics.linear_algebra import add_lower_product, double
 
 EPS = torch.finfo(torch.float64).eps
 DEPENDENT = 1e-6  # with several bases side by side, a singular value below this adds no direction
@@ -87,10 +86,9 @@ class LinearConflicts:
 
     def _from_grams(self, task: int, count: int) -> Conflict:
         # Σ_{i≠k} of the serving terms is their sum over all i without the task's own: that is added back with weight α.
-        gram, weights = _mean_gram(self.inputs[task]), [1.0] * len(self.vectors)
+        weights = dict.fromkeys(range(len(self.vectors)), 1.0)
         weights[task] = self.tradeoff
-        pairs = zip(weights, self.vectors, strict=True)
-        disturbing = lower_products(((weight * vector) @ gram for weight, vector in pairs), self.vectors)
+        disturbing = self._energy(task, weights)
         matrix = disturbing - self.tradeoff * self._serving
         scale = float((disturbing.trace() + self.tradeoff * self._serving.trace()).cpu())
         return _positive(*spectrum(matrix, count), scale, len(matrix))
@@ -98,8 +96,19 @@ class LinearConflicts:
     @cached_property
     def _serving(self) -> Tensor:
         """Σ_i τ_i (G_i/n_i) τ_iᵀ (d_out, d_out), correct on and below the diagonal."""
-        pairs = zip(self.vectors, self.inputs, strict=True)
-        return lower_products((vector @ _mean_gram(moments) for vector, moments in pairs), self.vectors)
+        return sum((self._energy(i, {i: 1.0}) for i in range(1, len(self.inputs))), self._energy(0, {0: 1.0}))
+
+    def _energy(self, task: int, weights: Mapping[int, float]) -> Tensor:
+        """Σ_i w_i τ_i (G_k/n_k) τ_iᵀ (d_out, d_out), correct up to the diagonal, by X_k where it has few rows."""
+        total = self.vectors.new_zeros(self.vectors.shape[1], self.vectors.shape[1])
+        rows = self.inputs[task].rows
+        few = rows is not None and len(rows) < self.vectors.shape[2]
+        gram = None if few else _mean_gram(self.inputs[task])
+        for i, weight in weights.items():
+            right = self._outputs(task, i).T if gram is None else self.vectors[i]
+            left = weight * right
+            add_lower_product(total, left if gram is None else left @ gram, right)
+        return total
 
 
 @dataclass(frozen=True)
@@ -135,14 +144,3 @@ def _positive(values: Tensor, vectors: Tensor, scale: float, size: int) -> Confl
     """Eigenpairs of a matrix of some size, only those whose value exceeds the rounding of terms of size ``scale``."""
     chosen = values.flip(0) > size * EPS * scale
     return Conflict(vectors.flip(1)[:, chosen], values.flip(0)[chosen])
-
-
-def lower_products(left: Iterable[Tensor], right: Tensor) -> Tensor:
-    """Σ_i L_i R_iᵀ (m, m) of matrices L_i and blocks R (K, m, n) whose sum is symmetric, correct up to the diagonal."""
-    size = right.shape[1]
-    total = right.new_zeros(size, size)
-    edges = [size * stripe // STRIPES for stripe in range(STRIPES + 1)]
-    for one, other in zip(left, right, strict=True):
-        for start, stop in itertools.pairwise(edges):
-            total[start:stop, :stop].addmm_(one[start:stop], other[:stop].T)
-    return total

@@ -1,12 +1,11 @@
 """The regression behind LOT, RegMean and CAT: linear maps that must fit every expert's outputs on its own inputs.
 
 An expert's part is G = XᵀX of the rows X that enter the layer and its task vector T, written (d_in, d_out) here. One G
-is in memory at a time; only sums are kept.
+is in memory at a time; only sums are kept. Rows that are fewer than inputs stay rows: their products are smaller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from torch import Tensor
 from merging.checkpoints.families import Role
 from merging.checkpoints.tower_names import transposed
 from merging.numerics.eigen import eigen
-from merging.numerics.linear_algebra import double
+from merging.numerics.linear_algebra import double, lower_gram
 
 if TYPE_CHECKING:
     from merging.methods.moments import Moments
@@ -57,15 +56,67 @@ class NormalEquations:
         """The sum for a map that solves the equations, on all directions or on some."""
         return max(0.0, self.energy - float((solution * self.target).sum().cpu()))
 
+    def spectrum(self) -> tuple[Tensor, Tensor]:
+        """The eigenvalues (d_in,) of Σ G_k, ascending, and its eigenvectors (d_in, d_in)."""
+        return spectrum(self.gram)
 
-def normal_equations(
-    slot: Slot, inputs: tuple[Moments, ...], weigh: Callable[[Tensor], Tensor] = lambda gram: gram
-) -> NormalEquations:
-    """The normal equations of a slot; ``weigh`` may change every G before it is added."""
+    def solution(self, values: Tensor, vectors: Tensor) -> Tensor:
+        """The solution (d_in, d_out) on the span of some of these eigenvectors (d_in, r)."""
+        columns: Tensor = vectors @ ((vectors.T @ self.target) / values[:, None])
+        return columns
+
+
+@dataclass(frozen=True, slots=True)
+class FewRows:
+    """``NormalEquations`` whose rows are fewer than inputs: ‖X T - Y‖² with all rows X, and Y_k = X_k T_k, in float64.
+
+    The eigenvalues of X Xᵀ are those of Σ G_k that are not zero.
+    """
+
+    inputs: Tensor  # X (rows, d_in)
+    outputs: Tensor  # Y (rows, d_out)
+
+    @property
+    def energy(self) -> float:
+        """Σ ‖X_k T_k‖², what T = 0 gives."""
+        return float(self.outputs.square().sum().cpu())
+
+    def value(self, columns: Tensor) -> float:
+        """The sum for a map T (d_in, d_out)."""
+        return float((self.inputs @ columns - self.outputs).square().sum().cpu())
+
+    def least(self, solution: Tensor) -> float:
+        """The sum for a map that solves the equations, on all directions or on some."""
+        return self.value(solution)
+
+    def spectrum(self) -> tuple[Tensor, Tensor]:
+        """The eigenvalues (rows,) of X Xᵀ, ascending, and its eigenvectors (rows, rows)."""
+        return spectrum(lower_gram(self.inputs[None]))
+
+    def solution(self, values: Tensor, vectors: Tensor) -> Tensor:
+        """The solution (d_in, d_out) on the span of some of these eigenvectors (rows, r)."""
+        columns: Tensor = self.inputs.T @ (vectors @ ((vectors.T @ self.outputs) / values[:, None]))
+        return columns
+
+
+def least_squares(slot: Slot, inputs: tuple[Moments, ...]) -> NormalEquations | FewRows:
+    """The regression of a slot, in the form that is smaller."""
+    rows = [moments.rows for moments in inputs if moments.rows is not None]
+    if len(rows) < len(inputs) or sum(map(len, rows)) >= inputs[0].width:
+        return normal_equations(slot, inputs)
+    exact = [double(of_expert) for of_expert in rows]
+    outputs = [x @ double(vector).T for x, vector in zip(exact, matrices(slot), strict=True)]
+    return FewRows(torch.cat(exact), torch.cat(outputs))
+
+
+def normal_equations(slot: Slot, inputs: tuple[Moments, ...], alpha: float = 1.0) -> NormalEquations:
+    """The normal equations of a slot, with every G's entries off the diagonal times ``alpha``."""
     equations: NormalEquations | None = None
     for k, (moments, vector) in enumerate(zip(inputs, matrices(slot), strict=True)):
-        gram, columns = weigh(moments.gram()), double(vector).T
-        target = gram @ columns
+        gram, columns = moments.gram(), double(vector).T
+        diagonal = gram.diagonal().clone()
+        target = alpha * _product(moments, gram, columns) + (1 - alpha) * diagonal[:, None] * columns
+        gram.mul_(alpha).diagonal().copy_(diagonal)
         energy = float((columns * target).sum().cpu())
         if equations is None:
             equations = NormalEquations(gram, target, energy, moments.count)
@@ -75,6 +126,15 @@ def normal_equations(
         slot.tick((k + 1) / (len(inputs) + 2))
     assert equations is not None
     return equations
+
+
+def _product(moments: Moments, gram: Tensor, columns: Tensor) -> Tensor:
+    """G T (d_in, d_out), by the rows if two products with them cost less than one with G."""
+    rows = moments.rows
+    if rows is None or 2 * len(rows) >= moments.width:
+        return gram @ columns
+    exact = double(rows)
+    return exact.T @ (exact @ columns)
 
 
 def spectrum(gram: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
