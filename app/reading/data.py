@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -21,7 +23,6 @@ from merging.runs.store import Store
 
 if TYPE_CHECKING:
     import pandas as pd
-    import plotly.graph_objects as go
 
     from merging.benchmarks.benchmark import Benchmark
     from merging.catalog.model_sets import ModelSet
@@ -36,12 +37,12 @@ KEPT = 64  # entries of a cache; one is a table of a few hundred kilobytes
 def store() -> Store:
     """The runs of this machine and the library of this session's benchmark beside them."""
     folder = session_benchmark.folder()
-    return _store(folder, state_of(folder))
+    return _store(settings.store_root(), folder, state_of(folder))
 
 
-@st.cache_resource(max_entries=KEPT, show_spinner=False)
-def _store(folder: Path, state: tuple[int, ...]) -> Store:
-    return Store(libraries=(folder / "runs",), benchmark=_digest(folder, state))
+@lru_cache(maxsize=KEPT)  # a page asks for it dozens of times, and Streamlit's caches take longer to look up
+def _store(root: Path, folder: Path, state: tuple[int, ...]) -> Store:
+    return Store(root, (folder / "runs",), benchmark=_digest(folder, state))
 
 
 def digest() -> str:
@@ -50,7 +51,7 @@ def digest() -> str:
     return _digest(folder, state_of(folder))
 
 
-@st.cache_data(max_entries=KEPT, show_spinner=False)
+@lru_cache(maxsize=KEPT)
 def _digest(folder: Path, state: tuple[int, ...]) -> str:
     """The digest that the benchmark's library was scored on, which spares reading all images; else the computed one."""
     library = Store(folder / "nothing", libraries=(folder / "runs",))
@@ -85,6 +86,17 @@ def benchmark() -> Benchmark:
     """The benchmark that this session works on; raises TaskError if there is none."""
     folder = session_benchmark.folder()
     return _benchmark(folder, state_of(folder))
+
+
+def titles() -> Mapping[str, str]:
+    """The title of each data set of this session's benchmark by its key; raises TaskError if there is no benchmark."""
+    folder = session_benchmark.folder()
+    return _titles(folder, state_of(folder))
+
+
+@lru_cache(maxsize=KEPT)
+def _titles(folder: Path, state: tuple[int, ...]) -> Mapping[str, str]:
+    return MappingProxyType({task.key: text.data_set(task.title) for task in _benchmark(folder, state).tasks})
 
 
 @st.cache_resource(max_entries=8, show_spinner="Opening the benchmark …")
@@ -126,31 +138,24 @@ def scored_runs(stored: Sequence[Run]) -> list[Run]:
 
 def scores(run: Run) -> pd.DataFrame | None:
     """A run's accuracies on the reporting half, None if it was not evaluated."""
-    return _scores(run.id, run.benchmark) if run.has_scores else None
+    return _scores(run.id, run.benchmark).copy(deep=False) if run.has_scores else None
 
 
-@st.cache_data(max_entries=KEPT, show_spinner=False)
+@st.cache_resource(max_entries=KEPT, show_spinner=False)
 def _scores(run_id: str, benchmark_digest: str | None) -> pd.DataFrame:
     table = store().run(run_id).scores
     assert table is not None  # called for runs with scores only
     return text.with_titles(table[table["split"] == SPLIT].reset_index(drop=True))
 
 
-@st.cache_data(max_entries=KEPT, show_spinner=False)
 def table(run_id: str, name: str) -> pd.DataFrame:
     """One table of a run; raises StoreError if it has none of that name."""
-    return store().run(run_id).table(name)
+    return _table(run_id, name).copy(deep=False)  # writing to the copy leaves the kept one as it is
 
 
 @st.cache_resource(max_entries=KEPT, show_spinner=False)
-def figure(key: str, table: pd.DataFrame, options: dict[str, Any]) -> go.Figure:
-    """A chart's figure, drawn once for the same table and options. It is shared and must not be changed."""
-    from viz import draw
-
-    drawn = draw(key, table, **options)
-    sent = drawn.to_dict()  # copies and encodes all arrays, which every rerun would do again
-    drawn.to_dict = lambda: sent
-    return drawn
+def _table(run_id: str, name: str) -> pd.DataFrame:
+    return store().run(run_id).table(name)
 
 
 def references(benchmark_digest: str | None, stored: Sequence[Run]) -> dict[str, Run]:
@@ -164,12 +169,15 @@ def references(benchmark_digest: str | None, stored: Sequence[Run]) -> dict[str,
 
 def expert_scores(benchmark_digest: str | None, stored: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
     """{task: the row of its own expert's score on it}."""
-    experts: dict[str, Mapping[str, Any]] = {}
-    for task, run in references(benchmark_digest, stored).items():
-        rows = scores(run) if run.kind == "expert" else None
-        if rows is not None and len(rows := rows[rows["task"] == task]):
-            experts[task] = rows.iloc[0].to_dict()
-    return experts
+    evaluations = references(benchmark_digest, stored).items()
+    return _expert_scores(benchmark_digest, tuple((task, run.id) for task, run in evaluations if run.kind == "expert"))
+
+
+@st.cache_data(max_entries=KEPT, show_spinner=False)
+def _expert_scores(benchmark_digest: str | None, experts: Sequence[tuple[str, str]]) -> dict[str, Mapping[str, Any]]:
+    rows = [(task, _scores(run_id, benchmark_digest)) for task, run_id in experts]
+    own = {task: table[table["task"] == task] for task, table in rows}
+    return {task: table.iloc[0].to_dict() for task, table in own.items() if len(table)}
 
 
 def summary(run: Run, stored: Sequence[Run]) -> Summary | None:
@@ -333,18 +341,3 @@ def _dead_and_large(pretrained: str, file: tuple[int, ...]) -> tuple[bool, bool]
         return dead, Architecture.of(opened).width >= 1024
     except (CheckpointError, OSError):
         return dead, False
-
-
-def size(run: Run) -> int:
-    """Bytes that a run takes on the disk."""
-    try:
-        return _size(run.path, run.path.stat().st_mtime_ns)
-    except OSError:
-        return 0
-
-
-@st.cache_data(max_entries=2000, show_spinner=False)
-def _size(path: Path, changed: int) -> int:
-    from merging.files.disk import folder_size
-
-    return folder_size(path)

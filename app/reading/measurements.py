@@ -45,7 +45,7 @@ def find(key: str, run_id: str = "") -> Measured | None:
     return stored_measurements.find(key, data.store(), data.benchmark(), run_id)
 
 
-@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+@st.cache_resource(max_entries=data.KEPT, show_spinner=False)
 def _table(
     entry: str, name: str, _measured: Measured
 ) -> pd.DataFrame:  # an entry's path says what the table depends on
@@ -54,12 +54,12 @@ def _table(
 
 def table(measured: Measured, name: str) -> pd.DataFrame:
     """One table of a measurement."""
-    return _table(str(measured.path), name, measured)
+    return _table(str(measured.path), name, measured).copy(deep=False)
 
 
 def titles() -> dict[str, str]:
     """Task key -> title."""
-    return {task.key: text.data_set(task.title) for task in data.benchmark().tasks}
+    return dict(data.titles())
 
 
 def by_depth(runs: Pairs, token: str) -> pd.DataFrame:
@@ -83,9 +83,9 @@ def against_accuracy(runs: Pairs, stored: Sequence[Run]) -> pd.DataFrame:
     import pandas as pd
 
     task_titles, frames = titles(), []
+    experts = {digest: data.expert_scores(digest, stored) for digest in {run.benchmark for run, _ in runs}}
     for run, measured in runs:
-        scores = data.scores(run)
-        own = data.expert_scores(run.benchmark, stored)
+        scores, own = data.scores(run), experts[run.benchmark]
         if scores is None:
             continue
         rows = table(measured, "cumulative")
@@ -115,8 +115,9 @@ def consistency(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
     from merging.analysis.correlation import lost, spread
 
     task_titles, rows = titles(), []
+    known = {digest: data.expert_scores(digest, stored) for digest in {run.benchmark for run in runs}}
     for run in runs:
-        scores, own = data.scores(run), data.expert_scores(run.benchmark, stored)
+        scores, own = data.scores(run), known[run.benchmark]
         experts = {task: row["accuracy"] for task, row in own.items() if task in run.experts}
         if scores is None or not experts:
             continue

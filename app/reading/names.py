@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from app import text
 from app.reading import data
 from merging.errors import TaskError
 from viz.text import clean_text, plural
@@ -17,10 +16,10 @@ COLUMNS = ("expert", "first", "second")  # of the tables that charts draw; they 
 OPTIONS = ("expert", "experts", "selected", "order", "pair")  # of charts, which may name experts
 
 
-def titles() -> dict[str, str]:
+def titles() -> Mapping[str, str]:
     """Title of each data set of this session's benchmark by its key; empty if there is no benchmark."""
     try:
-        return {task.key: text.data_set(task.title) for task in data.benchmark().tasks}
+        return data.titles()
     except TaskError:
         return {}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl
 
 from app import text
-from app.reading import data, names
+from app.reading import data, figures, names
 from app.session import address
 from app.session import benchmark as session_benchmark
 from app.session.report import report_keeper
@@ -46,7 +46,7 @@ def size_of(view: ReportView) -> int:
     from viz.report.document import figure_json
     from viz.report.tables import table_html
 
-    figure = data.figure(view.key, view.table, {"present": False, **view.options})
+    figure = figures.figure(view.key, view.table, {"present": False, **view.options})
     return len(figure_json(figure)) + len(table_html(view.table))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
@@ -44,6 +45,11 @@ class SweepResults:
     def complete(self) -> bool:
         """Whether every planned point is computed."""
         return len(self.points) == self.total
+
+    @cached_property
+    def scores(self) -> dict[str, dict[str, Any]]:
+        """The row of ``averages`` of each point."""
+        return {row["point"]: row for row in reversed(self.averages.to_dict("records"))}
 
     def planned(self, point: str) -> NamedPoint:
         """The plan of a point."""
@@ -166,7 +172,7 @@ def _differing(means: pd.DataFrame) -> str:
 
 def described(results: SweepResults, point: str) -> str:
     """A point's name in pickers: recipe, values, score; plain text."""
-    row = results.averages[results.averages["point"] == point].iloc[0]
+    row = results.scores[point]
     values = ", ".join(f"{row[name]:.10g}" for name in "xy" if name in row)
     score = row["in_domain"] if math.isnan(row["h_score"]) else row["h_score"]
     score_name = "in-domain" if math.isnan(row["h_score"]) else "H-score"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import streamlit as st
 
 from app import text
-from app.reading import data, run_order
+from app.reading import data
 from app.session import address, pages
+from app.views.runs import run_order
 from app.widgets import page as page_parts
 from merging.runs.run import PRECOMPUTED, Run
 from viz.text import percent, plural

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import text
-from app.reading import data, names, report_sources
+from app.reading import figures, names, report_sources
 from app.saving import data as data_file
 from app.saving import figure as figure_file
 from app.saving import provenance
@@ -60,7 +60,7 @@ def chart(
     if not headed and not presenting:
         ask(key)
     table, options, st.session_state[f"names_{key}"] = names.shown(table, options)
-    figure = data.figure(key, table, {"present": presenting, **options})
+    figure = figures.figure(key, table, {"present": presenting, **options})
     modes = area or "points"  # plotly drops clicks where an area can be drawn
     extra: dict[str, Any] = {"on_select": on_click, "selection_mode": modes} if on_click else {}
     config = theme.config(name, clicks=on_click is not None and not area)
@@ -98,7 +98,7 @@ def live(key: str, table: pd.DataFrame, job_id: str, *, name: str, caption: str 
         return
     ask(key)
     table, options, back = names.shown(table, options)
-    figure = data.figure(key, table, {"present": False, **options})
+    figure = figures.figure(key, table, {"present": False, **options})
     place = f"{key}_{job_id}"
     st.plotly_chart(figure, theme=None, key=f"chart_{place}", config=theme.config(name), alt=figure.layout.meta["alt"])
     with st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):

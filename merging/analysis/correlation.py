@@ -45,16 +45,16 @@ def fit_line(x: Floats, y: Floats) -> LineFit:
 
     NaN where fewer than three pairs are left or one side does not vary.
     """
-    from scipy.stats import linregress, spearmanr
+    from scipy.stats import rankdata
 
     finite = np.isfinite(x) & np.isfinite(y)
     x, y = x[finite].astype(np.float64), y[finite].astype(np.float64)
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return LineFit(math.nan, math.nan, math.nan, math.nan, len(x))
-    line = linregress(x, y)
-    return LineFit(
-        float(line.slope), float(line.intercept), float(line.rvalue), float(spearmanr(x, y).statistic), len(x)
-    )
+    (variance, covariance), (_, other) = np.cov(x, y, bias=True)
+    slope, pearson = float(covariance / variance), float(covariance / np.sqrt(variance * other))
+    spearman = float(np.corrcoef(rankdata(x), rankdata(y))[0, 1])
+    return LineFit(slope, float(y.mean() - slope * x.mean()), max(-1.0, min(1.0, pearson)), spearman, len(x))
 
 
 def correlations(table: pd.DataFrame, x: str, y: str, run: str = "run", task: str = "task") -> pd.DataFrame:

@@ -21,7 +21,7 @@ from merging.checkpoints.architecture import Architecture
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.references import BUNDLED_PREFIX, PRETRAINED, reference_to
 from merging.errors import CheckpointError, TaskError
-from merging.files.npz import Npz
+from merging.files.npz import Npz, array_infos
 from merging.formats.opening import open_checkpoint
 from merging.methods.exemplars import TaskExemplars
 from merging.settings import BUNDLED, benchmark_folder
@@ -144,8 +144,7 @@ class Benchmark:
     def count(self, key: str, split: str) -> int:
         """Number of images of a split, without reading them; 0 if it cannot be read."""
         try:
-            with Npz(self.folder / "data" / f"{key}.npz") as arrays:
-                return arrays.infos[f"{split.removesuffix('s')}_labels"].shape[0]
+            return array_infos(self.folder / "data" / f"{key}.npz")[f"{split.removesuffix('s')}_labels"].shape[0]
         except (TaskError, KeyError, IndexError):
             return 0
 

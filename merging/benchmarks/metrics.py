@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -75,13 +75,20 @@ def summarize(
     split: str = "reporting",
 ) -> Summary:
     """Averages of one model's scores; a task is in domain if its expert is merged (listed in ``in_domain``)."""
-    chosen = scores[scores["split"] == split]
-    inside = chosen["task"].isin(list(in_domain))
-    id_mean, id_low, id_high = average(chosen[inside])
-    ood_mean, ood_low, ood_high = average(chosen[~inside])
-    reference = expert_accuracy or {}
-    pairs = zip(chosen[inside]["task"].astype(str), chosen[inside]["accuracy"].to_numpy(float), strict=True)
-    ratios = [accuracy / reference[task] for task, accuracy in pairs if reference.get(task, 0.0) > 0]
+    columns = (scores[name].tolist() for name in ("split", "task", "accuracy", "n"))
+    rows = [(task, accuracy, n) for half, task, accuracy, n in zip(*columns, strict=True) if half == split]
+    return summary_of(rows, in_domain, expert_accuracy or {})
+
+
+def summary_of(
+    rows: Sequence[tuple[str, float, int]], in_domain: Collection[str], reference: Mapping[str, float]
+) -> Summary:
+    """The same from a (task, accuracy, n) for each task, for where many are summarized."""
+    inside = [row for row in rows if row[0] in in_domain]
+    outside = [row for row in rows if row[0] not in in_domain]
+    id_mean, id_low, id_high = _average([row[1:] for row in inside])
+    ood_mean, ood_low, ood_high = _average([row[1:] for row in outside])
+    ratios = [accuracy / reference[task] for task, accuracy, _ in inside if reference.get(task, 0.0) > 0]
     return Summary(
         in_domain=id_mean,
         in_low=id_low,
@@ -92,10 +99,10 @@ def summarize(
         h_score=h_score(id_mean, ood_mean),
         normalized=float(np.mean(ratios)) if ratios else math.nan,
         normalized_tasks=len(ratios),
-        tasks_in=int(inside.sum()),
-        tasks_out=int((~inside).sum()),
-        n_in=int(chosen[inside]["n"].sum()),
-        n_out=int(chosen[~inside]["n"].sum()),
+        tasks_in=len(inside),
+        tasks_out=len(outside),
+        n_in=sum(int(n) for _, _, n in inside),
+        n_out=sum(int(n) for _, _, n in outside),
     )
 
 
@@ -104,9 +111,14 @@ def average(rows: pd.DataFrame) -> tuple[float, float, float]:
 
     ``rows`` have accuracy (a fraction) and n (images).
     """
-    if rows.empty:
+    return _average(list(zip(rows["accuracy"].tolist(), rows["n"].tolist(), strict=True)))
+
+
+def _average(rows: Sequence[tuple[float, int]]) -> tuple[float, float, float]:
+    """The same of (accuracy, n) of each row."""
+    if not rows:
         return math.nan, math.nan, math.nan
-    share, n = rows["accuracy"].to_numpy(float), rows["n"].to_numpy(float)
+    share, n = np.array(rows, np.float64).T
     # Agresti-Coull's two successes and two failures keep the variance away from zero at 0 and 100 %.
     smooth = (share * n + 2) / (n + 4)
     half = Z95 * math.sqrt(float((smooth * (1 - smooth) / (n + 4)).sum())) / len(rows)

@@ -11,8 +11,9 @@ import contextlib
 import errno
 import hashlib
 import json
+import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,15 @@ def read_manifest(folder: Path) -> Manifest:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedError(f"its manifest cannot be trusted: {error}") from None
     return dict(files)
+
+
+def state_of(folder: Path, names: Iterable[str]) -> tuple[int, ...]:
+    """Numbers that change when one of these files of an entry is written to or replaced; empty if one is missing."""
+    try:
+        stats = [os.stat(f"{folder}/{name}") for name in names]  # noqa: PTH116 - a listing asks for hundreds
+    except OSError:
+        return ()
+    return tuple(number for stat in stats for number in (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
 
 
 _verified: set[tuple[str, int, int, int, str]] = set()  # path, inode, size, time of change and hash of good files

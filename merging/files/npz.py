@@ -12,6 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from tokenize import TokenError
 from types import TracebackType
@@ -22,7 +23,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from merging.errors import CheckpointError, TaskError
-from merging.files.paths import inside, open_regular
+from merging.files.paths import inside, open_regular, state_of
 from merging.text import first_few, printable
 
 MAX_MEMBERS = 1000
@@ -51,6 +52,17 @@ class ArrayInfo:
         for size in self.shape:
             count *= size
         return count
+
+
+def array_infos(path: Path) -> Mapping[str, ArrayInfo]:
+    """Shape and dtype of each array of an archive, read again only when the file has changed; raises as ``Npz``."""
+    return _array_infos(path, state_of(path))
+
+
+@lru_cache(maxsize=512)
+def _array_infos(path: Path, state: tuple[int, ...]) -> Mapping[str, ArrayInfo]:
+    with Npz(path) as arrays:
+        return arrays.infos
 
 
 class Npz:

@@ -50,6 +50,7 @@ class Store:
         self.dated, self.benchmark = dated, benchmark
         self._own, self._apart = self.root / "runs", self.root / APART
         self.damaged = Quarantine(self.root)
+        self._known: dict[Path, tuple[tuple[int, ...], Run]] = {}  # what was read, with the state of all its files
         DIGESTS.adopt(self.root, self._former_digests())
         atomic.sweep(self._own)
 
@@ -66,6 +67,8 @@ class Store:
                     continue
                 if (run := self._read(path)) and (present is None or self._on_benchmark(run)):
                     runs[run.id] = run
+        for path in [path for path in list(self._known) if path.name not in runs]:
+            self._known.pop(path, None)  # it is gone
         return list(runs.values())
 
     def _on_benchmark(self, run: Run) -> bool:
@@ -214,7 +217,18 @@ class Store:
         return held(self.root / "locks" / f"{run_id}.lock", check, tell)
 
     def _read(self, path: Path) -> Run | None:
-        """The run in a folder; a damaged one is set aside and gives None."""
+        """The run in a folder, read again only where a file changed; a damaged one is set aside and gives None."""
+        state = atomic.state_of(path, (atomic.MANIFEST, FACTS))
+        known, run = self._known.get(path, ((), None))
+        if run is not None and known == state + atomic.state_of(path, run.files):
+            return run
+        if run := self._read_anew(path):
+            self._known[path] = state + atomic.state_of(path, run.files), run
+        else:
+            self._known.pop(path, None)
+        return run
+
+    def _read_anew(self, path: Path) -> Run | None:
         provenance = THIS_MACHINE if path.is_relative_to(self.root) else PRECOMPUTED
 
         def later(damage: DamagedError) -> None:

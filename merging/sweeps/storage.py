@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from merging.errors import MergingError, StoreError, UnknownMethodError
-from merging.files.atomic import DamagedError
+from merging.files.atomic import DamagedError, state_of
 from merging.files.disk import OTHER_STORE, explained
 from merging.files.records import write_text
 from merging.files.short_digest import SHORT_DIGEST
@@ -51,6 +52,13 @@ def _sweep(path: Path) -> Sweep | None:
     Raises:
         DamagedError: the file is not as it was written. Earlier versions wrote no sha-256; then its id tells.
     """
+    state = state_of(path.parent, (path.name,))
+    return _parsed(path, state) if state else None
+
+
+@lru_cache(maxsize=256)
+def _parsed(path: Path, state: tuple[int, ...]) -> Sweep | None:
+    """The same for a file in a state, which says what it holds."""
     try:
         raw = path.read_bytes()
     except OSError:

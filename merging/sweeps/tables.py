@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from merging.benchmarks.benchmark import SPLITS, Benchmark
-from merging.benchmarks.metrics import summarize
+from merging.benchmarks.metrics import summary_of
 from merging.runs.estimate import ADAPTING, EVALUATING, MERGING, estimate
 from merging.runs.inputs import OpenedRecipe
 from merging.runs.run import Run
@@ -95,30 +95,31 @@ def table(sweep: Sweep, planned: Sequence[NamedPoint], stored_points: Mapping[st
     """
     import pandas as pd
 
-    frames = []
+    rows: list[tuple[Any, ...]] = []  # plain rows, as a page puts them together whenever it is drawn
     for one in sorted(planned, key=lambda one: (one.place.line, one.place.values)):
         if (point := stored_points.get(one.name)) is None or not one.place.values:
             continue
         inside = {name for name, _ in one.place.recipe.experts}
         everyone = {name for name, _ in sweep.recipes[one.place.line].experts}
-        rows = point.scores[~point.scores["task"].isin(list(everyone - inside))]
-        values = dict(zip("xy", one.place.values, strict=False))
-        identity: dict[str, Any] = {"line": one.place.line, "point": one.name, "run": one.run_id}
-        frames.append(
-            rows[KEPT].assign(**identity, device=point.device, **values, in_domain=rows["task"].isin(list(inside)))
-        )
-    empty = pd.DataFrame(columns=[*KEPT, "line", "point", "run", "device", "x", "in_domain"])
-    return pd.concat(frames, ignore_index=True) if frames else empty
+        identity = (one.place.line, one.name, one.run_id, point.device, *one.place.values)
+        for scores in zip(*(point.scores[name].tolist() for name in KEPT), strict=True):
+            if scores[0] in inside or scores[0] not in everyone:
+                rows.append((*scores, *identity, scores[0] in inside))
+    axes = "xy"[: len(sweep.axes)]
+    return pd.DataFrame(rows, columns=[*KEPT, "line", "point", "run", "device", *axes, "in_domain"])
 
 
 def averages(rows: pd.DataFrame) -> pd.DataFrame:
     """A row for each point of ``table``: means in and out of domain with intervals, H-score, counts."""
     import pandas as pd
 
-    rows_of_points = []
     columns = ["line", *(name for name in "xy" if name in rows), "point", "run", "split", "device"]
-    for keys, group in rows.groupby(columns, sort=False):
-        identity = dict(zip(columns, keys, strict=True))
-        summary = summarize(group, group[group["in_domain"]]["task"].tolist(), split=str(identity["split"]))
-        rows_of_points.append(identity | {name: getattr(summary, name) for name in (*AVERAGES, *COUNTS)})
+    values = (rows[name].tolist() for name in (*columns, "task", "accuracy", "n", "in_domain"))
+    groups: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
+    for row in zip(*values, strict=True):
+        groups.setdefault(row[:-4], []).append(row[-4:])
+    rows_of_points = []
+    for identity, tasks in groups.items():
+        summary = summary_of([task[:3] for task in tasks], {task[0] for task in tasks if task[3]}, {})
+        rows_of_points.append((*identity, *(getattr(summary, name) for name in (*AVERAGES, *COUNTS))))
     return pd.DataFrame(rows_of_points, columns=[*columns, *AVERAGES, *COUNTS])

@@ -11,7 +11,7 @@ import tiny_library
 from page_harness import words
 from streamlit.testing.v1 import AppTest
 
-from app.reading import run_order
+from app.views.runs import run_order
 from merging.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.runs import execute

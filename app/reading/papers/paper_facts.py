@@ -14,6 +14,7 @@ from app.reading import data, measurements, sweeps
 from merging.analysis.paper_facts import accuracies, network
 from merging.analysis.paper_facts.comparison import Comparison
 from merging.errors import MergingError
+from merging.files import atomic
 from merging.recipes.papers.claims import Claim
 from merging.recipes.presets import preset
 from merging.runs import edit_pairs
@@ -37,8 +38,8 @@ def of_claim(claim: Claim) -> Comparison | None:
 
 def _state() -> tuple[int, ...]:
     """A state that changes when this machine stores a run, a measurement or a point."""
-    folders = [data.store().root / name for name in FOLDERS]
-    return tuple(folder.stat().st_mtime_ns if folder.is_dir() else 0 for folder in folders)
+    root = data.store().root
+    return tuple(number for name in FOLDERS for number in atomic.state_of(root, (name,)) or (0,))
 
 
 @st.cache_data(max_entries=4 * data.KEPT, show_spinner=False)

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import streamlit as st
 
-from app.reading import data, names, recipes
+from app.reading import data, figures, names, recipes
 from app.session import address, pages, painted
 from app.session.draft import Draft, DraftStep
 from app.widgets import page
@@ -36,7 +36,7 @@ def show(step: DraftStep, params: ManualParams, current: Draft, experts: Mapping
         return
     table = recipes.by_expert(facts, factors.experts).assign(factor=factors.values.reshape(-1))
     shown, options, _ = names.shown(table, {})
-    figure = data.figure(CANVAS, shown, {"small": True, **options})
+    figure = figures.figure(CANVAS, shown, {"small": True, **options})
     st.caption(
         find(CANVAS).question if params.when != AFTER else "By which factor is the merged task vector multiplied?"
     )

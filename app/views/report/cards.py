@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from app import text
-from app.reading import data, report_sources
+from app.reading import figures, report_sources
 from app.session.report import report_keeper
 from app.session.report.report_draft import Kept
 from app.widgets import page as page_parts
@@ -51,7 +51,7 @@ def picture(kept: Kept) -> None:
     from viz import theme
 
     report_view, key = kept.view, f"shown_{kept.number}"
-    figure = data.figure(report_view.key, report_view.table, report_view.options)
+    figure = figures.figure(report_view.key, report_view.table, report_view.options)
     st.plotly_chart(figure, theme=None, key=key, config=theme.config(key), alt=figure.layout.meta["alt"])
 
 

@@ -83,7 +83,7 @@ def _models(run: Run) -> list:  # type: ignore[type-arg]
 
 def _delete(runs: Sequence[Run]) -> None:
     """Delete own runs, after a confirmation with their names and the space it frees."""
-    from app.reading.data import size
+    from app.views.runs.storage import size
 
     own = _own(runs)
     with st.popover("Delete", icon=":material/delete:", type="tertiary", disabled=not own,

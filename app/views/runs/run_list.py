@@ -10,9 +10,9 @@ import streamlit as st
 
 from app import text
 from app.reading import data
-from app.reading.data import size
 from app.session import pages, state
 from app.views.runs import actions, export, lineage
+from app.views.runs.storage import size
 from app.widgets import page, run_picker
 from merging.errors import MergingError
 from merging.files.short_digest import short_digest

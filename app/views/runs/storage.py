@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
+from pathlib import Path
 
 import streamlit as st
 
@@ -27,8 +28,6 @@ def show(stored: Sequence[Run]) -> None:
 
 @st.cache_data(ttl=FRESH, max_entries=4, show_spinner="Counting …")
 def _usage(root: str) -> dict[str, int]:
-    from pathlib import Path
-
     from merging.runs.disk_usage import usage
 
     return usage(Path(root))
@@ -93,3 +92,18 @@ def _machine() -> None:
         facts["Mode"] = "shared by several people"
     rows = {name: text.safe_text(value, 300) for name, value in facts.items()}
     st.table(rows, border="horizontal", width="content", alt="About this machine")
+
+
+def size(run: Run) -> int:
+    """Bytes that a run takes on the disk."""
+    try:
+        return _size(run.path, run.path.stat().st_mtime_ns)
+    except OSError:
+        return 0
+
+
+@st.cache_data(max_entries=2000, show_spinner=False)
+def _size(path: Path, changed: int) -> int:
+    from merging.files.disk import folder_size
+
+    return folder_size(path)

@@ -44,8 +44,7 @@ def panel(results: SweepResults, subject: Subject, chosen: str, stored: Sequence
             st.button("Show the best point", icon=":material/star:", type="tertiary", key="show_best",
                       on_click=state.pick_point, args=("",))  # fmt: skip
         verdict(subject, chosen)
-        row = results.averages[results.averages["point"] == chosen].iloc[0].to_dict()
-        _scores(row, f"On the {results.sweep.split} half, as in the charts")
+        _scores(results.scores[chosen], f"On the {results.sweep.split} half, as in the charts")
         _run(results.planned(chosen), stored)
 
 

@@ -1,0 +1,36 @@
+"""Figures of charts, each drawn once for the same table and options."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import streamlit as st
+
+from app.reading.data import KEPT
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+
+def fingerprint(table: pd.DataFrame) -> bytes:
+    """Bytes that differ where tables of numbers and texts do; Streamlit's own take longer, and sample large tables."""
+    digest = hashlib.blake2b(repr([*table.dtypes.items()]).encode("utf-8", "replace"), digest_size=16)
+    for column in (table.index, *(table[name] for name in table)):
+        plain = isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf"
+        values = column.to_numpy().tobytes() if plain else repr(column.tolist()).encode("utf-8", "backslashreplace")
+        digest.update(len(values).to_bytes(8) + values)
+    return digest.digest()
+
+
+@st.cache_resource(max_entries=KEPT, show_spinner=False, hash_funcs={"pandas.DataFrame": fingerprint})
+def figure(key: str, table: pd.DataFrame, options: dict[str, Any]) -> go.Figure:
+    """A chart's figure. It is shared and must not be changed."""
+    from viz import draw
+
+    drawn = draw(key, table, **options)
+    sent = drawn.to_dict()  # copies and encodes all arrays, which every rerun would do again
+    drawn.to_dict = lambda: sent
+    return drawn
