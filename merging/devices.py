@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from collections.abc import Callable
+from threading import Lock
 from typing import TypeVar
 
 import psutil
@@ -18,7 +20,8 @@ HOST = torch.device("cpu")
 PINNED = {"cuda"}  # kinds of devices that copy from pinned memory while they compute
 SHARE = 2  # one of so many parts of the free memory is for a piece of work, the rest for what is not foreseen
 ROUNDS, QUARTER = 3, 2  # how often work is begun anew with pieces of a quarter of the size, as a shift of bits
-_ran_out: dict[str, int] = {}  # by kind of device: how often its memory ran out in the work that is going on
+_ran_out = Counter[str]()  # by kind of device: how often its memory ran out in the work that is going on
+_counting = Lock()  # of what was counted there
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -76,18 +79,19 @@ def free_bytes(device: torch.device) -> int:
 
 def fitting(device: torch.device, size: int) -> int:
     """The bytes of an accelerator's memory that a piece of work may take, which would like to take ``size``."""
-    return min(size, free_bytes(device) // SHARE) >> QUARTER * _ran_out.get(device.type, 0)
+    return min(size, free_bytes(device) // SHARE) >> QUARTER * _ran_out[device.type]
 
 
 def in_room(device: torch.device, compute: Callable[[torch.device], R]) -> tuple[R, tuple[str, ...]]:
     """What ``compute`` gives on a device, and a sentence if the device's memory did not suffice at once.
 
-    Where memory runs out, it begins anew with pieces of a quarter of the size, three times, and then on the CPU.
+    Where memory runs out, it begins anew with pieces of a quarter of the size, three times, and then on the CPU. The
+    pieces of work inside work that was begun anew are as small, and smaller where they run out of memory themselves.
     """
     words: tuple[str, ...] = ()
+    counted = 0
     try:
-        for round_number in range(ROUNDS + 1):
-            _ran_out[device.type] = round_number
+        while counted <= ROUNDS:
             try:
                 return compute(device), words
             except RuntimeError as error:
@@ -95,12 +99,20 @@ def in_room(device: torch.device, compute: Callable[[torch.device], R]) -> tuple
                     raise
             # Out of the except block, where nothing refers to the tensors of the round that failed.
             torch.get_device_module(device).empty_cache()
-            size = 1 << QUARTER * (round_number + 1)
+            counted += _count(device, 1)
+            size = 1 << QUARTER * counted
             words = (f"{describe_device(device)} ran out of memory, so pieces were 1/{size} of the usual size.",)
     finally:
-        _ran_out.pop(device.type, None)
+        _count(device, -counted)
     words = (f"{describe_device(device)} ran out of memory even with small pieces, so the CPU computed this.",)
     return compute(HOST), words
+
+
+def _count(device: torch.device, times: int) -> int:
+    """Count that so often more the memory of this kind of device ran out."""
+    with _counting:
+        _ran_out[device.type] += times
+    return times
 
 
 def _out_of_memory(error: RuntimeError) -> bool:

@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import importlib
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from merging.analysis.context import MeasurementContext, MeasurementResult, Of, own_folder
 from merging.analysis.registry import kind
-from merging.analysis.stored import Measured, entry_name, find, shown_so_far, write
+from merging.analysis.stored import MEMORY, Measured, entry_name, find, shown_so_far, write
 from merging.errors import StoreError
 from merging.files import atomic
 from merging.progress import Cancel, ProgressCallback
 from merging.runs.store import Store
 
 if TYPE_CHECKING:
+    import torch
+
     from merging.benchmarks.benchmark import Benchmark
 
 
@@ -40,7 +43,7 @@ def measure(
         StoreError: no such run or measurement, or the disk cannot be written to.
         CheckpointError, TaskError: the run cannot be measured. Cancelled: ``cancel`` requested it.
     """
-    from merging.devices import choose_device, describe_device
+    from merging.devices import choose_device, describe_device, in_room
 
     measurement_kind = kind(key)
     if (measurement_kind.of == Of.BENCHMARK) == bool(run_id):
@@ -59,15 +62,22 @@ def measure(
     def measurement(key: str, callback: ProgressCallback | None) -> Measured:
         return measure(key, store, benchmark, run_id, device=device, progress=callback, cancel=cancel)
 
-    device_name = describe_device(choose_device(device))
-    facts = {"key": key, "version": measurement_kind.version, "run": run_id, "device": device_name}
+    facts = {"key": key, "version": measurement_kind.version, "run": run_id}
     module, _, function = measurement_kind.compute.partition(":")
-    with shown_so_far(store, name, facts, started) as show:
-        context = MeasurementContext(
-            store, benchmark, run_id, device, progress, cancel, measurement_kind.of, measurement, show
-        )
-        result: MeasurementResult = getattr(importlib.import_module(module), function)(context)
-    write(store, name, result, facts, started, replace=measurement_kind.timed)
+    compute: Callable[[MeasurementContext], MeasurementResult] = getattr(importlib.import_module(module), function)
+
+    def measured_on(on: torch.device) -> tuple[MeasurementResult, dict[str, Any]]:
+        about = {**facts, "device": describe_device(on)}
+        with shown_so_far(store, name, about, started) as show:
+            context = MeasurementContext(
+                store, benchmark, run_id, str(on), progress, cancel, measurement_kind.of, measurement, show
+            )
+            return compute(context), about
+
+    (result, about), words = in_room(choose_device(device), measured_on)
+    if words:
+        result = result._replace(notes={**result.notes, MEMORY: " ".join(words)})
+    write(store, name, result, about, started, replace=measurement_kind.timed)
     if (stored := find(key, store, benchmark, run_id)) is None:
         raise StoreError("It was measured but cannot be read back; is the store's folder being cleared?")
     return stored

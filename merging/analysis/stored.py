@@ -34,6 +34,7 @@ FACTS = "measured.json"
 DIGITS = 7  # significant digits that tables are written with; arrays are written exactly
 Shows = Callable[[MeasurementResult], None]
 GONE = "is missing: {}. Measure it again."
+MEMORY = "memory"  # the note on a device that ran out of memory
 
 
 @dataclass(frozen=True)

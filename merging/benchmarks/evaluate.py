@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +18,9 @@ from merging.benchmarks.benchmark import SPLITS, Benchmark, Task
 from merging.benchmarks.metrics import individual, wilson
 from merging.checkpoints.architecture import Architecture
 from merging.checkpoints.checkpoint import Checkpoint
+from merging.clip.batches import batch_size
 from merging.clip.image_encoder import Encoder
-from merging.devices import choose_device
+from merging.devices import choose_device, in_room, is_host, moved
 from merging.formats.opening import Source, open_checkpoint
 from merging.modules.modules import Modules
 from merging.progress import Cancel, Meter, ProgressCallback
@@ -26,6 +28,8 @@ from merging.progress import Cancel, Meter, ProgressCallback
 BATCH = 128
 FARTHEST = 2.0  # the largest difference of two cosines
 KEPT_BYTES = 1 << 28  # of images that stay in memory for the next model
+Warn = Callable[[str], None]  # called with a sentence on what may be wrong with a result
+log_warning = logging.getLogger("merging").warning
 COLUMNS = ("task", "title", "split", "classes", "correct", "n", "accuracy", "low", "high")
 
 
@@ -84,17 +88,21 @@ def features(
 ) -> Tensor:
     """Image features (n, embed_dim) of preprocessed images (n, 3, h, w), batch by batch, on the CPU.
 
-    With ``prepare``, images come as they are stored and are preprocessed a batch at a time.
+    With ``prepare``, images come as they are stored and are preprocessed a batch at a time: the next ones while an
+    accelerator computes, whose memory gives the size of its batches.
     """
-    batches = []
+    device, rows = encoder.device, list[Tensor]()
+    size = BATCH if is_host(device) else batch_size(encoder.architecture, device)
     with torch.inference_mode():
-        for start in range(0, len(images), BATCH):
-            batch: Any = images[start : start + BATCH]
+        for start in range(0, len(images), size):
+            batch: Any = images[start : start + size]
             inputs: Tensor = batch if prepare is None else prepare(batch)
-            batches.append(encoder(inputs.to(encoder.device)).cpu())
+            rows.append(encoder(moved(inputs, device, inputs.dtype)))
+            if len(rows) > 1:  # an accelerator still computes the last batch, which need not be waited for
+                rows[-2] = rows[-2].cpu()
             if meter is not None:
                 meter.advance(len(inputs), phase, detail)
-    return torch.cat(batches) if batches else torch.empty(0, encoder.architecture.embed_dim)
+    return torch.cat([*rows[:-1], rows[-1].cpu()]) if rows else torch.empty(0, encoder.architecture.embed_dim)
 
 
 def cosines(image_features: Tensor, head: Tensor) -> Tensor:
@@ -126,14 +134,15 @@ def evaluate(
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
     modules: Modules | None = None,
+    warn: Warn = log_warning,
 ) -> pd.DataFrame:
     """Zero-shot top-1 accuracy: one row per (task, split) with classes, correct, n, accuracy and Wilson interval.
 
-    Accuracies are fractions. With ``modules``, which sit on the model, images go through them.
-    Raises Cancelled between batches if asked to stop.
+    Accuracies are fractions. With ``modules``, which sit on the model, images go through them. Where a device runs out
+    of memory, batches get smaller and ``warn`` is called. Raises Cancelled between batches if asked to stop.
     """
     keys = list(tasks) if tasks is not None else [task.key for task in benchmark.tasks]
-    return _scores(answers([EvaluatedModel("", model, keys, modules)], benchmark, splits, device, progress, cancel))
+    return _scores([EvaluatedModel("", model, keys, modules)], benchmark, splits, device, progress, cancel, warn)
 
 
 def evaluate_per_task(
@@ -144,16 +153,32 @@ def evaluate_per_task(
     device: str = "auto",
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
+    warn: Warn = log_warning,
 ) -> pd.DataFrame:
     """The same where every task has a model of its own, as {task: model}.
 
     A task without one takes the mean over all models: nothing says which of them to use.
     """
-    return _scores(answers(per_task_parts(models, benchmark), benchmark, splits, device, progress, cancel))
+    return _scores(per_task_parts(models, benchmark), benchmark, splits, device, progress, cancel, warn)
 
 
-def _scores(all_answers: Iterable[Answer]) -> pd.DataFrame:
-    return score_table((answer.model, answer.task, answer.split, answer.correct, answer.n) for answer in all_answers)
+def _scores(
+    work: Sequence[EvaluatedModel],
+    benchmark: Benchmark,
+    splits: Sequence[str],
+    device: str,
+    progress: ProgressCallback | None,
+    cancel: Cancel | None,
+    warn: Warn,
+) -> pd.DataFrame:
+    def scores_on(on: torch.device) -> pd.DataFrame:
+        every = answers(work, benchmark, splits, str(on), progress, cancel)
+        return score_table((one.model, one.task, one.split, one.correct, one.n) for one in every)
+
+    scores, words = in_room(choose_device(device), scores_on)
+    for sentence in words:
+        warn(sentence)
+    return scores
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from merging.benchmarks.benchmark import SPLITS, Benchmark
-from merging.benchmarks.evaluate import BATCH, COLUMNS, cosines
+from merging.benchmarks.evaluate import BATCH, COLUMNS, Warn, cosines, log_warning
 from merging.benchmarks.metrics import wilson
-from merging.devices import choose_device
+from merging.clip.batches import at_most
+from merging.devices import choose_device, in_room
 from merging.modules.modules import Modules
 from merging.progress import Cancel, Meter, ProgressCallback
 
@@ -36,30 +37,47 @@ def evaluate_unknown_task(
     device: str = "auto",
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
+    warn: Warn = log_warning,
 ) -> pd.DataFrame:
     """One row per (task, split) of the merged tasks: as ``evaluate``, and ``own_head``, the share with the right head.
 
     An image counts as correct if both its head and its class are right. Data sets of other tasks have no head among
-    those that can be chosen, and are left out. Every task of the modules must be in the benchmark. Raises Cancelled
-    between batches if asked to stop.
+    those that can be chosen, and are left out. Every task of the modules must be in the benchmark. Where a device runs
+    out of memory, batches get smaller and ``warn`` is called. Raises Cancelled between batches if asked to stop.
     """
-    here = modules.on(choose_device(device))
+
+    def scores_on(on: torch.device) -> pd.DataFrame:
+        return _scores(modules.on(on), benchmark, splits, progress, cancel)
+
+    scores, words = in_room(choose_device(device), scores_on)
+    for sentence in words:
+        warn(sentence)
+    return scores
+
+
+def _scores(
+    here: Modules,
+    benchmark: Benchmark,
+    splits: Sequence[str],
+    progress: ProgressCallback | None,
+    cancel: Cancel | None,
+) -> pd.DataFrame:
     heads = {task: benchmark.head(task) for task in here.tasks}
     meter = Meter(sum(benchmark.count(task, split) for task in here.tasks for split in splits), progress, cancel)
-    rows = []
+    rows, size = [], at_most(BATCH, here.architecture, here.device)
     for number, key in enumerate(here.tasks):
         task = benchmark.task(key)
         for split in splits:
             images, labels = benchmark.images(key, split)
             own, correct, n = 0, 0, len(labels)
-            for start in range(0, n, BATCH):
-                batch = benchmark.preprocess(images[start : start + BATCH])
+            for start in range(0, n, size):
+                batch = benchmark.preprocess(images[start : start + size])
                 named = here.named_tasks(batch)
                 assert named is not None
                 chosen, classes = choose(here.features(batch), named, heads)
                 at_home = chosen == number
                 own += int(at_home.sum())
-                correct += int((at_home & (classes == torch.from_numpy(labels[start : start + BATCH]))).sum())
+                correct += int((at_home & (classes == torch.from_numpy(labels[start : start + size]))).sum())
                 meter.advance(len(batch), "Choosing heads", task.title)
             accuracy, share = (count / n if n else math.nan for count in (correct, own))
             known = (key, task.title, split, len(task.class_names), correct, n, accuracy, *wilson(correct, n))

@@ -11,6 +11,11 @@ BATCH_CPU, BATCH_GPU = 1 << 12, 1 << 16  # tokens that run at a time
 HELD = 24  # numbers of the size of a token that are in memory for each of them, beside attention's own
 
 
+def at_most(images: int, architecture: Architecture, device: torch.device) -> int:
+    """So many images at a time, or fewer on an accelerator that has little memory free."""
+    return images if is_host(device) else min(images, batch_size(architecture, device))
+
+
 def batch_size(architecture: Architecture, device: torch.device) -> int:
     """Images that run forward at a time: fewer on an accelerator that has little memory free."""
     a = architecture

@@ -198,7 +198,7 @@ class ModuleTower:
 
     def grouped(self, images: Tensor, chosen: Tensor, combine: Combine) -> Tensor:
         """Features (n, e), each image through the pretrained model plus what is stored of its tasks, combined."""
-        keys = [tuple(row) for row in chosen.tolist()]
+        keys = [tuple(row) for row in chosen.cpu().tolist()]
         rows = {key: [i for i, other in enumerate(keys) if other == key] for key in dict.fromkeys(keys)}
         if not rows:
             return self.merged(images)

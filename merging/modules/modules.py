@@ -15,6 +15,7 @@ from merging.checkpoints.architecture import Architecture
 from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
 from merging.checkpoints.tower_names import VISUAL
 from merging.clip.batches import batch_size
+from merging.devices import moved
 from merging.errors import NeedsError
 from merging.methods import registry
 from merging.methods.adapting import Learned
@@ -117,12 +118,12 @@ class Modules:
 
         With the weight 1 for the true task and 0 for the others, they say what the stored vectors themselves lose.
         """
-        counted = iter(range(0, len(images), self.batch_size))
-        rows = weights.to(self.device, self.dtype)
+        left = weights.to(self.device, self.dtype)
 
         def features(batch: Tensor) -> Tensor:
-            start = next(counted)
-            return self.tower.mixed(batch, rows[start : start + len(batch)])
+            nonlocal left
+            rows, left = left[: len(batch)], left[len(batch) :]
+            return self.tower.mixed(batch, rows)
 
         return self._each(images, features)
 
@@ -177,4 +178,4 @@ class Modules:
             raise NeedsError(f"Images must be a tensor (n, 3, {side}, {side}); got {described(images)}.")
         with torch.inference_mode():
             batches = images.split(self.batch_size)
-            return torch.cat([run(batch.to(self.device, self.dtype)).cpu() for batch in batches])
+            return torch.cat([run(moved(batch, self.device, self.dtype)).cpu() for batch in batches])

@@ -213,14 +213,16 @@ class Work:
         paths = {key: folder / name for key, name in self.models.items()}
         progress = self.phases.callback(EVALUATING)
         if self.recipe.per_task:
-            scores = evaluate_per_task(paths, self.benchmark, device=self.device, progress=progress, cancel=self.cancel)
+            scores = evaluate_per_task(
+                paths, self.benchmark, device=self.device, progress=progress, cancel=self.cancel, warn=self._warn
+            )
         else:
             modules = self._modules(folder)
             parts = Phases({SCORES: len(self.benchmark.tasks), UNKNOWN_TASK: len(self.opened.experts)}, progress)
             names_tasks = modules is not None and modules.method.names is not None
             scores = evaluate(
                 paths[MERGED], self.benchmark, device=self.device, cancel=self.cancel, modules=modules,
-                progress=parts.callback(SCORES) if names_tasks else progress,
+                progress=parts.callback(SCORES) if names_tasks else progress, warn=self._warn,
             )  # fmt: skip
             if modules is not None and names_tasks:
                 self._score_unknown(folder, modules, parts.callback(UNKNOWN_TASK))
@@ -239,9 +241,14 @@ class Work:
             )
             return
         table = evaluate_unknown_task(
-            modules, self.benchmark, device=self.device, progress=progress, cancel=self.cancel
+            modules, self.benchmark, device=self.device, progress=progress, cancel=self.cancel, warn=self._warn
         )
         self.schemas[UNKNOWN_TASK] = write_table(folder, UNKNOWN_TASK, table)
+
+    def _warn(self, sentence: str) -> None:
+        """Keep a warning with the run, once."""
+        if sentence not in self.warnings:
+            self.warnings.append(sentence)
 
     def _modules(self, folder: Path) -> Modules | None:
         """The modules in ``folder``, as they were written; None without an adapt."""

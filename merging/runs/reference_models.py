@@ -47,9 +47,13 @@ def references(
         run_id = short_digest(f"{content} on {benchmark.digest}")
         if compute and not store.has(run_id):
             started = time.monotonic()
-            scores = evaluate_model(checkpoint, benchmark, device=device, progress=phases.callback(name), cancel=cancel)
+            warnings: list[str] = []
+            scores = evaluate_model(
+                checkpoint, benchmark, device=device, progress=phases.callback(name), cancel=cancel,
+                warn=warnings.append,
+            )  # fmt: skip
             seconds = {EVALUATING: time.monotonic() - started}
-            _write_reference(store, benchmark, run_id, name, content, scores, seconds, device)
+            _write_reference(store, benchmark, run_id, name, content, scores, seconds, device, warnings)
         if run := store.find(run_id):
             runs[name] = run
     return runs
@@ -69,6 +73,7 @@ def _write_reference(
     scores: pd.DataFrame,
     seconds: Mapping[str, float],
     device: str,
+    warnings: list[str],
 ) -> None:
     kind = name if name in (PRETRAINED, MULTITASK) else "expert"
     titles = {PRETRAINED: "Pretrained", MULTITASK: "Trained on all tasks"}
@@ -82,7 +87,7 @@ def _write_reference(
             created=store.dated,
             device=describe_device(choose_device(device)),
             seconds=dict(seconds),
-            warnings=[],
+            warnings=warnings,
             seed=None,
             chain=[],
             experts=inside.get(name, [name]),

@@ -116,7 +116,10 @@ class Session:
         models = self._models(place, progress(MERGING), about)
         modules = self._modules(place.recipe, models)
         merged = time.monotonic()
-        options: dict[str, Any] = {"device": self.device, "progress": progress(EVALUATING), "cancel": self.cancel}
+        doubts: list[str] = []
+        options: dict[str, Any] = {
+            "device": self.device, "progress": progress(EVALUATING), "cancel": self.cancel, "warn": doubts.append,
+        }  # fmt: skip
         splits, tasks = (self.sample.split,), self.sample.tasks or None
         if list(models) == [MERGED]:
             scores = evaluate(models[MERGED], self.drawn, splits=splits, tasks=tasks, modules=modules, **options)
@@ -125,6 +128,7 @@ class Session:
         seconds = {MERGING: merged - started, EVALUATING: time.monotonic() - merged}
         device = devices.describe_device(devices.choose_device(self.device))
         about |= {"images": int(scores["n"].sum()), "weights": place.terms is not None, "sample": self.sample.split}
+        about |= {"warnings": doubts} if doubts else {}
         return Point(planned.name, scores, device, seconds, THIS_MACHINE, versions=versions()), about
 
     def _models(

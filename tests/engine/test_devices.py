@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import common_checks
@@ -19,6 +23,7 @@ from merging.errors import MergingError
 from merging.methods import registry
 from merging.methods.method import Method
 
+ROOT = Path(__file__).resolve().parents[2]
 LEARN = {"adamerging", "localize_and_stitch", "surgery", "wemoe", "twin"}  # they go through the tensors again and again
 BASE, EXPERTS = common_checks.family(torch.float32)
 SCALARS = sum(value.numel() for value in BASE.values()) * (len(EXPERTS) + 1)
@@ -111,6 +116,26 @@ def test_where_small_blocks_do_not_help_the_cpu_computes_and_the_result_says_so(
     assert all(torch.equal(found.state_dict[name], value) for name, value in expected.state_dict.items())
 
 
+def test_work_inside_work_that_began_anew_has_small_pieces_too() -> None:
+    device, sizes = torch.device(NAME), []
+
+    def short_at(*rounds: int) -> Any:
+        def compute(on: torch.device) -> None:
+            sizes.append(devices.fitting(on, 1 << 20))
+            if len(sizes) in rounds:
+                raise torch.OutOfMemoryError
+            if len(sizes) == 2:
+                _, words = devices.in_room(on, compute)
+                assert words == ("PRETEND ran out of memory, so pieces were 1/4 of the usual size.",)
+
+        return compute
+
+    with pretended():
+        devices.in_room(device, short_at(1, 3))
+        assert sizes == [1 << 20, 1 << 18, 1 << 18, 1 << 16]
+        assert devices.fitting(device, 1 << 20) == 1 << 20
+
+
 def test_other_errors_of_the_device_are_not_taken_for_that() -> None:
     def fails(device: torch.device) -> None:
         raise RuntimeError("device-side assert")
@@ -141,6 +166,22 @@ def test_a_device_without_float64_says_so(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(inputs, "NO_DOUBLES", {NAME})
     with pretended(), pytest.raises(MergingError, match="float64, which PRETEND cannot compute with"):
         merging.merge(*common_checks.family(torch.float64, 1), "weight_averaging", device=NAME)
+
+
+@pytest.mark.slow
+def test_exact_cases_and_common_checks_take_every_device_of_the_machine() -> None:
+    """``make test`` on a machine with a GPU runs them there: here the pretend accelerator, and a few of them."""
+    few = "model_stock or adamerging_zero_steps or ta_surgery-"
+    files = [f"tests/methods/test_{name}.py" for name in ("golden", "golden_adapt", "golden_modules", "methods")]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "pretended_machine", "-v", *files,
+         "-k", f"{NAME} and ({few})"],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT / "tests" / "support")}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    passed = [line for line in done.stdout.splitlines() if f"{NAME}-" in line and " PASSED" in line]
+    assert {line.split("::")[0] for line in passed} == set(files)
 
 
 @pytest.mark.parametrize(

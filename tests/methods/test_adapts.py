@@ -13,6 +13,7 @@ from torch import Tensor
 
 import merging
 from merging.checkpoints.checkpoint import MappingCheckpoint
+from merging.clip import batches
 from merging.clip.image_encoder import Encoder
 from merging.methods.adapts import surgery, twin, wemoe
 from merging.methods.learning import entropies
@@ -190,6 +191,15 @@ def test_wemoe_draws_small_weights_for_every_block() -> None:
 
 def one_hot(k: int, n: int = len(OWN)) -> Tensor:
     return torch.eye(len(TASKS))[k].expand(n, -1)
+
+
+def test_given_weights_go_with_their_images_in_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = adapted("twin", {"density": 1.0, "steps": 0})
+    weights = torch.eye(len(TASKS)).repeat(len(OWN), 1)[: len(OWN)]
+    together = modules.mixed_features(OWN, weights)
+    monkeypatch.setattr(batches, "BATCH_CPU", 2 * 5)
+    assert 1 < modules.batch_size < len(OWN)
+    assert close(modules.mixed_features(OWN, weights), together, 1e-11)
 
 
 def test_twin_with_everything_is_the_expert() -> None:

@@ -15,7 +15,7 @@ from app.widgets.jobs import tray
 from app.widgets.jobs.missing_box import GO_ON, box
 from merging.analysis.context import Of
 from merging.analysis.registry import kind
-from merging.analysis.stored import Measured, same_experts
+from merging.analysis.stored import MEMORY, Measured, same_experts
 from merging.runs.run import PRECOMPUTED, THIS_MACHINE, Run
 from merging.text import duration_text
 from viz.text import clean_text
@@ -28,7 +28,8 @@ def origin(measured: Sequence[Measured]) -> str:
     """Where and on which device something was measured; plain text."""
     devices = text.listed(sorted({clean_text(one.device, 40) for one in measured}))
     made = {"precomputed" if one.provenance == PRECOMPUTED else "measured on this machine" for one in measured}
-    return f"{text.listed(sorted(made)).capitalize()} on {devices}."
+    short = sorted({clean_text(one.notes[MEMORY], 200) for one in measured if MEMORY in one.notes})
+    return " ".join([f"{text.listed(sorted(made)).capitalize()} on {devices}.", *short])
 
 
 def missing(key: str, runs: Sequence[Run], why: str, known: Sequence[Measured] = ()) -> None:

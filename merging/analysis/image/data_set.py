@@ -16,6 +16,7 @@ from merging.analysis.image.drift import CLASS, PATCH, PATCHES, distances
 from merging.analysis.image.restore import masks_of_kinds, restored
 from merging.benchmarks.evaluate import BATCH, cosines
 from merging.benchmarks.metrics import wilson
+from merging.clip.batches import at_most
 
 if TYPE_CHECKING:
     from merging.clip.image_encoder import Encoder
@@ -88,14 +89,15 @@ def images_by_depth(
 ) -> ImagesByDepth:
     """One pass of every image (n, s, s, 3) through the model and one through the reference."""
     parts: list[tuple[list[NDArray[np.int64]], list[NDArray[np.int64]], list[NDArray[np.float32]]]] = []
-    for start in range(0, len(images), BATCH):
-        inputs = prepare(images[start : start + BATCH])
+    size = at_most(BATCH, encoder.architecture, encoder.device)
+    for start in range(0, len(images), size):
+        inputs = prepare(images[start : start + size])
         own, others, drifts = [], [], []
         with torch.inference_mode():
             for x, y in zip(by_depth(encoder, inputs), by_depth(reference, inputs), strict=True):
                 own.append(_read_out(encoder, x, head))
                 others.append(_read_out(reference, y, head))
-                drifts.append(distances(x.cpu(), y.cpu()).numpy().astype(np.float32))
+                drifts.append(distances(x, y).cpu().numpy().astype(np.float32))
         parts.append((own, others, drifts))
         if meter is not None:
             meter.advance(2 * len(inputs), READING, detail)

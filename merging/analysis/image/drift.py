@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from merging.analysis.image.trace import places
+from merging.numerics.linear_algebra import double
 
 if TYPE_CHECKING:
     from merging.analysis.image.trace import Trace
@@ -21,7 +22,7 @@ EQUAL = 1e-6  # differences that are rounding: before block 0 the class token of
 
 def distances(tokens: Tensor, others: Tensor) -> Tensor:
     """1 - cos of tokens (..., T, d), in [0, 2]; computed in double precision, so that equal tokens give 0."""
-    return (1 - cosine_similarity(tokens.double(), others.double(), dim=-1)).clamp(min=0)
+    return (1 - cosine_similarity(double(tokens), double(others), dim=-1)).clamp(min=0)
 
 
 def drift(trace: Trace, reference: Trace, scale: pd.DataFrame | None = None) -> pd.DataFrame:

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from merging.analysis.image.lens import margin, target
 from merging.analysis.image.trace import places
-from merging.benchmarks.evaluate import BATCH
+from merging.benchmarks.evaluate import features
 
 if TYPE_CHECKING:
     from merging.analysis.image.studied import StudiedImage
@@ -58,12 +57,8 @@ def occlude(
     label = target(image, reference or own)
     count = own.tokens.shape[1] - 1
     copies = occluded(image.inputs[0], patch.expand(count, *patch.shape))
-    encoder, features = tower.encoder, []
-    with torch.inference_mode():
-        for batch in copies.split(BATCH):
-            features.append(encoder(batch.to(encoder.device)).cpu())
     before = float(margin(own.features()[-1:], image, label)[0])
-    after = margin(torch.cat(features), image, label)
+    after = margin(features(tower.encoder, copies), image, label)
     grid = places(count + 1).iloc[1:].reset_index(drop=True)
     return grid.assign(
         model=own.key, followed=image.class_name(label), before=before, margin=after, change=after - before

@@ -25,8 +25,9 @@ from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import Parameter, Role
 from merging.checkpoints.references import PRETRAINED
 from merging.checkpoints.tower_names import transposed
+from merging.clip.batches import at_most
 from merging.clip.image_encoder import Encoder
-from merging.devices import choose_device
+from merging.devices import choose_device, moved
 from merging.engine.inputs import Inputs
 from merging.engine.layer_inputs import CapturedInputs
 from merging.engine.outputs import MERGED
@@ -35,7 +36,7 @@ from merging.methods import registry
 from merging.methods.moments import Moments
 from merging.methods.shared.least_squares import matrices
 from merging.methods.slot import Slot
-from merging.numerics.linear_algebra import double
+from merging.numerics.linear_algebra import double, numbers
 from merging.progress import Cancel, Meter, ProgressCallback
 from merging.recipes.recipe import Exemplars
 
@@ -132,8 +133,8 @@ def _one_task(
     places = [STEM, *(f"block {block}" for block in range(own.architecture.layers)), OUTPUT]
     sums = np.zeros((len(others), len(places), len(TOKENS), 2))
     with torch.inference_mode():
-        for batch in images.split(BATCH):
-            inputs = batch.to(own.device)
+        for batch in images.split(at_most(BATCH, own.architecture, own.device)):
+            inputs = moved(batch, own.device, batch.dtype)
             drifting = [_places(other, inputs, ends if name == MERGED else None) for name, other in others.items()]
             together = zip(_places(own, inputs), *drifting, strict=True)
             for place, (reference, *drifted) in enumerate(together):
@@ -236,20 +237,20 @@ def _energies(slot: Slot, differences: Tensor, layers: Sequence[LayerOutputs]) -
     """‖Δ_k‖² (K,): how far the outputs of the slot's layer move from each expert's if its tensor differs so (K, *S)."""
     exact = double(differences)
     if slot.inputs is None:  # added to every row
-        counts = [layer[slot.name].rows for layer in layers]
-        return np.array([n * float(d.square().sum()) for n, d in zip(counts, exact, strict=True)])
-    if slot.role == Role.NORM_SCALE:
-        pairs = zip(slot.inputs, exact, strict=True)
-        return np.array([float((moments.energy() * d.square()).sum()) for moments, d in pairs])
-    pairs = zip(slot.inputs, matrices(slot, exact), strict=True)
-    return np.array([_through(moments, matrix) for moments, matrix in pairs])
+        squares = [layer[slot.name].rows * d.square().sum() for layer, d in zip(layers, exact, strict=True)]
+    elif slot.role == Role.NORM_SCALE:
+        squares = [(moments.energy() * d.square()).sum() for moments, d in zip(slot.inputs, exact, strict=True)]
+    else:
+        pairs = zip(slot.inputs, matrices(slot, exact), strict=True)
+        squares = [_through(moments, matrix) for moments, matrix in pairs]
+    return np.array(numbers(*squares)).clip(min=0)  # of Gram matrices, rounding may leave less than zero
 
 
-def _through(moments: Moments, matrix: Tensor) -> float:
-    """‖X Mᵀ‖² of the rows X (n, d_in) and a matrix (d_out, d_in)."""
+def _through(moments: Moments, matrix: Tensor) -> Tensor:
+    """‖X Mᵀ‖² () of the rows X (n, d_in) and a matrix (d_out, d_in)."""
     if (rows := moments.rows) is not None:
-        return float((double(rows) @ matrix.T).square().sum())
-    return max(0.0, float((matrix * (matrix @ moments.gram())).sum()))
+        return (double(rows) @ matrix.T).square().sum()
+    return (matrix * (matrix @ moments.gram())).sum()
 
 
 class LayerOutput(NamedTuple):
@@ -284,16 +285,16 @@ def layer_outputs(
             _add_embedded(outputs, expert, y, device)
 
     with torch.inference_mode():
-        for batch in images.split(BATCH):
-            encoder(batch.to(encoder.device), collect)
+        for batch in images.split(at_most(BATCH, encoder.architecture, encoder.device)):
+            encoder(moved(batch, encoder.device, batch.dtype), collect)
     return outputs
 
 
 def _add(outputs: dict[str, LayerOutput], names: Sequence[str], y: Tensor, rows: int) -> None:
+    energy = float(y.square().sum().cpu())
     for name in names:
         earlier = outputs.get(name, LayerOutput(0.0, 0, 0))
-        energy = earlier.energy + float(y.square().sum().cpu())
-        outputs[name] = LayerOutput(energy, earlier.size + y.numel(), earlier.rows + rows)
+        outputs[name] = LayerOutput(earlier.energy + energy, earlier.size + y.numel(), earlier.rows + rows)
 
 
 def _add_embedded(

@@ -26,7 +26,7 @@ def measure(call: Call, what: str, run: str, store: Path | None, device: str) ->
     """Measure something of a stored run, such as feature drift."""
     from merging import settings
     from merging.analysis import measure as measuring
-    from merging.analysis import registry
+    from merging.analysis import registry, stored
     from merging.benchmarks.benchmark import Benchmark
     from merging.runs.run import PRECOMPUTED
     from merging.runs.store import Store
@@ -48,5 +48,7 @@ def measure(call: Call, what: str, run: str, store: Path | None, device: str) ->
             else f"{result.seconds:.1f} s on this machine"
         )
         print(f"{title} on {result.device}, {took}: {', '.join(result.tables)}")
+        if memory := result.notes.get(stored.MEMORY):
+            print(memory)
         print(f"Written to {result.path}")
     return DONE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
@@ -123,7 +124,8 @@ class Scores:
 
     def require_numbers(self, expert: str) -> None:
         """Raise MergingError if any score is NaN: it is above zero no more than below, so it would drop a scalar."""
-        if odd := [name for name, scores in self.values.items() if scores.isnan().any().cpu()]:
+        is_odd = torch.stack([scores.isnan().any() for scores in self.values.values()]).cpu().tolist()
+        if odd := list(itertools.compress(self.values, is_odd)):
             raise MergingError(
                 f"Learning stopped: scores of {expert!r} are NaN in {first_few(odd)}. Nothing was kept. A smaller "
                 "learning rate may help; so may checking its images."

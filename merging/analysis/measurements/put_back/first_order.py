@@ -28,6 +28,7 @@ from merging.analysis.measurements.put_back.images import SampleImages
 from merging.benchmarks.evaluate import margins
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.tower_names import assemble
+from merging.clip.batches import at_most
 from merging.clip.image_encoder import Encoder
 from merging.devices import choose_device
 from merging.engine.gradients import GradientFile, gradient_files
@@ -35,7 +36,7 @@ from merging.engine.inputs import Inputs
 from merging.engine.stream import Stream
 from merging.formats.opening import open_checkpoint
 from merging.methods.slot import Slot
-from merging.numerics.linear_algebra import double
+from merging.numerics.linear_algebra import double, numbers
 from merging.previews.bootstrap import AVERAGE
 from merging.previews.samples import BATCH
 from merging.progress import Meter
@@ -125,11 +126,11 @@ def products(slot: Slot, merged: Checkpoint, file: GradientFile) -> tuple[Floats
     change = double(merged.read(slot.name).to(base.device, base.dtype) - base).flatten()
     vectors, gradients = double(slot.task_vectors).flatten(1), double(file.read(slot.name, 0, base.numel()))
     total = vectors.sum(dim=0)
-    size = float(total.square().sum().cpu())
-    weight = float(change @ total) / size if size > 0 else 0.0
+    size, common = numbers(total.square().sum(), change @ total)
+    weight = common / size if size > 0 else 0.0
     moved, along = gradients @ change, gradients @ vectors.T
-    numbers = (-moved, -weight * along, along - moved[:, None])
-    put_back, take_out, give_back = (one.cpu().numpy() for one in numbers)
+    of_all = (-moved, -weight * along, along - moved[:, None])
+    put_back, take_out, give_back = (one.cpu().numpy() for one in of_all)
     return put_back, take_out, give_back, weight
 
 
@@ -154,7 +155,7 @@ class DifferentiableTower:
         architecture, count = self.encoder.architecture, len(task.labels)
         tokens = (architecture.image_size // architecture.patch_size) ** 2 + 1
         kept = 4 * NUMBERS_KEPT * architecture.layers * architecture.width * tokens  # bytes an image
-        size = max(1, min(BATCH, ACTIVATION_BYTES // kept))
+        size = max(1, at_most(min(BATCH, ACTIVATION_BYTES // kept), architecture, self.encoder.device))
         labels, head = torch.from_numpy(task.labels), task.head.to(self.encoder.device)
         for batch, right in zip(task.images.split(size), labels.split(size), strict=True):
             with torch.enable_grad():

@@ -1,0 +1,94 @@
+"""Evaluation, adapts and every measurement on the pretend accelerator: what the CPU gives, to the last bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from pretend_device import NAME, pretended
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from merging.analysis import registry
+from merging.analysis.context import Of
+from merging.analysis.measure import measure
+from merging.analysis.measurements import drm_ablations, exemplar_sensitivity, method_times, task_counts
+from merging.analysis.stored import Measured
+from merging.benchmarks.benchmark import Benchmark
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.run import Run
+from merging.runs.store import Store
+
+CHAINS: dict[str, dict[str, Any]] = {
+    "plain": {"merge": "task_arithmetic"},
+    "adamerging": {"merge": "adamerging", "params": {"steps": 2}},
+    "surgery": {"merge": "task_arithmetic", "adapt": ("surgery", {"rank": 4, "steps": 2})},
+    "wemoe": {"merge": "task_arithmetic", "adapt": ("wemoe", {"steps": 2})},
+    "twin": {"merge": "task_arithmetic", "adapt": ("twin", {"steps": 2})},
+    "mass": {"merge": "task_arithmetic", "adapt": ("mass", {})},
+    "emr": {"merge": "emr"},
+}
+ON_CHAIN = {"along_steps": "adamerging", "modules": "twin"}  # the chain that a measurement needs
+TIMED = "method_times"  # differ from run to run
+# Part of the work of measurements that go through many merges: (module, constant, its value here).
+LESS = (
+    (exemplar_sensitivity, "COUNTS", (8,)), (exemplar_sensitivity, "SEEDS", (0,)),
+    (drm_ablations, "CUTS", (0.1,)), (drm_ablations, "VARIANTS", drm_ablations.VARIANTS[:1]),
+    (task_counts, "METHODS", ("task_arithmetic", "drm_h")), (task_counts, "SUBSETS", 1),
+    (method_times, "ROUNDS", 0), (method_times, "BRIEF", 0.0),
+)  # fmt: skip
+
+
+class Stores:
+    """A store for each device, with the same runs in both."""
+
+    def __init__(self, folder: Path, benchmark: Benchmark) -> None:
+        self.benchmark = benchmark
+        self.of = {device: Store(folder / device, libraries=()) for device in ("cpu", NAME)}
+
+    def run(self, chain: str, device: str) -> Run:
+        """The run of a chain."""
+        given = CHAINS[chain]
+        models = (self.benchmark.pretrained, self.benchmark.experts)
+        recipe = Recipe.build(given["merge"], given.get("params", {}), [], *models, adapt=given.get("adapt"))
+        return execute(recipe, self.of[device], benchmark=self.benchmark, device=device)
+
+    def measured(self, key: str, device: str) -> Measured:
+        """A measurement, of a run if it is of one."""
+        chain = ON_CHAIN.get(key, "plain")
+        run = "" if registry.kind(key).of == Of.BENCHMARK else self.run(chain, device).id
+        return measure(key, self.of[device], self.benchmark, run, device=device)
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory, tiny_benchmark: Benchmark) -> Iterator[Stores]:
+    # The CPU's fused attention rounds otherwise, and where a singular value lies at a cut-off or two tasks get nearly
+    # the same weight, the last bit of a feature decides.
+    with pretended(), sdpa_kernel(SDPBackend.MATH):
+        yield Stores(tmp_path_factory.mktemp("stores"), tiny_benchmark)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chain", CHAINS)
+def test_runs_have_the_scores_that_they_have_on_the_cpu(chain: str, stores: Stores) -> None:
+    expected, run = stores.run(chain, "cpu"), stores.run(chain, NAME)
+    assert run.device == NAME.upper() and run.id == expected.id and run.warnings == expected.warnings
+    for name in expected.tables:
+        pd.testing.assert_frame_equal(run.table(name), expected.table(name), check_exact=True, obj=name)
+    assert run.scores is not None and run.scores.equals(expected.scores)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", registry.MEASURES)
+def test_measurements_give_what_they_give_on_the_cpu(key: str, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, less in LESS:
+        monkeypatch.setattr(module, name, less)
+    expected, measured = stores.measured(key, "cpu"), stores.measured(key, NAME)
+    assert measured.device == NAME.upper() and measured.tables == expected.tables
+    if key != TIMED:
+        assert measured.notes == expected.notes
+        for name in expected.tables:
+            pd.testing.assert_frame_equal(measured.table(name), expected.table(name), check_exact=True, obj=name)

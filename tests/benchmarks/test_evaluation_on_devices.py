@@ -1,0 +1,87 @@
+"""Evaluation on an accelerator: each input copied once, read ahead, and what happens where its memory runs out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+from pretend_device import NAME, pretended
+
+from merging.analysis.measure import measure
+from merging.analysis.stored import MEMORY
+from merging.benchmarks.benchmark import Benchmark
+from merging.benchmarks.evaluate import evaluate, features
+from merging.clip import batches
+from merging.clip.image_encoder import Encoder
+from merging.formats.opening import open_checkpoint
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.store import Store
+
+SMALLER = "PRETEND ran out of memory, so pieces were 1/4 of the usual size."
+ON_CPU = "PRETEND ran out of memory even with small pieces, so the CPU computed this."
+
+
+@pytest.fixture
+def limit(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Bytes of an allocation, enough for 8 images at a time, of which 32 would run."""
+    monkeypatch.setattr(batches, "BATCH_GPU", 32 * tiny.TOKENS)
+    return 8 * 3 * tiny.SIZE**2 * torch.float32.itemsize
+
+
+def test_every_input_is_copied_once_and_the_features_of_each_batch(tiny_benchmark: Benchmark) -> None:
+    model = open_checkpoint(tiny_benchmark.pretrained)
+    expected = evaluate(model, tiny_benchmark, device="cpu")
+    with pretended() as copied:
+        scores = evaluate(model, tiny_benchmark, device=NAME)
+    assert scores.equals(expected)
+    weights = [model.infos[name].numel for parts in Encoder.of(model).names.values() for name in parts]
+    images = [n * 3 * tiny.SIZE**2 for n in scores["n"]]
+    assert copied.to_device == [*weights, *images]
+    assert copied.to_host == [n * tiny.EMBED for n in scores["n"]]
+
+
+def test_the_next_images_are_prepared_before_anybody_waits_for_features(
+    tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "BATCH_GPU", 8 * tiny.TOKENS)
+    images, _ = tiny_benchmark.images("digits", "choosing")
+    model = open_checkpoint(tiny_benchmark.pretrained)
+    expected = features(Encoder.of(model), images, prepare=tiny_benchmark.preprocess)
+    read = []
+    with pretended() as copied:
+        encoder = Encoder.of(model, NAME)
+
+        def prepare(some: object) -> torch.Tensor:
+            read.append(len(copied.to_host))
+            return tiny_benchmark.preprocess(some)
+
+        rows = features(encoder, images, prepare=prepare)
+    assert len(images) == 20 and read == [0, 0, 1]
+    torch.testing.assert_close(rows, expected)
+
+
+def test_without_memory_batches_get_smaller_and_the_caller_is_told(tiny_benchmark: Benchmark, limit: int) -> None:
+    expected = evaluate(tiny_benchmark.pretrained, tiny_benchmark, device="cpu")
+    for largest, sentence in ((limit, SMALLER), (limit >> 10, ON_CPU)):
+        told: list[str] = []
+        with pretended(largest=largest) as memory:
+            scores = evaluate(tiny_benchmark.pretrained, tiny_benchmark, device=NAME, warn=told.append)
+        assert memory.refused and told == [sentence]
+        assert scores.equals(expected)
+
+
+def test_runs_and_measurements_keep_what_was_told(tiny_benchmark: Benchmark, limit: int, tmp_path: Path) -> None:
+    store = Store(tmp_path / "store", libraries=())
+    recipe = Recipe.build("task_arithmetic", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts)
+    execute(recipe, store, benchmark=tiny_benchmark, device="cpu", evaluate=False)
+    with pretended(largest=limit):
+        run = execute(recipe, store, benchmark=tiny_benchmark, device=NAME)
+        assert run.warnings == (SMALLER,)
+        measured = measure("predictions", store, tiny_benchmark, run.id, device=NAME)
+    assert measured.notes[MEMORY] == SMALLER and measured.device == NAME.upper()
+    with pretended(largest=limit >> 10):
+        measured = measure("features", store, tiny_benchmark, run.id, device=NAME)
+    assert measured.notes[MEMORY] == ON_CPU and measured.device == "CPU"
