@@ -14,7 +14,7 @@ from viz.figures.image.data_set_depths import after, hover, part
 from viz.parts import depth, matrix
 from viz.text import clean_text, percent, plural
 
-AFTER = "After which part; numbers are blocks"
+AFTER = "After which part: in, the embeddings; numbers, blocks"
 VALUES = {  # -> title of the scale, of the axis, and the share in a sentence
     "turns": ("answer stays<br>from here", AFTER, "images whose answer stays from there"),
     "parts": ("parts here", AFTER, "images that part from the reference there"),
@@ -44,7 +44,9 @@ def data_set_tasks(table: pd.DataFrame, *, value: str = "turns", present: bool =
     tasks, depths = in_order(table["task"]), sorted(in_order(table["depth"]), key=int)
     titles = table.drop_duplicates("task").set_index("task")["title"]
     last = depths[-1]
-    names = [("out" if at == last else at) if value == "mended" else after(int(at)) for at in depths]
+    names = [
+        ("out" if at == last else at) if value == "mended" else (after(int(at)) if int(at) else "in") for at in depths
+    ]
     rows = {(str(row["task"]), str(row["depth"])): row for row in table.to_dict("records")}
     values = matrix.grid({place: float(row["share"]) for place, row in rows.items()}, tasks, depths)
     places = [(tasks[y], depths[x]) for y, x in zip(*np.nonzero(np.isfinite(values)), strict=True)]
