@@ -77,6 +77,8 @@ PREDICTIONS = (  # the models of which it is kept what they take every image for
     "cat",
     "pcb",
 )
+# The best-known merges, of which answers by depth are measured.
+DEPTHS = ("task_arithmetic", "ties", "dare_ties", "task_arithmetic_lwptv", "drm_h")
 FEATURES = (PRETRAINED, "task_arithmetic", "task_arithmetic_lwptv")  # the models that the paper's maps are of
 TENTHS = tuple(step / 10 for step in range(11))
 LOT_SCALINGS = tuple(step / 10 for step in range(5, 21))  # the paper calls 1 to 1.5 stable and larger values worse
@@ -110,6 +112,7 @@ MEASUREMENTS = (  # kind, and the preset (or the pretrained model) whose run it 
     *(("drift", preset) for preset in DRIFT),
     *(("ablation", preset) for preset in ABLATION),
     *(("predictions", preset) for preset in PREDICTIONS),
+    *(("depths", preset) for preset in DEPTHS),
     *((kind, of) for of in FEATURES for kind in ("features", "tsne")),
     *((kind, DRIFT[0]) for kind in OF_EXPERTS),
     *((kind, None) for kind in OF_BENCHMARK),

@@ -44,6 +44,9 @@ a run's id and not the label that a picker shows.
     chosen    the runs selected there, with commas     outcome*  which of the two runs is right
     chart*    the chart of both runs on Compare        among*    whose images it counts
     guess*    what the first-order map shows
+    over*     whose images Image counts over data sets  asked* what it counts of them
+    donor*    whose tokens are put in there         where*    the data set, and
+    from*     the depth, whose images are listed there
     learned*  what Learning shows                      step*     the step of learning there
     draft     the secret token of the report, on all pages; links leave it out
 """
@@ -68,4 +71,5 @@ SHOW, MERGED, FRONT, VARIANT, INTERVALS = "show", "merged", "front", "variant", 
 OTHER, BETWEEN, CHART, AMONG, OUTCOME = "b", "between", "chart", "among", "outcome"
 MODELS, SHELF, CHOSEN, ON, DIRECTION, DROP = "models", "shelf", "chosen", "on", "direction", "drop"
 LEARNED, STEP = "learned", "step"
+OVER, ASKED, DONOR, WHERE, FROM = "over", "asked", "donor", "where", "from"
 BIND: Any = "query-params"

@@ -62,6 +62,11 @@ MEASURES = {
             "modules", "Modules on the reporting half", "merging.analysis.measurements.learned.modules:measure_modules"
         ),
         Measurement("depths", "Answers by depth", "merging.analysis.measurements.image.depths:measure_depths"),
+        Measurement(
+            "feature_bank",
+            "Features for finding neighbors",
+            "merging.analysis.measurements.image.feature_bank:measure_bank",
+        ),
         Measurement("signs", "Sign agreement", "merging.analysis.measurements.signs:measure_signs", of=Of.EXPERTS),
         Measurement(
             "pairs", "Experts against experts", "merging.analysis.measurements.pairs:measure_pairs", of=Of.EXPERTS

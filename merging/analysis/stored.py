@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +22,7 @@ from merging.files import atomic, records
 from merging.files.atomic import DamagedError
 from merging.files.disk import OTHER_STORE, explained
 from merging.files.short_digest import short_digest
-from merging.files.tables import read_table, stored_table, table_file, write_table
+from merging.files.tables import PACKED, read_table, stored_table, table_file, unpacked, write_table
 from merging.runs.run import PRECOMPUTED, THIS_MACHINE, Run
 from merging.runs.store import Store
 
@@ -68,7 +69,7 @@ class Measured:
     def array(self, name: str) -> NDArray[Any]:
         """One of its arrays; raises StoreError if it is missing."""
         try:
-            array: NDArray[Any] = np.load(self.path / _array_file(name), allow_pickle=False)
+            array: NDArray[Any] = np.load(_stored_array(self.path / _array_file(name)), allow_pickle=False)
         except (OSError, ValueError) as error:
             raise StoreError(f"The array {name!r} of {self.key} {GONE.format(error)}") from None
         return array
@@ -170,6 +171,12 @@ def _rounded(table: pd.DataFrame) -> pd.DataFrame:
 
 def _array_file(name: str) -> str:
     return f"{name}.npy"
+
+
+def _stored_array(place: Path) -> Path | io.BytesIO:
+    """An array's file, or its bytes if only a packed one is there, as in a library."""
+    packed = place.with_name(place.name + PACKED)
+    return io.BytesIO(unpacked(packed)) if packed.exists() and not place.exists() else place
 
 
 def find(key: str, store: Store, benchmark: Benchmark, run_id: str = "") -> Measured | None:

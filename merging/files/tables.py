@@ -94,21 +94,25 @@ def read_table(path: Path, schema: Mapping[str, str]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    source = io.BytesIO(_unpacked(path)) if path.suffix == PACKED else path
+    source = io.BytesIO(unpacked(path)) if path.suffix == PACKED else path
     text = pd.read_csv(source, dtype=str, keep_default_na=False, na_values=[])
     return pd.DataFrame({name: _typed(text[name], kind) for name, kind in schema.items()})
 
 
-def _unpacked(path: Path) -> bytes:
-    """The bytes of a packed table; a file that would unpack to more than the limit is read no further."""
+def unpacked(path: Path) -> bytes:
+    """The bytes of a packed table or array; a file that would unpack to more than the limit is read no further.
+
+    Raises:
+        StoreError: it is damaged, or has more than ``UNPACKED_LIMIT`` bytes.
+    """
     label = printable(f"{path.parent.parent.name}/{path.parent.name}/{path.name}")
     try:
         with gzip.open(path) as file:
             content = file.read(UNPACKED_LIMIT + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise StoreError(f"The table {label} cannot be unpacked ({error}). Put the whole file back.") from None
+        raise StoreError(f"The file {label} cannot be unpacked ({error}). Put the whole file back.") from None
     if len(content) > UNPACKED_LIMIT:
-        raise StoreError(f"The table {label} unpacks to more than {UNPACKED_LIMIT:,} bytes; refused.")
+        raise StoreError(f"The file {label} unpacks to more than {UNPACKED_LIMIT:,} bytes; refused.")
     return content
 
 

@@ -44,7 +44,7 @@ def references(
     for name, reference in models.items():
         checkpoint = open_checkpoint(reference, name)
         content = DIGESTS.digest(checkpoint)
-        run_id = short_digest(f"{content} on {benchmark.digest}")
+        run_id = _id_of(content, benchmark)
         if compute and not store.has(run_id):
             started = time.monotonic()
             warnings: list[str] = []
@@ -57,6 +57,16 @@ def references(
         if run := store.find(run_id):
             runs[name] = run
     return runs
+
+
+def reference_id(benchmark: Benchmark, name: str) -> str:
+    """The id under which the evaluation of a reference model is stored, if it is: "pretrained", or an expert's task."""
+    checkpoint = open_checkpoint(_reference_models(benchmark)[name], name)
+    return _id_of(DIGESTS.digest(checkpoint), benchmark)
+
+
+def _id_of(content: str, benchmark: Benchmark) -> str:
+    return short_digest(f"{content} on {benchmark.digest}")
 
 
 def _reference_models(benchmark: Benchmark) -> dict[str, str]:

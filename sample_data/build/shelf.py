@@ -17,7 +17,8 @@ from merging.runs import edit_pairs
 from merging.runs.run import FACTS, SALIENCY, Run
 from merging.runs.store import Store
 
-PACK_ABOVE = 5_000  # bytes of a table
+PACK_ABOVE = 5_000  # bytes of a table or an array
+SMALLER = 0.8  # of these bytes that a packed one has at most
 # Tables of steps: the significant digits that they keep, and the most steps, but for the last.
 HISTORY = {"coefficient_steps": (3, 15), "learning": (3, 250), "learning_adapt": (3, 250)}
 
@@ -107,11 +108,15 @@ def thinned(steps: Sequence[int], most: int) -> set[int]:
 
 
 def pack(folder: Path) -> None:
-    """Pack the tables of an entry that are larger than ``PACK_ABOVE``; equal tables give equal files."""
-    for path in folder.glob("tables/*.csv"):
+    """Pack the tables of an entry that are larger than ``PACK_ABOVE``, and the arrays that it makes much smaller.
+
+    Equal tables and arrays give equal files.
+    """
+    for path in (*folder.glob("tables/*.csv"), *folder.glob("*.npy")):
         content = path.read_bytes()
-        if len(content) > PACK_ABOVE:
-            path.with_name(path.name + PACKED).write_bytes(gzip.compress(content, 9, mtime=0))
+        packed = gzip.compress(content, 9, mtime=0) if len(content) > PACK_ABOVE else content
+        if len(packed) < SMALLER * len(content):
+            path.with_name(path.name + PACKED).write_bytes(packed)
             path.unlink()
 
 

@@ -13,8 +13,8 @@ from app.session.clicks import fragment
 from app.views.compare import data, scores
 from app.views.compare.data import BOTH_IN, BOTH_OUT, Pair
 from app.views.compare.scores import file_name
-from app.views.features import images as feature_images
 from app.widgets import chart
+from app.widgets.images import thumbnails as tiles
 from app.widgets.jobs import measure_button
 from merging.files import tables
 from viz.text import plural, power
@@ -71,26 +71,26 @@ def pictures(of: Pair) -> None:
             caption=f"{caption}{scores.differing(of.predictions)}",
         )  # fmt: skip
         st.markdown(in_words(chosen))
-    one_image(chosen)
-    thumbnails(ordered(chosen, column), column, outcome)
+    one_image(of, chosen)
+    thumbnails(of, ordered(chosen, column), column, outcome)
 
 
-def one_image(images: pd.DataFrame) -> None:
+def one_image(of: Pair, images: pd.DataFrame) -> None:
     """The image that is chosen for all pages, with both predictions and its cell."""
     from merging.analysis.measurements.predictions import SPLIT
 
-    if image := feature_images.chosen_image(images["image"], SPLIT):
+    if image := tiles.chosen_image(images["image"], SPLIT):
         row = images[images["image"] == image].iloc[0]
         cell = next(name for name, (column, *_) in CELLS.items() if row[column] > 0)
         st.markdown(f"**Your image**, {cell}.")
-        feature_images.tile(shown(row), SPLIT)
+        tiles.tile(shown(row), SPLIT, of.runs)
         st.button("Choose no image", on_click=selection.choose, args=(selection.IMAGE, None), type="tertiary")
 
 
-def shown(row: Mapping[str, Any]) -> feature_images.Shown:
+def shown(row: Mapping[str, Any]) -> tiles.Shown:
     """An image with its class and both predictions."""
     answers = (("A", row["said_a"]), ("B", row["said_b"]))
-    return feature_images.Shown(row["image"], row["truth"], answers, measurements.titles()[row["task"]])
+    return tiles.Shown(row["image"], row["truth"], answers, measurements.titles()[row["task"]])
 
 
 def among(of: Pair, images: pd.DataFrame) -> pd.DataFrame:
@@ -151,7 +151,7 @@ def ordered(images: pd.DataFrame, column: str) -> pd.DataFrame:
     return rows.assign(apart=apart).sort_values([column, "apart"], ascending=False, kind="stable")
 
 
-def thumbnails(images: pd.DataFrame, column: str, outcome: str) -> None:
+def thumbnails(of: Pair, images: pd.DataFrame, column: str, outcome: str) -> None:
     """A page of the images, each with its class and both predictions."""
     from merging.analysis.measurements.predictions import SPLIT
 
@@ -170,7 +170,7 @@ def thumbnails(images: pd.DataFrame, column: str, outcome: str) -> None:
     if pages > 1:
         page = st.pagination(pages, key=f"images_{column}_{len(images)}_{images['task'].iloc[0]}", width=320)
     rows = images.iloc[(page - 1) * PAGE : page * PAGE].to_dict("records")
-    feature_images.strip([shown(row) for row in rows], SPLIT)
+    tiles.strip([shown(row) for row in rows], SPLIT, of.runs, f"{outcome}, {' and '.join(of.labels)}")
     st.caption(
         "Each image's class stands above the two predictions. Images on which the runs differ most come first, by how "
         "much the cosine of the right class exceeds the largest other one."

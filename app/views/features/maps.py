@@ -15,6 +15,7 @@ from app.views.features import data as feature_data
 from app.views.features import images
 from app.views.features.data import PCA, TOGETHER, TSNE, Model
 from app.widgets import chart, paper_line
+from app.widgets.images import thumbnails
 from app.widgets.jobs import measure_button
 from merging.analysis.stored import Measured
 from viz.text import percent, plural, span
@@ -149,7 +150,7 @@ def maps(
     table = feature_data.map_table(models, placed, task, classes)
     on_map = dict.fromkeys(table["image"])
     circled = [image for image in chosen if image in on_map]
-    if (one := images.chosen_image(on_map, SPLIT)) and one not in circled:
+    if (one := thumbnails.chosen_image(on_map, SPLIT)) and one not in circled:
         circled = [one, *circled]
     notes = {name: f"trustworthiness {value:.3f}" for name, value in trust.items() if math.isfinite(value)}
     options = {"kind": kind, "groups": _groups(models, task), "notes": notes, "selected": circled, "per_row": per_row}

@@ -9,6 +9,7 @@ import streamlit as st
 from app import text
 from app.reading import data
 from app.widgets import chart
+from app.widgets.images import link
 from merging.errors import MergingError
 from merging.runs.run import Run
 from viz.text import clean_text
@@ -41,6 +42,7 @@ def view(run: Run) -> None:
         st.image(pictures[place], width=120, alt=f"An image of {clean_text(truth, 60)}")
         unseen = "" if task in run.experts else "; no expert was trained on its data set"
         st.caption(f"**{text.safe_text(truth, 40)}**, {text.safe_text(tasks[task], 40)}{unseen}.")
+        link.open_image(f"{task}:{SPLIT}:{place}", [run])
     with weights:
         try:
             table = _weights(run.id, digest, task, place)

@@ -28,9 +28,12 @@ SHOWN, COMPARED = 8, 20  # neighbors that are listed, and those whose overlap is
 
 @dataclass(frozen=True, eq=False)
 class FeatureBank:
-    """Unit features (n, e) of images of the choosing half, and of each its data set, its number and its class."""
+    """Unit features (n, e) of images of the choosing half, and of each its data set, its number and its class.
 
-    features: NDArray[np.float32]
+    They are in half precision, as they are stored, so that neighbors do not depend on whether they were.
+    """
+
+    features: NDArray[np.float16]
     images: pd.DataFrame  # task, number, class
 
 
@@ -42,15 +45,22 @@ def same_domain(benchmark: Benchmark, task: str, experts: Sequence[str]) -> list
 
 def bank(encoder: Encoder, benchmark: Benchmark, tasks: Sequence[str], meter: Meter | None = None) -> FeatureBank:
     """The features of all images of the choosing half of these data sets, one pass each."""
-    rows, tables = [], []
+    rows = []
     for key in tasks:
-        images, labels = benchmark.images(key, SPLIT)
-        task = benchmark.task(key)
-        found = features(encoder, images, meter, "Reading features", task.title, benchmark.preprocess)
-        rows.append(normalize(found, dim=-1).numpy())
-        names = np.array(task.class_names, dtype=object)[labels]
+        images, title = benchmark.unlabeled(key, SPLIT), benchmark.task(key).title
+        raw = features(encoder, images, meter, "Reading features", title, benchmark.preprocess)
+        rows.append(normalize(raw, dim=-1).numpy().astype(np.float16))
+    return FeatureBank(np.concatenate(rows), listed(benchmark, tasks))
+
+
+def listed(benchmark: Benchmark, tasks: Sequence[str]) -> pd.DataFrame:
+    """All images of the choosing half of these data sets: task, number, class."""
+    tables = []
+    for key in tasks:
+        labels = benchmark.images(key, SPLIT)[1]
+        names = np.array(benchmark.task(key).class_names, dtype=object)[labels]
         tables.append(pd.DataFrame({"task": key, "number": np.arange(len(labels)), "class": names}))
-    return FeatureBank(np.concatenate(rows), pd.concat(tables, ignore_index=True))
+    return pd.concat(tables, ignore_index=True)
 
 
 def neighbors(trace: Trace, image: StudiedImage, kept: FeatureBank) -> pd.DataFrame:
@@ -58,7 +68,7 @@ def neighbors(trace: Trace, image: StudiedImage, kept: FeatureBank) -> pd.DataFr
 
     The image itself is left out.
     """
-    query = normalize(trace.features()[-1:], dim=-1).numpy()[0]
+    query = normalize(trace.features()[-1:], dim=-1).half().float().numpy()[0]  # as the features that it is held to
     near, cosines = _nearest(query, kept, image.name)
     rows = kept.images.iloc[near]
     names = _names(rows)
@@ -87,7 +97,8 @@ def mean_overlap(banks: tuple[FeatureBank, FeatureBank], queries: NDArray[np.int
     """The mean overlap of the nearest images of some images of the banks; NaN without any."""
     near = []
     for kept in banks:
-        cosines = torch.from_numpy(kept.features[queries]) @ torch.from_numpy(kept.features).T
+        rows = torch.from_numpy(kept.features).float()
+        cosines = rows[queries] @ rows.T
         cosines[range(len(queries)), queries] = -torch.inf
         near.append(cosines.topk(min(COMPARED, cosines.shape[1] - 1), dim=-1).indices.numpy())
     shares = [len(np.intersect1d(one, other)) / len(one) for one, other in zip(*near, strict=True) if len(one)]
@@ -95,7 +106,7 @@ def mean_overlap(banks: tuple[FeatureBank, FeatureBank], queries: NDArray[np.int
 
 
 def _nearest(query: NDArray[np.float32], kept: FeatureBank, name: str) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-    cosines = kept.features @ query
+    cosines = kept.features.astype(np.float32) @ query
     task, _, rest = name.partition(":")
     split, _, number = rest.partition(":")
     if split == SPLIT:

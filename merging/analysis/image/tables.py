@@ -11,6 +11,7 @@ import pandas as pd
 
 from merging.analysis import stored
 from merging.analysis.image import attention, drift, lens, neighbors, occlude, restore, sentence
+from merging.analysis.image.banks import kept_bank
 from merging.analysis.image.data_set import images_by_depth
 from merging.analysis.image.towers import RecentlyUsed, Towers
 from merging.analysis.image.trace import Trace, trace
@@ -185,8 +186,7 @@ class ImageTables:
         )
 
     def _bank(self, key: str, tasks: Sequence[str]) -> FeatureBank:
-        benchmark = self.towers.benchmark
-        return self._banks.get((key, tuple(tasks)), lambda: neighbors.bank(self.towers(key).encoder, benchmark, tasks))
+        return self._banks.get((key, tuple(tasks)), lambda: kept_bank(self.towers, key, tasks))
 
     def _mean_patch(self, task: str, size: int) -> Tensor:
         """A data set's mean patch over the choosing half, preprocessed (3, p, p)."""

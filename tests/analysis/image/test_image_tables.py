@@ -38,7 +38,7 @@ def test_neighbors_are_those_of_all_cosines(made, towers, run, tiny_benchmark):
     expected = sorted(cosines, key=cosines.__getitem__, reverse=True)[:20]
     table = made.neighbors(studied, run.id, tasks)
     assert table["image"].tolist() == expected
-    np.testing.assert_allclose(table["cosine"], [cosines[name] for name in expected], atol=1e-5)
+    np.testing.assert_allclose(table["cosine"], [cosines[name] for name in expected], atol=5e-4)  # half precision
     assert made.overlap(studied, run.id, run.id, tasks)[["overlap", "mean"]].to_numpy().tolist() == [[1.0, 1.0]]
     shown = made.overlap(studied, run.id, PRETRAINED, tasks).iloc[0]
     near = [set(made.neighbors(studied, key, tasks)["image"]) for key in (run.id, PRETRAINED)]

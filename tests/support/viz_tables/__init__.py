@@ -22,6 +22,7 @@ from viz_tables.conflicts import (
     sign_layers,
     task_counts,
 )
+from viz_tables.data_sets import data_set_depths, data_set_mended, data_set_tasks
 from viz_tables.drift import (
     drift_accuracy,
     drift_altered,
@@ -76,6 +77,9 @@ __all__ = [
     "compare_scores",
     "compare_spectrum",
     "compare_tensor",
+    "data_set_depths",
+    "data_set_mended",
+    "data_set_tasks",
     "drift_accuracy",
     "drift_altered",
     "drift_and_put_back",

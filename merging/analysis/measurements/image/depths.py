@@ -6,7 +6,7 @@ broken if the reference is right and the run is wrong. A merge with one model pe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -207,12 +207,17 @@ def _arrays(measured: Mapping[str, TaskByDepth]) -> tuple[dict[str, NDArray[Any]
         return np.concatenate([getattr(one.images, name).T for one in measured.values()])  # (N, D)
 
     arrays = {
-        "answers": together("answers").astype(np.uint16),
-        "reference": together("reference").astype(np.uint16),
+        "answers": _narrow(together("answers")),
+        "reference": _narrow(together("reference")),
         "drift": together("class_drift").astype(np.float16),
         "mended": np.concatenate([_by_image(one) for one in measured.values()]),
     }
     return arrays, places
+
+
+def _narrow(classes: NDArray[Any]) -> NDArray[Any]:
+    """Numbers of classes with as few bytes as the largest needs."""
+    return classes.astype(np.min_scalar_type(classes.max(initial=0)))
 
 
 def _by_image(one: TaskByDepth) -> NDArray[np.int8]:
@@ -238,8 +243,14 @@ class StoredDepths:
     mended: NDArray[np.int8]
 
 
-def of_data_sets(measured: Measured, benchmark: Benchmark) -> dict[str, StoredDepths]:
-    """{data set: its images}, in the order of the benchmark. Raises StoreError if the measurement is damaged."""
+def of_data_sets(
+    measured: Measured, benchmark: Benchmark, only: Collection[str] | None = None
+) -> dict[str, StoredDepths]:
+    """{data set: its images}, in the order of the benchmark, of all of them or ``only`` some.
+
+    Raises:
+        StoreError: the measurement is damaged.
+    """
     names = {"answers": np.int64, "reference": np.int64, "drift": np.float64, "mended": np.int8}
     arrays = {name: measured.array(name).astype(dtype) for name, dtype in names.items()}
     table = measured.table("images")
@@ -249,4 +260,5 @@ def of_data_sets(measured: Measured, benchmark: Benchmark) -> dict[str, StoredDe
             *(array[int(first) : int(first) + int(n)] for array in arrays.values()),
         )
         for task, first, n in zip(table["task"], table["first"], table["n"], strict=True)
+        if only is None or task in only
     }

@@ -1,0 +1,81 @@
+"""The tables of the charts of answers by depth over whole data sets, from the stored measurement."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app.reading import data, measurements
+from app.reading.measurements import Pairs
+from merging.analysis.stored import Measured
+from merging.runs.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = ["depth", "share", "low", "high", "n"]
+REFERENCE = "reference"
+REFERENCE_LABEL = "Reference: the expert in domain, else pretrained"
+
+
+def by_depth(pairs: Pairs, value: str, over: str) -> pd.DataFrame:
+    """The table of ``data_set_depths``: "turns", "parts" or "accuracy", of a domain or a data set."""
+    import pandas as pd
+
+    frames = []
+    for place, (run, measured) in enumerate(pairs):
+        rows = measurements.table(measured, value).rename(columns={"accuracy": "share"})
+        rows = rows[rows["over"] == over]
+        models = rows["model"] if "model" in rows else pd.Series("run", rows.index)
+        own = rows[models == "run"]
+        frames.append(own[COLUMNS].assign(run=run.id, label=run.title, kind="run"))
+        if place == 0 and (models == REFERENCE).any():  # that of all runs, since they merge the same experts
+            known = rows[models == REFERENCE][COLUMNS]
+            frames.append(known.assign(run=REFERENCE, label=REFERENCE_LABEL, kind=REFERENCE))
+    return pd.concat(frames, ignore_index=True)
+
+
+def mended(pairs: Pairs, over: str, donor: str) -> pd.DataFrame:
+    """The table of ``data_set_mended``, with the tokens of the ``donor``: "reference" or "pretrained"."""
+    import pandas as pd
+
+    frames = []
+    for run, measured in pairs:
+        rows = measurements.table(measured, "mended")
+        rows = rows[(rows["over"] == over) & (rows["donor"] == donor)]
+        frames.append(rows[[*COLUMNS, "tokens"]].assign(run=run.id, label=run.title))
+    return pd.concat(frames, ignore_index=True)
+
+
+def by_task(run: Run, measured: Measured, value: str) -> pd.DataFrame:
+    """The table of ``data_set_tasks``; "mended" is by the reference's class token, whose images are known."""
+    rows = measurements.table(measured, value)
+    if value == "mended":
+        rows = rows[(rows["donor"] == REFERENCE) & (rows["tokens"] == "class")]
+    titles = measurements.titles()
+    rows = rows[rows["over"].isin(list(titles))].rename(columns={"over": "task"})
+    return rows[["task", *COLUMNS]].assign(title=rows["task"].map(titles), label=run.title)
+
+
+def overs(pairs: Pairs) -> dict[str, str]:
+    """What can be counted, by the names in pickers: both domains, then every data set."""
+    titles, known = measurements.titles(), {}
+    for _, measured in pairs:
+        for over in measurements.table(measured, "turns")["over"]:
+            known[titles.get(over, str(over))] = str(over)
+    return dict(sorted(known.items(), key=lambda item: item[1] in titles))
+
+
+@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+def _images(entry: str, value: str, task: str, depth: int, _measured: Measured) -> pd.DataFrame:
+    from merging.analysis.find_images import find_by_depth
+    from merging.analysis.measurements.image.depths import of_data_sets
+
+    benchmark = data.benchmark()
+    return find_by_depth(value, of_data_sets(_measured, benchmark, {task}), benchmark, depth=depth)
+
+
+def images(measured: Measured, value: str, task: str, depth: int) -> pd.DataFrame:
+    """The images behind a cell of ``data_set_tasks``."""
+    return _images(str(measured.path), value, task, depth, measured)

@@ -1,0 +1,41 @@
+"""Unit features of all images of the choosing half, among which the page Image looks for neighbors.
+
+Stored in half precision, so that an image needs one pass instead of one of every image.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from merging.analysis.context import MeasurementContext, MeasurementResult
+from merging.analysis.image.neighbors import SPLIT, bank
+from merging.clip.image_encoder import Encoder
+from merging.devices import choose_device
+from merging.errors import TaskError
+from merging.progress import Meter
+
+EXTRACTING = "features of the choosing half"  # a phase
+
+
+def measure_bank(context: MeasurementContext) -> MeasurementResult:
+    """The array "features" (N, e) of all data sets, and the table "images" with task, first and n of each.
+
+    Raises:
+        CheckpointError, TaskError: the model cannot be read, does not fit the images, or is not a single network.
+    """
+    context.refuse_modules()
+    if context.store.run(context.run_id).per_task:
+        raise TaskError("This run has one model per task; features are kept of runs with a single model.")
+    benchmark, phases = context.benchmark, context.phases({EXTRACTING: 1.0})
+    keys = [task.key for task in benchmark.tasks]
+    with context.models(phases) as models:
+        if reason := benchmark.misfit(models["merged"]):
+            raise TaskError(f"It cannot be measured on this benchmark: {reason}")
+        encoder = Encoder.of(models["merged"], choose_device(context.device), like=benchmark.tower)
+        counts = [benchmark.count(key, SPLIT) for key in keys]
+        meter = Meter(sum(counts), phases.callback(EXTRACTING), context.cancel)
+        kept = bank(encoder, benchmark, keys, meter)
+    first = np.cumsum([0, *counts[:-1]])
+    images = pd.DataFrame({"task": keys, "first": first, "n": counts})
+    return MeasurementResult({"images": images}, {"split": SPLIT, "images": sum(counts)}, {"features": kept.features})
