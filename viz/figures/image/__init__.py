@@ -1,0 +1,1 @@
+"""Charts of one image in several models, depth by depth."""
