@@ -97,9 +97,7 @@ def _traces(own: pd.DataFrame, looks: Mapping[str, theme.Look], named: set[str])
 def _top(rows: pd.DataFrame) -> str:
     """The three highest classes at a depth."""
     first = rows.sort_values("rank").head(NEXT).to_dict("records")
-    listed = "<br>".join(
-        f"{row['rank']}. {safe_text(row['class'], 40)}, {percent(row['probability'])}" for row in first
-    )
+    listed = [f"{row['rank']}. {safe_text(row['class'], 40)}, {percent(row['probability'])}" for row in first]
     return f"{_where(int(rows['depth'].iloc[0]))}:<br>{'<br>'.join(listed)}"
 
 

@@ -1,0 +1,1 @@
+"""The Image page: one image through several models, depth by depth."""
