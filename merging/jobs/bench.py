@@ -51,7 +51,8 @@ class PreviewRequest:
 class TableName(NamedTuple):
     """A table about an image: which one, of which model, and with which other model, if it is of two.
 
-    Models are keys as in ``Towers``: "pretrained", "experts/TASK", the id of a run, or "draft".
+    Models are keys as in ``Towers``: "pretrained", "experts/TASK", the id of a run, or "draft". Of attention, ``other``
+    is the number of a block or the name of a view.
     """
 
     table: str

@@ -83,7 +83,7 @@ class ImageWork:
             "lens": lambda: made.lens(image, model),
             "lens_by_pretrained": lambda: made.lens(image, model, by_pretrained=True),
             "accuracy": lambda: made.accuracy(image, model, other),
-            "attention": lambda: made.attention(image, model),
+            "attention": lambda: _part(made.attention(image, model), other),
             "attention_change": lambda: made.attention_change(image, model, other),
             "drift": lambda: made.drift(image, model, other, scaled=False),
             "drift_scaled": lambda: made.drift(image, model, other),
@@ -105,6 +105,12 @@ class ImageWork:
         """The data sets among whose images neighbors are sought: those of the image's domain."""
         benchmark = self.made.towers.benchmark
         return same_domain(benchmark, self.image.task.key, list(benchmark.experts))
+
+
+def _part(table: pd.DataFrame, part: str) -> pd.DataFrame:
+    """The rows of attention of one block (its number), or of one view ("head 0", "rollout" ...) in all blocks."""
+    rows = table["block"] == int(part) if part.isdecimal() else table["view"] == part
+    return table[rows].reset_index(drop=True)
 
 
 @dataclass

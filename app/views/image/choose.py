@@ -13,7 +13,6 @@ from app.reading import names
 from app.session import address, selection, state
 from app.views.image import data, own
 from app.views.image.data import Shown
-from app.views.image.models import value
 from merging.errors import TaskError
 from viz.text import clean_text, count
 
@@ -59,17 +58,9 @@ def of_name(name: str) -> Shown:
         state.pick(address.HEAD, task)
     head = state.picked(address.HEAD, list(tasks), task)
     truth = benchmark.task(task).class_names[int(labels[number])]
-    return Shown(f"{task}:{split}:{number}", head, data.data_uri(images[number]), truth)
-
-
-def heads(image: Shown) -> None:
-    """The picker of the data set whose classes are asked for."""
-    tasks = {one.key: clean_text(names.expert(one.key), 40) for one in reading.benchmark().tasks}
-    own_task = image.name.partition(":")[0]
-    value(
-        "Classes of", address.HEAD, tasks, own_task if own_task in tasks else next(iter(tasks)), width=200,
-        help="The data set among whose classes the models choose.",
-    )  # fmt: skip
+    return Shown(
+        f"{task}:{split}:{number}", head, data.data_uri(images[number]), data.data_uri(images[number], "L"), truth
+    )
 
 
 def picker(image: Shown) -> None:
@@ -77,32 +68,35 @@ def picker(image: Shown) -> None:
     task, _, rest = image.name.partition(":")
     split, _, number = rest.partition(":")
     tasks = [one.key for one in reading.benchmark().tasks]
-    with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
-        _at("image_set", task)
-        st.selectbox(
-            "Data set", tasks, format_func=lambda key: clean_text(names.expert(key), 40), key="image_set",
-            on_change=_choose_set, width=200,
-        )  # fmt: skip
-        labels = data.images(task, split)[1]
-        classes = [ANY, *reading.benchmark().task(task).class_names]
-        if st.session_state.get("image_class") not in classes:
-            st.session_state["image_class"] = ANY
-        chosen = st.selectbox(
-            "Class", classes, format_func=lambda name: clean_text(name, 40), key="image_class", width=180
-        )
-        places = _places(labels, chosen, task)
-        _at("image_number", int(number))
-        st.number_input("Image", 0, len(labels) - 1, key="image_number", on_change=_choose_number, width=130)
-        st.button(
-            "Next", icon=":material/skip_next:", on_click=_go, args=(task, split, _after(places, int(number))),
-            shortcut="n", help="The next image of the class.",
-        )  # fmt: skip
-        st.button(
-            "At random", icon=":material/casino:", on_click=_random, args=(task, split, places.tolist()),
-            help="Drawn with the seed beside it, which counts up.",
-        )  # fmt: skip
-        st.number_input("Seed", 0, 10**6, key=SEED, width=110)
-    half = f"{count(len(labels))} images of the {split} half" if split != "exemplars" else "training images"
+    _at("image_set", task)
+    st.selectbox(
+        "Data set", tasks, format_func=lambda key: clean_text(names.expert(key), 40), key="image_set",
+        on_change=_choose_set, width=180,
+    )  # fmt: skip
+    labels = data.images(task, split)[1]
+    classes = [ANY, *reading.benchmark().task(task).class_names]
+    if st.session_state.get("image_class") not in classes:
+        st.session_state["image_class"] = ANY
+    chosen = st.selectbox("Class", classes, format_func=lambda name: clean_text(name, 40), key="image_class", width=160)
+    places = _places(labels, chosen, task)
+    _at("image_number", int(number))
+    st.number_input("Image", 0, len(labels) - 1, key="image_number", on_change=_choose_number, width=120)
+    st.button(
+        "Next", icon=":material/skip_next:", on_click=_go, args=(task, split, _after(places, int(number))),
+        shortcut="n", help="The next image of the class.",
+    )  # fmt: skip
+    st.button(
+        "At random", icon=":material/casino:", on_click=_random, args=(task, split, places.tolist()),
+        help="Drawn with the seed beside it, which counts up.",
+    )  # fmt: skip
+    st.number_input("Seed", 0, 10**6, key=SEED, width=90)
+
+
+def about(image: Shown) -> None:
+    """The image's name, and among how many it is."""
+    task, split, _ = image.name.split(":")
+    number = count(len(data.images(task, split)[1]))
+    half = f"{number} training images" if split == "exemplars" else f"{number} images of the {split} half"
     st.caption(f"{text.safe_text(image.name, 80)}: one of {half}, numbered from 0.")
 
 

@@ -42,6 +42,7 @@ class Shown:
     name: str
     head: str
     picture: str  # a PNG as a data URI
+    gray: str  # the same without colors, to lie under cells
     truth: str = ""
     pixels: str = ""
 
@@ -227,14 +228,14 @@ def _depths(digest: str) -> tuple[int, int]:
     return own.layers, own.heads
 
 
-def data_uri(pixels: np.ndarray[Any, Any]) -> str:
-    """An image (h, w, 3) as a PNG in a data URI."""
+def data_uri(pixels: np.ndarray[Any, Any], mode: str = "RGB") -> str:
+    """An image (h, w, 3) as a PNG in a data URI; with the mode "L" in gray."""
     import io
 
     from PIL import Image
 
     out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "PNG")
+    Image.fromarray(pixels).convert(mode).save(out, "PNG")
     return f"data:image/png;base64,{base64.b64encode(out.getvalue()).decode()}"
 
 

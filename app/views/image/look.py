@@ -49,7 +49,7 @@ def draw(study: Study, tables: Tables, chosen: str) -> None:
         table = table.drop(columns="against", errors="ignore")
         chart.chart(
             "image_attention", table, name=f"attention_{data.file_name(study)}", of=study.runs,
-            by="view" if chosen.isdecimal() else "block", picture=study.image.picture, sentence=tables.words,
+            by="view" if chosen.isdecimal() else "block", picture=study.image.gray, sentence=tables.words,
             caption=NOTE, description=data.about(study, tables),
         )  # fmt: skip
     change = tables.joined(study.pairs("attention_change"))

@@ -49,7 +49,7 @@ def shown(picture: Own) -> Shown:
     tasks = [task.key for task in reading.benchmark().tasks]
     head = state.picked(address.HEAD, tasks, tasks[0])
     pixels = base64.b64encode(picture.pixels.tobytes()).decode()
-    return Shown(picture.name, head, data.data_uri(picture.pixels), pixels=pixels)
+    return Shown(picture.name, head, data.data_uri(picture.pixels), data.data_uri(picture.pixels, "L"), pixels=pixels)
 
 
 def leave() -> None:

@@ -110,9 +110,11 @@ def _wait(study: Study, asked: list[TableName], shown: int) -> None:
 
 
 def pick_image(image: Shown) -> None:
-    """The pickers of an image, or a place to give a picture of the user's."""
-    if own.kept() is None:
-        choose.picker(image)
-        with st.popover("Your own picture", icon=":material/upload:"):
+    """The pickers of an image, and a place to give a picture of the user's."""
+    with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
+        if own.kept() is None:
+            choose.picker(image)
+        with st.popover("Your picture", icon=":material/upload:"):
             own.upload()
-    choose.heads(image)
+    if own.kept() is None:
+        choose.about(image)

@@ -67,6 +67,6 @@ def draw_occluded(study: Study, tables: Tables) -> None:
     if table is not None:
         chart.chart(
             "image_occlude", table.drop(columns="against"), name=f"occlude_{data.file_name(study)}", of=study.runs,
-            picture=study.image.picture, sentence=tables.words, description=data.about(study, tables),
+            picture=study.image.gray, sentence=tables.words, description=data.about(study, tables),
             caption=OCCLUDED.format(text.safe_text(names.expert(study.image.head), 40)),
         )  # fmt: skip

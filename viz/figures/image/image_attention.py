@@ -9,7 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from viz import theme
-from viz.chart import chart, in_order, one_of
+from viz.chart import ChartError, chart, in_order, one_of
 from viz.parts import picture_grid
 from viz.parts.depth import Scale
 from viz.text import clean_text, percent, plural, safe_text
@@ -34,7 +34,9 @@ def image_attention(
     token), row and column of a patch (-1 for the class token), share (of the view, sums to 1 over the tokens).
     ``picture`` is the image as a PNG (data URI). ``sentence`` says in words what the image's page says.
     """
-    one_of("by", by, tuple(BY))
+    fixed = "block" if one_of("by", by, tuple(BY)) == "view" else "view"
+    if table[fixed].nunique() > 1:
+        raise ChartError(f"with by {by!r} the table has one {fixed}; it has {table[fixed].nunique()}")
     table = table.assign(model=table["model"].astype(str))
     models, kept = in_order(table["model"]), in_order(table[by])
     titles = picture_grid.titles_of(table)

@@ -41,21 +41,17 @@ def image_attention_change(table: pd.DataFrame, *, sentence: str = "", present: 
         for block in blocks
         for model, head in columns
     ]
-    several = len(models) > 1
-    shown = [f"{_short(titles[model])} · {head}" if several else str(head) for model, head in columns]
+    across = [str(head) for _, head in columns]
     fig = matrix.draw(
         matrix.Side("Block", [str(block) for block in blocks], [str(block) for block in blocks]),
-        matrix.Side("Run and head" if several else f"Head, {safe_text(titles[models[0]], 40)}", list(shown), shown),
-        values, texts, Scale("Half the L1<br>distance", log=False, limits=(0.0, 1.0)),
+        matrix.Side("Head", across, across), values, texts,
+        Scale("Half the L1<br>distance", log=False, limits=(0.0, 1.0)),
     )  # fmt: skip
+    matrix.group(fig, [titles[model] for model in models], len(heads), len(blocks))
     fig.update_traces(customdata=None, selector={"name": "Cells"})
     alt = f"{sentence} {_alt(table, titles)}".strip()
     height = matrix.height(fig, len(blocks))
     return theme.finish(fig, "image_attention_change", alt, height, present, ",".join(models))
-
-
-def _short(title: str) -> str:
-    return clean_text(title, 14)
 
 
 def _alt(table: pd.DataFrame, titles: dict[str, str]) -> str:

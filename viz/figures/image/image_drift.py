@@ -44,17 +44,20 @@ def image_drift(table: pd.DataFrame, *, sentence: str = "", present: bool = Fals
     ordered = [[known[token, *column] for column in columns] for token in tokens]
     values = np.array([[row["drift"] for row in rows] for rows in ordered], np.float64)
     names = [_token(ordered[place][0]) for place in range(len(tokens))]
-    across = [f"{clean_text(titles[model], 14)} · {depth}" if len(models) > 1 else str(depth)
-              for model, depth in columns]  # fmt: skip
-    title = "Run and depth" if len(models) > 1 else f"Depth, {safe_text(titles[models[0]], 40)}"
+    across = [str(depth) for _, depth in columns]
+    scale = Scale("Drift,<br>1 − cosine", log=False, limits=(0.0, max(float(np.nanmax(values)), 1e-6)))
     fig = matrix.draw(
         matrix.Side("Token: class token, patches by row and column", names, names),
-        matrix.Side(title, across, across), values, [_hover(row) for rows in ordered for row in rows],
-        Scale("Drift,<br>1 − cosine", log=False, limits=(0.0, max(float(np.nanmax(values)), 1e-6))),
-    )  # fmt: skip
+        matrix.Side("Depth: 0 is before block 0, b is after b blocks", across, across),
+        values,
+        [_hover(row) for rows in ordered for row in rows],
+        scale,
+    )
     fig.update_traces(customdata=None, selector={"name": "Cells"})
     _marks(fig, ordered)
-    _apart(fig, len(models), len(depths), len(tokens))
+    matrix.group(fig, [titles[model] for model in models], len(depths), len(tokens))
+    line = {"color": theme.INK, "width": 2}
+    fig.add_shape(type="line", xref="x domain", yref="y", x0=0, x1=1, y0=0.5, y1=0.5, line=line)
     height = matrix.height(fig, len(tokens))
     if matrix.ROW * len(tokens) > TALLEST:
         height += TALLEST - matrix.ROW * len(tokens)
@@ -89,15 +92,6 @@ def _marks(fig: go.Figure, ordered: Sequence[Sequence[Mapping[Any, Any]]]) -> No
             marker={"symbol": "x", "size": 6, "color": theme.ACCENT, "line": {"width": 0.8, "color": "white"}},
         )
     )  # fmt: skip
-
-
-def _apart(fig: go.Figure, models: int, depths: int, tokens: int) -> None:
-    """Lines under the class token and between runs."""
-    line = {"color": theme.INK, "width": 2}
-    fig.add_shape(type="line", xref="x domain", yref="y", x0=0, x1=1, y0=0.5, y1=0.5, line=line)
-    for model in range(1, models):
-        at = model * depths - 0.5
-        fig.add_shape(type="line", xref="x", yref="y", x0=at, x1=at, y0=-0.5, y1=tokens - 0.5, line=line)
 
 
 def _few_names(fig: go.Figure, names: Sequence[str]) -> None:

@@ -24,7 +24,7 @@ from viz.text import clean_text, plural, real, safe_text
     empty="No run's drift on the image is known yet.",
 )
 def image_drift_grid(table: pd.DataFrame, *, picture: str = "", sentence: str = "", present: bool = False) -> go.Figure:
-    """A row for each run and a column for each depth; over each grid stands the drift of the class token.
+    """A column for each run and a row for each depth; over each grid stands the drift of the class token.
 
     model (key), title, against (title of the reference), depth (0: before block 0), token (0: the class token), row and
     column of a patch, drift (1 − cosine to the reference's token); mean, high and past as in the chart by token.
@@ -35,9 +35,9 @@ def image_drift_grid(table: pd.DataFrame, *, picture: str = "", sentence: str = 
     titles = picture_grid.titles_of(table)
     grids: dict[tuple[int, int], picture_grid.Cells] = {}
     for (model, depth), own in table.groupby(["model", "depth"], sort=False):
-        grids[models.index(str(model)), depths.index(int(str(depth)))] = _cells(own)
-    rows = picture_grid.picked(titles, models, "Run")
-    columns = picture_grid.picked({}, [str(depth) for depth in depths], "Depth")
+        grids[depths.index(int(str(depth))), models.index(str(model))] = _cells(own)
+    rows = picture_grid.picked({}, [str(depth) for depth in depths], "Depth: 0 is before block 0, b is after b blocks")
+    columns = picture_grid.picked(titles, models, "Run")
     high = max(float(grid.values.max()) for grid in grids.values())
     fig = picture_grid.draw(
         grids, rows, columns, Scale("Drift,<br>1 − cosine", log=False, limits=(0.0, high or 1.0)), picture
@@ -49,7 +49,7 @@ def image_drift_grid(table: pd.DataFrame, *, picture: str = "", sentence: str = 
 def _cells(own: pd.DataFrame) -> picture_grid.Cells:
     """One grid, with the drift of the class token over it."""
     token = own.loc[own["token"] == 0, "drift"]
-    note = f"class token {real(float(token.iloc[0]))}" if len(token) else ""
+    note = f"class token {float(token.iloc[0]):.2f}" if len(token) else ""
     return picture_grid.cells(own[own["token"] > 0], "drift", _hover, note)
 
 

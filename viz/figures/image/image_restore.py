@@ -43,15 +43,14 @@ def image_restore(table: pd.DataFrame, *, sentence: str = "", present: bool = Fa
     ordered = [[known[depth, *column] for column in columns] for depth in depths]
     values = np.array([[row["probability"] for row in rows] for rows in ordered], np.float64)
     names = [f"output ({depth})" if depth == depths[-1] else str(depth) for depth in depths]
-    across = [f"{clean_text(titles[model], 14)} · {KINDS.get(kind, kind)}" if len(models) > 1 else KINDS.get(kind, kind)
-              for model, kind in columns]  # fmt: skip
-    title = "Run and tokens put in" if len(models) > 1 else f"Tokens put in, {safe_text(titles[models[0]], 40)}"
+    across = [KINDS.get(kind, kind) for _, kind in columns]
     fig = matrix.draw(
-        matrix.Side("Before block", names, names), matrix.Side(title, across, across), values,
+        matrix.Side("Before block", names, names), matrix.Side("Tokens put in", across, across), values,
         [_hover(row) for rows in ordered for row in rows],
         Scale("Probability of<br>the right class", log=False, limits=(0.0, 1.0), percent=True),
     )  # fmt: skip
     fig.update_traces(customdata=None, selector={"name": "Cells"})
+    matrix.group(fig, [titles[model] for model in models], len(kinds), len(depths))
     mark(fig, ordered)
     alt = f"{sentence} {_alt(table, titles)}".strip()
     return theme.finish(fig, "image_restore", alt, matrix.height(fig, len(depths)), present, ",".join(models))
