@@ -48,6 +48,9 @@ a run's id and not the label that a picker shows.
     donor*    whose tokens are put in there         where*    the data set, and
     from*     the depth, whose images are listed there
     learned*  what Learning shows                      step*     the step of learning there
+    see*      what Image shows                         seek*     the images that Image looks for
+    head      whose classes Image asks for             at        the depth or block that it shows
+    unit      on Image, an attention head              reference what Image holds runs against
     draft     the secret token of the report, on all pages; links leave it out
 """
 
@@ -72,4 +75,5 @@ OTHER, BETWEEN, CHART, AMONG, OUTCOME = "b", "between", "chart", "among", "outco
 MODELS, SHELF, CHOSEN, ON, DIRECTION, DROP = "models", "shelf", "chosen", "on", "direction", "drop"
 LEARNED, STEP = "learned", "step"
 OVER, ASKED, DONOR, WHERE, FROM = "over", "asked", "donor", "where", "from"
+SEE, SEEK, HEAD, AT, REFERENCE = "see", "seek", "head", "at", "reference"
 BIND: Any = "query-params"
