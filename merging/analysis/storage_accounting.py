@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from merging.runs.run import Run
 
 ACCOUNTS = ("paper", "dense", "sparse", "deploy")
@@ -52,6 +53,8 @@ def storage(run: Run) -> pd.DataFrame:
 
 
 def _table(rows: list[Row]) -> pd.DataFrame:
+    import pandas as pd
+
     return pd.DataFrame(rows, columns=["account", "part", "bytes"]).astype({"bytes": "float64"})
 
 
@@ -137,6 +140,8 @@ def encodings(tensors: pd.DataFrame) -> pd.DataFrame:
     ``tensors`` has the columns numel, kept_numel and itemsize. Tensors without a change are left out. Left-out and
     dense tensors together amount to a list of whole tensors, which is how LwPTV's masks are stored.
     """
+    import pandas as pd
+
     numel, kept, item = (tensors[name].to_numpy(np.int64) for name in ("numel", "kept_numel", "itemsize"))
     costs = {
         DENSE: numel * item,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -102,6 +103,13 @@ class Command(click.Command):
         if errors and not ctx.resilient_parsing:
             raise joined(errors)
         return rest
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; what ``python -m merging`` has loaded until now is never looked at as garbage."""
+        if not gc.isenabled():
+            gc.freeze()
+            gc.enable()
+        return super().invoke(ctx)
 
     def _read_early(self, ctx: click.Context, args: Sequence[str], reads: Reads) -> None:
         """Begin to compute the digests of the checkpoints that are named; a wrong call is reported later."""

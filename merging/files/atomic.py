@@ -32,6 +32,7 @@ LARGE = 1 << 24  # bytes above which a file has a BLAKE3, which takes a third of
 _PIECE = 1 << 20
 
 Manifest = dict[str, dict[str, Any]]  # file name -> {"sha256" or "blake3", "size"}
+FileState = tuple[int, int, int, str]  # inode, size, time of change and hash of a file
 
 
 class DamagedError(Exception):
@@ -46,19 +47,24 @@ def make_temporary(root: Path) -> Path:
     return folder
 
 
-def seal(folder: Path) -> None:
-    """Sync every file to the disk, then write the manifest; a folder without a manifest is no entry."""
+def seal(folder: Path) -> dict[str, FileState]:
+    """Sync every file to the disk, then write the manifest; a folder without a manifest is no entry.
+
+    Returns {file name: state in which it was hashed}.
+    """
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    manifest = {}
+    manifest, states = {}, {}
     for path in files:
-        size = path.stat().st_size
-        kind = BLAKE3 if size > LARGE else SHA256
-        manifest[path.relative_to(folder).as_posix()] = {kind: file_hash(path, kind), "size": size}
+        name, state = path.relative_to(folder).as_posix(), path.stat()
+        kind = BLAKE3 if state.st_size > LARGE else SHA256
+        manifest[name] = {kind: file_hash(path, kind), "size": state.st_size}
+        states[name] = _state(state, manifest[name][kind])
         sync(path)
     for inner in sorted({path.parent for path in files}):
         sync(inner)
     write_json(folder / MANIFEST, {"files": manifest})
     sync(folder)
+    return states
 
 
 def publish(folder: Path, final: Path) -> bool:
@@ -86,11 +92,10 @@ def written(root: Path, name: str, whole: Callable[[Path], bool], what: str) -> 
         folder, final = make_temporary(root), root / name
         try:
             yield folder
-            seal(folder)
-            if final.exists() and not whole(final):
-                replace(folder, final)
-            else:
-                publish(folder, final)
+            states = seal(folder)
+            there = final.exists() and not whole(final)
+            if replace(folder, final) if there else publish(folder, final):
+                _verified.update((str(final / name), *state) for name, state in states.items())
         finally:
             drop(folder)
 
@@ -171,7 +176,7 @@ def state_of(folder: Path, names: Iterable[str]) -> tuple[int, ...]:
     return tuple(number for stat in stats for number in (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
 
 
-_verified: set[tuple[str, int, int, int, str]] = set()  # path, inode, size, time of change and hash of good files
+_verified: set[tuple[str, int, int, int, str]] = set()  # path and state of good files
 
 
 def verified(folder: Path, manifest: Mapping[str, Mapping[str, Any]], name: str) -> Path:
@@ -184,8 +189,8 @@ def verified(folder: Path, manifest: Mapping[str, Mapping[str, Any]], name: str)
     if name not in manifest:
         raise DamagedError(f"{name} is not in its manifest")
     try:
-        state, kind = path.stat(), _kind(manifest[name])
-        seen = (str(path), state.st_ino, state.st_size, state.st_mtime_ns, str(manifest[name][kind]))
+        kind = _kind(manifest[name])
+        seen = (str(path), *_state(path.stat(), str(manifest[name][kind])))
         if seen not in _verified:
             if file_hash(path, kind) != manifest[name][kind]:
                 raise DamagedError(f"{name} does not have the {NAMES[kind]} that its manifest gives")
@@ -193,6 +198,10 @@ def verified(folder: Path, manifest: Mapping[str, Mapping[str, Any]], name: str)
     except OSError as error:
         raise DamagedError(f"{name} cannot be read: {error.strerror}") from None
     return path
+
+
+def _state(status: os.stat_result, content_hash: str) -> FileState:
+    return status.st_ino, status.st_size, status.st_mtime_ns, content_hash
 
 
 def _kind(entry: Mapping[str, Any]) -> str:

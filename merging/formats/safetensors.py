@@ -182,8 +182,8 @@ class SafetensorsWriter:
         raw = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
         raw += b" " * (-len(raw) % 8)
         self._start = 8 + len(raw)
-        self._unsynced, self._syncing = 0, ThreadPoolExecutor(1)
-        self._synced: Future[None] | None = None
+        self._unsynced, self._left, self._syncing = 0, self._start + end, ThreadPoolExecutor(1)
+        self._syncs: list[Future[None]] = []
         self._file = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             self._put(memoryview(len(raw).to_bytes(8, "little") + raw), 0)
@@ -204,14 +204,15 @@ class SafetensorsWriter:
         while done < len(view):
             done += os.pwrite(self._file, view[done:], offset + done)
         self._unsynced += len(view)
-        if self._unsynced >= SYNCED and (self._synced is None or self._synced.done()):
-            self._wait()
-            self._unsynced, self._synced = 0, self._syncing.submit(os.fsync, self._file)
+        self._left -= len(view)
+        if self._left == 0 or (self._unsynced >= SYNCED and all(sync.done() for sync in self._syncs)):
+            self._unsynced = 0
+            self._syncs.append(self._syncing.submit(os.fsync, self._file))
 
     def _wait(self) -> None:
         """Wait for the other thread; raises the OSError that it met, which the system reports only once."""
-        if self._synced is not None:
-            self._synced.result()
+        for sync in self._syncs:
+            sync.result()
 
     def commit(self) -> None:
         """Finish the file and give it its name."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from zlib import crc32
 
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -54,6 +53,8 @@ def gradients(features: Tensor, targets: Tensor, module: Module) -> tuple[float,
 
 def train(network: MergedNetwork, params: SurgeryParams) -> Learned:
     """A module for every task, each learned by itself."""
+    import pandas as pd
+
     modules, shifts, rows = {}, [], []
     for k, task in enumerate(network.tasks):
         features, targets = network.merged_features(task), network.expert_features(task)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pandas as pd
 import torch
 import torch.nn.functional as nnf
 from torch import Tensor
@@ -61,6 +60,8 @@ def logits(router: Router, features: Tensor) -> Tensor:
 
 def train(network: MergedNetwork, params: TwinParams) -> Learned:
     """A router that tells from which task's exemplars an image is; labels of classes do not enter."""
+    import pandas as pd
+
     each = [network.merged_features(task) for task in network.tasks]
     features = torch.cat(each)
     goals = torch.cat([torch.full((len(rows),), k, device=features.device) for k, rows in enumerate(each)])

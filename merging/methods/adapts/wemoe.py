@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -76,6 +75,8 @@ def stores(slot: Slot, params: WemoeParams) -> list[Parts]:
 
 def train(network: MergedNetwork, params: WemoeParams) -> Learned:
     """Routers that lower the entropy of predictions, without labels."""
+    import pandas as pd
+
     start = {name: value.to(network.dtype).double() for name, value in drawn(params, network.sizes).items()}
     adam, losses = Adam(start, params.lr), list[tuple[float, ...]]()
     if state := network.restored():

@@ -7,9 +7,9 @@ K × K matrix of inner products describe it fully: one pass over the checkpoints
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -19,6 +19,9 @@ from merging.methods.params import Params, integer, real
 from merging.methods.slot import Slot, SlotStream, Survey
 from merging.numerics.flops import task_products
 from merging.numerics.task_vector_overlap import Array, cosines, gradient, loss
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +83,8 @@ def survey(slots: SlotStream, params: AwdParams) -> Survey:
 
 def _table(experts: tuple[str, ...], gram: Array, coefficients: Array, moved: Array) -> pd.DataFrame:
     """Per expert, its share of the redundant vector, its weight in a plain sum, and its overlap with the others."""
+    import pandas as pd
+
     others = np.maximum(moved.sum() - 1, 1)
     overlap = [np.abs(cosines(gram, at)[0]).sum(axis=1) / others for at in (np.zeros(len(gram)), coefficients)]
     return pd.DataFrame(

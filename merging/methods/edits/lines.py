@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pandas as pd
 from torch import Tensor
 
 from merging.methods.method import Citation, Edit, register
@@ -45,6 +44,8 @@ Factors = dict[int | None, float]  # block -> factor; None: outside the blocks
 
 def survey(slots: SlotStream, params: LinesParams) -> Survey:
     """The factor of every block."""
+    import pandas as pd
+
     base = 1 / len(slots.experts) if params.base is None else params.base
     blocks = sorted({p.block for p in slots.parameters if p.block is not None})
     last = max(len(blocks) - 1, 1)

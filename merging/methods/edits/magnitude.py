@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import pandas as pd
 from torch import Tensor
 
 from merging.methods.method import Citation, Edit, register
@@ -25,6 +24,7 @@ class MagnitudeParams(Params):
 
 def survey(slots: SlotStream, params: MagnitudeParams) -> Survey:
     """Per expert, the size of the smallest scalar that is kept."""
+    import pandas as pd
 
     def sizes() -> Iterator[Tensor]:
         return (slot.task_vectors.abs().flatten(1) for slot in slots)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -70,6 +69,8 @@ def plainest(params: ManualParams, experts: Sequence[str], parameters: Sequence[
 
 def survey(slots: SlotStream, params: ManualParams) -> Survey:
     """The factor of every tensor, without looking at the numbers in it."""
+    import pandas as pd
+
     table = resolved(params, slots.experts, slots.parameters)
     factors: Factors = {name: tuple(table.values[:, i].tolist()) for i, name in enumerate(table.tensors)}
     rows, tensors = len(table.experts), len(table.tensors)

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -60,6 +59,8 @@ def conflict(slot: Slot, params: TatrParams) -> Tensor:
 
 def survey(slots: SlotStream, params: TatrParams) -> Survey:
     """The threshold of conflict below which scalars are in the trust region; None where there is nothing to mask."""
+    import pandas as pd
+
     if len(slots.experts) == 1:
         return Survey(None)
 

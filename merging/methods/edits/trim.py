@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pandas as pd
 from torch import Tensor
 
 from merging.methods.method import Edit, register
@@ -12,6 +12,9 @@ from merging.methods.params import Params, flag, fraction
 from merging.methods.shared import citations
 from merging.methods.shared.trimming import TrimThresholds, elected_sign, global_thresholds, majority, trimmed
 from merging.methods.slot import Slot, SlotStream, Survey
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True)

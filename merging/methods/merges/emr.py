@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -22,6 +21,8 @@ def _masked(vectors: Tensor) -> tuple[Tensor, Tensor]:
 
 def survey(slots: SlotStream, params: NoParams) -> Survey:
     """Per expert, the rescaler that gives its masked unified vector the L1 norm of its task vector."""
+    import pandas as pd
+
     own = torch.zeros(len(slots.experts), dtype=torch.float64)
     unified = torch.zeros_like(own)
     for slot in slots:

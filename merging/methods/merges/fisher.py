@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -44,6 +43,8 @@ class Weighing:
 
 def survey(slots: SlotStream, params: FisherParams) -> Survey:
     """Norm and mean of every expert's Fisher information over the whole model."""
+    import pandas as pd
+
     total: Tensor | float = 0.0
     for slot in slots:
         rows = slot.gradients[Gradients.FISHER]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -17,6 +16,8 @@ Coefficients = dict[str, float]  # tensor -> t
 
 def survey(slots: SlotStream, params: NoParams) -> Survey:
     """The coefficient of every tensor, from the Gram matrices of its task vectors in float64."""
+    import pandas as pd
+
     experts = len(slots.experts)
     grams = {p.name: torch.zeros((experts, experts), dtype=torch.float64) for p in slots.parameters}
     for slot in slots:

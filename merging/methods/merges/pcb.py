@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -67,6 +66,8 @@ def _column(values: Sequence[float], like: Tensor) -> Tensor:
 
 def survey(slots: SlotStream, params: PcbParams) -> Survey:
     """The global limits of every expert, by exact quantiles."""
+    import pandas as pd
+
     counted, experts = slots.numel + slots.dead_numel, len(slots.experts)
 
     def ranks(*positions: float) -> list[int]:  # 0-based, as the published code counts

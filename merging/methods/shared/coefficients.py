@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import torch
 from torch import Tensor
 
 from merging.checkpoints.families import Parameter
 from merging.methods.learning import Adam
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 EVERY = 10  # steps between two rows of the history
 FORWARD, PROJECT, NONE = "forward", "project", "none"  # how coefficients are kept within [0, 1]
@@ -80,6 +83,8 @@ class Coefficients:
 
     def tables(self, parameters: Sequence[Parameter], shrink: float) -> dict[str, pd.DataFrame]:
         """``coefficients`` as they enter the merge, ``coefficient_steps`` before they are shrunk, and ``learning``."""
+        import pandas as pd
+
         steps = len(self._losses)
         moments = [*range(0, steps, EVERY), steps]
         history = [self._table(values).assign(step=step)
@@ -103,6 +108,8 @@ class Coefficients:
         return torch.stack(columns, dim=1) if columns else torch.zeros(len(self._experts), 0, dtype=torch.float64)
 
     def _table(self, values: Tensor) -> pd.DataFrame:
+        import pandas as pd
+
         places = [(TASK, 0, "")] if self._task else [(p.name, p.order, p.part) for p in self._live]
         rows = [
             (expert, *place, value)
@@ -112,6 +119,8 @@ class Coefficients:
         return pd.DataFrame(rows, columns=["expert", "tensor", "order", "part", "coefficient"])
 
     def _learning(self) -> pd.DataFrame:
+        import pandas as pd
+
         rows = [
             (step, expert, *numbers)
             for step, (losses, spread) in enumerate(zip(self._losses, self._spread, strict=True))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -15,6 +15,9 @@ from merging.methods.learning import Masks
 from merging.methods.slot import Slot, SlotStream
 from merging.numerics.quantile import kth_smallest
 from merging.text import first_few
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PIECE = 1 << 20  # scalars whose masks are compared at a time
 L1, RELEASED = "l1", "released"
@@ -60,6 +63,8 @@ class MaskCounts:
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """``localization``: scalars kept per expert and tensor; ``overlap``: the share of a mask that another keeps."""
+        import pandas as pd
+
         rows = [
             (expert, p.name, p.order, p.part, int(self._kept[p.name][k]), numel)
             for k, expert in enumerate(self._experts)
@@ -173,6 +178,8 @@ class Path:
 
     def table(self, experts: Sequence[str], steps: int, numel: int) -> pd.DataFrame:
         """A row per expert and step: the loss before it, and the share of scalars that the mask then kept."""
+        import pandas as pd
+
         rows = [
             (at % steps, experts[at // steps], loss, size / max(numel, 1)) for at, (loss, size) in enumerate(self.rows)
         ]

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from merging.checkpoints.families import Parameter
 from merging.methods.slot import SlotStream
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DEVIATION, MEAN_ABS = "deviation", "mean_abs"
 RUN = 512  # scalars summed in one go
@@ -89,6 +92,8 @@ def saliency_table(
     dead_tensors: int = 0,
 ) -> pd.DataFrame:
     """A tidy table: one row per (expert, tensor) with its score, threshold, own mask (kept) and final mask (final)."""
+    import pandas as pd
+
     own = own_masks(saliency, prune_ratio, dead_tensors)
     final = final_masks(own, shared)
     limits = thresholds(saliency, prune_ratio, dead_tensors)

@@ -7,13 +7,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import torch
 from torch import Tensor
 
 from merging.methods.slot import SlotStream
 from merging.numerics.quantile import kth_smallest
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LARGEST_DENOMINATOR = 1_000_000
 
@@ -45,6 +48,7 @@ def density_of(prune_ratio: float) -> float:
 
 def global_thresholds(slots: SlotStream, density: float) -> tuple[tuple[float, ...], dict[str, pd.DataFrame]]:
     """Per expert, the size of the smallest scalar kept over all tensors, and the table that says so."""
+    import pandas as pd
 
     def sizes() -> Iterator[Tensor]:
         return (slot.task_vectors.abs().reshape(len(slot.experts), -1) for slot in slots)
