@@ -15,7 +15,9 @@ _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # control, bidi and zero-w
 
 def clean_text(text: object, limit: int = LONGEST) -> str:
     """Plain text of at most ``limit`` characters in which every invisible character is written as its code."""
-    plain = "".join(_visible(c) for c in str(text)[: limit + 1])
+    plain = str(text)[: limit + 1]
+    if not plain.isprintable():  # most texts are, and thousands of them are in a figure
+        plain = "".join(_visible(c) for c in plain)
     return plain if len(plain) <= limit else plain[: limit - 1] + "…"
 
 

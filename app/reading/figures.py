@@ -1,8 +1,10 @@
-"""Figures of charts, each drawn once for the same table and options."""
+"""Figures and tables, each made once for what it is made of."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,3 +36,17 @@ def figure(key: str, table: pd.DataFrame, options: dict[str, Any]) -> go.Figure:
     sent = drawn.to_dict()  # copies and encodes all arrays, which every rerun would do again
     drawn.to_dict = lambda: sent
     return drawn
+
+
+def kept_table(make: Callable[..., pd.DataFrame]) -> Callable[..., pd.DataFrame]:
+    """A function that makes a table once for the same arguments, but for those whose names begin with an underscore.
+
+    Writing to what it gives leaves the kept table as it is.
+    """
+    kept = st.cache_resource(max_entries=KEPT, show_spinner=False, hash_funcs={"pandas.DataFrame": fingerprint})(make)
+
+    @wraps(make)
+    def copied(*given: Any) -> pd.DataFrame:
+        return kept(*given).copy(deep=False)
+
+    return copied

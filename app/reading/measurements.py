@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from app import text
 from app.reading import data
+from app.reading.figures import kept_table
 from app.reading.score_tables import NAMES
 from merging.analysis import stored as stored_measurements
 from merging.analysis.stored import Measured
@@ -64,14 +65,26 @@ def titles() -> dict[str, str]:
 
 def by_depth(runs: Pairs, token: str) -> pd.DataFrame:
     """Drift of every run and task at every place, and the pretrained model's if all runs have the same tasks."""
+    return _by_depth(_of(runs), token, titles(), runs)
+
+
+def _of(runs: Pairs) -> tuple[tuple[str, ...], ...]:
+    """What the tables of some runs depend on: which runs, under which names, and which measurements."""
+    return tuple((run.id, run.title, run.benchmark or "", str(measured.path)) for run, measured in runs)
+
+
+@kept_table
+def _by_depth(
+    of: tuple[tuple[str, ...], ...], token: str, task_titles: Mapping[str, str], _runs: Pairs
+) -> pd.DataFrame:
     import pandas as pd
 
-    task_titles, frames = titles(), []
-    for run, measured in runs:
+    frames = []
+    for run, measured in _runs:
         rows = table(measured, "cumulative")
         rows = rows[rows["token"] == token]
         frames.append(rows[rows["model"] == "merged"].assign(run=run.id, label=run.title, kind="merge"))
-    if len({frozenset(run.experts) for run, _ in runs}) == 1:
+    if len({frozenset(run.experts) for run, _ in _runs}) == 1:
         frames.append(rows[rows["model"] == PRETRAINED].assign(run=PRETRAINED, label="Pretrained", kind=PRETRAINED))
     joined = pd.concat(frames, ignore_index=True)
     joined["title"] = joined["task"].map(task_titles)
@@ -80,12 +93,25 @@ def by_depth(runs: Pairs, token: str) -> pd.DataFrame:
 
 def against_accuracy(runs: Pairs, stored: Sequence[Run]) -> pd.DataFrame:
     """Drift of the final features beside accuracy lost against the task's own expert; a row per run and task."""
+    own = _own([run for run, _ in runs], stored)
+    return _against_accuracy(_of(runs), titles(), own, runs)
+
+
+def _own(runs: Sequence[Run], stored: Sequence[Run]) -> dict[str, dict[str, float]]:
+    """{digest of a benchmark: {task: accuracy of its own expert}} for the benchmarks of some runs."""
+    rows = {run.benchmark: data.expert_scores(run.benchmark, stored) for run in runs}
+    return {str(on): {task: row["accuracy"] for task, row in own.items()} for on, own in rows.items()}
+
+
+@kept_table
+def _against_accuracy(
+    of: tuple[tuple[str, ...], ...], task_titles: Mapping[str, str], experts: dict[str, dict[str, float]], _runs: Pairs
+) -> pd.DataFrame:
     import pandas as pd
 
-    task_titles, frames = titles(), []
-    experts = {digest: data.expert_scores(digest, stored) for digest in {run.benchmark for run, _ in runs}}
-    for run, measured in runs:
-        scores, own = data.scores(run), experts[run.benchmark]
+    frames = []
+    for run, measured in _runs:
+        scores, own = data.scores(run), experts[str(run.benchmark)]
         if scores is None:
             continue
         rows = table(measured, "cumulative")
@@ -93,7 +119,7 @@ def against_accuracy(runs: Pairs, stored: Sequence[Run]) -> pd.DataFrame:
         rows = rows.drop_duplicates("task")[["task", "cosine", "l1", "n"]]
         accuracy = scores.set_index("task")[["accuracy", "n"]].rename(columns={"n": "n_scored"})
         rows = rows.join(accuracy, on="task")
-        rows["expert"] = rows["task"].map({task: row["accuracy"] for task, row in own.items()}).astype(float)
+        rows["expert"] = rows["task"].map(own).astype(float)
         frames.append(rows.assign(run=run.id, label=run.title, lost=rows["expert"] - rows["accuracy"]))
     if not frames:
         return pd.DataFrame(columns=["run", "label", "task", "title", "cosine", "l1", "lost"])
@@ -110,15 +136,25 @@ def fit(points: pd.DataFrame, value: str) -> LineFit:
 
 def consistency(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
     """How much accuracy each run loses, and how unevenly, from stored accuracies (LOT, Table 10)."""
+    of = tuple((run.id, run.title, run.benchmark or "") for run in runs)
+    return _consistency(of, titles(), _own(runs, stored), runs)
+
+
+@kept_table
+def _consistency(
+    of: tuple[tuple[str, ...], ...],
+    task_titles: Mapping[str, str],
+    known: dict[str, dict[str, float]],
+    _runs: Sequence[Run],
+) -> pd.DataFrame:
     import pandas as pd
 
     from merging.analysis.correlation import lost, spread
 
-    task_titles, rows = titles(), []
-    known = {digest: data.expert_scores(digest, stored) for digest in {run.benchmark for run in runs}}
-    for run in runs:
-        scores, own = data.scores(run), known[run.benchmark]
-        experts = {task: row["accuracy"] for task, row in own.items() if task in run.experts}
+    rows = []
+    for run in _runs:
+        scores, own = data.scores(run), known[str(run.benchmark)]
+        experts = {task: accuracy for task, accuracy in own.items() if task in run.experts}
         if scores is None or not experts:
             continue
         drops = lost(scores, experts)

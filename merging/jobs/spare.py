@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import select
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
@@ -15,10 +16,12 @@ from typing import IO
 import psutil
 
 from merging.jobs.child_process import child_environment, start_process, stop_process
+from merging.jobs.spare_process import ANSWER
 
 ROOM = 1.5 * 2**30  # free bytes of memory for a spare process to be started
 LEAST = 0.75 * 2**30  # below which it is dropped
 WATCH = 5.0  # seconds between two looks at the memory
+PATIENCE = 10.0  # seconds that it has to answer an order, on a busy machine
 PROCESS = "merging.jobs.spare_process"
 LOADED = (
     "torch", "pandas", "merging.cli.main", "merging.cli.commands.run", "merging.cli.commands.measure",
@@ -116,14 +119,13 @@ def _threads(environment: Mapping[str, str]) -> list[str]:
 
 
 def _sent(process: subprocess.Popen[bytes], line: bytes) -> bool:
-    """Tell a process what to become; False if it has ended."""
-    assert process.stdin is not None
-    if process.poll() is not None:
-        return False
+    """Tell a process what to become; False if it ends, or is stopped, before it has read that."""
+    assert process.stdin is not None and process.stdout is not None
     with contextlib.suppress(OSError):
         process.stdin.write(line)
         process.stdin.flush()
-        return True
+        answers, _, _ = select.select([process.stdout], [], [], PATIENCE)
+        return bool(answers) and process.stdout.read(1) == ANSWER
     return False
 
 

@@ -1,5 +1,6 @@
 """What a spare process does: it loads modules, waits for a line of JSON on stdin, and becomes what that line says.
 
+It answers the line with one byte on stdout before anything else, so that whoever sent it knows that it was read.
 The line names a module that is run as by ``python -m``, its words, its environment, and the file that it prints to;
 with none it goes on to use stdin and stdout. The process ends with its input, such as when the server is gone.
 """
@@ -18,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 NICE = 10
+ANSWER = b"+"
 
 
 def load(modules: Sequence[str]) -> None:
@@ -56,11 +58,12 @@ def main(modules: Sequence[str]) -> None:
     """Load, wait, and become what is asked for; ends the process without taking its modules apart."""
     thread = threading.Thread(target=load, args=(modules,))
     thread.start()
-    thread.join()
     line = sys.stdin.buffer.readline()
     code = 0
     if line.endswith(b"\n"):
         try:
+            os.write(1, ANSWER)
+            thread.join()
             code = become(json.loads(line))
         except BaseException:
             traceback.print_exc()

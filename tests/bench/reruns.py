@@ -3,6 +3,7 @@
     python tests/bench/reruns.py                       # the bundled benchmark with all runs of the library
     python tests/bench/reruns.py --large               # runs of the size of ViT-L/14: 20 experts of 296 tensors
     python tests/bench/reruns.py --pages masks drift --values 2
+    python tests/bench/reruns.py --slowest 30 --sizes  # more of the slowest, and the bytes of every picture and table
 
 A widget that a fragment of a page draws redraws that fragment only, as in a browser. Every option of what switches a
 view is tried, so that the widgets of all views are reached, and at most ``--values`` of other widgets. The target is
@@ -50,6 +51,7 @@ PICKERS = (
     "slider", "select_slider", "selectbox", "radio", "button_group", "multiselect", "checkbox", "toggle",
     "number_input", "text_input",
 )  # fmt: skip
+DRAWN = ("plotly_chart", "dataframe", "arrow_data_frame", "table", "bidi_component")  # what holds figures and tables
 SKIPPED = ("present",)  # widgets of the frame, the same on every page
 
 
@@ -64,6 +66,7 @@ class Rerun:
     bytes_sent: int
     largest: int
     largest_is: str
+    drawn: dict[str, int]  # bytes of each picture and table
 
 
 class Probe:
@@ -115,7 +118,9 @@ class Probe:
         """What was measured last."""
         sizes = [(message.ByteSize(), _kind(message)) for message in self.messages]
         largest, largest_is = max(sizes, default=(0, ""))
-        return Rerun(page, widget, value, self.milliseconds, sum(size for size, _ in sizes), largest, largest_is)
+        drawn = {name: size for size, name in sizes if name.startswith(DRAWN)}
+        total = sum(size for size, _ in sizes)
+        return Rerun(page, widget, value, self.milliseconds, total, largest, largest_is, drawn)
 
 
 def _kind(message: Any) -> str:
@@ -254,7 +259,7 @@ def measure(pages: list[str], most: int) -> list[Rerun]:
 
 
 def large(folder: Path) -> Path:
-    """A benchmark and a library of 20 small experts with as many tensors as ViT-L/14."""
+    """A benchmark and a library of 20 small experts with as many tensors as a visual tower of ViT-L/14: 24 × 12 + 8."""
     experts = tuple(f"task{number:02}" for number in range(20))
     tiny.LAYERS, tiny.EXPERTS = 24, experts
     tiny.ARCHITECTURE["vision_cfg"]["layers"] = 24
@@ -264,16 +269,27 @@ def large(folder: Path) -> Path:
     return made
 
 
-def report(found: list[Rerun]) -> None:
-    """Print the medians, the slowest ten and the largest ten."""
+def report_sizes(found: list[Rerun]) -> None:
+    """Print the most bytes that each picture and table of each page had."""
+    most: dict[tuple[str, str], int] = {}
+    for one in found:
+        for name, size in one.drawn.items():
+            most[one.page, name] = max(size, most.get((one.page, name), 0))
+    print(f"pictures and tables, kB (at most {PICTURE / 1e3:.0f})")
+    for (page, name), size in sorted(most.items(), key=lambda item: -item[1]):
+        print(f"  {size / 1e3:8.1f}  {page:10} {name}{'  TOO LARGE' if size > PICTURE else ''}")
+
+
+def report(found: list[Rerun], slowest: int) -> None:
+    """Print the medians, the slowest and the largest reruns."""
     reruns = [rerun for rerun in found if rerun.widget]
     times = sorted(rerun.milliseconds for rerun in reruns)
     p95 = times[int(0.95 * (len(times) - 1))]
     print(f"{len(times)} reruns: median {statistics.median(times):.0f} ms (at most {MEDIAN:.0f}), "
           f"p95 {p95:.0f} ms (at most {P95:.0f}), longest {times[-1]:.0f} ms of CPU")  # fmt: skip
     for title, key in (("slowest", lambda one: one.milliseconds), ("largest", lambda one: one.largest)):
-        print(f"the {title} ten")
-        for one in sorted(reruns, key=key, reverse=True)[:10]:
+        print(f"the {title} {slowest}")
+        for one in sorted(reruns, key=key, reverse=True)[:slowest]:
             print(f"{one.milliseconds:7.0f} ms {one.bytes_sent / 1e6:6.2f} MB  {one.page:10} {one.widget} = {one.value}"
                   f"  [{one.largest / 1e6:.2f} MB {one.largest_is}]")  # fmt: skip
     print("pages: first drawing and drawn again, ms")
@@ -290,6 +306,8 @@ def main() -> None:
     parser.add_argument("--values", type=int, default=2, help="values at most of a widget that switches no view")
     parser.add_argument("--large", action="store_true", help="runs of 20 experts of 296 tensors")
     parser.add_argument("--json", type=Path, help="write every rerun to this file, too")
+    parser.add_argument("--slowest", type=int, default=10, help="how many of the slowest and of the largest to print")
+    parser.add_argument("--sizes", action="store_true", help="print the bytes of every picture and table, too")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         os.environ["MERGESCOPE_STORE"] = f"{temporary}/store"
@@ -298,7 +316,9 @@ def main() -> None:
         startup.settle = lambda _spare: None
         startup.load_slow()
         found = measure(given.pages, given.values)
-    report(found)
+    report(found, given.slowest)
+    if given.sizes:
+        report_sizes(found)
     if given.json:
         given.json.write_text(json.dumps([asdict(one) for one in found], indent=1))
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import psutil
@@ -100,6 +101,23 @@ def test_one_that_was_stopped_just_before_is_replaced(spare, tmp_path):
     os.kill(waiting, signal.SIGKILL)  # nobody has looked since
     until(lambda: psutil.Process(waiting).status() == psutil.STATUS_ZOMBIE)
     assert ran(spare, tmp_path / "log", "print('done')")[1] == 0
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
+def test_one_that_never_reads_its_order_is_replaced(spare, tmp_path, monkeypatch, end):
+    waiting = spare.pid
+    monkeypatch.setattr(spare_module, "PATIENCE", 60.0 if end == signal.SIGKILL else 0.2)
+    os.kill(waiting, signal.SIGSTOP)  # the order is in its pipe, and stays there
+
+    def killed():
+        until(lambda: spare.pid == 0)
+        os.kill(waiting, end)
+
+    thread = threading.Thread(target=killed)
+    thread.start()
+    pid, code, text = ran(spare, tmp_path / "log", "print('done')")
+    thread.join()
+    assert pid != waiting and code == 0 and text.splitlines()[0] == "done" and not psutil.pid_exists(waiting)
 
 
 def test_threads_are_counted_when_torch_is_loaded(spare, tmp_path):

@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data, measurements, names
+from app.reading.figures import kept_table
 from app.session import address, selection
 from app.session.clicks import fragment
 from app.views.conflicts import layers
@@ -104,20 +105,30 @@ def whole(entry: str, _measured: Measured) -> dict[tuple[str, float], NDArray[np
 
 def by_layer(measurement: Measured, density: float) -> pd.DataFrame:
     """Agreement at one density, a row for each space and layer."""
+    return _by_layer(str(measurement.path), density, measurement)
+
+
+@kept_table
+def _by_layer(entry: str, density: float, _measured: Measured) -> pd.DataFrame:
     from merging.analysis.measurements.signs import SPACES
 
-    rows = measurements.table(measurement, "agreement")
+    rows = measurements.table(_measured, "agreement")
     rows = rows[rows["density"] == density].merge(
-        measurements.table(measurement, "layers"), on="order", validate="many_to_one"
+        measurements.table(_measured, "layers"), on="order", validate="many_to_one"
     )
     return rows.assign(title=rows["space"].map(SPACES), excess=rows["mean"] - rows["null"])
 
 
 def elections(measurement: Measured, density: float) -> pd.DataFrame:
     """Elections at one density, a row for each layer and expert."""
-    rows = measurements.table(measurement, "elections")
+    return _elections(str(measurement.path), density, measurement)
+
+
+@kept_table
+def _elections(entry: str, density: float, _measured: Measured) -> pd.DataFrame:
+    rows = measurements.table(_measured, "elections")
     rows = rows[rows["density"] == density].merge(
-        measurements.table(measurement, "layers"), on="order", validate="many_to_one"
+        measurements.table(_measured, "layers"), on="order", validate="many_to_one"
     )
     return shares(rows)
 

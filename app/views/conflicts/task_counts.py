@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import text
 from app.reading import measurements
+from app.reading.figures import kept_table
 from app.session import address
 from app.widgets import chart, paper_line
 from app.widgets.jobs import measure_button
@@ -16,6 +17,8 @@ from viz.text import span
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from merging.analysis.stored import Measured
 
 NOT_MEASURED = (
     "How accuracy depends on the number of tasks has not been measured on this benchmark. This merges up to ten "
@@ -35,12 +38,10 @@ READING = (
 
 def view() -> None:
     """Accuracy against how many experts are merged (DRM, Fig. 2), and paired t-tests (DRM, Table 5)."""
-    from merging.analysis.measurements.task_counts import averages
-
     if (measurement := measurements.find(measurements.TASK_COUNTS)) is None:
         measure_button.missing_benchmark(measurements.TASK_COUNTS, NOT_MEASURED)
         return
-    table = averages(measurements.table(measurement, "counts"), measurements.table(measurement, "experts"))
+    table = _averages(str(measurement.path), measurement)
     chart.ask("task_counts")
     relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE, bind=address.BIND)
     value = "normalized" if relative else "accuracy"
@@ -63,14 +64,28 @@ def view() -> None:
     _tests(table, value)
 
 
+@kept_table
+def _averages(entry: str, _measured: Measured) -> pd.DataFrame:
+    from merging.analysis.measurements.task_counts import averages
+
+    return averages(measurements.table(_measured, "counts"), measurements.table(_measured, "experts"))
+
+
+@kept_table
+def _paired(table: pd.DataFrame, chosen: str, value: str) -> pd.DataFrame:
+    from merging.analysis.measurements.task_counts import paired_tests
+
+    return paired_tests(table, chosen, value)
+
+
 def _tests(table: pd.DataFrame, value: str) -> None:
-    from merging.analysis.measurements.task_counts import REFERENCE, paired_tests
+    from merging.analysis.measurements.task_counts import REFERENCE
 
     st.subheader("Is one method better than another, no matter which experts are merged?", anchor=False)
     methods = list(dict.fromkeys(table["method"]))
     first = methods.index(REFERENCE) if REFERENCE in methods else 0
     chosen = st.selectbox("Compare", methods, first, key=address.AGAINST, bind=address.BIND, width=320)
-    tests = paired_tests(table, chosen, value)
+    tests = _paired(table, chosen, value)
     cells = tests.assign(
         cell=[_cell(d, p) for d, p in zip(tests["difference"], tests["p"], strict=True)],
         size=[f"{size} experts" for size in tests["size"]],

@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import text
 from app.reading import measurements
+from app.reading.figures import kept_table
 from app.reading.measurements import Pairs
 from app.session import address
 from app.widgets import chart, paper_line
@@ -105,9 +106,7 @@ def against_accuracy(pairs: Pairs, stored: Sequence[Run], distance: str) -> None
 
 def correlations(points: pd.DataFrame, value: str) -> None:
     """Correlations over all points, within runs and within tasks."""
-    from merging.analysis.correlation import correlations
-
-    table = correlations(points, value, "lost")
+    table = _correlations(points, value)
     table["over"] = table["over"].map(OVER)
     number = st.column_config.NumberColumn
     columns = {
@@ -122,6 +121,13 @@ def correlations(points: pd.DataFrame, value: str) -> None:
         "The points are not independent: runs share tasks, and tasks share runs. The coefficient of all points mixes "
         "hard and easy tasks with good and bad merges; each of the other two keeps one of them fixed."
     )
+
+
+@kept_table
+def _correlations(points: pd.DataFrame, value: str) -> pd.DataFrame:
+    from merging.analysis.correlation import correlations
+
+    return correlations(points, value, "lost")
 
 
 def consistency(runs: Sequence[Run], stored: Sequence[Run]) -> None:
