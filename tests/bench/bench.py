@@ -37,6 +37,7 @@ import bench_data
 import whole_commands
 
 import merging
+from merging.devices import choose_device
 from merging.methods.method import Needs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -183,6 +184,7 @@ def main() -> None:
     parser.add_argument("--commands", action="store_true", help="only whole commands, as users type them")
     parser.add_argument("--device", default="cpu", help="on which merges compute")
     arguments = parser.parse_args()
+    choose_device(arguments.device)  # or refuse, before gigabytes are written
     looking = bench_data.cases(arguments.only).values() if arguments.data else []
     synthetic = not arguments.data or any(model == bench_data.SYNTHETIC for model, *_ in looking)
     with tempfile.TemporaryDirectory() as temporary:
@@ -196,7 +198,7 @@ def main() -> None:
             return
         run_once(None, files)  # warms the file cache
         if arguments.commands:
-            whole_commands.report(files, arguments.only, arguments.rounds)
+            whole_commands.report(files, arguments.only, arguments.rounds, arguments.device)
             return
         timed: dict[str, Case | None] = {FLOOR: None, **cases(arguments.only)}
         found: dict[str, list[dict[str, float]]] = {name: [] for name in timed}
@@ -206,7 +208,7 @@ def main() -> None:
                     print(f"round {number + 1} of {arguments.rounds}: {name} ...", flush=True)
                     found[name].append(run_once(case, files, arguments.device))
         report(found)
-        whole_commands.report(files, arguments.only, arguments.rounds)
+        whole_commands.report(files, arguments.only, arguments.rounds, arguments.device)
 
 
 if __name__ == "__main__":
