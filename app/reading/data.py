@@ -289,7 +289,7 @@ def estimate(recipe: Recipe, stored: Sequence[Run]) -> Estimate:
     from merging.runs.inputs import open_inputs
 
     on = None if not_evaluated(recipe.pretrained) else benchmark()
-    return estimate(open_inputs(recipe, benchmark=on), on, stored)
+    return estimate(open_inputs(recipe, benchmark=on), on, stored, runner().device)
 
 
 def not_evaluated(pretrained: str) -> str:

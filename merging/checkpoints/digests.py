@@ -85,7 +85,8 @@ class DigestCache:
             return digest
         former = checkpoint.content_digest(former=True)
         if checkpoint.state() == state:  # it is read once for all later processes, whichever digest it has
-            for root in set(self._former.values()):
+            stores = list(self._former.values())  # a copy, since another thread may open a store meanwhile
+            for root in set(stores):
                 _remember(root, state, former if former in self._former else digest)
         return former if former in self._former else digest
 

@@ -51,12 +51,11 @@ class Estimate:
     learned: bool
 
 
-def estimate(opened: OpenedRecipe, benchmark: Benchmark | None = None, runs: Sequence[Run] = ()) -> Estimate:
-    """The cost of running a recipe on the device that is taken by itself.
-
-    The runs of this machine on that device among ``runs`` give its speed.
-    """
-    here = describe_device(choose_device())
+def estimate(
+    opened: OpenedRecipe, benchmark: Benchmark | None = None, runs: Sequence[Run] = (), device: str = "auto"
+) -> Estimate:
+    """The cost of running a recipe on a device; the runs of this machine on it among ``runs`` give its speed."""
+    here = describe_device(choose_device(device))
     runs = [run for run in runs if run.device == here]
     merged = [p for p in opened.pretrained.parameters if p.role != Role.BUFFER]
     numels = [opened.pretrained.infos[p.name].numel for p in merged]

@@ -64,7 +64,7 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
         opened.raise_if_doubtful()
     fitting, reason = _choose_benchmark(opened, benchmark) if evaluate or recipe.needs else (None, "")
     scored_on = fitting if evaluate else None
-    plan = estimate(opened, scored_on, store.runs())
+    plan = estimate(opened, scored_on, store.runs(), device)
     phases = Phases(plan.phases, progress)
     started = time.monotonic()
     digests = opened.digests(phases.callback(READING), cancel)

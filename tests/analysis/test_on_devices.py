@@ -15,8 +15,11 @@ from merging.analysis import registry
 from merging.analysis.context import Of
 from merging.analysis.measure import measure
 from merging.analysis.measurements import drm_ablations, exemplar_sensitivity, method_times, task_counts
+from merging.analysis.measurements.put_back import images
 from merging.analysis.stored import Measured
 from merging.benchmarks.benchmark import Benchmark
+from merging.methods import registry as methods
+from merging.previews.samples import PreviewSample
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.run import Run
@@ -37,8 +40,10 @@ TIMED = "method_times"  # differ from run to run
 LESS = (
     (exemplar_sensitivity, "COUNTS", (8,)), (exemplar_sensitivity, "SEEDS", (0,)),
     (drm_ablations, "CUTS", (0.1,)), (drm_ablations, "VARIANTS", drm_ablations.VARIANTS[:1]),
-    (task_counts, "METHODS", ("task_arithmetic", "drm_h")), (task_counts, "SUBSETS", 1),
-    (method_times, "ROUNDS", 0), (method_times, "BRIEF", 0.0),
+    (task_counts, "METHODS", ("drm_h",)), (task_counts, "SUBSETS", 1),
+    (images, "SAMPLE", PreviewSample(4)), (method_times, "ROUNDS", 0), (method_times, "BRIEF", 1e-9),
+    (exemplar_sensitivity, "CANDIDATES", exemplar_sensitivity.CANDIDATES[:1]),
+    (methods, "methods", lambda: (methods.merge("ties"), methods.edit("cat"))),
 )  # fmt: skip
 
 

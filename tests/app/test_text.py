@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from page_harness import MAIN
 
 from app import text
+from app.widgets.jobs.measure_button import origin
+from merging.analysis.stored import MEMORY, Measured
 from merging.files import tables
 from merging.methods import registry
 from merging.recipes.recipe import Recipe
+from merging.runs.run import THIS_MACHINE
 from merging.text import duration_text
 
 
@@ -84,3 +89,9 @@ def test_a_chain_names_only_the_parameters_that_count() -> None:
     assert text.chain_title(learned) == "Localize-and-Stitch" and learned.text() == "localize_and_stitch"
     by_size = text.chain_words(Recipe.build("localize_and_stitch", {"localize": "magnitude"}))
     assert by_size == "Localize-and-Stitch (masks magnitude, density 0.05)"
+
+
+def test_the_origin_of_a_measurement_says_where_memory_ran_out() -> None:
+    short = Measured("drift", "", THIS_MACHINE, "GPU", 1.0, {MEMORY: "GPU ran out of memory."}, Path(), {})
+    assert origin([short]) == "Measured on this machine on GPU. GPU ran out of memory."
+    assert origin([replace(short, notes={})]) == "Measured on this machine on GPU."

@@ -38,6 +38,7 @@ import bench_data
 import whole_commands
 
 import merging
+from merging.devices import choose_device
 from merging.methods.method import Needs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -195,6 +196,7 @@ def main() -> None:
     parser.add_argument("--before", type=Path, help="a checkout whose code is timed in turns with this one's")
     parser.add_argument("--device", default="cpu", help="on which merges compute")
     arguments = parser.parse_args()
+    choose_device(arguments.device)  # or refuse, before gigabytes are written
     looking = bench_data.cases(arguments.only).values() if arguments.data else []
     synthetic = not arguments.data or any(model == bench_data.SYNTHETIC for model, *_ in looking)
     with tempfile.TemporaryDirectory() as temporary:
@@ -208,7 +210,7 @@ def main() -> None:
             return
         run_once(None, files)  # warms the file cache
         if arguments.commands:
-            whole_commands.report(files, arguments.only, arguments.rounds)
+            whole_commands.report(files, arguments.only, arguments.rounds, arguments.device)
             return
         timed: dict[str, tuple[Case | None, Path]] = {FLOOR: (None, ROOT)}
         for name, case in cases(arguments.only).items():
@@ -222,9 +224,8 @@ def main() -> None:
                     print(f"round {number + 1} of {arguments.rounds}: {name} ...", flush=True)
                     found[name].append(run_once(case, files, arguments.device, root))
         report(found)
-        if arguments.before:
-            return
-        whole_commands.report(files, arguments.only, arguments.rounds)
+        if not arguments.before:
+            whole_commands.report(files, arguments.only, arguments.rounds, arguments.device)
 
 
 if __name__ == "__main__":

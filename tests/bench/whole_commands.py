@@ -94,10 +94,10 @@ def floor_words(files: Sequence[Path], folder: Path) -> list[str]:
     return [sys.executable, "-c", READ, *map(str, files)]
 
 
-def our_words(case: WholeCommand, files: Sequence[Path], folder: Path) -> list[str]:
+def our_words(case: WholeCommand, files: Sequence[Path], folder: Path, device: str) -> list[str]:
     """Our command."""
     experts = [word for k, file in enumerate(files[1:]) for word in ("--expert", f"expert{k}={file}")]
-    place = ["--out", str(folder / "out"), "--no-evaluate"]
+    place = ["--out", str(folder / "out"), "--no-evaluate", "--device", device]
     return [sys.executable, "-m", "merging", "merge", "--pretrained", str(files[0]), *experts, *place, *case.words]
 
 
@@ -112,12 +112,12 @@ def mergekit_words(case: WholeCommand, files: Sequence[Path], folder: Path) -> l
     return [str(MERGEKIT), str(folder / "config.yml"), str(folder / "out")]
 
 
-def report(files: Sequence[Path], only: str, rounds: int) -> None:
-    """Run the rounds and print the table."""
+def report(files: Sequence[Path], only: str, rounds: int, device: str) -> None:
+    """Run the rounds and print the table; ours computes on the device, the others on the CPU."""
     chosen = {name: case for name, case in COMMANDS.items() if only in name}
     runs: dict[tuple[str, str], Callable[[Path], list[str]]] = {(FLOOR, ""): lambda folder: floor_words(files, folder)}
     for name, case in chosen.items():
-        runs[name, "ours"] = lambda folder, case=case: our_words(case, files, folder)
+        runs[name, "ours"] = lambda folder, case=case: our_words(case, files, folder, device)
         if case.mergekit is not None and MERGEKIT.exists():
             runs[name, "mergekit"] = lambda folder, case=case: mergekit_words(case, files, folder)
     results: dict[tuple[str, str], list[dict[str, float]]] = {key: [] for key in runs}

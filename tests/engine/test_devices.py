@@ -137,11 +137,15 @@ def test_work_inside_work_that_began_anew_has_small_pieces_too() -> None:
 
 
 def test_other_errors_of_the_device_are_not_taken_for_that() -> None:
+    begun = []
+
     def fails(device: torch.device) -> None:
+        begun.append(device)
         raise RuntimeError("device-side assert")
 
     with pytest.raises(RuntimeError, match="assert"):
         devices.in_room(torch.device(NAME), fails)
+    assert len(begun) == 1
 
 
 def test_inputs_go_through_pinned_memory_in_their_own_type(monkeypatch: pytest.MonkeyPatch) -> None:

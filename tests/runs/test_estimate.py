@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from pretend_device import NAME, pretended
 
 from merging.benchmarks.benchmark import SPLITS
 from merging.recipes.recipe import Recipe
@@ -15,18 +16,21 @@ from merging.runs.run import PRECOMPUTED
 
 def test_the_estimate_learns_from_own_runs(recipe, run_it, store, tiny_benchmark):
     opened = open_inputs(recipe)
-    first = estimate(opened, tiny_benchmark)
+    first = estimate(opened, tiny_benchmark, device="cpu")
     assert first.seconds == sum(first.phases.values()) > 0
     assert first.anonymous_bytes > 0 and not first.learned
     assert first.reads_bytes >= opened.nbytes
     run = run_it(recipe)
-    learned = estimate(opened, tiny_benchmark, store.runs())
+    learned = estimate(opened, tiny_benchmark, store.runs(), "cpu")
     assert learned.phases[MERGING] == pytest.approx(run.seconds[MERGING]) and learned.learned
     other = open_inputs(Recipe.build("ties", {}, [], recipe.pretrained, dict(recipe.experts)))
-    assert not estimate(other, tiny_benchmark, store.runs()).learned  # no run of its chain
+    assert not estimate(other, tiny_benchmark, store.runs(), "cpu").learned  # no run of its chain
     precomputed = [replace(run, provenance=PRECOMPUTED)]
-    assert not estimate(opened, tiny_benchmark, precomputed).learned
-    assert estimate(opened, None, store.runs()).seconds < learned.seconds
+    assert not estimate(opened, tiny_benchmark, precomputed, "cpu").learned
+    assert estimate(opened, None, store.runs(), "cpu").seconds < learned.seconds
+    with pretended():  # runs on one device say nothing of another
+        assert not estimate(opened, tiny_benchmark, [run], NAME).learned
+        assert estimate(opened, tiny_benchmark, [replace(run, device=NAME.upper())], NAME).learned
 
 
 def test_the_estimate_knows_what_methods_compute_beyond_passes_over_the_scalars(tiny_benchmark):

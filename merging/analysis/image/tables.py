@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 TABLES, TRACES, SCALES = 200, 8, 32  # how many are kept
 SPLIT = "reporting"  # the images of a data set that are the scale for one
+ACCURACY = ["depth", "accuracy", "low", "high", "n"]
 DEPTHS = "depths"  # the stored measurement that has the scale
 TableCache = RecentlyUsed[pd.DataFrame]
 
@@ -182,10 +183,8 @@ class ImageTables:
         own = {name: table[table["over"] == task].reset_index(drop=True) for name, table in rows.items()}
         if own["drift"].empty or set(own["drift"]["reference"]) != {reference}:
             return None
-        accuracy = own["accuracy"]
-        return DataSetScale(
-            accuracy[accuracy["model"] == "run"], accuracy[accuracy["model"] == "reference"], own["drift"]
-        )
+        by_model = {model: table[ACCURACY] for model, table in own["accuracy"].groupby("model")}
+        return DataSetScale(by_model["run"], by_model["reference"], own["drift"])
 
     def _bank(self, key: str, tasks: Sequence[str]) -> FeatureBank:
         return self._banks.get((key, tuple(tasks)), lambda: kept_bank(self.towers, key, tasks))
