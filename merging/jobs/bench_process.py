@@ -134,7 +134,7 @@ class ImageBench:
         benchmark = made.towers.benchmark
         if request["pixels"]:
             size = benchmark.image_size
-            pixels = np.frombuffer(base64.b64decode(request["pixels"]), np.uint8)
+            pixels = np.frombuffer(bytearray(base64.b64decode(request["pixels"])), np.uint8)
             image = image_of_pixels(benchmark, pixels.reshape(size, size, 3), request["head"])
         else:
             image = image_of(benchmark, request["image"], request["head"])

@@ -1,0 +1,264 @@
+"""The Image page: every view, what it says in words, choosing and finding images, own pictures, and links."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_library
+from compared_runs import LWPTV, TIES
+from direct_bench import DirectBench
+from page_harness import charts, press, runs, serve_several, words
+from PIL import Image
+from streamlit.testing.v1 import AppTest
+
+from app.reading import previews
+from app.views.image import find, own
+from merging.analysis import context, measure
+from merging.benchmarks.benchmark import Benchmark
+from merging.errors import TaskError
+from merging.jobs.bench import TableName
+from merging.runs.store import Store
+
+INSIDE, OUTSIDE = "digits:reporting:1", "letters:reporting:2"
+VIEWS = {
+    "answer by depth": ["image_lens"],
+    "where it looks": ["image_attention", "image_attention_change"],
+    "drift by patch": ["image_drift", "image_drift_grid"],
+    "restore tokens": ["image_restore"],
+    "occlude patches": ["image_occlude"],
+    "neighbors": ["image_neighbors"],
+}
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library in which two runs' predictions and depths are measured."""
+    folder = tiny_library.write(tmp_path_factory.mktemp("measured"), ("task_arithmetic_lwptv", "ties"))
+    store, benchmark = Store(folder / "measuring", libraries=(folder / "runs",), dated=False), Benchmark.load(folder)
+    for title in (LWPTV, TIES):
+        for key in ("predictions", "depths"):
+            measure.measure(key, store, benchmark, runs(folder)[title].id, device="cpu")
+    (folder / "measuring" / context.FOLDER).rename(folder / context.FOLDER)
+    return folder
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> DirectBench:
+    direct = DirectBench()
+    monkeypatch.setattr(previews, "bench", lambda: direct)
+    return direct
+
+
+@pytest.fixture
+def show(open_app: Any, measured: Path, bench: DirectBench) -> Any:
+    """Open the page with two runs."""
+    chosen = ",".join(runs(measured)[title].id for title in (TIES, LWPTV))
+
+    def opened(**query: str) -> AppTest:
+        at = open_app("image", measured, **({"runs": chosen, "image": OUTSIDE} | query))
+        assert not at.exception
+        return at
+
+    return opened
+
+
+def drawn(at: AppTest) -> list[str]:
+    return [chart.proto.id.rpartition("chart_")[2] for chart in at.get("plotly_chart")]
+
+
+def figures(at: AppTest) -> list[dict[str, Any]]:
+    return [json.loads(chart.proto.spec) for chart in at.get("plotly_chart")]
+
+
+def png(size: tuple[int, int] = (40, 30), form: str = "PNG") -> bytes:
+    out = io.BytesIO()
+    pixels = np.random.default_rng(0).integers(0, 255, (size[1], size[0], 3), np.uint8)
+    Image.fromarray(pixels).save(out, form)
+    return out.getvalue()
+
+
+# Views
+
+
+def test_every_view_is_drawn_and_says_the_sentence(show: Any) -> None:
+    at = show()
+    for view, keys in VIEWS.items():
+        at.segmented_control(key="see").set_value(view).run()
+        assert not at.exception and not at.error
+        assert drawn(at) == keys
+        assert "Ties says “" in words(at) and "the pretrained model" in words(at)
+        for figure in figures(at):
+            assert figure["layout"]["meta"]["alt"].startswith("Ties says “")  # the sentence is the alternative text
+
+
+def test_in_domain_a_run_is_held_against_the_expert(show: Any) -> None:
+    at = show(image=INSIDE, see="drift by patch")
+    assert "the expert for" in words(at)
+    assert drawn(at) == VIEWS["drift by patch"]
+    assert "past 90% of the data set" in words(at)
+
+
+def test_only_what_is_not_known_is_asked_for(show: Any, bench: DirectBench) -> None:
+    at = show()
+    assert len(bench.asked) == 1
+    at.run()
+    assert len(bench.asked) == 1
+    at.segmented_control(key="see").set_value("restore tokens").run()
+    assert len(bench.asked) == 2
+    at.segmented_control(key="see").set_value("answer by depth").run()
+    assert not at.exception
+    assert len(bench.asked) == 2  # its tables are kept
+    assert drawn(at) == ["image_lens"]
+
+
+def test_one_block_or_one_head_is_shown(show: Any) -> None:
+    at = show(see="where it looks", at="0")
+    block = figures(at)[0]
+    assert "rollout" in block["layout"]["yaxis"]["ticktext"]
+    at = show(see="where it looks", unit="rollout")
+    assert all(name.startswith("block") for name in figures(at)[0]["layout"]["yaxis"]["ticktext"])
+    at = show(see="where it looks", unit="<b>evil</b>", at="999", head="nothing", reference="x")
+    assert drawn(at)[0] == "image_attention"
+
+
+def test_single_tokens_are_restored_on_request(show: Any) -> None:
+    at = show(see="restore tokens")
+    at.toggle(key="image_single_tokens").set_value(True).run()
+    assert drawn(at) == ["image_restore", "image_restore_tokens"]
+
+
+def test_the_pretrained_model_can_read_out_for_all(show: Any, bench: DirectBench) -> None:
+    at = show()
+    at.toggle(key="image_by_pretrained").set_value(True).run()
+    assert drawn(at) == ["image_lens"]
+    assert TableName("lens_by_pretrained", "pretrained") in bench.asked[-1].tables
+
+
+def test_another_reference_and_other_classes(show: Any, bench: DirectBench) -> None:
+    at = show(image=INSIDE, reference="pretrained", head="letters")
+    assert bench.asked[-1].head == "letters"
+    assert {name.other for name in bench.asked[-1].tables if name.table == "restore"} == set()
+    assert {name.other for name in bench.asked[-1].tables if name.table == "sentence"} == {"pretrained"}
+    assert "the pretrained model" in words(at)
+
+
+def test_without_a_run_the_expert_and_the_pretrained_model_stay(show: Any) -> None:
+    at = show(image=INSIDE)
+    at.multiselect(key="imaged").set_value([]).run()
+    assert not at.exception
+    assert drawn(at) == ["image_lens"]
+
+
+def test_a_table_that_cannot_be_made_says_why(show: Any, bench: DirectBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    from merging.analysis.image import lens
+
+    def refused(*_: Any) -> None:
+        raise TaskError("There is <b>no</b> such thing.")
+
+    monkeypatch.setattr(lens, "lens", refused)
+    at = show()
+    assert "There is <b>no</b> such thing." in words(at).replace("\\", "").replace("&lt;", "<")
+    assert charts(at) == 0
+
+
+# Choosing
+
+
+def test_the_link_names_the_image_and_the_pickers_follow(show: Any) -> None:
+    at = show()
+    assert at.selectbox(key="image_set").value == "letters"
+    assert at.number_input(key="image_number").value == 2
+    press(at, "Next")
+    assert at.query_params["image"] == ["letters:reporting:3"] or at.query_params["image"] == "letters:reporting:3"
+    at.selectbox(key="image_set").set_value("digits").run()
+    assert at.number_input(key="image_number").value == 0 and not at.exception
+
+
+def test_next_stays_within_the_class_and_random_is_repeatable(show: Any, measured: Path) -> None:
+    labels = Benchmark.load(measured).images("letters", "reporting")[1]
+    at = show()
+    name = Benchmark.load(measured).task("letters").class_names[1]
+    at.selectbox(key="image_class").set_value(name).run()
+    press(at, "Next")
+    assert labels[at.number_input(key="image_number").value] == 1
+    seen = []
+    for _ in range(2):
+        at.number_input(key="image_seed").set_value(7).run()
+        press(at, "At random")
+        seen.append(at.number_input(key="image_number").value)
+        assert at.number_input(key="image_seed").value == 8
+    assert seen[0] == seen[1] and labels[seen[0]] == 1
+
+
+@pytest.mark.parametrize("image", ["letters:reporting:100000", "../../etc/passwd"])
+def test_a_bad_link_says_so_and_shows_another_image(show: Any, image: str) -> None:
+    at = show(image=image)
+    assert at.warning[0].value
+    assert drawn(at) == ["image_lens"]
+
+
+def test_images_are_found_and_opened(show: Any) -> None:
+    at = show()
+    opened = 0
+    for question in (*find.BY_ANSWERS, *find.BY_DEPTH):
+        at.selectbox(key="seek").set_value(question).run()
+        assert not at.exception
+        assert "of the reporting half. " in words(at), question
+        if opened < 3 and (buttons := [button for button in at.button if button.label == "Open"]):
+            name = str(buttons[-1].key).removeprefix("image_open_")
+            buttons[-1].click().run()
+            assert at.query_params["image"] in (name, [name])
+            opened += 1
+    assert opened == 3
+
+
+def test_what_is_not_measured_can_be_measured(open_app: Any, library: Path, bench: DirectBench) -> None:
+    at = open_app("image", library, seek="largest drift at depth")
+    assert "Answers by depth have not been measured for" in words(at)
+    assert "Measure" in [button.label for button in at.button]
+
+
+def test_the_page_without_runs_shows_the_pretrained_model(open_app: Any, tiny_folder: Path, bench: DirectBench) -> None:
+    at = open_app("image", tiny_folder)
+    assert not at.exception
+    assert drawn(at) == ["image_lens"]
+
+
+# Own pictures
+
+
+def test_an_own_picture_is_read_in_the_session_only(show: Any, bench: DirectBench, tmp_path: Path) -> None:
+    at = show()
+    blank = np.zeros((16, 16, 3), np.uint8)
+    at.session_state["_image_own"] = own.Own("own:0123456789ab", blank, blank)
+    at.run()
+    assert not at.exception
+    assert bench.asked[-1].pixels and not bench.asked[-1].image
+    assert "nothing says what the image shows" in words(at) or "the answer of" in words(at)
+    assert "own" not in str(at.query_params.get("image", ""))
+    assert not [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
+    press(at, "Close your picture")
+    assert OUTSIDE in words(at)
+
+
+def test_own_pictures_are_not_taken_where_several_work(show: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert own.ABOUT in words(show())
+    serve_several(monkeypatch, "switch")
+    at = show()
+    assert own.SHARED in words(at) and own.ABOUT not in words(at)
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP"])
+def test_pictures_are_cut_to_the_tower(measured: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(measured))
+    picture = own.read(png(form=form), "mine")
+    size = Benchmark.load(measured).image_size
+    assert picture.pixels.shape == (size, size, 3) and picture.original.shape == (30, 40, 3)
+    assert picture.name.startswith("own:")
+    wide = own.read(png((900, 300), form), "mine")
+    assert max(wide.original.shape) == own.BESIDE

@@ -1,0 +1,49 @@
+"""A bench without a process of its own: it makes tables about images at once, where they are asked for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import pandas as pd
+
+from merging.errors import MergingError
+from merging.jobs.bench import ImageRequest, PreviewState, TableName
+from merging.jobs.bench_process import ImageBench
+
+
+class DirectBench:
+    """Answers requests about images; ``asked`` are all of them."""
+
+    def __init__(self) -> None:
+        self.asked: list[ImageRequest] = []
+        self._states: dict[str, PreviewState] = {}
+        self._made = ImageBench("cpu")
+
+    def ask(self, session: str, request: ImageRequest) -> PreviewState:
+        self.asked.append(request)
+        self._states[session] = answered(self._made, request)
+        return self._states[session]
+
+    def state(self, session: str, request: ImageRequest) -> PreviewState | None:
+        state = self._states.get(session)
+        return state if state is not None and state.request == request else None
+
+    def cancel(self, session: str) -> None:
+        self._states.pop(session, None)
+
+
+def answered(bench: ImageBench, request: ImageRequest) -> PreviewState:
+    """All tables of a request, sent through JSON as between processes."""
+    tables: dict[TableName, pd.DataFrame] = {}
+    plain: dict[str, Any] = json.loads(json.dumps(asdict(request)))
+    try:
+        work = bench.begin(plain, lambda: False)
+        while not work.done:
+            work.advance()
+            for name, columns in json.loads(json.dumps(work.answer()))["tables"]:
+                tables[TableName(*name)] = pd.DataFrame(columns)
+    except MergingError as error:
+        return PreviewState(request, error=str(error), done=True)
+    return PreviewState(request, tables=tables, done=True)
