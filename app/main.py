@@ -37,7 +37,7 @@ SECTIONS = {
             "How far features move from each expert's, layer by layer, and the accuracy this costs.",
         ),
         ("features", "Features", "scatter_plot", "What merging does to the features of images out of domain."),
-        ("image", "Image", "frame_inspect", "One image through several models, depth by depth."),
+        ("image", "Image", "image_search", "One image through several models: answers, attention, drift, restoring."),
         ("learning", "Learning", "model_training", "What merges learn from images: coefficients, masks and modules."),
     ],
     "Results": [

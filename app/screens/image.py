@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.reading import data
 from app.session import state
-from app.views.image.data_set import data_set_view
+from app.views.image.data_sets.view import data_set_view
 from app.widgets import page
 
 page.heading("Image", "One image through several models, depth by depth.")

@@ -1,1 +1,1 @@
-"""What the page Image shows."""
+"""The Image page: one image through several models, depth by depth."""

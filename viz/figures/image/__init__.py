@@ -1,1 +1,1 @@
-"""Charts of the page Image: one image through several models, and the same questions over whole data sets."""
+"""Charts of one image in several models, depth by depth."""
