@@ -11,7 +11,7 @@ import streamlit as st
 from app.reading import data
 from app.text import with_titles
 from merging import settings
-from merging.jobs.bench import Bench, PreviewRequest, PreviewState
+from merging.jobs.bench import Bench, PreviewRequest, PreviewState, Request
 from merging.previews.samples import STAGES
 
 if TYPE_CHECKING:
@@ -43,12 +43,12 @@ def request(recipe: Recipe, reference: Run | None) -> PreviewRequest:
     )
 
 
-def state(asked: PreviewRequest, key: str) -> PreviewState | None:
+def state(asked: Request, key: str) -> PreviewState | None:
     """The state of a request, if it is the last one that this session made under ``key``."""
     return bench().state(_session(key), asked)
 
 
-def ask(asked: PreviewRequest, key: str) -> None:
+def ask(asked: Request, key: str) -> None:
     """Make a request in place of the last one under ``key``."""
     bench().ask(_session(key), asked)
 

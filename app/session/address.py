@@ -48,6 +48,9 @@ a run's id and not the label that a picker shows.
     chart*    the chart of both runs on Compare        among*    whose images it counts
     guess*    what the first-order map shows
     learned*  what Learning shows                      step*     the step of learning there
+    see*      what Image shows                         seek*     the images that Image looks for
+    head      whose classes Image asks for             at        the depth or block that it shows
+    unit      on Image, an attention head              reference what Image holds runs against
     draft     the secret token of the report, on all pages; links leave it out
 """
 
@@ -72,4 +75,5 @@ SHOW, MERGED, FRONT, VARIANT, INTERVALS = "show", "merged", "front", "variant", 
 OTHER, BETWEEN, CHART, AMONG, OUTCOME = "b", "between", "chart", "among", "outcome"
 MODELS, SHELF, CHOSEN, ON, DIRECTION, DROP = "models", "shelf", "chosen", "on", "direction", "drop"
 LEARNED, STEP = "learned", "step"
+SEE, SEEK, HEAD, AT, REFERENCE = "see", "seek", "head", "at", "reference"
 BIND: Any = "query-params"

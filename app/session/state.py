@@ -55,6 +55,26 @@ def _picked(key: str, remembered: str, available: Sequence[str], first: str) -> 
     return chosen, "" if requested in available else requested
 
 
+def picked(key: str, available: Sequence[str], first: str) -> str:
+    """The value that the link or the session names, else ``first``, which the address leaves out."""
+    kept = f"_picked_{key}"
+    requested = linked(key) or st.session_state.get(kept, first)
+    value = requested if requested in available else first
+    st.session_state[kept] = value
+    write(key, "" if value == first else value)
+    return str(value)
+
+
+def pick(key: str, value: str) -> None:
+    """Show this value from now on; see ``picked``."""
+    st.session_state[f"_picked_{key}"] = value
+
+
+def pick_value_from(key: str, widget: str) -> None:
+    """Callback of a picker: show the value of the widget."""
+    pick(key, st.session_state[widget])
+
+
 @dataclass(frozen=True, slots=True)
 class Picked:
     """The run that a page shows; ``missing`` is the id in the link if this machine lacks that run."""

@@ -1,4 +1,4 @@
-"""The bench: one warm process beside the queue, which answers previews.
+"""The bench: one warm process beside the queue, which answers previews and makes tables about single images.
 
 It starts with the first request, ends when it was idle for a while or when this process ends, and is started again by
 the next request, whatever ended it.
@@ -12,18 +12,22 @@ import signal
 import subprocess
 import threading
 from collections import OrderedDict
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from merging.jobs.child_process import Launch, child_environment, start_process, stop_process
 from merging.previews.result import Preview
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 IDLE = 300.0  # seconds without a request after which the process ends
 NICE = 5  # previews go before jobs, and the server before both
 SESSIONS = 200  # whose last request is remembered
 TRIES = 2  # times that a request is sent to processes that end while it waits
-WORKER = "merging.previews.worker"
+WORKER = "merging.jobs.bench_process"
+IMAGE = "image"  # the kind of a request for tables about an image
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +48,51 @@ class PreviewRequest:
     base: str = ""
 
 
+class TableName(NamedTuple):
+    """A table about an image: which one, of which model, and with which other model, if it is of two.
+
+    Models are keys as in ``Towers``: "pretrained", "experts/TASK", the id of a run, or "draft". Of attention, ``other``
+    is the number of a block or the name of a view.
+    """
+
+    table: str
+    model: str
+    other: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageRequest:
+    """Tables about one image, in the order in which they are wanted.
+
+    ``image`` is TASK:SPLIT:N; of a picture that is in no data set it is empty, and ``pixels`` are its (s, s, 3) bytes
+    as base64. ``head`` is the data set whose classes are asked for, ``draft`` a recipe as YAML, whose model has the key
+    "draft", and whose relative paths count from ``base``.
+    """
+
+    image: str
+    tables: tuple[TableName, ...]
+    benchmark: str
+    store: str
+    head: str = ""
+    pixels: str = ""
+    draft: str = ""
+    base: str = ""
+    kind: str = IMAGE
+
+
+Request: TypeAlias = PreviewRequest | ImageRequest
+
+
 @dataclass(frozen=True, slots=True)
 class PreviewState:
-    """How far a request is: the preview on the images so far, or why there is none."""
+    """How far a request is: the preview on the images so far, or the tables so far, or why there are none.
 
-    request: PreviewRequest
+    A table that cannot be made has one column, "error", with a sentence.
+    """
+
+    request: Request
     preview: Preview | None = None
+    tables: dict[TableName, pd.DataFrame] = field(default_factory=dict)
     error: str = ""
     done: bool = False
 
@@ -75,7 +118,7 @@ class Bench:
         self._states: OrderedDict[str, PreviewState] = OrderedDict()
         self._waiting: dict[int, _Sent] = {}
 
-    def ask(self, session: str, request: PreviewRequest) -> PreviewState:
+    def ask(self, session: str, request: Request) -> PreviewState:
         """The state of a request; it is sent unless it is the last one of this session, whose work then stops.
 
         One that failed is sent again.
@@ -90,7 +133,7 @@ class Bench:
                 self._send(session, 1)
             return self._states[session]
 
-    def state(self, session: str, request: PreviewRequest) -> PreviewState | None:
+    def state(self, session: str, request: Request) -> PreviewState | None:
         """The state of a request if it is the last one of this session."""
         with self._lock:
             state = self._states.get(session)
@@ -150,8 +193,9 @@ class Bench:
                 return
             state = self._states[sent.session]
             preview = Preview.from_plain(answer["preview"]) if "preview" in answer else state.preview
+            tables = state.tables | _tables(answer.get("tables", ()))
             error, done = answer.get("error", ""), answer["done"]
-            self._states[sent.session] = replace(state, preview=preview, error=error, done=done)
+            self._states[sent.session] = replace(state, preview=preview, tables=tables, error=error, done=done)
             if done:
                 del self._waiting[answer["id"]]
 
@@ -186,6 +230,13 @@ class Bench:
             for line in process.stdout:
                 self._take(json.loads(line))
         self._ended(process, process.wait())
+
+
+def _tables(plain: Any) -> dict[TableName, pd.DataFrame]:
+    """Tables from plain data: a name, and the values by column."""
+    import pandas as pd
+
+    return {TableName(*name): pd.DataFrame(columns) for name, columns in plain}
 
 
 def _write_lines(process: subprocess.Popen[bytes], lines: SimpleQueue[bytes | None]) -> None:

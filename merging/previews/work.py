@@ -274,6 +274,10 @@ class PreviewWork:
         parts = per_task_parts({name: {} for name in one.models}, benchmark)
         return [(part.tasks, one.models[part.name]) for part in parts]
 
+    def answer(self) -> dict[str, Any]:
+        """The result as a field of a line of JSON."""
+        return {"preview": self.result().plain()}
+
     def result(self) -> Preview:
         """What the images so far show."""
         rows = []

@@ -1,7 +1,8 @@
-"""The process that answers previews: it keeps models, tokens and heads, and reads requests as lines of JSON.
+"""What answers previews and other work on models in memory: it reads requests as lines of JSON.
 
 A newer request of a session, or the end of its input, stops older work between two batches. Answers leave as lines of
-JSON, one for each stage of a sample; requests of several sessions take turns by stages.
+JSON, one for each stage of a sample; requests of several sessions take turns by stages. What else than previews is
+asked, such as tables about an image, is begun by functions that the process is given.
 """
 
 from __future__ import annotations
@@ -9,23 +10,22 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
-import os
 import queue
-import sys
 import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.folders import state_of
 from merging.errors import Cancelled, MergingError
 from merging.previews.memory import Memory
 from merging.previews.samples import PreviewSample
-from merging.previews.work import Previewer, PreviewWork
+from merging.previews.work import Previewer
+from merging.progress import Cancel
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
 from merging.runs.store import Store
@@ -35,19 +35,37 @@ OUT_OF_MEMORY = "The computer ran out of memory for a preview. Close other progr
 Answer = Callable[[dict[str, Any]], None]
 
 
+class BenchWork(Protocol):
+    """A request under way, in stages."""
+
+    @property
+    def done(self) -> bool:
+        """Whether there is no further stage."""
+
+    def advance(self, cancel: Cancel | None = None) -> None:
+        """Compute the next stage. Raises Cancelled if asked to stop."""
+
+    def answer(self) -> dict[str, Any]:
+        """What is known now, as fields of a line of JSON."""
+
+
+Begin = Callable[[Mapping[str, Any], Cancel], BenchWork]  # raises MergingError
+
+
 @dataclass
 class _Task:
-    """A request under way; ``work`` is there once its models are merged."""
+    """A request under way; ``work`` is there once it has begun."""
 
     request: Mapping[str, Any]
-    work: PreviewWork | None = None
+    work: BenchWork | None = None
 
 
 class Worker:
     """Answers requests; ``take`` may be called from another thread than ``run``."""
 
-    def __init__(self, answer: Answer, device: str) -> None:
-        self._answer, self._device = answer, device
+    def __init__(self, answer: Answer, device: str, others: Mapping[str, Begin] | None = None) -> None:
+        """``others`` begin requests of other kinds than previews."""
+        self._answer, self._device, self._others = answer, device, others or {}
         self._requests: queue.Queue[Mapping[str, Any]] = queue.Queue()
         self._newest: dict[str, int] = {}  # session -> its newest request, until that is answered or stopped
         self._lock = threading.Lock()  # for ``_newest``
@@ -60,11 +78,11 @@ class Worker:
         return len(self._newest)
 
     def take(self, lines: Iterable[str]) -> None:
-        """Take requests until the lines end; a request without a recipe only stops what its session asked before."""
+        """Take requests until the lines end; one without a benchmark only stops what its session asked before."""
         for line in lines:
             request = json.loads(line)
             with self._lock:
-                if request.get("recipe"):
+                if request.get("benchmark"):
                     self._newest[request["session"]] = request["id"]
                     self._requests.put(request)
                 else:
@@ -111,7 +129,7 @@ class Worker:
             task.work.advance(cancel)
             if cancel():
                 return False
-            answer = {"preview": task.work.result().plain(), "done": task.work.done}
+            answer = {**task.work.answer(), "done": task.work.done}
         except Cancelled:
             return False
         except MergingError as error:
@@ -122,7 +140,9 @@ class Worker:
         self._answer({"id": number, **answer})
         return not answer["done"]
 
-    def _begin(self, request: Mapping[str, Any], cancel: Callable[[], bool]) -> PreviewWork:
+    def _begin(self, request: Mapping[str, Any], cancel: Cancel) -> BenchWork:
+        if begin := self._others.get(request.get("kind", "")):
+            return begin(request, cancel)
         previewer = self._previewer(Path(request["benchmark"]))
         sample = PreviewSample(request["per_task"], request["seed"])
         reference = _reference(request)
@@ -159,27 +179,3 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in str(error)):
         return OUT_OF_MEMORY
     return f"Unexpected {type(error).__name__}: {str(error)[:200] or 'no reason given'}"
-
-
-def main(device: str, idle: float, nice: int) -> None:
-    """Answer what comes in on stdin; end with it, or after ``idle`` seconds without a request."""
-    os.nice(nice)
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what libraries print must not look like an answer
-
-    def answer(line: dict[str, Any]) -> None:
-        answers.write(json.dumps(line) + "\n")
-        answers.flush()
-
-    worker = Worker(answer, device)
-
-    def read() -> None:
-        worker.take(sys.stdin)
-        os._exit(0)  # the server is gone or wants this process to end
-
-    threading.Thread(target=read, daemon=True).start()
-    worker.run(idle)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))

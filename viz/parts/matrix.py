@@ -67,6 +67,19 @@ def _number(number: float, percent: bool) -> str:
     return f"{100 * number:.0f}" if percent else f"{number:.2f}".replace("-", "−")
 
 
+def group(fig: go.Figure, titles: Sequence[str], size: int, rows: int) -> None:
+    """Write titles over groups of ``size`` columns each, and draw lines between them."""
+    for number, title in enumerate(titles):
+        first = number * size - 0.5
+        fig.add_annotation(
+            text=safe_text(title, 30), x=first + size / 2, y=1, xref="x", yref="paper", yanchor="bottom", yshift=2,
+            showarrow=False, font={"size": theme.SMALL, "color": theme.INK},
+        )  # fmt: skip
+        if number:
+            line = {"color": theme.INK, "width": 2}
+            fig.add_shape(type="line", xref="x", yref="y", x0=first, x1=first, y0=-0.5, y1=rows - 0.5, line=line)
+
+
 def height(fig: go.Figure, rows: int) -> float:
     """Height in px of a matrix with this many rows; few rows still leave room for the color bar."""
     return TOP + ROW * max(rows, 4) + float(fig.layout.margin.b)

@@ -85,7 +85,15 @@ def image_from_file(benchmark: Benchmark, data: bytes, file_name: str, head: str
     Raises:
         TaskError: it is no picture that can be used (``own_image``), or there is no such data set.
     """
-    pixels = own_image(data, file_name, benchmark.image_size)
+    return image_of_pixels(benchmark, own_image(data, file_name, benchmark.image_size), head)
+
+
+def image_of_pixels(benchmark: Benchmark, pixels: NDArray[np.uint8], head: str) -> StudiedImage:
+    """An image in no data set from its pixels (s, s, 3), which are as large as a tower's images.
+
+    Raises:
+        TaskError: there is no such data set.
+    """
     name = f"{OWN}:{hashlib.sha256(pixels.tobytes()).hexdigest()[:DIGITS]}"
     return _studied(benchmark, name, head, pixels, None)
 

@@ -16,6 +16,7 @@ from merging.analysis.image.data_set import images_by_depth
 from merging.analysis.image.towers import RecentlyUsed, Towers
 from merging.analysis.image.trace import Trace, trace
 from merging.checkpoints.references import EXPERTS, PRETRAINED
+from merging.progress import Meter
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -165,7 +166,8 @@ class ImageTables:
             return known
         images, labels = benchmark.images(task, SPLIT)
         own, other = (self.towers(name).encoder for name in (key, reference))
-        measured = images_by_depth(own, other, images, labels, benchmark.head(task), benchmark.preprocess)
+        meter = Meter(0, None, self.towers.cancel)
+        measured = images_by_depth(own, other, images, labels, benchmark.head(task), benchmark.preprocess, meter)
         return DataSetScale(measured.accuracy(), measured.accuracy(measured.reference), measured.drift())
 
     def _stored_scale(self, key: str, reference: str, task: str) -> DataSetScale | None:

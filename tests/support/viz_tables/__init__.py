@@ -42,6 +42,17 @@ from viz_tables.features import (
     feature_map,
     feature_separability,
 )
+from viz_tables.image import (
+    image_attention,
+    image_attention_change,
+    image_drift,
+    image_drift_grid,
+    image_lens,
+    image_neighbors,
+    image_occlude,
+    image_restore,
+    image_restore_tokens,
+)
 from viz_tables.learning import (
     accuracy_steps,
     coefficient_map,
@@ -101,6 +112,15 @@ __all__ = [
     "feature_shift",
     "first_order_map",
     "id_ood_scatter",
+    "image_attention",
+    "image_attention_change",
+    "image_drift",
+    "image_drift_grid",
+    "image_lens",
+    "image_neighbors",
+    "image_occlude",
+    "image_restore",
+    "image_restore_tokens",
     "joint_dropped",
     "joint_energy",
     "joint_spectrum",

@@ -1,0 +1,139 @@
+"""Which image the Image page shows: by data set, class and number, the next one, or one at random."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import streamlit as st
+
+from app import text
+from app.reading import data as reading
+from app.reading import names
+from app.session import address, selection, state
+from app.views.image import data, own
+from app.views.image.data import Shown
+from merging.errors import TaskError
+from viz.text import clean_text, count
+
+ANY = "all classes"
+SPLIT = reading.SPLIT
+SEED, _TASK = "image_seed", "_image_task"
+
+
+def shown() -> Shown:
+    """The image that the link or the session names, with its picker; the first of the benchmark if there is none.
+
+    Raises:
+        TaskError: the benchmark has no images.
+    """
+    if (picture := own.kept()) is not None:
+        return own.shown(picture)
+    selection.show(selection.IMAGE)
+    chosen = selection.chosen(selection.IMAGE)
+    try:
+        return of_name(chosen) if chosen else _first()
+    except TaskError as error:
+        st.warning(text.safe_text(error, 300), icon=":material/link_off:")
+        return _first()
+
+
+def _first() -> Shown:
+    task = reading.benchmark().tasks[0]
+    return of_name(f"{task.key}:{SPLIT}:0")
+
+
+def of_name(name: str) -> Shown:
+    """An image of a data set. Raises TaskError if there is none of that name."""
+    from merging.analysis.image.studied import split_name
+
+    task, split, number = split_name(name)
+    images, labels = data.images(task, split)
+    if number >= len(images):
+        raise TaskError(f"{task} has {len(images)} images in the split {split!r}, numbered from 0; got {number}.")
+    benchmark = reading.benchmark()
+    tasks = {one.key: clean_text(names.expert(one.key), 40) for one in benchmark.tasks}
+    if st.session_state.get(_TASK) != task:  # another data set's image asks for its own classes
+        st.session_state[_TASK] = task
+        state.pick(address.HEAD, task)
+    head = state.picked(address.HEAD, list(tasks), task)
+    truth = benchmark.task(task).class_names[int(labels[number])]
+    return Shown(
+        f"{task}:{split}:{number}", head, data.data_uri(images[number]), data.data_uri(images[number], "L"), truth
+    )
+
+
+def picker(image: Shown) -> None:
+    """Data set, class and number, the next image, and one at random."""
+    task, _, rest = image.name.partition(":")
+    split, _, number = rest.partition(":")
+    tasks = [one.key for one in reading.benchmark().tasks]
+    _at("image_set", task)
+    st.selectbox(
+        "Data set", tasks, format_func=lambda key: clean_text(names.expert(key), 40), key="image_set",
+        on_change=_choose_set, width=180,
+    )  # fmt: skip
+    labels = data.images(task, split)[1]
+    classes = [ANY, *reading.benchmark().task(task).class_names]
+    if st.session_state.get("image_class") not in classes:
+        st.session_state["image_class"] = ANY
+    chosen = st.selectbox("Class", classes, format_func=lambda name: clean_text(name, 40), key="image_class", width=160)
+    places = _places(labels, chosen, task)
+    _at("image_number", int(number))
+    st.number_input("Image", 0, len(labels) - 1, key="image_number", on_change=_choose_number, width=120)
+    st.button(
+        "Next", icon=":material/skip_next:", on_click=_go, args=(task, split, _after(places, int(number))),
+        shortcut="n", help="The next image of the class.",
+    )  # fmt: skip
+    st.button(
+        "At random", icon=":material/casino:", on_click=_random, args=(task, split, places.tolist()),
+        help="Drawn with the seed beside it, which counts up.",
+    )  # fmt: skip
+    st.number_input("Seed", 0, 10**6, key=SEED, width=90)
+
+
+def about(image: Shown) -> None:
+    """The image's name, and among how many it is."""
+    task, split, _ = image.name.split(":")
+    number = count(len(data.images(task, split)[1]))
+    half = f"{number} training images" if split == "exemplars" else f"{number} images of the {split} half"
+    st.caption(f"{text.safe_text(image.name, 80)}: one of {half}, numbered from 0.")
+
+
+def _at(key: str, shown_value: Any) -> None:
+    """Let a widget show what the page shows."""
+    st.session_state[key] = shown_value
+
+
+def _places(labels: np.ndarray[Any, Any], chosen: str, task: str) -> np.ndarray[Any, Any]:
+    """The numbers of the images of a class."""
+    if chosen == ANY:
+        return np.arange(len(labels))
+    return np.flatnonzero(labels == reading.benchmark().task(task).class_names.index(chosen))
+
+
+def _after(places: np.ndarray[Any, Any], number: int) -> int:
+    """The next number, the first after the last."""
+    later = places[places > number]
+    return int(later[0]) if len(later) else int(places[0]) if len(places) else number
+
+
+def _go(task: str, split: str, number: int) -> None:
+    selection.choose(selection.IMAGE, f"{task}:{split}:{number}")
+
+
+def _choose_set() -> None:
+    _go(st.session_state["image_set"], SPLIT, 0)
+
+
+def _choose_number() -> None:
+    task, split, _ = (selection.chosen(selection.IMAGE) or f"{st.session_state['image_set']}:{SPLIT}:0").split(":")
+    _go(task, split, int(st.session_state["image_number"]))
+
+
+def _random(task: str, split: str, places: list[int]) -> None:
+    """Callback: an image drawn with the seed on the page, which then counts up."""
+    seed = int(st.session_state[SEED])
+    if places:
+        _go(task, split, int(np.random.default_rng(seed).choice(places)))
+    st.session_state[SEED] = min(seed + 1, 10**6)

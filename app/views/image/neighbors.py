@@ -1,0 +1,76 @@
+"""Neighbors on the Image page: the images nearest in each model, side by side, and how many two models share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import text
+from app.reading import data as reading
+from app.views.image import data
+from app.views.image.data import Study, Tables
+from app.widgets import chart
+from merging.jobs.bench import TableName
+from viz.text import count, percent
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHOWN = 8
+CAPTION = (
+    "The {} images of the choosing half of the same domain whose unit features have the largest cosine; the image "
+    "itself is left out. A frame marks those that another model has among its own {}."
+)
+
+
+def wanted(study: Study) -> list[TableName]:
+    """The tables of this view."""
+    return [*study.each("neighbors"), *study.pairs("overlap")]
+
+
+def draw(study: Study, tables: Tables) -> None:
+    """The pictures, and the share of neighbors that a run keeps."""
+    table = tables.joined(study.each("neighbors"))
+    if table is None:
+        return
+    table = table[table["rank"] <= SHOWN].reset_index(drop=True)
+    counts = Counter(table["image"])
+    table = table.assign(shared=[counts[name] > 1 for name in table["image"]])
+    words = " ".join(_kept(study, tables))
+    chart.chart(
+        "image_neighbors", table, name=f"neighbors_{data.file_name(study)}", of=study.runs, pictures=_pictures(table),
+        sentence=tables.words, caption=CAPTION.format(SHOWN, SHOWN),
+        description=f"{data.about(study, tables)} {words}".strip(),
+    )  # fmt: skip
+    if words:
+        st.markdown(words)
+
+
+def _kept(study: Study, tables: Tables) -> list[str]:
+    """How many of the nearest 20 each run shares with its reference, beside the data set's mean; Markdown."""
+    sentences = []
+    for name in study.pairs("overlap"):
+        found = tables.find(name)
+        if found is None or found.empty:
+            continue
+        row = found.iloc[0]
+        titles = [text.safe_text(study.title(key), 60) for key in (name.model, name.other)]
+        usual = f"; the mean over {count(row['n'])} images of the choosing half is {percent(row['mean'], 0)}"
+        sentences.append(
+            f"{titles[0]} shares {percent(row['overlap'], 0)} of the 20 nearest with {titles[1]}"
+            f"{usual if row['n'] else ''}."
+        )
+    return sentences
+
+
+def _pictures(table: pd.DataFrame) -> dict[str, str]:
+    """The pictures of the neighbors as data URIs."""
+    known = {task.key for task in reading.benchmark().tasks}
+    pictures = {}
+    for name in dict.fromkeys(table["image"]):
+        task, split, number = str(name).split(":")
+        if task in known:
+            pictures[str(name)] = data.data_uri(data.images(task, split)[0][int(number)])
+    return pictures
