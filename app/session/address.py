@@ -37,6 +37,9 @@ a run's id and not the label that a picker shows.
     ranked*   each expert's entries, or all together   along*    what a cell of the joint space's energy says
     show*     what Scores shows                        merged*   the experts of its plug-in matrix and ablations
     front     the leading edit of the merges there     variant*  what the ablations show beside both
+    over*     the images that Image counts by depth    asked*    what it counts of them
+    donor*    whose tokens it puts in for all of them  cells*    what a cell of every data set says
+    where*    the data set, and                        from*     the depth, whose images are listed
     intervals* accuracies there with their intervals   vectors*  how the case's task vectors are made
     word*     the explained words on Methods
     b         the run that Compare sets beside run     between*  what Compare shows of the two
@@ -44,9 +47,6 @@ a run's id and not the label that a picker shows.
     chosen    the runs selected there, with commas     outcome*  which of the two runs is right
     chart*    the chart of both runs on Compare        among*    whose images it counts
     guess*    what the first-order map shows
-    over*     whose images Image counts over data sets  asked* what it counts of them
-    donor*    whose tokens are put in there         where*    the data set, and
-    from*     the depth, whose images are listed there
     learned*  what Learning shows                      step*     the step of learning there
     see*      what Image shows                         seek*     the images that Image looks for
     head      whose classes Image asks for             at        the depth or block that it shows
@@ -69,11 +69,11 @@ SWEEP, POINT, SCORE, SUBJECT, LEAST, BEST = "sweep", "point", "score", "subject"
 WORD = "word"
 LOOK, MAP, IMAGES, CLASSES, PERPLEXITY, BESIDE = "look", "map", "images", "classes", "perplexity", "beside"
 FIGURE = "figure"
+OVER, ASKED, DONOR, CELLS, WHERE, FROM = "over", "asked", "donor", "cells", "where", "from"
 ACT, REACH, GIVEN, FACTOR, HELP, GUESS = "act", "reach", "given", "factor", "help", "guess"
 SHOW, MERGED, FRONT, VARIANT, INTERVALS = "show", "merged", "front", "variant", "intervals"
 OTHER, BETWEEN, CHART, AMONG, OUTCOME = "b", "between", "chart", "among", "outcome"
 MODELS, SHELF, CHOSEN, ON, DIRECTION, DROP = "models", "shelf", "chosen", "on", "direction", "drop"
 LEARNED, STEP = "learned", "step"
-OVER, ASKED, DONOR, WHERE, FROM = "over", "asked", "donor", "where", "from"
 SEE, SEEK, HEAD, AT, REFERENCE = "see", "seek", "head", "at", "reference"
 BIND: Any = "query-params"

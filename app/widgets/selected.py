@@ -19,6 +19,7 @@ VIEWS = {  # title -> page, icon, the kinds that it shows, and the query of the 
     "Drift": (pages.DRIFT, "moving", {address.TENSOR, address.EXPERT}, {address.VIEW: "layer by layer"}),
     "Features": (pages.FEATURES, "scatter_plot", {selection.IMAGE}, {}),
     "Compare": (pages.COMPARE, "compare", {address.TENSOR}, {address.BETWEEN: "charts", address.CHART: SALIENCY}),
+    "Image": (pages.IMAGE, "image_search", {selection.IMAGE}, {}),
     "Images": (pages.COMPARE, "image", {selection.IMAGE}, {address.BETWEEN: "images"}),
 }
 

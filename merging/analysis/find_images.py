@@ -1,4 +1,4 @@
-"""Images by what was measured of them: whose answer turns at a depth, that drift most, that restoring mends.
+"""Images by what was measured of them: whose answer turns at a depth, that drift most, that restoring fixes.
 
 And the ways from one to another: nearest to some, the next of a list, one at random.
 """
@@ -37,7 +37,7 @@ class ByDepth(StrEnum):
     PARTS = "parts"  # the answer differs from the reference's from this depth to the end
     DRIFT = "drift"  # the class token is farthest from the reference's at this depth
     MENDED = "mended"  # broken, and right with the reference's tokens put in before this block
-    BROKEN = "broken"  # right with the reference and wrong here; value is the first depth whose class token mends
+    BROKEN = "broken"  # right with the reference and wrong here; value is the first depth whose class token fixes it
 
 
 class ByAnswers(StrEnum):
@@ -164,7 +164,7 @@ def _where(holds: NDArray[np.bool_], value: float | NDArray[np.float64]) -> NDAr
 
 
 def _first_mending(mended: NDArray[np.int8]) -> NDArray[np.float64]:
-    """The first depth from which tokens mend before every later block, too, of (n, D); before the output always."""
+    """The first depth from which tokens fix it before every later block, too, of (n, D); before the output always."""
     wrong = mended != 1
     last = wrong.shape[1] - 1 - wrong[:, ::-1].argmax(axis=1)
     return np.where(wrong.any(axis=1), last + 1.0, 0.0)

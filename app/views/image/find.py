@@ -13,6 +13,7 @@ from app.reading import measurements
 from app.session import address, selection
 from app.session.clicks import fragment
 from app.views.image import data
+from app.widgets.images import found as last_shown
 from app.widgets.jobs import measure_button
 from merging.analysis.stored import Measured
 from viz.text import clean_text, plural
@@ -130,7 +131,9 @@ def listed(table: pd.DataFrame, words: str) -> None:
     page = st.pagination(pages, key=f"image_found_{len(table)}", width=320) if pages > 1 else 1
     chosen = selection.chosen(selection.IMAGE)
     with st.container(horizontal=True, gap="small", key="image_found"):
-        for row in table.iloc[(page - 1) * PAGE : page * PAGE].to_dict("records"):
+        rows = table.iloc[(page - 1) * PAGE : page * PAGE].to_dict("records")
+        last_shown.keep("the images that were found", [row["image"] for row in rows])
+        for row in rows:
             with st.container(width=124, gap="xsmall", border=row["image"] == chosen):
                 _tile(row, titles.get(row["task"], row["task"]))
 

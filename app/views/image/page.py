@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import streamlit as st
@@ -14,30 +13,29 @@ from app.session import address
 from app.session.clicks import fragment
 from app.views.image import answer, choose, data, drift, look, neighbors, own, restore
 from app.views.image.data import Shown, Study, Tables
-from app.views.image.data_set import data_set_view
+from app.views.image.data_sets.view import data_set_view
+from app.widgets.images import found
 from merging.jobs.bench import TableName
 from viz.text import clean_text
 
-ANSWER, LOOK, DRIFT, RESTORE, OCCLUDE, NEAR, SETS = (
+ANSWER, LOOK, DRIFT, RESTORE, OCCLUDE, NEAR, DATA_SETS = (
     "answer by depth",
     "where it looks",
     "drift by patch",
     "restore tokens",
     "occlude patches",
     "neighbors",
-    "over data sets",
+    "whole data sets",
 )
 POLL = 0.4  # seconds between two readings while tables are under way
 WAITING = "Reading the image. The first answer of a run that has to be merged anew takes a few seconds."
 
-
-VIEWS: dict[str, tuple[Callable[[Study], list[TableName]], Callable[[Study, Tables], None]]] = {
+PLAIN: Mapping[str, tuple[Callable[[Study], list[TableName]], Callable[[Study, Tables], None]]] = {
     ANSWER: (answer.wanted, answer.draw),
     DRIFT: (drift.wanted, drift.draw),
     RESTORE: (restore.wanted, restore.draw),
     OCCLUDE: (restore.wanted_occluded, restore.draw_occluded),
     NEAR: (neighbors.wanted, neighbors.draw),
-    SETS: (lambda study: [], lambda study, tables: data_set_view(study.runs, study.image.name.partition(":")[0])),
 }
 
 
@@ -51,14 +49,16 @@ class View(NamedTuple):
 def view(study: Study) -> View:
     """The picker of the view, and the chosen one with its own pickers."""
     chosen = st.segmented_control(
-        "View", (ANSWER, LOOK, DRIFT, RESTORE, OCCLUDE, NEAR, SETS), default=ANSWER, key=address.SEE, bind=address.BIND,
+        "View", (ANSWER, LOOK, *list(PLAIN)[1:], DATA_SETS), default=ANSWER, key=address.SEE, bind=address.BIND,
         required=True,
     )  # fmt: skip
     if chosen == LOOK:
         part = look.pick()
         return View(look.wanted(study, part), lambda tables: look.draw(study, tables, part))
-    wanted, draw = VIEWS[chosen]
-    return View(wanted(study), partial(draw, study))
+    if chosen == DATA_SETS:
+        return View([], lambda tables: data_set_view(study.runs))
+    wanted, drawn = PLAIN[chosen]
+    return View(wanted(study), lambda tables: drawn(study, tables))
 
 
 def names_of(study: Study, wanted: list[TableName]) -> list[TableName]:
@@ -124,3 +124,4 @@ def pick_image(image: Shown) -> None:
             own.upload()
     if own.kept() is None:
         choose.about(image)
+        found.walk(image.name)

@@ -9,7 +9,7 @@ from app.widgets import page
 from merging.runs.run import Run
 
 MOST = 2  # runs that the page shows beside the pretrained model and the expert
-LABEL, ICON = "Look inside", "frame_inspect"
+LABEL, ICON = "Look inside", "image_search"
 
 
 def query(image: str, runs: Sequence[Run]) -> dict[str, str]:

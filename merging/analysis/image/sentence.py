@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def sentence(
     summary: pd.DataFrame, image: StudiedImage, reference: pd.DataFrame, restored: pd.DataFrame | None = None
 ) -> str:
-    """Two or three sentences about one model: what it says, where it parts from the reference, and what mends it.
+    """Two or three sentences about one model: what it says, where it parts from the reference, and what fixes it.
 
     ``summary`` and ``reference`` have one row each (``lens.summary``); ``restored`` is the table of ``restore`` with
     the reference's tokens. Names are untrusted text, with invisible characters escaped.
@@ -60,7 +60,7 @@ def _mending(restored: pd.DataFrame, other: dict[Any, Any], image: StudiedImage)
     token = f"the class token of {_name(other)}"
     followed = f"says “{printable(str(other['followed']))}”"
     if depth < 0:
-        return f"Not even before the last block does {token} mend it."
+        return f"Not even before the last block does {token} fix it."
     return f"With {token} before block {depth} it {'is right again' if image.label is not None else followed}."
 
 

@@ -27,7 +27,7 @@ class StudiedImage:
     """An image as a tower sees it, and the head whose classes are asked for.
 
     ``pixels`` are (s, s, 3), ``inputs`` the same preprocessed (1, 3, s, s), ``head`` unit rows (C, e) whose cosines
-    ``scale`` turns into logits. ``label`` is the class's number, None if nobody has said what the image shows. The name
+    ``scale`` turns into logits. ``label`` is the class's number, None if nothing says what the image shows. The name
     is "TASK:SPLIT:N", or "own:" with digits of the pixels' hash.
     """
 

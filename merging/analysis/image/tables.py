@@ -151,7 +151,7 @@ class ImageTables:
         )  # fmt: skip
 
     def sentence(self, image: StudiedImage, key: str, reference: str, *, restored: bool = True) -> str:
-        """What the tables say of a model, in words; with ``restored`` also what mends it, which costs more passes."""
+        """What the tables say of a model, in words; with ``restored`` also what fixes it, which costs more passes."""
         own, other = self.summary(image, key, reference), self.summary(image, reference, reference)
         table = self.restore(image, key, reference) if restored and key != reference else None
         return sentence.sentence(own, image, other, table)

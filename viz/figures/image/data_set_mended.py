@@ -20,7 +20,7 @@ HEIGHT, BOTTOM, LEFT, GAP = 320, 56, 84, 0.03
 
 @chart(
     title="Restoring over a data set",
-    question="Which tokens, put back before which block, mend what the merge breaks?",
+    question="Which tokens, put back before which block, fix what the merge breaks?",
     columns=("run", "label", "depth", "tokens", "share"),
     optional=("low", "high", "n"),
     rows=("run", "depth", "tokens"),
@@ -37,7 +37,7 @@ def data_set_mended(
     """
     table = table.assign(run=table["run"].astype(str))[np.isfinite(table["share"].to_numpy(np.float64))]
     if table.empty:
-        return theme.notice("data_set_mended", "Nothing to mend: no image is right with the reference only.", present)
+        return theme.notice("data_set_mended", "Nothing to fix: no image is right with the reference only.", present)
     names, kinds = in_order(table["run"]), in_order(table["tokens"])
     looks, last = theme.looks(runs or names), int(table["depth"].max())
     fig = go.Figure()

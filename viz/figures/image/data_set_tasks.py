@@ -1,4 +1,4 @@
-"""Data set by data set: at which depth a run's answers turn, and before which block restoring mends them."""
+"""Data set by data set: at which depth a run's answers turn, and before which block restoring fixes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AFTER = "After which part: in, the embeddings; numbers, blocks"
 VALUES = {  # -> title of the scale, of the axis, and the share in a sentence
     "turns": ("answer stays<br>from here", AFTER, "images whose answer stays from there"),
     "parts": ("parts here", AFTER, "images that part from the reference there"),
-    "mended": ("right again", "Before which block tokens are put in", "broken images that are mended there"),
+    "mended": ("right again", "Before which block tokens are put in", "broken images that are fixed there"),
 }
 
 
@@ -35,7 +35,7 @@ def data_set_tasks(table: pd.DataFrame, *, value: str = "turns", present: bool =
     """A matrix of data sets and depths of one run, whose cells take clicks.
 
     task (key), title, depth (0: before block 0), share (a fraction), low and high (its interval), n (images), label
-    (the run's). ``value`` says of what; of "mended" a depth is the block before which tokens are put in.
+    (the run's). ``value`` says of what; of restoring a depth is the block before which tokens are put in.
     """
     one_of("value", value, tuple(VALUES))
     if not np.isfinite(table["share"].to_numpy(np.float64)).any():

@@ -1,4 +1,4 @@
-"""Answers by depth of a run on every image of the reporting half: where they turn, how tokens drift, what mends them.
+"""Answers by depth of a run on every image of the reporting half: where they turn, how tokens drift, what fixes them.
 
 Every data set is held against its reference: the expert in domain, the pretrained model out of domain. An image is
 broken if the reference is right and the run is wrong. A merge with one model per task is measured in domain only.
@@ -40,7 +40,7 @@ Held = Mapping[str, NDArray[np.bool_]]  # of every task's images
 
 @dataclass(frozen=True, eq=False)
 class TaskByDepth:
-    """What is measured on one data set. ``mended`` has (D, 3, broken) of each donor: whether its tokens mend."""
+    """What is measured on one data set. Of each donor: whether its tokens fix an image (D, 3, broken)."""
 
     reference: str
     images: ImagesByDepth
@@ -60,14 +60,14 @@ def broken(images: ImagesByDepth) -> NDArray[np.bool_]:
 
 
 def measure_depths(context: MeasurementContext) -> MeasurementResult:
-    """The tables "accuracy", "turns", "parts", "drift" and "mended", and arrays for finding images by them.
+    """Tables of accuracy, of where answers turn and part, of drift, and of restoring, with arrays to find images by.
 
     All have over (a task, or "in domain" and "out of domain", all images of those together), group ("average", or the
     task's domain), depth (0: before block 0) and n. "accuracy" has model ("run", "reference") and accuracy, "turns" the
     share of images whose final answer stays from that depth, "parts" that of images whose answer differs from the
     reference's from that depth to the end, all with the interval low to high. "drift" has reference, token, mean and
-    high (the 90 % quantile) of every task. "mended" has donor, tokens ("class", "patches", "all") and the share of the
-    n broken images that are right with the donor's tokens put in before the block of that number.
+    high (the 90 % quantile) of every task. That of restoring has donor, tokens ("class", "patches", "all") and the
+    share of the n broken images that are right with the donor's tokens put in before the block of that number.
 
     Raises:
         CheckpointError, TaskError: what the run merged cannot be read, or does not fit the benchmark's images.
@@ -221,7 +221,7 @@ def _narrow(classes: NDArray[Any]) -> NDArray[Any]:
 
 
 def _by_image(one: TaskByDepth) -> NDArray[np.int8]:
-    """Whether the reference's tokens of each kind mend an image before each block (n, D, 3); -1 if it is not broken."""
+    """Whether the reference's tokens of each kind fix an image before each block (n, D, 3); -1 if it is not broken."""
     at = one.broken
     depths = len(one.images.answers)
     rows = np.full((len(at), depths, len(KINDS)), NOT_BROKEN, np.int8)
@@ -233,7 +233,8 @@ def _by_image(one: TaskByDepth) -> NDArray[np.int8]:
 class StoredDepths:
     """What is stored of one data set's n images at D depths.
 
-    ``answers``, ``reference`` and ``drift`` (of the class token) are (n, D), ``mended`` (n, D, 3) by kind of tokens.
+    ``answers``, ``reference`` and ``drift`` (of the class token) are (n, D); what restoring fixes is (n, D, 3), by kind
+    of tokens.
     """
 
     labels: NDArray[np.int64]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 TABLES = ("lens", "accuracy", "attention", "attention_change", "drift", "restore", "restore_tokens", "occlude",
           "neighbors", "overlap")  # fmt: skip
 USUAL = tuple(name for name in TABLES if name not in ("attention", "restore_tokens"))  # the others are long
+QUESTIONS = ("turns", "parts", "drift", "mended", "broken")  # of --find
 SHOWN = 20  # images that are listed as text
 
 
@@ -34,7 +35,7 @@ SHOWN = 20  # images that are listed as text
 @option("--head", default="", help="the data set whose classes are asked for (default: the image's own)")
 @option("--against", default="", help="pretrained or experts/TASK (default: the expert in domain, else pretrained)")
 @option("--table", "tables", multiple=True, type=click.Choice(TABLES), help="only these tables (repeatable)")
-@option("--find", default="", help="list images instead: turns, parts, drift, mended or broken, see --depth")
+@option("--find", default="", help=f"list images instead: {', '.join(QUESTIONS)}; see --depth")
 @option("--depth", type=int, default=0, show_default=True, help="for --find: 0 is before block 0, b after b blocks")
 @store_option
 @device_option

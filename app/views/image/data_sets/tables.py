@@ -9,6 +9,7 @@ import streamlit as st
 from app.reading import data, measurements
 from app.reading.measurements import Pairs
 from merging.analysis.stored import Measured
+from merging.previews.bootstrap import IN_DOMAIN
 from merging.runs.run import Run
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 COLUMNS = ["depth", "share", "low", "high", "n"]
 REFERENCE = "reference"
-REFERENCE_LABEL = "Reference: the expert in domain, else pretrained"
 
 
 def by_depth(pairs: Pairs, value: str, over: str) -> pd.DataFrame:
@@ -31,8 +31,9 @@ def by_depth(pairs: Pairs, value: str, over: str) -> pd.DataFrame:
         own = rows[models == "run"]
         frames.append(own[COLUMNS].assign(run=run.id, label=run.title, kind="run"))
         if place == 0 and (models == REFERENCE).any():  # that of all runs, since they merge the same experts
-            known = rows[models == REFERENCE][COLUMNS]
-            frames.append(known.assign(run=REFERENCE, label=REFERENCE_LABEL, kind=REFERENCE))
+            known, inside = rows[models == REFERENCE], over == IN_DOMAIN or (rows["group"] == IN_DOMAIN).all()
+            label = "Own expert" if inside else "Pretrained"
+            frames.append(known[COLUMNS].assign(run=REFERENCE, label=label, kind=REFERENCE))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -49,7 +50,7 @@ def mended(pairs: Pairs, over: str, donor: str) -> pd.DataFrame:
 
 
 def by_task(run: Run, measured: Measured, value: str) -> pd.DataFrame:
-    """The table of ``data_set_tasks``; "mended" is by the reference's class token, whose images are known."""
+    """The table of ``data_set_tasks``; restoring is by the reference's class token, whose images are known."""
     rows = measurements.table(measured, value)
     if value == "mended":
         rows = rows[(rows["donor"] == REFERENCE) & (rows["tokens"] == "class")]

@@ -1,4 +1,4 @@
-"""The page's questions over whole data sets: where answers turn and part, and what mends the images that break."""
+"""The page's questions over whole data sets: where answers turn and part, and what fixes the images that break."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from app.reading import measurements
 from app.reading.measurements import Pairs
 from app.session import address
 from app.session.clicks import fragment
-from app.views.image import data_set_tables
+from app.views.image.data_sets import tables
 from app.widgets import chart, run_picker
 from app.widgets.images import thumbnails
 from app.widgets.jobs import measure_button
 from merging.analysis.stored import Measured
-from merging.files import tables
+from merging.files.tables import csv_bytes
 from merging.runs.run import Run
 from viz.text import clean_text, plural, span
 
@@ -31,7 +31,7 @@ ASKED = {  # label in the picker and in links -> column of the measurement
     "accuracy when read out": "accuracy",
 }
 DONORS = {"the reference": "reference", "the pretrained model": "pretrained"}
-CELLS = {**{name: ASKED[name] for name in list(ASKED)[:2]}, "what restoring mends": "mended"}
+CELLS = {**{name: ASKED[name] for name in list(ASKED)[:2]}, "what restoring fixes": "mended"}
 NOT_MEASURED = "Answers by depth have not been measured for"
 LOOKED_AT = "Depth 0 is before block 0, b after b blocks. Early depths were never trained to be read out like the last."
 TURNS = {
@@ -43,7 +43,7 @@ BROKEN = (
     "Broken images are those that the reference gets right and the run wrong; n is their number. Before the output no "
     "block of the merge follows, so that only its last normalization and projection count."
 )
-INTERVALS = "Whiskers: 95 % intervals, bootstrap of images within data sets, {draws:,} draws, seed {seed}."
+INTERVALS = "95 % intervals: bootstrap of images within data sets, {draws:,} draws, seed {seed}."
 MODULES = "{} {} modules on the merged model, whose answers are not those of one network: left out here."
 MOST, LISTED = 12, 4  # images shown at once, and runs whose numbers of images are listed
 
@@ -73,8 +73,8 @@ def data_set_view(runs: Sequence[Run], first: str = "") -> None:
 
 @fragment
 def over_data_sets(pairs: Pairs, first: str) -> None:
-    """Lines for each run over depth, and what restoring mends; the pickers redraw only them."""
-    overs = data_set_tables.overs(pairs)
+    """Lines for each run over depth, and what restoring fixes; the pickers redraw only them."""
+    overs = tables.overs(pairs)
     names, keys = list(overs), list(overs.values())
     with st.container(horizontal=True, gap="medium"):
         name = st.selectbox(
@@ -85,27 +85,30 @@ def over_data_sets(pairs: Pairs, first: str) -> None:
         donor = DONORS[st.selectbox("Restore tokens of", DONORS, key=address.DONOR, bind=address.BIND, width=240)]
     over, ids, runs = overs[name], [run.id for run, _ in pairs], [run for run, _ in pairs]
     where = clean_text(name, 60)
-    lines = data_set_tables.by_depth(pairs, asked, over)
+    lines = tables.by_depth(pairs, asked, over)
     chart.chart(
         "data_set_depths", lines, name=f"by_depth_{asked}_{over}", value=asked, runs=ids, over=where, of=runs,
-        caption=f"{TURNS[asked]} {numbers(pairs, lines, where)}",
+        caption=f"{TURNS[asked]} {numbers(pairs, lines, where, asked)}",
     )  # fmt: skip
-    table = data_set_tables.mended(pairs, over, donor)
+    table = tables.mended(pairs, over, donor)
     chart.chart(
         "data_set_mended", table, name=f"mended_{donor}_{over}", runs=ids, over=where, of=runs,
-        caption=f"{BROKEN} {numbers(pairs, table, where)}",
+        caption=f"{BROKEN} {numbers(pairs, table, where, 'mended')}",
     )  # fmt: skip
 
 
-def numbers(pairs: Pairs, table: pd.DataFrame, where: str) -> str:
+def numbers(pairs: Pairs, table: pd.DataFrame, where: str, asked: str) -> str:
     """How many images, which half, how intervals were made, and where it was measured; Markdown."""
     notes = pairs[0][1].notes
     counts = table.drop_duplicates("run").set_index("label")["n"].astype(int)
     each = [f"{n:,} for {text.safe_text(label, 40)}" for label, n in counts.items()]
     n = text.listed(each) if counts.nunique() > 1 and len(each) <= LISTED else span(counts)
-    whiskers = INTERVALS.format(draws=notes["resamples"], seed=notes["resample_seed"])
+    kind, intervals = (
+        "broken images" if asked == "mended" else "images",
+        INTERVALS.format(draws=notes["resamples"], seed=notes["resample_seed"]),
+    )
     return (
-        f"{text.safe_text(where[:1].upper() + where[1:])}: n = {n} images of the reporting half. {whiskers} "
+        f"{text.safe_text(where[:1].upper() + where[1:])}: n = {n} {kind} of the reporting half. {intervals} "
         f"{measure_button.origin([measured for _, measured in pairs])}"
     )
 
@@ -122,14 +125,14 @@ def every_data_set(pairs: Pairs) -> None:
     """One run, data set by data set, and the images behind the chosen cell."""
     chart.ask("data_set_tasks")
     with st.container(horizontal=True, gap="medium"):
-        runs = {text.label(run): (run, measured) for run, measured in pairs}
-        run, measured = runs[st.selectbox("Run", runs, key="data_set_run", width=380)]
-        value = CELLS[st.selectbox("Cells say", CELLS, key="data_set_cells", width=300)]
-    table = data_set_tables.by_task(run, measured, value)
+        run = run_picker.pick_one([run for run, _ in pairs], "Run")
+        value = CELLS[st.selectbox("Cells say", CELLS, key=address.CELLS, bind=address.BIND, width=300)]
+    measured = next(one for other, one in pairs if other.id == run.id)
+    table = tables.by_task(run, measured, value)
     chart.chart(
         "data_set_tasks", table, name=f"tasks_{value}_{run.id[:8]}", headed=True, value=value, on_click=choose_cell,
         of=[run], caption=f"{LOOKED_AT} Click a cell, or choose below, to see its images. "
-        f"{numbers([(run, measured)], table.assign(run=table['task'], label=table['title']), 'Each data set')}",
+        f"{numbers([(run, measured)], table.assign(run=table['task'], label=table['title']), 'Each data set', value)}",
     )  # fmt: skip
     titles = dict(zip(table["title"], table["task"], strict=True))
     with st.container(horizontal=True, gap="medium"):
@@ -144,7 +147,7 @@ def every_data_set(pairs: Pairs) -> None:
 
 def behind(run: Run, measured: Measured, value: str, task: str, depth: int) -> None:
     """The images of a cell as thumbnails that open on this page."""
-    found = data_set_tables.images(measured, value, task, depth)
+    found = tables.images(measured, value, task, depth)
     title = f"{measurements.titles()[task]}, {in_words(value, depth)}, {run.title}"
     if found.empty:
         st.caption(f"No image: {text.safe_text(title, 120)}.")
@@ -152,7 +155,7 @@ def behind(run: Run, measured: Measured, value: str, task: str, depth: int) -> N
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"**{plural(len(found), 'image')}**: {text.safe_text(title, 120)}.")
         st.download_button(
-            "Images (CSV)", lambda: tables.csv_bytes(found), f"images_{value}_{task}_{depth}.csv", "text/csv",
+            "Images (CSV)", lambda: csv_bytes(found), f"images_{value}_{task}_{depth}.csv", "text/csv",
             on_click="ignore", type="tertiary", icon=":material/table:",
         )  # fmt: skip
     shown = found.head(MOST).to_dict("records")
@@ -168,6 +171,6 @@ def behind(run: Run, measured: Measured, value: str, task: str, depth: int) -> N
 def in_words(value: str, depth: int) -> str:
     """What a cell counts, in words."""
     if value == "mended":
-        return f"mended by the class token before block {depth}"
+        return f"fixed by the class token before block {depth}"
     place = f"block {depth - 1}" if depth else "the embeddings"
     return f"the answer stays after {place}" if value == "turns" else f"parts from the reference after {place}"

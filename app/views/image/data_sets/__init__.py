@@ -1,0 +1,1 @@
+"""The questions of the page Image over whole data sets."""
