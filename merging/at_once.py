@@ -35,6 +35,12 @@ class Unit(Generic[T]):
     group: Hashable = None
 
 
+def most_bytes(sizes: Iterable[int], workers: int, budget: int) -> int:
+    """The memory that units of these sizes take at most, of which ``workers`` run within a budget, or one alone."""
+    largest = sorted(sizes, reverse=True)[:workers]
+    return max(max(largest, default=0), min(sum(largest), budget))
+
+
 @dataclass
 class _Started(Generic[T]):
     """A unit that was started, and the share of it that is done."""

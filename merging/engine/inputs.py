@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Protocol
 
+import psutil
 import torch
 from torch import Tensor
 
@@ -28,15 +30,33 @@ BLOCK_CPU = 1 << 18  # scalars per expert that are read at a time
 BLOCK_GPU = 1 << 24  # the same on a device with much memory
 COPIES = 8  # stacks of blocks in a device's memory at once: three buffers, and what formulas make
 LAYER_COPIES = 4  # stacks of task vectors in memory at once: the one read, an edited one, two inside a formula
+SQUARES = 4  # matrices of a layer's longer side in float64 while it is decomposed
+AT_ONCE = 4 << 30  # bytes that the layers that are worked on at once may take, if as much again is free
 PIECE_CPU = 1 << 15  # scalars per expert that are worked on at a time: K + 1 such pieces stay in the cache
 
 
-def layer_bytes(parameter: Parameter, info: TensorInfo, experts: int, itemsize: int, captures: bool) -> int:
-    """Memory that the work on one whole tensor may take: task vectors, a decomposition and, if it captures, inputs."""
-    rows, columns = (info.shape[0], info.numel // max(info.shape[0], 1)) if len(info.shape) > 1 else (0, 0)
-    side = max(rows, columns) if parameter.role in LINEAR_MAPS else min(rows, columns)
-    squares = LAYER_COPIES + (experts if captures else 0)
-    return LAYER_COPIES * (experts + 1) * info.numel * itemsize + squares * side**2 * torch.float64.itemsize
+def layer_bytes(
+    parameter: Parameter, info: TensorInfo, experts: int, itemsize: int, decomposes: bool = True, rows: float = 0
+) -> int:
+    """Memory that the work on one whole tensor may take: task vectors, a decomposition, and its inputs.
+
+    Of those there are ``rows`` per expert: they are held themselves, or their products where these are smaller.
+    """
+    height, width = (info.shape[0], info.numel // max(info.shape[0], 1)) if len(info.shape) > 1 else (0, 0)
+    side = max(height, width) if parameter.role in LINEAR_MAPS else min(height, width)
+    squares = SQUARES * side**2 * torch.float64.itemsize if decomposes else 0
+    held = width * min(rows * torch.float32.itemsize, width * torch.float64.itemsize)
+    return LAYER_COPIES * (experts + 1) * info.numel * itemsize + squares + int(experts * held)
+
+
+def layer_budget() -> int:
+    """Bytes that layers that are worked on at once may take."""
+    return min(AT_ONCE, psutil.virtual_memory().available // 2)
+
+
+def layer_workers(device: torch.device) -> int:
+    """How many layers are worked on at once: on the CPU one per thread that torch may use."""
+    return torch.get_num_threads() if is_host(device) else 1
 
 
 class GradientReader(Protocol):
@@ -125,9 +145,9 @@ class Inputs:
 
     def layer_bytes(self, parameter: Parameter) -> int:
         """Memory that the work on one whole tensor may take."""
-        captures = self.evidence is not None or self.through_merged is not None
+        rows = 0 if self.evidence is None and self.through_merged is None else math.inf
         info = self.pretrained.infos[parameter.name]
-        return layer_bytes(parameter, info, len(self.experts), self.dtype.itemsize, captures)
+        return layer_bytes(parameter, info, len(self.experts), self.dtype.itemsize, rows=rows)
 
     def whole(self, parameter: Parameter, dropped: bool = False) -> Slot:
         """One tensor as a slot, in memory of its own."""

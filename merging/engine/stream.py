@@ -10,14 +10,13 @@ from functools import partial
 from threading import Condition
 from typing import Any, TypeVar
 
-import psutil
 import torch
 from torch import Tensor
 
 from merging.at_once import WAKE, Report, Unit, at_once
 from merging.checkpoints.families import Parameter
 from merging.devices import is_host
-from merging.engine.inputs import Inputs
+from merging.engine.inputs import Inputs, layer_budget, layer_workers
 from merging.engine.layer_inputs import OnDetail
 from merging.engine.outputs import Notes
 from merging.methods.method import Edit, Merge
@@ -29,7 +28,6 @@ from merging.progress import Meter
 T = TypeVar("T")
 
 RUNNING = "Running exemplars"
-AT_ONCE = 4 << 30  # bytes that the layers that are worked on at once may take, if half as much again is free
 
 Row = tuple[str, Slot, dict[str, Any]]  # a note: its table, the tensor that it is on, and columns
 
@@ -149,14 +147,12 @@ class Stream:
         On the CPU every unit has one thread, and as many are worked on as torch may use threads: so matrices are
         decomposed on all cores, and the bytes of a result do not depend on their number.
         """
-        on_cpu = is_host(self.inputs.device)
-        workers = torch.get_num_threads() if on_cpu else 1
+        on_cpu, workers = is_host(self.inputs.device), layer_workers(self.inputs.device)
         with ExitStack() as stack:
             stack.enter_context(_threads(1 if on_cpu else None))
             if workers > 1:
                 units = self._units(work, lambda parameter: self.inputs.whole(parameter, self._drops(parameter)))
-                budget = min(AT_ONCE, psutil.virtual_memory().available // 2)
-                several = at_once(units, workers, budget, self._listen, partial(torch.set_num_threads, 1))
+                several = at_once(units, workers, layer_budget(), self._listen, partial(torch.set_num_threads, 1))
                 results: Iterator[tuple[T, list[Row]]] = stack.enter_context(closing(several))
             else:
                 slots = stack.enter_context(_ahead(self.inputs.slots(False, self._drops)))

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 import torch
 
+from merging.at_once import most_bytes
 from merging.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
-from merging.checkpoints.families import Role
+from merging.checkpoints.families import Parameter, Role
 from merging.devices import choose_device, describe_device
-from merging.engine.inputs import BLOCK_CPU
+from merging.engine.inputs import BLOCK_CPU, LAYER_COPIES, layer_budget, layer_bytes, layer_workers
 from merging.engine.work import ChainWork, chain_work, forward_flops, linear_maps, tokens_of, tower_of
 from merging.methods.adapting import Sizes
 from merging.methods.method import Adapt, Method
@@ -29,7 +30,6 @@ MLPS = 2 / 3  # share of a tower's multiply-adds that its MLPs take
 UPDATE = 8e6  # multiply-adds that take as long as what an update on features costs beside its products
 LEARNING = 3  # forward passes that take as long as an image's forward and backward pass in a batch
 GRADIENT = 4  # forward passes that take as long as one image's own gradient
-COPIES = 4  # stacks of task vectors in memory at once: the one read, an edited one, two inside a formula
 OF_CHAIN = (MERGING, ADAPTING)  # phases whose speed depends on the methods
 ENOUGH = 5  # runs to learn from
 
@@ -55,11 +55,12 @@ def estimate(
     opened: OpenedRecipe, benchmark: Benchmark | None = None, runs: Sequence[Run] = (), device: str = "auto"
 ) -> Estimate:
     """The cost of running a recipe on a device; the runs of this machine on it among ``runs`` give its speed."""
-    here = describe_device(choose_device(device))
+    chosen = choose_device(device)
+    here = describe_device(chosen)
     runs = [run for run in runs if run.device == here]
     merged = [p for p in opened.pretrained.parameters if p.role != Role.BUFFER]
     numels = [opened.pretrained.infos[p.name].numel for p in merged]
-    chain, pieces = chain_work(opened.recipe, opened.pretrained, opened.experts), _in_pieces(opened)
+    chain = chain_work(opened.recipe, opened.pretrained, opened.experts)
     stages = opened.recipe.stages
     work = {
         READING: float(opened.unread),
@@ -74,10 +75,12 @@ def estimate(
     speeds = {phase: _speed(phase, keys, runs) for phase in PHASES}
     phases = {phase: work[phase] / (speeds[phase] or SPEED[phase]) for phase in PHASES}
     learned = all(speeds[phase] for phase in (MERGING, ADAPTING, EVALUATING) if work[phase])
-    largest = min(max(numels, default=0), 4 * BLOCK_CPU) if pieces else max(numels, default=0)
     itemsize = 8 if any(i.dtype == torch.float64 for i in opened.pretrained.infos.values()) else 4
-    memory = largest * (len(opened.experts) + 1) * itemsize * COPIES
-    memory += _algebra_bytes(opened) + _exemplar_bytes(opened)
+    if _in_pieces(opened):
+        memory = min(max(numels, default=0), 4 * BLOCK_CPU) * (len(opened.experts) + 1) * itemsize * LAYER_COPIES
+    else:
+        memory = most_bytes(_layer_sizes(opened, chain, merged, itemsize), layer_workers(chosen), layer_budget())
+    memory += _exemplar_bytes(opened)
     if benchmark is not None:
         memory = max(memory, 2 * sum(numels) * 4)  # the tower in float32, while the stored one is read
     reads = opened.unread + opened.nbytes * chain.passes
@@ -94,13 +97,16 @@ def _in_pieces(opened: OpenedRecipe) -> bool:
     return all(method.elementwise(step.params) for method, step in pairs)
 
 
-def _algebra_bytes(opened: OpenedRecipe) -> int:
-    """Memory for decomposing the largest matrix in float64."""
+def _layer_sizes(opened: OpenedRecipe, chain: ChainWork, merged: Sequence[Parameter], itemsize: int) -> list[int]:
+    """Memory that the work on each whole tensor takes."""
     maps, pairs = linear_maps(opened.pretrained, 2), zip(opened.recipe.methods, opened.recipe.steps, strict=True)
     whole = [(method, step.params) for method, step in pairs if not method.elementwise(step.params)]
-    if not any(method.algebra(params, matrix) for method, params in whole for matrix in maps[:1]):
-        return 0
-    return 8 * COPIES * max(max(matrix.outputs, matrix.inputs) ** 2 for matrix in maps)
+    decomposes = any(method.algebra(params, matrix) for method, params in whole for matrix in maps[:1])
+    tower, exemplars = tower_of(opened.pretrained), opened.recipe.exemplars
+    captures = chain.forward > chain.backward
+    rows = exemplars.per_task * tokens_of(tower) if captures and tower and exemplars else 0
+    infos, count = opened.pretrained.infos, len(opened.experts)
+    return [layer_bytes(p, infos[p.name], count, itemsize, decomposes, rows) for p in merged]
 
 
 def _exemplar_work(opened: OpenedRecipe, chain: ChainWork) -> float:

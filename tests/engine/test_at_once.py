@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,13 +15,13 @@ import pytest
 import tiny
 import torch
 
-from merging.at_once import Report, Unit, at_once
+from merging.at_once import Report, Unit, at_once, most_bytes
 from merging.checkpoints.families import Role
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.engine import run as engine
 from merging.engine import stream
 from merging.engine.adapting import adapt
-from merging.engine.inputs import layer_bytes
+from merging.engine.inputs import AT_ONCE, layer_bytes
 from merging.errors import Cancelled
 from merging.methods import registry
 from merging.progress import Progress
@@ -54,6 +55,12 @@ def results(units: list[Unit[Any]], count: int = 2, budget: int = 100, listen: A
     return list(at_once(units, count, budget, listen, lambda: None))
 
 
+def marked(method: Any) -> Any:
+    """A method as a parameter of a test: those that learn or need gradients run their networks many times."""
+    quick = method.gradients is None and method.learn is None and method.role != "adapt"
+    return method if quick else pytest.param(method, marks=pytest.mark.slow)
+
+
 def chain_of(method: Any, benchmark: Any) -> Recipe:
     chain = Recipe.of_method(method, benchmark.pretrained, benchmark.experts)
     if params := common_checks.SHORT.get(method.key):
@@ -64,7 +71,7 @@ def chain_of(method: Any, benchmark: Any) -> Recipe:
     return replace(chain, exemplars=Exemplars(per_task=PER_TASK)) if chain.exemplars else chain
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.role}-{method.key}")
+@pytest.mark.parametrize("method", [*map(marked, METHODS)], ids=lambda method: f"{method.role}-{method.key}")
 def test_bytes_and_order_do_not_depend_on_the_number_of_workers(method: Any, tiny_benchmark: Any) -> None:
     recipe = chain_of(method, tiny_benchmark)
     inputs = open_inputs(recipe, benchmark=tiny_benchmark)
@@ -209,15 +216,43 @@ def test_several_layers_are_worked_on_at_once(monkeypatch: pytest.MonkeyPatch) -
     with workers(3):
         engine.run(Recipe.build("drm"), pretrained, experts, device="cpu")
     assert [count for count, _ in asked] == [3]
-    assert 0 < asked[0][1] <= stream.AT_ONCE
+    assert 0 < asked[0][1] <= AT_ONCE
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_whole_tensors_have_one_thread_wherever_they_are_worked_on(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the survey of an edit, in that of the merge after it, which reads tensors one by one, and in the merge."""
+    base, tuned = tiny.family()
+    pretrained, experts = tiny.checkpoint(base), {name: tiny.checkpoint(state) for name, state in tuned.items()}
+    images = {name: torch.randn(2, 3, tiny.SIZE, tiny.SIZE) for name in experts}
+    seen, edit = list[int](), stream.Stage.run
+
+    def noted(stage: stream.Stage, slot: Any) -> Any:
+        seen.append(torch.get_num_threads())
+        return edit(stage, slot)
+
+    monkeypatch.setattr(stream.Stage, "run", noted)
+    with workers(count):
+        engine.run(Recipe.build("ties", edits=["cat"]), pretrained, experts, exemplars=images, device="cpu")
+    assert len(seen) >= 2 * len(base) and set(seen) == {1}
 
 
 def test_the_memory_of_a_layer() -> None:
-    """By hand: eight experts' (4096, 1024) in float32, four times; a side of 4096 in float64, four times, or 12."""
+    """By hand: four times eight experts' (4096, 1024) in float32, four squares of 4096 in float64, and its inputs."""
     parameter = next(p for p in tiny.checkpoint(tiny.family()[0]).parameters if p.role == Role.LINEAR)
     info = TensorInfo((4096, 1024), torch.float32)
     slot, square = 4 * 9 * 4096 * 1024 * 4, 4096**2 * 8
-    assert layer_bytes(parameter, info, 8, 4, captures=False) == slot + 4 * square
-    assert layer_bytes(parameter, info, 8, 4, captures=True) == slot + 12 * square < stream.AT_ONCE
+    assert layer_bytes(parameter, info, 8, 4, decomposes=False) == slot
+    assert layer_bytes(parameter, info, 8, 4) == slot + 4 * square < AT_ONCE / 2
+    assert layer_bytes(parameter, info, 8, 4, rows=100) == slot + 4 * square + 8 * 100 * 1024 * 4
+    assert layer_bytes(parameter, info, 8, 4, rows=math.inf) == slot + 4 * square + 8 * 1024**2 * 8
     flat = TensorInfo((1024,), torch.float32)
-    assert layer_bytes(parameter, flat, 8, 4, captures=True) == 4 * 9 * 1024 * 4
+    assert layer_bytes(parameter, flat, 8, 4, rows=math.inf) == 4 * 9 * 1024 * 4
+
+
+@pytest.mark.parametrize("count,budget,most", [(1, 100, 60), (2, 100, 90), (3, 100, 100), (9, 50, 60)])
+def test_the_memory_of_several_layers_is_that_of_the_largest_within_the_budget(
+    count: int, budget: int, most: int
+) -> None:
+    assert most_bytes([10, 60, 20, 30], count, budget) == most
+    assert most_bytes([], count, budget) == 0

@@ -48,11 +48,12 @@ def _cat(slot, **params):
     return method.run(slot, chosen, found), found.get(slot.name)
 
 
-@pytest.mark.parametrize("count", [2, 40])  # few rows, which are kept; many, of which the Gram matrix is
+# Fewer rows in all than outputs; fewer of each expert than inputs; more, of which the Gram matrix is taken.
+@pytest.mark.parametrize("count,outputs", [(2, 30), (8, 20), (40, 30)])
 @pytest.mark.parametrize("tradeoff", [0.0, 0.2, 1.0])
-def test_cat_finds_the_most_disturbing_directions(count, tradeoff):
+def test_cat_finds_the_most_disturbing_directions(count, outputs, tradeoff):
     rows = rows_of(count, width=24)
-    slot = slot_of(rows, d_out=30)
+    slot = slot_of(rows, d_out=outputs)
     _, conflicts = _cat(slot, components=3, tradeoff=tradeoff)
     for task, conflict in enumerate(conflicts):
         matrix, basis = _matrix(slot.task_vectors, rows, task, tradeoff), conflict.where
@@ -63,7 +64,7 @@ def test_cat_finds_the_most_disturbing_directions(count, tradeoff):
         assert conflict.scores.tolist() == sorted(conflict.scores.tolist(), reverse=True) and conflict.scores[-1] > 0
         assert reached == pytest.approx(float(torch.linalg.eigvalsh(matrix)[-size:].sum()))
         for seed in range(20):
-            other = torch.linalg.qr(draw(seed, 30, size)).Q
+            other = torch.linalg.qr(draw(seed, outputs, size)).Q
             assert float((other.T @ matrix @ other).trace()) < reached
 
 

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 import merging
 from merging.analysis.measurements.signs import agreement, count_votes
 from merging.methods import registry
+from merging.numerics import eigen
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 MANIFEST = json.loads((GOLDEN / "manifest.json").read_text())
@@ -116,12 +117,33 @@ def test_every_method_has_a_case_or_a_reason():
 @pytest.mark.parametrize("device,rounding", devices.with_cases((torch.float64, 1e-9), (torch.float32, 1e-4)))
 @pytest.mark.parametrize("name", CHAINS)
 def test_golden(name, device, rounding, inputs):
-    case, (dtype, tolerance) = CASES[name], rounding
-    pretrained, experts, layer_inputs = inputs
+    dtype, tolerance = rounding
+    check(name, merged(name, inputs, dtype, device), tolerance, inputs)
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_golden_by_lapack_with_one_thread_and_with_several_layers_at_once(name, inputs, monkeypatch):
+    monkeypatch.setattr(eigen, "LARGE", 4)  # of which these small matrices are left out otherwise
+    before, results = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            results.append(merged(name, inputs))
+    finally:
+        torch.set_num_threads(before)
+    for result in results:
+        check(name, result, 1e-9, inputs)
+        states = result.task_state_dicts or {"merged": result.state_dict}
+        first = results[0].task_state_dicts or {"merged": results[0].state_dict}
+        assert all(torch.equal(state[n], first[key][n]) for key, state in states.items() for n in state)
+
+
+def merged(name, inputs, dtype=torch.float64, device="cpu"):
+    """A case's chain on its inputs."""
+    case, (pretrained, experts, layer_inputs) = CASES[name], inputs
     cast = {name: {n: t.to(dtype) for n, t in expert.items()} for name, expert in experts.items()}
-    base = {n: t.to(dtype) for n, t in pretrained.items()}
-    result = merging.merge(
-        base,
+    return merging.merge(
+        {n: t.to(dtype) for n, t in pretrained.items()},
         cast,
         merge=case["merge"],
         params=case["params"],
@@ -129,10 +151,14 @@ def test_golden(name, device, rounding, inputs):
         layer_inputs=layer_inputs if case["needs_layer_inputs"] else None,
         device=device,
     )
-    states = result.task_state_dicts or {"merged": result.state_dict}
-    for state, file in zip(states.values(), case["expect"], strict=True):
+
+
+def check(name, result, tolerance, inputs):
+    """Compare a result with what is expected, as a share of the change to the pretrained model."""
+    states, pretrained = result.task_state_dicts or {"merged": result.state_dict}, inputs[0]
+    for state, file in zip(states.values(), CASES[name]["expect"], strict=True):
         expect = _load(file.removesuffix(".safetensors"))
-        assert list(state) == list(base)
+        assert list(state) == list(pretrained)
         difference = sum(((state[n].double() - expect[n]) ** 2).sum() for n in expect) ** 0.5
         change = sum(((expect[n] - pretrained[n]) ** 2).sum() for n in expect) ** 0.5
         assert difference <= tolerance * max(change, 1e-12)
