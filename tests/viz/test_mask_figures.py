@@ -56,6 +56,28 @@ def test_saliency_matrix_covers_every_cell_with_a_bar_that_takes_the_click() -> 
     assert one_chart("saliency_matrix").picked(shared) == {"tensor": "visual.proj"}
 
 
+@pytest.mark.parametrize(
+    ("key", "options"),
+    [("saliency_matrix", {}), ("saliency_matrix", {"guides": True}), ("manual_canvas", {"brush": 0.5})],
+)
+def test_pictures_of_masks_of_twenty_large_experts_stay_small(key: str, options: dict[str, Any]) -> None:
+    table = viz_tables.saliency_matrix(20, 24)
+    assert len(table) > 20 * 290
+    if key == "manual_canvas":
+        table = table.assign(factor=table["kept"].astype(float))
+    assert len(viz.draw(key, table, **options).to_json()) < 1_500_000
+
+
+def test_a_large_matrix_names_one_tensor_in_each_column_of_own_masks() -> None:
+    table = viz_tables.saliency_matrix(20, 24)
+    fig = viz.draw("saliency_matrix", table)
+    heat, cells, columns = fig.data[1], fig.data[3], fig.data[4]
+    assert len(cells.x) == len(table) and list(columns.x) == list(range(heat.z.shape[1]))
+    assert set(columns.y) == {20} and set(columns.base) == {-0.5} and columns.yaxis == heat.yaxis
+    assert [row for row, _ in columns.customdata] == [""] * len(columns.x)
+    assert all(tensor in words for (_, tensor), words in zip(columns.customdata, columns.text, strict=True))
+
+
 def test_saliency_matrix_groups_columns() -> None:
     table = viz_tables.saliency_matrix(2, 3)
     part_of = table.set_index("tensor")["part"].to_dict()

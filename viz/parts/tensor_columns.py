@@ -11,6 +11,7 @@ from viz import theme
 from viz.chart import in_forward_order, in_order, one_of
 from viz.text import safe_text
 
+LARGE = 2500  # cells above which each has a short hover text, so that a figure stays below 1.5 MB
 GROUPS = ("order", "block", "part")
 NAMES = 0.1  # share of the width that a canvas gives the names of its rows, which can be clicked
 

@@ -188,8 +188,11 @@ def _cell_targets(canvas: Canvas, names: Sequence[str], brush: float | None) -> 
 def _hover_texts(canvas: Canvas, brush: float | None) -> list[str]:
     facts = canvas.tensors
     named = [f"<b>{short_name(name)}</b><br>" for name in facts["tensor"]]
+    large = canvas.factors.size > tensor_columns.LARGE
     rest = [
-        f"<br>{safe_text(section)}, {safe_text(part)} ({safe_text(role_name(role))}), {count(numel)} scalars"
+        ""
+        if large
+        else f"<br>{safe_text(section)}, {safe_text(part)} ({safe_text(role_name(role))}), {count(numel)} scalars"
         f"{_click(brush)}"
         for section, part, role, numel in zip(
             facts["section"], facts["part"], facts["role"].astype(str), facts["numel"], strict=True

@@ -32,6 +32,11 @@ class Grid:
     final: npt.NDArray[np.uint8]  # [tensor]
     shared: bool  # every expert has the same final mask
 
+    @property
+    def large(self) -> bool:
+        """Whether there are too many cells for all that could be said of each."""
+        return self.kept.size > tensor_columns.LARGE
+
 
 @chart(
     title="Saliency and masks",
@@ -76,7 +81,10 @@ def saliency_matrix(
         fig.add_trace(_mask_map(grid.final[None], "Final mask", "y3", None, inner))
     names, hover = list(grid.tensors["tensor"]), _hover_texts(grid)
     fig.add_trace(click_targets(grid.experts, names, hover, "Saliency cells", "y"))
-    fig.add_trace(click_targets(grid.experts, names, hover, "Own mask cells", "y2"))
+    if grid.large:
+        fig.add_trace(click_targets([""], names, _final_texts(grid), "Own mask columns", "y2", height=rows))
+    else:
+        fig.add_trace(click_targets(grid.experts, names, hover, "Own mask cells", "y2"))
     if not guides:
         fig.add_trace(click_targets([""], names, _final_texts(grid), "Final mask cells", "y3"))
 
@@ -187,14 +195,17 @@ def _mask_map(
 def _hover_texts(grid: Grid) -> list[str]:
     roles = grid.tensors["role"].map(role_name)
     facts = [
-        f"<br>{safe_text(row.section)}, {safe_text(row.part)} ({safe_text(role)}), {count(numel)} scalars"
+        ""
+        if grid.large
+        else f"<br>{safe_text(row.section)}, {safe_text(row.part)} ({safe_text(role)}), {count(numel)} scalars"
         for row, role, numel in zip(grid.tensors.itertuples(), roles, grid.tensors["numel"], strict=True)
     ]
     names = [short_name(name) for name in grid.tensors["tensor"]]
     words = ("pruned", "kept")
+    final = ["" if grid.large else f" (final: {words[kept]})" for kept in grid.final]
     return [
         f"<b>{names[j]}</b><br>{safe_text(expert)}: saliency {real(grid.saliency[i, j])}, "
-        f"{words[grid.kept[i, j]]} (final: {words[grid.final[j]]}){facts[j]}"
+        f"{words[grid.kept[i, j]]}{final[j]}{facts[j]}"
         for i, expert in enumerate(grid.experts)
         for j in range(len(names))
     ]
