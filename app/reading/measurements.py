@@ -27,6 +27,7 @@ FEATURES, TSNE, PREDICTIONS = "features", "tsne", "predictions"
 DRM_ABLATIONS, TASK_COUNTS, METHOD_TIMES = "drm_ablations", "task_counts", "method_times"
 PUT_BACK, FIRST_ORDER = "put_back", "first_order"
 ALONG_STEPS, MODULES = "along_steps", "modules"
+DEPTHS, FEATURE_BANK = "depths", "feature_bank"
 PRETRAINED = "pretrained"
 CONFLICTS = "cat"  # the table that the edit CAT stores with a run
 SPECTRUM = "lot"  # the table that the merge LOT stores with a run

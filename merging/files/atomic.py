@@ -53,12 +53,14 @@ def seal(folder: Path) -> dict[str, FileState]:
     Returns {file name: state in which it was hashed}.
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    manifest, states = {}, {}
+    manifest: Manifest = {}
+    states: dict[str, FileState] = {}
     for path in files:
         name, state = path.relative_to(folder).as_posix(), path.stat()
         kind = BLAKE3 if state.st_size > LARGE else SHA256
-        manifest[name] = {kind: file_hash(path, kind), "size": state.st_size}
-        states[name] = _state(state, manifest[name][kind])
+        content_hash = file_hash(path, kind)
+        manifest[name] = {kind: content_hash, "size": state.st_size}
+        states[name] = _state(state, content_hash)
         sync(path)
     for inner in sorted({path.parent for path in files}):
         sync(inner)

@@ -55,7 +55,7 @@ def test_a_page_says_the_range(
 
 def test_captions_of_equal_and_of_different_numbers() -> None:
     table = pd.DataFrame({"n": [120, 240, 240], "n_in": [360, 600, 600], "n_out": [0, 0, 0]})
-    measured: Any = SimpleNamespace(device="CPU", provenance=THIS_MACHINE, seconds=1.0)
+    measured: Any = SimpleNamespace(device="CPU", provenance=THIS_MACHINE, seconds=1.0, notes={})
     assert score_tables.accuracies_in_words(table).startswith("Reporting half of each test set, n = 120 to 240 images ")
     assert "n = 360 to 600 images in domain, n = 0 out of domain." in score_tables.averages_in_words(table)
     assert " n = 120 to 240 images per task of the choosing half" in by_depth.in_words(table, [measured], "class token")
@@ -65,7 +65,7 @@ def test_captions_of_equal_and_of_different_numbers() -> None:
 def test_runs_of_other_experts_say_that_their_tasks_differ() -> None:
     pairs = [("a", "digits"), ("a", "land"), ("b", "digits")]
     table = pd.DataFrame(pairs, columns=["run", "task"]).assign(n=240)
-    measured: Any = SimpleNamespace(device="CPU", provenance=THIS_MACHINE, seconds=1.0)
+    measured: Any = SimpleNamespace(device="CPU", provenance=THIS_MACHINE, seconds=1.0, notes={})
     assert "means over 1 to 2 tasks, each run's own" in by_depth.in_words(table, [measured], "class token")
     assert "means over tasks;" in by_depth.in_words(table[table["run"] == "a"], [measured], "class token")
 

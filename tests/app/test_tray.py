@@ -33,6 +33,8 @@ PAGES = {  # measurement -> the page that shows it, and what the link says besid
     "predictions": (pages.COMPARE, {}),
     "along_steps": (pages.LEARNING, {"learned": "loss and gain"}),
     "modules": (pages.LEARNING, {"learned": "modules"}),
+    "depths": (pages.IMAGE, {"see": "whole data sets"}),
+    "feature_bank": (pages.IMAGE, {"see": "neighbors"}),
     "method_times": (pages.METHODS, {}),
 }
 

@@ -33,6 +33,7 @@ class ResultView(NamedTuple):
 CONFLICTS = ResultView(pages.CONFLICTS, "Conflicts", "call_split")
 FEATURES = ResultView(pages.FEATURES, "Features", "scatter_plot")
 DRIFT = ResultView(pages.DRIFT, "Drift", "moving")
+IMAGE = ResultView(pages.IMAGE, "Image", "image_search")
 LEARNING = ResultView(pages.LEARNING, "Learning", "model_training")
 RESULT_VIEWS = {  # of measurements; those that are not here are on Drift
     measurements.SIGNS: CONFLICTS._replace(query={address.ABOUT: "sign agreement"}),
@@ -48,6 +49,8 @@ RESULT_VIEWS = {  # of measurements; those that are not here are on Drift
     measurements.EXEMPLARS: DRIFT._replace(query={address.VIEW: "exemplars"}),
     measurements.ALONG_STEPS: LEARNING._replace(query={address.LEARNED: "loss and gain"}),
     measurements.MODULES: LEARNING._replace(query={address.LEARNED: "modules"}),
+    measurements.DEPTHS: IMAGE._replace(query={address.SEE: "whole data sets"}),
+    measurements.FEATURE_BANK: IMAGE._replace(query={address.SEE: "neighbors"}),
     measurements.METHOD_TIMES: ResultView(pages.METHODS, "Methods", "category"),
 }
 HALTED = "Process {} was halted by a signal. Let it go on, or cancel."

@@ -24,7 +24,7 @@ from viz.text import clean_text, plural, span
 if TYPE_CHECKING:
     import pandas as pd
 
-DEPTHS, SPLIT = "depths", "reporting"
+SPLIT = "reporting"
 ASKED = {  # label in the picker and in links -> column of the measurement
     "where answers turn": "turns",
     "where they part from the reference": "parts",
@@ -61,10 +61,10 @@ def data_set_view(runs: Sequence[Run], first: str = "") -> None:
         st.info("Choose a merge above to see its answers by depth over whole data sets.")
         return
     groups = run_picker.one_set(merges)
-    results = [(run, measurements.find(DEPTHS, run.id)) for run in groups[0]]
+    results = [(run, measurements.find(measurements.DEPTHS, run.id)) for run in groups[0]]
     pairs = [(run, measured) for run, measured in results if measured is not None]
     if rest := [run for run, measured in results if measured is None]:
-        measure_button.missing(DEPTHS, rest, NOT_MEASURED, [measured for _, measured in pairs])
+        measure_button.missing(measurements.DEPTHS, rest, NOT_MEASURED, [measured for _, measured in pairs])
     if pairs:
         over_data_sets(pairs, first)
         every_data_set(pairs)
