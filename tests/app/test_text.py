@@ -53,6 +53,7 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
     "views/compare/pictures.py": {"direction", "threshold"},  # a column of its table: singular vectors are numbered
     "views/sweeps/form.py": {"alpha"},  # the key of interpolation coefficients
     "views/models/benchmark_form.py": {"seed"},  # of the draw of images
+    "views/image/neighbors.py": {"rank"},  # a column of its table
     "views/image/look.py": {"block"},  # a column of its table
     "reading/put_back.py": {"block"},  # a level or a column of its table
     "views/drift/put_back.py": {"block"},  # a level or a column of its table
