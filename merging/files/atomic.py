@@ -57,8 +57,9 @@ def seal(folder: Path) -> dict[str, FileState]:
     for path in files:
         name, state = path.relative_to(folder).as_posix(), path.stat()
         kind = BLAKE3 if state.st_size > LARGE else SHA256
-        manifest[name] = {kind: file_hash(path, kind), "size": state.st_size}
-        states[name] = _state(state, manifest[name][kind])
+        content_hash = file_hash(path, kind)
+        manifest[name] = {kind: content_hash, "size": state.st_size}
+        states[name] = _state(state, content_hash)
         sync(path)
     for inner in sorted({path.parent for path in files}):
         sync(inner)
