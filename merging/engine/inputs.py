@@ -143,6 +143,18 @@ class Inputs:
         finally:
             self._spare.append(buffers)
 
+    def thinned(self, stride: int) -> Iterator[tuple[Slot, int]]:
+        """Every so-many-th scalar, counted over all tensors, as flat slots, each with how many per expert were read."""
+        passed, checkpoints = 0, (self.pretrained, *self.experts.values())
+        for parameter in self.ordered:
+            name, numel = parameter.name, self.pretrained.infos[parameter.name].numel
+            for start in range(0, numel, self._block):
+                stop, chosen = min(start + self._block, numel), slice(-passed % stride, None, stride)
+                read = (checkpoint.read_flat(name, start, stop)[chosen] for checkpoint in checkpoints)
+                base, *rows = (moved(values, self.device, self.dtype) for values in read)
+                yield Slot(parameter, self.names, base, torch.stack(rows) - base, start), stop - start
+                passed += stop - start
+
     def layer_bytes(self, parameter: Parameter) -> int:
         """Memory that the work on one whole tensor may take."""
         rows = 0 if self.evidence is None and self.through_merged is None else math.inf

@@ -111,6 +111,25 @@ class Stream:
         for raw in self._raw():
             yield self._edited(raw)[0]
 
+    def thinned(self, stride: int) -> Iterator[Slot]:
+        """Every so-many-th scalar of each expert, counted over all tensors, as flat slots whose ``start`` says nothing.
+
+        Where there are no edits before, only these are computed; edits may depend on where a scalar is.
+        """
+        if self.in_pieces and not self.stages:
+            with _threads(1), _ahead(self.inputs.thinned(stride)) as slots:
+                for slot, scalars in slots:
+                    yield slot
+                    self.meter.advance((len(self.experts) + 1) * scalars, self.phase, slot.name)
+            return
+        passed = 0
+        for slot in self:
+            first, vectors = -passed % stride, slot.task_vectors.flatten(1)
+            passed += vectors.shape[1]
+            yield replace(
+                slot, pretrained=slot.pretrained.flatten()[first::stride], task_vectors=vectors[:, first::stride]
+            )
+
     def map(self, work: Callable[[Slot], T]) -> Iterator[T]:
         """What a function makes of every slot, in their order; several whole tensors are worked on at once."""
         if self.in_pieces:

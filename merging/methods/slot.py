@@ -81,6 +81,7 @@ class SlotStream(Protocol):
     """All tensors for a survey, as the earlier stages of the chain leave them; every loop streams them anew.
 
     ``map`` gives what a function makes of every slot, in their order; several whole tensors are worked on at once.
+    ``thinned`` gives every n-th scalar of each expert, counted over all tensors, as flat slots for samples.
     """
 
     @property
@@ -106,6 +107,8 @@ class SlotStream(Protocol):
     def __iter__(self) -> Iterator[Slot]: ...
 
     def map(self, work: Callable[[Slot], T]) -> Iterator[T]: ...
+
+    def thinned(self, stride: int) -> Iterator[Slot]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ the pass repeated, so the result never depends on luck.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +21,13 @@ SAMPLE_STRIDE = 61  # prime, so that it shares no period with the rows of a matr
 SIGMAS = 5.0  # half width of a bracket in standard errors of a sample quantile
 
 Rows = Callable[[], Iterable[Tensor]]  # streams (K, n) pieces of K rows, anew at each call
+
+
+class Thinned(NamedTuple):
+    """A faster stream of a sample of the rows: called with n, it gives every n-th of the ``total`` numbers of each."""
+
+    rows: Callable[[int], Iterable[Tensor]]
+    total: int
 
 
 class _Pile:
@@ -101,17 +108,18 @@ class _Bracket:
         self.inside = _Pile()
 
 
-def kth_smallest(rows: Rows, ranks: Sequence[int], zeros: int = 0) -> list[float]:
+def kth_smallest(rows: Rows, ranks: Sequence[int], zeros: int = 0, thinned: Thinned | None = None) -> list[float]:
     """For each of K rows of non-negative numbers, its value of 0-based rank ``ranks[k]`` in ascending order.
 
     Further values of the same rows take no further pass: ``ranks[K + k]`` is another rank in row k, and so on.
     ``rows()`` streams the rows in pieces (K, n), finite, any float dtype; it is called two times, rarely more. Every
-    row has ``zeros`` more numbers, all 0, that are not streamed. Ranks beyond the end give the largest value.
+    row has ``zeros`` more numbers, all 0, that are not streamed. Ranks beyond the end give the largest value. With
+    ``thinned`` the first of these calls is one of that: it decides how long all takes, not the result.
     """
     if zeros:
-        values = kth_smallest(rows, [max(rank - zeros, 0) for rank in ranks])
+        values = kth_smallest(rows, [max(rank - zeros, 0) for rank in ranks], thinned=thinned)
         return [0.0 if rank < zeros else value for rank, value in zip(ranks, values, strict=True)]
-    sample, total = _sample(rows)
+    sample, total = _sample(rows) if thinned is None else (_piles(thinned.rows(SAMPLE_STRIDE)), thinned.total)
     if total == 0:
         return [0.0 for _ in ranks]
     brackets = [_bracket(sample[k % len(sample)], min(rank, total - 1), total) for k, rank in enumerate(ranks)]
@@ -128,16 +136,26 @@ def kth_smallest(rows: Rows, ranks: Sequence[int], zeros: int = 0) -> list[float
 
 def _sample(rows: Rows) -> tuple[list[NDArray[Any]], int]:
     """Every SAMPLE_STRIDE-th number of each row, K arrays (m,), and the length of a row."""
-    piles: list[_Pile] = []
     total = 0
-    for piece in rows():
-        flat = piece.reshape(piece.shape[0], -1)
-        piles = piles or [_Pile() for _ in flat]
-        sampled = flat[:, -total % SAMPLE_STRIDE :: SAMPLE_STRIDE].cpu().numpy()
-        for pile, row in zip(piles, sampled, strict=True):
+
+    def sampled() -> Iterator[Tensor]:
+        nonlocal total
+        for piece in rows():
+            flat = piece.reshape(piece.shape[0], -1)
+            yield flat[:, -total % SAMPLE_STRIDE :: SAMPLE_STRIDE]
+            total += flat.shape[1]
+
+    return _piles(sampled()), total
+
+
+def _piles(pieces: Iterable[Tensor]) -> list[NDArray[Any]]:
+    """Rows (m,) of pieces (K, n) side by side."""
+    piles: list[_Pile] = []
+    for piece in pieces:
+        piles = piles or [_Pile() for _ in piece]
+        for pile, row in zip(piles, piece.cpu().numpy(), strict=True):
             pile.add(row)
-        total += flat.shape[1]
-    return [pile.values for pile in piles], total
+    return [pile.values for pile in piles]
 
 
 def _bracket(sample: NDArray[Any], rank: int, total: int) -> _Bracket:

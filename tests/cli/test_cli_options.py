@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -230,3 +231,25 @@ def test_a_reader_that_goes_is_no_crash():
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         assert process.wait(60) == 1 and process.stderr.read() == b""
+
+
+@pytest.mark.slow
+def test_what_a_merge_loads_has_no_pandas_before_the_first_table():
+    code = (
+        "import sys; from merging.methods import registry; registry.methods(); import merging.cli.exporting; "
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "torch" in done.stdout.split() and "pandas" not in done.stdout.split()
+
+
+def test_garbage_is_collected_from_the_moment_a_command_begins(monkeypatch):
+    frozen = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
+    gc.disable()
+    try:
+        assert main(["merge", "--merge"]) == 2 and not gc.isenabled()
+        assert main(["methods"]) == 0
+        assert gc.isenabled() and frozen == [True]
+    finally:
+        gc.enable()

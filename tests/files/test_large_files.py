@@ -9,6 +9,7 @@ import pytest
 import torch
 from blake3 import blake3
 
+from merging.checkpoints.tensor_info import TensorInfo
 from merging.files import atomic
 from merging.formats import safetensors
 
@@ -50,3 +51,39 @@ def test_an_error_of_the_disk_met_meanwhile_is_not_lost(tmp_path: Path, monkeypa
     with pytest.raises(OSError, match="No space left"):
         safetensors.save(tmp_path / "m.safetensors", {"a": torch.ones(3)})
     assert not list(tmp_path.iterdir())
+
+
+def test_the_last_piece_goes_to_the_disk_before_the_file_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(safetensors.os, "fsync", lambda descriptor: synced.append(len(synced)))
+    infos = {"a": TensorInfo((4,), torch.float32)}
+    writer = safetensors.SafetensorsWriter(tmp_path / "m.safetensors", infos)
+    writer.write("a", torch.zeros(2))
+    assert not writer._syncs
+    writer.write("a", torch.zeros(2), 2)
+    for sync in writer._syncs:
+        sync.result(timeout=60)
+    assert synced == [0]
+    writer.commit()
+
+
+def test_what_was_just_written_is_not_hashed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with atomic.written(tmp_path, "entry", lambda folder: False, "It") as folder:
+        (folder / "file").write_bytes(b"content")
+    entry = tmp_path / "entry"
+    hashed: list[Path] = []
+    hash_of = atomic.file_hash
+
+    def counted(path: Path, kind: str = atomic.SHA256) -> str:
+        hashed.append(path)
+        return hash_of(path, kind)
+
+    monkeypatch.setattr(atomic, "file_hash", counted)
+    atomic.check_whole(entry)
+    assert not hashed
+    (entry / "file").write_bytes(b"CONTENT")
+    with pytest.raises(atomic.DamagedError, match="does not have the sha-256"):
+        atomic.check_whole(entry)
+    assert hashed == [entry / "file"]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from merging.numerics.quantile import kth_smallest
+from merging.numerics.quantile import Thinned, kth_smallest
 
 VALUES = st.floats(0, 1e6, width=32) | st.sampled_from([0.0, 1.0, 2.0])
 
@@ -40,3 +40,24 @@ def test_zeros_that_are_not_streamed_count(zeros):
     whole = torch.cat([torch.zeros(2, zeros), rows], dim=1).sort(dim=1).values
     for rank in (0, zeros - 1, zeros, zeros + 1, zeros + 299):
         assert kth_smallest(lambda: [rows], [rank, rank], zeros=zeros) == whole[:, rank].tolist()
+
+
+def test_a_thinned_stream_takes_the_place_of_the_first_pass_and_decides_nothing():
+    rows, passes = torch.rand(2, 61 * 50) + 1, []
+    expected = [float(row.sort().values[700]) for row in rows]
+    for sample in (rows, torch.zeros_like(rows), rows + 5):
+        strides: list[int] = []
+
+        def thinned(stride: int, of: torch.Tensor = sample, into: list[int] = strides) -> list[torch.Tensor]:
+            into.append(stride)
+            return [of[:, ::stride]]
+
+        passes.append(0)
+
+        def whole() -> list[torch.Tensor]:
+            passes[-1] += 1
+            return list(rows.split(400, dim=1))
+
+        assert kth_smallest(whole, [700, 700], thinned=Thinned(thinned, rows.shape[1])) == expected
+        assert strides == [61]
+    assert passes[0] == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +12,8 @@ from merging.checkpoints.families import Parameter
 from merging.methods.method import Edit, register
 from merging.methods.params import Params, choice, flag
 from merging.methods.shared import citations, fields, saliency
+from merging.methods.shared.trimming import smallest
 from merging.methods.slot import Slot, SlotStream, Survey
-from merging.numerics.quantile import kth_smallest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +63,8 @@ def survey(slots: SlotStream, params: LwptvParams) -> Survey:
 
 
 def _limits(slots: SlotStream, params: LwptvParams) -> Limits:
-    def rows() -> Iterator[Tensor]:
-        return (saliency.deviations(slot.task_vectors, params.score).flatten(1) for slot in slots)
+    def deviations(slot: Slot) -> Tensor:
+        return saliency.deviations(slot.task_vectors, params.score).flatten(1)
 
     experts = len(slots.experts)
     counted = slots.numel + slots.dead_numel
@@ -74,7 +73,7 @@ def _limits(slots: SlotStream, params: LwptvParams) -> Limits:
         return (-np.inf,) * experts
     if index >= counted:
         return (np.inf,) * experts
-    return tuple(kth_smallest(rows, [index] * experts, zeros=slots.dead_numel))
+    return tuple(smallest(slots, deviations, [index] * experts))
 
 
 def drops(parameter: Parameter, statistics: Masks | Limits) -> bool:

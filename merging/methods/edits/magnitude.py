@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -10,9 +9,8 @@ from torch import Tensor
 from merging.methods.method import Citation, Edit, register
 from merging.methods.params import Params
 from merging.methods.shared import fields
-from merging.methods.shared.trimming import density_of, trim_rank
+from merging.methods.shared.trimming import density_of, sizes, smallest, trim_rank
 from merging.methods.slot import Slot, SlotStream, Survey
-from merging.numerics.quantile import kth_smallest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,14 +24,11 @@ def survey(slots: SlotStream, params: MagnitudeParams) -> Survey:
     """Per expert, the size of the smallest scalar that is kept."""
     import pandas as pd
 
-    def sizes() -> Iterator[Tensor]:
-        return (slot.task_vectors.abs().flatten(1) for slot in slots)
-
     counted = slots.numel + slots.dead_numel
     thresholds = [float("inf")] * len(slots.experts)
     if params.prune_ratio < 1.0:
         rank = trim_rank(counted, density_of(params.prune_ratio))
-        thresholds = kth_smallest(sizes, [rank] * len(slots.experts), zeros=slots.dead_numel)
+        thresholds = smallest(slots, sizes, [rank] * len(slots.experts))
     rows = {"expert": slots.experts, "threshold": thresholds, "numel": counted, "prune_ratio": params.prune_ratio}
     return Survey(tuple(thresholds), {"prune_thresholds": pd.DataFrame(rows)})
 

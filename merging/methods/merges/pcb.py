@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,8 +12,8 @@ from torch import Tensor
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, fraction
 from merging.methods.shared import fields
+from merging.methods.shared.trimming import sizes, smallest
 from merging.methods.slot import Slot, SlotStream, Survey
-from merging.numerics.quantile import kth_smallest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,8 @@ class Limits:
 def _compete(vectors: Tensor, limits: Limits) -> tuple[Tensor, Tensor]:
     """Clipped task vectors and their scores, both (K, *S); scores are 0 where an expert's sizes are all equal."""
     low, high = _column(limits.low, vectors), _column(limits.high, vectors)
-    sizes, sign, spread = vectors.abs().clamp(low, high), vectors.sign(), high - low
+    # Not ``clamp``, which takes three times as long with limits per expert.
+    sizes, sign, spread = vectors.abs().maximum(low).minimum(high), vectors.sign(), high - low
     level = (sizes - low) / torch.where(spread > 0, spread, 1.0)
     # The constant exp(-K) keeps many experts from overflowing; it cancels when scores are scaled to [0, 1].
     within = ((level.square() - 1) * len(vectors)).exp_()
@@ -73,21 +75,18 @@ def survey(slots: SlotStream, params: PcbParams) -> Survey:
     def ranks(*positions: float) -> list[int]:  # 0-based, as the published code counts
         return [min(max(int(rank), 0), counted - 1) for rank in positions for _ in range(experts)]
 
-    def sizes() -> Iterator[Tensor]:
-        return (slot.task_vectors.abs().flatten(1) for slot in slots)
-
     ends = ranks(counted * params.clip, counted * (1 - params.clip) - 1)
-    bounds = kth_smallest(sizes, ends, zeros=slots.dead_numel)
+    bounds = smallest(slots, sizes, ends)
     size_range = Limits(bounds[:experts], bounds[experts:])
 
-    def scores(sign: int) -> Iterator[Tensor]:
-        return ((sign * _compete(slot.task_vectors, size_range)[1]).clamp(min=0).flatten(1) for slot in slots)
+    def scores(slot: Slot, sign: int = 1) -> Tensor:
+        return (sign * _compete(slot.task_vectors, size_range)[1]).clamp(min=0).flatten(1)
 
     bar = ranks(counted * (1 - params.density), counted - 1)
-    best = kth_smallest(lambda: scores(1), bar, zeros=slots.dead_numel)
+    best = smallest(slots, scores, bar)
     if not all(best):  # where not even that score is positive, it is among the negative ones
         mirrored = [counted - 1 - rank for rank in bar]
-        worst = kth_smallest(lambda: scores(-1), mirrored, zeros=slots.dead_numel)
+        worst = smallest(slots, partial(scores, sign=-1), mirrored)
         best = [above - below for above, below in zip(best, worst, strict=True)]
     limits = Limits(size_range.low, size_range.high, best[:experts], best[experts:])
     return Survey(limits, {"pcb_limits": pd.DataFrame({"expert": slots.experts, **vars(limits), "numel": counted})})

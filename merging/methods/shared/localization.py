@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,8 +12,8 @@ from torch import Tensor
 from merging.checkpoints.families import Parameter
 from merging.errors import MergingError
 from merging.methods.learning import Masks
+from merging.methods.shared.trimming import sizes, smallest
 from merging.methods.slot import Slot, SlotStream
-from merging.numerics.quantile import kth_smallest
 from merging.text import first_few
 
 if TYPE_CHECKING:
@@ -32,11 +32,7 @@ def largest(slots: SlotStream, density: float, least: int = 0) -> tuple[float, .
     count = max(int(density * counted), least)
     if count == 0:
         return (float("inf"),) * len(slots.experts)
-
-    def sizes() -> Iterator[Tensor]:
-        return (slot.task_vectors.abs().reshape(len(slots.experts), -1) for slot in slots)
-
-    return tuple(kth_smallest(sizes, [counted - count] * len(slots.experts), zeros=slots.dead_numel))
+    return tuple(smallest(slots, sizes, [counted - count] * len(slots.experts)))
 
 
 def reaching(slot: Slot, limits: Sequence[float]) -> Tensor:

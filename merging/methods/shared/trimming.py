@@ -1,9 +1,12 @@
-"""The trim of TIES and its election of signs: one rule for TIES, the edit "trim" and magnitude pruning."""
+"""The trim of TIES and its election of signs: one rule for TIES, the edit "trim" and magnitude pruning.
+
+``smallest`` gives them, and others, exact quantiles over all tensors.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -12,8 +15,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from merging.methods.slot import SlotStream
-from merging.numerics.quantile import kth_smallest
+from merging.methods.slot import Slot, SlotStream
+from merging.numerics.quantile import Thinned, kth_smallest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,16 +49,23 @@ def density_of(prune_ratio: float) -> float:
     return meant if abs(meant - rest) <= sys.float_info.epsilon else rest
 
 
+def smallest(slots: SlotStream, rows: Callable[[Slot], Tensor], ranks: Sequence[int]) -> list[float]:
+    """``kth_smallest``, dead parameters included, of what ``rows`` makes of slots scalar by scalar, (K, n)."""
+    sample = Thinned(lambda stride: map(rows, slots.thinned(stride)), slots.numel)
+    return kth_smallest(lambda: map(rows, slots), ranks, slots.dead_numel, sample)
+
+
+def sizes(slot: Slot) -> Tensor:
+    """Absolute values, (K, n)."""
+    return slot.task_vectors.abs().flatten(1)
+
+
 def global_thresholds(slots: SlotStream, density: float) -> tuple[tuple[float, ...], dict[str, pd.DataFrame]]:
     """Per expert, the size of the smallest scalar kept over all tensors, and the table that says so."""
     import pandas as pd
 
-    def sizes() -> Iterator[Tensor]:
-        return (slot.task_vectors.abs().reshape(len(slot.experts), -1) for slot in slots)
-
     counted = slots.numel + slots.dead_numel
-    ranks = [trim_rank(counted, density)] * len(slots.experts)
-    thresholds = tuple(kth_smallest(sizes, ranks, zeros=slots.dead_numel))
+    thresholds = tuple(smallest(slots, sizes, [trim_rank(counted, density)] * len(slots.experts)))
     rows = {"expert": slots.experts, "threshold": thresholds, "numel": counted, "density": density}
     return thresholds, {"trim_thresholds": pd.DataFrame(rows)}
 
