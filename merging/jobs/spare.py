@@ -138,6 +138,6 @@ def _close(process: subprocess.Popen[bytes]) -> None:
 
 
 def _drop(process: subprocess.Popen[bytes]) -> None:
-    """End a process that nobody needs."""
+    """End a process that is not needed."""
     stop_process(process)
     _close(process)
