@@ -10,6 +10,7 @@ from app import text
 from app.session import selection
 
 _FOUND = "_found_images"
+STEPS = (("previous", "Previous of these", "arrow_back", -1), ("next", "Next of these", "arrow_forward", 1))
 
 
 def keep(title: str, images: Sequence[str]) -> None:
@@ -33,9 +34,9 @@ def walk(image: str) -> None:
     at = images.index(image)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="found_images"):
         st.caption(f"{at + 1} of {len(images)}: {text.safe_text(title, 80)}", width="content")
-        for label, icon, step in (("Previous", "arrow_back", -1), ("Next", "arrow_forward", 1)):
+        for key, label, icon, step in STEPS:
             there = following(images, image, step)
             st.button(
-                label, key=f"found_{label.lower()}", icon=f":material/{icon}:", type="tertiary",
+                label, key=f"found_{key}", icon=f":material/{icon}:", type="tertiary",
                 on_click=selection.choose, args=(selection.IMAGE, there),
             )  # fmt: skip

@@ -11,18 +11,26 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import normalize
 
+from merging.analysis import stored
+from merging.analysis.measure import measure
 from merging.benchmarks.evaluate import features
+from merging.checkpoints.references import EXPERTS, PRETRAINED
+from merging.errors import StoreError
+from merging.runs.reference_models import reference_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from merging.analysis.image.studied import StudiedImage
+    from merging.analysis.image.towers import Towers
     from merging.analysis.image.trace import Trace
+    from merging.analysis.stored import Measured
     from merging.benchmarks.benchmark import Benchmark
     from merging.clip.image_encoder import Encoder
     from merging.progress import Meter
 
 SPLIT = "choosing"
+BANK = "feature_bank"  # the measurement that keeps features
 SHOWN, COMPARED = 8, 20  # neighbors that are listed, and those whose overlap is counted
 
 
@@ -61,6 +69,44 @@ def listed(benchmark: Benchmark, tasks: Sequence[str]) -> pd.DataFrame:
         names = np.array(benchmark.task(key).class_names, dtype=object)[labels]
         tables.append(pd.DataFrame({"task": key, "number": np.arange(len(labels)), "class": names}))
     return pd.concat(tables, ignore_index=True)
+
+
+def kept_bank(towers: Towers, key: str, tasks: Sequence[str]) -> FeatureBank:
+    """The features of these data sets by a model of ``towers``.
+
+    Those of a stored run, or of a reference model that was evaluated, are measured once and kept; those of a draft, of
+    one of several models of a run, or with a store that cannot be written to, are read from the images each time.
+    """
+    run_id = _stored_run(towers, key)
+    if run_id:
+        measured: Measured | None
+        try:
+            measured = measure(
+                BANK, towers.store, towers.benchmark, run_id, device=towers.device, progress=towers.progress,
+                cancel=towers.cancel,
+            )  # fmt: skip
+        except StoreError:
+            measured = stored.find(BANK, towers.store, towers.benchmark, run_id)
+        if measured is not None:
+            return of_data_sets(measured, towers.benchmark, tasks)
+    return bank(towers(key).encoder, towers.benchmark, tasks)
+
+
+def _stored_run(towers: Towers, key: str) -> str:
+    """The id under which features of a model are kept; empty if they are not."""
+    if key in towers.drafts:
+        return ""
+    if key == PRETRAINED or key.startswith(EXPERTS):
+        run_id = reference_id(towers.benchmark, key.removeprefix(EXPERTS))
+        return run_id if towers.store.find(run_id) else ""
+    return "" if "/" in key else towers.store.full_id(key)
+
+
+def of_data_sets(measured: Measured, benchmark: Benchmark, tasks: Sequence[str]) -> FeatureBank:
+    """The stored features of some data sets. Raises StoreError if the measurement is damaged."""
+    rows, table = measured.array("features"), measured.table("images").set_index("task")
+    parts = [slice(int(first), int(first) + int(n)) for first, n in table.loc[list(tasks), ["first", "n"]].to_numpy()]
+    return FeatureBank(np.concatenate([rows[part] for part in parts]), listed(benchmark, tasks))
 
 
 def neighbors(trace: Trace, image: StudiedImage, kept: FeatureBank) -> pd.DataFrame:

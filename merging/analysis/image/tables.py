@@ -11,7 +11,6 @@ import pandas as pd
 
 from merging.analysis import stored
 from merging.analysis.image import attention, drift, lens, neighbors, occlude, restore, sentence
-from merging.analysis.image.banks import kept_bank
 from merging.analysis.image.data_set import images_by_depth
 from merging.analysis.image.towers import RecentlyUsed, Towers
 from merging.analysis.image.trace import Trace, trace
@@ -187,7 +186,7 @@ class ImageTables:
         return DataSetScale(by_model["run"], by_model["reference"], own["drift"])
 
     def _bank(self, key: str, tasks: Sequence[str]) -> FeatureBank:
-        return self._banks.get((key, tuple(tasks)), lambda: kept_bank(self.towers, key, tasks))
+        return self._banks.get((key, tuple(tasks)), lambda: neighbors.kept_bank(self.towers, key, tasks))
 
     def _mean_patch(self, task: str, size: int) -> Tensor:
         """A data set's mean patch over the choosing half, preprocessed (3, p, p)."""

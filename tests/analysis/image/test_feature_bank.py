@@ -8,7 +8,7 @@ import tiny
 
 from merging.analysis import stored
 from merging.analysis.find_images import at_random, following, nearest_to
-from merging.analysis.image import banks
+from merging.analysis.image import neighbors
 from merging.analysis.image.neighbors import bank, same_domain
 from merging.analysis.image.tables import ImageTables
 from merging.analysis.image.towers import Towers, expert_of
@@ -21,10 +21,10 @@ def test_stored_features_are_those_that_are_read(store, run, towers, tiny_benchm
     references(store, tiny_benchmark, device="cpu")
     tasks = ["flags", "digits"]  # another order than the benchmark's
     for key in (run.id, PRETRAINED, expert_of("digits")):
-        kept, read = banks.kept_bank(towers, key, tasks), bank(towers(key).encoder, tiny_benchmark, tasks)
+        kept, read = neighbors.kept_bank(towers, key, tasks), bank(towers(key).encoder, tiny_benchmark, tasks)
         np.testing.assert_array_equal(kept.features, read.features)
         assert kept.images.equals(read.images) and kept.features.dtype == np.float16
-    measured = stored.find(banks.BANK, store, tiny_benchmark, run.id)
+    measured = stored.find(neighbors.BANK, store, tiny_benchmark, run.id)
     assert measured.notes == {"split": "choosing", "images": 6 * tiny.CHOOSING}
 
 
@@ -43,9 +43,9 @@ def test_a_store_that_cannot_be_written_to(store, run, image, tiny_benchmark, mo
 
     towers = Towers(store, tiny_benchmark, "cpu", drafts={})
     expected = bank(towers(run.id).encoder, tiny_benchmark, ["digits"])
-    monkeypatch.setattr(banks, "measure", refused)
-    monkeypatch.setattr(banks.stored, "find", lambda *_: None)
-    assert np.array_equal(banks.kept_bank(towers, run.id, ["digits"]).features, expected.features)
+    monkeypatch.setattr(neighbors, "measure", refused)
+    monkeypatch.setattr(neighbors.stored, "find", lambda *_: None)
+    assert np.array_equal(neighbors.kept_bank(towers, run.id, ["digits"]).features, expected.features)
 
 
 def test_nearest_to_some_images(towers, run, tiny_benchmark):
@@ -60,6 +60,7 @@ def test_nearest_to_some_images(towers, run, tiny_benchmark):
     names_of = [f"{'digits' if at < tiny.CHOOSING else 'flags'}:choosing:{at % tiny.CHOOSING}" for at in order]
     assert table["image"].tolist() == names_of
     np.testing.assert_allclose(table["value"], cosines[order], atol=1e-5)
+    assert "digits:choosing:3" not in set(nearest_to(names[:1], kept, 39)["image"])  # it would be the nearest to itself
     with pytest.raises(TaskError, match="None of these images"):
         nearest_to(["letters:choosing:1"], kept)
 

@@ -11,7 +11,7 @@ import tiny
 
 from merging.analysis import measure
 from merging.analysis.find_images import find_by_depth
-from merging.analysis.image import restore
+from merging.analysis.image import restore, towers
 from merging.analysis.image.neighbors import same_domain
 from merging.analysis.image.studied import image_of
 from merging.analysis.image.tables import ImageTables
@@ -112,16 +112,16 @@ def test_at_most_four_towers_are_alive(other, monkeypatch):
     """Also where tables and passes of more models are kept."""
     benchmark, store, run = other
     alive: weakref.WeakSet[object] = weakref.WeakSet()
-    most, named = [], Towers._named
+    most, named = [], towers.NamedTower
 
-    def counted(self, key, title, checkpoint):
-        tower = named(self, key, title, checkpoint)
+    def counted(*parts):
+        tower = named(*parts)
         alive.add(tower)
         gc.collect()
         most.append(len(alive))
         return tower
 
-    monkeypatch.setattr(Towers, "_named", counted)
+    monkeypatch.setattr(towers, "NamedTower", counted)
     made, keys = ImageTables(Towers(store, benchmark, "cpu")), [PRETRAINED, *map(expert_of, EXPERTS), run.id]
     for image in (image_of(benchmark, f"moons:reporting:{number}") for number in (0, 1)):
         for key in keys:
