@@ -38,7 +38,8 @@ def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False
     models = in_order(table["model"])
     lines = table[table["line"].astype(bool)]
     looks = theme.looks(_by_weight(lines))
-    fig, rows = go.Figure(), -(-len(models) // ACROSS)
+    across = len(models) if present else ACROSS
+    fig, rows = go.Figure(), -(-len(models) // across)
     named: set[str] = set()
     for place, model in enumerate(models):
         own = table[table["model"] == model].sort_values("depth", kind="stable")
@@ -47,7 +48,7 @@ def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False
     legend, top = legends.above([*looks, ACCURACY])
     height = top + rows * (CAPTION + PANEL + BELOW)
     for place, model in enumerate(models):
-        _axes(fig, place, table[table["model"] == model], (top, height), min(len(models), ACROSS))
+        _axes(fig, place, table[table["model"] == model], (top, height), min(len(models), across))
     fig.update_layout(legend=legend, margin={"l": LEFT, "r": 16, "t": 0, "b": 0})
     alt = f"{sentence} {_alt(table, models)}".strip()
     return theme.finish(fig, "image_lens", alt, height, present, ",".join(models))
@@ -124,11 +125,12 @@ def _axes(fig: go.Figure, place: int, own: pd.DataFrame, sizes: tuple[float, flo
     """Both axes of a panel, its caption, and a line at the depth from which the answer stays."""
     top, height = sizes
     row, column = divmod(place, columns)
-    width = (1 - GAP * (columns - 1)) / columns
+    gap = GAP * ACROSS / max(columns, ACROSS)
+    width = (1 - gap * (columns - 1)) / columns
     upper = 1 - (top + row * (CAPTION + PANEL + BELOW) + CAPTION) / height
     number = str(place + 1) if place else ""
     last = int(own["depth"].max())
-    left = column * (width + GAP)
+    left = column * (width + gap)
     fig.layout[f"xaxis{number}"] = {
         "title": {"text": "Depth: 0 is before block 0, b after b blocks"}, "range": [-0.3, last + 0.3],
         "dtick": 1 if last < 13 else 4, "showgrid": False, "domain": [left, left + width], "anchor": f"y{number}",
