@@ -14,7 +14,7 @@ from viz.parts import picture_grid
 from viz.parts.depth import Scale
 from viz.text import clean_text, percent, plural, safe_text
 
-STAYS = "Model; over each grid the share that stays on the class token"
+STAYS = "Model; over each grid: share on the class token"
 BY = {"view": "View", "block": "Block"}  # what the rows of the figure are
 
 

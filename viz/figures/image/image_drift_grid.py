@@ -40,7 +40,7 @@ def image_drift_grid(
     for (model, depth), own in table.groupby(["model", "depth"], sort=False):
         grids[depths.index(int(str(depth))), models.index(str(model))] = _cells(own)
     rows = picture_grid.picked({}, [str(depth) for depth in depths], "Depth: 0 is before block 0, b is after b blocks")
-    columns = picture_grid.picked(titles, models, "Run; over each grid the drift of the class token")
+    columns = picture_grid.picked(titles, models, "Run; over each grid: drift of the class token")
     high = max(float(grid.values.max()) for grid in grids.values())
     fig = picture_grid.draw(
         grids, rows, columns, Scale("Drift,<br>1 − cosine", log=False, limits=(0.0, high or 1.0)), picture, wide

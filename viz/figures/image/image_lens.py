@@ -14,8 +14,9 @@ from viz.chart import chart, in_order
 from viz.parts import legends
 from viz.text import clean_text, percent, plural, safe_text, span
 
-ACROSS, PANEL, CAPTION, BELOW, LEFT = 2, 250, 46, 64, 64  # panels in a row; px
+ACROSS, PANEL, CAPTION, BELOW, LEFT = 2, 250, 62, 60, 64  # panels in a row; px
 NEXT, ACCURACY = 3, "Accuracy on the data set"
+DEPTH = "Depth: 0 is before block 0, b after b blocks"
 GAP = 0.08  # share of the width between panels
 
 
@@ -132,7 +133,7 @@ def _axes(fig: go.Figure, place: int, own: pd.DataFrame, sizes: tuple[float, flo
     last = int(own["depth"].max())
     left = column * (width + gap)
     fig.layout[f"xaxis{number}"] = {
-        "title": {"text": "Depth: 0 is before block 0, b after b blocks"}, "range": [-0.3, last + 0.3],
+        "title": {"text": "Depth" if columns > ACROSS else DEPTH}, "range": [-0.3, last + 0.3],
         "dtick": 1 if last < 13 else 4, "showgrid": False, "domain": [left, left + width], "anchor": f"y{number}",
     }  # fmt: skip
     fig.layout[f"yaxis{number}"] = {
@@ -142,7 +143,7 @@ def _axes(fig: go.Figure, place: int, own: pd.DataFrame, sizes: tuple[float, flo
     final = own[(own["depth"] == last) & (own["rank"] == 1)].iloc[0]
     at = stays(own)
     words = f"<b>{safe_text(own['title'].iloc[0], 44)}</b><br>says {safe_text(final['class'], 30)} "
-    words += f"({percent(final['probability'], 0)}), which stays from depth {at}"
+    words += f"({percent(final['probability'], 0)})<br>and stays with it from depth {at}"
     fig.add_annotation(
         text=words, x=0, xref=f"x{number} domain", y=1, yref=f"y{number} domain", xanchor="left", yanchor="bottom",
         yshift=4, align="left", showarrow=False, font={"size": theme.SMALL, "color": theme.INK},

@@ -15,7 +15,7 @@ from viz.parts import picture_grid
 from viz.text import clean_text, plural, real, safe_text
 
 UNIT, TOP, BOTTOM, RIGHT = 108, 62, 16, 16  # px: a row, and margins
-LETTERS = 11  # of a class under its picture
+LETTERS = {1: 40, 2: 28, 3: 18}  # of a class under its picture, by models; with more of them 11
 PLACE = 0.64  # share of a row that the picture takes
 
 
@@ -44,7 +44,9 @@ def image_neighbors(
         own = table[table["model"] == model]
         fig.add_trace(_places(own, column, titles[model]))
         for row in own.to_dict("records"):
-            _tile(fig, row, column, row["rank"] - min(ranks), (pictures or {}).get(str(row["image"]), ""))
+            words = f"{safe_text(row['class'], LETTERS.get(len(models), 11))}<br>{row['cosine']:.2f}".replace("-", "−")
+            picture = picture_grid.checked((pictures or {}).get(str(row["image"]), ""))
+            _tile(fig, (column, row["rank"] - min(ranks)), words, picture, bool(row.get("shared")))
     labels = [safe_text(titles[model], 22) for model in models]
     ticks = {"tickmode": "array", "showgrid": False, "fixedrange": True, "ticks": "", "zeroline": False}
     fig.update_xaxes(
@@ -60,21 +62,21 @@ def image_neighbors(
     return theme.finish(fig, "image_neighbors", alt, TOP + BOTTOM + UNIT * len(ranks), present, ",".join(models))
 
 
-def _tile(fig: go.Figure, row: dict[Any, Any], column: int, place: int, picture: str) -> None:
-    """One picture with its frame, its class and its cosine."""
-    if source := picture_grid.checked(picture):
+def _tile(fig: go.Figure, at: tuple[int, int], words: str, picture: str, framed: bool) -> None:
+    """One picture at a (column, row), with words under it."""
+    column, row = at
+    if picture:
         fig.add_layout_image(
-            source=source, xref="x", yref="y", x=column, y=place + 0.04, sizex=0.9, sizey=PLACE - 0.04,
+            source=picture, xref="x", yref="y", x=column, y=row + 0.04, sizex=0.9, sizey=PLACE - 0.04,
             xanchor="center", yanchor="top", sizing="contain", layer="below",
         )  # fmt: skip
-    if row.get("shared"):
+    if framed:
         fig.add_shape(
-            type="rect", x0=column - 0.46, x1=column + 0.46, y0=place + 0.01, y1=place + PLACE + 0.02, xref="x",
-            yref="y", line={"color": theme.ACCENT, "width": 2},
+            type="rect", x0=column - 0.46, x1=column + 0.46, y0=row + 0.01, y1=row + PLACE + 0.02, xref="x", yref="y",
+            line={"color": theme.ACCENT, "width": 2},
         )  # fmt: skip
-    words = f"{safe_text(row['class'], LETTERS)}<br>{row['cosine']:.2f}".replace("-", "−")
     fig.add_annotation(
-        text=words, x=column, y=place + PLACE, xref="x", yref="y", yanchor="top", showarrow=False,
+        text=words, x=column, y=row + PLACE, xref="x", yref="y", yanchor="top", showarrow=False,
         font={"size": theme.SMALL, "color": theme.INK},
     )  # fmt: skip
 
