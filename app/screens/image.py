@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from app.reading import data
+from app.session import address
 from app.views.image import choose, find, models
 from app.views.image import page as image_page
 from app.widgets import page
@@ -18,7 +19,7 @@ def main() -> None:
     with st.container(gap="small"):
         image_page.pick_image(image)
         study = models.pick(image, stored)
-    with st.expander("Find images", icon=":material/search:"):
+    with st.expander("Find images", icon=":material/search:", expanded=address.SEEK in st.query_params):
         find.view(study.runs)
     view = image_page.view(study)
     with top:

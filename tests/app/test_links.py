@@ -172,6 +172,8 @@ VIEWS: dict[str, tuple[str, dict[str, str]]] = {  # fragment -> a page that draw
     "app.views.drift.lot cases": ("drift", {"view": "two extreme cases"}),
     "app.views.drift.put_back growing": ("drift", {"view": "put back"}),
     "app.views.drift.put_back layers": ("drift", {"runs": TIES, "view": "put back"}),
+    "app.views.image.find view": ("image", {}),
+    "app.views.image.page _wait": ("image", {}),
     "app.views.learning.coefficients view": ("learning", {}),
     "app.views.learning.masks view": ("learning", {}),
     "app.views.learning.modules _routing": ("learning", {}),

@@ -7,23 +7,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from direct_bench import DirectBench
 from hostile_texts import TEXTS, active
+
+from app.reading import previews
 
 PAGES = (
     "home", "merge", "methods", "masks", "conflicts", "drift", "features", "scores", "sweeps", "compare", "models",
-    "report",
+    "report", "image",
 )  # fmt: skip
 PLAIN = {  # fields that the browser shows as they are, or not at all
     ("Text", "body"), ("Code", "code_text"), ("Selectbox", "options"), ("Selectbox", "raw_value"),
     ("MultiSelect", "options"), ("MultiSelect", "raw_values"), ("TextInput", "value"), ("TextInput", "default"),
     ("TextArea", "value"), ("TextArea", "default"), ("DownloadButton", "url"), ("PageLink", "page"),
-    ("PageLink", "query_string"),
+    ("PageLink", "query_string"), ("BidiComponent", "json"),  # which our scripts draw as text
 }  # fmt: skip
 LINKED = """
     run runs ratio shared group by expert tensor relative present chain experts method role needs find view kind
     about layer density cut signs won against token distance task cell conflict overlap energy agreement compare
     scope first second direction drop sweep point score look map images classes perplexity beside number unit
     ranked along show merged front variant intervals b between models shelf chosen outcome chart among
+    see seek head at reference image
 """.split()  # noqa: SIM905 - a list of words is easier to read this way
 DATA = ("PlotlyChart", "Arrow", "ArrowData", "ImageList", "Image")  # figures have tests of their own; tables show text
 
@@ -55,6 +59,13 @@ def faults(at: Any) -> list[tuple[str, str, list[str]]]:
     texts = [pair for proto in elements(at._tree) for pair in markdown(proto)]
     assert len(texts) > 5
     return [(place, text[:300], parts) for place, text in texts if (parts := active(text))]
+
+
+@pytest.fixture(autouse=True)
+def bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables about images are made in this process."""
+    direct = DirectBench()
+    monkeypatch.setattr(previews, "bench", lambda: direct)
 
 
 @pytest.mark.slow

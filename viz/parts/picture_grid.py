@@ -56,9 +56,19 @@ def checked(picture: str) -> str:
 
 
 def draw(
-    grids: Mapping[tuple[int, int], Cells], rows: Side, columns: Side, scale: depth.Scale, picture: str = ""
+    grids: Mapping[tuple[int, int], Cells],
+    rows: Side,
+    columns: Side,
+    scale: depth.Scale,
+    picture: str = "",
+    wide: bool = False,
 ) -> go.Figure:
-    """Grids by (row, column) of a plane, each over the picture; all have the same colors."""
+    """Grids by (row, column) of a plane, each over the picture; all have the same colors.
+
+    ``wide`` lets rows and columns change places where there are more rows.
+    """
+    if wide and len(rows.names) > len(columns.names):
+        grids, rows, columns = {(column, row): grid for (row, column), grid in grids.items()}, columns, rows
     every = np.concatenate([grid.values.ravel() for grid in grids.values()])
     _, colors = depth.colored(every, scale)
     fig = go.Figure()

@@ -80,7 +80,7 @@ def picker(image: Shown) -> None:
     chosen = st.selectbox("Class", classes, format_func=lambda name: clean_text(name, 40), key="image_class", width=160)
     places = _places(labels, chosen, task)
     _at("image_number", int(number))
-    st.number_input("Image", 0, len(labels) - 1, key="image_number", on_change=_choose_number, width=120)
+    st.number_input("Image", 0, len(labels) - 1, key="image_number", on_change=_choose_number, width=132)
     st.button(
         "Next", icon=":material/skip_next:", on_click=_go, args=(task, split, _after(places, int(number))),
         shortcut="n", help="The next image of the class.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app.session import address
+from app.session import address, state
 from app.views.image import data
 from app.views.image.data import Study, Tables
 from app.views.image.models import value
@@ -50,7 +50,7 @@ def draw(study: Study, tables: Tables, chosen: str) -> None:
         chart.chart(
             "image_attention", table, name=f"attention_{data.file_name(study)}", of=study.runs,
             by="view" if chosen.isdecimal() else "block", picture=study.image.gray, sentence=tables.words,
-            caption=NOTE, description=data.about(study, tables),
+            wide=state.present(), caption=NOTE, description=data.about(study, tables),
         )  # fmt: skip
     change = tables.joined(study.pairs("attention_change"))
     if change is not None:

@@ -34,7 +34,7 @@ def pick(image: Shown, stored: Sequence[Run]) -> Study:
             f"{EXPERTS}{task}": f"expert for {clean_text(names.expert(task), 40)}"
             for task in reading.benchmark().experts
         }
-        reference = value("Held against", address.REFERENCE, references, USUAL, width=290)
+        reference = value("Held against", address.REFERENCE, references, USUAL, width=270)
         _heads(image)
         recipe, title = data.draft_recipe()
         if recipe:
@@ -62,7 +62,7 @@ def _heads(image: Shown) -> None:
     tasks = {one.key: clean_text(names.expert(one.key), 40) for one in reading.benchmark().tasks}
     own_task = image.name.partition(":")[0]
     value(
-        "Classes of", address.HEAD, tasks, own_task if own_task in tasks else next(iter(tasks)), width=180,
+        "Classes of", address.HEAD, tasks, own_task if own_task in tasks else next(iter(tasks)), width=170,
         help="The data set among whose classes the models choose.",
     )  # fmt: skip
 
@@ -82,7 +82,7 @@ def _runs(runs: Sequence[Run]) -> list[Run]:
     st.multiselect(
         "Runs", list(by_id), format_func=lambda run_id: text.label(by_id[run_id]), key="imaged",
         on_change=state.pick_runs_from, args=("imaged",), max_selections=MOST, placeholder="Choose up to two runs",
-        width=450,
+        width=490,
     )  # fmt: skip
     if len(chosen) > MOST:
         st.caption(f"The first {MOST} of {len(chosen)} chosen runs.")

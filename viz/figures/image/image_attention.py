@@ -14,6 +14,7 @@ from viz.parts import picture_grid
 from viz.parts.depth import Scale
 from viz.text import clean_text, percent, plural, safe_text
 
+STAYS = "Model; over each grid: share on the class token"
 BY = {"view": "View", "block": "Block"}  # what the rows of the figure are
 
 
@@ -26,13 +27,20 @@ BY = {"view": "View", "block": "Block"}  # what the rows of the figure are
     empty="No model's attention to the image is known yet.",
 )
 def image_attention(
-    table: pd.DataFrame, *, by: str = "view", picture: str = "", sentence: str = "", present: bool = False
+    table: pd.DataFrame,
+    *,
+    by: str = "view",
+    picture: str = "",
+    sentence: str = "",
+    wide: bool = False,
+    present: bool = False,
 ) -> go.Figure:
     """A column for each model and a row for each view of one block, or for each block in one view.
 
     model (key), title, block (from 0), view ("head 0", "mean of heads", "rollout", "contribution"), token (0: the class
     token), row and column of a patch (-1 for the class token), share (of the view, sums to 1 over the tokens).
-    ``picture`` is the image as a PNG (data URI). ``sentence`` says in words what the image's page says.
+    ``picture`` is the image as a PNG (data URI). ``sentence`` says in words what the image's page says;
+    ``wide`` lets rows and columns change places, as a projector needs it.
     """
     fixed = "block" if one_of("by", by, tuple(BY)) == "view" else "view"
     if table[fixed].nunique() > 1:
@@ -44,10 +52,10 @@ def image_attention(
     for (model, name), own in table.groupby(["model", table[by].astype(str)], sort=False):
         grids[kept.index(str(name)), models.index(str(model))] = _cells(own)
     rows = picture_grid.picked({key: f"block {key}" if by == "block" else key for key in kept}, kept, BY[by])
-    columns = picture_grid.picked(titles, models, "Model")
+    columns = picture_grid.picked(titles, models, STAYS)
     high = max(float(grid.values.max()) for grid in grids.values())
     scale = Scale("Share of<br>the row", log=False, limits=(0.0, high or 1.0), percent=True)
-    fig = picture_grid.draw(grids, rows, columns, scale, picture)
+    fig = picture_grid.draw(grids, rows, columns, scale, picture, wide)
     alt = f"{sentence} {_alt(table, models, len(kept))}".strip()
     return theme.finish(fig, "image_attention", alt, picture_grid.height(rows), present, f"{by}:{','.join(kept)}")
 
@@ -55,7 +63,7 @@ def image_attention(
 def _cells(own: pd.DataFrame) -> picture_grid.Cells:
     """One grid, with the share that stays on the class token over it."""
     stays = own.loc[own["token"] == 0, "share"]
-    note = f"class token {percent(float(stays.iloc[0]), 0)}" if len(stays) else ""
+    note = percent(float(stays.iloc[0]), 0) if len(stays) else ""
     return picture_grid.cells(own[own["token"] > 0], "share", _hover, note)
 
 

@@ -23,12 +23,15 @@ from viz.text import clean_text, plural, real, safe_text
     rows=("model", "depth", "token"),
     empty="No run's drift on the image is known yet.",
 )
-def image_drift_grid(table: pd.DataFrame, *, picture: str = "", sentence: str = "", present: bool = False) -> go.Figure:
+def image_drift_grid(
+    table: pd.DataFrame, *, picture: str = "", sentence: str = "", wide: bool = False, present: bool = False
+) -> go.Figure:
     """A column for each run and a row for each depth; over each grid stands the drift of the class token.
 
     model (key), title, against (title of the reference), depth (0: before block 0), token (0: the class token), row and
     column of a patch, drift (1 − cosine to the reference's token); mean, high and past as in the chart by token.
-    ``picture`` is the image as a PNG (data URI). ``sentence`` says in words what the image's page says.
+    ``picture`` is the image as a PNG (data URI). ``sentence`` says in words what the image's page says;
+    ``wide`` lets rows and columns change places, as a projector needs it.
     """
     table = table.assign(model=table["model"].astype(str))
     models, depths = in_order(table["model"]), sorted(int(depth) for depth in table["depth"].unique())
@@ -37,10 +40,10 @@ def image_drift_grid(table: pd.DataFrame, *, picture: str = "", sentence: str = 
     for (model, depth), own in table.groupby(["model", "depth"], sort=False):
         grids[depths.index(int(str(depth))), models.index(str(model))] = _cells(own)
     rows = picture_grid.picked({}, [str(depth) for depth in depths], "Depth: 0 is before block 0, b is after b blocks")
-    columns = picture_grid.picked(titles, models, "Run")
+    columns = picture_grid.picked(titles, models, "Run; over each grid: drift of the class token")
     high = max(float(grid.values.max()) for grid in grids.values())
     fig = picture_grid.draw(
-        grids, rows, columns, Scale("Drift,<br>1 − cosine", log=False, limits=(0.0, high or 1.0)), picture
+        grids, rows, columns, Scale("Drift,<br>1 − cosine", log=False, limits=(0.0, high or 1.0)), picture, wide
     )
     alt = f"{sentence} {_alt(table, models, depths)}".strip()
     return theme.finish(fig, "image_drift_grid", alt, picture_grid.height(rows), present, ",".join(models))
@@ -49,7 +52,7 @@ def image_drift_grid(table: pd.DataFrame, *, picture: str = "", sentence: str = 
 def _cells(own: pd.DataFrame) -> picture_grid.Cells:
     """One grid, with the drift of the class token over it."""
     token = own.loc[own["token"] == 0, "drift"]
-    note = f"class token {float(token.iloc[0]):.2f}" if len(token) else ""
+    note = f"{float(token.iloc[0]):.2f}" if len(token) else ""
     return picture_grid.cells(own[own["token"] > 0], "drift", _hover, note)
 
 

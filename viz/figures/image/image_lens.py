@@ -14,8 +14,9 @@ from viz.chart import chart, in_order
 from viz.parts import legends
 from viz.text import clean_text, percent, plural, safe_text, span
 
-ACROSS, PANEL, CAPTION, BELOW, LEFT = 2, 250, 46, 64, 64  # panels in a row; px
+ACROSS, PANEL, CAPTION, BELOW, LEFT = 2, 250, 62, 60, 64  # panels in a row; px
 NEXT, ACCURACY = 3, "Accuracy on the data set"
+DEPTH = "Depth: 0 is before block 0, b after b blocks"
 GAP = 0.08  # share of the width between panels
 
 
@@ -38,7 +39,8 @@ def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False
     models = in_order(table["model"])
     lines = table[table["line"].astype(bool)]
     looks = theme.looks(_by_weight(lines))
-    fig, rows = go.Figure(), -(-len(models) // ACROSS)
+    across = len(models) if present else ACROSS
+    fig, rows = go.Figure(), -(-len(models) // across)
     named: set[str] = set()
     for place, model in enumerate(models):
         own = table[table["model"] == model].sort_values("depth", kind="stable")
@@ -47,7 +49,7 @@ def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False
     legend, top = legends.above([*looks, ACCURACY])
     height = top + rows * (CAPTION + PANEL + BELOW)
     for place, model in enumerate(models):
-        _axes(fig, place, table[table["model"] == model], (top, height), min(len(models), ACROSS))
+        _axes(fig, place, table[table["model"] == model], (top, height), min(len(models), across))
     fig.update_layout(legend=legend, margin={"l": LEFT, "r": 16, "t": 0, "b": 0})
     alt = f"{sentence} {_alt(table, models)}".strip()
     return theme.finish(fig, "image_lens", alt, height, present, ",".join(models))
@@ -124,13 +126,14 @@ def _axes(fig: go.Figure, place: int, own: pd.DataFrame, sizes: tuple[float, flo
     """Both axes of a panel, its caption, and a line at the depth from which the answer stays."""
     top, height = sizes
     row, column = divmod(place, columns)
-    width = (1 - GAP * (columns - 1)) / columns
+    gap = GAP * ACROSS / max(columns, ACROSS)
+    width = (1 - gap * (columns - 1)) / columns
     upper = 1 - (top + row * (CAPTION + PANEL + BELOW) + CAPTION) / height
     number = str(place + 1) if place else ""
     last = int(own["depth"].max())
-    left = column * (width + GAP)
+    left = column * (width + gap)
     fig.layout[f"xaxis{number}"] = {
-        "title": {"text": "Depth: 0 is before block 0, b after b blocks"}, "range": [-0.3, last + 0.3],
+        "title": {"text": "Depth" if columns > ACROSS else DEPTH}, "range": [-0.3, last + 0.3],
         "dtick": 1 if last < 13 else 4, "showgrid": False, "domain": [left, left + width], "anchor": f"y{number}",
     }  # fmt: skip
     fig.layout[f"yaxis{number}"] = {
@@ -140,7 +143,7 @@ def _axes(fig: go.Figure, place: int, own: pd.DataFrame, sizes: tuple[float, flo
     final = own[(own["depth"] == last) & (own["rank"] == 1)].iloc[0]
     at = stays(own)
     words = f"<b>{safe_text(own['title'].iloc[0], 44)}</b><br>says {safe_text(final['class'], 30)} "
-    words += f"({percent(final['probability'], 0)}), which stays from depth {at}"
+    words += f"({percent(final['probability'], 0)})<br>and stays with it from depth {at}"
     fig.add_annotation(
         text=words, x=0, xref=f"x{number} domain", y=1, yref=f"y{number} domain", xanchor="left", yanchor="bottom",
         yshift=4, align="left", showarrow=False, font={"size": theme.SMALL, "color": theme.INK},

@@ -14,8 +14,9 @@ from viz.chart import chart, in_order
 from viz.parts import picture_grid
 from viz.text import clean_text, plural, real, safe_text
 
-UNIT, TOP, BOTTOM, RIGHT = 124, 30, 46, 16  # px: a row, and margins
-LETTERS = 13  # of a class under its picture
+UNIT, TOP, BOTTOM, RIGHT = 108, 62, 16, 16  # px: a row, and margins
+LETTERS = {1: 40, 2: 28, 3: 18}  # of a class under its picture, by models; with more of them 11
+PLACE = 0.64  # share of a row that the picture takes
 
 
 @chart(
@@ -29,7 +30,7 @@ LETTERS = 13  # of a class under its picture
 def image_neighbors(
     table: pd.DataFrame, *, pictures: Mapping[str, str] | None = None, sentence: str = "", present: bool = False
 ) -> go.Figure:
-    """A row of pictures for each model, the nearest first, with class and cosine; one in several rows has a frame.
+    """A column of pictures for each model, the nearest first, with class and cosine; one in several has a frame.
 
     model (key), title, rank (from 1), image (its name), class, cosine of unit features, shared (whether another model
     has it among its own). ``pictures`` are PNGs (data URIs) by image. ``sentence`` says in words what the image's page
@@ -38,49 +39,55 @@ def image_neighbors(
     table = table.assign(model=table["model"].astype(str))
     models, ranks = in_order(table["model"]), sorted(int(rank) for rank in table["rank"].unique())
     titles = picture_grid.titles_of(table)
-    shown = pictures or {}
     fig = go.Figure()
-    for place, model in enumerate(models):
+    for column, model in enumerate(models):
         own = table[table["model"] == model]
-        fig.add_trace(_frames(own, place, titles[model]))
+        fig.add_trace(_places(own, column, titles[model]))
         for row in own.to_dict("records"):
-            if source := picture_grid.checked(shown.get(str(row["image"]), "")):
-                fig.add_layout_image(
-                    source=source, xref="x", yref="y", x=row["rank"], y=place + 0.06, sizex=0.86, sizey=0.58,
-                    xanchor="center", yanchor="top", sizing="contain", layer="below",
-                )  # fmt: skip
-            words = f"{safe_text(row['class'], LETTERS)}<br>{row['cosine']:.2f}".replace("-", "−")
-            fig.add_annotation(
-                text=words, x=row["rank"], y=place + 0.66, xref="x", yref="y", yanchor="top", showarrow=False,
-                font={"size": theme.SMALL, "color": theme.INK},
-            )  # fmt: skip
-    labels = [safe_text(titles[model], 20) for model in models]
+            words = f"{safe_text(row['class'], LETTERS.get(len(models), 11))}<br>{row['cosine']:.2f}".replace("-", "−")
+            picture = picture_grid.checked((pictures or {}).get(str(row["image"]), ""))
+            _tile(fig, (column, row["rank"] - min(ranks)), words, picture, bool(row.get("shared")))
+    labels = [safe_text(titles[model], 22) for model in models]
     ticks = {"tickmode": "array", "showgrid": False, "fixedrange": True, "ticks": "", "zeroline": False}
     fig.update_xaxes(
-        title={"text": "Rank: 1 is the nearest; under each picture its class and cosine"}, tickvals=ranks,
-        ticktext=[str(rank) for rank in ranks], range=[min(ranks) - 0.5, max(ranks) + 0.5], **ticks,
+        title={"text": "Model; under each picture its class and cosine"}, tickvals=list(range(len(models))),
+        ticktext=labels, range=[-0.5, len(models) - 0.5], side="top", tickangle=0, **ticks,
     )  # fmt: skip
     fig.update_yaxes(
-        title={"text": "Model"}, range=[len(models), 0], tickvals=[place + 0.35 for place in range(len(models))],
-        ticktext=labels, **ticks,
+        title={"text": "Rank: 1 is the nearest"}, range=[len(ranks), 0], ticktext=[str(rank) for rank in ranks],
+        tickvals=[rank - min(ranks) + PLACE / 2 for rank in ranks], **ticks,
     )  # fmt: skip
-    left = max(map(theme.text_width, labels)) + 40
-    fig.update_layout(showlegend=False, margin={"l": left, "r": RIGHT, "t": TOP, "b": BOTTOM})
+    fig.update_layout(showlegend=False, margin={"l": 60, "r": RIGHT, "t": TOP, "b": BOTTOM})
     alt = f"{sentence} {_alt(table, models, titles)}".strip()
-    return theme.finish(fig, "image_neighbors", alt, TOP + BOTTOM + UNIT * len(models), present, ",".join(models))
+    return theme.finish(fig, "image_neighbors", alt, TOP + BOTTOM + UNIT * len(ranks), present, ",".join(models))
 
 
-def _frames(own: pd.DataFrame, place: int, title: str) -> go.Scatter:
-    """A frame round each picture, which has its hover text."""
-    shared = own["shared"].astype(bool).tolist() if "shared" in own else [False] * len(own)
+def _tile(fig: go.Figure, at: tuple[int, int], words: str, picture: str, framed: bool) -> None:
+    """One picture at a (column, row), with words under it."""
+    column, row = at
+    if picture:
+        fig.add_layout_image(
+            source=picture, xref="x", yref="y", x=column, y=row + 0.04, sizex=0.9, sizey=PLACE - 0.04,
+            xanchor="center", yanchor="top", sizing="contain", layer="below",
+        )  # fmt: skip
+    if framed:
+        fig.add_shape(
+            type="rect", x0=column - 0.46, x1=column + 0.46, y0=row + 0.01, y1=row + PLACE + 0.02, xref="x", yref="y",
+            line={"color": theme.ACCENT, "width": 2},
+        )  # fmt: skip
+    fig.add_annotation(
+        text=words, x=column, y=row + PLACE, xref="x", yref="y", yanchor="top", showarrow=False,
+        font={"size": theme.SMALL, "color": theme.INK},
+    )  # fmt: skip
+
+
+def _places(own: pd.DataFrame, column: int, title: str) -> go.Scatter:
+    """Invisible marks over the pictures, which have the hover texts."""
+    ranks = own["rank"].to_numpy(np.float32)
     return go.Scatter(
-        x=own["rank"].to_numpy(np.float32), y=np.full(len(own), place + 0.35, np.float32), mode="markers",
+        x=np.full(len(own), column, np.float32), y=ranks - ranks.min() + np.float32(PLACE / 2), mode="markers",
         name=safe_text(title, 40), text=[_hover(row) for row in own.to_dict("records")],
-        hovertemplate="%{text}<extra></extra>",
-        marker={
-            "symbol": "square-open", "size": 80, "color": [theme.ACCENT if one else theme.GRID for one in shared],
-            "line": {"width": 3},
-        },
+        hovertemplate="%{text}<extra></extra>", marker={"symbol": "square", "size": 60, "opacity": 0},
     )  # fmt: skip
 
 

@@ -1,0 +1,147 @@
+"""Tables about images on the bench: the library's own, table by table, and in words what cannot be made."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import asdict
+
+import numpy as np
+import pandas as pd
+import pytest
+from direct_bench import answered
+
+from merging.analysis.image.studied import image_of, image_of_pixels
+from merging.analysis.image.tables import ImageTables
+from merging.analysis.image.towers import IN_MEMORY, Towers
+from merging.jobs.bench import Bench, ImageRequest, PreviewState, TableName
+from merging.jobs.bench_process import ERROR, ImageBench
+from merging.previews.worker import Worker
+from merging.recipes.presets import preset
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.store import Store
+
+IMAGE = "letters:reporting:4"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, tiny_benchmark):
+    store = Store(tmp_path_factory.mktemp("store"), libraries=())
+    recipe = preset("task_arithmetic").recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)
+    return execute(recipe, store, benchmark=tiny_benchmark)
+
+
+def request(benchmark, run, *names: tuple[str, str, str], **more) -> ImageRequest:
+    fields = {"image": IMAGE, "store": str(run.path.parent.parent), "benchmark": str(benchmark.folder)} | more
+    return ImageRequest(tables=tuple(TableName(*name) for name in names), **fields)
+
+
+def tables(bench: ImageBench, asked: ImageRequest) -> dict[TableName, pd.DataFrame]:
+    state = answered(bench, asked)
+    assert not state.error, state.error
+    return state.tables
+
+
+def test_tables_are_the_library_s_own(tiny_benchmark, run):
+    store = Store(run.path.parent.parent, libraries=())
+    made, image = ImageTables(Towers(store, tiny_benchmark, "cpu")), image_of(tiny_benchmark, IMAGE)
+    names = [
+        ("lens", run.id, ""), ("restore", run.id, "pretrained"), ("attention", run.id, "1"),
+        ("attention", run.id, "rollout"), ("sentence", run.id, "pretrained"), ("says", run.id, "pretrained"),
+    ]  # fmt: skip
+    found = tables(ImageBench("cpu"), request(tiny_benchmark, run, *names))
+    pd.testing.assert_frame_equal(found[names[0]], made.lens(image, run.id), check_dtype=False)
+    pd.testing.assert_frame_equal(found[names[1]], made.restore(image, run.id, "pretrained"), check_dtype=False)
+    whole = made.attention(image, run.id)
+    assert len(found[names[2]]) == (whole["block"] == 1).sum() and set(found[names[2]]["block"]) == {1}
+    assert len(found[names[3]]) == (whole["view"] == "rollout").sum() and set(found[names[3]]["view"]) == {"rollout"}
+    assert found[names[4]]["sentence"][0] == made.sentence(image, run.id, "pretrained")
+    assert found[names[5]]["sentence"][0] == made.sentence(image, run.id, "pretrained", restored=False)
+
+
+def test_a_table_that_cannot_be_made_leaves_the_others(tiny_benchmark, run):
+    names = [("lens", "0" * 12, ""), ("lens", "experts/letters", ""), ("nothing", run.id, ""), ("lens", run.id, "")]
+    found = tables(ImageBench("cpu"), request(tiny_benchmark, run, *names))
+    assert [ERROR in found[name] for name in names] == [True, True, True, False]
+    assert "There is no run" in found[names[0]][ERROR][0] and "no expert" in found[names[1]][ERROR][0]
+    state = answered(ImageBench("cpu"), request(tiny_benchmark, run, names[-1], image="letters:reporting:99999"))
+    assert "images in the split" in state.error and not state.tables
+
+
+def test_a_draft_is_merged_in_memory_and_has_a_key_of_its_own(tiny_benchmark, run):
+    recipe = Recipe.build(
+        "task_arithmetic", {"scaling": 0.3}, [], tiny_benchmark.pretrained, tiny_benchmark.experts, "Mine"
+    )
+    bench = ImageBench("cpu")
+    names = [("lens", "draft", ""), ("restore", "draft", "pretrained"), ("lens", run.id, "")]
+    found = tables(bench, request(tiny_benchmark, run, *names, draft=recipe.to_yaml()))
+    assert set(found[names[0]]["model"]) == {"draft"} and set(found[names[0]]["title"]) == {"Mine"}
+    assert set(found[names[1]]["donor"]) == {"pretrained"}
+    same = ["depth", "number", "probability", "rank"]
+    pd.testing.assert_frame_equal(found[names[0]][same], found[names[2]][same], rtol=1e-5)
+    lot = Recipe.build("adamerging", {"steps": 1}, [], tiny_benchmark.pretrained, tiny_benchmark.experts)
+    assert answered(bench, request(tiny_benchmark, run, names[0], draft=lot.to_yaml())).error  # it learns
+
+
+def test_an_own_picture_is_sent_as_pixels(tiny_benchmark, run):
+    size = tiny_benchmark.image_size
+    pixels = np.random.default_rng(0).integers(0, 255, (size, size, 3), np.uint8)
+    asked = request(
+        tiny_benchmark, run, ("lens", "pretrained", ""), image="", head="letters",
+        pixels=base64.b64encode(pixels.tobytes()).decode(),
+    )  # fmt: skip
+    found = tables(ImageBench("cpu"), asked)["lens", "pretrained", ""]
+    made = ImageTables(Towers(Store(run.path.parent.parent, libraries=()), tiny_benchmark, "cpu"))
+    expected = made.lens(image_of_pixels(tiny_benchmark, pixels, "letters"), "pretrained")
+    pd.testing.assert_frame_equal(found, expected, check_dtype=False)
+    assert not found["right"].any()
+
+
+def test_at_most_four_towers_stay_in_memory(tiny_benchmark, run):
+    bench = ImageBench("cpu")
+    keys = ["pretrained", run.id, *(f"experts/{task}" for task in tiny_benchmark.experts)]
+    asked = asdict(request(tiny_benchmark, run, *(("lens", key, "") for key in keys)))
+    work = bench.begin(asked, lambda: False)
+    while not work.done:
+        work.advance()
+    assert len(keys) > IN_MEMORY and len(work.made.towers) == IN_MEMORY
+    assert bench.begin(asked, lambda: False).made is work.made  # what is in memory serves the next request
+
+
+def test_the_worker_answers_both_kinds_and_a_newer_request_stops_an_older_one(tiny_benchmark, run):
+    answers: list[dict] = []
+    worker = Worker(answers.append, "cpu", {"image": ImageBench("cpu").begin})
+    asked = request(tiny_benchmark, run, ("lens", run.id, ""), ("summary", run.id, "pretrained"))
+
+    def send(number: int, session: str) -> None:
+        worker.take([json.dumps({"id": number, "session": session, **asdict(asked)})])
+
+    send(1, "a")
+    send(2, "a")
+    send(3, "b")
+    worker.run(0.01)
+    assert [(answer["id"], answer["done"]) for answer in answers] == [(2, False), (3, False), (2, True), (3, True)]
+    assert [len(answer["tables"]) for answer in answers] == [1, 1, 1, 1]
+    worker.take([json.dumps({"id": 4, "session": "a", **asdict(asked)}), json.dumps({"id": 5, "session": "a"})])
+    worker.run(0.01)
+    assert len(answers) == 4 and worker.open_requests == 0
+
+
+@pytest.mark.slow
+def test_the_process_sends_tables_as_they_are_made(tiny_benchmark, run):
+    import time
+
+    bench = Bench("cpu", idle=2.0)
+    asked = request(tiny_benchmark, run, ("lens", run.id, ""), ("restore", run.id, "pretrained"))
+    try:
+        state: PreviewState | None = bench.ask("a", asked)
+        limit = time.monotonic() + 120
+        while state is not None and not state.done and time.monotonic() < limit:
+            time.sleep(0.02)
+            state = bench.state("a", asked)
+        assert state is not None and state.done and not state.error
+        assert list(state.tables) == list(asked.tables)
+        assert not any(ERROR in table for table in state.tables.values())
+    finally:
+        bench.close()
