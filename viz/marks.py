@@ -51,7 +51,7 @@ def marks(figure: go.Figure, picks: Sequence[str] = ()) -> pd.DataFrame:
     rows: list[Row] = []
     for trace in figure.data:
         if trace.type == "heatmap":
-            covered = any(_axes(other) == _axes(trace) and other.customdata is not None for other in figure.data)
+            covered = any(_axes(other) == _axes(trace) and _takes_pointer(other) for other in figure.data)
             rows += [] if covered else _cells(figure, trace)
         elif trace.type == "scatter" and trace.fill == "toself" and trace.line.width == 0:
             rows += _band(figure, trace)
@@ -59,6 +59,11 @@ def marks(figure: go.Figure, picks: Sequence[str] = ()) -> pd.DataFrame:
             rows += _points(figure, trace, picks, maps.get(_axes(trace)) if trace.type == "bar" else None)
     table = pd.DataFrame(rows)
     return table[[*(name for name in table if name != TEXT), *(name for name in table if name == TEXT)]]
+
+
+def _takes_pointer(trace: Any) -> bool:
+    """Whether a trace stands over the cells of a map, with their words."""
+    return trace.customdata is not None or (trace.type == "bar" and trace.marker.opacity == 0)
 
 
 def _axes(trace: Any) -> tuple[str, str]:
@@ -174,8 +179,11 @@ def _cells(figure: go.Figure, trace: Any) -> list[Row]:
     x, y = _pair(figure, trace)
     grid = np.asarray(trace.z, np.float64)
     places = [(row, column) for row in range(len(grid)) for column in range(grid.shape[1])]
+    xs, ys = (np.arange(count) if at is None else at for at, count in ((trace.x, grid.shape[1]), (trace.y, len(grid))))
     return [
-        {MARK: _plain(trace.name), x.name: x.shown(column), y.name: y.shown(row)} | _cell(trace, column, row)
+        {MARK: _plain(trace.name), x.name: x.shown(xs[column]), y.name: y.shown(ys[row])}
+        | _cell(trace, column, row)
+        | ({} if trace.text is None or trace.hoverinfo == "skip" else {TEXT: _plain(trace.text[row][column])})
         for row, column in places
     ]
 

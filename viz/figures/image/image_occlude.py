@@ -38,14 +38,17 @@ def image_occlude(table: pd.DataFrame, *, picture: str = "", sentence: str = "",
         grids[0, models.index(str(model))] = picture_grid.cells(own, "change", _hover, note)
     rows = picture_grid.picked({}, ["\xa0"], "One patch occluded")
     scale = Scale("Change of<br>the margin", log=False, diverging=True)
-    fig = picture_grid.draw(grids, rows, picture_grid.picked(titles, models, "Model"), scale, picture)
+    columns = picture_grid.picked(titles, models, "Model")
+    fig = picture_grid.draw(grids, rows, columns, scale, picture)
     alt = f"{sentence} {_alt(table)}".strip()
-    return theme.finish(fig, "image_occlude", alt, picture_grid.height(rows) + 40, present, ",".join(models))
+    return theme.finish(fig, "image_occlude", alt, picture_grid.height(rows, columns) + 40, present, ",".join(models))
 
 
 def _hover(row: Mapping[Any, Any]) -> str:
     words = f"<b>{safe_text(row['title'], 40)}</b> without patch {row['row']}, {row['column']} (row, column)"
-    return f"{words}<br>margin of {safe_text(row['followed'], 40)}: {real(row['before'])} → {real(row['margin'])}"
+    words += f"<br>margin of {safe_text(row['followed'], 40)}: {real(row['before'])} → {real(row['margin'])}"
+    change = f"{row['change']:+.3f}".replace("-", "−")
+    return f"{words}<br>change {change}"
 
 
 def _alt(table: pd.DataFrame) -> str:
