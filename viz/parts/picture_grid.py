@@ -19,7 +19,6 @@ from viz.text import safe_text
 
 UNIT, CAPTION, PAD = 132, 24, 5  # px of a place: its side, the line over its grid, and the space around it
 TOP, RIGHT, BOTTOM, LONGEST = 62, 110, 16, 22
-ACROSS = 8  # grids that fit side by side on a page
 VEIL = 0.68  # opacity of the cells over the picture
 PNG = re.compile(r"data:image/png;base64,[A-Za-z0-9+/]+=*")
 
@@ -66,9 +65,9 @@ def draw(
 ) -> go.Figure:
     """Grids by (row, column) of a plane, each over the picture; all have the same colors.
 
-    Rows and columns change places where there are more rows, if they fit side by side or the figure is ``wide``.
+    ``wide`` lets rows and columns change places where there are more rows.
     """
-    if _is_turned(rows, columns, wide):
+    if wide and len(rows.names) > len(columns.names):
         grids, rows, columns = {(column, row): grid for (row, column), grid in grids.items()}, columns, rows
     every = np.concatenate([grid.values.ravel() for grid in grids.values()])
     _, colors = depth.colored(every, scale)
@@ -85,14 +84,9 @@ def draw(
     return fig
 
 
-def height(rows: Side, columns: Side, wide: bool = False) -> float:
-    """Height in px of a figure with these rows and columns of grids."""
-    down = columns if _is_turned(rows, columns, wide) else rows
-    return TOP + BOTTOM + UNIT * max(len(down.names), 1)
-
-
-def _is_turned(rows: Side, columns: Side, wide: bool) -> bool:
-    return len(rows.names) > len(columns.names) and (wide or len(rows.names) <= ACROSS)
+def height(rows: Side) -> float:
+    """Height in px of a figure with this many rows of grids."""
+    return TOP + BOTTOM + UNIT * max(len(rows.names), 1)
 
 
 def _heat(
@@ -122,28 +116,24 @@ def _picture(picture: str, left: float, top: float, size: float) -> dict[str, An
 
 
 def _lay_out(fig: go.Figure, rows: Side, columns: Side) -> None:
-    across, down = ([wrapped(title) for title in side.titles] for side in (columns, rows))
+    across, down = ([_wrapped(title) for title in side.titles] for side in (columns, rows))
     ticks = {"tickmode": "array", "showgrid": False, "fixedrange": True, "ticks": "", "zeroline": False}
     middle = (1 + CAPTION / UNIT) / 2
     fig.update_xaxes(
         title={"text": columns.title}, side="top", range=[0, len(across)], tickangle=0, ticktext=across,
-        tickvals=[column + 0.5 for column in range(len(across))], constrain="domain", constraintoward="left", **ticks,
+        tickvals=[column + 0.5 for column in range(len(across))], constrain="domain", constraintoward="center", **ticks,
     )  # fmt: skip
     fig.update_yaxes(
         title={"text": rows.title}, range=[len(down), 0], ticktext=down, scaleanchor="x", constrain="domain",
         constraintoward="top", tickvals=[row + middle for row in range(len(down))], **ticks,
     )  # fmt: skip
-    fig.update_layout(showlegend=False, margin={"l": labels_width(down), "r": RIGHT, "t": TOP, "b": BOTTOM})
+    lines = [line for title in down for line in title.split("<br>")]
+    left = max(*map(theme.text_width, lines), 30) + 40
+    fig.update_layout(showlegend=False, margin={"l": left, "r": RIGHT, "t": TOP, "b": BOTTOM})
 
 
-def labels_width(labels: Sequence[str]) -> float:
-    """Margin in px for wrapped titles beside rows."""
-    lines = [line for label in labels for line in label.split("<br>")]
-    return max(*map(theme.text_width, lines), 30) + 40
-
-
-def wrapped(title: str) -> str:
-    """A title in at most two lines, escaped."""
+def _wrapped(title: str) -> str:
+    """A title in at most two lines."""
     words, lines = str(title).split(" "), [""]
     for word in words:
         if lines[-1] and len(lines) < 2 and len(lines[-1]) + len(word) >= LONGEST:

@@ -35,12 +35,12 @@ def image_attention(
     wide: bool = False,
     present: bool = False,
 ) -> go.Figure:
-    """A grid for each model and each view of one block, or each block in one view.
+    """A column for each model and a row for each view of one block, or for each block in one view.
 
     model (key), title, block (from 0), view ("head 0", "mean of heads", "rollout", "contribution"), token (0: the class
     token), row and column of a patch (-1 for the class token), share (of the view, sums to 1 over the tokens).
     ``picture`` is the image as a PNG (data URI). ``sentence`` says in words what the image's page says;
-    ``wide`` lays more of them side by side, as a projector needs it.
+    ``wide`` lets rows and columns change places, as a projector needs it.
     """
     fixed = "block" if one_of("by", by, tuple(BY)) == "view" else "view"
     if table[fixed].nunique() > 1:
@@ -57,9 +57,7 @@ def image_attention(
     scale = Scale("Share of<br>the row", log=False, limits=(0.0, high or 1.0), percent=True)
     fig = picture_grid.draw(grids, rows, columns, scale, picture, wide)
     alt = f"{sentence} {_alt(table, models, len(kept))}".strip()
-    return theme.finish(
-        fig, "image_attention", alt, picture_grid.height(rows, columns), present, f"{by}:{','.join(kept)}"
-    )
+    return theme.finish(fig, "image_attention", alt, picture_grid.height(rows), present, f"{by}:{','.join(kept)}")
 
 
 def _cells(own: pd.DataFrame) -> picture_grid.Cells:

@@ -26,12 +26,12 @@ from viz.text import clean_text, plural, real, safe_text
 def image_drift_grid(
     table: pd.DataFrame, *, picture: str = "", sentence: str = "", wide: bool = False, present: bool = False
 ) -> go.Figure:
-    """A grid for each run and depth; over each grid stands the drift of the class token.
+    """A column for each run and a row for each depth; over each grid stands the drift of the class token.
 
     model (key), title, against (title of the reference), depth (0: before block 0), token (0: the class token), row and
     column of a patch, drift (1 − cosine to the reference's token); mean, high and past as in the chart by token.
     ``picture`` is the image as a PNG (data URI). ``sentence`` says in words what the image's page says;
-    ``wide`` lays more of them side by side, as a projector needs it.
+    ``wide`` lets rows and columns change places, as a projector needs it.
     """
     table = table.assign(model=table["model"].astype(str))
     models, depths = in_order(table["model"]), sorted(int(depth) for depth in table["depth"].unique())
@@ -46,7 +46,7 @@ def image_drift_grid(
         grids, rows, columns, Scale("Drift,<br>1 − cosine", log=False, limits=(0.0, high or 1.0)), picture, wide
     )
     alt = f"{sentence} {_alt(table, models, depths)}".strip()
-    return theme.finish(fig, "image_drift_grid", alt, picture_grid.height(rows, columns), present, ",".join(models))
+    return theme.finish(fig, "image_drift_grid", alt, picture_grid.height(rows), present, ",".join(models))
 
 
 def _cells(own: pd.DataFrame) -> picture_grid.Cells:

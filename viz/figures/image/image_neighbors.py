@@ -14,8 +14,8 @@ from viz.chart import chart, in_order
 from viz.parts import picture_grid
 from viz.text import clean_text, plural, real, safe_text
 
-UNIT, TOP, BOTTOM, RIGHT = 128, 62, 16, 16  # px: a row, and margins
-LETTERS = 14  # of a class under its picture
+UNIT, TOP, BOTTOM, RIGHT = 108, 62, 16, 16  # px: a row, and margins
+LETTERS = {1: 40, 2: 28, 3: 18}  # of a class under its picture, by models; with more of them 11
 PLACE = 0.64  # share of a row that the picture takes
 
 
@@ -30,7 +30,7 @@ PLACE = 0.64  # share of a row that the picture takes
 def image_neighbors(
     table: pd.DataFrame, *, pictures: Mapping[str, str] | None = None, sentence: str = "", present: bool = False
 ) -> go.Figure:
-    """A row of pictures for each model, the nearest first, with class and cosine; one in several has a frame.
+    """A column of pictures for each model, the nearest first, with class and cosine; one in several has a frame.
 
     model (key), title, rank (from 1), image (its name), class, cosine of unit features, shared (whether another model
     has it among its own). ``pictures`` are PNGs (data URIs) by image. ``sentence`` says in words what the image's page
@@ -40,29 +40,27 @@ def image_neighbors(
     models, ranks = in_order(table["model"]), sorted(int(rank) for rank in table["rank"].unique())
     titles = picture_grid.titles_of(table)
     fig = go.Figure()
-    for line, model in enumerate(models):
+    for column, model in enumerate(models):
         own = table[table["model"] == model]
-        fig.add_trace(_places(own, line, titles[model]))
+        fig.add_trace(_places(own, column, titles[model]))
         for row in own.to_dict("records"):
             cosine = f"{row['cosine']:.2f}".replace("-", "−")
-            words = f"{safe_text(row['class'], LETTERS)}<br>{cosine}"
+            words = f"{safe_text(row['class'], LETTERS.get(len(models), 11))}<br>{cosine}"
             picture = picture_grid.checked((pictures or {}).get(str(row["image"]), ""))
-            _tile(fig, (row["rank"] - min(ranks), line), words, picture, bool(row.get("shared")))
-    labels = [picture_grid.wrapped(titles[model]) for model in models]
+            _tile(fig, (column, row["rank"] - min(ranks)), words, picture, bool(row.get("shared")))
+    labels = [safe_text(titles[model], 22) for model in models]
     ticks = {"tickmode": "array", "showgrid": False, "fixedrange": True, "ticks": "", "zeroline": False}
     fig.update_xaxes(
-        title={"text": "Rank: 1 is the nearest; under each picture its class and cosine"}, side="top", tickangle=0,
-        tickvals=list(range(len(ranks))), ticktext=[str(rank) for rank in ranks], range=[-0.5, len(ranks) - 0.5],
-        **ticks,
+        title={"text": "Model; under each picture its class and cosine"}, tickvals=list(range(len(models))),
+        ticktext=labels, range=[-0.5, len(models) - 0.5], side="top", tickangle=0, **ticks,
     )  # fmt: skip
     fig.update_yaxes(
-        title={"text": "Model"}, range=[len(models), 0], ticktext=labels,
-        tickvals=[line + PLACE / 2 for line in range(len(models))], **ticks,
+        title={"text": "Rank: 1 is the nearest"}, range=[len(ranks), 0], ticktext=[str(rank) for rank in ranks],
+        tickvals=[rank - min(ranks) + PLACE / 2 for rank in ranks], **ticks,
     )  # fmt: skip
-    left = picture_grid.labels_width(labels)
-    fig.update_layout(showlegend=False, margin={"l": left, "r": RIGHT, "t": TOP, "b": BOTTOM})
+    fig.update_layout(showlegend=False, margin={"l": 60, "r": RIGHT, "t": TOP, "b": BOTTOM})
     alt = f"{sentence} {_alt(table, models, titles)}".strip()
-    return theme.finish(fig, "image_neighbors", alt, TOP + BOTTOM + UNIT * len(models), present, ",".join(models))
+    return theme.finish(fig, "image_neighbors", alt, TOP + BOTTOM + UNIT * len(ranks), present, ",".join(models))
 
 
 def _tile(fig: go.Figure, at: tuple[int, int], words: str, picture: str, framed: bool) -> None:
@@ -84,11 +82,11 @@ def _tile(fig: go.Figure, at: tuple[int, int], words: str, picture: str, framed:
     )  # fmt: skip
 
 
-def _places(own: pd.DataFrame, line: int, title: str) -> go.Scatter:
+def _places(own: pd.DataFrame, column: int, title: str) -> go.Scatter:
     """Invisible marks over the pictures, which have the hover texts."""
     ranks = own["rank"].to_numpy(np.float32)
     return go.Scatter(
-        x=ranks - ranks.min(), y=np.full(len(own), line + PLACE / 2, np.float32), mode="markers",
+        x=np.full(len(own), column, np.float32), y=ranks - ranks.min() + np.float32(PLACE / 2), mode="markers",
         name=safe_text(title, 40), text=[_hover(row) for row in own.to_dict("records")],
         hovertemplate="%{text}<extra></extra>", marker={"symbol": "square", "size": 60, "opacity": 0},
         meta={"columns": {"Cosine": own["cosine"].tolist()}},

@@ -41,7 +41,7 @@ def image_occlude(table: pd.DataFrame, *, picture: str = "", sentence: str = "",
     columns = picture_grid.picked(titles, models, "Model")
     fig = picture_grid.draw(grids, rows, columns, scale, picture)
     alt = f"{sentence} {_alt(table)}".strip()
-    return theme.finish(fig, "image_occlude", alt, picture_grid.height(rows, columns) + 40, present, ",".join(models))
+    return theme.finish(fig, "image_occlude", alt, picture_grid.height(rows) + 40, present, ",".join(models))
 
 
 def _hover(row: Mapping[Any, Any]) -> str:
