@@ -32,6 +32,7 @@ COPIES = 8  # stacks of blocks in a device's memory at once: three buffers, and 
 LAYER_COPIES = 4  # stacks of task vectors in memory at once: the one read, an edited one, two inside a formula
 SQUARES = 4  # matrices of a layer's longer side in float64 while it is decomposed
 AT_ONCE = 4 << 30  # bytes that the layers that are worked on at once may take, if as much again is free
+FREED = 31 << 20  # bytes; of a larger block the allocator learns nothing when it is freed
 PIECE_CPU = 1 << 15  # scalars per expert that are worked on at a time: K + 1 such pieces stay in the cache
 
 
@@ -91,6 +92,9 @@ class Inputs:
             raise MergingError(
                 f"These checkpoints hold float64, which {name} cannot compute with; use the device 'cpu'."
             )
+        # The allocator of Linux keeps what is freed for the next piece only up to the size of the largest block that was
+        # freed before; else every piece's pages would be cleared by the system again.
+        torch.empty(FREED, dtype=torch.uint8)
         object.__setattr__(self, "parameters", merged)
         object.__setattr__(self, "dtype", torch.float64 if double else torch.float32)
 
