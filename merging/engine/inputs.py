@@ -92,8 +92,8 @@ class Inputs:
             raise MergingError(
                 f"These checkpoints hold float64, which {name} cannot compute with; use the device 'cpu'."
             )
-        # The allocator of Linux keeps what is freed for the next piece only up to the size of the largest block that was
-        # freed before; else every piece's pages would be cleared by the system again.
+        # The allocator of Linux keeps what is freed for the next piece only up to the size of the largest block that
+        # was freed before; else every piece's pages would be cleared by the system again.
         torch.empty(FREED, dtype=torch.uint8)
         object.__setattr__(self, "parameters", merged)
         object.__setattr__(self, "dtype", torch.float64 if double else torch.float32)
