@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Hashable, Iterable
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from threading import Event
@@ -118,3 +119,43 @@ def _hear(news: SimpleQueue[Any], started: Iterable[_Started[Any]], listen: Call
     if of is not None and share is not None:
         of.share = share
     listen(sum(each.done for each in started), detail, of.unit.name if of else "")
+
+
+@contextmanager
+def in_turns(
+    tasks: Iterable[Callable[[], T]], workers: int, started: int, prepare: Callable[[], Any]
+) -> Iterator[Iterator[T]]:
+    """The results of many small tasks, in their order, made by ``workers`` threads that call ``prepare`` first.
+
+    At most so many are ``started`` and not yet used: the next task is taken and starts when the loop over the results
+    continues. An error of a task is raised in its turn.
+    """
+    with ThreadPoolExecutor(workers, initializer=prepare) as pool:
+
+        def results() -> Iterator[T]:
+            waiting = deque[Future[T]]()
+            for task in tasks:
+                waiting.append(pool.submit(task))
+                if len(waiting) == started:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+
+        try:
+            yield results()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def ahead(items: Iterator[T]) -> Iterator[Iterator[T]]:
+    """The same items, each made by another thread while the one before it is in use."""
+    with ThreadPoolExecutor(1) as pool:
+
+        def prefetched() -> Iterator[T]:
+            following = pool.submit(next, items, None)
+            while (item := following.result()) is not None:
+                following = pool.submit(next, items, None)
+                yield item
+
+        yield prefetched()

@@ -32,6 +32,7 @@ COPIES = 8  # stacks of blocks in a device's memory at once: three buffers, and 
 LAYER_COPIES = 4  # stacks of task vectors in memory at once: the one read, an edited one, two inside a formula
 SQUARES = 4  # matrices of a layer's longer side in float64 while it is decomposed
 AT_ONCE = 4 << 30  # bytes that the layers that are worked on at once may take, if as much again is free
+FREED = 31 << 20  # bytes; of a larger block the allocator learns nothing when it is freed
 PIECE_CPU = 1 << 15  # scalars per expert that are worked on at a time: K + 1 such pieces stay in the cache
 
 
@@ -91,6 +92,9 @@ class Inputs:
             raise MergingError(
                 f"These checkpoints hold float64, which {name} cannot compute with; use the device 'cpu'."
             )
+        # The allocator of Linux keeps what is freed for the next piece only up to the size of the largest block that
+        # was freed before; else every piece's pages would be cleared by the system again.
+        torch.empty(FREED, dtype=torch.uint8)
         object.__setattr__(self, "parameters", merged)
         object.__setattr__(self, "dtype", torch.float64 if double else torch.float32)
 
@@ -126,34 +130,49 @@ class Inputs:
 
     def slots(self, in_blocks: bool, dropped: Callable[[Parameter], bool]) -> Iterator[Slot]:
         """Every slot, whole or in flat blocks; of dropped tensors only the pretrained weights are read."""
-        size = self._block
-        # Blocks take turns in three buffers (one in use, one being read, one to spare): fresh memory for every block
-        # would cost more time in page faults than the arithmetic takes. A slot is valid until the loop continues.
-        # They are kept for the next pass: once such large blocks are given back, the allocator stops returning memory.
-        if not in_blocks:
+        if in_blocks:
+            # One is in use, one is being read, one to spare.
+            yield from (read() for read in self.blocks(dropped, 3))
+        else:
             yield from (self.whole(parameter, dropped(parameter)) for parameter in self.ordered)
-            return
-        buffers = self._spare.pop() if self._spare else [self._empty(size) for _ in range(3)]
+
+    def blocks(self, dropped: Callable[[Parameter], bool], valid: int) -> Iterator[Callable[[], Slot]]:
+        """What reads each flat block in turn; ``valid`` of them are at once.
+
+        Blocks take turns in buffers: fresh memory for every block would cost more time in page faults than the
+        arithmetic takes. They are kept for the next pass: once such large blocks are given back, the allocator stops
+        returning memory.
+        """
+        size = self._block
+        buffers = self._spare.pop() if self._spare else []
         try:
-            turns = itertools.cycle(buffers)
+            buffers.extend(self._empty(size) for _ in range(valid - len(buffers)))
+            turns = itertools.cycle(buffers[:valid])
             for parameter in self.ordered:
-                numel = self.pretrained.infos[parameter.name].numel
+                numel, empty = self.pretrained.infos[parameter.name].numel, dropped(parameter)
                 for start in range(0, max(numel, 1), size):  # an empty tensor is one empty block
-                    yield self._slot(parameter, start, min(start + size, numel), dropped(parameter), next(turns))
+                    yield partial(self._slot, parameter, start, min(start + size, numel), empty, next(turns))
         finally:
             self._spare.append(buffers)
 
-    def thinned(self, stride: int) -> Iterator[tuple[Slot, int]]:
-        """Every so-many-th scalar, counted over all tensors, as flat slots, each with how many per expert were read."""
-        passed, checkpoints = 0, (self.pretrained, *self.experts.values())
+    def thinned(self, stride: int) -> Iterator[Callable[[], tuple[Slot, int]]]:
+        """What reads every so-many-th scalar, counted over all tensors, block by block.
+
+        Each gives a flat slot, and how many scalars per expert were read for it.
+        """
+        passed, size = 0, self._block
         for parameter in self.ordered:
-            name, numel = parameter.name, self.pretrained.infos[parameter.name].numel
-            for start in range(0, numel, self._block):
-                stop, chosen = min(start + self._block, numel), slice(-passed % stride, None, stride)
-                read = (checkpoint.read_flat(name, start, stop)[chosen] for checkpoint in checkpoints)
-                base, *rows = (moved(values, self.device, self.dtype) for values in read)
-                yield Slot(parameter, self.names, base, torch.stack(rows) - base, start), stop - start
+            numel = self.pretrained.infos[parameter.name].numel
+            for start in range(0, numel, size):
+                stop, chosen = min(start + size, numel), slice(-passed % stride, None, stride)
+                yield partial(self._chosen, parameter, start, stop, chosen)
                 passed += stop - start
+
+    def _chosen(self, parameter: Parameter, start: int, stop: int, chosen: slice) -> tuple[Slot, int]:
+        checkpoints = (self.pretrained, *self.experts.values())
+        read = (checkpoint.read_flat(parameter.name, start, stop)[chosen] for checkpoint in checkpoints)
+        base, *rows = (moved(values, self.device, self.dtype) for values in read)
+        return Slot(parameter, self.names, base, torch.stack(rows) - base, start), stop - start
 
     def layer_bytes(self, parameter: Parameter) -> int:
         """Memory that the work on one whole tensor may take."""

@@ -43,24 +43,39 @@ class MemorySink:
         self.state_dict[name].reshape(-1)[start : start + values.numel()].copy_(values.reshape(-1))
 
 
-@dataclass
+@dataclass(frozen=True)
 class Tally:
     """Counts of one tensor: a number for each model that is made, and one more.
 
     They stay on the device, which would otherwise be waited for at every tensor.
     """
 
-    kept: Tensor | int = 0  # (models + 1,): scalars that each model changes, then those that any of them changes
-    squared: Tensor | float = 0.0  # (models + 1,): of the norms of the changes, then of the pretrained weights
+    kept: Tensor  # (models + 1,): scalars that each model changes, then those that any of them changes
+    squared: Tensor  # (models + 1,): of the norms of the changes, then of the pretrained weights
 
-    def add(self, slot: Slot, changes: list[Tensor]) -> None:
-        """Count one slot, whole or a piece."""
+    @classmethod
+    def of(cls, slot: Slot, changes: list[Tensor]) -> Tally:
+        """The counts of one slot, whole or a piece."""
         kept = [torch.count_nonzero(change) for change in changes]
         by_any = kept[0]
         if len(changes) > 1:  # comparing sizes is several times as fast as comparing with zero
             by_any = torch.count_nonzero(reduce(torch.maximum, (change.abs() for change in changes)))
-        self.kept = self.kept + torch.stack([*kept, by_any])
-        self.squared = self.squared + torch.stack([_squared_norm(values) for values in (*changes, slot.pretrained)])
+        squared = [_squared_norm(values) for values in (*changes, slot.pretrained)]
+        return cls(torch.stack([*kept, by_any]), torch.stack(squared))
+
+    def with_other(self, other: Tally) -> Tally:
+        """The counts of both."""
+        return Tally(self.kept + other.kept, self.squared + other.squared)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What is written of one slot, whole or a piece: for each model its values (*S) in the stored dtype; counts."""
+
+    name: str
+    start: int
+    values: list[Tensor]
+    tally: Tally
 
 
 def merged_values(slot: Slot, change: Tensor, kept: Tensor | None) -> Tensor:
@@ -71,24 +86,35 @@ def merged_values(slot: Slot, change: Tensor, kept: Tensor | None) -> Tensor:
 
 
 class Output:
-    """Adds merged task vectors to the pretrained weights, hands them to sinks, and counts per tensor."""
+    """Adds merged task vectors to the pretrained weights, hands them to sinks, and counts per tensor.
+
+    ``stored`` computes, for several slots at once if need be; ``add`` takes its results one after the other.
+    """
 
     def __init__(self, pretrained: Checkpoint, names: tuple[str, ...], make_sink: Callable[[str], Sink]) -> None:
         self.sinks = {name: make_sink(name) for name in names}
         self._infos = pretrained.infos
         self._tallies: dict[str, Tally] = {}
 
-    def add(self, slot: Slot, change: Tensor, kept: Tensor | None) -> None:
-        """Write one slot; ``change`` is (*S), or (K, *S) with one sink per expert."""
+    def stored(self, slot: Slot, change: Tensor, kept: Tensor | None) -> Stored:
+        """What is to be written of a slot; ``change`` is (*S), or (K, *S) with one sink per expert."""
         changes = [change] if len(self.sinks) == 1 and change.shape == slot.pretrained.shape else list(change)
-        for sink, one in zip(self.sinks.values(), changes, strict=True):
+        models = []
+        for one in changes:
             values = merged_values(slot, one, kept)
             stored = values.to(self._infos[slot.name].dtype)
             if not all_finite(stored, values.dtype):
                 raise _overflow(slot.name, values, stored.dtype)
-            sink.write(slot.name, stored, slot.start)
-        tally = self._tallies.setdefault(slot.name, Tally())
-        tally.add(slot, changes if kept is None else [one * kept for one in changes])
+            models.append(stored)
+        tally = Tally.of(slot, changes if kept is None else [one * kept for one in changes])
+        return Stored(slot.name, slot.start, models, tally)
+
+    def add(self, stored: Stored) -> None:
+        """Write one slot, and count it."""
+        for sink, values in zip(self.sinks.values(), stored.values, strict=True):
+            sink.write(stored.name, values, stored.start)
+        before = self._tallies.get(stored.name)
+        self._tallies[stored.name] = stored.tally if before is None else before.with_other(stored.tally)
 
     def tables(self, inputs: Inputs, per_task: bool) -> dict[str, pd.DataFrame]:
         """The table "tensors": a row per written tensor; with one model per task "task_tensors": a row per expert, too.
@@ -121,8 +147,8 @@ class Output:
         """The two counts of every tally, on the host."""
         if not self._tallies:
             return {}
-        kept = torch.stack([torch.as_tensor(tally.kept) for tally in self._tallies.values()]).cpu()
-        squared = torch.stack([torch.as_tensor(tally.squared) for tally in self._tallies.values()]).cpu()
+        kept = torch.stack([tally.kept for tally in self._tallies.values()]).cpu()
+        squared = torch.stack([tally.squared for tally in self._tallies.values()]).cpu()
         return dict(zip(self._tallies, zip(kept.tolist(), squared.tolist(), strict=True), strict=True))
 
 

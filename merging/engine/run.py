@@ -24,7 +24,7 @@ from merging.engine.inputs import Inputs
 from merging.engine.layer_inputs import CapturedInputs, Evidence, GivenInputs, LayerInputs, OnDetail
 from merging.engine.merged_inputs import MergedInputs
 from merging.engine.needs import check_needs, checked_exemplars, checked_test_data, not_looked_at
-from merging.engine.outputs import MERGED, MemorySink, Notes, Output, Sink, merged_values
+from merging.engine.outputs import MERGED, MemorySink, Notes, Output, Sink, Stored, merged_values
 from merging.engine.stream import Stage, Stream
 from merging.engine.work import passes_of
 from merging.inspection.fit import fit
@@ -172,14 +172,13 @@ def _through_merged(recipe: Recipe, inputs: Inputs, exemplars: Mapping[str, Task
 
 @dataclass(frozen=True)
 class Merged:
-    """A merged tensor, or a piece of one: the slot with the change in the place of task vectors, what is kept of it.
+    """A merged tensor, or a piece of one, as it is written.
 
     ``own`` are the merge's own weights where layers are merged one after the other: an edit after the merge changes its
     own tensors alone.
     """
 
-    slot: Slot
-    kept: Tensor | None
+    stored: Stored
     own: Tensor | None
 
 
@@ -291,12 +290,12 @@ def _stream(inputs: Inputs, stages: tuple[Stage, ...], meter: Meter, output: Out
             merged = replace(slot, experts=tuple(output.sinks), task_vectors=rows)
             edited, kept = stage.edit(merged, kept)
             change = edited.task_vectors.reshape(change.shape)
-        return Merged(slot.with_task_vectors(change), kept, own)
+        return Merged(output.stored(slot, change, kept), own)
 
     for one in stream.masked_map(merge_one):
         if path is not None and one.own is not None:
-            path.add(one.slot.name, one.own)
-        output.add(one.slot, one.slot.task_vectors, one.kept)
+            path.add(one.stored.name, one.own)
+        output.add(one.stored)
 
 
 def _copy_buffers(pretrained: Checkpoint, output: Output) -> None:

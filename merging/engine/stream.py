@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Condition
@@ -13,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from merging.at_once import WAKE, Report, Unit, at_once
+from merging.at_once import WAKE, Report, Unit, ahead, at_once, in_turns
 from merging.checkpoints.families import Parameter
 from merging.devices import is_host
 from merging.engine.inputs import Inputs, layer_budget, layer_workers
@@ -28,6 +27,7 @@ from merging.progress import Meter
 T = TypeVar("T")
 
 RUNNING = "Running exemplars"
+ONE_THREAD = partial(torch.set_num_threads, 1)
 
 Row = tuple[str, Slot, dict[str, Any]]  # a note: its table, the tensor that it is on, and columns
 
@@ -108,8 +108,14 @@ class Stream:
         return self.inputs.dead.tensors
 
     def __iter__(self) -> Iterator[Slot]:
-        for raw in self._raw():
-            yield self._edited(raw)[0]
+        if self.in_pieces:
+            yield from self._pieces(lambda raw: self._edited(raw)[0])
+            return
+        # Whole tensors have one thread here, too, so that bytes do not depend on the cores.
+        with self._one_thread(), ahead(self.inputs.slots(False, self._drops)) as slots:
+            for slot in slots:
+                yield self._edited(self._alone(slot))[0]
+                self.meter.advance(_work(slot), self.phase, slot.name)
 
     def thinned(self, stride: int) -> Iterator[Slot]:
         """Every so-many-th scalar of each expert, counted over all tensors, as flat slots whose ``start`` says nothing.
@@ -117,7 +123,8 @@ class Stream:
         Where there are no edits before, only these are computed; edits may depend on where a scalar is.
         """
         if self.in_pieces and not self.stages:
-            with _threads(1), _ahead(self.inputs.thinned(stride)) as slots:
+            workers = layer_workers(self.inputs.device)
+            with _threads(1), in_turns(self.inputs.thinned(stride), workers, workers + 1, ONE_THREAD) as slots:
                 for slot, scalars in slots:
                     yield slot
                     self.meter.advance((len(self.experts) + 1) * scalars, self.phase, slot.name)
@@ -131,9 +138,9 @@ class Stream:
             )
 
     def map(self, work: Callable[[Slot], T]) -> Iterator[T]:
-        """What a function makes of every slot, in their order; several whole tensors are worked on at once."""
+        """What a function makes of every slot, in their order; several slots are worked on at once."""
         if self.in_pieces:
-            return (work(slot) for slot in self)
+            return self._pieces(lambda raw: work(self._edited(raw)[0]))
         return self._layers(lambda slot, _: work(self._edited(slot)[0]))
 
     def masked_map(self, work: Callable[[Slot, Tensor | None, OnDetail], T]) -> Iterator[T]:
@@ -142,19 +149,40 @@ class Stream:
         The function also gets one to call with what it does meanwhile, which may raise Cancelled.
         """
         if self.in_pieces:
-            return (work(*self._edited(raw, with_mask=True), ignore_detail) for raw in self._raw())
+            return self._pieces(lambda raw: work(*self._edited(raw, with_mask=True), ignore_detail))
         return self._layers(lambda slot, on_detail: work(*self._edited(slot, with_mask=True), on_detail))
 
-    def _raw(self) -> Iterator[Slot]:
-        """The slots before the edits, one after the other; taking the next one reports this one as done."""
-        # While one block is worked on, the next one is read: one core each, instead of two that wait at every barrier.
-        # Whole tensors have one thread, too, wherever they are worked on, so that bytes do not depend on the cores.
-        threads = _threads(1 if self.in_pieces or is_host(self.inputs.device) else None)
-        with threads, _ahead(self.inputs.slots(self.in_pieces, self._drops)) as blocks:
-            for block in blocks:
-                for raw in self.inputs.pieces(block) if self.in_pieces else (self._alone(block),):
-                    yield raw
-                    self.meter.advance(_work(raw), self.phase, raw.name)
+    def _pieces(self, work: Callable[[Slot], T]) -> Iterator[T]:
+        """What a function makes of every piece before the edits, in their order.
+
+        Taking the next result reports this one's piece as done. Every thread reads a block and works on its pieces one
+        after the other, instead of all threads on one piece: they would wait at every barrier, and bytes would depend
+        on their number. Where one thread works, another one reads the next block meanwhile.
+        """
+        workers = layer_workers(self.inputs.device)
+        with _threads(1):
+            if workers == 1:
+                with ahead(self.inputs.slots(True, self._drops)) as blocks:
+                    for block in blocks:
+                        yield from self._reported((raw, work(raw)) for raw in self.inputs.pieces(block))
+                return
+            started = workers + 1  # one of them is done, and its results are being taken
+            tasks = (partial(self._block, read, work) for read in self.inputs.blocks(self._drops, started))
+            with in_turns(tasks, workers, started, ONE_THREAD) as blocks:
+                for results in blocks:
+                    yield from self._reported(results)
+
+    def _block(self, read: Callable[[], Slot], work: Callable[[Slot], T]) -> list[tuple[Slot, T]]:
+        return [(raw, work(raw)) for raw in self.inputs.pieces(read())]
+
+    def _reported(self, results: Iterable[tuple[Slot, T]]) -> Iterator[T]:
+        for raw, result in results:
+            yield result
+            self.meter.advance(_work(raw), self.phase, raw.name)
+
+    def _one_thread(self) -> AbstractContextManager[None]:
+        """Let torch use one thread per operation on the CPU, and what it uses now on another device."""
+        return _threads(1 if is_host(self.inputs.device) else None)
 
     def _alone(self, slot: Slot) -> Slot:
         unit = Unit[None](slot.name, _work(slot), 0, 0, lambda _: None)
@@ -166,15 +194,15 @@ class Stream:
         On the CPU every unit has one thread, and as many are worked on as torch may use threads: so matrices are
         decomposed on all cores, and the bytes of a result do not depend on their number.
         """
-        on_cpu, workers = is_host(self.inputs.device), layer_workers(self.inputs.device)
+        workers = layer_workers(self.inputs.device)
         with ExitStack() as stack:
-            stack.enter_context(_threads(1 if on_cpu else None))
+            stack.enter_context(self._one_thread())
             if workers > 1:
                 units = self._units(work, lambda parameter: self.inputs.whole(parameter, self._drops(parameter)))
-                several = at_once(units, workers, layer_budget(), self._listen, partial(torch.set_num_threads, 1))
+                several = at_once(units, workers, layer_budget(), self._listen, ONE_THREAD)
                 results: Iterator[tuple[T, list[Row]]] = stack.enter_context(closing(several))
             else:
-                slots = stack.enter_context(_ahead(self.inputs.slots(False, self._drops)))
+                slots = stack.enter_context(ahead(self.inputs.slots(False, self._drops)))
                 units = self._units(work, lambda _: next(slots))
                 results = (unit.run(partial(self._report, unit)) for unit in units)
             for parameter, (result, rows) in zip(self.inputs.ordered, results, strict=True):
@@ -289,17 +317,3 @@ def _threads(count: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-@contextmanager
-def _ahead(items: Iterator[T]) -> Iterator[Iterator[T]]:
-    """The same items, each made by another thread while the one before it is in use."""
-    with ThreadPoolExecutor(1) as pool:
-
-        def prefetched() -> Iterator[T]:
-            following = pool.submit(next, items, None)
-            while (item := following.result()) is not None:
-                following = pool.submit(next, items, None)
-                yield item
-
-        yield prefetched()

@@ -8,19 +8,23 @@ the pass repeated, so the result never depends on luck.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+T = TypeVar("T")
+
 SAMPLE_STRIDE = 61  # prime, so that it shares no period with the rows of a matrix
 SIGMAS = 5.0  # half width of a bracket in standard errors of a sample quantile
 
 Rows = Callable[[], Iterable[Tensor]]  # streams (K, n) pieces of K rows, anew at each call
+# What a function makes of every piece that rows would stream, in their order; it may work on several at once.
+Mapped = Callable[[Callable[[Tensor], T]], Iterable[T]]
 
 
 class Thinned(NamedTuple):
@@ -53,6 +57,15 @@ class _Pile:
         return self._block[: self._length]
 
 
+class _Counts(NamedTuple):
+    """Of some numbers, against a bracket: how many lie below and at its bounds, and those strictly inside (m,)."""
+
+    below: int
+    at_low: int
+    at_high: int
+    inside: NDArray[Any]
+
+
 @dataclass(slots=True)
 class _Bracket:
     """Bounds of one row's answer, ``low <= answer <= high``, and the counts of a pass over the row."""
@@ -65,25 +78,31 @@ class _Bracket:
     at_high: int = 0
     inside: _Pile = field(default_factory=_Pile)
 
-    def near(self, values: Tensor) -> Tensor:
-        """What of ``values`` (n,) may lie in the bracket; on an accelerator the rest is counted there, not copied."""
-        if values.is_cpu:
-            return values
-        low, high = torch.tensor([self.low, self.high], dtype=values.dtype).tolist()
-        self.below += int((values < low).sum().cpu())
-        return values[(values >= low) & (values <= high)]
+    def counts(self, values: Tensor) -> _Counts:
+        """The counts of ``values`` (n,), which changes nothing here."""
+        below = 0
+        if not values.is_cpu:  # what lies below is counted there, and only what may lie inside is copied
+            low, high = torch.tensor([self.low, self.high], dtype=values.dtype).tolist()
+            below = int((values < low).sum().cpu())
+            values = values[(values >= low) & (values <= high)]
+        return self._counts(values.cpu().numpy(), below)
 
-    def count(self, values: NDArray[Any]) -> None:
-        """Count ``values`` (n,) against the bracket and keep those strictly inside."""
+    def _counts(self, values: NDArray[Any], below: int) -> _Counts:
+        # numpy compares and selects several times faster than torch on a CPU.
         low, high = values.dtype.type(self.low), values.dtype.type(self.high)
         not_below = values >= low
-        self.below += len(values) - int(np.count_nonzero(not_below))
+        below += len(values) - int(np.count_nonzero(not_below))
         candidates = values[not_below & (values <= high)]
         at_low, at_high = candidates == low, candidates == high
-        self.at_low += int(np.count_nonzero(at_low))
-        if high > low:
-            self.at_high += int(np.count_nonzero(at_high))
-            self.inside.add(candidates[~(at_low | at_high)])
+        upper = int(np.count_nonzero(at_high)) if high > low else 0  # else they are counted already
+        return _Counts(below, int(np.count_nonzero(at_low)), upper, candidates[~(at_low | at_high)])
+
+    def add(self, counts: _Counts) -> None:
+        """Add the counts of some numbers."""
+        self.below += counts.below
+        self.at_low += counts.at_low
+        self.at_high += counts.at_high
+        self.inside.add(counts.inside)
 
     def answer(self) -> float | None:
         """The exact value, or None after moving the bracket to the side where it must lie."""
@@ -108,30 +127,44 @@ class _Bracket:
         self.inside = _Pile()
 
 
-def kth_smallest(rows: Rows, ranks: Sequence[int], zeros: int = 0, thinned: Thinned | None = None) -> list[float]:
+def kth_smallest(
+    rows: Rows,
+    ranks: Sequence[int],
+    zeros: int = 0,
+    thinned: Thinned | None = None,
+    mapped: Mapped[list[_Counts]] | None = None,
+) -> list[float]:
     """For each of K rows of non-negative numbers, its value of 0-based rank ``ranks[k]`` in ascending order.
 
     Further values of the same rows take no further pass: ``ranks[K + k]`` is another rank in row k, and so on.
     ``rows()`` streams the rows in pieces (K, n), finite, any float dtype; it is called two times, rarely more. Every
     row has ``zeros`` more numbers, all 0, that are not streamed. Ranks beyond the end give the largest value. With
-    ``thinned`` the first of these calls is one of that: it decides how long all takes, not the result.
+    ``thinned`` the first of these calls is one of that: it decides how long all takes, not the result. With ``mapped``
+    the others are calls of that.
     """
     if zeros:
-        values = kth_smallest(rows, [max(rank - zeros, 0) for rank in ranks], thinned=thinned)
+        values = kth_smallest(rows, [max(rank - zeros, 0) for rank in ranks], thinned=thinned, mapped=mapped)
         return [0.0 if rank < zeros else value for rank, value in zip(ranks, values, strict=True)]
     sample, total = _sample(rows) if thinned is None else (_piles(thinned.rows(SAMPLE_STRIDE)), thinned.total)
     if total == 0:
         return [0.0 for _ in ranks]
     brackets = [_bracket(sample[k % len(sample)], min(rank, total - 1), total) for k, rank in enumerate(ranks)]
-    answers: list[float | None] = [None] * len(brackets)
-    while None in answers:
-        for piece in rows():
-            for k, bracket in enumerate(brackets):
-                if answers[k] is None:
-                    # numpy compares and selects several times faster than torch on a CPU.
-                    bracket.count(bracket.near(piece[k % len(piece)].reshape(-1)).cpu().numpy())
-        answers = [answer if answer is not None else brackets[k].answer() for k, answer in enumerate(answers)]
-    return [value for value in answers if value is not None]
+    answers: dict[int, float] = {}
+    while searched := {k: bracket for k, bracket in enumerate(brackets) if k not in answers}:
+        _count(rows, searched, mapped)
+        answers |= {k: value for k, bracket in searched.items() if (value := bracket.answer()) is not None}
+    return [answers[k] for k in range(len(brackets))]
+
+
+def _count(rows: Rows, brackets: Mapping[int, _Bracket], mapped: Mapped[list[_Counts]] | None) -> None:
+    """Count all numbers against the brackets, by rank."""
+
+    def of(piece: Tensor) -> list[_Counts]:
+        return [bracket.counts(piece[k % len(piece)].reshape(-1)) for k, bracket in brackets.items()]
+
+    for counts in mapped(of) if mapped is not None else map(of, rows()):
+        for bracket, one in zip(brackets.values(), counts, strict=True):
+            bracket.add(one)
 
 
 def _sample(rows: Rows) -> tuple[list[NDArray[Any]], int]:

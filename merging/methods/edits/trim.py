@@ -33,7 +33,7 @@ def survey(slots: SlotStream, params: TrimParams) -> Survey:
     table: dict[str, pd.DataFrame] = {}
     if params.density < 1.0:
         thresholds, table = global_thresholds(slots, params.density)
-    tie_sign = majority(trimmed(slot.task_vectors, thresholds) for slot in slots) if params.elect else 0.0
+    tie_sign = majority(slots, lambda slot: trimmed(slot.task_vectors, thresholds)) if params.elect else 0.0
     return Survey(TrimThresholds(thresholds, tie_sign), table)
 
 

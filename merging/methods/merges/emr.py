@@ -20,16 +20,23 @@ def _masked(vectors: Tensor) -> tuple[Tensor, Tensor]:
     return agreeing.sign() * agreeing.amax(dim=0), sign
 
 
+def _norms(slot: Slot) -> tuple[Tensor, Tensor]:
+    """L1 norms (K,) of a slot's task vectors, and of the masked unified vectors."""
+    vectors = slot.task_vectors.flatten(1)
+    each = (vectors.abs(), _masked(vectors)[0])
+    own, unified = (sizes.sum(dim=1, dtype=torch.float64).cpu() for sizes in each)
+    return own, unified
+
+
 def survey(slots: SlotStream, params: NoParams) -> Survey:
     """Per expert, the rescaler that gives its masked unified vector the L1 norm of its task vector."""
     import pandas as pd
 
     own = torch.zeros(len(slots.experts), dtype=torch.float64)
     unified = torch.zeros_like(own)
-    for slot in slots:
-        vectors = slot.task_vectors.reshape(len(own), -1)
-        own += vectors.abs().sum(dim=1, dtype=torch.float64).cpu()
-        unified += _masked(vectors)[0].sum(dim=1, dtype=torch.float64).cpu()
+    for of_own, of_unified in slots.map(_norms):
+        own += of_own
+        unified += of_unified
     ratios = torch.where(unified > 0, own / unified, 0.0)  # an empty mask has nothing to rescale
     rescalers: Rescalers = tuple(ratios.tolist())
     rows = {

@@ -20,9 +20,8 @@ def survey(slots: SlotStream, params: NoParams) -> Survey:
 
     experts = len(slots.experts)
     grams = {p.name: torch.zeros((experts, experts), dtype=torch.float64) for p in slots.parameters}
-    for slot in slots:
-        flat = slot.task_vectors.reshape(experts, -1).double()
-        grams[slot.name] += (flat @ flat.T).cpu()
+    for name, gram in slots.map(lambda slot: (slot.name, _gram(slot))):
+        grams[name] += gram
     cosines = [mean_cosine(grams[p.name]) for p in slots.parameters]
     coefficients = {p.name: coefficient(c, experts) for p, c in zip(slots.parameters, cosines, strict=True)}
     columns = {
@@ -36,6 +35,12 @@ def survey(slots: SlotStream, params: NoParams) -> Survey:
         "coefficient": list(coefficients.values()),
     }
     return Survey(coefficients, {"coefficients": pd.DataFrame(columns)})
+
+
+def _gram(slot: Slot) -> Tensor:
+    """The Gram matrix (K, K) of a slot's task vectors in float64, on the CPU."""
+    flat = slot.task_vectors.flatten(1).double()
+    return (flat @ flat.T).cpu()
 
 
 def mean_cosine(gram: Tensor) -> float:

@@ -55,7 +55,7 @@ def survey(slots: SlotStream, params: TiesParams) -> Survey:
     table: dict[str, pd.DataFrame] = {}
     if params.density < 1.0 and params.scope == "global":
         thresholds, table = global_thresholds(slots, params.density)
-    tie_sign = majority(_trim(slot, params, thresholds) for slot in slots)
+    tie_sign = majority(slots, lambda slot: _trim(slot, params, thresholds))
     return Survey(TrimThresholds(thresholds, tie_sign), table)
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -52,7 +52,10 @@ def density_of(prune_ratio: float) -> float:
 def smallest(slots: SlotStream, rows: Callable[[Slot], Tensor], ranks: Sequence[int]) -> list[float]:
     """``kth_smallest``, dead parameters included, of what ``rows`` makes of slots scalar by scalar, (K, n)."""
     sample = Thinned(lambda stride: map(rows, slots.thinned(stride)), slots.numel)
-    return kth_smallest(lambda: map(rows, slots), ranks, slots.dead_numel, sample)
+    counted = slots.dead_numel
+    return kth_smallest(
+        lambda: slots.map(rows), ranks, counted, sample, lambda count: slots.map(lambda slot: count(rows(slot)))
+    )
 
 
 def sizes(slot: Slot) -> Tensor:
@@ -87,9 +90,9 @@ def _just_below(threshold: float, dtype: torch.dtype) -> float:
     return float(torch.nextafter(torch.tensor(threshold, dtype=dtype), torch.tensor(-1.0, dtype=dtype)))
 
 
-def majority(kept: Iterable[Tensor]) -> float:
-    """The sign (-1, 0 or 1) that more scalars of the whole model elect, from the trimmed task vectors (K, *S)."""
-    votes = sum(vectors.sum(dim=0).sign().sum().long() for vectors in kept)
+def majority(slots: SlotStream, trim: Callable[[Slot], Tensor]) -> float:
+    """The sign (-1, 0 or 1) that more scalars of the whole model elect, of what ``trim`` leaves of a slot (K, *S)."""
+    votes = sum(slots.map(lambda slot: trim(slot).sum(dim=0).sign().sum().long()))
     return float(torch.as_tensor(votes).sign().cpu())
 
 
