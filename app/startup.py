@@ -37,9 +37,14 @@ def load_slow() -> None:
             log.error("The module %s, named in app.startup.SLOW, cannot be loaded: %s", name, error)
 
 
-def _prepare(spare: Spare) -> None:
+def load_modules() -> None:
+    """The slow modules, kept from the garbage collector from then on."""
     load_slow()
     _freeze()
+
+
+def _prepare(spare: Spare) -> None:
+    load_modules()
     spare.keep_one()
 
 

@@ -62,13 +62,6 @@ def _read(text: str) -> Any:
     if len(text) > MAX_CHARACTERS:
         raise RecipeError(f"has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read.")
     try:
-        depth = 0
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-                raise _refused(event, "anchors and aliases (&, *) are not used here")
-            if depth > MAX_DEPTH:
-                raise _refused(event, f"lists are nested more than {MAX_DEPTH} deep")
         return _Loader(text).get_single_data()
     except yaml.YAMLError as error:
         raise RecipeError(f"is not valid YAML{_where(error)}.") from None
@@ -99,7 +92,18 @@ def _refused(at: yaml.Event | yaml.Node, why: str) -> RecipeError:
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML without dates, tags and duplicate keys."""
+    """Safe YAML without aliases, deep nesting, dates, tags and duplicate keys."""
+
+    depth = 0
+
+    def get_event(self) -> yaml.Event:
+        event: yaml.Event = super().get_event()  # type: ignore[no-untyped-call]
+        self.depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise _refused(event, "anchors and aliases (&, *) are not used here")
+        if self.depth > MAX_DEPTH:
+            raise _refused(event, f"lists are nested more than {MAX_DEPTH} deep")
+        return event
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         if node.tag == "tag:yaml.org,2002:timestamp":  # so that 2001-02-03 may be a title

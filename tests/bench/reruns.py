@@ -314,7 +314,7 @@ def main() -> None:
         if given.large:
             os.environ["MERGESCOPE_BENCHMARK"] = str(large(Path(temporary)))
         startup.settle = lambda _spare: None
-        startup.load_slow()
+        startup.load_modules()
         found = measure(given.pages, given.values)
     report(found, given.slowest)
     if given.sizes:

@@ -40,6 +40,20 @@ def test_a_stored_table_comes_back_with_its_types_and_texts(tmp_path: Path) -> N
     assert table_file("scores") == "scores.csv"
 
 
+@pytest.mark.parametrize("line", ["1", "1,2,3"])
+def test_a_line_with_too_few_or_too_many_cells_is_refused(line: str, tmp_path: Path) -> None:
+    (path := tmp_path / "scores.csv").write_text(f"a,b\n1,2\n{line}\n")
+    with pytest.raises(ValueError, match="zip"):
+        read_table(path, {"a": "int64", "b": "int64"})
+
+
+@pytest.mark.parametrize("texts", [[], ["", "x", ""], ["x" * 200_000]])
+def test_empty_texts_and_tables_and_long_texts_come_back(texts: list[str], tmp_path: Path) -> None:
+    table = pd.DataFrame({"text": pd.Series(texts, dtype="str")})
+    schema = write_table(tmp_path, "texts", table)
+    pd.testing.assert_frame_equal(read_table(tmp_path / table_file("texts"), schema), table)
+
+
 @pytest.mark.parametrize("name", ["", "../x", "Upper", "a b", "x" * 81])
 def test_a_table_has_a_plain_name(name: str) -> None:
     with pytest.raises(StoreError, match="A table cannot be called"):

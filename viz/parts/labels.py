@@ -6,6 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from viz import theme
 
 # Possible places of a label, nearest first: (horizontal side, vertical side, distance in px); far ones get a thin line.
@@ -58,7 +61,7 @@ def place_labels(
     The marks ``first`` choose first, then crowded ones. A label with no free place is left out: overlapping labels
     cannot be read, and the hover has the text.
     """
-    obstacles = [[*view.taken, *(Box(x, y, 12, 12) for x, y in view.marks)] for view in views]
+    obstacles = [np.array([*view.taken, *(Box(x, y, 12, 12) for x, y in view.marks)]).reshape(-1, 4) for view in views]
     crowd = [sum(abs(x - a) < 90 and abs(y - b) < 30 for a, b in views[0].marks) for x, y in views[0].marks]
     annotations = []
     for index in sorted(range(len(texts)), key=lambda i: (i not in first, -crowd[i], i)):
@@ -66,15 +69,18 @@ def place_labels(
         for side, up, gap in PLACES:
             boxes = [_box(view.marks[index], side, up, gap, wide, high) for view in views]
             if all(_is_free(*found) for found in zip(boxes, views, obstacles, strict=True)):
-                for box, found in zip(boxes, obstacles, strict=True):
-                    found.append(box)
+                obstacles = [np.vstack([found, box]) for found, box in zip(obstacles, boxes, strict=True)]
                 annotations.append(_annotation(texts[index], data[index], side, up, gap))
                 break
     return annotations
 
 
-def _is_free(box: Box, view: PlotArea, obstacles: Sequence[Box]) -> bool:
-    return not box.outside(view.size) and not any(box.overlap(other) for other in obstacles)
+def _is_free(box: Box, view: PlotArea, obstacles: NDArray[np.float64]) -> bool:
+    """Whether a box lies inside the view, and no row (x, y, width, height) of ``obstacles`` overlaps it."""
+    if box.outside(view.size):
+        return False
+    distances, sizes = np.abs(obstacles[:, :2] - box[:2]), obstacles[:, 2:] + box[2:]
+    return not bool((distances < sizes / 2).all(axis=1).any())
 
 
 def _box(point: tuple[float, float], side: int, up: int, gap: float, wide: float, high: float) -> Box:

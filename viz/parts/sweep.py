@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
 from viz import theme
 from viz.text import percent, safe_text
@@ -33,13 +32,13 @@ def note(words: str, below: float) -> tuple[list[dict[str, Any]], float]:
     return [annotation], theme.LINE_HEIGHT * len(lines) + 6
 
 
-def ring(x: Sequence[float], y: Sequence[float], **where: Any) -> go.Scatter:
+def ring(x: Sequence[float], y: Sequence[float], size: int = 17, width: float = 3, **where: Any) -> dict[str, Any]:
     """The mark around the chosen point."""
-    return go.Scatter(
-        x=np.asarray(x, np.float32), y=np.asarray(y, np.float32), mode="markers", name="Chosen point", hoverinfo="skip",
-        showlegend=False, marker={"symbol": "circle-open", "size": 17, "color": theme.ACCENT, "line": {"width": 3}},
-        unselected={"marker": {"opacity": 1}}, **where,
-    )  # fmt: skip
+    return where | {
+        "type": "scatter", "x": np.asarray(x, np.float32), "y": np.asarray(y, np.float32), "mode": "markers",
+        "name": "Chosen point", "hoverinfo": "skip", "showlegend": False, "unselected": {"marker": {"opacity": 1}},
+        "marker": {"symbol": "circle-open", "size": size, "color": theme.ACCENT, "line": {"width": width}},
+    }  # fmt: skip
 
 
 def upright(x: float) -> dict[str, Any]:
@@ -67,15 +66,15 @@ def shade(at_least: float, bottom: float, axes: tuple[str, str]) -> list[dict[st
     ]
 
 
-def hollow(trace: go.Scatter, rows: pd.DataFrame, **marker: Any) -> list[go.Scatter]:
+def hollow(trace: Mapping[str, Any], rows: pd.DataFrame, **marker: Any) -> list[dict[str, Any]]:
     """White marks over the points of ``trace`` that do not meet the requirement, if ``rows`` say which do (meets)."""
     fails = np.flatnonzero(~rows["meets"].to_numpy(bool)) if "meets" in rows else np.array([], np.int64)
     if not len(fails):
         return []
     points: dict[str, Any] = {name: np.asarray(trace[name], np.float32)[fails] for name in "xy"}
     points |= {name: [trace[name][place] for place in fails] for name in ("customdata", "text")}
-    look = {"color": "white", "line": {"color": trace.marker.color, "width": 2}} | marker
-    return [go.Scatter(trace).update(points | {"mode": "markers", "showlegend": False, "marker": look})]
+    look = trace["marker"] | {"color": "white", "line": {"color": trace["marker"]["color"], "width": 2}} | marker
+    return [dict(trace) | points | {"mode": "markers", "showlegend": False, "marker": look}]
 
 
 def met(row: Mapping[Any, Any]) -> str:

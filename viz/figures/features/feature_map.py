@@ -58,7 +58,8 @@ def feature_map(
     are texts under panels' names, by run; ``selected`` images get a ring in every panel; ``shared`` gives all panels
     one scale, for maps that were fit together.
     """
-    table = table.assign(run=table["run"].astype(str), group=table["group"].astype(str))
+    hover = [_hover(row) for row in table.to_dict("records")]
+    table = table.assign(run=table["run"].astype(str), group=table["group"].astype(str), hover=hover)
     names, columns = in_order(table["run"]), max(1, min(per_row, table["run"].nunique()))
     everything = groups or in_order(table["group"])
     present_groups = [group for group in everything if (table["group"] == group).any()]
@@ -68,15 +69,17 @@ def feature_map(
     inner = INNER[min(columns, max(INNER))]
     height = top + rows * (CAPTION + inner + BELOW)
     fig, looks = go.Figure(), theme.looks(everything)
-    mark = go.Scattergl if len(table) > WEBGL else go.Scatter
+    traces: list[dict[str, Any]] = []
     for place, panel in enumerate(panels):
         here = table[table["run"] == panel.run]
+        by_group = dict(iter(here.groupby("group", sort=False)))
         for group in present_groups:
-            if (of_group := here[here["group"] == group]).empty:
-                continue
-            fig.add_trace(mark(_marks(of_group, group, looks[group], panel, place == 0)))
-        fig.add_trace(mark(_rings(here[here["image"].isin(list(selected))], panel)))
+            if group in by_group:
+                traces.append(_marks(by_group[group], group, looks[group], panel, place == 0))
+        traces.append(_rings(here[here["image"].isin(list(selected))], panel))
         fig.update_layout(_axes(panel, place, columns, (height, top, inner), kind))
+    kind_of_trace = "scattergl" if len(table) > WEBGL else "scatter"
+    fig.add_traces([trace | {"type": kind_of_trace} for trace in traces])
     fig.update_layout(
         legend=legend, margin={"l": LEFT, "r": 12, "t": 0, "b": 0}, dragmode="lasso",
         annotations=[_caption(panel, (notes or {}).get(panel.run, "")) for panel in panels],
@@ -99,11 +102,10 @@ def _panels(table: pd.DataFrame, names: list[str], shared: bool) -> list[Panel]:
 
 
 def _marks(rows: pd.DataFrame, group: str, look: theme.Look, panel: Panel, named: bool) -> dict[str, Any]:
-    hover = [_hover(row) for row in rows.to_dict("records")]
     return {
         "x": rows["x"].to_numpy(np.float32), "y": rows["y"].to_numpy(np.float32), "mode": "markers",
         "name": legends.entry(group), "legendgroup": legends.entry(group), "showlegend": named,
-        "xaxis": f"x{panel.number}", "yaxis": f"y{panel.number}", "text": hover,
+        "xaxis": f"x{panel.number}", "yaxis": f"y{panel.number}", "text": rows["hover"].tolist(),
         "hovertemplate": "%{text}<extra></extra>",
         "customdata": [[identifier(panel.run), identifier(image)] for image in rows["image"]],
         "marker": {"color": look.color, "symbol": look.symbol, "size": 6, "line": theme.edge(0.4)},

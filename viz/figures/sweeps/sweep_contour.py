@@ -112,18 +112,19 @@ def _shade(table: pd.DataFrame, required: tuple[str, float] | None) -> list[go.C
     ]  # fmt: skip
 
 
-def _crosses(points: go.Scatter, table: pd.DataFrame) -> list[go.Scatter]:
+def _crosses(points: dict[str, Any], table: pd.DataFrame) -> list[dict[str, Any]]:
     return sweep.hollow(points, table, symbol="x-thin", size=8, line={"color": theme.INK, "width": 2})
 
 
-def _points(table: pd.DataFrame, value: str, titles: tuple[str, str]) -> go.Scatter:
-    return go.Scatter(
-        x=table["x"].to_numpy(np.float32), y=table["y"].to_numpy(np.float32), mode="markers", name="Computed points",
-        showlegend=False, marker={"size": 9, "color": "rgba(255,255,255,0.5)", "line": theme.edge(0.6)},
-        unselected={"marker": {"opacity": 1}}, customdata=[[identifier(point)] for point in table["point"]],
-        text=[_hover(row, value, titles) for row in table.to_dict("records")], hovertemplate="%{text}<extra></extra>",
-        meta={"columns": {f"{sweep.SCORES[value]} (%)": (100 * table[value]).tolist()}},
-    )  # fmt: skip
+def _points(table: pd.DataFrame, value: str, titles: tuple[str, str]) -> dict[str, Any]:
+    return {
+        "type": "scatter", "x": table["x"].to_numpy(np.float32), "y": table["y"].to_numpy(np.float32),
+        "mode": "markers", "name": "Computed points", "showlegend": False, "unselected": {"marker": {"opacity": 1}},
+        "marker": {"size": 9, "color": "rgba(255,255,255,0.5)", "line": theme.edge(0.6)},
+        "customdata": [[identifier(point)] for point in table["point"]], "hovertemplate": "%{text}<extra></extra>",
+        "text": [_hover(row, value, titles) for row in table.to_dict("records")],
+        "meta": {"columns": {f"{sweep.SCORES[value]} (%)": (100 * table[value]).tolist()}},
+    }  # fmt: skip
 
 
 def _mark(label: str, x: float, y: float, look: theme.Look, again: bool) -> go.Scatter:

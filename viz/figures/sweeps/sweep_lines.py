@@ -55,15 +55,17 @@ def sweep_lines(
     if not scores:
         return theme.notice("sweep_lines", "Nothing to draw: no point has a score.", present)
     fig = go.Figure()
+    traces: list[dict[str, Any]] = []
     for place, score in enumerate(scores):
         axis = "y" if place == 0 else f"y{place + 1}"
         for name in names:
             rows = table[(table["line"] == name) & np.isfinite(table[score].to_numpy(np.float64))]
             if len(rows):
-                fig.add_traces(_line(rows, score, labels[name], look[name], axis))
+                traces += _line(rows, score, labels[name], look[name], axis)
         chosen = table[(table["point"].astype(str) == str(selected)) & np.isfinite(table[score].to_numpy(np.float64))]
         if len(chosen):
-            fig.add_trace(sweep.ring(chosen["x"].tolist(), chosen[score].tolist(), yaxis=axis))
+            traces.append(sweep.ring(chosen["x"].tolist(), chosen[score].tolist(), yaxis=axis))
+    fig.add_traces(traces)
     legends.one_entry_each(fig)
     inner = len(scores) * PANEL + (len(scores) - 1) * GAP
     legend, top = legends.above([labels[name] for name in names])
@@ -92,9 +94,9 @@ def _shade(fig: go.Figure, table: pd.DataFrame, score: str, at_least: float, pla
     return sweep.shade(at_least, span[0], ("x", f"y{place + 1 if place else ''}"))
 
 
-def _line(rows: pd.DataFrame, score: str, label: str, look: theme.Look, axis: str) -> list[go.Scatter]:
+def _line(rows: pd.DataFrame, score: str, label: str, look: theme.Look, axis: str) -> list[dict[str, Any]]:
     """The band of the intervals, if there are any, and the line."""
-    group = {"name": legends.entry(label), "legendgroup": legends.entry(label), "yaxis": axis}
+    group = {"type": "scatter", "name": legends.entry(label), "legendgroup": legends.entry(label), "yaxis": axis}
     traces = []
     low, high = INTERVALS.get(score, ("", ""))
     if low in rows and high in rows:
@@ -103,20 +105,19 @@ def _line(rows: pd.DataFrame, score: str, label: str, look: theme.Look, axis: st
         x = np.concatenate([finite["x"], finite["x"][::-1]]).astype(np.float32)
         y = np.concatenate([finite[low], finite[high][::-1]]).astype(np.float32)
         traces.append(
-            go.Scatter(
-                x=x, y=y, mode="lines", line={"width": 0}, fill="toself", hoverinfo="skip", showlegend=False,
-                fillcolor=f"rgba({red},{green},{blue},0.13)", **group,
-            )
+            group | {
+                "x": x, "y": y, "mode": "lines", "line": {"width": 0}, "fill": "toself", "hoverinfo": "skip",
+                "showlegend": False, "fillcolor": f"rgba({red},{green},{blue},0.13)",
+            }
         )  # fmt: skip
     traces.append(
-        go.Scatter(
-            x=rows["x"].to_numpy(np.float32), y=rows[score].to_numpy(np.float32), mode="lines+markers",
-            line={"color": look.color, "width": 2.5}, unselected={"marker": {"opacity": 1}},
-            marker={"symbol": look.symbol, "color": look.color, "size": 9, "line": theme.edge(0.8)},
-            customdata=[[identifier(point)] for point in rows["point"]],
-            text=[_hover(row, score) for row in rows.to_dict("records")], hovertemplate="%{text}<extra></extra>",
-            **group,
-        )
+        group | {
+            "x": rows["x"].to_numpy(np.float32), "y": rows[score].to_numpy(np.float32), "mode": "lines+markers",
+            "line": {"color": look.color, "width": 2.5}, "unselected": {"marker": {"opacity": 1}},
+            "marker": {"symbol": look.symbol, "color": look.color, "size": 9, "line": theme.edge(0.8)},
+            "customdata": [[identifier(point)] for point in rows["point"]], "hovertemplate": "%{text}<extra></extra>",
+            "text": [_hover(row, score) for row in rows.to_dict("records")],
+        }
     )  # fmt: skip
     return [*traces, *sweep.hollow(traces[-1], rows)]
 

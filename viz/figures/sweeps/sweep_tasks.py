@@ -54,19 +54,21 @@ def sweep_tasks(
     inside = table.groupby("task", sort=False)["in_domain"].any()
     tasks = [*(str(task) for task in inside.index[inside]), *(str(task) for task in inside.index[~inside])]
     rows_of = -(-len(tasks) // COLUMNS)
-    fig = go.Figure()
+    fig, traces = go.Figure(), []
+    by_line = dict(iter(table.groupby(["task", "line"], sort=False)))
+    by_task = dict(iter(table[table["point"].astype(str) == str(selected)].groupby("task", sort=False)))
     for place, task in enumerate(tasks):
         row, column = divmod(place, COLUMNS)
         axes = {"xaxis": _axis("x", column), "yaxis": _axis("y", row)}
         for name in names:
-            rows = table[(table["task"] == task) & (table["line"] == name)]
-            if len(rows):
+            if (task, name) in by_line:
+                rows = by_line[task, name]
                 line = _line(rows, labels[name], look[name], axes)
-                fig.add_traces([line, *sweep.hollow(line, rows, size=6)])
-        chosen = table[(table["task"] == task) & (table["point"].astype(str) == str(selected))]
-        if len(chosen):
-            mark = sweep.ring(chosen["x"].tolist(), chosen["accuracy"].tolist(), **axes)
-            fig.add_trace(mark.update(marker={"size": 12, "line": {"width": 2.5}}))
+                traces += [line, *sweep.hollow(line, rows, size=6)]
+        if task in by_task:
+            chosen = by_task[task]
+            traces.append(sweep.ring(chosen["x"].tolist(), chosen["accuracy"].tolist(), 12, 2.5, **axes))
+    fig.add_traces(traces)
     legends.one_entry_each(fig)
     inner = rows_of * PANEL + (rows_of - 1) * GAP
     legend, top = legends.above([labels[name] for name in names])
@@ -99,15 +101,16 @@ def _axis(letter: str, number: int) -> str:
     return letter if number == 0 else f"{letter}{number + 1}"
 
 
-def _line(rows: pd.DataFrame, label: str, look: theme.Look, axes: dict[str, str]) -> go.Scatter:
-    return go.Scatter(
-        x=rows["x"].to_numpy(np.float32), y=rows["accuracy"].to_numpy(np.float32), mode="lines+markers",
-        name=legends.entry(label), legendgroup=legends.entry(label), line={"color": look.color, "width": 1.8},
-        marker={"symbol": look.symbol, "color": look.color, "size": 6, "line": theme.edge(0.5)},
-        unselected={"marker": {"opacity": 1}}, customdata=[[identifier(point)] for point in rows["point"]],
-        text=[_hover(row) for row in rows.to_dict("records")], hovertemplate="%{text}<extra></extra>", **axes,
-        meta={"columns": {"task": list(map(safe_text, rows["title"]))}},
-    )  # fmt: skip
+def _line(rows: pd.DataFrame, label: str, look: theme.Look, axes: dict[str, str]) -> dict[str, Any]:
+    return axes | {
+        "type": "scatter", "x": rows["x"].to_numpy(np.float32), "y": rows["accuracy"].to_numpy(np.float32),
+        "mode": "lines+markers", "name": legends.entry(label), "legendgroup": legends.entry(label),
+        "line": {"color": look.color, "width": 1.8}, "unselected": {"marker": {"opacity": 1}},
+        "marker": {"symbol": look.symbol, "color": look.color, "size": 6, "line": theme.edge(0.5)},
+        "customdata": [[identifier(point)] for point in rows["point"]], "hovertemplate": "%{text}<extra></extra>",
+        "text": [_hover(row) for row in rows.to_dict("records")],
+        "meta": {"columns": {"task": list(map(safe_text, rows["title"]))}},
+    }  # fmt: skip
 
 
 def _hover(row: dict[object, float]) -> str:
