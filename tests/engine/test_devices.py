@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from merging.engine import inputs
 from merging.errors import MergingError
 from merging.methods import registry
 from merging.methods.method import Method
+from merging.numerics.quantile import SAMPLE_STRIDE
 
 ROOT = Path(__file__).resolve().parents[2]
 LEARN = {"adamerging", "localize_and_stitch", "surgery", "wemoe", "twin"}  # they go through the tensors again and again
@@ -52,12 +54,14 @@ def test_every_method_gives_what_it_gives_on_the_cpu(method: Method) -> None:
         assert len(copied.to_host) <= (2 + 3 * len(EXPERTS)) * len(BASE) * (passes + 1)
 
 
-@pytest.mark.parametrize("chain,passes", [(("task_arithmetic",), 1), (("emr",), 2), (("ties",), 4)])
-def test_a_pass_copies_every_input_once(chain: tuple[str, ...], passes: int) -> None:
+@pytest.mark.parametrize("merge,passes,samples", [("task_arithmetic", 1, 0), ("emr", 2, 0), ("ties", 3, 1)])
+def test_a_pass_copies_every_input_once(merge: str, passes: int, samples: int) -> None:
+    """A sample for quantiles is a pass, too, of which only the sample is copied."""
     with pretended() as copied:
-        on(NAME, *chain)
-    extra = len(copied.to_device) - passes * COPIES
-    assert sum(copied.to_device) - passes * SCALARS == extra * len(EXPERTS) >= 0  # rescalers: a number an expert
+        on(NAME, merge)
+    extra = len(copied.to_device) - (passes + samples) * COPIES
+    sampled = samples * (len(EXPERTS) + 1) * math.ceil(SCALARS / (len(EXPERTS) + 1) / SAMPLE_STRIDE)
+    assert sum(copied.to_device) - passes * SCALARS - sampled == extra * len(EXPERTS) >= 0  # rescalers: K numbers
     assert extra <= len(BASE)
 
 
