@@ -73,6 +73,13 @@ def test_what_is_read_of_a_tensor_does_not_grow_with_its_blocks_scalars() -> Non
     assert sum(copied.to_host) == SCALARS // (len(EXPERTS) + 1) + 2 * len(BASE) + 4 * len(BASE)
 
 
+@pytest.mark.parametrize("key", ["surgery", "wemoe"])
+def test_modules_do_not_keep_their_tower_there(key: str) -> None:
+    with pretended():
+        modules = common_checks.merge(registry.adapt(key), BASE, EXPERTS, device=NAME).modules
+    assert modules is not None and modules.device.type == NAME and "tower" not in vars(modules)
+
+
 @pytest.mark.parametrize("merge,edits", [("lot", ()), ("regmean_pp", ()), ("task_arithmetic", ("cat",))])
 def test_exemplars_are_captured_there(merge: str, edits: tuple[str, ...]) -> None:
     images = {name: task.images for name, task in common_checks.labeled_exemplars(EXPERTS).items()}
