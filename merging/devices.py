@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from threading import Lock
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ HOST = torch.device("cpu")
 PINNED = {"cuda"}  # kinds of devices that copy from pinned memory while they compute
 SHARE = 2  # one of so many parts of the free memory is for a piece of work, the rest for what is not foreseen
 ROUNDS, QUARTER = 3, 2  # how often work is begun anew with pieces of a quarter of the size, as a shift of bits
+BY_CPU = ", so the CPU computed this."  # how the sentence ends that ``in_room`` gives then
 _ran_out = Counter[str]()  # by kind of device: how often its memory ran out in the work that is going on
 _counting = Lock()  # of what was counted there
 
@@ -47,6 +48,11 @@ def describe_device(device: torch.device) -> str:
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     return device.type.upper()
+
+
+def describe_computed(device: torch.device, words: Iterable[str]) -> str:
+    """The name of what computed something: a device, or the CPU if one of the sentences of ``in_room`` says so."""
+    return describe_device(HOST if any(sentence.endswith(BY_CPU) for sentence in words) else device)
 
 
 def describe_machine() -> str:
@@ -104,7 +110,7 @@ def in_room(device: torch.device, compute: Callable[[torch.device], R]) -> tuple
             words = (f"{describe_device(device)} ran out of memory, so pieces were 1/{size} of the usual size.",)
     finally:
         _count(device, -counted)
-    words = (f"{describe_device(device)} ran out of memory even with small pieces, so the CPU computed this.",)
+    words = (f"{describe_device(device)} ran out of memory even with small pieces{BY_CPU}",)
     return compute(HOST), words
 
 

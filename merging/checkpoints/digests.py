@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,19 +35,39 @@ class DigestCache:
         self._digests: dict[tuple[int, ...] | None, str] = {}
         self._loaded: dict[Path, int] = {}  # folder -> its time of change when this process read it
         self._former: dict[str, Path] = {}  # digest of a first version -> the store that knows a checkpoint by it
+        self._waiting: dict[Path, Callable[[], Collection[str]]] = {}  # stores whose former digests nobody needed yet
+        self._adopted: set[Path] = set()  # the others
+        self._adopting = threading.Lock()  # of these three
         self._arriving: Arriving | None = None
 
     def clear(self) -> None:
         """Forget the digests of this process; those in a store are kept."""
         self._digests.clear()
         self._loaded.clear()
-        self._former.clear()
+        with self._adopting:
+            for known in (self._former, self._waiting, self._adopted):
+                known.clear()
 
-    def adopt(self, root: Path, former: Collection[str]) -> None:
-        """Let checkpoints keep the digests by which a store knows them since a first version of this program."""
-        self._former |= dict.fromkeys(former, root)
-        if former:
-            self.load(root)
+    def adopt(self, root: Path, former: Callable[[], Collection[str]]) -> None:
+        """Let checkpoints keep the digests by which a store knows them since a first version of this program.
+
+        ``former`` gives them; it is called once for a store, when a digest is first asked for.
+        """
+        with self._adopting:
+            if root not in self._adopted:
+                self._waiting[root] = former
+
+    def _adopt_all(self) -> None:
+        """Ask the stores that wait for their former digests."""
+        if not self._waiting:
+            return
+        with self._adopting:
+            for root, former in self._waiting.items():
+                if digests := former():
+                    self._former |= dict.fromkeys(digests, root)
+                    self.load(root)
+            self._adopted |= set(self._waiting)
+            self._waiting.clear()
 
     @contextlib.contextmanager
     def arriving(self, digests: Arriving) -> Iterator[None]:
@@ -63,6 +84,7 @@ class DigestCache:
 
     def remembered(self, state: tuple[int, ...] | None) -> str:
         """The digest of a file in that state; empty if this process has none."""
+        self._adopt_all()
         return self._digests.get(state, "")
 
     def digest(self, checkpoint: Checkpoint, meter: Meter | None = None) -> str:
@@ -71,6 +93,7 @@ class DigestCache:
         if state is None:
             digest = checkpoint.digest
         else:
+            self._adopt_all()
             digest = self._digests.get(state) or self._digests.setdefault(state, self._computed(checkpoint, meter))
         if meter is not None:
             meter.advance(checkpoint.nbytes, READING, checkpoint.name)

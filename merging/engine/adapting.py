@@ -15,7 +15,7 @@ from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
 from merging.checkpoints.tower_names import VISUAL, tower_names
 from merging.checkpoints.views import in_naming
 from merging.clip.image_encoder import Encoder
-from merging.devices import choose_device, in_room
+from merging.devices import choose_device, in_room, is_host
 from merging.engine.inputs import Inputs
 from merging.engine.learning.kept import Kept
 from merging.engine.learning.learn import few
@@ -112,7 +112,8 @@ def adapt(  # noqa: PLR0913 - all that an adapt can be given
         modules = replace(bare, learned=learned.moved(torch.device("cpu")))
         more = work.tables(modules, meter)
         meter.advance(meter.total - meter.done, ROUTING if method.routing else LEARNING)
-        return Adapted(modules, {**learned.tables, **more}, learned.warnings)
+        kept_modules = modules if is_host(on) else replace(modules)  # without the tower in the device's memory
+        return Adapted(kept_modules, {**learned.tables, **more}, learned.warnings)
 
     with kept.removed_on_failure():
         adapted, words = in_room(choose_device(device), adapt_on)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import select
 import subprocess
 import threading
@@ -122,11 +123,24 @@ def _sent(process: subprocess.Popen[bytes], line: bytes) -> bool:
     """Tell a process what to become; False if it ends, or is stopped, before it has read that."""
     assert process.stdin is not None and process.stdout is not None
     with contextlib.suppress(OSError):
-        process.stdin.write(line)
-        process.stdin.flush()
+        if not _written(process.stdin.fileno(), line):
+            return False
         answers, _, _ = select.select([process.stdout], [], [], PATIENCE)
         return bool(answers) and process.stdout.read(1) == ANSWER
     return False
+
+
+def _written(pipe: int, line: bytes) -> bool:
+    """Write a line that may be longer than what a pipe holds; False if nobody reads it for too long."""
+    os.set_blocking(pipe, False)
+    left = memoryview(line)
+    while left:
+        _, ready, _ = select.select([], [pipe], [], PATIENCE)
+        if not ready:
+            return False
+        left = left[os.write(pipe, left) :]
+    os.set_blocking(pipe, True)  # as whoever goes on to use it expects
+    return True
 
 
 def _close(process: subprocess.Popen[bytes]) -> None:

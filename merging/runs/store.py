@@ -51,7 +51,7 @@ class Store:
         self._own, self._apart = self.root / "runs", self.root / APART
         self.damaged = Quarantine(self.root)
         self._known: dict[Path, tuple[tuple[int, ...], Run]] = {}  # what was read, with the state of all its files
-        DIGESTS.adopt(self.root, self._former_digests())
+        DIGESTS.adopt(self.root, self._former_digests)
         atomic.sweep(self._own)
 
     def runs(self) -> list[Run]:
@@ -135,7 +135,8 @@ class Store:
     def _former_digests(self) -> list[str]:
         """The digests of checkpoints in runs that this program's first versions wrote, which had others of large ones.
 
-        They are listed once, before this version writes the first run; a store that cannot be written to has no list.
+        They are listed once, before this version writes or deletes the first run. A store that cannot be written to has
+        no list.
         """
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             return [str(digest) for digest in json.loads((self.root / FORMER).read_bytes())["digests"]]
@@ -165,6 +166,7 @@ class Store:
         paths = scored or [self._own / run_id]
         if not SHORT_DIGEST.fullmatch(run_id) or not paths[0].is_dir():
             raise StoreError(f"Run {run_id[:40]!r} is not one of this machine's own, so it cannot be deleted.")
+        self._former_digests()  # those of this run are still among them
         for path in paths:
             atomic.retire(path, f"Run {run_id}")
 

@@ -67,7 +67,7 @@ class Session:
     cancel: Cancel | None = None
     _opened: dict[tuple[str, str, str], Checkpoint] = field(default_factory=dict)
     _exemplars: dict[tuple[int, int], Any] = field(default_factory=dict)
-    _line: tuple[Recipe, Checkpoint] | None = None
+    _line: tuple[Recipe, Checkpoint, tuple[str, ...]] | None = None  # its warnings go to every point of the line
 
     def __post_init__(self) -> None:
         self.sample = self.sample.on(self.benchmark)
@@ -113,10 +113,10 @@ class Session:
             "chain": [step.key for _, step in place.recipe.stages],
             "experts": len(place.recipe.experts),
         }
-        models = self._models(place, progress(MERGING), about)
-        modules = self._modules(place.recipe, models)
-        merged = time.monotonic()
         doubts: list[str] = []
+        models = self._models(place, progress(MERGING), about, doubts)
+        modules = self._modules(place.recipe, models, doubts)
+        merged = time.monotonic()
         options: dict[str, Any] = {
             "device": self.device, "progress": progress(EVALUATING), "cancel": self.cancel, "warn": doubts.append,
         }  # fmt: skip
@@ -126,30 +126,36 @@ class Session:
         else:
             scores = evaluate_per_task(models, self.drawn, splits=splits, **options)
         seconds = {MERGING: merged - started, EVALUATING: time.monotonic() - merged}
-        device = devices.describe_device(devices.choose_device(self.device))
+        device = devices.describe_computed(devices.choose_device(self.device), doubts)
         about |= {"images": int(scores["n"].sum()), "weights": place.terms is not None, "sample": self.sample.split}
-        about |= {"warnings": doubts} if doubts else {}
+        about |= {"warnings": list(dict.fromkeys(doubts))} if doubts else {}
         return Point(planned.name, scores, device, seconds, THIS_MACHINE, versions=versions()), about
 
     def _models(
-        self, place: SweepPoint, progress: ProgressCallback | None, about: dict[str, Any]
+        self, place: SweepPoint, progress: ProgressCallback | None, about: dict[str, Any], doubts: list[str]
     ) -> Mapping[str, Checkpoint]:
+        """The models of a point; ``doubts`` gets the warnings of its merge, ``about`` what else is noted of it."""
         opened = self.opened(place.recipe)
         if place.terms is None:
-            models = self._merge(opened, progress)
+            models, warnings = self._merge(opened, progress)
+            doubts.extend(warnings)
             if not place.values:
                 about["notes"] = coefficients(opened, models[MERGED])
             return models
         parts: dict[str, Checkpoint] = dict(opened.experts)
         if any(what == MERGED for _, what in place.terms):
             if self._line is None or self._line[0] != place.recipe:
-                self._line = place.recipe, self._merge(opened, progress)[MERGED]
+                models, warnings = self._merge(opened, progress)
+                self._line = place.recipe, models[MERGED], warnings
             parts = {MERGED: self._line[1]}
+            doubts.extend(self._line[2])
         terms = [(coefficient, parts[what]) for coefficient, what in place.terms]
         return {MERGED: CombinedCheckpoint(opened.pretrained, terms)}
 
-    def _merge(self, opened: OpenedRecipe, progress: ProgressCallback | None) -> dict[str, Checkpoint]:
-        """The merged models by task, or the one as "merged", in memory and in the pretrained model's dtype."""
+    def _merge(
+        self, opened: OpenedRecipe, progress: ProgressCallback | None
+    ) -> tuple[dict[str, Checkpoint], tuple[str, ...]]:
+        """The merged models by task, or the one as "merged", in memory and in its base's dtype; and warnings."""
         self._check_memory(opened)
         result = engine.run(
             opened.recipe,
@@ -161,22 +167,24 @@ class Session:
             cancel=self.cancel,
         )
         opened.raise_if_changed()
-        models = {}
+        models: dict[str, Checkpoint] = {}
         for name, tensors in (result.task_state_dicts or {MERGED: result.state_dict}).items():
-            models[name] = MappingCheckpoint(tensors, name)
-            models[name].metadata = opened.pretrained.metadata
-        return dict(models)
+            models[name] = model = MappingCheckpoint(tensors, name)
+            model.metadata = opened.pretrained.metadata
+        return models, result.warnings
 
-    def _modules(self, recipe: Recipe, models: Mapping[str, Checkpoint]) -> Modules | None:
-        """What the recipe's adapt puts on the merged model; None without one."""
+    def _modules(self, recipe: Recipe, models: Mapping[str, Checkpoint], doubts: list[str]) -> Modules | None:
+        """What the recipe's adapt puts on the merged model, whose warnings ``doubts`` gets; None without one."""
         if recipe.adapt is None:
             return None
         from merging.engine.adapting import adapt  # its imports take a while
 
         opened, images = self.opened(recipe), self._images(recipe)
-        return adapt(
+        adapted = adapt(
             recipe, opened.pretrained, opened.experts, models[MERGED], **images, device=self.device, cancel=self.cancel
-        ).modules
+        )
+        doubts.extend(adapted.warnings)
+        return adapted.modules
 
     def _images(self, recipe: Recipe) -> dict[str, Any]:
         """The images that a chain sees: all of a split, not only those that points are evaluated on."""
@@ -194,7 +202,8 @@ class Session:
 
     def _check_memory(self, opened: OpenedRecipe) -> None:
         models = len(opened.experts) if opened.recipe.per_task else 1
-        needed = estimate(opened).anonymous_bytes + models * sum(i.nbytes for i in opened.pretrained.infos.values())
+        weights = models * sum(info.nbytes for info in opened.pretrained.infos.values())
+        needed = estimate(opened, device=self.device).anonymous_bytes + weights
         if needed > (free := psutil.virtual_memory().available):
             raise MergingError(f"A point needs about {size_text(needed)} of memory; {size_text(free)} are free.")
 
@@ -265,7 +274,7 @@ def run(
     """Compute the missing points and store each as soon as it is done.
 
     ``paused`` is called between two points. A point that fails does not stop the others. ``warn`` is called with every
-    doubt about what belongs together, before the first point is computed.
+    doubt about what belongs together, before the first point is computed, and once with each warning of the points.
 
     Raises:
         MergingError: points failed; the message counts them and gives the first reason.
@@ -277,7 +286,8 @@ def run(
     session = Session(benchmark, sweep.sample, device, cancel)
     phases = Phases({f"{planned.name} {stage}": 1.0 for planned in missing for stage in STAGES}, progress)
     failures: list[str] = []
-    for doubt in doubts(sweep, session) if missing else ():
+    warned = dict.fromkeys(doubts(sweep, session) if missing else ())
+    for doubt in warned:
         warn(doubt)
     for number, planned in enumerate(missing):
         Meter(0, None, cancel).check()
@@ -294,6 +304,10 @@ def run(
             failures.append(f"{_where(sweep, planned.place)}: {error}")
         else:
             points.write(store, point, about)
+            for warning in about.get("warnings", ()):
+                if warning not in warned:
+                    warn(warning)
+                    warned[warning] = None
     if failures:
         raise MergingError(
             f"{len(failures)} of {len(all_points)} points could not be computed; the others are kept. {failures[0]}"

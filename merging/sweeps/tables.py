@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from merging.benchmarks.benchmark import SPLITS, Benchmark
 from merging.benchmarks.metrics import summary_of
+from merging.devices import choose_device, describe_device
+from merging.recipes.recipe import Recipe
 from merging.runs.estimate import ADAPTING, EVALUATING, MERGING, estimate
-from merging.runs.inputs import OpenedRecipe
 from merging.runs.run import Run
 from merging.runs.store import Store
 from merging.sweeps import points
 from merging.sweeps.compute import NamedPoint, Session, distinct, plan, stored
-from merging.sweeps.points import DrawnImages, Point
+from merging.sweeps.points import Point
 from merging.sweeps.sweep import VALUES, Sweep
 
 if TYPE_CHECKING:
@@ -42,34 +43,40 @@ class SweepCost:
     known: bool
 
 
-def budget(sweep: Sweep, store: Store, benchmark: Benchmark, planned: Sequence[NamedPoint] | None = None) -> SweepCost:
-    """The cost of the sweep on this machine; ``planned`` is its plan, if it is known."""
+def budget(
+    sweep: Sweep,
+    store: Store,
+    benchmark: Benchmark,
+    planned: Sequence[NamedPoint] | None = None,
+    device: str = "auto",
+) -> SweepCost:
+    """The cost of the sweep on a device of this machine; ``planned`` is its plan, if it is known."""
     planned = distinct(plan(sweep, benchmark) if planned is None else planned)
     missing = [point for point in planned if stored(point, store, benchmark, sweep.sample) is None]
     if not missing:
         return SweepCost(len(planned), len(planned), 0.0, 0.0, True)
-    session = Session(benchmark, sweep.sample)
+    session, here = Session(benchmark, sweep.sample, device), describe_device(choose_device(device))
     split, keys = session.sample.split, session.sample.tasks or tuple(task.key for task in benchmark.tasks)
     images = sum(session.drawn.count(key, split) for key in keys)
-    earlier, runs = points.latest_facts(store), store.runs()
+    earlier, runs = [facts for facts in points.latest_facts(store) if facts.get("device") == here], store.runs()
     seconds, certain = 0.0, True
     for line, recipe in enumerate(sweep.recipes):
-        each, learned = _each(session.opened(recipe), session.drawn, sweep.kind != VALUES, images, earlier, runs)
+        each, learned = _each(session, recipe, sweep.kind != VALUES, images, earlier, runs)
         certain &= learned
         seconds += each * sum(point.place.line == line for point in missing)
     return SweepCost(len(planned), len(planned) - len(missing), STARTING + seconds, seconds / len(missing), certain)
 
 
 def _each(
-    opened: OpenedRecipe,
-    drawn: DrawnImages,
+    session: Session,
+    recipe: Recipe,
     weights: bool,
     images: int,
     earlier: Sequence[Mapping[str, Any]],
     runs: Sequence[Run],
 ) -> tuple[float, bool]:
     """Seconds for one point, and whether they come from earlier points."""
-    chain = [step.key for _, step in opened.recipe.stages]
+    drawn, chain = session.drawn, [step.key for _, step in recipe.stages]
     rates, merges = [], []
     for facts in earlier:
         try:
@@ -78,7 +85,7 @@ def _each(
                 merges.append(float(facts["seconds"][MERGING]))
         except (KeyError, TypeError, ValueError, ZeroDivisionError):
             continue
-    estimated = estimate(opened, drawn, runs).phases
+    estimated = estimate(session.opened(recipe), drawn, runs, session.device).phases
     count = sum(drawn.count(task.key, split) for task in drawn.tasks for split in SPLITS)
     evaluating = statistics.median(rates) * images if rates else estimated[EVALUATING] * images / max(count, 1)
     merging = (

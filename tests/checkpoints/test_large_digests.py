@@ -128,3 +128,14 @@ def test_a_store_knows_large_checkpoints_by_their_former_digests(
     assert opened.digest != opened.content_digest(former=True)
     stored = Store(tmp_path / "store", libraries=()).run(new["id"]).inputs
     assert opened.digest in stored.values(), "what the old runs did not merge has its new digest"
+
+
+def test_a_store_reads_its_runs_for_former_digests_when_one_is_asked_for(
+    tiny_family: tiny.Family, tmp_path: Path
+) -> None:
+    (tmp_path / "runs").mkdir()
+    for _ in range(2):
+        Store(tmp_path, libraries=()).runs()
+    assert not (tmp_path / FORMER).exists()
+    digests.DIGESTS.digest(open_checkpoint(tiny_family.pretrained))
+    assert json.loads((tmp_path / FORMER).read_bytes()) == {"digests": []}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -51,7 +51,7 @@ def unit(name: str, run: Any, nbytes: int = 1, **options: Any) -> Unit[Any]:
     return Unit(name, 10, nbytes, 0, run, **options)
 
 
-def results(units: list[Unit[Any]], count: int = 2, budget: int = 100, listen: Any = ignore) -> list[Any]:
+def results(units: Iterable[Unit[Any]], count: int = 2, budget: int = 100, listen: Any = ignore) -> list[Any]:
     return list(at_once(units, count, budget, listen, lambda: None))
 
 
@@ -119,20 +119,23 @@ def test_results_come_in_order_though_the_last_is_done_first() -> None:
 
 @pytest.mark.parametrize("nbytes,group,most", [(1, None, 3), (40, None, 2), (200, None, 1), (1, "own", 1)])
 def test_the_budget_and_the_groups_limit_how_many_run(nbytes: int, group: str | None, most: int) -> None:
-    lock, running, seen = threading.Lock(), [0], []
-    full = threading.Barrier(most)
+    full, counted, drawn, started = threading.Barrier(most), threading.Event(), list[int](), list[int]()
 
     def run(report: Report) -> None:
-        with lock:
-            running[0] += 1
-            seen.append(running[0])
         full.wait(PATIENCE)  # as many as are allowed do run at once
-        with lock:
-            running[0] -= 1
+        assert counted.wait(PATIENCE)
 
-    units = [unit(str(n), run, nbytes, group=group and f"{group}{n}") for n in range(6)]
-    assert len(results(units, 3, budget=100)) == 6
-    assert max(seen) <= most
+    def units() -> Iterator[Unit[None]]:
+        for n in range(6):
+            drawn.append(n)
+            yield unit(str(n), run, nbytes, group=group and f"{group}{n}")
+
+    def listen(*_: Any) -> None:  # first when all that fit are started, and the next one is drawn
+        started.append(len(drawn) - 1)
+        counted.set()
+
+    assert len(results(units(), 3, budget=100, listen=listen)) == 6
+    assert started[0] == most
 
 
 def test_the_first_error_in_order_is_raised_and_the_others_stop() -> None:

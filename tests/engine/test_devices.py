@@ -54,14 +54,14 @@ def test_every_method_gives_what_it_gives_on_the_cpu(method: Method) -> None:
         assert len(copied.to_host) <= (2 + 3 * len(EXPERTS)) * len(BASE) * (passes + 1)
 
 
-@pytest.mark.parametrize("chain,passes,samples", [(("task_arithmetic",), 1, 0), (("emr",), 2, 0), (("ties",), 3, 1)])
-def test_a_pass_copies_every_input_once(chain: tuple[str, ...], passes: int, samples: int) -> None:
+@pytest.mark.parametrize("merge,passes,samples", [("task_arithmetic", 1, 0), ("emr", 2, 0), ("ties", 3, 1)])
+def test_a_pass_copies_every_input_once(merge: str, passes: int, samples: int) -> None:
+    """A sample for quantiles is a pass, too, of which only the sample is copied."""
     with pretended() as copied:
-        on(NAME, *chain)
+        on(NAME, merge)
     extra = len(copied.to_device) - (passes + samples) * COPIES
-    sampled = (len(EXPERTS) + 1) * math.ceil(SCALARS / (len(EXPERTS) + 1) / SAMPLE_STRIDE)
-    copies = passes * SCALARS + samples * sampled
-    assert sum(copied.to_device) - copies == extra * len(EXPERTS) >= 0  # rescalers: a number an expert
+    sampled = samples * (len(EXPERTS) + 1) * math.ceil(SCALARS / (len(EXPERTS) + 1) / SAMPLE_STRIDE)
+    assert sum(copied.to_device) - passes * SCALARS - sampled == extra * len(EXPERTS) >= 0  # rescalers: K numbers
     assert extra <= len(BASE)
 
 
@@ -71,6 +71,13 @@ def test_what_is_read_of_a_tensor_does_not_grow_with_its_blocks_scalars() -> Non
         on(NAME, "task_arithmetic")
     assert len(copied.to_host) == 3 * len(BASE) + 2
     assert sum(copied.to_host) == SCALARS // (len(EXPERTS) + 1) + 2 * len(BASE) + 4 * len(BASE)
+
+
+@pytest.mark.parametrize("key", ["surgery", "wemoe"])
+def test_modules_do_not_keep_their_tower_there(key: str) -> None:
+    with pretended():
+        modules = common_checks.merge(registry.adapt(key), BASE, EXPERTS, device=NAME).modules
+    assert modules is not None and modules.device.type == NAME and "tower" not in vars(modules)
 
 
 @pytest.mark.parametrize("merge,edits", [("lot", ()), ("regmean_pp", ()), ("task_arithmetic", ("cat",))])

@@ -6,9 +6,13 @@ import threading
 
 import pytest
 import tiny
+import torch
 
 import merging
+from merging.checkpoints.families import Role
+from merging.engine import run as engine
 from merging.errors import Cancelled, MergingError
+from merging.recipes.recipe import Recipe
 
 
 def test_progress_reaches_the_end_and_never_goes_back():
@@ -38,3 +42,19 @@ def test_an_unknown_device_is_a_sentence():
     base, experts = tiny.family(("a",))
     with pytest.raises(MergingError, match="'cuda:99' is not available"):
         merging.merge(base, experts, device="cuda:99")
+
+
+def test_only_chosen_tensors_and_buffers_are_written_with_the_numbers_of_the_whole_merge():
+    class Noting(dict):
+        def write(self, name, values, start=0):
+            self.setdefault(name, []).append(values.clone())
+
+    base, tuned = tiny.family()
+    pretrained, experts = tiny.checkpoint(base), {name: tiny.checkpoint(state) for name, state in tuned.items()}
+    recipe, chosen = Recipe.build("ties"), {"visual.conv1.weight", "visual.transformer.resblocks.1.ln_1.bias"}
+    whole = engine.run(recipe, pretrained, experts).state_dict
+    written = Noting()
+    engine.run(recipe, pretrained, experts, make_sink=lambda _: written, only=chosen)
+    buffers = {p.name for p in pretrained.parameters if p.role == Role.BUFFER}
+    assert set(written) == chosen | buffers
+    assert all(torch.equal(torch.cat(written[name]).reshape(whole[name].shape), whole[name]) for name in chosen)

@@ -120,6 +120,39 @@ def test_one_that_never_reads_its_order_is_replaced(spare, tmp_path, monkeypatch
     assert pid != waiting and code == 0 and text.splitlines()[0] == "done" and not psutil.pid_exists(waiting)
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+def test_an_order_longer_than_a_pipe_holds_is_read_or_given_to_another_process(spare, tmp_path, monkeypatch, stopped):
+    waiting, code = spare.pid, f"print(len({'x' * (1 << 20)!r}))"
+    if stopped:
+        monkeypatch.setattr(spare_module, "PATIENCE", 0.2)
+        os.kill(waiting, signal.SIGSTOP)
+        code = "print('done')"  # one word of a new process cannot be that long
+    pid, ended_with, text = ran(spare, tmp_path / "log", code, **({"LONG": "x" * 100_000} if stopped else {}))
+    assert (pid != waiting, ended_with) == (stopped, 0)
+    assert text.splitlines()[0] == ("done" if stopped else str(1 << 20))
+
+
+def test_after_the_process_of_previews_another_one_follows_by_itself(light, monkeypatch):
+    monkeypatch.setattr(spare_module, "WATCH", 0.02)
+    made = Spare()
+    made.keep_one()
+    first = made.pid
+    try:
+        process = made.launch("timeit", (*ONCE, "pass"), child_environment())
+        assert process.pid == first
+        until(lambda: made.pid not in (0, first))
+        process.communicate(timeout=60)
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize("order", [b"", b'{"module": "timeit"'])
+def test_it_ends_in_silence_without_a_whole_order(order):
+    command = [sys.executable, "-m", spare_module.PROCESS, "json"]
+    done = subprocess.run(command, input=order, cwd=ROOT, capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
 def test_threads_are_counted_when_torch_is_loaded(spare, tmp_path):
     waiting = spare.pid
     pid, code, text = ran(

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import pandas
 import torch
-from merging.checkpoints.architecture import Architecture
+from merging.checkpoints.architecture import shown_sizes
 from merging.engine.run import run
 from merging.formats.opening import open_checkpoint
 from merging.formats.safetensors import SafetensorsWriter
@@ -47,7 +47,7 @@ seen = [anonymous()]
 threading.Thread(target=watch, daemon=True).start()
 with SafetensorsWriter(out, pretrained.infos) as writer:
     named = {f"expert {k}": expert for k, expert in enumerate(experts)}
-    side = Architecture.of(pretrained).image_size
+    side = shown_sizes(pretrained)["image_size"]
     shown = {name: torch.randn(images, 3, side, side) for name in named} if images else None
     run(recipe, pretrained, named, exemplars=shown, device="cpu", make_sink=lambda _: writer)
 print(max(seen) - seen[0])

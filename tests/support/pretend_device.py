@@ -157,6 +157,10 @@ class _Module(_DummyBackendModule):
     def empty_cache(self) -> None:
         pass
 
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        """Asked for by checkpointed passes, on whatever device they are, once this one is registered."""
+        return [torch.float16, torch.bfloat16]
+
 
 def _empty(size: Any, *, dtype: Any = None, **_: Any) -> Tensor:
     return PretendTensor(torch.empty(size, dtype=dtype))

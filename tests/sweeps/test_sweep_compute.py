@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pretend_device import NAME, pretended
 from small_sweeps import RATIO, names, points_of, recipe, run, sweep
 from stand_in_jobs import until
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.cli import exit_codes
 from merging.cli.main import main
+from merging.engine import run as engine
 from merging.errors import MergingError
 from merging.jobs import records
 from merging.jobs.records import JobFiles, State
@@ -26,9 +28,10 @@ from merging.jobs.runner import Runner
 from merging.runs.store import Store
 from merging.sweeps import compute as sweep_compute
 from merging.sweeps import points, storage, tables
-from merging.sweeps.sweep import Axis, Sweep
+from merging.sweeps.sweep import LINE, Axis, Sweep
 
 ROOT = Path(__file__).resolve().parents[2]
+ON_CPU = "PRETEND ran out of memory even with small pieces, so the CPU computed this."
 
 
 # Stopping and going on
@@ -189,3 +192,38 @@ def test_a_job_computes_a_sweep_and_pauses(
     assert runner.get(waiting.id).state == State.PAUSED
     runner.cancel(job.id)
     until(lambda: runner.get(job.id).state == State.CANCELLED)
+
+
+# Accelerators
+
+
+@pytest.mark.parametrize("limit,device,words", [(1 << 30, "PRETEND", []), (1 << 11, "CPU", [ON_CPU])])
+def test_a_point_names_the_device_that_computed_it_and_the_sweep_warns_once(
+    tiny_benchmark: Benchmark, store: Store, limit: int, device: str, words: list[str]
+) -> None:
+    made, told = sweep(tiny_benchmark, axes=(Axis("lwptv.prune_ratio", (0.0, 0.5)),)), list[str]()
+    with pretended(largest=limit):
+        sweep_compute.run(made, store, tiny_benchmark, device=NAME, warn=told.append)
+    assert [point.device for point in points_of(made, store, tiny_benchmark).values()] == [device] * 2
+    assert told == words
+    assert all(facts.get("warnings", []) == words for facts in points.latest_facts(store))
+
+
+def test_every_point_has_the_warnings_of_its_merge(tiny_benchmark: Benchmark, monkeypatch: Any) -> None:
+    merge, answers = engine.run, []
+    monkeypatch.setattr(engine, "run", lambda *a, **o: answers.append(1) or replace(merge(*a, **o), warnings=("!",)))
+    line = sweep(tiny_benchmark, kind=LINE, axes=(Axis("alpha", (0.25, 0.5)),))
+    for made, merges in ((line, 1), (sweep(tiny_benchmark), 3)):
+        answers.clear()
+        session = sweep_compute.Session(tiny_benchmark, made.sample, "cpu")
+        facts = [session.compute(session.plan(place), lambda _: None)[1] for place in made.places]
+        assert len(answers) == merges and all(about["warnings"] == ["!"] for about in facts)
+
+
+def test_the_cost_is_that_of_the_device(tiny_benchmark: Benchmark, store: Store) -> None:
+    made = sweep(tiny_benchmark)
+    run(made, store, tiny_benchmark)
+    more = replace(made, axes=(Axis("lwptv.prune_ratio", (0.0, 0.25)),))
+    assert tables.budget(more, store, tiny_benchmark, device="cpu").known
+    with pretended():
+        assert not tables.budget(more, store, tiny_benchmark, device=NAME).known, "points of the CPU say nothing of it"

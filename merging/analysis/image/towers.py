@@ -36,17 +36,42 @@ class RecentlyUsed(Generic[V]):
 
     most: int
     _kept: OrderedDict[Hashable, V] = field(default_factory=OrderedDict)
-    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _computed: dict[Hashable, threading.RLock] = field(default_factory=dict)  # held by the thread that computes the key
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # of both, never held while something is computed
 
     def get(self, key: Hashable, compute: Callable[[], V]) -> V:
-        """The value of a key, computed if it is not kept; room is made before it is computed."""
+        """The value of a key, computed if it is not kept; room is made before it is computed.
+
+        Threads that ask for one key compute it once; those that ask for others do not wait for it.
+        """
         with self._lock:
-            if key not in self._kept:
-                while len(self._kept) >= self.most:
-                    self._kept.popitem(last=False)
-                self._kept[key] = compute()
-            self._kept.move_to_end(key)
-            return self._kept[key]
+            if key in self._kept:
+                return self._used(key)
+            turn = self._computed.setdefault(key, threading.RLock())
+        with turn:
+            with self._lock:
+                if key in self._kept:  # another thread has computed it meanwhile
+                    return self._used(key)
+                self._computed[key] = turn
+                self._make_room()
+            try:
+                value = compute()
+                with self._lock:
+                    self._make_room()
+                    self._kept[key] = value
+                    return value
+            finally:
+                with self._lock:
+                    self._computed.pop(key, None)
+
+    def _used(self, key: Hashable) -> V:
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+    def _make_room(self) -> None:
+        """Drop what is kept beyond ``most``, of which one each is for what is being computed."""
+        while self._kept and len(self._kept) + len(self._computed) > self.most:
+            self._kept.popitem(last=False)
 
     def __len__(self) -> int:
         return len(self._kept)

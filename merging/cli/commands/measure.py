@@ -15,8 +15,9 @@ from merging.cli.output import dumps, reporting
 @click.command(cls=Command)
 @argument(
     "what",
-    help="drift, ablation, put_back, first_order, predictions, features, tsne, along_steps, modules or depths of a "
-    "run; signs or pairs of its experts; exemplars, drm_ablations, task_counts or method_times of the benchmark",
+    help="drift, ablation, put_back, first_order, predictions, features, tsne, along_steps, modules, depths or "
+    "feature_bank of a run; signs or pairs of its experts; exemplars, drm_ablations, task_counts or method_times of "
+    "the benchmark",
 )
 @argument("run", default="", help="the run's id, or six of its first digits")
 @job_options

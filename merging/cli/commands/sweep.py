@@ -92,7 +92,7 @@ def sweep(
         storage.keep(chosen, runs)
     planned = compute.plan(chosen, benchmark)
     if call.events is None and not call.json:
-        cost = budget(chosen, runs, benchmark, planned)
+        cost = budget(chosen, runs, benchmark, planned, device)
         source = estimated_from(cost.known, "point")
         print(f"{cost.points} points, {cost.stored} of them stored; about {cost.seconds:.0f} s ({source}).", flush=True)
     try:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from merging.analysis.image.studied import StudiedImage
     from merging.analysis.image.tables import ImageTables
+    from merging.analysis.image.towers import Towers
     from merging.benchmarks.benchmark import Benchmark
     from merging.runs.run import Run
 
@@ -67,7 +68,7 @@ def image(
     return DONE
 
 
-def _find(towers: Any, run: Run, question: str, depth: int) -> pd.DataFrame:
+def _find(towers: Towers, run: Run, question: str, depth: int) -> pd.DataFrame:
     """The images that fit, by the stored measurement; it is made first where it is missing."""
     from merging.analysis import measure
     from merging.analysis.find_images import find_by_depth
