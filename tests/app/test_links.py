@@ -173,6 +173,8 @@ VIEWS: dict[str, tuple[str, dict[str, str]]] = {  # fragment -> a page that draw
     "app.views.drift.put_back growing": ("drift", {"view": "put back"}),
     "app.views.drift.put_back layers": ("drift", {"runs": TIES, "view": "put back"}),
     "app.views.image.find view": ("image", {}),
+    "app.views.image.data_sets.view over_data_sets": ("image", {"runs": TIES, "see": "whole data sets"}),
+    "app.views.image.data_sets.view every_data_set": ("image", {"runs": TIES, "see": "whole data sets"}),
     "app.views.image.page _wait": ("image", {}),
     "app.views.learning.coefficients view": ("learning", {}),
     "app.views.learning.masks view": ("learning", {}),
@@ -223,6 +225,7 @@ def alone(at: AppTest, monkeypatch: pytest.MonkeyPatch) -> AppTest:
     assert parts
     with monkeypatch.context() as patch:
         patch.setattr(local_script_runner, "RerunData", partial(RerunData, fragment_id_queue=parts))
+        patch.setattr(st, "page_link", lambda *given, **options: None)  # here, unlike in a server, no page is known
         return at.run()
 
 

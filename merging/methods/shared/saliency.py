@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from merging.checkpoints.families import Parameter
-from merging.methods.slot import SlotStream
+from merging.methods.slot import Slot, SlotStream
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,10 +36,14 @@ def scores(slots: SlotStream, score: str = DEVIATION) -> NDArray[np.float64]:
     """Mean deviation over the entries of each tensor: (K, L), tensors in model order (LwPTV Eq. 5)."""
     sums = {p.name: np.zeros(len(slots.experts)) for p in slots.parameters}
     counts = dict.fromkeys(sums, 0)
-    for slot in slots:
+
+    def add_up(slot: Slot) -> tuple[str, int, NDArray[np.float64]]:
         per_scalar = deviations(slot.task_vectors, score)
-        sums[slot.name] += _row_sums(per_scalar.reshape(len(slots.experts), -1)).cpu().numpy()
-        counts[slot.name] += slot.pretrained.numel()
+        return slot.name, slot.pretrained.numel(), _row_sums(per_scalar.flatten(1)).cpu().numpy()
+
+    for name, numel, row_sums in slots.map(add_up):
+        sums[name] += row_sums
+        counts[name] += numel
     return np.stack([sums[name] / max(counts[name], 1) for name in sums], axis=1)
 
 
