@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -77,6 +78,7 @@ def main() -> None:
             models = {"pretrained": benchmark.pretrained, "experts": dict(benchmark.experts)}
             recipe = Recipe.build("task_arithmetic", {"scaling": scaling}, **models)
             found[spare].append(click(recipe, benchmark, spare))
+            print(f"{'spare' if spare else 'new'} {found[spare][-1][0]:.2f}", file=sys.stderr, flush=True)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, medians of {given.times}, seconds")
     for spare, rows in found.items():
         total, passes = (statistics.median(column) for column in zip(*rows, strict=True))
