@@ -1,6 +1,6 @@
 """From a click on Run to scores, on the bundled benchmark, beside the forward passes alone.
 
-    PYTHONPATH=. python tests/bench/click.py [--times 3]
+    PYTHONPATH=. python tests/bench/click_to_scores.py [--times 3]
 
 Merges that are not in the library are submitted to the queue of the app, with and without its spare process in turn;
 the same models are then evaluated in a warm process. The target is 1.3 times the forward passes and one second more.
