@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from merging.jobs.spare import Spare
 
 SOON = 1.0  # seconds: first the browser fetches the page's files, from this same process
-SLOW = ("pandas", "plotly.graph_objects", "viz.chart", "torch", "merging.benchmarks.evaluate", "merging.runs.execute")
+SLOW = (
+    "pandas", "plotly.graph_objects", "viz.chart", "torch", "merging.benchmarks.evaluate", "merging.runs.execute",
+    "pandas.io.formats.style", "sklearn.decomposition",
+)  # fmt: skip
 log = logging.getLogger(__name__)
 
 

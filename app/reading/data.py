@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from merging.benchmarks.benchmark import Benchmark
     from merging.catalog.model_sets import ModelSet
     from merging.jobs.runner import Runner
-    from merging.recipes.recipe import Recipe
-    from merging.runs.estimate import Estimate
 
 SPLIT = "reporting"  # numbers on the other half, "choosing", are for choosing values only
 KEPT = 64  # entries of a cache; one is a table of a few hundred kilobytes
@@ -281,15 +279,6 @@ def own_accuracy(models: ModelSet, stored: Sequence[Run]) -> dict[str, float]:
         return {}
     digests = [run.benchmark for run in stored if run.kind == "expert"]
     return {task: row["accuracy"] for task, row in expert_scores(digests[0], stored).items()} if digests else {}
-
-
-def estimate(recipe: Recipe, stored: Sequence[Run]) -> Estimate:
-    """Time and memory that a recipe will take; raises CheckpointError if a file cannot be opened."""
-    from merging.runs.estimate import estimate
-    from merging.runs.inputs import open_inputs
-
-    on = None if not_evaluated(recipe.pretrained) else benchmark()
-    return estimate(open_inputs(recipe, benchmark=on), on, stored, runner().device)
 
 
 def not_evaluated(pretrained: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
@@ -13,9 +13,12 @@ from app.session.draft import Draft
 from merging.checkpoints.families import Role
 from merging.errors import TaskError
 from merging.recipes.recipe import Recipe
+from merging.runs.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from merging.runs.estimate import Estimate
 
 
 def tensors_of(pretrained: str) -> pd.DataFrame:
@@ -71,3 +74,25 @@ def merge_query(recipe: Recipe) -> dict[str, str] | None:
     if recipe.experts != tuple(data.model_sets()[key].experts):
         query[address.EXPERTS] = ",".join(name for name, _ in recipe.experts)
     return query | ({address.MODELS: key} if key else {})
+
+
+def estimate(recipe: Recipe, stored: Sequence[Run]) -> Estimate:
+    """Time and memory that a recipe will take; raises CheckpointError if a file cannot be opened."""
+    files = tuple(data.file_state(path) for path in (recipe.pretrained, *dict(recipe.experts).values()))
+    runs_known = tuple(run.id for run in stored)
+    return _estimate(
+        recipe, files, data.digest(), runs_known, data.runner().device, data.not_evaluated(recipe.pretrained), stored
+    )
+
+
+@st.cache_resource(  # a view may ask for dozens; a minute, as meanwhile files may have been read for their digests
+    max_entries=4 * data.KEPT, ttl=60, show_spinner=False, hash_funcs={Recipe: hash}
+)
+def _estimate(
+    recipe: Recipe, files: Any, on: str, runs_known: Any, device: str, misfit: str, _stored: Sequence[Run]
+) -> Estimate:
+    from merging.runs.estimate import estimate
+    from merging.runs.inputs import open_inputs
+
+    images = None if misfit else data.benchmark()
+    return estimate(open_inputs(recipe, benchmark=images), images, _stored, device)

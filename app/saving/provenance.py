@@ -10,7 +10,7 @@ import merging
 from app.reading import report_sources
 from app.reading.report_sources import Of
 from app.session import state
-from merging.errors import MergingError
+from merging.runs.edit_pairs import recipe_of
 from merging.runs.run import Run
 from viz.text import clean_text, span
 
@@ -61,7 +61,5 @@ def _seed(one: Run | Sweep) -> int | None:
     """The seed of a run's methods or else of its exemplars, or that of a sweep; None if nothing is random."""
     if not isinstance(one, Run) or one.seed is not None:
         return one.seed
-    try:
-        return one.recipe.exemplars.seed if one.recipe and one.recipe.exemplars else None
-    except MergingError:  # a method of another version
-        return None
+    recipe = recipe_of(one)  # None for a method of another version
+    return recipe.exemplars.seed if recipe and recipe.exemplars else None

@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data
+from app.reading import recipes as recipes_reading
 from app.session import state
 from app.session.draft import Draft, command
 from app.views.merge import builder, result
@@ -52,7 +53,7 @@ def costs(recipe: Recipe, stored: Sequence[Run]) -> None:
     """Time, memory and data that the merge needs."""
     needs = sorted(str(need) for need in recipe.needs)
     data_needed = f"It needs {text.listed(needs)}." if needs else "It needs no data."
-    estimate = data.estimate(recipe, stored)
+    estimate = recipes_reading.estimate(recipe, stored)
     scored = "" if data.not_evaluated(recipe.pretrained) else " with evaluation"
     source = estimated_from(estimate.learned, "run")
     st.markdown(

@@ -8,6 +8,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data
+from app.reading import recipes as recipes_reading
 from app.session import clicks
 from app.widgets.jobs.missing_box import GO_ON, box
 from merging.errors import MergingError
@@ -38,7 +39,7 @@ def missing(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
 def _offer(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
     """The time and memory that they take, and the button."""
     try:
-        estimates = [data.estimate(recipe, stored) for recipe in recipes]
+        estimates = [recipes_reading.estimate(recipe, stored) for recipe in recipes]
     except MergingError as error:
         st.markdown(f"They cannot be computed here: {text.safe_text(error, 400)}")
         return
