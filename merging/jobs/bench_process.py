@@ -65,7 +65,8 @@ class ImageWork:
         name, self.made.towers.cancel = self.names[self._next], cancel
         self._next += 1
         try:
-            table = self._table(name.table, *(self.models.get(key, key) for key in (name.model, name.other)))
+            model, other = (self.models.get(key, key) for key in (name.model, name.other))
+            table = self.made.towers.in_room(lambda: self._table(name.table, model, other))
         except MergingError as error:
             table = pd.DataFrame({ERROR: [str(error)]})
         back = {own: key for key, own in self.models.items()}

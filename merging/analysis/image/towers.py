@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from merging.analysis.context import MeasurementContext
 from merging.checkpoints.references import EXPERTS, PRETRAINED
 from merging.clip.image_encoder import Encoder
-from merging.devices import choose_device
+from merging.devices import choose_device, in_room
 from merging.errors import TaskError
 from merging.formats.opening import open_checkpoint
 from merging.text import first_few
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import torch
 
     from merging.benchmarks.benchmark import Benchmark
     from merging.checkpoints.checkpoint import Checkpoint
@@ -121,6 +123,22 @@ class Towers:
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    def in_room(self, compute: Callable[[], V]) -> V:
+        """What a function makes with these towers; where a device's memory runs out, they stay on the CPU from then on.
+
+        It begins anew without the towers that are kept.
+        """
+
+        def computed_on(device: torch.device) -> V:
+            if rounds or device != chosen:
+                self.device, self._kept = str(device), RecentlyUsed(IN_MEMORY)
+            rounds.append(device)
+            return compute()
+
+        chosen = choose_device(self.device)
+        rounds: list[torch.device] = []
+        return in_room(chosen, computed_on)[0]
 
     def _open(self, key: str) -> NamedTower:
         if key in self.drafts:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Barrier, Event
 
 import pytest
+from pretend_device import NAME, pretended
 
-from merging.analysis.image.towers import RecentlyUsed
+from merging.analysis.image.towers import RecentlyUsed, Towers
+from merging.benchmarks.benchmark import Benchmark
+from merging.checkpoints.references import PRETRAINED
+from merging.runs.store import Store
 
 LONG = 60.0  # seconds
 
@@ -67,3 +72,14 @@ def test_a_key_that_failed_is_computed_again() -> None:
     with pytest.raises(ZeroDivisionError):
         kept.get("key", lambda: 1 // 0)
     assert kept.get("key", lambda: 1) == 1 and kept.get("other", lambda: 2) == 2 and len(kept) == 1
+
+
+@pytest.mark.parametrize("largest,kind", [(1 << 30, NAME), (1 << 10, "cpu")])
+def test_towers_go_to_the_cpu_where_a_devices_memory_runs_out(
+    tiny_benchmark: Benchmark, tmp_path: Path, largest: int, kind: str
+) -> None:
+    towers = Towers(Store(tmp_path, libraries=()), tiny_benchmark, NAME)
+    with pretended(largest=largest):
+        for _ in range(2):
+            tower = towers.in_room(lambda: towers(PRETRAINED))
+            assert tower.encoder.device.type == kind and len(towers) == 1
