@@ -87,7 +87,13 @@ class Checkpoint(ABC):
 
     def has_digest(self, digest: str) -> bool:
         """Whether this is the checkpoint of that digest, which any version of this program may have computed."""
-        return digest == self.digest or digest == self.content_digest(former=True)
+        if digest == self.digest:
+            return True
+        return digest == self._former_digest  # it takes another reading
+
+    @cached_property
+    def _former_digest(self) -> str:
+        return self.content_digest(former=True)
 
     def applied_to(self, pretrained: Checkpoint) -> Checkpoint:
         """The expert: this checkpoint itself, or an adapter's changes applied to the pretrained model."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -21,7 +22,7 @@ if TYPE_CHECKING:  # it loads torch, which digests that another process computes
     from merging.checkpoints.checkpoint import Checkpoint
 
 READING = "Reading checkpoints"
-FOLDER, VERSION = "digests", 2  # version 1 had other digests of large checkpoints
+FOLDER, FIRST, VERSION = "digests", 1, 2  # the first version had other digests of large checkpoints
 MOST = 5000  # entries that are read at most; the newest ones
 DIGEST = re.compile("[0-9a-f]{64}")
 
@@ -158,6 +159,17 @@ DIGESTS = DigestCache()  # of this process
 
 def _records(root: Path) -> JsonRecords:
     return JsonRecords(root / FOLDER, VERSION, MOST)
+
+
+def first_digests(root: Path) -> set[str]:
+    """The digests of files that a first version of this program kept under ``root``, as long as they are there."""
+    digests = set()
+    for path in (root / FOLDER).glob("*.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            record = json.loads(path.read_bytes())
+            if record["version"] == FIRST:
+                digests.add(_entry(record)[1])
+    return digests
 
 
 def _remember(root: Path, state: tuple[int, ...] | None, digest: str) -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from threading import Lock
 from typing import Protocol
 
 import torch
@@ -109,6 +110,7 @@ class CapturedInputs:
         self._encoders = {n: Encoder.of(c, device, on_demand=True, like=like) for n, c in experts.items()}
         self._images = {n: _checked_images(n, exemplars[n], e).to(device) for n, e in self._encoders.items()}
         self._at_once = min(torch.get_num_threads(), len(experts)) if device.type == "cpu" else 1
+        self._reporting = Lock()  # callers hear of several experts one after the other
         self._next = 0  # section to run next
         self._tokens: dict[str, Tensor] = {}
         self._moments: list[dict[str, Moments]] = []  # of the section run last, per expert
@@ -142,15 +144,23 @@ class CapturedInputs:
         with torch.no_grad():
             while self._next <= section:
                 self._moments = []  # those of the section before are not needed any more
-                self._moments = self._of_all(partial(self._through, section, on_detail))
+                try:
+                    self._moments = self._of_all(partial(self._through, section, on_detail))
+                except BaseException:  # the tokens of some experts have moved on: the next question begins anew
+                    self._next, self._tokens = 0, {}
+                    raise
                 self._next += 1
 
     def _of_all(self, one: Callable[[str], dict[str, Moments]]) -> list[dict[str, Moments]]:
         """The moments of every expert, of which several run at once, with one thread each."""
         if self._at_once == 1:
             return [one(name) for name in self._encoders]
-        with ThreadPoolExecutor(self._at_once, initializer=partial(_one_thread, torch.is_grad_enabled())) as pool:
-            return list(pool.map(one, self._encoders))
+        threads = torch.get_num_threads()
+        try:
+            with ThreadPoolExecutor(self._at_once, initializer=partial(_one_thread, torch.is_grad_enabled())) as pool:
+                return list(pool.map(one, self._encoders))
+        finally:
+            torch.set_num_threads(threads)  # what one thread sets is the default of those that start later
 
     def _through(self, section: int, on_detail: OnDetail, name: str) -> dict[str, Moments]:
         holding = self._encoders[name].holding(self._next)
@@ -172,7 +182,8 @@ class CapturedInputs:
 
         size = batch_size(encoder.architecture, x.device)
         for start in range(0, len(x), size):
-            on_detail(expert)
+            with self._reporting:
+                on_detail(expert)
             part = slice(start, start + size)
             after = encoder.run(section, x[part], add_rows if record else None)
             if move and section == 0 and start == 0:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 DRAFT = "draft"  # the key of the model of a recipe that is not stored
 ERROR = "error"  # the only column of a table that cannot be made
 DIGITS = 12
+DRAFTS = 3  # models of drafts in memory, so that sessions that take turns do not push out each other's
 
 
 @dataclass
@@ -121,7 +122,7 @@ class ImageBench:
     device: str
     _key: tuple[object, ...] = ()
     _made: ImageTables | None = None
-    _drafts: dict[str, tuple[str, Checkpoint]] = field(default_factory=dict)  # the last one
+    _drafts: dict[str, tuple[str, Checkpoint]] = field(default_factory=dict)  # the last ones
 
     def begin(self, request: Mapping[str, Any], cancel: Cancel) -> ImageWork:
         """The work of a request; its draft is merged if that is not in memory.
@@ -136,6 +137,8 @@ class ImageBench:
         if request["pixels"]:
             size = benchmark.image_size
             pixels = np.frombuffer(bytearray(base64.b64decode(request["pixels"])), np.uint8)
+            if pixels.size != size * size * 3:
+                raise TaskError(f"The picture was not read for this benchmark, whose images are {size} pixels wide.")
             image = image_of_pixels(benchmark, pixels.reshape(size, size, 3), request["head"])
         else:
             image = image_of(benchmark, request["image"], request["head"])
@@ -167,7 +170,8 @@ class ImageBench:
                 raise TaskError(f"The draft has one model per expert, and none is of {task}.")
             checkpoint = MappingCheckpoint(states.get(MERGED) or states[task], MERGED)
             checkpoint.metadata = dict(opened.pretrained.metadata)
-            self._drafts.clear()
+            while len(self._drafts) >= DRAFTS:  # the oldest goes
+                del self._drafts[next(iter(self._drafts))]
             self._drafts[key] = recipe.title or recipe.text(), checkpoint
         return key
 

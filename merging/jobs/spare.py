@@ -131,7 +131,7 @@ def _sent(process: subprocess.Popen[bytes], line: bytes) -> bool:
 
 
 def _written(pipe: int, line: bytes) -> bool:
-    """Write a line that may be longer than what a pipe holds; False if nobody reads it for too long."""
+    """Write a line that may be longer than what a pipe holds; False if it is not read for too long."""
     os.set_blocking(pipe, False)
     left = memoryview(line)
     while left:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from merging import settings
-from merging.checkpoints.digests import DIGESTS
+from merging.checkpoints.digests import DIGESTS, first_digests
 from merging.errors import MergingError, StoreError
 from merging.files import atomic
 from merging.files.atomic import DamagedError
@@ -133,7 +133,7 @@ class Store:
             yield folder
 
     def _former_digests(self) -> list[str]:
-        """The digests of checkpoints in runs that this program's first versions wrote, which had others of large ones.
+        """The digests of checkpoints that this program's first versions stored, which had others of large ones.
 
         They are listed once, before this version writes or deletes the first run. A store that cannot be written to has
         no list.
@@ -144,7 +144,8 @@ class Store:
         for path in (*_ids(self._own), *(run for part in _folders(self._apart) for run in _ids(part))):
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
                 digests.update(map(str, json.loads((path / FACTS).read_bytes())["inputs"].values()))
-        if self._own.is_dir():
+        digests |= first_digests(self.root)
+        if self._own.is_dir() or digests:
             with contextlib.suppress(OSError):
                 write_json(self.root / FORMER, {"digests": sorted(digests)})
         return sorted(digests)

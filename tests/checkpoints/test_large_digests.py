@@ -14,6 +14,7 @@ from blake3 import blake3
 
 from merging.checkpoints import content_digest, digests
 from merging.cli.main import main
+from merging.files.records import write_json
 from merging.formats import early_digests
 from merging.formats.opening import open_checkpoint
 from merging.runs.store import FORMER, Store
@@ -139,3 +140,23 @@ def test_a_store_reads_its_runs_for_former_digests_when_one_is_asked_for(
     assert not (tmp_path / FORMER).exists()
     digests.DIGESTS.digest(open_checkpoint(tiny_family.pretrained))
     assert json.loads((tmp_path / FORMER).read_bytes()) == {"digests": []}
+
+
+@pytest.mark.parametrize("command", ["digest", "fit"])
+@pytest.mark.parametrize("known_by", ["run", "record"])
+def test_commands_that_keep_digests_keep_those_that_a_store_knows(
+    tmp_path: Path, all_large: None, command: str, known_by: str
+) -> None:
+    """A store of a first version knows a checkpoint by a run, or by the record of its file alone."""
+    family, store = tiny.write_family(tmp_path / "family", experts=tiny.EXPERTS[:1]), tmp_path / "store"
+    path, expert = family.pretrained, next(iter(family.experts.values()))
+    former = by_hand(path, large=False)
+    record = {"inputs": {"pretrained": former}} if known_by == "run" else {"version": 1, "state": [0], "digest": former}
+    place = store / "runs" / ("0" * 12) / "run.json" if known_by == "run" else store / "digests" / "0.json"
+    place.parent.mkdir(parents=True)
+    write_json(place, record)
+    words = {"digest": [str(path)], "fit": ["--pretrained", str(path), "--expert", f"a={expert}", "--keep"]}
+    assert main([command, *words[command], "--store", str(store)]) == 0
+    digests.DIGESTS.clear()
+    Store(store, libraries=())
+    assert digests.DIGESTS.digest(open_checkpoint(path)) == former

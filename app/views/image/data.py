@@ -201,9 +201,12 @@ def draft_recipe() -> tuple[str, str]:
     return replace(recipe, title=title).to_yaml(), title
 
 
-@st.cache_data(max_entries=16, show_spinner=False)
+@st.cache_resource(max_entries=4, show_spinner=False)
 def _images(digest: str, task: str, split: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    return data.benchmark().images(task, split)
+    images, labels = data.benchmark().images(task, split)
+    for array in (images, labels):
+        array.flags.writeable = False  # sessions share it
+    return images, labels
 
 
 def images(task: str, split: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -39,9 +39,10 @@ class Own:
 
 
 def kept() -> Own | None:
-    """The picture of this session, if one is shown."""
+    """The picture of this session, if one is shown that was read for this benchmark's towers."""
     picture = st.session_state.get(_KEPT)
-    return picture if isinstance(picture, Own) else None
+    fits = isinstance(picture, Own) and len(picture.pixels) == reading.benchmark().image_size
+    return picture if fits else None
 
 
 def shown(picture: Own) -> Shown:

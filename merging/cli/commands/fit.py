@@ -45,6 +45,7 @@ def fit(
     from merging.checkpoints.stated_architecture import StatedArchitecture
     from merging.formats.opening import open_checkpoint
     from merging.inspection.fit import fit as compare
+    from merging.runs.store import Store
     from merging.settings import store_root
 
     given = StatedArchitecture.parse(architecture)
@@ -58,7 +59,7 @@ def fit(
     shown = report.without("activation") if activation else report  # one for all, whatever the files state
     print(dumps(_facts(shown)) if call.json else "\n".join(_lines(shown)))
     if keep:  # the report is printed already, whatever the store takes
-        root = store or store_root()
+        root = Store(store or store_root(), libraries=()).root  # its runs say by which digests they know checkpoints
         for checkpoint in (base, *opened.values()):
             DIGESTS.keep(root, checkpoint)
         fit_reports.keep(root, base, opened, report)
@@ -100,10 +101,11 @@ def digest(call: Call, checkpoints: Sequence[str], store: Path | None) -> int:
     """Digests of checkpoints' tensors, remembered for the app."""
     from merging.checkpoints.digests import DIGESTS
     from merging.formats.opening import open_checkpoint
+    from merging.runs.store import Store
     from merging.settings import store_root
 
     opened = [open_checkpoint(reference, reference) for reference in checkpoints]
     with reporting(call.events) as progress:
-        digests = DIGESTS.read(store or store_root(), opened, progress, call.stop)
+        digests = DIGESTS.read(Store(store or store_root(), libraries=()).root, opened, progress, call.stop)
     print(dumps(digests) if call.json else columns([(value, name) for name, value in digests.items()]))
     return DONE
