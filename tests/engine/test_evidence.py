@@ -142,6 +142,27 @@ def test_every_section_runs_once_per_expert_and_pass(monkeypatch):
     assert not ran
 
 
+@pytest.mark.parametrize("calls", [5, 6, 7, 8])  # in the second section, in which each of four experts reports once
+def test_moments_after_a_cancelled_question_are_those_of_a_plain_forward_pass(calls):
+    _, states = tiny.family()
+    experts, images = {n: tiny.checkpoint(s) for n, s in states.items()}, _images(states)
+    captured, reports = CapturedInputs(experts, images, CPU), []
+    parameter = next(p for p in next(iter(experts.values())).parameters if p.block == 1 and p.role == Role.LINEAR)
+
+    def report(detail):
+        reports.append(detail)
+        if len(reports) == calls:
+            raise Cancelled("enough")
+
+    threads = torch.get_num_threads()
+    with pytest.raises(Cancelled):
+        captured.moments(parameter, report)
+    assert torch.get_num_threads() == threads
+    expected = _rows(experts, images)
+    for name, one in zip(experts, captured.moments(parameter), strict=True):
+        _same(one, expected[name][parameter.name], False)
+
+
 def test_query_key_and_value_share_their_moments():
     _, states = tiny.family(("a",))
     checkpoint = _hugging_face(states["a"])
