@@ -88,9 +88,9 @@ def test_a_link_opens_the_same_view_in_a_second_tab(app: App, context: BrowserCo
 
 
 def test_a_job_is_seen_and_cancelled_from_another_tab(app: App, context: BrowserContext, server: str) -> None:
-    app.open("/merge?chain=ties:density=0.47")
+    app.open("/merge?chain=adamerging:steps=1000,batch=8")  # it takes longer than a tab takes to open
     app.page.get_by_role("button", name="Run", exact=True).click()
-    expect(app.page.locator(".st-key-jobs")).to_contain_text("density 0.47", timeout=PATIENCE)
+    expect(app.page.locator(".st-key-jobs")).to_contain_text("AdaMerging", timeout=PATIENCE)
     other = new_tab(context, server).open("/")
     other.page.get_by_role("button", name="Cancel").first.click()
     expect(other.page.locator(".st-key-jobs")).to_contain_text("cancelled", timeout=PATIENCE)
