@@ -246,6 +246,15 @@ def test_an_own_picture_is_read_in_the_session_only(show: Any, bench: DirectBenc
     assert OUTSIDE in words(at).replace("\\", "")
 
 
+def test_an_own_picture_of_another_benchmark_is_not_shown(show: Any, bench: DirectBench) -> None:
+    at = show()
+    wider = np.zeros((24, 24, 3), np.uint8)
+    at.session_state["_image_own"] = own.Own("own:0123456789ab", wider, wider)
+    at.run()
+    assert not at.exception
+    assert not bench.asked[-1].pixels and OUTSIDE in words(at).replace("\\", "")
+
+
 def test_own_pictures_are_not_taken_where_several_work(show: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert own.ABOUT in words(show())
     serve_several(monkeypatch, "switch")
