@@ -10,7 +10,8 @@ MergingError
 │   └── FamilyError         tensor names of no known model family
 ├── TaskError               a benchmark folder, a data set or a head that cannot be used
 ├── StoreError              a run that cannot be written or does not exist
-└── Cancelled               the caller asked to stop; nothing was kept
+├── HubError                the Hub, or the cache of its files, did not give what was asked for
+└── Cancelled               the caller asked to stop; nothing was kept, unless the text says so
     └── Paused              the caller asked to go on later; what was learned so far was kept
 
 Every message says what is wrong, what was expected, what was given, and what to do.
@@ -21,6 +22,10 @@ from __future__ import annotations
 from typing import Any
 
 from merging.text import visible_lines
+
+# Why a HubError was raised: a setting forbids it, no connection, terms not accepted or a token refused, a repository,
+# revision or file that is not there, another file than expected, no room or no right to write, no answer for a while.
+HUB_REASONS = ("setting", "connection", "access", "missing", "digest", "disk", "busy", "other")
 
 
 class MergingError(Exception):
@@ -76,8 +81,20 @@ class StoreError(MergingError):
     """A run cannot be written, or does not exist."""
 
 
+class HubError(MergingError):
+    """The Hub, or the cache of its files, did not give what was asked for.
+
+    ``reason`` is one of ``HUB_REASONS``; ``later`` is True if the same call may succeed later, and goes on from what
+    came so far.
+    """
+
+    def __init__(self, text: str, reason: str = "other", later: bool = False) -> None:
+        super().__init__(text)
+        self.reason, self.later = reason, later
+
+
 class Cancelled(MergingError):  # noqa: N818 - a request that was honored, not an error
-    """The caller asked to stop; nothing was kept."""
+    """The caller asked to stop; nothing was kept, unless the text says so."""
 
 
 class Paused(Cancelled):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event
 
@@ -29,6 +30,28 @@ class Progress:
 
 
 ProgressCallback = Callable[[Progress], None]
+
+_watching: list[tuple[ProgressCallback | None, Cancel | None]] = [(None, None)]
+
+
+@contextmanager
+def watched(progress: ProgressCallback | None = None, cancel: Cancel | None = None) -> Iterator[None]:
+    """Let work that is given neither report to ``progress`` and heed ``cancel``, in this whole process.
+
+    A command stands behind all that its process does. A download begins wherever a model is opened, so that these two
+    would have to be handed through every function that opens one.
+    """
+    above = _watching[-1]
+    _watching.append((progress or above[0], cancel or above[1]))
+    try:
+        yield
+    finally:
+        _watching.pop()
+
+
+def watchers() -> tuple[ProgressCallback | None, Cancel | None]:
+    """Where work that is given neither reports to, and what it heeds."""
+    return _watching[-1]
 
 
 class Meter:

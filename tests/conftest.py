@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import tiny
 import torch
+from loopback_hub import LoopbackHub
 from per_task_merge import KEY
 
 from merging.benchmarks.benchmark import Benchmark
+from merging.hub import line
 from merging.methods import method as method_module
 from merging.methods import registry
 from merging.methods.method import Merge
@@ -61,6 +63,15 @@ def other_benchmark(tiny_folder: Path, tmp_path: Path) -> Benchmark:
     shutil.copytree(tiny_folder, folder)
     (folder / "tasks.json").write_text((folder / "tasks.json").read_text() + "\n")
     return Benchmark.load(folder)
+
+
+@pytest.fixture
+def loopback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackHub]:
+    """A Hub on this machine that this process uses, with a cache in tmp_path/"home"; delays are short."""
+    monkeypatch.setattr(line, "FIRST_DELAY", 0.01)
+    with LoopbackHub() as hub:
+        hub.connect(monkeypatch, tmp_path / "home")
+        yield hub
 
 
 @pytest.fixture

@@ -21,7 +21,8 @@ import click
 from merging.cli.call import Call
 from merging.cli.command_table import CommandTable
 from merging.cli.exit_codes import CANCELLED, FAILED, PAUSED, USAGE, joined
-from merging.cli.output import write_last_event
+from merging.cli.output import Bar, write_last_event
+from merging.progress import watched
 from merging.text import visible_lines
 from merging.version import __version__
 
@@ -72,7 +73,11 @@ def _show_any_text() -> None:
 def _run(arguments: list[str], call: Call) -> tuple[int, str, str]:
     """Exit code, and what to say if it is not 0: the problems and, where it helps, how the command is used."""
     try:
-        with _stop_on_signals(call.stop), program.make_context(PROGRAM, arguments, obj=call) as context:
+        with (
+            _stop_on_signals(call.stop),
+            _downloads_shown(call.stop),
+            program.make_context(PROGRAM, arguments, obj=call) as context,
+        ):
             return program.invoke(context), "", ""
     except click.exceptions.Exit as end:  # the help or the version has been printed
         return end.exit_code, "", ""
@@ -93,7 +98,7 @@ def _failure(error: BaseException) -> tuple[int, str]:
     if isinstance(error, Paused):
         return PAUSED, f"{error} The same command goes on from there."
     if isinstance(error, Cancelled | KeyboardInterrupt):
-        return CANCELLED, "Cancelled; nothing was kept."
+        return CANCELLED, str(error) or "Cancelled; nothing was kept."
     if isinstance(error, MergingError):
         return FAILED, str(error)
     if _is_out_of_memory(error):
@@ -118,6 +123,17 @@ def _report_end(call: Call, text: str, code: int) -> None:
         print(json.dumps({"error": text, "code": code}, ensure_ascii=False))
     if call.events is not None:
         write_last_event(call.events, code, text)
+
+
+@contextlib.contextmanager
+def _downloads_shown(stop: Event) -> Iterator[None]:
+    """Let downloads that begin where a model is opened show a bar, and end when the command is asked to stop."""
+    bar = Bar()
+    try:
+        with watched(bar, stop):
+            yield
+    finally:
+        bar.end()
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from merging.files.processes import this_process
 from merging.jobs.events import CODE, ERROR, WORKER
-from merging.progress import Progress, ProgressCallback
+from merging.progress import Progress, ProgressCallback, watched
 from merging.text import duration_text, percent, printable
 
 if TYPE_CHECKING:
@@ -106,7 +106,8 @@ def reporting(events: Path | None) -> Iterator[ProgressCallback]:
     """Where progress goes: a file of events, or a bar."""
     display = Bar() if events is None else Events(events)
     try:
-        yield display
+        with watched(display):
+            yield display
     finally:
         display.end()
 

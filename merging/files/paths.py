@@ -15,7 +15,8 @@ MOST = 5000  # entries of a model's folder whose state is read
 def inside(path: Path) -> Path:
     """The file at a path, links followed.
 
-    Links may lead inside their folder, and from a snapshot of the Hugging Face cache to the blobs beside it.
+    Links may lead inside their folder, and from a snapshot of the Hub's cache to the blobs beside it or to those that
+    all repositories of the cache share.
 
     Raises:
         CheckpointError: the path is a link that leads elsewhere or nowhere; the message does not name its target.
@@ -36,10 +37,10 @@ def inside(path: Path) -> Path:
 
 
 def _in_hub_cache(target: Path, folder: Path) -> bool:
-    """Whether a snapshot's file leads to a blob of the same repository."""
-    repository = target.parent.parent
-    in_repo = folder.is_relative_to(repository / "snapshots") and repository.name.startswith(("models--", "datasets--"))
-    return target.parent.name == "blobs" and in_repo
+    """Whether a snapshot's file leads to a blob of the same repository, or to one of blobs/XX of the whole cache."""
+    repository = next((path.parent for path in (folder, *folder.parents) if path.name == "snapshots"), folder)
+    shared = repository.parent / "blobs" / target.name[:2]
+    return repository.name.startswith(("models--", "datasets--")) and target.parent in {repository / "blobs", shared}
 
 
 def open_regular(path: Path) -> int:

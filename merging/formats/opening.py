@@ -163,10 +163,11 @@ def open_stored(reference: str, name: str, base: Path | None = None) -> Checkpoi
 
 
 def locate_model(reference: str, base: Path | None = None) -> Path:
-    """The file or folder that a reference means; a model on huggingface.co is downloaded if it is not cached.
+    """The file or folder that a reference means; a model on the Hub is fetched if it is not in its cache.
 
     Raises:
-        CheckpointError: the model on huggingface.co cannot be downloaded.
+        CheckpointError: the model cannot be fetched from the Hub.
+        Cancelled: the command was asked to stop meanwhile.
     """
     if not is_remote(reference, base):
         return locate(reference, base)

@@ -1,0 +1,74 @@
+"""The client library of the Hub, as it is used here: which host, which token, and nothing that was not asked for."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from urllib.parse import urlsplit
+
+from merging.errors import HubError
+from merging.hub.repository import Repository
+from merging.settings import HUB_SWITCH
+
+OFF, CACHED = "off", "cached"
+USUAL = "https://huggingface.co"
+SILENT = ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_UPDATE_CHECK")
+
+
+def switched_off() -> str:
+    """What $MERGESCOPE_HUB forbids: ``cached`` downloads, ``off`` the cache too; empty if nothing."""
+    setting = os.environ.get(HUB_SWITCH, "").strip().casefold()
+    return setting if setting in {OFF, CACHED} else ""
+
+
+def endpoint() -> str:
+    """The address of the Hub: $HF_ENDPOINT, else the usual one."""
+    return (os.environ.get("HF_ENDPOINT", "").strip() or USUAL).rstrip("/")
+
+
+def host() -> str:
+    """The host of the Hub, which sentences name."""
+    return urlsplit(endpoint()).netloc or endpoint()
+
+
+def page(repository: Repository) -> str:
+    """The address of a repository's page, where its terms are accepted."""
+    return f"{endpoint()}/{'datasets/' if repository.kind == 'dataset' else ''}{repository.name}"
+
+
+def library() -> Any:
+    """The package huggingface_hub; it neither counts its use nor looks for updates.
+
+    Raises:
+        HubError: it is not installed.
+    """
+    for name in SILENT:
+        os.environ.setdefault(name, "1")
+    try:
+        import huggingface_hub
+        from huggingface_hub import constants
+    except ImportError:
+        raise HubError(
+            f"Without huggingface_hub nothing is fetched from {host()}: `pip install huggingface_hub`, or download the "
+            "files and give their path.",
+            "setting",
+        ) from None
+    constants.HF_HUB_DISABLE_TELEMETRY = True  # it was read when another package imported the library
+    return huggingface_hub
+
+
+def headers(url: str) -> dict[str, str]:
+    """The headers of a request: the token goes to the Hub's own host and port, and nowhere else."""
+    from huggingface_hub.utils import build_hf_headers
+
+    return dict(build_hf_headers(token=None if is_own(url) else False)) | {"Accept-Encoding": "identity"}
+
+
+def is_own(url: str) -> bool:
+    """Whether an address is one of the Hub's own, not one of its storage."""
+    return urlsplit(url)[:2] == urlsplit(endpoint())[:2]
+
+
+def has_token() -> bool:
+    """Whether the library has a token to send."""
+    return "authorization" in headers(endpoint())

@@ -1,0 +1,55 @@
+"""What the Hub says of a repository: its commit, license, terms, and files with sizes and digests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from merging.hub import client
+from merging.hub.failures import explained
+from merging.hub.line import Line
+from merging.hub.permission import require_on
+from merging.hub.repository import SHA256, Repository, RepositoryFacts, RepositoryFile
+from merging.progress import Cancel, Meter
+
+TIMEOUT = 10.0  # seconds to wait for an answer
+
+
+def facts(repository: Repository, cancel: Cancel | None = None) -> RepositoryFacts:
+    """Ask the Hub about a repository at its revision.
+
+    Raises:
+        HubError: a setting forbids it, there is no connection, or no such repository or revision.
+        Cancelled: ``cancel`` asked to stop.
+    """
+    require_on(repository.name)
+    hub, line, meter = client.library(), Line(), Meter(0, None, cancel)
+    answers: list[Any] = []
+
+    def ask() -> Any:
+        api = hub.HfApi(endpoint=client.endpoint())
+        info = api.model_info if repository.kind == "model" else api.dataset_info
+        return info(repository.name, revision=repository.revision, timeout=TIMEOUT, files_metadata=True)
+
+    try:
+        line.run([lambda: answers.append(line.persist(ask))], 1, lambda count, name: meter.check())
+    except Exception as error:  # several libraries raise errors that have no common class
+        raise explained(error, repository) from None
+    (answer,) = answers
+    files = tuple(_file(entry) for entry in answer.siblings or [])
+    return RepositoryFacts(str(answer.sha), _license(answer.card_data), bool(answer.gated), files)
+
+
+def _file(entry: Any) -> RepositoryFile:
+    size, digest = entry.size, str(getattr(entry.lfs, "sha256", "") or "")
+    large = bool(SHA256.fullmatch(digest))
+    git_id = None if large or not entry.blob_id else str(entry.blob_id)
+    return RepositoryFile(entry.rfilename, None if size is None else int(size), digest if large else None, git_id)
+
+
+def _license(card: Any) -> str | None:
+    """The license that a card states; None if it states none."""
+    stated = getattr(card, "license", None)
+    names = [str(name) for name in (stated if isinstance(stated, list) else [stated]) if name]
+    if names == ["other"] and (name := getattr(card, "license_name", None)):
+        names = [f"other ({name})"]
+    return ", ".join(names) or None

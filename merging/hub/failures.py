@@ -1,0 +1,125 @@
+"""What went wrong at the Hub, in one sentence that names the way out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from merging.errors import HubError, MergingError
+from merging.files.disk import FULL
+from merging.hub import client
+from merging.hub.repository import NOUNS, Repository
+from merging.text import printable
+
+PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
+OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+DISK_WAY_OUT = "set HF_HOME to a folder on a disk that has"
+GONE = {
+    "RepositoryNotFoundError", "RevisionNotFoundError", "EntryNotFoundError", "RemoteEntryNotFoundError",
+    "DisabledRepoError",
+}  # fmt: skip
+
+
+def classes(error: BaseException) -> set[str]:
+    """The names of an error's class and of those above it: the library's come from modules that differ by version."""
+    return {kind.__name__ for kind in type(error).__mro__}
+
+
+def status_of(error: BaseException) -> int:
+    """The status of the answer behind an error; 0 if there was none."""
+    return int(getattr(getattr(error, "response", None), "status_code", 0))
+
+
+def explained(error: Exception, repository: Repository, file: str = "", place: Path | None = None) -> MergingError:
+    """The error to raise in place of one from the library, from its connection or from the disk."""
+    if isinstance(error, MergingError):
+        return error
+    names = classes(error)
+    if "GatedRepoError" in names or (status_of(error) == 401 and "RepositoryNotFoundError" not in names):
+        return _no_access(names, repository)
+    if names & GONE:
+        return _gone(names, repository, file)
+    if status_of(error):
+        return _refused(status_of(error), repository, file)
+    if isinstance(error, OSError) and not names & {"ConnectionError", "TimeoutError", "FileMetadataError"}:
+        return _of_the_disk(error, place)
+    return _of_the_connection(error, names, repository, file)
+
+
+def _subject(repository: Repository, file: str) -> str:
+    return f"{printable(file)} of {repository.name}" if file else repository.name
+
+
+def _refused(status: int, repository: Repository, file: str) -> HubError:
+    later = status in {408, 429} or status >= 500
+    wait = "try again later" if later else "try again, or download it in a browser and give its path"
+    text = f"{client.host()} did not send {_subject(repository, file)} (HTTP {status}): {wait}."
+    return HubError(text, "busy" if later else "other", later)
+
+
+def _no_access(names: set[str], repository: Repository) -> HubError:
+    token = client.has_token()
+    if "GatedRepoError" not in names:
+        text = f"{client.host()} does not accept the token in use: set HF_TOKEN to a valid one, or log in again."
+    elif token:
+        text = (
+            f"{repository.name} asks for accepted terms, and the account of the token in use has not accepted them: "
+            f"accept them at its page, {client.page(repository)}."
+        )
+    else:
+        text = (
+            f"{repository.name} asks for accepted terms: accept them at its page, {client.page(repository)}, then set "
+            "HF_TOKEN."
+        )
+    return HubError(text, "access")
+
+
+def _gone(names: set[str], repository: Repository, file: str) -> HubError:
+    host, noun = client.host(), NOUNS[repository.kind]
+    at = f"at {repository.revision[:12]}" if repository.revision else "on its main branch"
+    if names & {"RemoteEntryNotFoundError", "EntryNotFoundError"}:
+        text = f"{repository.name} on {host} has no file {printable(file)} {at}: choose another revision."
+    elif "RevisionNotFoundError" in names:
+        text = f"{repository.name} on {host} has no revision {repository.revision}: choose another one, or none."
+    elif "DisabledRepoError" in names:
+        text = f"{host} has switched off access to {repository.name}: use another copy and give its path."
+    else:
+        text = (
+            f"There is no public {noun} {repository.name} on {host}: check its name, or set HF_TOKEN if it is private."
+        )
+    return HubError(text, "missing")
+
+
+def _of_the_disk(error: OSError, place: Path | None) -> HubError:
+    where = printable(str(place or error.filename or "the cache"), 200)
+    if error.errno in FULL:
+        return HubError(f"The disk of {where} is full: free some space, or {DISK_WAY_OUT} more.", "disk", True)
+    reason = error.strerror or type(error).__name__
+    return HubError(
+        f"{where} cannot be written to ({reason}): set HF_HOME to a folder that can be written to.", "disk", True
+    )
+
+
+def _of_the_connection(error: Exception, names: set[str], repository: Repository, file: str) -> HubError:
+    host, kind, reason = client.host(), type(error).__name__, printable(" ".join(str(error).split()), 160)
+    later = False
+    if "OfflineModeIsEnabled" in names:
+        variable = next((name for name in OFFLINE if os.environ.get(name)), OFFLINE[0])
+        way_out = "unset it, or give the path of a copy"
+        return HubError(f"{repository.name} is on {host}, which {variable} forbids to ask: {way_out}.", "setting")
+    if "CERTIFICATE_VERIFY_FAILED" in reason:
+        way_out = "check this machine's clock, or set SSL_CERT_FILE to the certificates of your network"
+        text = f"The certificate of {host} was refused ({reason}): {way_out}."
+    elif "ProxyError" in names:
+        variables = [name for name in PROXIES if os.environ.get(name) or os.environ.get(name.lower())]
+        text = f"The proxy on the way to {host} failed ({reason}): {' or '.join(variables or PROXIES)} sets it."
+    elif names & {"FileMetadataError", "UnsupportedProtocol", "InvalidURL", "LocalProtocolError", "JSONDecodeError"}:
+        text = f"{host} does not answer as the Hub does ({kind}): check HF_ENDPOINT, or unset it."
+    elif names & {"ReadTimeout", "ReadError", "RemoteProtocolError", "BrokenOffError"}:
+        subject, later = _subject(repository, file), True
+        text = f"The connection to {host} broke off again and again while {subject} came ({kind}): try again later."
+    else:
+        later = True
+        way_out = f"download {repository.name} on another one and give its path"
+        text = f"This machine has no connection to {host} ({kind}); {way_out}."
+    return HubError(text, "connection", later)

@@ -1,0 +1,81 @@
+"""What the Hub says of a repository: commit, license, terms and files, and nothing else is asked of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from loopback_hub import LoopbackHub
+
+from merging.errors import Cancelled, HubError
+from merging.hub import facts as facts_module
+from merging.hub.facts import facts
+from merging.hub.repository import Repository, RepositoryFile
+
+FILES = {"config.json": b"{}", "model.safetensors": b"weights"}
+
+
+def test_sizes_and_digests_are_the_hub_s(loopback: LoopbackHub) -> None:
+    commit = loopback.add("model", "tiny/clip", FILES)
+    stated = facts(Repository("model", "tiny/clip"))
+    assert (stated.revision, stated.license, stated.gated) == (commit, None, False)
+    small, large = stated.files
+    sent = loopback.repositories["model", "tiny/clip"].commits[commit]
+    assert small == RepositoryFile("config.json", 2, None, sent["config.json"].git_id)
+    assert large == RepositoryFile("model.safetensors", 7, sent["model.safetensors"].sha256, None)
+    assert [seen.path for seen in loopback.requests] == ["/api/models/tiny/clip?blobs=True"], "no telemetry"
+
+
+@pytest.mark.parametrize(
+    "license,text", [("mit", "mit"), (["mit", "cc-by-4.0"], "mit, cc-by-4.0"), ("other", "other"), (None, None)]
+)
+def test_the_license_is_as_the_card_states_it(loopback: LoopbackHub, license, text) -> None:
+    loopback.add("dataset", "tiny/data", FILES, license=license, gated=True)
+    stated = facts(Repository("dataset", "tiny/data"))
+    assert (stated.license, stated.gated) == (text, True)
+
+
+def test_a_commit_a_branch_and_a_tag_are_revisions(loopback: LoopbackHub) -> None:
+    first = loopback.add("dataset", "tiny/data", FILES)
+    second = loopback.add("dataset", "tiny/data", FILES | {"README.md": b"new"})
+    parquet = loopback.add("dataset", "tiny/data", {"default/test/0000.parquet": b"p"}, branch="refs/convert/parquet")
+    given = [facts(Repository("dataset", "tiny/data", at)).revision for at in (None, first, "refs/convert/parquet")]
+    assert given == [second, first, parquet]
+
+
+def test_a_busy_hub_is_asked_again_after_the_delay_that_it_states(loopback: LoopbackHub) -> None:
+    loopback.add("model", "tiny/clip", FILES)
+    loopback.fail(status=429, headers={"Retry-After": "1"})
+    start = time.monotonic()
+    facts(Repository("model", "tiny/clip"))
+    assert time.monotonic() - start >= 1.0
+    loopback.fail(status=429, headers={"RateLimit": '"api";r=0;t=1'})
+    start = time.monotonic()
+    facts(Repository("model", "tiny/clip"))
+    assert time.monotonic() - start >= 1.0
+    loopback.fail(status=503, times=3)
+    facts(Repository("model", "tiny/clip"))
+    assert loopback.count("/api/models/") == 2 + 2 + 4
+
+
+def test_after_five_tries_it_says_that_it_is_busy(loopback: LoopbackHub) -> None:
+    loopback.add("model", "tiny/clip", FILES)
+    loopback.fail(status=503, times=9)
+    with pytest.raises(
+        HubError, match=rf"{loopback.host} did not send tiny/clip \(HTTP 503\): try again later"
+    ) as error:
+        facts(Repository("model", "tiny/clip"))
+    assert loopback.count("/api/models/") == 6 and (error.value.reason, error.value.later) == ("busy", True)
+
+
+def test_waiting_for_an_answer_is_cancelled_at_once(loopback: LoopbackHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts_module, "TIMEOUT", 60.0)
+    loopback.add("model", "tiny/clip", FILES)
+    loopback.fail(stall=0)
+    stop = threading.Event()
+    threading.Timer(0.3, stop.set).start()
+    start = time.monotonic()
+    with pytest.raises(Cancelled):
+        facts(Repository("model", "tiny/clip"), stop)
+    assert time.monotonic() - start < 10  # the server answers after a minute; alone it takes 1.5 s

@@ -1,0 +1,151 @@
+"""Fetching into the Hub's own cache: once, verified, found again without a network, also by other programs."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from huggingface_hub import try_to_load_from_cache
+from loopback_hub import LoopbackHub
+
+from merging.errors import HubError
+from merging.hub.cache import bytes_here, cached, place_of, read_ref
+from merging.hub.facts import facts
+from merging.hub.fetch import fetch
+from merging.hub.repository import Repository, RepositoryFile
+from merging.progress import Progress
+from merging.settings import HUB_SWITCH
+
+MODEL = Repository("model", "tiny/clip")
+FILES = {"config.json": b"{}", "model.safetensors": b"weights", "data/test-0.parquet": b"rows"}
+
+
+def pinned(hub: LoopbackHub, files: dict[str, bytes] | None = None) -> tuple[Repository, tuple[RepositoryFile, ...]]:
+    """A repository at a commit, and its files as a catalogue lists them: large ones with their digests."""
+    contents = files or FILES
+    commit = hub.add("model", "tiny/clip", contents)
+    sent = hub.repositories["model", "tiny/clip"].commits[commit]
+    listed = (
+        RepositoryFile(name, len(file.content), file.sha256 if file.large else None) for name, file in sent.items()
+    )
+    return Repository("model", "tiny/clip", commit), tuple(listed)
+
+
+def test_files_lie_where_other_programs_look(loopback: LoopbackHub) -> None:
+    repository, files = pinned(loopback)
+    folder = fetch(repository, files)
+    assert {name: (folder / name).read_bytes() for name in FILES} == FILES
+    assert folder.parts[-3:] == ("models--tiny--clip", "snapshots", repository.revision)
+    for name in FILES:
+        assert Path(str(try_to_load_from_cache("tiny/clip", name))) == folder / name == cached(MODEL, name)
+    assert (folder / "model.safetensors").readlink().name == hashlib.sha256(b"weights").hexdigest()
+    assert not list(place_of(MODEL).rglob("*.part"))
+    assert loopback.count("/api/agent-harnesses") == 0
+
+
+def test_a_second_call_asks_for_nothing(loopback: LoopbackHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository, files = pinned(loopback)
+    folder = fetch(repository, files)
+    asked = len(loopback.requests)
+    assert fetch(repository, files) == folder and len(loopback.requests) == asked
+    assert all(count == 1 for count in loopback.fetched().values())
+    loopback.stop()
+    assert fetch(repository, files) == fetch(MODEL, files) == folder
+    monkeypatch.setenv(HUB_SWITCH, "cached")
+    assert fetch(repository, files) == folder and cached(MODEL, "config.json") == folder / "config.json"
+    monkeypatch.setenv(HUB_SWITCH, "off")
+    assert cached(MODEL, "config.json") is None
+
+
+def test_the_branch_is_noted_unless_it_has_moved_on(loopback: LoopbackHub) -> None:
+    repository, files = pinned(loopback)
+    fetch(repository, files)
+    assert read_ref(place_of(MODEL), "main") == repository.revision
+    old = loopback.add("dataset", "tiny/data", {"a.parquet": b"old"})
+    loopback.add("dataset", "tiny/data", {"a.parquet": b"new"})
+    data = Repository("dataset", "tiny/data", old)
+    assert (fetch(data, [RepositoryFile("a.parquet")]) / "a.parquet").read_bytes() == b"old"
+    assert not read_ref(place_of(data), "main") and cached(data, "a.parquet")
+    newest = Repository("dataset", "tiny/data")
+    assert (fetch(newest, [RepositoryFile("a.parquet")]) / "a.parquet").read_bytes() == b"new"
+    assert cached(data, "a.parquet") != cached(newest, "a.parquet"), "each at its own commit"
+
+
+def test_a_pinned_file_may_lie_at_another_commit_if_it_is_the_same(loopback: LoopbackHub) -> None:
+    repository, files = pinned(loopback)
+    loopback.add("model", "tiny/clip", FILES | {"README.md": b"moved on"})
+    stated = facts(MODEL)
+    fetch(MODEL, stated.files, stated=stated)
+    weights = next(file for file in files if file.name == "model.safetensors")
+    assert cached(repository, "model.safetensors") is None
+    assert cached(repository, "model.safetensors", sha256=weights.sha256)
+    assert cached(repository, "model.safetensors", sha256="0" * 64) is None
+    sent = dict(loopback.fetched())
+    fetch(repository, files)
+    assert loopback.fetched()[str(weights.sha256)] == sent[str(weights.sha256)] == 1, "not fetched again"
+
+
+def test_other_folders_get_the_same_layout(loopback: LoopbackHub, tmp_path: Path, monkeypatch) -> None:
+    repository, files = pinned(loopback)
+    other = tmp_path / "carried"
+    folder = fetch(repository, files, into=other)
+    assert folder == other / "models--tiny--clip" / "snapshots" / str(repository.revision)
+    assert cached(repository, "config.json") is None and cached(repository, "config.json", other)
+    assert try_to_load_from_cache("tiny/clip", "config.json", cache_dir=other)
+    monkeypatch.setenv(HUB_SWITCH, "off")
+    assert fetch(repository, files, into=other) == folder, "a folder of one's own is not the Hub's cache"
+
+
+def test_progress_counts_the_bytes_that_are_missing(loopback: LoopbackHub) -> None:
+    repository, files = pinned(loopback, {"a.bin": b"a" * 300_000, "b.bin": b"b" * 500_000, "c.json": b"c" * 7})
+    fetch(repository, files[:1])
+    assert bytes_here(repository, files) == 300_000
+    seen: list[Progress] = []
+    fetch(repository, files, progress=seen.append)
+    assert (seen[0].done, seen[-1].done, seen[-1].total) == (0, 500_007, 500_007)
+    assert seen[-1].phase == f"Fetching from {loopback.host}"
+    assert bytes_here(repository, files) == 800_007
+
+
+def test_what_was_not_fetched_whole_is_not_shown(loopback: LoopbackHub) -> None:
+    repository, files = pinned(loopback)
+    loopback.fail("config.json", status=400)
+    with pytest.raises(HubError, match=r"did not send config.json of tiny/clip \(HTTP 400\)"):
+        fetch(repository, files)
+    assert cached(repository, "model.safetensors") is None, "without its configuration it would be read wrongly"
+    sent = loopback.fetched()
+    fetch(repository, files)
+    again = {name: count for name, count in loopback.fetched().items() if count > sent.get(name, 0)}
+    assert "config.json" in again and set(again) <= {"config.json", *(str(file.sha256) for file in files)}
+
+
+def test_a_blob_of_another_size_is_fetched_again(loopback: LoopbackHub) -> None:
+    repository, files = pinned(loopback)
+    folder = fetch(repository, files)
+    (folder / "model.safetensors").write_bytes(b"half")  # by way of the link
+    assert (fetch(repository, files) / "model.safetensors").read_bytes() == b"weights"
+
+
+def test_without_links_files_are_moved(loopback: LoopbackHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*words: object) -> None:
+        raise OSError(38, "Function not implemented")
+
+    repository, files = pinned(loopback)
+    monkeypatch.setattr(Path, "symlink_to", refused)
+    folder = fetch(repository, files)
+    assert (folder / "model.safetensors").read_bytes() == b"weights" and not (folder / "config.json").is_symlink()
+    asked = len(loopback.requests)
+    assert fetch(repository, files) == folder and len(loopback.requests) == asked
+
+
+@pytest.mark.parametrize("name", ["../config.json", "/etc/passwd", "a/../../b", "a\\..\\b", ""])
+def test_names_that_lead_elsewhere_are_refused(name: str) -> None:
+    with pytest.raises(HubError, match="is no name of a file"):
+        RepositoryFile(name)
+
+
+@pytest.mark.parametrize("name,revision", [("a/b/c", None), ("../b", None), ("a b", None), ("a/b", "../c"), ("", None)])
+def test_odd_repositories_are_refused(name: str, revision: str | None) -> None:
+    with pytest.raises(HubError, match="is no repository of the Hub"):
+        Repository("model", name, revision)
