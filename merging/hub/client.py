@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any
 from urllib.parse import urlsplit
@@ -57,11 +58,15 @@ def library() -> Any:
     return huggingface_hub
 
 
+def utilities() -> Any:
+    """The library's session, headers and errors of answers."""
+    library()
+    return importlib.import_module("huggingface_hub.utils")
+
+
 def headers(url: str) -> dict[str, str]:
     """The headers of a request: the token goes to the Hub's own host and port, and nowhere else."""
-    from huggingface_hub.utils import build_hf_headers
-
-    return dict(build_hf_headers(token=None if is_own(url) else False)) | {"Accept-Encoding": "identity"}
+    return dict(utilities().build_hf_headers(token=None if is_own(url) else False)) | {"Accept-Encoding": "identity"}
 
 
 def is_own(url: str) -> bool:

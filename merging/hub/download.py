@@ -44,13 +44,11 @@ class Download:
 
     def _ask(self) -> RepositoryFile:
         """The file with the size and the key that the Hub states, and where it is now."""
-        from huggingface_hub import get_hf_file_metadata, hf_hub_url
-
         self._line.check()
-        repository, file = self._repository, self.file
-        url = hf_hub_url(repository.name, file.name, repo_type=repository.kind, revision=repository.revision,
+        hub, repository, file = client.library(), self._repository, self.file
+        url = hub.hf_hub_url(repository.name, file.name, repo_type=repository.kind, revision=repository.revision,
                          endpoint=client.endpoint())  # fmt: skip
-        stated = get_hf_file_metadata(url, timeout=STALL, endpoint=client.endpoint())
+        stated = hub.get_hf_file_metadata(url, timeout=STALL, endpoint=client.endpoint())
         key = str(stated.etag or "")
         if not stated.commit_hash or len(key) not in {40, 64} or not key.isalnum():
             raise HubError(
@@ -115,20 +113,20 @@ class Download:
 
     def _receive(self) -> None:
         """Ask for what is missing and write it."""
-        from huggingface_hub.utils import get_session, hf_raise_for_status
-
         self._line.check()
         if not self._location:  # an address in the storage is signed for a time only
             self._ask()
         url, self._location = self._location, ""
-        headers = client.headers(url) | ({"Range": f"bytes={self._done}-"} if self._done else {})
-        with get_session().stream("GET", url, headers=headers, timeout=STALL) as response:
+        utilities, ranged = client.utilities(), {"Range": f"bytes={self._done}-"} if self._done else {}
+        headers = client.headers(url) | ranged
+        with utilities.get_session().stream("GET", url, headers=headers, timeout=STALL) as response:
+            if response.status_code == 416:  # more is here than the file has
+                self._restart()
             if response.status_code == 416 or (response.status_code in {401, 403} and not client.is_own(url)):
-                self._restart() if response.status_code == 416 else None
-                raise BrokenOffError(f"HTTP {response.status_code}")
+                raise BrokenOffError(f"HTTP {response.status_code}")  # to be asked again, at a new address
             if response.status_code >= 400:
                 response.read()
-                hf_raise_for_status(response)
+                utilities.hf_raise_for_status(response)
             goes_on = response.headers.get("Content-Range", "").startswith(f"bytes {self._done}-")
             if self._done and not (response.status_code == 206 and goes_on):
                 self._restart()

@@ -64,8 +64,8 @@ def fetch(
     except Exception as error:  # several libraries raise errors that have no common class
         failure = explained(error, repository, place=place)
         if isinstance(failure, HubError) and failure.later:
-            kept = _kept(repository, files, downloads, into).capitalize()
-            raise HubError(f"{failure} {kept}", failure.reason, True) from None
+            kept = _kept(repository, files, downloads, into)
+            raise HubError(f"{failure} {kept[0].upper()}{kept[1:]}", failure.reason, True) from None
         raise failure from None
     return place / cache.SNAPSHOTS / str(at.revision)
 

@@ -29,6 +29,7 @@ import merging
 from merging.checkpoints.tensor_info import DTYPE_NAMES, dtype_name
 from merging.errors import CheckpointError
 from merging.formats import safetensors
+from merging.files.paths import inside
 from merging.formats.opening import open_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,6 +64,7 @@ MEASURE = """
 import sys, resource
 from pathlib import Path
 from merging.errors import CheckpointError
+from merging.files.paths import inside
 from merging.formats.opening import open_checkpoint
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for path in sys.argv[1:]:
@@ -131,6 +133,15 @@ def test_snapshots_of_the_hub_cache_open(tmp_path):
     _saved(repository / "blobs", bad_parts.state()).rename(repository / "blobs" / "0123")
     _link(Path("../../blobs/0123"), repository / "snapshots" / "abc" / "model.safetensors")
     assert set(open_checkpoint(repository / "snapshots" / "abc").infos) == set(bad_parts.state())
+    shared = tmp_path / "blobs" / "cd"  # what repositories share, since version 2 of the library
+    shared.mkdir(parents=True)
+    (repository / "blobs" / "0123").rename(shared / "cdef")
+    _link(Path("../../blobs/cd/cdef"), repository / "blobs" / "0123")
+    assert set(open_checkpoint(repository / "snapshots" / "abc").infos) == set(bad_parts.state())
+    _link(Path("../../../other"), repository / "snapshots" / "abc" / "config.json")
+    (tmp_path / "other").write_text("{}")
+    with pytest.raises(CheckpointError, match="leads outside of its folder"):
+        inside(repository / "snapshots" / "abc" / "config.json")
 
 
 def _unlisted(index, folder):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
 import pytest
+from huggingface_hub import constants
 from loopback_hub import LoopbackHub
 
 from merging.errors import Cancelled, HubError
+from merging.hub import client
 from merging.hub import facts as facts_module
 from merging.hub.facts import facts
 from merging.hub.repository import Repository, RepositoryFile
@@ -24,7 +27,14 @@ def test_sizes_and_digests_are_the_hub_s(loopback: LoopbackHub) -> None:
     sent = loopback.repositories["model", "tiny/clip"].commits[commit]
     assert small == RepositoryFile("config.json", 2, None, sent["config.json"].git_id)
     assert large == RepositoryFile("model.safetensors", 7, sent["model.safetensors"].sha256, None)
-    assert [seen.path for seen in loopback.requests] == ["/api/models/tiny/clip?blobs=True"], "no telemetry"
+    assert [seen.path for seen in loopback.requests] == ["/api/models/tiny/clip?blobs=true"], "no telemetry"
+
+
+def test_the_library_counts_no_use_even_if_others_imported_it_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", False)
+    monkeypatch.delenv("HF_HUB_DISABLE_UPDATE_CHECK", raising=False)
+    client.library()
+    assert constants.HF_HUB_DISABLE_TELEMETRY and os.environ["HF_HUB_DISABLE_UPDATE_CHECK"] == "1"
 
 
 @pytest.mark.parametrize(
