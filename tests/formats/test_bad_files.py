@@ -28,8 +28,8 @@ from safetensors.torch import load_file, save_file
 import merging
 from merging.checkpoints.tensor_info import DTYPE_NAMES, dtype_name
 from merging.errors import CheckpointError
-from merging.formats import safetensors
 from merging.files.paths import inside
+from merging.formats import safetensors
 from merging.formats.opening import open_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,7 +64,6 @@ MEASURE = """
 import sys, resource
 from pathlib import Path
 from merging.errors import CheckpointError
-from merging.files.paths import inside
 from merging.formats.opening import open_checkpoint
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for path in sys.argv[1:]:

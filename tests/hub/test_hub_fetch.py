@@ -95,6 +95,7 @@ def test_other_folders_get_the_same_layout(loopback: LoopbackHub, tmp_path: Path
     assert try_to_load_from_cache("tiny/clip", "config.json", cache_dir=other)
     monkeypatch.setenv(HUB_SWITCH, "off")
     assert fetch(repository, files, into=other) == folder, "a folder of one's own is not the Hub's cache"
+    assert cached(repository, "config.json", other) == folder / "config.json"
 
 
 def test_progress_counts_the_bytes_that_are_missing(loopback: LoopbackHub) -> None:
