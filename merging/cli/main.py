@@ -22,7 +22,7 @@ from merging.cli.call import Call
 from merging.cli.command_table import CommandTable
 from merging.cli.exit_codes import CANCELLED, FAILED, PAUSED, USAGE, joined
 from merging.cli.output import Bar, write_last_event
-from merging.progress import watched
+from merging.progress import Progress, watched
 from merging.text import visible_lines
 from merging.version import __version__
 
@@ -129,8 +129,14 @@ def _report_end(call: Call, text: str, code: int) -> None:
 def _downloads_shown(stop: Event) -> Iterator[None]:
     """Let downloads that begin where a model is opened show a bar, and end when the command is asked to stop."""
     bar = Bar()
+
+    def show(progress: Progress) -> None:
+        bar(progress)
+        if progress.fraction == 1.0:  # what the command prints next stands on a line of its own
+            bar.end()
+
     try:
-        with watched(bar, stop):
+        with watched(show, stop):
             yield
     finally:
         bar.end()

@@ -31,8 +31,6 @@ def cached(repository: Repository, name: str, into: Path | None = None, sha256: 
     It is the file of the pinned commit, or of the commit that the branch had when it was asked for. Where a pinned
     commit lacks it, the file of the branch main is given if it is known to be the one with this sha256.
     """
-    if into is None and switched_off() == OFF:
-        return None
     own, main = snapshot(repository, into), snapshot(Repository(repository.kind, repository.name), into)
     name = RepositoryFile(name).name
     if own is not None and (own / name).is_file():
@@ -43,7 +41,9 @@ def cached(repository: Repository, name: str, into: Path | None = None, sha256: 
 
 
 def snapshot(repository: Repository, into: Path | None = None) -> Path | None:
-    """The folder of a revision's files in the cache; None if there is none."""
+    """The folder of a revision's files in the cache; None if there is none, or if the cache must not be used."""
+    if into is None and switched_off() == OFF:
+        return None
     place = place_of(repository, into)
     revision = repository.revision or BRANCH
     commit = revision if repository.pinned else read_ref(place, revision)
@@ -92,6 +92,8 @@ def blob_here(place: Path, file: RepositoryFile) -> bool:
 def link(place: Path, commit: str, name: str, key: str) -> None:
     """Let a file of a snapshot be the blob of this key."""
     path, blob = place / SNAPSHOTS / commit / name, place / BLOBS / key
+    if not blob.is_file() or (path.is_file() and _blob_name(path) == key):
+        return  # it is there
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     try:

@@ -56,18 +56,19 @@ class Download:
                 "HF_ENDPOINT, or unset it.",
                 "connection",
             )
-        if file.key and key != file.key:
+        if len(key) == len(file.key) and key != file.key:
             raise self._another(key)
         self._location = stated.location
-        sha256, git_id = (key, None) if SHA256.fullmatch(key) else (None, key)
-        return RepositoryFile(file.name, file.size if stated.size is None else stated.size, sha256, git_id)
+        sha256 = file.sha256 or (key if SHA256.fullmatch(key) else None)
+        size = file.size if stated.size is None else stated.size
+        return RepositoryFile(file.name, size, sha256, None if sha256 else key)
 
     def _another(self, digest: str) -> HubError:
         kind = "sha256" if self.file.sha256 else "git id"
         return HubError(
-            f"{printable(self.file.name)} of {self._repository.name} from {client.host()} is not the file expected "
-            f"and was deleted: its {kind} is {digest}, expected is {self.file.key}. Fetch it again, or from another "
-            "host (HF_ENDPOINT).",
+            f"{printable(self.file.name)} of {self._repository.name} from {client.host()} is not the file "
+            f"expected and was not kept: its {kind} is {digest}, expected is {self.file.key}. Fetch it again, or from "
+            "another host (HF_ENDPOINT).",
             "digest",
         )
 

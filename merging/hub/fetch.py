@@ -58,7 +58,7 @@ def fetch(
         _run(downloads, at, line, Meter(missing, progress, cancel))
         for download in downloads:
             cache.link(place, str(at.revision), download.file.name, download.file.key)
-        _note_branch(repository, at, place)
+        _note_branch(repository, at, place, cancel)
     except Cancelled:
         raise Cancelled(f"Cancelled; {_kept(repository, files, downloads, into)}") from None
     except Exception as error:  # several libraries raise errors that have no common class
@@ -87,7 +87,8 @@ def _require_room(repository: Repository, needed: int, place: Path) -> None:
 
 def _run(downloads: list[Download], repository: Repository, line: Line, meter: Meter) -> None:
     def listen(count: int, name: str) -> None:
-        meter.advance(count, f"Fetching from {client.host()}", f"{repository.name} {name}")
+        meter.total += max(0, -count)  # these come again
+        meter.advance(max(0, count), f"Fetching from {client.host()}", f"{repository.name} {name}")
 
     def task(download: Download) -> None:
         try:
@@ -110,7 +111,7 @@ def _kept(
     return f"{size_text(here)} of {size_text(_total(known))} are kept, and the next download goes on from there."
 
 
-def _note_branch(repository: Repository, at: Repository, place: Path) -> None:
+def _note_branch(repository: Repository, at: Repository, place: Path, cancel: Cancel | None) -> None:
     """Note which commit the branch has, so that programs that ask for no commit find the files without a network.
 
     The branch is asked for once if a commit was fetched; where it has moved on since, nothing is noted.
@@ -119,6 +120,6 @@ def _note_branch(repository: Repository, at: Repository, place: Path) -> None:
         cache.write_ref(place, repository.revision or BRANCH, str(at.revision))
     elif not cache.read_ref(place, BRANCH):
         with contextlib.suppress(HubError):  # the files are here, which is what was asked for
-            branch = facts(Repository(repository.kind, repository.name))
+            branch = facts(Repository(repository.kind, repository.name), cancel)
             if branch.revision == repository.revision:
                 cache.write_ref(place, BRANCH, branch.revision)

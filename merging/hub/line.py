@@ -21,7 +21,9 @@ LONGEST_WAIT = 900.0  # seconds that a server may ask to wait
 WAKE, GRACE = 0.2, 1.0  # seconds between two looks whether to stop, and until a thread that waits is left behind
 NO_WAY = {"ConnectError", "ConnectTimeout"}  # there is no connection, unless there was one a moment ago
 PASSING = {"TimeoutException", "NetworkError", "RemoteProtocolError", "BrokenOffError"}
-LEFT = re.compile(r"\bt=(\d+)")  # seconds until a limit of requests is lifted, in the header that the Hub sends
+LEFT = re.compile(
+    r"\br=0\s*;\s*t=(\d+)"
+)  # seconds until a limit of requests is lifted, in the header that the Hub sends
 
 
 class BrokenOffError(Exception):
@@ -135,5 +137,5 @@ def _stated_delay(error: Exception) -> float | None:
     try:
         return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
     except ValueError:
-        limit = LEFT.search(str(headers.get("RateLimit", "")))
+        limit = LEFT.search(str(headers.get("RateLimit", ""))) if status_of(error) == 429 else None
         return float(limit[1]) if limit else None

@@ -19,6 +19,7 @@ from merging.hub import download
 from merging.hub.cache import bytes_here, cached, place_of
 from merging.hub.fetch import fetch
 from merging.hub.repository import Repository, RepositoryFile
+from merging.progress import Progress
 
 BYTES = bytes(range(256)) * 4000  # 1 MB
 DIGEST = hashlib.sha256(BYTES).hexdigest()
@@ -88,6 +89,17 @@ def test_a_server_that_ignores_ranges_sends_all(loopback: LoopbackHub, model: Re
     assert ranges(loopback) == ["", "bytes=300000-"]
 
 
+def test_bytes_that_come_again_are_counted_as_more_to_do(loopback: LoopbackHub, model: Repository) -> None:
+    part = place_of(model) / "blobs" / f"{DIGEST}.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(BYTES[:300_000])
+    loopback.fail(port=STORAGE, ranges=False)
+    seen: list[Progress] = []
+    fetch(model, [FILE], progress=seen.append)
+    assert (seen[0].total, seen[-1].done, seen[-1].total) == (len(BYTES) - 300_000, len(BYTES), len(BYTES))
+    assert all(progress.done >= 0 for progress in seen)
+
+
 def test_what_an_earlier_call_left_is_used_or_dropped(loopback: LoopbackHub, model: Repository) -> None:
     part = place_of(model) / "blobs" / f"{DIGEST}.part"
     part.parent.mkdir(parents=True)
@@ -116,6 +128,15 @@ def test_a_small_file_is_checked_by_its_git_id(loopback: LoopbackHub) -> None:
     loopback.fail("config.json", flip=3)
     with pytest.raises(HubError, match=r"its git id is [0-9a-f]{40}, expected is [0-9a-f]{40}"):
         fetch(Repository("model", "tiny/clip", commit), [RepositoryFile("config.json")])
+
+
+def test_a_small_file_may_be_known_by_its_sha256(loopback: LoopbackHub) -> None:
+    commit = loopback.add("model", "tiny/clip", {"config.json": b'{"a": 1}'})
+    file = RepositoryFile("config.json", None, hashlib.sha256(b'{"a": 1}').hexdigest())
+    loopback.fail("config.json", flip=3)
+    with pytest.raises(HubError, match=f"its sha256 is [0-9a-f]{{64}}, expected is {file.sha256}"):
+        fetch(Repository("model", "tiny/clip", commit), [file])
+    assert (fetch(Repository("model", "tiny/clip", commit), [file]) / file.name).is_file()
 
 
 def test_a_mirror_with_another_file_is_noticed_before_it_comes(loopback: LoopbackHub, model: Repository) -> None:

@@ -64,7 +64,7 @@ def test_a_busy_hub_is_asked_again_after_the_delay_that_it_states(loopback: Loop
     start = time.monotonic()
     facts(Repository("model", "tiny/clip"))
     assert time.monotonic() - start >= 1.0
-    loopback.fail(status=503, times=3)
+    loopback.fail(status=503, times=3, headers={"RateLimit": '"api";r=9;t=99'})
     facts(Repository("model", "tiny/clip"))
     assert loopback.count("/api/models/") == 2 + 2 + 4
 

@@ -56,6 +56,8 @@ def test_a_second_call_asks_for_nothing(loopback: LoopbackHub, monkeypatch: pyte
     assert fetch(repository, files) == folder and cached(MODEL, "config.json") == folder / "config.json"
     monkeypatch.setenv(HUB_SWITCH, "off")
     assert cached(MODEL, "config.json") is None
+    with pytest.raises(HubError, match="MERGESCOPE_HUB=off"):
+        fetch(repository, files)
 
 
 def test_the_branch_is_noted_unless_it_has_moved_on(loopback: LoopbackHub) -> None:
