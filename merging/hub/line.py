@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 RETRIES, FIRST_DELAY, LONGEST_DELAY = 5, 1.0, 8.0  # seconds; each delay is twice the one before
 LONGEST_WAIT = 900.0  # seconds that a server may ask to wait
-WAKE, GRACE = 0.2, 1.0  # seconds between two looks whether to stop, and until a thread that waits is left behind
+WAKE, GRACE = 0.2, 0.3  # seconds between two looks whether to stop, and until a thread that waits is left behind
 NO_WAY = {"ConnectError", "ConnectTimeout"}  # there is no connection, unless there was one a moment ago
 PASSING = {"TimeoutException", "NetworkError", "RemoteProtocolError", "BrokenOffError"}
 LEFT = re.compile(

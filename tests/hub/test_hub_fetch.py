@@ -47,8 +47,8 @@ def test_files_lie_where_other_programs_look(loopback: LoopbackHub) -> None:
 def test_a_second_call_asks_for_nothing(loopback: LoopbackHub, monkeypatch: pytest.MonkeyPatch) -> None:
     repository, files = pinned(loopback)
     folder = fetch(repository, files)
-    asked = len(loopback.requests)
-    assert fetch(repository, files) == folder and len(loopback.requests) == asked
+    count = len(loopback.requests)
+    assert fetch(repository, files) == folder and len(loopback.requests) == count
     assert all(count == 1 for count in loopback.fetched().values())
     loopback.stop()
     assert fetch(repository, files) == fetch(MODEL, files) == folder
@@ -138,8 +138,8 @@ def test_without_links_files_are_moved(loopback: LoopbackHub, monkeypatch: pytes
     monkeypatch.setattr(Path, "symlink_to", refused)
     folder = fetch(repository, files)
     assert (folder / "model.safetensors").read_bytes() == b"weights" and not (folder / "config.json").is_symlink()
-    asked = len(loopback.requests)
-    assert fetch(repository, files) == folder and len(loopback.requests) == asked
+    count = len(loopback.requests)
+    assert fetch(repository, files) == folder and len(loopback.requests) == count
 
 
 @pytest.mark.parametrize("name", ["../config.json", "/etc/passwd", "a/../../b", "a\\..\\b", ""])

@@ -25,7 +25,7 @@ BYTES = b"weights" * 100_000
 FILE = RepositoryFile("model.safetensors", len(BYTES))
 
 
-def said(repository: Repository, *files: RepositoryFile) -> tuple[str, str]:
+def failure_of(repository: Repository, *files: RepositoryFile) -> tuple[str, str]:
     """The sentence and the reason of the error that fetching ends with."""
     with pytest.raises(HubError) as error:
         fetch(repository, files or [FILE])
@@ -42,13 +42,13 @@ def gated(loopback: LoopbackHub) -> Repository:
 def test_gated_is_said_as_gated(loopback: LoopbackHub, gated: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     page = f"{loopback.url()}/datasets/tiny/gated"
     asks = "tiny/gated asks for accepted terms"
-    assert said(gated) == (f"{asks}: accept them at its page, {page}, then set HF_TOKEN.", "access")
+    assert failure_of(gated) == (f"{asks}: accept them at its page, {page}, then set HF_TOKEN.", "access")
     monkeypatch.setenv("HF_TOKEN", STRANGER)
-    sentence, _ = said(gated)
+    sentence, _ = failure_of(gated)
     assert sentence.startswith(asks) and "has not accepted them" in sentence and page in sentence
     monkeypatch.setenv("HF_TOKEN", "hf_expired")
     refused = f"{loopback.host} does not accept the token in use: set HF_TOKEN to a valid one, or log in again."
-    assert said(gated) == (refused, "access")
+    assert failure_of(gated) == (refused, "access")
     monkeypatch.setenv("HF_TOKEN", ACCEPTED)
     assert (fetch(gated, [FILE]) / FILE.name).read_bytes() == BYTES
 
@@ -76,9 +76,9 @@ def test_a_token_of_the_login_file_is_used(loopback: LoopbackHub, gated: Reposit
 
 def test_what_is_not_there_is_named(loopback: LoopbackHub) -> None:
     none = f"There is no public model tiny/none on {loopback.host}: check its name, or set HF_TOKEN if it is private."
-    assert said(Repository("model", "tiny/none")) == (none, "missing")
+    assert failure_of(Repository("model", "tiny/none")) == (none, "missing")
     commit = loopback.add("model", "tiny/clip", {"config.json": b"{}"})
-    sentence, reason = said(Repository("model", "tiny/clip", commit))
+    sentence, reason = failure_of(Repository("model", "tiny/clip", commit))
     assert f"has no file model.safetensors at {commit[:12]}" in sentence and reason == "missing"
     with pytest.raises(HubError, match=f"tiny/clip on {loopback.host} has no revision v9"):
         facts(Repository("model", "tiny/clip", "v9"))
@@ -86,7 +86,7 @@ def test_what_is_not_there_is_named(loopback: LoopbackHub) -> None:
 
 def test_without_a_connection_the_host_is_named(loopback: LoopbackHub, monkeypatch: pytest.MonkeyPatch) -> None:
     loopback.stop()
-    sentence, reason = said(Repository("model", "tiny/clip", "0" * 40))
+    sentence, reason = failure_of(Repository("model", "tiny/clip", "0" * 40))
     assert f"no connection to {loopback.host} (ConnectError)" in sentence and reason == "connection"
     assert "huggingface.co" not in sentence and sentence.count(". ") <= 1
     monkeypatch.delenv("HF_ENDPOINT")
@@ -96,7 +96,7 @@ def test_without_a_connection_the_host_is_named(loopback: LoopbackHub, monkeypat
 @pytest.mark.parametrize("setting", ["cached", "off"])
 def test_a_setting_is_named_and_nothing_asked(loopback: LoopbackHub, monkeypatch, setting: str) -> None:
     monkeypatch.setenv(HUB_SWITCH, setting)
-    sentence, reason = said(Repository("model", "tiny/clip"))
+    sentence, reason = failure_of(Repository("model", "tiny/clip"))
     assert sentence == (
         f"tiny/clip is on {loopback.host}, which is not contacted here (MERGESCOPE_HUB={setting}); download it and "
         "give its path."
@@ -109,7 +109,7 @@ def test_a_setting_is_named_and_nothing_asked(loopback: LoopbackHub, monkeypatch
 def test_the_library_s_offline_mode_is_named(loopback: LoopbackHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    sentence, reason = said(Repository("model", "tiny/clip"))
+    sentence, reason = failure_of(Repository("model", "tiny/clip"))
     assert "HF_HUB_OFFLINE forbids to ask" in sentence and reason == "setting" and not loopback.requests
 
 
@@ -117,7 +117,7 @@ def test_what_is_no_hub_is_said(loopback: LoopbackHub) -> None:
     loopback.fail(method="HEAD", status=200)
     loopback.fail(status=200)
     for repository in (Repository("model", "tiny/clip", "0" * 40), Repository("model", "tiny/clip")):
-        sentence, _ = said(repository)
+        sentence, _ = failure_of(repository)
         assert f"{loopback.host} does not answer as the Hub does" in sentence and "check HF_ENDPOINT" in sentence
 
 
@@ -125,15 +125,15 @@ def test_a_full_disk_is_said_before_and_during(loopback, monkeypatch: pytest.Mon
     model = Repository("model", "tiny/clip", loopback.add("model", "tiny/clip", {FILE.name: BYTES}))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fetch_module, "free_bytes", lambda folder: 1000)
-        sentence, reason = said(model)
+        sentence, reason = failure_of(model)
     cache = place_of(model).parent
     assert f"tiny/clip takes 700 kB, and 1 kB are free in {cache}" in sentence and "HF_HOME" in sentence
     assert reason == "disk" and not loopback.requests
     loopback.fail(port=STORAGE, cut=300_000)
     loopback.fail(port=STORAGE, status=400)
-    said(model)
+    failure_of(model)
     with faulty(place_of(model) / "blobs", FULL, 2):
-        sentence, reason = said(model)
+        sentence, reason = failure_of(model)
     assert f"The disk of {place_of(model)} is full: free some space, or set HF_HOME" in sentence and reason == "disk"
     assert "300 kB of 700 kB are kept, and the next download goes on from there" in sentence
     assert (fetch(model, [FILE]) / FILE.name).read_bytes() == BYTES
@@ -142,7 +142,7 @@ def test_a_full_disk_is_said_before_and_during(loopback, monkeypatch: pytest.Mon
 def test_a_cache_that_cannot_be_written_to_is_said(loopback: LoopbackHub, tmp_path: Path) -> None:
     model = Repository("model", "tiny/clip", loopback.add("model", "tiny/clip", {FILE.name: BYTES}))
     (tmp_path / "home").write_text("a file in the way")
-    sentence, reason = said(model)
+    sentence, reason = failure_of(model)
     assert "cannot be written to" in sentence and "set HF_HOME" in sentence and reason == "disk"
 
 

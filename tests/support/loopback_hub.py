@@ -246,15 +246,15 @@ class _Answer(BaseHTTPRequestHandler):
             return None
         return repository, commit
 
-    def facts(self, kind: str, name: str, what: str | None, revision: str | None) -> None:
-        if (found := self.find(kind, name, unquote(revision or "main"))) is None:
+    def facts(self, kind: str, name: str, part: str | None, revision: str | None) -> None:
+        if (located := self.find(kind, name, unquote(revision or "main"))) is None:
             return
-        repository, commit = found
+        repository, commit = located
         files = repository.commits[commit]
-        if what == "parquet":
+        if part == "parquet":
             urls = [f"{self.server.hub.url()}/datasets/{name}/resolve/main/{file}" for file in files]
             answer: Any = {"default": {"test": [url for url in urls if url.endswith(".parquet")]}}
-        elif what == "tree":
+        elif part == "tree":
             answer = [_entry(path, file, "path", "oid", "oid") | {"type": "file"} for path, file in files.items()]
         else:
             card = {"license": repository.license} if repository.license else {}
@@ -264,9 +264,9 @@ class _Answer(BaseHTTPRequestHandler):
         self.send(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
 
     def resolve(self, kind: str, name: str, revision: str, path: str, token: str) -> None:
-        if (found := self.find(kind, name, revision)) is None:
+        if (located := self.find(kind, name, revision)) is None:
             return
-        repository, commit = found
+        repository, commit = located
         if repository.gated and token != ACCEPTED:
             return self.refuse(403 if token else 401, "GatedRepo")
         about = {"X-Repo-Commit": commit}
@@ -289,10 +289,10 @@ class _Answer(BaseHTTPRequestHandler):
 
     def send(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         """Send an answer, whole or from where the request asks, as the fault lets it."""
-        asked, about = self.headers.get("Range", ""), dict(headers)
+        byte_range, about = self.headers.get("Range", ""), dict(headers)
         if status == 200:
             about["Accept-Ranges"] = "bytes"
-            start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and self.fault.ranges else 0
+            start = int(byte_range.removeprefix("bytes=").rstrip("-")) if byte_range and self.fault.ranges else 0
             if start >= len(body) > 0:
                 status, about["Content-Range"], body = 416, f"bytes */{len(body)}", b""
             elif start:
