@@ -70,7 +70,9 @@ def merge(  # noqa: PLR0913 - the public contract
     """The merged model, and the tables that the chain of ``edits`` and one ``merge`` made on the way.
 
     Args:
-        pretrained: a path, a Checkpoint, or a mapping name -> tensor (open_clip or Hugging Face visual names).
+        pretrained: a path, a Checkpoint, or a mapping name -> tensor (open_clip or Hugging Face visual names). Files
+            get open_clip's names, with q, k and v packed in one tensor; a mapping is merged under its own. The
+            parameter ``apart`` of some methods takes tensors whose names end in in_proj_weight or in_proj_bias as 3.
         experts: ordered mapping expert name -> path | Checkpoint | mapping of tensors.
         merge: key of a merge; ``params`` are its parameters (those left out take their defaults).
         edits: (key, parameters) pairs, applied to the task vectors in order before the merge.

@@ -40,7 +40,7 @@ def choose_cell() -> None:
 @fragment
 def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
     """The live chart: the ratio redraws masks from the stored saliency, without merging again."""
-    from merging.methods.shared.saliency import with_ratio
+    from merging.methods.shared.saliency import whole_tensors, with_ratio
     from merging.recipes.presets import settings_of
 
     ratio, shared = settings_of(run.recipe)
@@ -53,7 +53,7 @@ def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
         return
     if not masked:
         st.info(f"{kept_share.unpruned(run)} Below are the masks that pruning its task vectors would give.")
-    experts, tensors = list(dict.fromkeys(stored["expert"])), list(dict.fromkeys(stored["tensor"]))
+    experts = list(dict.fromkeys(stored["expert"]))
     if fresh:
         st.session_state[address.RATIO], st.session_state[address.SHARED] = ratio, shared
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
@@ -62,6 +62,8 @@ def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
         group = GROUPS[st.selectbox("Tensors in order of", GROUPS, key=address.GROUP, bind=address.BIND, width=230)]
         painting = paint.switch()
     table = with_ratio(stored, chosen, one_mask)
+    shown = whole_tensors(table) if painting else table  # factors are of whole tensors
+    tensors = list(dict.fromkeys(shown["tensor"]))
     words = kept_share.in_words(table, chosen, ratio if masked else None)
     st.markdown(words)
     picture, canvas = st.container(), st.container()  # the pickers are read before what stands above them is drawn
@@ -72,15 +74,16 @@ def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
     with picture:
         name, cell, paper = f"masks_{run.id[:8]}", (expert, tensor), paper_line.of("masks/saliency")
         chart.chart(
-            "saliency_matrix", table, name=name, on_click=choose_cell, selected=cell, group=group,
+            "saliency_matrix", shown, name=name, on_click=choose_cell, selected=cell, group=group,
             guides=painting, description=f"{words} {paper}", of=[run],
         )  # fmt: skip
         paper_line.show(paper)
     if painting:
         with canvas:
-            paint.show(run, table, chosen, with_ratio(stored, ratio, shared) if masked else None, group)
+            own = whole_tensors(with_ratio(stored, ratio, shared)) if masked else None
+            paint.show(run, shown, chosen, own, group, thirds=len(shown) < len(table))
     if tensor:
-        one_tensor(run, table[table["tensor"] == tensor], tensor, expert, experts)
+        one_tensor(run, shown[shown["tensor"] == tensor], tensor, expert, experts)
     panel.show(run, tensor, "masks")
     kept_per_block(kept_share.by_masks(table), run, chosen)
 

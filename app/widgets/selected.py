@@ -11,6 +11,7 @@ from app import text
 from app.reading import names as expert_names
 from app.session import address, pages, selection
 from app.widgets import page
+from merging.checkpoints.families import whole_name
 
 SALIENCY = "saliency of one tensor"
 VIEWS = {  # title -> page, icon, the kinds that it shows, and the query of the view that does
@@ -34,7 +35,8 @@ def pick(
     """
     selection.show(kind)
     chosen = selection.chosen(kind)
-    value = chosen if chosen in names else first
+    near = _among(kind, chosen, names)
+    value = near or first
     options = [*names] if first else [None, *names]  # a picker that begins with a name could not be emptied otherwise
     key = selection.widget(kind, value)
     with st.container(width=width, gap="xsmall"):
@@ -43,9 +45,17 @@ def pick(
             lambda name: _titled(kind, name) if name else placeholder,
             key=key, on_change=selection.choose_from, args=(kind, key),
         )  # fmt: skip
-        if chosen and chosen not in names:
+        if chosen and not near:
             st.caption(f"{text.safe_text(_titled(kind, chosen), 80)} is not among these {what or label.lower() + 's'}.")
     return picked
+
+
+def _among(kind: str, chosen: str, names: Sequence[str]) -> str:
+    """What is chosen, if it is among ``names``; else a packed tensor for its query, key or value, or the reverse."""
+    if chosen in names or kind != address.TENSOR:
+        return chosen if chosen in names else ""
+    whole = whole_name(chosen)
+    return next((name for name in names if chosen and whole in (name, whole_name(name))), "")
 
 
 def doors(here: str, kind: str, **query: str) -> None:

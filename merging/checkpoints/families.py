@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -39,6 +39,9 @@ EMBEDDINGS, OUTPUT, TEXT = "embeddings", "output", "not merged"
 UNUSED_TEXT = "unused text"  # the part of the text tensors in an image encoder's checkpoint
 TEXT_TOWER = "text tower"
 UNKNOWN = "unknown"
+PACKED = "attn.in_proj"  # the part of a tensor that holds q, k and v of an attention layer, a third of its rows each
+QKV = ("attn.q_proj", "attn.k_proj", "attn.v_proj")  # the parts of three tensors, in the order in which one stacks them
+THIRDS = ("query", "key", "value")  # what the thirds of a packed tensor are called, in that order
 ACTIVATIONS = ("quick_gelu", "gelu")  # between the layers of an MLP; the weights do not show which one
 
 
@@ -104,8 +107,8 @@ def _open_clip_rules() -> tuple[Rule, ...]:
         Rule(r"conv1\.weight", Role.CONV, "conv1", EMBEDDINGS),
         *_weight_and_bias("ln_pre", Role.NORM_SCALE, "ln_pre", EMBEDDINGS),
         *_weight_and_bias(block + "ln_1", Role.NORM_SCALE, "ln_1"),
-        Rule(attention + "in_proj_weight", Role.LINEAR, "attn.in_proj"),
-        Rule(attention + "in_proj_bias", Role.SHIFT, "attn.in_proj"),
+        Rule(attention + "in_proj_weight", Role.LINEAR, PACKED),
+        Rule(attention + "in_proj_bias", Role.SHIFT, PACKED),
         *_weight_and_bias(attention + "out_proj", Role.LINEAR, "attn.out_proj"),
         *_weight_and_bias(block + "ln_2", Role.NORM_SCALE, "ln_2"),
         *_weight_and_bias(block + r"mlp\.c_fc", Role.LINEAR, "mlp.c_fc"),
@@ -210,6 +213,23 @@ def describe(names: Iterable[str], where: str = "the checkpoint") -> tuple[Param
         Parameter(name, rule.role, rule.part, rule.section or f"block {block}", block, order)
         for order, (_, name, rule, block) in enumerate(rows)
     )
+
+
+def thirds(parameter: Parameter) -> tuple[Parameter, ...]:
+    """Query, key and value of a packed tensor as parameters of their own, in order; nothing of any other tensor.
+
+    They have its place in forward order, and the parts that they have where a file holds them as three tensors.
+    """
+    if parameter.part != PACKED:
+        return ()
+    pairs = zip(THIRDS, QKV, strict=True)
+    return tuple(replace(parameter, name=f"{parameter.name}[{word}]", part=part) for word, part in pairs)
+
+
+def whole_name(name: str) -> str:
+    """The name of the tensor that a checkpoint holds: that of the packed one for its query, key or value."""
+    stem, bracket, word = name.removesuffix("]").rpartition("[")
+    return stem if bracket and name.endswith("]") and word in THIRDS else name
 
 
 def guess(infos: Mapping[str, TensorInfo]) -> tuple[Parameter, ...]:

@@ -13,12 +13,10 @@ import torch
 from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.families import BARE, HUGGING_FACE, Role, Rule, nearest
+from merging.checkpoints.families import BARE, HUGGING_FACE, PACKED, QKV, Role, Rule, nearest
 
 VISUAL = "visual."
 BODY = "vision_model."
-QKV = ("attn.q_proj", "attn.k_proj", "attn.v_proj")  # in the order in which open_clip stacks them
-PACKED = ("attn.in_proj", *QKV)
 ANCHOR, HF_ANCHOR = "class_embedding", "embeddings.class_embedding"
 PROJ = "proj"
 TO_HUGGING_FACE = {
@@ -52,7 +50,7 @@ def place(rule: Rule, block: int | None) -> TowerTensor | None:
         return None
     prefix = "" if block is None else f"transformer.resblocks.{block}."
     kind = "bias" if rule.role == Role.SHIFT else "weight"
-    if rule.part in PACKED:
+    if rule.part in (PACKED, *QKV):
         return TowerTensor(f"{prefix}attn.in_proj_{kind}", QKV.index(rule.part) if rule.part in QKV else None)
     bare = rule.role in {Role.EMBEDDING, Role.PROJECTION}
     return TowerTensor(rule.part if bare else f"{prefix}{rule.part}.{kind}")

@@ -14,14 +14,13 @@ from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
 from merging.checkpoints.content_digest import OnBytes, ignore
-from merging.checkpoints.families import HUGGING_FACE, TEXT, Role
+from merging.checkpoints.families import HUGGING_FACE, QKV, TEXT, Role
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.checkpoints.tower_names import (
     ANCHOR,
     BODY,
     HF_ANCHOR,
     PROJ,
-    QKV,
     VISUAL,
     hugging_face_names,
     tower,

@@ -29,6 +29,7 @@ from merging.engine.stream import Stage, Stream
 from merging.engine.work import passes_of
 from merging.inspection.fit import fit
 from merging.inspection.fit_report import FitReport
+from merging.methods.apart import apart, packed_tensors
 from merging.methods.exemplars import TaskExemplars
 from merging.methods.method import Edit, Merge, Needs
 from merging.methods.moments import Moments
@@ -221,8 +222,9 @@ def _survey(
     stages: tuple[Stage, ...] = ()
     tables: dict[str, pd.DataFrame] = {}
     warnings: tuple[str, ...] = ()
-    for method, step in zip(recipe.methods, recipe.steps, strict=True):
-        statistics = None
+    packed = packed_tensors(inputs.parameters, inputs.pretrained.infos)
+    for whole, step in zip(recipe.methods, recipe.steps, strict=True):
+        method, statistics = apart(whole, step.params, packed), None
         learns = method.learns(step.params)
         if learns or method.surveys(step.params):
             before = tuple(stage for stage in stages if not stage.after_merge)

@@ -13,6 +13,7 @@ from merging.checkpoints.families import EMBEDDINGS, LINEAR_MAPS, Role
 from merging.checkpoints.tower_names import transposed
 from merging.engine.learning.work import FORWARD_AND_BACKWARD, learning_work
 from merging.errors import CheckpointError
+from merging.methods.apart import is_apart, packed_tensors
 from merging.methods.method import Merge, Needs
 from merging.methods.slot import Gradients
 from merging.numerics.flops import LinearMap, symmetric_product
@@ -119,7 +120,7 @@ def _algebra(recipe: Recipe, pretrained: Checkpoint, tasks: int) -> float:
     images = recipe.exemplars.per_task if recipe.exemplars else None
     total = 0.0
     for method, step in zip(recipe.methods, recipe.steps, strict=True):
-        maps = linear_maps(pretrained, tasks, method.algebra_on, images=images)
+        maps = linear_maps(pretrained, tasks, method.algebra_on, images=images, apart=is_apart(step.params))
         total += sum(method.algebra(step.params, matrix) for matrix in maps)
     return total
 
@@ -135,18 +136,24 @@ def linear_maps(
     roles: frozenset[Role] = LINEAR_MAPS,
     block: int | None = None,
     images: int | None = None,
+    apart: bool = False,
 ) -> list[LinearMap]:
-    """The tensors of these roles as linear maps, of the whole model or of one block, for so many tasks and images."""
+    """The tensors of these roles as linear maps, of the whole model or of one block, for so many tasks and images.
+
+    With ``apart`` query, key and value of a packed tensor are three.
+    """
     maps, tower = [], tower_of(pretrained) if images is not None else None
     tokens = tokens_of(tower) if tower else math.inf
     rows = {Role.CONV: tokens - 1, Role.PROJECTION: 1}
+    packed = packed_tensors(pretrained.parameters, pretrained.infos) if apart else {}
     for parameter in pretrained.parameters:
         if parameter.role in roles and block in (None, parameter.block):
             outputs, *rest = pretrained.infos[parameter.name].shape
-            sides = outputs, math.prod(rest)
+            count = len(packed[parameter.name].parts) if parameter.name in packed else 1
+            sides = outputs // count, math.prod(rest)
             turned = parameter.role == Role.PROJECTION and transposed(parameter.name)
             entering = (images or 1) * rows.get(parameter.role, tokens) if tower else math.inf
-            maps.append(LinearMap(tasks, *(sides[::-1] if turned else sides), entering))
+            maps += [LinearMap(tasks, *(sides[::-1] if turned else sides), entering)] * count
     return maps
 
 

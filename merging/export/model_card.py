@@ -193,7 +193,7 @@ def _loading(card: Card) -> str:
 
 def _method(recipe: Recipe) -> Iterator[str]:
     for number, (method, step) in enumerate(recipe.stages, 1):
-        values = {name: value for name, value in step.params.values().items() if value is not None}
+        values = {name: value for name, value in step.params.stated().items() if value is not None}
         tables = {name: bound for name, bound in step.params.bounds().items() if bound.kind == TABLE}
         values |= {name: printable(bound.written(values[name]), WIDE) for name, bound in tables.items()}
         parameters = f" (`{', '.join(f'{name}={value}' for name, value in values.items())}`)" if values else ""

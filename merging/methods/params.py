@@ -37,7 +37,9 @@ class Bound:
 
     Values from ``low`` to ``high`` are valid (an open end excludes the limit itself); ``slider`` is the sensible range
     that controls offer. ``optional`` admits None, meaning "unset"; ``unset`` says what that does.
-    ``when`` is another parameter, declared before it, and the value with which alone this one counts.
+    ``when`` is another parameter, declared before it, and the value with which alone this one counts. ``later`` says
+    that there are recipes and runs from before the parameter: plain data leave it out where it has its default, so that
+    their digests and ids stay.
     """
 
     kind: str  # real | integer | choice | flag | table
@@ -54,6 +56,7 @@ class Bound:
     optional: bool = False
     unset: str = ""
     when: tuple[str, Any] | None = None
+    later: bool = False
 
     def describe(self) -> str:
         """The admitted values in words: 'a number in (0, 1]'."""
@@ -248,9 +251,14 @@ class Params:
         """Parameter name -> value, defaults included."""
         return {name: getattr(self, name) for name in self.bounds()}
 
+    def stated(self) -> dict[str, Any]:
+        """Parameter name -> value, defaults included but for those of ``later`` parameters."""
+        bounds = self.bounds()
+        return {n: v for n, v in self.values().items() if not (bounds[n].later and v == bounds[n].default)}
+
     def plain(self) -> dict[str, Any]:
-        """Parameter name -> value as plain data, defaults included."""
-        return {name: bound.plain(getattr(self, name)) for name, bound in self.bounds().items()}
+        """``stated`` as plain data."""
+        return {name: self.bounds()[name].plain(value) for name, value in self.stated().items()}
 
 
 def counts(bound: Bound, values: Mapping[str, Any]) -> bool:

@@ -55,7 +55,7 @@ class Step:
     params: Params
 
     def plain(self) -> dict[str, dict[str, Any]]:
-        """{key: {parameter: value}}, defaults written out."""
+        """{key: {parameter: value}}, defaults written out but for those of ``later`` parameters."""
         return {self.key: self.params.plain()}
 
     def text(self) -> str:

@@ -83,7 +83,23 @@ def images_of(chain: Recipe, benchmark: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.role}-{method.key}")
 def test_operations_are_those_that_torch_counts(method: Any, tiny_benchmark: Any) -> None:
-    recipe = chain_of(method, pretrained=tiny_benchmark.pretrained, experts=tiny_benchmark.experts)
+    counted_as_stated(
+        chain_of(method, pretrained=tiny_benchmark.pretrained, experts=tiny_benchmark.experts), tiny_benchmark
+    )
+
+
+@pytest.mark.parametrize("key", ["drm", "iso_c", "iso_cts", "tsv_m", "wudi", "cat"])
+def test_operations_of_query_key_and_value_apart(key: str, tiny_benchmark: Any) -> None:
+    (method,) = [method for method in METHODS if method.key == key]
+    packed = chain_of(method, pretrained=tiny_benchmark.pretrained, experts=tiny_benchmark.experts)
+    steps = [Step(step.key, step.params.build(step.params.values() | {"apart": True})) for step in packed.steps
+             if step.key == key]  # fmt: skip
+    apart = replace(packed, edits=tuple(steps)) if key == "cat" else replace(packed, merge=steps[0])
+    alike = counted_as_stated(apart, tiny_benchmark) == counted_as_stated(packed, tiny_benchmark)
+    assert alike == (key == "wudi")  # whose products are of the layer's inputs, whatever its outputs
+
+
+def counted_as_stated(recipe: Recipe, tiny_benchmark: Any) -> float:
     inputs = open_inputs(recipe, benchmark=tiny_benchmark)
     shown = images_of(recipe, tiny_benchmark)
     counter = FlopCounterMode(display=False, custom_mapping=ADDED)
@@ -93,6 +109,7 @@ def test_operations_are_those_that_torch_counts(method: Any, tiny_benchmark: Any
     stated = work.matrix_flops + work.tower_flops
     assert (counted == 0) == (stated == 0)
     assert counted / TOLERANCE <= stated <= counted * TOLERANCE
+    return stated
 
 
 class Counting(MappingCheckpoint):

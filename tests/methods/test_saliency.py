@@ -57,3 +57,20 @@ def test_the_live_table_equals_the_edits():
         for ratio in (0.7, 0.3)
     ]
     assert saliency.with_ratio(tables[0], 0.3).equals(tables[1])
+
+
+def test_query_key_and_value_of_a_table_become_one_tensor():
+    base, experts = tiny.family()
+    table = merging.merge(base, experts, edits=[("lwptv", {"apart": True})]).tables["saliency"]
+    packed = merging.merge(base, experts, edits=["lwptv"]).tables["saliency"]
+    whole = saliency.whole_tensors(table)
+    assert saliency.whole_tensors(packed) is packed
+    facts = ["expert", "tensor", "order", "section", "role", "part", "numel"]
+    assert whole[facts].equals(packed[facts]) and list(whole) == list(packed)
+    assert np.allclose(whole["saliency"], packed["saliency"])  # thirds of one size: the mean is that of all scalars
+    thirds = table[table["tensor"].str.contains("[", regex=False)]
+    stem = thirds["tensor"].str.partition("[")[0]
+    for (expert, tensor), rows in thirds.groupby(["expert", stem]):
+        row = whole[(whole["expert"] == expert) & (whole["tensor"] == tensor)].iloc[0]
+        assert row["kept"] == rows["kept"].any() and row["final"] == rows["final"].any()
+    assert len(set(thirds["kept"])) == 2

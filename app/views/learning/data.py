@@ -62,7 +62,23 @@ def facts(run: Run) -> pd.DataFrame:
 def with_facts(run: Run, rows: pd.DataFrame) -> pd.DataFrame:
     """Rows of single tensors with what each tensor is."""
     own = [name for name in rows if name == "tensor" or name not in {*WHAT, "numel"}]
-    return rows[own].merge(facts(run), on="tensor", validate="many_to_one")
+    known = facts(run)
+    if not set(rows["tensor"]) <= {*known["tensor"], ""}:
+        known = _with_thirds(known)
+    return rows[own].merge(known, on="tensor", validate="many_to_one")
+
+
+def _with_thirds(known: pd.DataFrame) -> pd.DataFrame:
+    """The same rows and those of query, key and value of packed tensors."""
+    import pandas as pd
+
+    from merging.checkpoints.families import QKV, thirds
+    from merging.runs.run import parameters_of
+
+    pairs = zip(parameters_of(known), known["numel"], strict=True)
+    sized = [(part, numel // len(QKV)) for whole, numel in pairs for part in thirds(whole)]
+    parts = [(p.name, p.order, p.section, str(p.role), p.part, numel) for p, numel in sized]
+    return pd.concat([known, pd.DataFrame(parts, columns=list(known))], ignore_index=True)
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)

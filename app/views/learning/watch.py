@@ -84,8 +84,10 @@ def _facts(pretrained: str, tensors: tuple[str, ...]) -> pd.DataFrame:
     """What each of these tensors is."""
     import pandas as pd
 
+    from merging.checkpoints.families import thirds
     from merging.formats.opening import open_checkpoint
 
-    parameters = [one for one in open_checkpoint(pretrained, "pretrained").parameters if one.name in tensors]
-    rows = [(one.name, one.order, one.section, str(one.role), one.part) for one in parameters]
+    parameters = open_checkpoint(pretrained, "pretrained").parameters
+    each = [one for whole in parameters for one in (whole, *thirds(whole)) if one.name in tensors]
+    rows = [(one.name, one.order, one.section, str(one.role), one.part) for one in each]
     return pd.DataFrame(rows, columns=["tensor", "order", "section", "role", "part"])

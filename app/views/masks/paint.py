@@ -27,6 +27,10 @@ NOT_LINKED = (
     "The address does not hold this painting: it takes too many rules, and the store cannot be written to. Reloading "
     "the page loses it."
 )
+WHOLE = (
+    "This run masks query, key and value apart. Factors are of whole tensors: here one counts as kept where any of the "
+    "three is, and its saliency is their mean."
+)
 NO_NORMS = "The norms of the task vectors are not measured yet for"
 
 
@@ -38,12 +42,17 @@ def switch() -> bool:
     )  # fmt: skip
 
 
-def show(run: Run, masks: pd.DataFrame, ratio: float, own: pd.DataFrame | None, group: str) -> None:
+def show(
+    run: Run, masks: pd.DataFrame, ratio: float, own: pd.DataFrame | None, group: str, *, thirds: bool = False
+) -> None:
     """Draw the canvas of a run and all that belongs to it.
 
-    ``masks`` are those at ``ratio``, ``own`` those that the run itself used, None if it pruned no tensors.
+    ``masks`` are those at ``ratio``, ``own`` those that the run itself used, None if it pruned no tensors; ``thirds``
+    says that the run's masks are of query, key and value apart.
     """
     chart.ask(paint_tools.CANVAS)
+    if thirds:
+        st.caption(WHOLE)
     kept = None if own is None else own["final"].to_numpy(bool).reshape(own["expert"].nunique(), -1)
     canvas(Sheet(run, masks, ratio, kept, group, _squares(run, masks), _losses(run, masks)))
 

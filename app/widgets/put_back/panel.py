@@ -10,6 +10,7 @@ from app import text
 from app.reading import data, names, recipes
 from app.session import address, pages, state
 from app.widgets import page, preview
+from merging.checkpoints.families import whole_name
 from merging.errors import MergingError
 from merging.methods.factor_rules import LARGEST
 from merging.recipes.recipe import Recipe
@@ -31,6 +32,7 @@ GIVEN_BACK = (
     "One with a threshold over all scalars also changes other tensors, and what an edit prunes stays pretrained."
 )
 AFTERWARDS = "The merged task vector of {place} is multiplied by **{factor:g}** after the merge; nothing else moves."
+PACKED = "Query, key and value are one tensor of the checkpoint, which is put back as a whole."
 NO_MODELS = "The models of this run are not offered on Merge; run the recipe with `python -m merging run recipe.yaml`."
 
 
@@ -40,10 +42,13 @@ def show(run: Run, tensor: str | None, place: str) -> None:
         return
     st.subheader(QUESTION, anchor=False)
     rows = data.table(run.id, "tensors")
-    chosen = rows[rows["tensor"] == tensor]
+    whole = whole_name(tensor or "")
+    chosen = rows[rows["tensor"] == whole]
     if tensor is None or chosen.empty:
         st.caption("Choose a tensor above: then it, its block or its kind can be put back, and the accuracy answers.")
         return
+    if whole != tensor:
+        st.caption(PACKED)
     act, reach = _pickers()
     try:
         recipe, words = _changed(run, run.recipe, _layer(chosen.iloc[0], reach), act, rows)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from merging.methods.method import Citation, Edit, register
 from merging.methods.params import Params, fraction
+from merging.methods.shared import fields
 from merging.methods.slot import Slot
 from merging.numerics.quantile import kth_smallest
 
@@ -27,6 +28,7 @@ class BreadcrumbsParams(Params):
         label="Outliers dropped",
         help="Share of each tensor's scalars that is dropped from the largest on; the rest goes from the smallest on.",
     )
+    apart: bool = fields.apart()
 
 
 def _own(slot: Slot, params: BreadcrumbsParams) -> Tensor | None:

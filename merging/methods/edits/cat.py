@@ -12,6 +12,7 @@ from torch import Tensor
 from merging.checkpoints.families import WEIGHTS, Role
 from merging.methods.method import Citation, Edit, Needs, register
 from merging.methods.params import Params, choice, integer, real
+from merging.methods.shared import fields
 from merging.methods.shared.cat_conflicts import Conflict, LinearConflicts, ScalarConflicts, joined, mean_squares
 from merging.methods.shared.least_squares import as_stored, matrices
 from merging.methods.slot import Slot, SlotStream, Survey
@@ -46,6 +47,7 @@ class CatParams(Params):
     mode: str = choice(
         "joint", SEQUENTIAL, label="Order", help="Drop what all tasks want at once, or task by task from what is left."
     )
+    apart: bool = fields.apart()
 
 
 Conflicts = dict[str, tuple[Conflict, ...]]  # tensor -> what each task wants removed from the others' vectors

@@ -31,6 +31,7 @@ class LwptvParams(Params):
     granularity: str = choice(
         "tensor", "parameter", label="Granularity", help="Keep or drop whole tensors (LwPTV) or scalars (PwPTV)."
     )
+    apart: bool = fields.apart(("granularity", "tensor"))
 
 
 Masks = dict[str, tuple[bool, ...]]  # tensor granularity: tensor -> kept, per expert
@@ -119,7 +120,8 @@ register(
         elementwise=lambda _: True,
         kept=kept,
         drops=drops,
-        variant="A layer is one named tensor of any kind. prune_ratio 0 keeps everything and 1 nothing (the literal "
-        "rule would still prune one tensor, or run past the end). Ties at the threshold are pruned.",
+        variant="A layer is one named tensor of any kind, with q, k and v in one unless apart is on. prune_ratio 0 "
+        "keeps everything and 1 nothing (the literal rule would still prune one tensor, or run past the end). Ties at "
+        "the threshold are pruned.",
     )
 )

@@ -36,6 +36,7 @@ class AdamergingParams(Params):
         1.0, symbol=r"\eta", label="Shrink", help="Factor on all coefficients after the last step."
     )
     seed: int = fields.image_seed()
+    apart: bool = fields.apart(("granularity", "tensor"))
 
 
 Coefficient = dict[str, tuple[float, ...]]  # by tensor, per expert
@@ -132,9 +133,9 @@ register(
         starts_from=lambda params: ("task_arithmetic", {"scaling": params.init}),
         run=adamerging,
         elementwise=lambda _: True,
-        variant="A layer is a named tensor, with q, k and v in one. 32 images a task and step, and coefficients cut to "
-        "[0, 1] as the model uses them, as in the authors' code; that also learns coefficients of unused text tensors. "
-        "Tensors that an edit drops for every expert have none. The shrink factor is applied after the last step, as "
-        "LwPTV does.",
+        variant="A layer is a named tensor, with q, k and v in one unless apart is on. 32 images a task and step, and "
+        "coefficients cut to [0, 1] as the model uses them, as in the authors' code; that also learns coefficients of "
+        "unused text tensors. Tensors that an edit drops for every expert have none. The shrink factor is applied "
+        "after the last step, as LwPTV does.",
     )
 )

@@ -48,6 +48,7 @@ class DrmParams(Params):
     pruning: str = choice(
         "joint", "individual", label="Pruning", help="Rank the entries of all tasks together, or of each task alone."
     )
+    apart: bool = fields.apart()
 
 
 def drm(slot: Slot, params: DrmParams, statistics: None) -> Tensor:
@@ -102,7 +103,7 @@ register(
         "the mean of the task vectors. The rank cut is the released code's: the paper cuts nothing, and near-null "
         "directions would then take part of the density. round(ρN) + 1 of N entries and ties survive; density 1 keeps "
         "all, still in the joint space. An exactly zero vote drops its entries. Without the disjoint mean, sums are "
-        "divided by the number of tasks. Attention's q, k and v are one matrix where the checkpoint packs them; "
-        "Hugging Face's separate ones give another result.",
+        "divided by the number of tasks. Attention's q, k and v are one matrix unless apart is on, "
+        "which gives another result.",
     )
 )

@@ -21,6 +21,7 @@ class IsoCParams(Params):
     scaling: float = fields.scaling(
         1.5, (0.0, 3.0), step=0.1, advice="The best value falls as the number of experts grows."
     )
+    apart: bool = fields.apart()
 
 
 def iso_c(slot: Slot, params: IsoCParams, statistics: None) -> Tensor:
@@ -46,9 +47,8 @@ register(
         run=iso_c,
         algebra=lambda params, matrix: flops.polar(matrix.outputs, matrix.inputs),
         variant="Every two-dimensional tensor as it is stored, the positional embedding and the projection included; "
-        "attention's q, k and v are one matrix where the checkpoint packs them, and Hugging Face's separate ones give "
-        "another result. Other tensors take the mean of the task vectors. Null directions stay null, where published "
-        "code lifts arbitrary ones. The authors choose the scaling on validation data; 1.5 is the one fixed value with "
-        "a published result for eight tasks.",
+        "attention's q, k and v are one matrix unless apart is on, which gives another result. Other tensors take the "
+        "mean of the task vectors. Null directions stay null, where published code lifts arbitrary ones. The authors "
+        "choose the scaling on validation data; 1.5 is the one fixed value with a published result for eight tasks.",
     )
 )

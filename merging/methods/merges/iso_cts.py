@@ -98,7 +98,7 @@ register(
         run=iso_cts,
         algebra=_algebra,
         variant="Every two-dimensional tensor as it is stored: the method is not the same for a matrix and its "
-        "transpose, and Hugging Face's transposed projection and separate q, k and v give another result. Other "
+        "transpose, so Hugging Face's transposed projection gives another result, as q, k and v apart do. Other "
         "tensors take the mean of the task vectors. The level averages the sum's singular values with those of single "
         "tasks, as published. Null directions stay null; where the tasks' shares exceed the rank, they are rounded "
         "down.",

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from merging.checkpoints.families import WEIGHTS
 from merging.methods.method import Citation, Earlier, Merge, register
-from merging.methods.params import NoParams
+from merging.methods.params import Params
+from merging.methods.shared import fields
 from merging.methods.slot import Slot, SlotStream, Survey
 from merging.numerics.flops import task_products
 
 Coefficients = dict[str, float]  # tensor -> t
 
 
-def survey(slots: SlotStream, params: NoParams) -> Survey:
+@dataclass(frozen=True, kw_only=True)
+class ModelStockParams(Params):
+    """The parameters of Model Stock."""
+
+    apart: bool = fields.apart()
+
+
+def survey(slots: SlotStream, params: ModelStockParams) -> Survey:
     """The coefficient of every tensor, from the Gram matrices of its task vectors in float64."""
     import pandas as pd
 
@@ -63,12 +73,12 @@ def coefficient(cosine: float, experts: int) -> float:
     return experts * agreeing / (1 + (experts - 1) * agreeing)
 
 
-def model_stock(slot: Slot, params: NoParams, coefficients: Coefficients) -> Tensor:
+def model_stock(slot: Slot, params: ModelStockParams, coefficients: Coefficients) -> Tensor:
     """The mean task vector times the tensor's coefficient, (K, *S) -> (*S)."""
     return coefficients[slot.name] * slot.task_vectors.mean(dim=0)
 
 
-def refuses(params: NoParams, before: Earlier) -> str:
+def refuses(params: ModelStockParams, before: Earlier) -> str:
     """Why it makes no sense after a random edit; empty if there is none before it."""
     if random := sorted({"dare", "random_mask"} & {key for key, _ in before}):
         return f"model_stock reads the angles between task vectors, and after {random[0]} those are a matter of chance."
@@ -91,6 +101,7 @@ register(
             year=2024,
             arxiv="2403.19522",
         ),
+        params=ModelStockParams,
         run=model_stock,
         algebra=lambda params, matrix: task_products(matrix),
         algebra_on=WEIGHTS,

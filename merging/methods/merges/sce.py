@@ -9,6 +9,7 @@ from torch import Tensor
 
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, fraction
+from merging.methods.shared import fields
 from merging.methods.slot import Slot
 from merging.numerics.linear_algebra import double, numbers
 
@@ -25,6 +26,7 @@ class SceParams(Params):
         1.0, open_low=True, symbol=r"\rho", label="Density",
         help="Share of each tensor's scalars kept: those that vary most over the experts.",
     )  # fmt: skip
+    apart: bool = fields.apart()
 
 
 def _selected(vectors: Tensor, density: float) -> Tensor:

@@ -30,6 +30,7 @@ class TsvMParams(Params):
         help="Share of each task's singular vectors that is kept; 1/K lets all tasks share the full rank.",
     )
     scaling: float = fields.scaling(1.0, (0.0, 3.0), step=0.1)
+    apart: bool = fields.apart()
 
 
 def tsv_m(slot: Slot, params: TsvMParams, statistics: None) -> Tensor:
@@ -74,8 +75,8 @@ register(
         run=tsv_m,
         algebra=_algebra,
         variant="Every two-dimensional tensor as it is stored, the positional embedding and the projection included; "
-        "attention's q, k and v are one matrix where the checkpoint packs them, and Hugging Face's separate ones give "
-        "another result. Other tensors take the mean of the task vectors. Singular values of zero have no vectors here "
-        "(polar factors over the nonzero spectrum), where published code keeps the arbitrary ones of its solver.",
+        "attention's q, k and v are one matrix unless apart is on, which gives another result. Other tensors take the "
+        "mean of the task vectors. Singular values of zero have no vectors here (polar factors over the nonzero "
+        "spectrum), where published code keeps the arbitrary ones of its solver.",
     )
 )

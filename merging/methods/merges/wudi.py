@@ -41,6 +41,7 @@ class WudiParams(Params):
     others: str = choice(
         "pretrained", "mean", label="Other tensors", help="What is no linear weight stays pretrained, or is averaged."
     )
+    apart: bool = fields.apart()
 
 
 def wudi(slot: Slot, params: WudiParams, statistics: None) -> Tensor:
@@ -116,8 +117,8 @@ register(
         algebra=_algebra,
         variant="Linear weights only, as the authors do; mergekit and FusionBench take other tensors too, and "
         "FusionBench averages the rest (here: others = mean). Norms are squared, as in the authors' released script. "
-        "Attention's q, k and v are one matrix where the checkpoint packs them. Steps run in the precision of the "
-        "checkpoints (float64 or float32), with sums over tasks in float64. With at most one nonzero task vector "
-        "nothing is optimized.",
+        "Attention's q, k and v are one matrix unless apart is on. Steps run in the precision of the checkpoints "
+        "(float64 or float32), with sums over tasks in float64. With at most one nonzero task vector nothing is "
+        "optimized.",
     )
 )

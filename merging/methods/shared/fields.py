@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from merging.methods.params import fraction, integer, real
+from merging.methods.params import flag, fraction, integer, real
 
 
 def scaling(
@@ -20,6 +20,21 @@ def scaling(
         symbol=symbol,
         label="Scaling coefficient",
         help=f"Factor on the merged task vector: 0 gives the pretrained model back. {advice}".rstrip(),
+    )
+
+
+def apart(when: tuple[str, Any] | None = None) -> Any:
+    """The field ``apart``: whether query, key and value of packed attention tensors count as three tensors.
+
+    ``merging.methods.apart`` does it for every method that has the field; ``when`` is as in ``Bound``.
+    """
+    return flag(
+        False,
+        label="Query, key and value apart",
+        help="Treat attention's packed tensors (names that end in in_proj_weight or in_proj_bias) as three, a third of "
+        "the rows each, as code on Transformers' models does. Off: as one, as code on open_clip's models does.",
+        when=when,
+        later=True,
     )
 
 

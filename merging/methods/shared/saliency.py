@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from merging.checkpoints.families import Parameter
+from merging.checkpoints.families import PACKED, Parameter, whole_name
 from merging.methods.slot import Slot, SlotStream
 
 if TYPE_CHECKING:
@@ -121,6 +121,21 @@ def saliency_table(
         for k, expert in enumerate(experts)
     ]
     return pd.concat(frames, ignore_index=True)
+
+
+def whole_tensors(table: pd.DataFrame) -> pd.DataFrame:
+    """A saliency table with one row for query, key and value of a packed tensor where they are apart.
+
+    The row is kept where any of the three is; its saliency is their mean.
+    """
+    names = table["tensor"].map(whole_name)
+    split = names != table["tensor"]
+    if not split.any():
+        return table
+    one = table.assign(tensor=names, part=table["part"].mask(split, PACKED))
+    rules = dict.fromkeys(table.columns.drop(["expert", "tensor"]), "first")
+    rules |= {"numel": "sum", "saliency": "mean", "kept": "any", "final": "any"}
+    return one.groupby(["expert", "tensor"], sort=False, as_index=False).agg(rules)[list(table.columns)]
 
 
 def with_ratio(table: pd.DataFrame, prune_ratio: float, shared: bool = True) -> pd.DataFrame:

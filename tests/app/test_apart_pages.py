@@ -1,0 +1,106 @@
+"""Pages on runs whose methods took query, key and value apart: masks, painting, layers elsewhere, comparisons."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compared_runs import LWPTV
+from page_harness import charts, click, picker, runs, words
+
+from app.session.painted import KEPT
+from merging.benchmarks.benchmark import Benchmark
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.store import Store
+
+WHOLE = "visual.transformer.resblocks.1.attn.in_proj_weight"
+KEY = f"{WHOLE}[key]"
+MASKED, TRIMMED, LEARNED = "Masked apart", "Trimmed apart", "Learned apart"
+CHAINS: dict[str, tuple[str, dict[str, Any], list[tuple[str, dict[str, Any]]]]] = {
+    MASKED: ("task_arithmetic", {}, [("lwptv", {"apart": True})]),
+    TRIMMED: ("task_arithmetic", {}, [("cat", {"apart": True})]),
+    LEARNED: ("adamerging", {"apart": True, "steps": 2}, []),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The small library with a run of every chain."""
+    copy = tmp_path_factory.mktemp("apart") / "library"
+    shutil.copytree(library, copy)
+    benchmark, making = Benchmark.load(copy), Store(copy / "more", libraries=(), dated=False)
+    for title, (merge, params, edits) in CHAINS.items():
+        recipe = Recipe.build(merge, params, edits, benchmark.pretrained, benchmark.experts, title)
+        run = execute(recipe, making, benchmark=benchmark, keep_model=False)
+        shutil.copytree(run.path, copy / "runs" / run.id)
+    yield copy
+
+
+def test_masks_show_thirds_and_paint_whole_tensors(open_app: Any, folder: Path) -> None:
+    run = runs(folder)[MASKED]
+    at = open_app("masks", folder, run=run.id)
+    assert not at.exception and charts(at) == 2
+    assert "of 40 tensors" in words(at)
+    click(at, "saliency_matrix", "digits", KEY)
+    assert picker(at, "tensor").value == KEY and charts(at) == 3
+    assert f"**{KEY}**, 256 scalars, linear in block 1" in words(at).replace("\\", "")
+    assert "Query, key and value are one tensor" in words(at)  # what is put back is the whole one
+    at.toggle(key="paint").set_value(True).run()
+    assert not at.exception and "masks query, key and value apart" in words(at)
+    assert picker(at, "tensor").value == WHOLE
+    painting = at.session_state[KEPT].painting
+    assert len(painting.tensors) == 32 and WHOLE in painting.tensors
+    click(at, "manual_canvas", "digits", WHOLE, "", "")
+    assert at.query_params["painted"] == "b1/t.*.attn.in_proj_weight/e.digits=0"
+
+
+def test_a_chosen_third_is_its_tensor_on_other_pages_and_back(open_app: Any, folder: Path) -> None:
+    both = runs(folder)
+    at = open_app("masks", folder, run=both[LWPTV].id, tensor=KEY)
+    assert not at.exception and picker(at, "tensor").value == WHOLE
+    assert "not among these" not in words(at)
+    at = open_app("masks", folder, run=both[MASKED].id, tensor=WHOLE)
+    assert picker(at, "tensor").value == f"{WHOLE}[query]"
+    at = open_app("masks", folder, run=both[MASKED].id, tensor=f"{WHOLE}[none]")
+    assert picker(at, "tensor").value is None and "not among these" in words(at)
+
+
+@pytest.mark.parametrize(
+    ("page", "title", "query", "chart"),
+    [
+        ("drift", TRIMMED, {"view": "what CAT removes"}, "drift_removed"),
+        ("learning", LEARNED, {"learned": "coefficients"}, "coefficient_map"),
+        ("features", MASKED, {}, ""),
+    ],
+)
+def test_other_pages_draw_them(
+    open_app: Any, folder: Path, page: str, title: str, query: dict[str, str], chart: str
+) -> None:
+    run = runs(folder)[title].id
+    at = open_app(page, folder, run=run, runs=run, **query)
+    assert not at.exception and not at.error
+    drawn = {element.proto.id.rpartition("chart_")[2]: element.proto.spec for element in at.get("plotly_chart")}
+    if chart:
+        assert "in_proj_weight[value]" in drawn[chart]
+
+
+@pytest.mark.parametrize("shown", ["masks", "saliency", "saliency of one tensor"])
+def test_comparing_with_a_packed_run_says_what_is_left_out(open_app: Any, folder: Path, shown: str) -> None:
+    both = runs(folder)
+    at = open_app("compare", folder, run=both[MASKED].id, b=both[LWPTV].id, between="charts", chart=shown)
+    assert not at.exception and not at.error
+    assert ("cells that only one run has" in words(at)) == (shown != "saliency of one tensor")
+
+
+def test_a_report_begins_with_masks_of_thirds(open_app: Any, folder: Path) -> None:
+    at = open_app("report", folder)
+    at.selectbox(key="starter_run").set_value(runs(folder)[MASKED].id).run()
+    at.button(key="starter_add").click().run()
+    assert not at.exception
+    views = {kept.view.key: kept.view for kept in at.session_state["_report_keeper"].draft().kept}
+    assert "of 40 tensors" in views["saliency_matrix"].caption
+    assert KEY in set(views["saliency_matrix"].table["tensor"])
